@@ -1,0 +1,32 @@
+"""The one reader of time. Everything that waits or asks for the time is handed a Clock; tests hand in one they move."""
+
+import asyncio
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    def wall_ms(self) -> int:
+        """Unix time in ms: stamps messages, due times and retention. It may jump; nothing safe depends on it (T1)."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds that never go back: timeouts, leases and expiries."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait on the monotonic clock."""
+        ...
+
+
+class SystemClock:
+    """The machine's clocks."""
+
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)

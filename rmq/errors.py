@@ -1,0 +1,72 @@
+"""Everything that can go wrong, in few classes.
+
+Three kinds of wrong (see docs/contributing): a peer's *refusal* carries its wire code; *bad bytes* say where they
+were; a *bug* is an assertion and ends the process. Callers read the flags `retryable` and `refresh_routes`, never a
+list of codes. No I/O here.
+"""
+
+from rmq.codes import ResponseCode
+
+
+class RmqError(Exception):
+    """Base of all errors of this package.
+
+    `retryable`: the same call may succeed if made again, and making it again is safe (nothing was done).
+    `refresh_routes`: the caller's idea of who serves the topic is probably old.
+    """
+
+    retryable: bool = False
+    refresh_routes: bool = False
+
+
+_RETRYABLE = frozenset({  # DefaultMQProducer.retryResponseCodes, as far as we answer them
+    ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.NO_PERMISSION,
+    ResponseCode.TOPIC_NOT_EXIST, ResponseCode.FLOW_CONTROL, ResponseCode.SUBSCRIPTION_NOT_LATEST,
+})
+_REFRESH = frozenset({ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.NO_PERMISSION, ResponseCode.TOPIC_NOT_EXIST})
+
+
+class Refusal(RmqError):
+    """The other side understood the request and said no; nothing was stored or changed.
+
+    `code` is RocketMQ's response code, `remark` its text, `hint` the address that may serve instead ("" if unknown).
+    """
+
+    def __init__(self, code: int, remark: str, hint: str = "") -> None:
+        super().__init__(code, remark, hint)
+        self.code = code
+        self.remark = remark
+        self.hint = hint
+        self.retryable = code in _RETRYABLE
+        self.refresh_routes = code in _REFRESH
+
+    def __str__(self) -> str:
+        name = ResponseCode(self.code).name if self.code in ResponseCode else "CODE"
+        return f"{name} ({self.code}): {self.remark}"
+
+
+class Unknown(RmqError):
+    """The request left, no answer came (timeout, broken link): it may or may not have been carried out (C19)."""
+
+
+class Unreachable(RmqError):
+    """No connection, or the request was never written: nothing happened at the other side."""
+
+    retryable = True
+    refresh_routes = True
+
+
+class BadBytes(RmqError):
+    """Bytes from a peer or a disk that are not what they should be; the message says where they were."""
+
+
+class InvalidArgument(RmqError, ValueError):
+    """The caller's own mistake: a name, size or option outside its limits. The message says what is allowed."""
+
+
+class StoreError(RmqError):
+    """The store cannot do it: disk full, failed flush, locked or damaged directory. The message says what to do."""
+
+
+class Closed(RmqError):
+    """The client or node has been closed."""

@@ -1,0 +1,141 @@
+"""The nouns: values that several rooms share. No behaviour beyond what a value knows of itself, no I/O.
+
+Value types are NamedTuples: cheap, immutable, comparable, and their field order is the native spelling on the wire
+(so fields are only ever added at the end, with a default).
+"""
+
+from typing import NamedTuple, NewType
+
+LogOffset = NewType("LogOffset", int)  # byte position in the CommitLog
+QueueOffset = NewType("QueueOffset", int)  # number of a message in its queue
+Epoch = NewType("Epoch", int)  # term of a leader
+
+PERM_READ, PERM_WRITE, PERM_INHERIT = 4, 2, 1
+TEMPLATE_TOPIC = "TBW102"  # new topics inherit from it [TopicValidator.AUTO_CREATE_TOPIC_KEY_TOPIC]
+EPOCH_TOPIC = "rmq_sys_EPOCH"  # our epoch records (docs/storage)
+STATE_TOPIC = "rmq_sys_STATE"  # our state records
+RETRY_PREFIX, DLQ_PREFIX = "%RETRY%", "%DLQ%"
+MAX_TOPIC_LENGTH, MAX_GROUP_LENGTH = 127, 120
+
+
+class MessageQueue(NamedTuple):
+    """One queue of a topic at one broker group. Sorts as RocketMQ sorts: topic, broker name, queue id."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+
+
+class DataVersion(NamedTuple):
+    """RocketMQ's DataVersion: rises with every change of a table."""
+
+    counter: int = 0
+    timestamp: int = 0
+    state_version: int = 0
+
+
+class TopicConfig(NamedTuple):
+    """Settings of one topic at one broker group [TopicConfig]."""
+
+    name: str
+    read_queue_nums: int = 8
+    write_queue_nums: int = 8
+    perm: int = PERM_READ | PERM_WRITE
+    filter_type: str = "SINGLE_TAG"
+    sys_flag: int = 0
+    order: bool = False
+    attributes: dict[str, str] = {}
+
+
+class GroupConfig(NamedTuple):
+    """Settings of one consumer group [SubscriptionGroupConfig]."""
+
+    name: str
+    consume_enable: bool = True
+    consume_from_min_enable: bool = True
+    consume_broadcast_enable: bool = True
+    consume_message_orderly: bool = False
+    retry_queue_nums: int = 1
+    retry_max_times: int = 16
+    broker_id: int = 0
+    which_broker_when_consume_slowly: int = 1
+    notify_consumer_ids_changed_enable: bool = True
+    group_sys_flag: int = 0
+    consume_timeout_minute: int = 15
+    attributes: dict[str, str] = {}
+
+
+class BrokerAddresses(NamedTuple):
+    """One broker group in a route. Key 0 of `addresses` is the leader (RocketMQ's master)."""
+
+    cluster: str
+    name: str
+    addresses: dict[int, str]
+    epoch: int = 0
+
+
+class QueueData(NamedTuple):
+    """How many queues of a topic one broker group has, and what may be done with them."""
+
+    broker_name: str
+    read_queue_nums: int
+    write_queue_nums: int
+    perm: int
+    sys_flag: int = 0
+
+
+class Route(NamedTuple):
+    """Where a topic lives [TopicRouteData]."""
+
+    brokers: list[BrokerAddresses]
+    queues: list[QueueData]
+    order_conf: str = ""
+
+
+class Subscription(NamedTuple):
+    """What one consumer group wants of one topic [SubscriptionData]. `version` rises when the client changes it."""
+
+    topic: str
+    expression: str = "*"
+    expression_type: str = "TAG"
+    version: int = 0
+    tags: list[str] = []
+    codes: list[int] = []
+
+
+class ConsumerData(NamedTuple):
+    """One consumer group as a client's heartbeat describes it."""
+
+    group: str
+    consume_type: str = "CONSUME_PASSIVELY"
+    message_model: str = "CLUSTERING"
+    consume_from_where: str = "CONSUME_FROM_LAST_OFFSET"
+    subscriptions: list[Subscription] = []
+
+
+class ConnectionInfo(NamedTuple):
+    """One connected client, as the connection lists show it."""
+
+    client_id: str
+    address: str
+    language: str
+    version: int
+
+
+class QueueStats(NamedTuple):
+    """One queue of a topic: its first and next offset, and the store time (ms) of its last message (0: none)."""
+
+    queue: MessageQueue
+    min_offset: int
+    max_offset: int
+    last_update_timestamp: int
+
+
+class QueueProgress(NamedTuple):
+    """How far a group is in one queue. `last_timestamp`: store time (ms) of the last consumed message (0: unknown)."""
+
+    queue: MessageQueue
+    broker_offset: int
+    consumer_offset: int
+    pull_offset: int
+    last_timestamp: int
