@@ -1,0 +1,314 @@
+"""Settings of one process: what they are, what is allowed, and where each effective value came from.
+
+Sources, weakest first: defaults, the file (TOML, or RocketMQ's `key=value`), the environment (RMQ_*, NAMESRV_ADDR), flags.
+`NodeSettings` is checked whenever it is made; `load` reads the sources. RocketMQ's own keys that are not settings of ours
+are judged by `rmq.configkeys`. Kept out: flags' spelling and printing (commands), resolving host names, making directories.
+"""
+
+import dataclasses
+import difflib
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rmq import configkeys
+from rmq.configkinds import (
+    Kind,
+    addresses,
+    choice,
+    flag,
+    host,
+    identifier,
+    integer,
+    optional,
+    path,
+    size,
+)
+from rmq.errors import InvalidArgument
+
+_WILDCARDS = frozenset({"0.0.0.0", "::", "[::]"})
+_HIGHEST = 2**31 - 1
+_RECORD_OVERHEAD_BYTES = 64 * 1024  # fixed fields, topic and the longest properties of one record
+_STORE_DIR = Path("rmq-data")
+DEFAULT_NAMESRV = "127.0.0.1:9876"
+MIB = 1024 * 1024
+
+
+def _setting(default: object, kind: Kind, about: str, rocketmq: str = "") -> Any:
+    """One row of the table below. `rocketmq`: the key that RocketMQ has for the same thing ("" if none)."""
+    return field(default=default, metadata={"kind": kind, "about": about, "rocketmq": rocketmq})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSettings:
+    """Settings of one node. Raises InvalidArgument, naming the field and what is allowed, when made with wrong values.
+
+    Names end in their unit. Numbers are RocketMQ's defaults where it has one.
+    """
+
+    role: str = _setting("all", choice("nameserver", "broker", "all"), "what this process is")
+    cluster_name: str = _setting("DefaultCluster", identifier(), "name of the cluster", "brokerClusterName")
+    broker_name: str = _setting("broker-a", identifier(), "name of the broker group", "brokerName")
+    broker_id: int = _setting(0, integer(0, _HIGHEST), "0: leader (RocketMQ's master)", "brokerId")
+    listen_host: str = _setting("127.0.0.1", host(), "address to listen on; 0.0.0.0: all of IPv4", "bindAddress")
+    listen_port: int = _setting(10911, integer(0, 65535), "port of the broker; 0: any free one", "listenPort")
+    advertised_host: str = _setting("", optional(host()), "host that clients are told; empty: listen_host", "brokerIP1")
+    namesrv_port: int = _setting(9876, integer(0, 65535), "port of the nameserver; 0: any free one")
+    namesrv_addresses: tuple[str, ...] = _setting((), addresses(), "nameservers to register with", "namesrvAddr")
+    store_dir: Path = _setting(_STORE_DIR, path(), "directory of the store", "storePathRootDir")
+    flush: str = _setting("async", choice("async", "sync", ASYNC_FLUSH="async", SYNC_FLUSH="sync"),
+                          "sync: a send is answered after fsync", "flushDiskType")  # fmt: skip
+    flush_interval_ms: int = _setting(500, integer(1, 60_000), "async flush: at most this late", "flushIntervalCommitLog")
+    sync_flush_timeout_ms: int = _setting(5_000, integer(1, 600_000), "sync flush: answer 10 after this", "syncFlushTimeout")
+    segment_bytes: int = _setting(1024 * MIB, size(4096, 2**31), "bytes of one CommitLog file", "mappedFileSizeCommitLog")
+    max_message_bytes: int = _setting(4 * MIB, size(1, 128 * MIB), "longest body", "maxMessageSize")
+    max_transfer_bytes: int = _setting(256 * 1024, size(1024, 128 * MIB), "bytes in the answer to one pull",
+                                       "maxTransferBytesOnMessageInMemory")  # fmt: skip
+    max_transfer_count: int = _setting(32, integer(1, 10_000), "messages in the answer to one pull",
+                                       "maxTransferCountOnMessageInMemory")  # fmt: skip
+    auto_create_topic: bool = _setting(True, flag(), "a send may make its topic", "autoCreateTopicEnable")
+    auto_create_group: bool = _setting(True, flag(), "a consumer may make its group", "autoCreateSubscriptionGroup")
+    default_topic_queue_nums: int = _setting(8, integer(1, 1024), "queues of TBW102", "defaultTopicQueueNums")
+    register_interval_ms: int = _setting(30_000, integer(10_000, 60_000), "broker to nameservers", "registerNameServerPeriod")
+    broker_expiry_ms: int = _setting(120_000, integer(1_000, 3_600_000), "nameserver: a broker silent this long is gone")
+    scan_interval_ms: int = _setting(10_000, integer(1_000, 600_000), "nameserver: how often it looks for silent brokers",
+                                     "scanNotActiveBrokerInterval")  # fmt: skip
+    client_expiry_ms: int = _setting(120_000, integer(1_000, 3_600_000), "a client silent this long has left its groups")
+    max_frame_bytes: int = _setting(16 * MIB, size(64 * 1024, 1024 * MIB), "largest frame on a connection")
+    max_connections: int = _setting(10_000, integer(1, 1_000_000), "connections in all")
+    max_connections_per_address: int = _setting(1_000, integer(1, 1_000_000), "connections from one address")
+    idle_timeout_ms: int = _setting(120_000, integer(1_000, 86_400_000), "a connection idle this long is closed")
+    stop_grace_ms: int = _setting(10_000, integer(0, 600_000), "stop: how long requests in work may take to end")
+    log_level: str = _setting("info", choice("debug", "info", "warning", "error"), "least weight that is logged")
+    log_format: str = _setting("auto", choice("auto", "human", "json"), "auto: human on a terminal, else JSON lines")
+
+    def __post_init__(self) -> None:
+        for row in dataclasses.fields(self):
+            check(row.name, getattr(self, row.name))
+        for problem in _contradictions(self):
+            raise InvalidArgument(problem)
+
+    @property
+    def store_host(self) -> str:
+        """Host that is advertised to clients and lies in message ids; never a wildcard. Not resolved."""
+        return self.advertised_host or self.listen_host
+
+    @property
+    def with_broker(self) -> bool:
+        return self.role in ("broker", "all")
+
+    @property
+    def with_nameserver(self) -> bool:
+        return self.role in ("nameserver", "all")
+
+
+def _contradictions(settings: NodeSettings) -> Iterator[str]:
+    if settings.advertised_host in _WILDCARDS:
+        yield f"advertised_host: {settings.advertised_host} is not an address that clients can dial; name this host's own one"
+    if settings.with_broker and settings.store_host in _WILDCARDS:
+        yield (f"listen_host: {settings.listen_host} does not say what clients should dial; "
+               "set advertised_host (RocketMQ: brokerIP1, flag --advertise) too")  # fmt: skip
+    if settings.segment_bytes < 2 * (settings.max_message_bytes + _RECORD_OVERHEAD_BYTES):
+        yield (f"segment_bytes: {settings.segment_bytes} is too small for max_message_bytes {settings.max_message_bytes}; "
+               f"at least {2 * (settings.max_message_bytes + _RECORD_OVERHEAD_BYTES)}")  # fmt: skip
+    if settings.role == "all" and settings.listen_port == settings.namesrv_port != 0:
+        yield f"namesrv_port: {settings.namesrv_port} is the broker's listen_port too; choose another"
+
+
+_ROWS = {row.name: row for row in dataclasses.fields(NodeSettings)}
+_BY_ROCKETMQ = {row.metadata["rocketmq"]: name for name, row in _ROWS.items() if row.metadata["rocketmq"]}
+NAMES = tuple(_ROWS)
+OTHER_VARIABLES = frozenset({"RMQ_CONFIG", "RMQ_TIMEOUT"})  # of the CLI itself, no settings of a node
+
+
+def about(name: str) -> str:
+    """One line on a setting."""
+    return str(_ROWS[name].metadata["about"])
+
+
+def allowed(name: str) -> str:
+    """What a setting may be, in words."""
+    return str(_ROWS[name].metadata["kind"].allowed)
+
+
+def rocketmq_key(name: str) -> str:
+    """RocketMQ's key for a setting ("" if it has none)."""
+    return str(_ROWS[name].metadata["rocketmq"])
+
+
+def parse(name: str, raw: object) -> Any:
+    """Value of a setting from what a file, variable or flag says. Raises InvalidArgument: what is allowed."""
+    try:
+        return _ROWS[name].metadata["kind"].parse(raw)
+    except (ValueError, TypeError) as error:
+        raise InvalidArgument(f"{name}: {raw!r} is not allowed; allowed: {allowed(name)}") from error
+
+
+def check(name: str, value: object) -> None:
+    """Raises InvalidArgument unless `value` is already what `parse` would give."""
+    parsed = parse(name, value)
+    if type(value) is not type(parsed) or value != parsed:
+        raise InvalidArgument(f"{name}: {value!r} is not allowed; allowed: {allowed(name)}")
+
+
+# --- where values come from -------------------------------------------------------------------------------------------
+
+
+class Entry(NamedTuple):
+    """One `key = value` as it was written. `origin`: "broker.conf:12", "RMQ_FLUSH", "--flush"."""
+
+    key: str
+    raw: object
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Effective settings. `origins`: name of the setting -> where its value came from. `warnings`: whole sentences."""
+
+    settings: NodeSettings
+    origins: Mapping[str, str]
+    warnings: tuple[str, ...]
+
+
+def load(file: Path | None = None, env: Mapping[str, str] | None = None, flags: Mapping[str, object] | None = None) -> Loaded:
+    """Reads all sources. `flags`: setting name -> value, None for a flag that was not given.
+
+    Raises InvalidArgument for a file that cannot be read, a wrong value (naming file, line, key and what is allowed), or
+    a key of RocketMQ that promises what this release does not do.
+    """
+    warnings: list[str] = []
+    rows = list(_from_file(file)) if file else []
+    rows += _from_env(env or {}, warnings)
+    rows += [Entry(name, raw, f"--{name.replace('_', '-')}") for name, raw in (flags or {}).items() if raw is not None]
+    ours = {row.key: row for row in _translate(rows, warnings)}
+    values = _values(ours)
+    origins = {name: ours[name].origin if name in ours else "default" for name in NAMES}
+    settings = _make(values, origins)
+    configkeys.judge_paths([row for row in rows if row.key in configkeys.PATHS], settings.store_dir)
+    warnings += _doubts(settings)
+    return Loaded(settings, origins, tuple(dict.fromkeys(warnings)))
+
+
+def _values(ours: dict[str, Entry]) -> dict[str, Any]:
+    values = {name: _parse_entry(row) for name, row in ours.items()}
+    role = values.get("role", "all")
+    if role == "nameserver" and "listen_port" in ours:  # RocketMQ's namesrv.conf says listenPort as well
+        ours["namesrv_port"] = ours.pop("listen_port")
+        values["namesrv_port"] = values.pop("listen_port")
+    if role == "broker" and not values.get("namesrv_addresses"):
+        values["namesrv_addresses"] = (DEFAULT_NAMESRV,)
+    return values
+
+
+def _parse_entry(row: Entry) -> Any:
+    try:
+        return parse(row.key, row.raw)
+    except InvalidArgument as error:
+        key = rocketmq_key(row.key)
+        also = f" (RocketMQ: {key})" if key else ""
+        raise InvalidArgument(f"{row.origin}: {error}{also}") from None
+
+
+def _make(values: dict[str, Any], origins: Mapping[str, str]) -> NodeSettings:
+    try:
+        return NodeSettings(**values)
+    except InvalidArgument as error:
+        name = str(error).partition(":")[0]
+        raise InvalidArgument(f"{origins.get(name, 'settings')}: {error}") from None
+
+
+def _doubts(settings: NodeSettings) -> Iterator[str]:
+    loopback = ("127.", "localhost", "::1")
+    told, listens = settings.store_host, settings.listen_host
+    if settings.with_broker and listens.startswith(loopback) and not told.startswith(loopback):
+        yield f"clients are told {told}, but the node listens on {listens} only; set listen_host (bindAddress, --listen) too"
+
+
+def _translate(rows: Iterable[Entry], warnings: list[str]) -> Iterator[Entry]:
+    """Keys to names of settings; everything else is judged: refused, warned about, or (harmless) passed over."""
+    for row in rows:
+        name = row.key if row.key in _ROWS else _BY_ROCKETMQ.get(row.key)
+        if name:
+            yield row._replace(key=name)
+        elif row.key not in configkeys.PATHS:
+            warning = configkeys.judge(row.key, str(row.raw))
+            if warning is None:
+                warning = f"unknown key {row.key}{_suggestion(row.key)}"
+            if warning:
+                warnings.append(f"{row.origin}: {warning}")
+
+
+def _suggestion(key: str, names: Iterable[str] = ()) -> str:
+    candidates = {name.lower(): name for name in (names or [*NAMES, *_BY_ROCKETMQ, *configkeys.KNOWN])}
+    close = difflib.get_close_matches(key.lower(), candidates, n=1, cutoff=0.7)
+    return f"; did you mean {candidates[close[0]]}?" if close else ", ignored"
+
+
+def _from_env(env: Mapping[str, str], warnings: list[str]) -> Iterator[Entry]:
+    if env.get("NAMESRV_ADDR"):
+        yield Entry("namesrv_addresses", env["NAMESRV_ADDR"], "NAMESRV_ADDR")
+    known = {f"RMQ_{name.upper()}": name for name in NAMES}
+    for variable in sorted(env):
+        if variable in known:
+            yield Entry(known[variable], env[variable], variable)
+        elif variable.startswith("RMQ_") and variable not in OTHER_VARIABLES:
+            warnings.append(f"{variable}: unknown variable{_suggestion(variable, known)}")
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def _from_file(file: Path) -> list[Entry]:
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise InvalidArgument(f"{file}: cannot be read ({why}); give --config the path of a TOML or .conf file") from error
+    return list(_toml_entries(file, text) if file.suffix == ".toml" else _conf_entries(file, text))
+
+
+def _toml_entries(file: Path, text: str) -> Iterator[Entry]:
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidArgument(f"{file}: no valid TOML: {error} (a RocketMQ file should be named .conf)") from error
+    for key, value in table.items():
+        origin = f"{file}:{_toml_line(text, key)}"
+        if isinstance(value, dict):
+            raise InvalidArgument(f"{origin}: [{key}] is a table; write all settings at the top, one `name = value` a line")
+        yield Entry(key, value, origin)
+
+
+def _toml_line(text: str, key: str) -> int:
+    found = re.search(rf"^[ \t]*\[?[\"']?{re.escape(key)}[\"']?[ \t]*[]=.]", text, re.MULTILINE)
+    return text.count("\n", 0, found.start()) + 1 if found else 1
+
+
+def _conf_entries(file: Path, text: str) -> Iterator[Entry]:
+    """Java's properties as far as brokers' files use them: comments (# !), `key=value`, a `\\` at the end goes on."""
+    for number, line in _logical_lines(text):
+        key, found, value = line.partition("=")
+        if not found or not key.strip():
+            raise InvalidArgument(f"{file}:{number}: {line!r} is no `key=value`; put # before a comment")
+        if value.strip():  # RocketMQ ships empty keys; they mean the default
+            yield Entry(key.strip(), value.strip(), f"{file}:{number}")
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    begun, first = "", 0
+    for number, line in enumerate(text.splitlines(), 1):
+        line = line.strip()
+        if not begun and (not line or line[0] in "#!"):
+            continue
+        first = first if begun else number
+        if line.endswith("\\"):
+            begun += line[:-1]
+            continue
+        yield first, begun + line
+        begun = ""
+    if begun:
+        yield first, begun

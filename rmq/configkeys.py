@@ -1,0 +1,134 @@
+"""Keys of RocketMQ's broker.conf and namesrv.conf that are no settings of ours, and what we say about each.
+
+Three sorts: keys whose promise we would break by running on (refused), keys whose service comes with a later release
+(a warning), and keys that tune Java's threads and buffers (a warning: no effect). No reading of files here.
+"""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from rmq.errors import InvalidArgument
+
+
+class Written(Protocol):
+    """A `key = value` with its place."""
+
+    @property
+    def raw(self) -> object: ...
+    @property
+    def key(self) -> str: ...
+    @property
+    def origin(self) -> str: ...
+
+
+class Promise(NamedTuple):
+    """A key that says more than we do. `kept`: values that we can honour; `why`: what to do with any other."""
+
+    kept: Callable[[str], bool]
+    why: str
+
+
+def _false(value: str) -> bool:
+    return value.lower() == "false"
+
+
+def _at_most_one(value: str) -> bool:
+    return value.strip() in ("0", "1")
+
+
+def _keys(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_ALONE = "this release runs every broker group with one node; remove the key, or stay with RocketMQ for this group"
+_OPEN = "access control is not served yet and running on would leave the broker open; remove the key to accept that"
+_PROMISES = {
+    "enableDLegerCommitLog": Promise(_false, f"elected leaders (DLedger) are not served yet: {_ALONE}"),
+    "brokerRole": Promise(lambda value: value.upper() in ("ASYNC_MASTER", "SYNC_MASTER"),
+                          f"a SLAVE would never receive anything: {_ALONE}"),
+    "enableControllerMode": Promise(_false, f"controllers are not served yet: {_ALONE}"),
+    "inSyncReplicas": Promise(_at_most_one, f"no second copy is made yet: {_ALONE}"),
+    "minInSyncReplicas": Promise(_at_most_one, f"no second copy is made yet: {_ALONE}"),
+    "allAckInSyncStateSet": Promise(_false, f"no second copy is made yet: {_ALONE}"),
+    "aclEnable": Promise(_false, _OPEN),
+    "authenticationEnabled": Promise(_false, _OPEN),
+    "authorizationEnabled": Promise(_false, _OPEN),
+    "tls.server.mode": Promise(lambda value: value.lower() in ("disabled", "permissive"),
+                               "TLS is not served yet and enforcing it is impossible; remove the key to accept plain text"),
+    "storeType": Promise(lambda value: value == "default", "only RocketMQ's plain files are served; use storeType=default"),
+}  # fmt: skip
+
+PATHS = {
+    "storePathCommitLog": "commitlog",
+    "storePathConsumeQueue": "consumequeue",
+    "storePathIndex": "index",
+    "storeCheckpoint": "checkpoint",
+    "abortFile": "abort",
+}  # fixed places below storePathRootDir
+
+_LATER = _keys("""
+    fileReservedTime deleteWhen diskMaxUsedSpaceRatio diskSpaceCleanForciblyRatio diskSpaceWarningLevelRatio
+    cleanFileForciblyEnable deleteCommitLogFilesInterval redeleteHangedFileInterval cleanResourceInterval
+    dLegerGroup dLegerPeers dLegerSelfId preferredLeaderId isEnableBatchPush haListenPort haMasterAddress slaveReadEnable
+    brokerIP2 slaveTimeout enableAutoInSyncReplicas totalReplicas enableSlaveActingMaster enableRemoteEscape controllerAddr
+    messageDelayLevel timerWheelEnable timerMaxDelaySec timerPrecisionMs enableScheduleMessageStats
+    transactionTimeOut transactionCheckMax transactionCheckInterval rejectTransactionMessage
+    enablePropertyFilter enableCalcFilterBitMap traceTopicEnable msgTraceTopicName enableDetailStat
+    messageIndexEnable messageIndexSafe maxIndexNum maxHashSlotNum mappedFileSizeConsumeQueue enableConsumeQueueExt
+    mappedFileSizeConsumeQueueExt readOnlyCommitLogStorePaths enableLmq enableMultiDispatch popPollingSize
+    enablePopLog recallMessageEnable enableCompaction storeReplyMessageEnable brokerPermission regionId
+    autoDeleteUnusedStats autoDeleteUnusedTopic brokerTopicEnable clusterTopicEnable longPollingEnable shortPollingTimeMills
+    notifyConsumerIdsChangedEnable disableConsumeIfConsumerReadSlowly consumerFallbehindThreshold
+    orderMessageEnable kvConfigPath configStorePath configStoreInRocksDB returnOrderTopicConfigToBroker supportActingMaster
+    enableControllerInNamesrv deleteTopicWithBrokerRegistration notifyMinBrokerIdChanged
+    metricsExporterType metricsPromExporterPort metricsPromExporterHost enableSplitRegistration
+    forceRegister brokerHeartbeatInterval brokerNotActiveTimeoutMillis fetchNamesrvAddrByAddressServer rmqAddressServerDomain
+    startAcceptSendRequestTimeStamp checkCRCOnRecover commercialEnable initAuthenticationUser authenticationMetadataProvider
+""")
+
+_NO_EFFECT = _keys("""
+    rocketmqHome productEnvName clusterTest
+    sendMessageThreadPoolNums pullMessageThreadPoolNums putMessageFutureThreadPoolNums processReplyMessageThreadPoolNums
+    queryMessageThreadPoolNums adminBrokerThreadPoolNums clientManageThreadPoolNums consumerManageThreadPoolNums
+    heartbeatThreadPoolNums endTransactionThreadPoolNums ackMessageThreadPoolNums litePullMessageThreadPoolNums
+    sendThreadPoolQueueCapacity pullThreadPoolQueueCapacity replyThreadPoolQueueCapacity queryThreadPoolQueueCapacity
+    clientManagerThreadPoolQueueCapacity consumerManagerThreadPoolQueueCapacity heartbeatThreadPoolQueueCapacity
+    endTransactionPoolQueueCapacity adminBrokerThreadPoolQueueCapacity ackThreadPoolQueueCapacity
+    waitTimeMillsInSendQueue waitTimeMillsInPullQueue waitTimeMillsInHeartbeatQueue waitTimeMillsInTransactionQueue
+    brokerFastFailureEnable osPageCacheBusyTimeOutMills useReentrantLockWhenPutMessage transientStorePoolEnable
+    transientStorePoolSize fastFailIfNoBufferInStorePool warmMapedFileEnable mmapEnable flushCommitLogTimed
+    flushCommitLogLeastPages flushCommitLogThoroughInterval flushIntervalConsumeQueue flushConsumeQueueLeastPages
+    flushConsumeQueueThoroughInterval commitIntervalCommitLog commitCommitLogLeastPages flushLeastPagesWhenWarmMapedFile
+    accessMessageInMemoryMaxRatio maxTransferBytesOnMessageInDisk maxTransferCountOnMessageInDisk
+    transferMsgByHeap serverWorkerThreads serverCallbackExecutorThreads serverSelectorThreads serverOnewaySemaphoreValue
+    serverAsyncSemaphoreValue serverChannelMaxIdleTimeSeconds serverSocketSndBufSize serverSocketRcvBufSize
+    serverPooledByteBufAllocatorEnable serverSocketBacklog useEpollNativeSelector clientWorkerThreads
+    clientAsyncSemaphoreValue clientOnewaySemaphoreValue clientSocketSndBufSize clientSocketRcvBufSize useTLS
+    flushConsumerOffsetInterval flushConsumerOffsetHistoryInterval registerBrokerTimeoutMills sendHeartbeatTimeoutMillis
+    compressedRegister debugLockEnable offsetCheckInSlave duplicationEnable coldDataFlowControlEnable
+    defaultThreadPoolNums clientRequestThreadPoolNums brokerDivideThreadPoolNums maxMsgsNumBatch
+    unRegisterBrokerQueueCapacity
+""")
+
+KNOWN = frozenset([*_PROMISES, *PATHS, *_LATER, *_NO_EFFECT])
+
+
+def judge(key: str, value: str) -> str | None:
+    """What to warn about a key of RocketMQ: "" nothing, None if it is unknown. Raises InvalidArgument for a broken promise."""
+    if promise := _PROMISES.get(key):
+        if not promise.kept(value):
+            raise InvalidArgument(f"{key}={value} is refused: {promise.why}")
+        return "SYNC_MASTER waits for no slave here, as with RocketMQ's inSyncReplicas=1" if value == "SYNC_MASTER" else ""
+    if key in _LATER:
+        return f"{key} is not served yet; it is read over"
+    return f"{key} has no effect here (it tunes RocketMQ's threads and buffers)" if key in _NO_EFFECT else None
+
+
+def judge_paths(rows: Iterable[Written], root: Path) -> None:
+    """Raises InvalidArgument unless every named file or directory is the one that the store has below `root`."""
+    for row in rows:
+        place = root / PATHS[row.key]
+        if Path(str(row.raw)).expanduser().absolute() != place.absolute():
+            raise InvalidArgument(f"{row.origin}: {row.key}: the store keeps it at {place}, not at {row.raw}; "
+                                  "remove the key, or link that place to the other disk")  # fmt: skip

@@ -1,0 +1,123 @@
+"""Kinds of settings: what a value may be, and how text becomes one. No settings here, no files, no I/O."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+_NAME = re.compile(r"[A-Za-z0-9_%|-]{1,127}")
+_HOST = re.compile(r"[A-Za-z0-9._-]{1,253}|\[?[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]+\]?")
+_SIZE = re.compile(r"(\d+)\s*(|k|m|g|ki|mi|gi|kib|mib|gib|kb|mb|gb)", re.IGNORECASE)
+_POWER = {"": 0, "k": 1, "m": 2, "g": 3}
+
+
+class Kind(NamedTuple):
+    """`allowed`: in words. `parse`: raises ValueError or TypeError; a value that it returned passes unchanged."""
+
+    allowed: str
+    parse: Callable[[object], object]
+
+
+def _whole(raw: object) -> int:
+    if isinstance(raw, bool) or not isinstance(raw, (int, str)):
+        raise TypeError(raw)
+    return int(raw)
+
+
+def _within(value: int, low: int, high: int) -> int:
+    if not low <= value <= high:
+        raise ValueError(value)
+    return value
+
+
+def _full(pattern: re.Pattern[str], raw: object) -> str:
+    if not isinstance(raw, str) or not pattern.fullmatch(raw):
+        raise ValueError(raw)
+    return raw
+
+
+def integer(low: int, high: int) -> Kind:
+    return Kind(f"a whole number from {low} to {high}", lambda raw: _within(_whole(raw), low, high))
+
+
+def size(low: int, high: int) -> Kind:
+    """A number of bytes; text may carry KiB, MiB or GiB."""
+
+    def parse(raw: object) -> int:
+        if not isinstance(raw, str):
+            return _within(_whole(raw), low, high)
+        found = _SIZE.fullmatch(raw.strip())
+        if not found:
+            raise ValueError(raw)
+        return _within(int(found[1]) * 1024 ** _POWER[found[2][:1].lower()], low, high)
+
+    return Kind(f"a number of bytes from {low} to {high}, or 16MiB, 1GiB", parse)
+
+
+def flag() -> Kind:
+    words = {"true": True, "false": False, "1": True, "0": False, "yes": True, "no": False, "on": True, "off": False}
+
+    def parse(raw: object) -> bool:
+        if isinstance(raw, bool):
+            return raw
+        if not isinstance(raw, str) or raw.lower() not in words:
+            raise ValueError(raw)
+        return words[raw.lower()]
+
+    return Kind("true or false", parse)
+
+
+def choice(*values: str, **also: str) -> Kind:
+    """One of `values`, any case; `also`: other spellings -> value."""
+    table = {name.lower(): value for name, value in [*zip(values, values, strict=True), *also.items()]}
+
+    def parse(raw: object) -> str:
+        if not isinstance(raw, str) or raw.lower() not in table:
+            raise ValueError(raw)
+        return table[raw.lower()]
+
+    return Kind(" or ".join([*values, *also]), parse)
+
+
+def identifier() -> Kind:
+    return Kind("1 to 127 letters, digits, - _ % |", lambda raw: _full(_NAME, raw))
+
+
+def host() -> Kind:
+    return Kind("a host name or an IP address, without a port", lambda raw: _full(_HOST, raw).strip("[]"))
+
+
+def optional(kind: Kind) -> Kind:
+    return Kind(f"{kind.allowed}, or nothing", lambda raw: raw if raw == "" else kind.parse(raw))
+
+
+def path() -> Kind:
+    def parse(raw: object) -> Path:
+        if isinstance(raw, Path):
+            return raw
+        if not isinstance(raw, str) or not raw.strip():
+            raise ValueError(raw)
+        return Path(raw).expanduser()
+
+    return Kind("a directory", parse)
+
+
+def address(raw: object) -> str:
+    """`host:port` (`[v6]:port`), checked. Raises ValueError."""
+    if not isinstance(raw, str):
+        raise TypeError(raw)
+    name, _, port = raw.strip().rpartition(":")
+    _full(_HOST, name)
+    _within(_whole(port), 1, 65535)
+    return raw.strip()
+
+
+def addresses() -> Kind:
+    def parse(raw: object) -> tuple[str, ...]:
+        if isinstance(raw, str):
+            raw = [part for part in re.split(r"[;,]", raw) if part.strip()]
+        if not isinstance(raw, (list, tuple)):
+            raise TypeError(raw)
+        return tuple(address(part) for part in raw)
+
+    return Kind("host:port;host:port", parse)
