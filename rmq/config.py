@@ -58,7 +58,7 @@ class NodeSettings:
     advertised_host: str = _setting("", optional(host()), "host that clients are told; empty: listen_host", "brokerIP1")
     namesrv_port: int = _setting(9876, integer(0, 65535), "port of the nameserver; 0: any free one")
     namesrv_addresses: tuple[str, ...] = _setting((), addresses(), "nameservers to register with", "namesrvAddr")
-    store_dir: Path = _setting(_STORE_DIR, path(), "directory of the store", "storePathRootDir")
+    store_dir: Path = _setting(_STORE_DIR, path(), "directory of the store", "storePathRootDir")  # noqa: RUF009
     flush: str = _setting("async", choice("async", "sync", ASYNC_FLUSH="async", SYNC_FLUSH="sync"),
                           "sync: a send is answered after fsync", "flushDiskType")  # fmt: skip
     flush_interval_ms: int = _setting(500, integer(1, 60_000), "async flush: at most this late", "flushIntervalCommitLog")
@@ -174,8 +174,8 @@ class Loaded:
     warnings: tuple[str, ...]
 
 
-def load(file: Path | None = None, env: Mapping[str, str] | None = None, flags: Mapping[str, object] | None = None) -> Loaded:
-    """Reads all sources. `flags`: setting name -> value, None for a flag that was not given.
+def load(file: Path | None = None, env: Mapping[str, str] | None = None, flags: Iterable[Entry] = ()) -> Loaded:
+    """Reads all sources; a later one wins.
 
     Raises InvalidArgument for a file that cannot be read, a wrong value (naming file, line, key and what is allowed), or
     a key of RocketMQ that promises what this release does not do.
@@ -183,7 +183,7 @@ def load(file: Path | None = None, env: Mapping[str, str] | None = None, flags: 
     warnings: list[str] = []
     rows = list(_from_file(file)) if file else []
     rows += _from_env(env or {}, warnings)
-    rows += [Entry(name, raw, f"--{name.replace('_', '-')}") for name, raw in (flags or {}).items() if raw is not None]
+    rows += flags
     ours = {row.key: row for row in _translate(rows, warnings)}
     values = _values(ours)
     origins = {name: ours[name].origin if name in ours else "default" for name in NAMES}
@@ -234,12 +234,16 @@ def _translate(rows: Iterable[Entry], warnings: list[str]) -> Iterator[Entry]:
         name = row.key if row.key in _ROWS else _BY_ROCKETMQ.get(row.key)
         if name:
             yield row._replace(key=name)
-        elif row.key not in configkeys.PATHS:
-            warning = configkeys.judge(row.key, str(row.raw))
-            if warning is None:
-                warning = f"unknown key {row.key}{_suggestion(row.key)}"
-            if warning:
-                warnings.append(f"{row.origin}: {warning}")
+        elif row.key not in configkeys.PATHS and (warning := _judged(row)):
+            warnings.append(f"{row.origin}: {warning}")
+
+
+def _judged(row: Entry) -> str:
+    try:
+        warning = configkeys.judge(row.key, str(row.raw))
+    except InvalidArgument as error:
+        raise InvalidArgument(f"{row.origin}: {error}") from None
+    return f"unknown key {row.key}{_suggestion(row.key)}" if warning is None else warning
 
 
 def _suggestion(key: str, names: Iterable[str] = ()) -> str:
