@@ -1,0 +1,91 @@
+"""The program `rmq`: finds the command, runs it, and turns every failure into one line and an exit code.
+
+Commands live in rmq/commands and are imported only when they run, so that `rmq --help` is quick. No behaviour here.
+"""
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+
+import click
+
+from rmq.commands import exits
+
+_COMMANDS = {
+    "node": ("rmq.commands.node:node", "Run a nameserver, a broker, or both."),
+    "config": ("rmq.commands.configuration:config", "Check a configuration file."),
+    "admin": ("rmq.commands.admin:admin", "Look at a cluster and change it (mqadmin's commands)."),
+    "send": ("rmq.commands.send:send", "Send messages from the command line or from stdin."),
+    "consume": ("rmq.commands.consume:consume", "Receive messages and print them."),
+    "health": ("rmq.commands.health:health", "Ask nodes whether they serve; for health checks."),
+    "bench": ("rmq.commands.bench:bench", "Measure sending, receiving, and the way through."),
+    "report": ("analytics.cli:report", "Make a report of a store with Spark (needs the extra `spark`)."),
+    "completion": ("rmq.commands.completion:completion", "Print the completion script of a shell."),
+}
+
+
+class _Lazy(click.Group):
+    """Knows its commands by name and imports one only when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        module, _, attribute = _COMMANDS[cmd_name][0].partition(":")
+        try:
+            found: click.Command = getattr(importlib.import_module(module), attribute)
+        except ImportError as error:
+            raise click.ClickException(_missing(cmd_name, error)) from error
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, about) for name, (_, about) in _COMMANDS.items()])
+
+
+def _missing(command: str, error: ImportError) -> str:
+    extra = "; install the extra: pip install 'rmq[spark]'" if command == "report" else ""
+    return f"`rmq {command}` cannot be loaded: {error}{extra}"
+
+
+def _version() -> str:
+    try:
+        return version("rmq")
+    except PackageNotFoundError:  # run from a checkout
+        return "not installed"
+
+
+@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(_version(), prog_name="rmq")
+def cli() -> None:
+    """rmq: a message broker with Apache RocketMQ's model, files and protocol.
+
+    Exit codes: 0 done, 1 refused or failed, 2 wrong use or configuration, 3 nobody reachable, 4 outcome unknown,
+    5 damaged bytes, 70 a bug, 130 interrupted. docs/operators.md tells more.
+    """
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command; gives its exit code. Prints one line on stderr for a failure."""
+    try:
+        result = cli.main(args=arguments, prog_name="rmq", standalone_mode=False)
+        sys.stdout.flush()
+        return result if isinstance(result, int) else exits.OK
+    except BrokenPipeError:  # the reader of our output has gone (`| head`)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return exits.PIPE_CLOSED
+    except (Exception, KeyboardInterrupt) as error:
+        return exits.explain(error)
+
+
+def main() -> None:
+    """Entry point of the program."""
+    sys.exit(run())
+
+
+if __name__ == "__main__":
+    main()

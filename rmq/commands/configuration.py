@@ -1,0 +1,40 @@
+"""`rmq config check FILE`: the settings that a node would run with, and where each came from."""
+
+import os
+from pathlib import Path
+
+import click
+
+from rmq import config as settings
+from rmq.commands import options, output
+
+
+@click.group()
+def config() -> None:
+    """Check a configuration file."""
+
+
+@config.command()
+@click.argument("file", type=click.Path(path_type=Path), required=False)
+@click.option("--role", type=click.Choice(["nameserver", "broker", "all"]), help="Role the file is for.")
+@options.output
+def check(file: Path | None, role: str | None, form: str) -> None:
+    """Print the effective settings for FILE (TOML, or RocketMQ's key=value) and where each came from.
+
+    RMQ_* variables count as they would for `rmq node`. A wrong value or a key whose promise cannot be kept ends with
+    exit code 2; keys that are not served, or unknown, are warnings.
+    """
+    flags = [settings.Entry("role", role, "--role")] if role else []
+    loaded = settings.load(file, os.environ, flags)
+    columns = {"name": "Setting", "value": "Value", "origin": "From", "rocketmq": "RocketMQ's key"}
+    rows = [(name, _text(getattr(loaded.settings, name)), loaded.origins[name], settings.rocketmq_key(name))
+            for name in settings.NAMES]  # fmt: skip
+    output.show(output.Table(columns, rows), form)
+    for warning in loaded.warnings:
+        click.echo(f"warning: {warning}", err=True)
+
+
+def _text(value: object) -> str | int | bool:
+    if isinstance(value, (int, bool)):
+        return value
+    return ";".join(value) if isinstance(value, tuple) else str(value)

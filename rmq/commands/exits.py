@@ -1,0 +1,61 @@
+"""The one table of exit codes, and the one place that turns a failure into a line of text and a code."""
+
+import sys
+import traceback
+
+import click
+
+from rmq.errors import BadBytes, Closed, InvalidArgument, Refusal, RmqError, StoreError, Unknown, Unreachable
+
+OK = 0
+FAILED = 1  # refused by the other side, or it could not be done
+USAGE = 2  # wrong options, names or configuration; nothing was tried
+UNREACHABLE = 3  # nobody answered; nothing was done
+UNKNOWN = 4  # it was sent and no answer came: it may or may not have been done
+DAMAGED = 5  # bytes from a peer or a disk are not what they should be
+BUG = 70  # please report it, with the traceback
+INTERRUPTED = 130  # Ctrl-C
+PIPE_CLOSED = 141  # the reader of the output has gone
+
+_CODES: tuple[tuple[type[BaseException], int], ...] = (
+    (InvalidArgument, USAGE),
+    (Unreachable, UNREACHABLE),
+    (Unknown, UNKNOWN),
+    (BadBytes, DAMAGED),
+    (Refusal, FAILED),
+    (StoreError, FAILED),
+    (Closed, FAILED),
+    (RmqError, FAILED),
+    (OSError, FAILED),
+    (click.Abort, INTERRUPTED),
+    (KeyboardInterrupt, INTERRUPTED),
+)
+
+
+def code_of(error: BaseException) -> int:
+    """Exit code for a failure; BUG for one that nobody foresaw."""
+    if isinstance(error, click.ClickException):
+        return error.exit_code
+    return next((code for kind, code in _CODES if isinstance(error, kind)), BUG)
+
+
+def explain(error: BaseException) -> int:
+    """Tells the user on stderr what went wrong; gives the exit code. Only a bug shows a traceback."""
+    code = code_of(error)
+    if isinstance(error, click.ClickException):
+        error.show()
+    elif code == BUG:
+        traceback.print_exception(error)
+        print("rmq: this is a bug; please report it with the lines above", file=sys.stderr)
+    elif code != INTERRUPTED:
+        print(f"rmq: {_text(error)}", file=sys.stderr)
+    return code
+
+
+def _text(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    text = str(error) or type(error).__name__
+    if isinstance(error, Unknown):
+        return f"{text}: the outcome is unknown; look before doing it again"
+    return text

@@ -1,0 +1,128 @@
+"""`rmq node`: reads the settings, starts the parts that the role asks for, waits for a signal, stops them in order."""
+
+import asyncio
+import contextlib
+import dataclasses
+import logging
+import os
+import signal
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import click
+
+from rmq import config as settings_of
+from rmq.clock import Clock, SystemClock
+from rmq.commands import logs, options
+from rmq.config import Entry, NodeSettings
+
+log = logging.getLogger("rmq.node")
+
+
+@click.command()
+@click.option("--role", type=click.Choice(["nameserver", "broker", "all"]), help="What to run.  [default: all]")
+@click.option("--config", "file", type=click.Path(path_type=Path), envvar="RMQ_CONFIG", show_envvar=True,
+              help="TOML, or RocketMQ's broker.conf.")
+@click.option("--listen", metavar="HOST[:PORT]", help="Address to listen on; 0.0.0.0 needs --advertise.  [default: 127.0.0.1]")
+@click.option("--advertise", metavar="HOST", help="Host that clients are told.  [default: that of --listen]")
+@click.option("--namesrv-port", type=int, help="Port of the nameserver.  [default: 9876]")
+@click.option("-n", "--namesrv", metavar="HOST:PORT;...", help="Nameservers that the broker registers with.")
+@click.option("--store", metavar="DIR", help="Directory of the store.  [default: ./rmq-data]")
+@click.option("--flush", type=click.Choice(["async", "sync"]), help="sync: answer a send after fsync.  [default: async]")
+@click.option("--cluster", metavar="NAME", help="Name of the cluster.  [default: DefaultCluster]")
+@click.option("--name", metavar="NAME", help="Name of the broker group.  [default: broker-a]")
+@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="[default: info]")
+@click.option("--log-format", type=click.Choice(["auto", "human", "json"]), help="[default: auto]")
+@click.option("--set", "other", metavar="NAME=VALUE", multiple=True, callback=options.pairs,
+              help="Any other setting (`rmq config check` lists them).")
+def node(file: Path | None, listen: str | None, other: dict[str, str], **flags: str | int | None) -> int:
+    """Run a nameserver, a broker, or both in one process.
+
+    Flags beat RMQ_* variables, which beat the file. SIGTERM or Ctrl-C stops: unregister, finish what is in work, flush,
+    exit code 0; a second one stops at once.
+    """  # fmt: skip
+    entries = [*_named(flags), *_listen(listen), *(Entry(name, value, f"--set {name}") for name, value in other.items())]
+    loaded = settings_of.load(file, os.environ, entries)
+    logs.start(loaded.settings.log_format, loaded.settings.log_level)
+    for warning in loaded.warnings:
+        log.warning(warning)
+    return options.run_fast(serve(loaded.settings, SystemClock()))
+
+
+_FLAGS = {"role": "role", "advertise": "advertised_host", "namesrv_port": "namesrv_port", "namesrv": "namesrv_addresses",
+          "store": "store_dir", "flush": "flush", "cluster": "cluster_name", "name": "broker_name", "log_level": "log_level",
+          "log_format": "log_format"}  # fmt: skip
+
+
+def _named(flags: dict[str, str | int | None]) -> Iterator[Entry]:
+    for flag, value in flags.items():
+        if value is not None:
+            yield Entry(_FLAGS[flag], value, f"--{flag.replace('_', '-')}")
+
+
+def _listen(text: str | None) -> Iterator[Entry]:
+    """`host`, `host:port`, `[v6]:port` or `:port`."""
+    if text is None:
+        return
+    host, colon, port = text.rpartition(":")
+    if not colon or (":" in host and not host.endswith("]")):  # no port: a bare host, or a bare IPv6 address
+        host, port = text, ""
+    if host:
+        yield Entry("listen_host", host, "--listen")
+    if port:
+        yield Entry("listen_port", port, "--listen")
+
+
+async def serve(settings: NodeSettings, clock: Clock) -> int:
+    """Runs until a signal comes; gives the exit code. Raises StoreError or OSError when it cannot start."""
+    stop = asyncio.Event()
+    _on_signals(asyncio.get_running_loop(), stop)
+    async with contextlib.AsyncExitStack() as parts:
+        if settings.with_nameserver:
+            address = await parts.enter_async_context(_nameserver(settings, clock))
+            settings = dataclasses.replace(settings, namesrv_addresses=(address, *settings.namesrv_addresses))
+        if settings.with_broker:
+            await parts.enter_async_context(_broker(settings, clock))
+        log.info("ready (Ctrl-C or SIGTERM stops)")
+        await stop.wait()
+        log.info("stopping (once more: at once)")
+    log.info("stopped")
+    return 0
+
+
+@contextlib.asynccontextmanager
+async def _nameserver(settings: NodeSettings, clock: Clock) -> AsyncIterator[str]:
+    from rmq.nameserver.node import Nameserver
+
+    nameserver = Nameserver(settings, clock)
+    await nameserver.start()
+    log.info("nameserver listens on %s", nameserver.address)
+    try:
+        yield nameserver.address
+    finally:
+        await nameserver.stop()
+
+
+@contextlib.asynccontextmanager
+async def _broker(settings: NodeSettings, clock: Clock) -> AsyncIterator[None]:
+    from rmq.broker.node import Broker
+
+    broker = Broker(settings, clock)
+    await broker.start()
+    log.info("broker %s listens on %s, store %s, nameservers %s", settings.broker_name, broker.address, settings.store_dir,
+             ";".join(settings.namesrv_addresses))  # fmt: skip
+    try:
+        yield
+    finally:
+        await broker.stop()
+
+
+def _on_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
+    def received(number: signal.Signals) -> None:
+        if stop.is_set():
+            os._exit(128 + number)  # asked twice: whoever asks does not want to wait; recovery is made for it
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        with contextlib.suppress(NotImplementedError):  # Windows: only Ctrl-C, as KeyboardInterrupt
+            loop.add_signal_handler(number, received, number)

@@ -1,0 +1,74 @@
+"""Options that several commands share, and how their text becomes values. mqadmin's letters where it has one."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from datetime import datetime
+from typing import Any, TypeVar
+
+import click
+
+from rmq.config import DEFAULT_NAMESRV, parse
+from rmq.errors import InvalidArgument
+
+F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+
+
+def _addresses(_: click.Context, __: click.Parameter, value: str) -> str:
+    try:
+        return ";".join(parse("namesrv_addresses", value))
+    except InvalidArgument as error:
+        raise click.BadParameter("write host:port, or host:port;host:port for several") from error
+
+
+def namesrv(function: F) -> F:
+    """-n: the nameservers, as one text `host:port;host:port`."""
+    return click.option("-n", "--namesrv", default=DEFAULT_NAMESRV, show_default=True, callback=_addresses,
+                        metavar="HOST:PORT;...", envvar=["RMQ_NAMESRV_ADDRESSES", "NAMESRV_ADDR"], show_envvar=True,
+                        help="Nameservers.")(function)  # fmt: skip
+
+
+def timeout(function: F) -> F:
+    """--timeout: seconds to wait for one answer."""
+    return click.option("--timeout", "timeout_s", type=click.FloatRange(min=0.01), default=5.0, show_default=True,
+                        envvar="RMQ_TIMEOUT", metavar="SECONDS", help="How long to wait for one answer.")(function)  # fmt: skip
+
+
+def output(function: F) -> F:
+    """-o: table or json."""
+    return click.option("-o", "--output", "form", type=click.Choice(["table", "json"]), default="table", show_default=True,
+                        help="How to print.")(function)  # fmt: skip
+
+
+def pairs(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    """`name=value` options as a dict."""
+    split = [text.partition("=") for text in values]
+    for name, found, _value in split:
+        if not found or not name:
+            raise click.BadParameter("write NAME=VALUE")
+    return {name: value for name, _, value in split}
+
+
+def moment(text: str) -> int:
+    """Unix ms or a local ISO date and time as Unix ms. Raises BadParameter."""
+    if text.isdecimal():
+        return int(text)
+    try:
+        return round(datetime.fromisoformat(text).timestamp() * 1000)
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r} is no time; write 2026-11-21T09:00:00 or milliseconds since 1970") from error
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Runs one coroutine to its end on a fresh loop."""
+    return asyncio.run(work)
+
+
+def run_fast(work: Coroutine[Any, Any, T]) -> T:
+    """As `run`, on uvloop where it is installed (nodes and benchmarks)."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run(work)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(work)
