@@ -1,0 +1,191 @@
+"""Alarms about the code itself: sizes, constructors, waiting and mocking in tests, swallowed errors, leftovers.
+
+A number here is an alarm, not a target. What must exceed one stands in ALLOWED with its reason.
+"""
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+FOLDERS = ("rmq", "analytics", "examples", "benchmarks", "tests")
+MAX_FILE, MAX_FUNCTION, MAX_CLASS, MAX_ARGUMENTS = 500, 60, 300, 7
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+WHOLE_NODES = {"Broker", "Nameserver", "LocalBroker"}
+VAGUE_NAME = re.compile(r"(Manager|Util|Utils|Helper|Impl)$")
+CLOCKS = {"time.time", "time.time_ns", "time.monotonic", "time.monotonic_ns", "datetime.now", "datetime.utcnow", "datetime.today"}
+LEFTOVER = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b(?!_)|/work/")
+
+# (file, rule) -> why it may. Empty is best.
+ALLOWED: dict[tuple[str, str], str] = {}
+
+Finding = tuple[int, str]
+Rule = Callable[[str, ast.Module], Iterator[Finding]]
+
+
+def file_size(text: str, tree: ast.Module) -> Iterator[Finding]:
+    lines = text.count("\n")
+    if lines > MAX_FILE:
+        yield 1, f"{lines} lines, more than {MAX_FILE}: split it by subject"
+
+
+def function_size(text: str, tree: ast.Module) -> Iterator[Finding]:
+    for node in _functions(tree):
+        if _lines(node) > MAX_FUNCTION:
+            yield node.lineno, f"{node.name} has {_lines(node)} lines, more than {MAX_FUNCTION}"
+
+
+def class_size(text: str, tree: ast.Module) -> Iterator[Finding]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef) and _lines(node) > MAX_CLASS:
+            yield node.lineno, f"class {node.name} has {_lines(node)} lines, more than {MAX_CLASS}: it is two classes"
+
+
+def constructor_arguments(text: str, tree: ast.Module) -> Iterator[Finding]:
+    for node in _functions(tree):
+        count = len(_parameters(node)) - 1
+        if node.name == "__init__" and count > MAX_ARGUMENTS:
+            yield node.lineno, f"a constructor of {count} arguments, more than {MAX_ARGUMENTS}: the class is two"
+
+
+def swallowed_errors(text: str, tree: ast.Module) -> Iterator[Finding]:
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.ExceptHandler):
+            continue
+        if node.type is None:
+            yield node.lineno, "a bare except catches even the interpreter's exit: name the errors"
+        elif _names(node.type) & {"Exception", "BaseException"} and all(_is_nothing(line) for line in node.body):
+            yield node.lineno, "an error is swallowed: handle it, log it, or let it go"
+
+
+def leftovers(text: str, tree: ast.Module) -> Iterator[Finding]:
+    for number, line in enumerate(text.splitlines(), 1):
+        if LEFTOVER.search(line):
+            yield number, f"a leftover: {line.strip()}"
+
+
+def vague_names(text: str, tree: ast.Module) -> Iterator[Finding]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef) and VAGUE_NAME.search(node.name):
+            yield node.lineno, f"{node.name} says nothing: use the domain's word"
+
+
+def opening(text: str, tree: ast.Module) -> Iterator[Finding]:
+    if text.strip() and not ast.get_docstring(tree):
+        yield 1, "the file does not open with what it is for"
+
+
+def whole_node(text: str, tree: ast.Module) -> Iterator[Finding]:
+    """Who is handed a whole broker depends on all of it."""
+    for node in _functions(tree):
+        for parameter in _parameters(node):
+            if parameter.annotation is not None and _names(parameter.annotation) & WHOLE_NODES:
+                yield node.lineno, f"{node.name} is handed a whole node ({parameter.arg}): hand it the part it uses"
+
+
+def printing(text: str, tree: ast.Module) -> Iterator[Finding]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print":
+            yield node.lineno, "print: use the log, or click.echo in a command"
+
+
+def clock_reads(text: str, tree: ast.Module) -> Iterator[Finding]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in CLOCKS:
+            yield node.lineno, f"{ast.unparse(node.func)}: the time comes in by a Clock (rmq.clock)"
+
+
+def waiting(text: str, tree: ast.Module) -> Iterator[Finding]:
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        name = ast.unparse(node.func)
+        if name == "time.sleep" or (name in {"asyncio.sleep", "sleep"} and not _is_zero(node.args)):
+            yield node.lineno, f"{name}: wait for a condition, or move the clock"
+
+
+def mocking(text: str, tree: ast.Module) -> Iterator[Finding]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom) and "mock" in ast.unparse(node):
+            yield node.lineno, "a mock: use a fake of time, network or disk at its port"
+
+
+EVERYWHERE: list[Rule] = [file_size, function_size, class_size, constructor_arguments, swallowed_errors, leftovers, vague_names]
+SHIPPED: list[Rule] = [opening, whole_node, printing]
+RULES: list[tuple[Rule, tuple[str, ...]]] = [
+    *((rule, FOLDERS) for rule in EVERYWHERE),
+    *((rule, ("rmq", "analytics")) for rule in SHIPPED),
+    (clock_reads, ("rmq",)),
+    (waiting, ("tests",)),
+    (mocking, ("tests",)),
+]
+ONLY_HERE: dict[Rule, tuple[str, ...]] = {  # paths whose trade it is
+    clock_reads: ("rmq/clock.py", "rmq/testing.py", "rmq/commands/"),
+    printing: ("rmq/commands/",),
+    leftovers: ("tests/test_house.py",),
+}
+
+
+@pytest.mark.parametrize(("rule", "folders"), RULES, ids=lambda value: getattr(value, "__name__", ""))
+def test_house(rule: Rule, folders: tuple[str, ...]) -> None:
+    found = [
+        f"{path}:{line}: {why}"
+        for path in _files(folders)
+        if not path.startswith(ONLY_HERE.get(rule, ())) and (path, rule.__name__) not in ALLOWED
+        for line, why in rule(*_parsed(path))
+    ]
+    assert not found, "\n".join(["", *found])
+
+
+def test_allowances_are_still_needed() -> None:
+    rules = {rule.__name__: rule for rule, _ in RULES}
+    stale = [key for key in ALLOWED if not any(rules[key[1]](*_parsed(key[0])))]
+    assert not stale, f"no longer needed: {stale}"
+
+
+def test_every_alarm_rings() -> None:
+    bad = "class FooManager:\n def __init__(self, a, b, c, d, e, f, g, h: Broker): print(1)\n"
+    bad += "try:\n time.sleep(1)\nexcept Exception:\n pass\nimport unittest.mock\ntime.time()\n# TO" + "DO\n"
+    bad += "def long():\n" + " x = 1\n" * 61 + "class Long:\n" + " x = 1\n" * 301 + "#\n" * 200
+    silent = [rule.__name__ for rule, _ in RULES if not any(rule(bad, ast.parse(bad)))]
+    assert not silent
+
+
+@cache
+def _files(folders: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(sorted(str(path.relative_to(ROOT)) for folder in folders for path in (ROOT / folder).rglob("*.py")))
+
+
+@cache
+def _parsed(path: str) -> tuple[str, ast.Module]:
+    text = (ROOT / path).read_text(encoding="utf-8")
+    return text, ast.parse(text)
+
+
+def _functions(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return (node for node in ast.walk(tree) if isinstance(node, FUNCTIONS))
+
+
+def _parameters(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.arg]:
+    return [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+
+
+def _lines(node: ast.stmt) -> int:
+    return (node.end_lineno or node.lineno) - node.lineno + 1
+
+
+def _names(node: ast.expr) -> set[str]:
+    """Every plain name in an annotation or an except clause, quoted ones too."""
+    return set(re.findall(r"\w+", ast.unparse(node)))
+
+
+def _is_nothing(line: ast.stmt) -> bool:
+    return isinstance(line, ast.Pass | ast.Continue) or (isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant))
+
+
+def _is_zero(arguments: list[ast.expr]) -> bool:
+    return len(arguments) == 1 and isinstance(arguments[0], ast.Constant) and arguments[0].value == 0
