@@ -1,0 +1,26 @@
+"""Java's `String.hashCode`, which RocketMQ keeps in its files: tag codes, index keys, heartbeat fingerprints.
+
+Bottom floor: arithmetic only. What is hashed, and what for, is the caller's.
+"""
+
+import struct
+from functools import lru_cache
+
+
+@lru_cache(maxsize=4096)
+def java_hash(text: str) -> int:
+    """The signed 32-bit hash of `text`: h = 31 * h + unit over its UTF-16 code units [java.lang.String.hashCode].
+
+    Remembered for the latest 4096 texts: the same tags come again and again.
+    """
+    value = 0
+    for unit in _utf16_units(text):
+        value = (31 * value + unit) & 0xFFFFFFFF
+    return value - 0x1_0000_0000 if value & 0x8000_0000 else value
+
+
+def _utf16_units(text: str) -> bytes | tuple[int, ...]:
+    if text.isascii():
+        return text.encode("ascii")
+    units = text.encode("utf-16-be", "surrogatepass")
+    return struct.unpack(f">{len(units) // 2}H", units)
