@@ -79,7 +79,7 @@ class NodeSettings:
     client_expiry_ms: int = _setting(120_000, integer(1_000, 3_600_000), "a client silent this long has left its groups")
     max_frame_bytes: int = _setting(16 * MIB, size(64 * 1024, 1024 * MIB), "largest frame on a connection")
     max_connections: int = _setting(10_000, integer(1, 1_000_000), "connections in all")
-    max_connections_per_address: int = _setting(1_000, integer(1, 1_000_000), "connections from one address")
+    max_connections_per_address: int = _setting(2_000, integer(1, 1_000_000), "connections from one address")
     idle_timeout_ms: int = _setting(120_000, integer(1_000, 86_400_000), "a connection idle this long is closed")
     stop_grace_ms: int = _setting(10_000, integer(0, 600_000), "stop: how long requests in work may take to end")
     log_level: str = _setting("info", choice("debug", "info", "warning", "error"), "least weight that is logged")

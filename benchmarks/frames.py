@@ -1,0 +1,165 @@
+"""Prepared requests for `load`: the same messages in our native spelling and in RocketMQ's own (JSON and binary headers).
+
+500-byte random bodies with the tag TagA, one 16-character key and a unique id, for the four queues of one topic. Also a
+small blocking `ask` in RocketMQ's spelling, which every broker here understands; it prepares the topic and checks the load.
+"""
+
+import json
+import random
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from rmq.log.record import draft, properties_to_bytes
+from rmq.net.commands import PULL_SUBSCRIPTION, Hello, Pull, Request, Send
+from rmq.net.native import VERSION, Native
+
+TOPIC, GROUP, QUEUES, BODY_BYTES = "BenchTopic", "bench-readers", 4, 500
+PULL_COUNT, PULL_PLACES = 32, 16  # pulls go round the first 16 x 32 messages of each queue
+BATCH_COUNT = 100
+_JAVA_VERSION = 513
+_ID_DIGITS, _ID_NUMBER = b"100000000", 0xFFFFFFFF
+_PROPERTIES = {"UNIQ_KEY": "7F0000010BAD3E8B27C74C0FFEE00001", "TAGS": "TagA", "KEYS": "order-0000000001"}
+_HOST = bytes([127, 0, 0, 1]) + struct.pack(">i", 50_000)
+
+
+class Prepared(NamedTuple):
+    """A file of frames and how `load` is to be told about it. `messages`: per frame."""
+
+    file: Path
+    id_at: int
+    id_form: str
+    messages: int
+    hello: Path | None = None
+
+    def arguments(self) -> list[str]:
+        return [str(self.file), str(self.id_at), self.id_form, *([str(self.hello)] if self.hello else [])]
+
+
+def prepare(folder: Path, broker_name: str) -> dict[str, Prepared]:
+    """Writes all files; keys are `<spelling>-<kind>`: native, json, binary; single, batch, pull."""
+    random.seed(1)
+    folder.mkdir(parents=True, exist_ok=True)
+    made: dict[str, Prepared] = {}
+    hello = folder / "hello"
+    hello.write_bytes(Native(2**20).request(Hello(VERSION, "bench"), 1, False))
+    for kind, messages in (("single", 1), ("batch", BATCH_COUNT), ("pull", PULL_COUNT)):
+        frames = [Native(2**24).request(request, _ID_NUMBER, False) for request in _native(kind, messages)]
+        made[f"native-{kind}"] = _write(folder / f"native-{kind}", frames, b"\xff" * 4, "be32", messages, hello)
+        for spelling, write in (("json", _json_frame), ("binary", _binary_frame)):
+            frames = [write(*parts) for parts in _remoting(kind, messages, broker_name)]
+            mark, form = (_ID_DIGITS, "dec9") if spelling == "json" else (struct.pack(">i", int(_ID_DIGITS)), "be32")
+            made[f"{spelling}-{kind}"] = _write(folder / f"{spelling}-{kind}", frames, mark, form, messages, None)
+    return made
+
+
+def _write(file: Path, frames: list[bytes], mark: bytes, form: str, messages: int, hello: Path | None) -> Prepared:
+    at = {frame.index(mark, 4) for frame in frames}
+    assert len(at) == 1, "the request id lies at different places"
+    file.write_bytes(b"".join(frames))
+    return Prepared(file, at.pop(), form, messages, hello)
+
+
+def _places() -> Iterator[tuple[int, int]]:
+    """Queue and queue offset of each pull."""
+    for place in range(PULL_PLACES):
+        for queue in range(QUEUES):
+            yield queue, place * PULL_COUNT
+
+
+def _native(kind: str, messages: int) -> Iterator[Request]:
+    if kind == "pull":
+        for queue, offset in _places():
+            yield Pull(GROUP, TOPIC, queue, offset, PULL_COUNT, PULL_SUBSCRIPTION, suspend_timeout_millis=0)
+        return
+    properties = properties_to_bytes(_PROPERTIES)
+    for queue in range(QUEUES):
+        records = [draft(TOPIC, random.randbytes(BODY_BYTES), properties, born_timestamp=_now_ms(), born_host=_HOST)
+                   for _ in range(messages)]  # fmt: skip
+        yield Send("bench", TOPIC, queue, b"".join(records), default_topic_queue_nums=QUEUES, batch=messages > 1)
+
+
+def _remoting(kind: str, messages: int, broker_name: str) -> Iterator[tuple[int, dict[str, str], bytes]]:
+    """Code, ext fields and body of RocketMQ's requests 11, 310 and 320."""
+    if kind == "pull":
+        for queue, offset in _places():
+            yield 11, _pull_fields(queue, offset), b""
+        return
+    properties = "".join(f"{name}\x01{value}\x02" for name, value in _PROPERTIES.items())
+    for queue in range(QUEUES):
+        if messages == 1:
+            yield 310, _send_fields(queue, broker_name, properties, False), random.randbytes(BODY_BYTES)
+        else:
+            body = b"".join(_inner(properties.encode()) for _ in range(messages))
+            yield 320, _send_fields(queue, broker_name, "", True), body
+
+
+def _inner(properties: bytes) -> bytes:
+    """One message inside the body of a batch [MessageDecoder.encodeMessage]."""
+    body = random.randbytes(BODY_BYTES)
+    total = 4 * 5 + len(body) + 2 + len(properties)
+    return struct.pack(">5i", total, 0, 0, 0, len(body)) + body + struct.pack(">h", len(properties)) + properties
+
+
+def _send_fields(queue: int, broker_name: str, properties: str, batch: bool) -> dict[str, str]:
+    values = ["bench", TOPIC, "TBW102", str(QUEUES), str(queue), "0", str(_now_ms()), "0", properties, "0", "false"]
+    return dict(zip("abcdefghijk", values, strict=True)) | {"m": "true" if batch else "false", "n": broker_name}
+
+
+def _pull_fields(queue: int, offset: int) -> dict[str, str]:
+    return {
+        "consumerGroup": GROUP, "topic": TOPIC, "queueId": str(queue), "queueOffset": str(offset),
+        "maxMsgNums": str(PULL_COUNT), "sysFlag": str(PULL_SUBSCRIPTION), "commitOffset": "0", "suspendTimeoutMillis": "0",
+        "subscription": "*", "subVersion": "0", "expressionType": "TAG",
+    }  # fmt: skip
+
+
+def _json_frame(code: int, fields: dict[str, str], body: bytes) -> bytes:
+    values = {"code": code, "extFields": fields, "flag": 0, "language": "JAVA", "opaque": int(_ID_DIGITS),
+              "serializeTypeCurrentRPC": "JSON", "version": _JAVA_VERSION}  # fmt: skip
+    header = json.dumps(values, separators=(",", ":")).encode()
+    return struct.pack(">ii", 4 + len(header) + len(body), len(header)) + header + body
+
+
+def _binary_frame(code: int, fields: dict[str, str], body: bytes) -> bytes:
+    packed = b""
+    for name, value in fields.items():
+        packed += struct.pack(">h", len(name)) + name.encode() + struct.pack(">i", len(value.encode())) + value.encode()
+    header = struct.pack(">hbhiiii", code, 0, _JAVA_VERSION, int(_ID_DIGITS), 0, 0, len(packed)) + packed
+    return struct.pack(">ii", 4 + len(header) + len(body), 1 << 24 | len(header)) + header + body
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+# --- asking, one request at a time ------------------------------------------------------------------------------------
+
+
+def ask(port: int, code: int, fields: dict[str, str], body: bytes = b"") -> tuple[int, dict[str, str], bytes]:
+    """Code, ext fields and body of the answer to one request in RocketMQ's JSON spelling."""
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as link, link.makefile("rb") as answers:
+        link.sendall(_json_frame(code, fields, body))
+        size, head = struct.unpack(">ii", answers.read(8))
+        rest = answers.read(size - 4)
+    header = json.loads(rest[: head & 0xFFFFFF])
+    return header["code"], header.get("extFields") or {}, rest[head & 0xFFFFFF :]
+
+
+def stored(port: int) -> int:
+    """Messages ever stored in the four queues (sum of the maximum offsets)."""
+    total = 0
+    for queue in range(QUEUES):
+        code, fields, _ = ask(port, 30, {"topic": TOPIC, "queueId": str(queue)})
+        total += int(fields["offset"]) if code == 0 else 0
+    return total
+
+
+def make_topic(port: int, broker_name: str) -> None:
+    """Sends one message to each queue, as a producer that meets the topic for the first time."""
+    for code, fields, body in _remoting("single", 1, broker_name):
+        answered, _, _ = ask(port, code, fields, body)
+        assert answered == 0, f"the broker at port {port} refuses a send with code {answered}"

@@ -1,0 +1,213 @@
+/* Sends prepared frames over several connections, keeps a fixed number in flight on each, and times the answers.
+ *
+ *   load HOST PORT CONNECTIONS IN_FLIGHT FRAMES FILE ID_AT ID_FORM [HELLO]
+ *
+ * FILE: frames one behind the other, each beginning with its length in 4 big-endian bytes; connection c starts with frame c and goes
+ * round. IN_FLIGHT is per connection, FRAMES in all. ID_AT: where the request id lies in every frame; ID_FORM: `be32` (4 bytes,
+ * big-endian) or `dec9` (nine decimal digits). Answers come in any order per connection; each is timed against the oldest unanswered
+ * request of its connection. HELLO: a file with one frame that opens every connection; its answer is not counted. One line of JSON on stdout. It looks at the lengths of answers only: whoever runs it checks what they say.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { OUT_BYTES = 1 << 20, IN_BYTES = 1 << 18, MOST_FRAMES = 4096, HEAD = 4 };
+
+struct link {
+    int socket, pending;                  /* requests without an answer */
+    int next_frame;
+    uint32_t id;
+    unsigned char *out;                   /* bytes [out_from, out_to) wait for the socket */
+    long out_from, out_to;
+    unsigned char head[HEAD];             /* length of the answer that is arriving */
+    int head_have;
+    uint32_t body_left;
+    double *asked;                        /* ring of moments, IN_FLIGHT long */
+    long first, last;
+};
+
+static unsigned char *frames;
+static long frame_at[MOST_FRAMES], frame_size[MOST_FRAMES], id_at;
+static int frame_count, decimal_ids, in_flight;
+static long to_ask, answered, wanted;
+static uint64_t answer_bytes;
+static float *times_us;
+
+static void die(const char *what) {
+    fprintf(stderr, "load: %s%s%s\n", what, errno ? ": " : "", errno ? strerror(errno) : "");
+    exit(1);
+}
+
+static double seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+static uint32_t big_endian(const unsigned char *p) {
+    return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
+}
+
+static void read_frames(const char *path) {
+    FILE *file = fopen(path, "rb");
+    if (!file) die(path);
+    fseek(file, 0, SEEK_END);
+    long size = ftell(file);
+    rewind(file);
+    frames = malloc((size_t)size);
+    if (fread(frames, 1, (size_t)size, file) != (size_t)size) die(path);
+    fclose(file);
+    for (long at = 0; at + HEAD <= size && frame_count < MOST_FRAMES; at += frame_size[frame_count++]) {
+        frame_at[frame_count] = at;
+        frame_size[frame_count] = HEAD + (long)big_endian(frames + at);
+    }
+    errno = 0;
+    if (!frame_count || frame_at[frame_count - 1] + frame_size[frame_count - 1] != size) die("the file does not end with a whole frame");
+}
+
+static void write_id(unsigned char *frame, uint32_t id) {
+    char digits[16];
+    if (decimal_ids) {
+        snprintf(digits, sizeof digits, "%09u", 100000000u + id % 900000000u);
+        memcpy(frame + id_at, digits, 9);
+        return;
+    }
+    uint32_t swapped = htonl(id | 0x80000000u);       /* the high bit: as wide in msgpack as the prepared one */
+    memcpy(frame + id_at, &swapped, 4);
+}
+
+static void ask(struct link *l, double now) {         /* fill the window with requests */
+    if (l->out_from == l->out_to) l->out_from = l->out_to = 0;
+    while (l->pending < in_flight && to_ask > 0) {
+        long size = frame_size[l->next_frame];
+        if (l->out_to + size > OUT_BYTES) break;
+        memcpy(l->out + l->out_to, frames + frame_at[l->next_frame], (size_t)size);
+        write_id(l->out + l->out_to, l->id++);
+        l->out_to += size;
+        l->next_frame = (l->next_frame + 1) % frame_count;
+        l->asked[l->last++ % in_flight] = now;
+        l->pending++;
+        to_ask--;
+    }
+}
+
+static void push(struct link *l) {
+    while (l->out_from < l->out_to) {
+        ssize_t n = send(l->socket, l->out + l->out_from, (size_t)(l->out_to - l->out_from), MSG_NOSIGNAL);
+        if (n > 0) l->out_from += n;
+        else if (errno == EAGAIN || errno == EWOULDBLOCK) return;
+        else if (errno != EINTR) die("the broker closed a connection while we wrote");
+    }
+}
+
+static void take(struct link *l, const unsigned char *p, ssize_t n, double now) {
+    while (n > 0) {
+        if (l->head_have < HEAD) {
+            l->head[l->head_have++] = *p++;
+            n--;
+            if (l->head_have < HEAD) continue;
+            l->body_left = big_endian(l->head);
+            answer_bytes += HEAD + l->body_left;
+        }
+        ssize_t step = n < (ssize_t)l->body_left ? n : (ssize_t)l->body_left;
+        p += step, n -= step, l->body_left -= (uint32_t)step;
+        if (l->body_left) continue;
+        if (!l->pending) die("an answer that nobody asked for");
+        times_us[answered++] = (float)((now - l->asked[l->first++ % in_flight]) * 1e6);
+        l->pending--;
+        l->head_have = 0;
+    }
+}
+
+static void pull(struct link *l, unsigned char *buffer) {
+    ssize_t n = recv(l->socket, buffer, IN_BYTES, 0);
+    if (n == 0) die("the broker closed a connection");
+    if (n < 0 && errno != EAGAIN && errno != EINTR) die("read");
+    if (n > 0) take(l, buffer, n, seconds());
+}
+
+static void greet(struct link *l, const char *path) {     /* the socket still blocks */
+    unsigned char hello[4096];
+    FILE *file = fopen(path, "rb");
+    if (!file) die(path);
+    size_t size = fread(hello, 1, sizeof hello, file);
+    fclose(file);
+    if (send(l->socket, hello, size, MSG_NOSIGNAL) != (ssize_t)size) die("hello");
+    if (recv(l->socket, hello, HEAD, MSG_WAITALL) != HEAD) die("no answer to hello");
+    uint32_t left = big_endian(hello);
+    if (left > sizeof hello || recv(l->socket, hello, left, MSG_WAITALL) != (ssize_t)left) die("the answer to hello");
+}
+
+static void dial(struct link *l, const char *host, int port, const char *hello) {
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    int on = 1;
+    if (inet_pton(AF_INET, host, &to.sin_addr) != 1) die("HOST must be an IPv4 address");
+    l->socket = socket(AF_INET, SOCK_STREAM, 0);
+    if (l->socket < 0 || connect(l->socket, (struct sockaddr *)&to, sizeof to)) die("connect");
+    setsockopt(l->socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    if (hello) greet(l, hello);
+    fcntl(l->socket, F_SETFL, O_NONBLOCK);
+    l->out = malloc(OUT_BYTES);
+    l->asked = malloc(sizeof(double) * (size_t)in_flight);
+}
+
+static void drive(struct link *links, struct pollfd *polls, int count) {
+    unsigned char *buffer = malloc(IN_BYTES);
+    while (answered < wanted) {
+        for (int i = 0; i < count; i++) {
+            ask(&links[i], seconds());
+            push(&links[i]);
+            polls[i].fd = links[i].socket;
+            polls[i].events = (short)(POLLIN | (links[i].out_from < links[i].out_to ? POLLOUT : 0));
+        }
+        int ready = poll(polls, (nfds_t)count, 10000);
+        errno = ready < 0 ? errno : 0;
+        if (ready == 0) die("no answer for 10 s");
+        for (int i = 0; i < count; i++)
+            if (polls[i].revents & (POLLIN | POLLHUP | POLLERR)) pull(&links[i], buffer);
+    }
+    free(buffer);
+}
+
+static int by_value(const void *a, const void *b) {
+    float x = *(const float *)a, y = *(const float *)b;
+    return (x > y) - (x < y);
+}
+
+static double percentile(double share) { return times_us[(long)(share * (double)(wanted - 1))]; }
+
+int main(int argc, char **argv) {
+    if (argc != 9 && argc != 10) die("usage: load HOST PORT CONNECTIONS IN_FLIGHT FRAMES FILE ID_AT be32|dec9 [HELLO]");
+    int count = atoi(argv[3]);
+    in_flight = atoi(argv[4]);
+    wanted = to_ask = atol(argv[5]);
+    read_frames(argv[6]);
+    id_at = atol(argv[7]);
+    decimal_ids = !strcmp(argv[8], "dec9");
+    if (count < 1 || in_flight < 1 || wanted < 1) die("CONNECTIONS, IN_FLIGHT and FRAMES must be at least 1");
+    for (int i = 0; i < frame_count; i++)
+        if (frame_size[i] > OUT_BYTES || id_at < HEAD || id_at + (decimal_ids ? 9 : 4) > frame_size[i]) die("a frame is too long, or ID_AT lies outside");
+    times_us = malloc(sizeof(float) * (size_t)wanted);
+    struct link *links = calloc((size_t)count, sizeof *links);
+    struct pollfd *polls = calloc((size_t)count, sizeof *polls);
+    for (int i = 0; i < count; i++) {
+        dial(&links[i], argv[1], atoi(argv[2]), argc == 10 ? argv[9] : NULL);
+        links[i].next_frame = i % frame_count;
+    }
+    double began = seconds();
+    drive(links, polls, count);
+    double took = seconds() - began;
+    qsort(times_us, (size_t)wanted, sizeof(float), by_value);
+    printf("{\"frames\": %ld, \"seconds\": %.6f, \"answer_bytes\": %llu, \"p50_us\": %.1f, \"p90_us\": %.1f, \"p99_us\": %.1f, \"p999_us\": %.1f}\n",
+           wanted, took, (unsigned long long)answer_bytes, percentile(0.5), percentile(0.9), percentile(0.99), percentile(0.999));
+    return 0;
+}

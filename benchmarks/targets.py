@@ -1,0 +1,139 @@
+"""The brokers that are measured: rmq from this checkout, and Apache RocketMQ from Maven Central beside it."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+HERE = Path(__file__).resolve().parent
+ROCKETMQ_VERSION = "5.5.0"
+_START_SECONDS = 90
+_OPENED = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in ("java.nio", "sun.nio.ch")] + [
+    f"--add-exports=java.base/{package}=ALL-UNNAMED" for package in ("jdk.internal.ref", "sun.nio.ch")
+]
+
+
+class Target(NamedTuple):
+    """A running broker. `processes`: the broker last."""
+
+    name: str
+    broker_name: str
+    port: int
+    processes: tuple[subprocess.Popen[bytes], ...]
+
+    def cpu_seconds(self) -> float:
+        """User and system time of the broker's process so far, in steps of 10 ms."""
+        stat = Path(f"/proc/{self.processes[-1].pid}/stat").read_text()
+        user, system = stat.rpartition(")")[2].split()[11:13]
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+    def stop(self) -> None:
+        for process in reversed(self.processes):
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def start_rmq(folder: Path) -> Target:
+    """Nameserver and broker in one process on free ports."""
+    port, namesrv_port = _free_port(), _free_port()
+    command = [sys.executable, "-m", "rmq.cli", "node", "--role", "all", "--listen", f"127.0.0.1:{port}",
+               "--namesrv-port", str(namesrv_port), "--store", str(folder / "store")]  # fmt: skip
+    process = _spawn(command, folder / "rmq.log", HERE.parent)
+    return _ready(Target("rmq", "broker-a", port, (process,)), folder / "rmq.log")
+
+
+def apache_missing() -> str:
+    """Why Apache RocketMQ cannot run here; "" if it can."""
+    return "" if shutil.which("java") and shutil.which("mvn") else "Maven and a JDK are needed (mvn, java)"
+
+
+def start_apache(folder: Path, cache: Path, say: Callable[[str], None]) -> Target:
+    """Nameserver and broker of Apache RocketMQ, a heap of 1 GiB, on free ports."""
+    jars = _jars(cache, say)
+    port, namesrv_port = _free_broker_port(), _free_port()
+    folder.mkdir(parents=True, exist_ok=True)
+    namesrv = folder / "namesrv.conf"
+    namesrv.write_text(f"listenPort={namesrv_port}\nbindAddress=127.0.0.1\n")
+    broker = folder / "broker.conf"
+    broker.write_text(_broker_conf(port, namesrv_port, folder / "store"))
+    first = _spawn(_java(folder, jars, "256m", "namesrv.NamesrvStartup", namesrv), folder / "namesrv.log", folder)
+    _wait_for_port(namesrv_port, first, folder / "namesrv.log")
+    second = _spawn(_java(folder, jars, "1g", "broker.BrokerStartup", broker), folder / "broker.log", folder)
+    return _ready(Target(f"Apache RocketMQ {ROCKETMQ_VERSION}", "broker-a", port, (first, second)), folder / "broker.log")
+
+
+def _broker_conf(port: int, namesrv_port: int, store: Path) -> str:
+    lines = {
+        "brokerClusterName": "bench", "brokerName": "broker-a", "brokerId": "0", "brokerIP1": "127.0.0.1",
+        "bindAddress": "127.0.0.1", "listenPort": str(port), "namesrvAddr": f"127.0.0.1:{namesrv_port}",
+        "storePathRootDir": str(store), "storePathCommitLog": str(store / "commitlog"), "flushDiskType": "ASYNC_FLUSH",
+    }  # fmt: skip
+    return "".join(f"{key}={value}\n" for key, value in lines.items())
+
+
+def _java(folder: Path, jars: Path, heap: str, main: str, conf: Path) -> list[str]:
+    return ["java", f"-Xms{heap}", f"-Xmx{heap}", "-XX:MaxDirectMemorySize=1g", *_OPENED, f"-Duser.home={folder}",
+            "-cp", f"{jars}/*", f"org.apache.rocketmq.{main}", "-c", str(conf)]  # fmt: skip
+
+
+def _jars(cache: Path, say: Callable[[str], None]) -> Path:
+    """The jars, fetched once with Maven."""
+    jars = cache / f"rocketmq-{ROCKETMQ_VERSION}"
+    if not jars.is_dir():
+        say(f"fetching Apache RocketMQ {ROCKETMQ_VERSION} with Maven into {jars} (once, about 100 MB)")
+        fresh = jars.with_suffix(".new")
+        command = ["mvn", "-q", "-B", "-f", str(HERE / "pom.xml"), "dependency:copy-dependencies", f"-DoutputDirectory={fresh}"]
+        subprocess.run(command, check=True)
+        fresh.rename(jars)
+    return jars
+
+
+def _spawn(command: list[str], log: Path, folder: Path) -> subprocess.Popen[bytes]:
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("wb") as out:
+        return subprocess.Popen(command, cwd=folder, stdout=out, stderr=out, env=os.environ | {"ROCKETMQ_HOME": str(log.parent)})
+
+
+def _ready(target: Target, log: Path) -> Target:
+    try:
+        _wait_for_port(target.port, target.processes[-1], log)
+    except RuntimeError:
+        target.stop()
+        raise
+    return target
+
+
+def _wait_for_port(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
+    until = time.monotonic() + _START_SECONDS
+    while process.poll() is None and time.monotonic() < until:
+        with socket.socket() as link:
+            if link.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.1)
+    raise RuntimeError(f"{process.args!r} does not listen on {port}; its output is in {log}:\n{log.read_text()[-2000:]}")
+
+
+def _free_port() -> int:
+    with socket.socket() as link:
+        link.bind(("127.0.0.1", 0))
+        return int(link.getsockname()[1])
+
+
+def _free_broker_port() -> int:
+    """RocketMQ takes the port, the next one and the one two below."""
+    while True:
+        port = _free_port()
+        with socket.socket() as upper, socket.socket() as lower:
+            if not upper.connect_ex(("127.0.0.1", port + 1)) or not lower.connect_ex(("127.0.0.1", port - 2)):
+                continue
+        return port
