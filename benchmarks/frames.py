@@ -18,7 +18,8 @@ from rmq.net.commands import PULL_SUBSCRIPTION, Hello, Pull, Request, Send
 from rmq.net.native import VERSION, Native
 
 TOPIC, GROUP, QUEUES, BODY_BYTES = "BenchTopic", "bench-readers", 4, 500
-PULL_COUNT, PULL_PLACES = 32, 16  # pulls go round the first 16 x 32 messages of each queue
+PULL_COUNT = 32
+PULL_OFFSETS = range(128, 992, PULL_COUNT)  # all of three digits, so that JSON frames have one length
 BATCH_COUNT = 100
 _JAVA_VERSION = 513
 _ID_DIGITS, _ID_NUMBER = b"100000000", 0xFFFFFFFF
@@ -65,9 +66,9 @@ def _write(file: Path, frames: list[bytes], mark: bytes, form: str, messages: in
 
 def _places() -> Iterator[tuple[int, int]]:
     """Queue and queue offset of each pull."""
-    for place in range(PULL_PLACES):
+    for offset in PULL_OFFSETS:
         for queue in range(QUEUES):
-            yield queue, place * PULL_COUNT
+            yield queue, offset
 
 
 def _native(kind: str, messages: int) -> Iterator[Request]:
