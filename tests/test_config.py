@@ -1,0 +1,196 @@
+"""Settings: what each source says, who wins, what RocketMQ's files mean here, and how mistakes are told."""
+
+from pathlib import Path
+
+import pytest
+
+from rmq import configkeys
+from rmq.config import NAMES, Entry, NodeSettings, load, parse, rocketmq_key
+from rmq.errors import InvalidArgument
+
+AS_SHIPPED = """\
+# the keys of RocketMQ's broker-n0.conf
+brokerClusterName = RaftCluster
+brokerName=RaftNode00
+listenPort=30911
+namesrvAddr=127.0.0.1:9876;127.0.0.1:9877
+storePathRootDir={root}
+storePathCommitLog={root}/commitlog
+enableDLegerCommitLog={elected}
+dLegerGroup=RaftNode00
+dLegerPeers=n0-127.0.0.1:40911;n1-127.0.0.1:40912;n2-127.0.0.1:40913
+## must be unique
+dLegerSelfId=n0
+sendMessageThreadPoolNums=16
+"""
+
+
+def written(folder: Path, name: str, text: str) -> Path:
+    file = folder / name
+    file.write_text(text)
+    return file
+
+
+def shipped(folder: Path, elected: str = "false") -> Path:
+    return written(folder, "broker-n0.conf", AS_SHIPPED.format(root=folder / "store", elected=elected))
+
+
+def test_without_any_source_a_node_is_on_loopback_with_rocketmqs_numbers() -> None:
+    settings = load().settings
+    assert (settings.listen_host, settings.listen_port, settings.namesrv_port) == ("127.0.0.1", 10911, 9876)
+    assert settings.store_dir == Path("rmq-data")
+    assert settings.segment_bytes == 1 << 30
+    assert settings.max_message_bytes == 4 << 20
+    assert (settings.register_interval_ms, settings.broker_expiry_ms, settings.scan_interval_ms) == (30_000, 120_000, 10_000)
+    assert settings.flush == "async"
+
+
+def test_flags_beat_variables_which_beat_the_file(tmp_path: Path) -> None:
+    file = written(tmp_path, "b.toml", 'broker_name = "from-file"\nflush = "sync"\ncluster_name = "from-file"\n')
+    env = {"RMQ_BROKER_NAME": "from-env", "RMQ_CLUSTER_NAME": "from-env"}
+    loaded = load(file, env, [Entry("cluster_name", "from-flag", "--cluster")])
+    assert (loaded.settings.flush, loaded.settings.broker_name, loaded.settings.cluster_name) == ("sync", "from-env", "from-flag")
+    assert loaded.origins["flush"] == f"{file}:2"
+    assert loaded.origins["broker_name"] == "RMQ_BROKER_NAME"
+    assert loaded.origins["cluster_name"] == "--cluster"
+    assert loaded.origins["listen_port"] == "default"
+    assert not loaded.warnings
+
+
+def test_the_file_that_rocketmq_ships_is_read(tmp_path: Path) -> None:
+    loaded = load(shipped(tmp_path), {}, [Entry("role", "broker", "--role")])
+    settings = loaded.settings
+    assert (settings.cluster_name, settings.broker_name, settings.listen_port) == ("RaftCluster", "RaftNode00", 30911)
+    assert settings.namesrv_addresses == ("127.0.0.1:9876", "127.0.0.1:9877")
+    assert settings.store_dir == tmp_path / "store"
+    text = "\n".join(loaded.warnings)
+    assert "dLegerPeers is not served yet" in text
+    assert "sendMessageThreadPoolNums has no effect here" in text
+    assert f"{tmp_path / 'broker-n0.conf'}:10" in text
+
+
+@pytest.mark.parametrize(("line", "key"), [
+    ("brokerRole=SLAVE", "brokerRole"),
+    ("enableDLegerCommitLog=true", "enableDLegerCommitLog"),
+    ("inSyncReplicas=2", "inSyncReplicas"),
+    ("aclEnable=true", "aclEnable"),
+    ("tls.server.mode=enforcing", "tls.server.mode"),
+    ("storeType=defaultRocksDB", "storeType"),
+])
+def test_a_key_whose_promise_would_be_broken_is_refused_with_its_line(tmp_path: Path, line: str, key: str) -> None:
+    file = written(tmp_path, "broker.conf", f"brokerName=a\n{line}\n")
+    with pytest.raises(InvalidArgument, match=rf"broker\.conf:2: {key}=\w+ is refused"):
+        load(file)
+
+
+def test_harmless_values_of_such_keys_pass(tmp_path: Path) -> None:
+    text = "brokerRole=ASYNC_MASTER\nenableDLegerCommitLog=false\ninSyncReplicas=1\naclEnable=false\n"
+    assert not load(written(tmp_path, "broker.conf", text)).warnings
+
+
+def test_store_paths_must_lie_where_the_store_keeps_them(tmp_path: Path) -> None:
+    file = written(tmp_path, "broker.conf", f"storePathRootDir={tmp_path}/store\nstorePathCommitLog=/other/commitlog\n")
+    with pytest.raises(InvalidArgument, match=r"broker\.conf:2: storePathCommitLog: the store keeps it at"):
+        load(file)
+
+
+@pytest.mark.parametrize(("text", "message"), [
+    ("listenPort=99999", r":1: listen_port: '99999' is not allowed; allowed: .* from 0 to 65535 \(RocketMQ: listenPort\)"),
+    ("\nlistenPort=x", ":2: listen_port"),
+    ("flushDiskType=NEVER", "async or sync"),
+    ("brokerName=a b", "letters, digits"),
+    ("autoCreateTopicEnable=maybe", "true or false"),
+    ("namesrvAddr=localhost", "host:port"),
+    ("mappedFileSizeCommitLog=1048576", ":1: segment_bytes: 1048576 is too small"),
+    ("just words", ":1: 'just words' is no `key=value`"),
+])
+def test_a_wrong_value_names_file_line_key_and_what_is_allowed(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(InvalidArgument, match=message):
+        load(written(tmp_path, "broker.conf", text + "\n"))
+
+
+@pytest.mark.parametrize(("text", "message"), [
+    ('listen_port = "x"', ":1: listen_port"),
+    ("\n\nbroker_id = -1", ":3: broker_id"),
+    ("auto_create_topic = 7", "true or false"),
+    ("listen_port = true", "listen_port"),
+    ("[broker]\nflush = 'sync'", r":1: \[broker\] is a table"),
+    ("flush = ", "no valid TOML"),
+])
+def test_the_same_for_toml(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(InvalidArgument, match=message):
+        load(written(tmp_path, "b.toml", text + "\n"))
+
+
+def test_unknown_keys_and_variables_get_a_suggestion(tmp_path: Path) -> None:
+    file = written(tmp_path, "broker.conf", "flushDiskTyp=SYNC_FLUSH\nqwertyuiop=1\n")
+    loaded = load(file, {"RMQ_BROKERNAME": "x", "HOME": "/"})
+    assert set(loaded.warnings) == {
+        f"{file}:1: unknown key flushDiskTyp; did you mean flushDiskType?",
+        f"{file}:2: unknown key qwertyuiop, ignored",
+        "RMQ_BROKERNAME: unknown variable; did you mean RMQ_BROKER_NAME?",
+    }
+
+
+def test_a_toml_file_may_use_both_spellings_and_sizes_with_units(tmp_path: Path) -> None:
+    file = written(tmp_path, "b.toml", 'brokerName = "x"\nsegment_bytes = "16MiB"\nnamesrv_addresses = ["a:1", "[::1]:2"]\n')
+    settings = load(file).settings
+    assert (settings.broker_name, settings.segment_bytes, settings.namesrv_addresses) == ("x", 16 << 20, ("a:1", "[::1]:2"))
+
+
+def test_properties_may_go_on_in_the_next_line(tmp_path: Path) -> None:
+    file = written(tmp_path, "broker.conf", "! comment\nnamesrvAddr=a:1;\\\n   b:2\nflushDiskType=\n")
+    assert load(file).settings.namesrv_addresses == ("a:1", "b:2")
+
+
+def test_a_nameservers_listen_port_is_the_nameservers(tmp_path: Path) -> None:
+    loaded = load(written(tmp_path, "namesrv.conf", "listenPort=19876\n"), {}, [Entry("role", "nameserver", "--role")])
+    assert (loaded.settings.namesrv_port, loaded.settings.listen_port) == (19876, 10911)
+    assert loaded.origins["namesrv_port"].endswith("namesrv.conf:1")
+
+
+def test_a_broker_registers_somewhere() -> None:
+    assert load(flags=[Entry("role", "broker", "--role")]).settings.namesrv_addresses == ("127.0.0.1:9876",)
+    assert load().settings.namesrv_addresses == ()  # its own, in the same process
+    assert load(env={"NAMESRV_ADDR": "ns:1"}).settings.namesrv_addresses == ("ns:1",)
+
+
+def test_listening_everywhere_needs_an_address_for_clients() -> None:
+    """The store host is an identity: it lies in message ids and can never be 0.0.0.0."""
+    with pytest.raises(InvalidArgument, match="set advertised_host"):
+        NodeSettings(listen_host="0.0.0.0")
+    assert NodeSettings(listen_host="0.0.0.0", advertised_host="10.0.0.1").store_host == "10.0.0.1"
+    assert NodeSettings(listen_host="0.0.0.0", role="nameserver").role == "nameserver"
+    with pytest.raises(InvalidArgument, match="clients can dial"):
+        NodeSettings(advertised_host="0.0.0.0")
+
+
+def test_an_address_that_nobody_can_dial_is_a_warning() -> None:
+    loaded = load(flags=[Entry("advertised_host", "10.0.0.1", "--advertise")])
+    assert "clients are told 10.0.0.1, but the node listens on 127.0.0.1 only" in loaded.warnings[0]
+
+
+def test_settings_are_checked_when_made() -> None:
+    for name, value in {"flush": "SYNC_FLUSH", "listen_port": "1", "broker_id": True, "namesrv_addresses": ["a:1"]}.items():
+        with pytest.raises(InvalidArgument, match=name):
+            NodeSettings(**{name: value})
+    with pytest.raises(InvalidArgument, match="other"):
+        NodeSettings(listen_port=9876)
+
+
+def test_every_default_is_what_parsing_its_text_gives() -> None:
+    settings = NodeSettings()
+    for name in NAMES:
+        value = getattr(settings, name)
+        text = ";".join(value) if isinstance(value, tuple) else str(value)
+        assert parse(name, text) == value, name
+
+
+def test_no_key_of_rocketmq_is_both_served_and_not_served() -> None:
+    served = {rocketmq_key(name) for name in NAMES}
+    assert not served & configkeys.KNOWN
+
+
+def test_a_file_that_is_not_there_is_told_so(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match=r"none\.conf: cannot be read \(No such file"):
+        load(tmp_path / "none.conf")
