@@ -1,0 +1,26 @@
+"""`rmq report`: the command line of the report. `rmq.cli` loads it on demand, so nobody else pays for Spark."""
+
+from pathlib import Path
+
+import click
+
+from analytics.report import build_report, parse_day
+
+
+@click.command()
+@click.argument("store", type=click.Path(path_type=Path))
+@click.option("--out", type=click.Path(path_type=Path, file_okay=False), required=True, help="Where page and rollup go.")
+@click.option("--day", help="Day in UTC, YYYY-MM-DD; without it every day in the store.")
+@click.option("--time-property", metavar="NAME", help="Count by the time in this message property (Unix ms or ISO).")
+def report(store: Path, out: Path, day: str | None, time_property: str | None) -> None:
+    """Read the segment files of STORE with Spark; write an HTML page and a Parquet rollup.
+
+    Committed messages only; the broker may be running. Running a day again replaces that day.
+    """
+    made = build_report(
+        store, out, parse_day(day) if day else None,
+        time_property=time_property, progress=lambda line: click.echo(line, err=True),
+    )  # fmt: skip
+    click.echo(f"{made.messages} messages, {made.bytes} bytes, {made.repeats} repeats")
+    click.echo(f"page    {made.page}")
+    click.echo(f"rollup  {made.rollups[0].parent.parent} ({len(made.rollups)} day(s))")

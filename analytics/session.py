@@ -1,0 +1,46 @@
+"""A Spark session on this machine: Java found, workers on this Python, quiet, times in UTC, the format "rmq" registered."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from analytics.java import prepare_environment
+from analytics.source import register
+
+_LOGGING = Path(__file__).with_name("log4j2.properties")
+
+
+@contextmanager
+def spark_session(name: str) -> Iterator[SparkSession]:
+    """The active session, or a local one on all cores that ends with the block.
+
+    Raises JavaMissing. A job that runs under spark-submit keeps the session and the settings it was given there.
+    """
+    active = SparkSession.getActiveSession()
+    session = active or _local_session(name)
+    try:
+        register(session)
+        yield session
+    finally:
+        if active is None:
+            session.stop()
+
+
+def _local_session(name: str) -> SparkSession:
+    prepare_environment()
+    cores = os.cpu_count() or 1
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": str(2 * cores),  # the default of 200 is for clusters
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
+    }
+    builder = SparkSession.builder.master(f"local[{cores}]").appName(name)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()

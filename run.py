@@ -1,0 +1,110 @@
+"""Installs rmq into .venv beside this file and runs it. Needs Python 3.11 or newer with pip, nothing else.
+
+    python3 run.py          the tour: a cluster in one process, real messages, a report
+    python3 run.py test     linters, types, import contracts, tests
+
+Running it again is quick: what is installed stays as long as constraints.txt and pyproject.toml do not change.
+Must stay readable for old Pythons, so that they can say what is wrong.
+"""
+
+import hashlib
+import os
+import subprocess
+import sys
+import time
+
+ROOT = os.path.dirname(os.path.abspath(__file__))
+VENV = os.path.join(ROOT, ".venv")
+BIN = os.path.join(VENV, "Scripts" if os.name == "nt" else "bin")
+PYTHON = os.path.join(BIN, "python")
+STAMP = os.path.join(VENV, "rmq-installed")
+OLDEST = (3, 11)
+NO_VENV = "no venv could be made; on Debian or Ubuntu run `apt install python3-venv` first"
+TOUR = [[PYTHON, os.path.join("examples", "tour.py")]]
+CHECKS = [
+    [PYTHON, "-m", "ruff", "check", "."],
+    [PYTHON, "-m", "mypy"],
+    [os.path.join(BIN, "lint-imports"), "--no-logo"],
+    [PYTHON, "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile"],
+]
+
+
+def main(arguments):
+    if sys.version_info < OLDEST:
+        return stop("this is Python {}.{}; rmq needs 3.11 or newer: python3.12 run.py".format(*sys.version_info[:2]))
+    if arguments not in ([], ["test"]):
+        return stop(__doc__)
+    os.chdir(ROOT)
+    install(["spark", "dev"] if arguments else ["spark"])
+    return run_all(CHECKS if arguments else TOUR)
+
+
+def install(extras):
+    """Bring .venv to the pinned versions, if it is not there already."""
+    if is_installed(extras):
+        return
+    if not os.path.exists(PYTHON):
+        say("making .venv")
+        if subprocess.call([sys.executable, "-m", "venv", VENV]):
+            sys.exit(stop(NO_VENV))
+    if "spark" in extras:  # first, alone: the one package without a wheel
+        say("installing pyspark; this downloads 456 MB (Python and jars in one archive) and unpacks it, a few minutes")
+        pip("--no-deps", "pyspark")
+    say("installing the rest (wheels only)")
+    pip("--only-binary", ":all:", "--no-binary", "pyspark", "-e", ".[{}]".format(",".join(extras)))
+    with open(STAMP, "w") as file:
+        file.write("{} {}".format(wanted(), ",".join(extras)))
+
+
+def pip(*arguments):
+    command = [PYTHON, "-m", "pip", "install", "--disable-pip-version-check", "-c", "constraints.txt"]
+    if subprocess.call(command + list(arguments)):
+        sys.exit(stop("pip failed, see above; after mending it (network? disk?) run the same command again"))
+
+
+def is_installed(extras):
+    try:
+        with open(STAMP) as file:
+            digest, _, names = file.read().partition(" ")
+    except OSError:
+        return False
+    return digest == wanted() and set(extras) <= set(names.split(","))
+
+
+def wanted():
+    """What the installation depends on, as one digest."""
+    digest = hashlib.sha256()
+    for name in ("pyproject.toml", "constraints.txt"):
+        with open(os.path.join(ROOT, name), "rb") as file:
+            digest.update(file.read())
+    return digest.hexdigest()
+
+
+def run_all(commands):
+    """Run every command, also after one failed; the exit code says whether all were fine."""
+    failed = []
+    for command in commands:
+        name = os.path.basename(command[2] if command[1] == "-m" else command[0] if len(commands) > 1 else command[1])
+        started = time.monotonic()
+        if len(commands) > 1:
+            say(name)
+        if subprocess.call(command):
+            failed.append(name)
+        if len(commands) > 1:
+            say("{}: {} in {:.0f} s".format(name, "FAILED" if name in failed else "fine", time.monotonic() - started))
+    if failed:
+        return stop("failed: {}".format(", ".join(failed)))
+    return 0
+
+
+def say(line):
+    print("== " + line, flush=True)
+
+
+def stop(why):
+    print(why, file=sys.stderr, flush=True)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
