@@ -1,0 +1,263 @@
+"""One peer of a server: its requests on their way to handlers and back, and the bounds it is held to.
+
+What a request means is said by the handlers, who may send it by `allow`; who counts connections is `server`.
+"""
+
+import itertools
+from collections.abc import Awaitable, Callable, Mapping
+from enum import Enum
+from typing import Any, Final, Protocol, cast
+
+from rmq.clock import Clock
+from rmq.codes import ResponseCode
+from rmq.errors import Refusal
+from rmq.net.commands import Answer, Request
+from rmq.net.frames import AnswerFrame, Context, Received
+from rmq.net.limits import Limits
+from rmq.net.link import Link
+from rmq.net.network import Address
+from rmq.net.wire import Reader
+
+_CALL_BYTES = 512  # what a waiting request costs us beside its frame
+_ids = itertools.count(1)
+
+
+class Later(Enum):
+    """Type of `LATER`."""
+
+    LATER = "later"
+
+
+LATER: Final = Later.LATER
+"""A handler returns it to say: I keep the call and answer through `call.answer` or `call.refuse`."""
+
+
+class Call:
+    """Must be answered exactly once; a second answer is a bug. After the peer has gone, answering does nothing."""
+
+    __slots__ = ("_context", "_id", "_size", "answered", "connection", "oneway")
+
+    def __init__(self, connection: "Connection", call_id: int, oneway: bool, context: Context, size: int) -> None:
+        self.connection = connection
+        self.oneway = oneway
+        self._id = call_id
+        self._context = context
+        self._size = size
+        self.answered = False
+
+    def answer(self, answer: Answer, remark: str = "") -> None:
+        """Answers with success; a one-way request is only noted as done."""
+        assert not self.answered, "a call was answered twice"
+        self.answered = True
+        self.connection._settle(self._size)
+        if not self.oneway:
+            self.connection._write_answer(self._id, self._context, answer, remark)
+
+    def refuse(self, refusal: Refusal) -> None:
+        """Answers with the code, remark and hint of the refusal."""
+        assert not self.answered, "a call was answered twice"
+        self.answered = True
+        self.connection._settle(self._size)
+        if not self.oneway:
+            self.connection._write_refusal(self._id, self._context, refusal)
+
+
+Handler = Callable[[Any, Call], Answer | Later | Awaitable[Answer]]
+"""What serves one type of request. It may return the answer, return LATER, or be async; it may raise Refusal."""
+
+Allow = Callable[["Connection", Request], None]
+"""Raises Refusal if the peer may not do this."""
+
+
+class Host(Protocol):
+    """What a connection needs of its server."""
+
+    limits: Limits
+    clock: Clock
+    buffer: memoryview
+    handlers: Mapping[type[Any], Handler]
+    allow: Allow | None
+
+    def reader_for(self, peer: Address) -> Reader: ...
+
+    def admit(self, connection: "Connection") -> str: ...
+
+    def forget(self, connection: "Connection", why: str) -> None: ...
+
+    def half_frames_grew(self, connection: "Connection", by: int) -> None: ...
+
+    def spawn(self, call: Call, awaitable: Awaitable[Answer]) -> None: ...
+
+    def failed(self, call: Call, error: Exception) -> None: ...
+
+
+class Connection(Link):
+    """One peer. `id` is unique in this process; `client_id`, `language` and `version` are what the peer says of itself."""
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host.limits, host.clock, host.buffer)
+        self._host = host
+        self.id = next(_ids)
+        self.client_id = ""
+        self.language = ""
+        self.version = 0
+        self._greeted = False
+        self._draining = False
+        self._in_flight_bytes = 0
+        self._calls = 0
+        self._half_frame_bytes = 0
+        self._since = self._last_read
+        self._closing_since: float | None = None
+
+    @property
+    def closed(self) -> bool:
+        return self._transport is None or self._transport.is_closing()
+
+    def push(self, request: Request) -> None:
+        """Sends a one-way request to the client; nothing happens if it has gone."""
+        if not self.closed and self._greeted:
+            self._send(self._spelling.request(request, 0, True))
+
+    def close(self, why: str = "closed by the server") -> None:
+        """Writes what is queued and closes; cut off after `stall_seconds` if the peer does not read."""
+        if self._closing_since is None:
+            self._closing_since = self._clock.monotonic()
+        self._stop(why)
+
+    # --- life ---------------------------------------------------------------------------------------------------------
+
+    def _made(self) -> None:
+        self._reader = self._host.reader_for(self.peer)
+        refused = self._host.admit(self)
+        if refused:
+            self.abort(refused)
+
+    def _gone(self, why: str) -> None:
+        if self._half_frame_bytes:
+            self._host.half_frames_grew(self, -self._half_frame_bytes)
+        self._host.forget(self, why)
+
+    def drain(self) -> None:
+        """Refuses what comes from now on and closes when everything in flight is answered."""
+        self._draining = True
+        if not self._calls:
+            self._finish()
+
+    def _finish(self) -> None:
+        """Ends our half after the last answer, so that a peer still writing reads it before the connection breaks."""
+        self._flush()
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        if transport.can_write_eof():
+            transport.write_eof()
+        else:
+            transport.close()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        super().buffer_updated(nbytes)
+        half = self._reader.half_frame_bytes
+        if half != self._half_frame_bytes:
+            grown, self._half_frame_bytes = half - self._half_frame_bytes, half
+            self._host.half_frames_grew(self, grown)
+
+    def overdue(self, now: float) -> str:
+        """Why this connection must go now, or "" (S6)."""
+        limits = self._limits
+        if self._closing_since is not None and now - self._closing_since > limits.stall_seconds:
+            return "the peer does not read its last answers"
+        if self._write_paused_since is not None and now - self._write_paused_since > limits.stall_seconds:
+            return f"the peer has not read its answers for {limits.stall_seconds:g} s"
+        if not self._greeted and now - self._since > limits.handshake_seconds:
+            return f"no whole request within {limits.handshake_seconds:g} s"
+        if not self._reading:
+            return ""
+        if self._reader.half_frame_bytes and now - self._half_frame_since > limits.frame_seconds:
+            return f"a frame was not finished within {limits.frame_seconds:g} s"
+        if not self._calls and now - self._last_read > limits.idle_seconds:
+            return f"idle for {limits.idle_seconds:g} s"
+        return ""
+
+    # --- requests -----------------------------------------------------------------------------------------------------
+
+    def _handle(self, received: list[Received]) -> None:
+        handlers, allow = self._host.handlers, self._host.allow
+        for thing, call_id, oneway, context, size in received:
+            if not self._greeted and not self._greet(thing, call_id, context):
+                return
+            handler = None if self._draining else handlers.get(type(thing))
+            if handler is None:
+                self._unserved(thing, call_id, oneway, context)
+                continue
+            self._calls += 1
+            self._in_flight_bytes += size + _CALL_BYTES
+            call = Call(self, call_id, oneway, context, size + _CALL_BYTES)
+            try:
+                if allow is not None:
+                    allow(self, cast(Request, thing))
+                result = handler(thing, call)
+            except Exception as error:
+                self._host.failed(call, error)
+                continue
+            if result is LATER:
+                continue
+            if result is None or isinstance(result, tuple):
+                call.answer(result)
+            else:
+                self._host.spawn(call, result)
+        if self._in_flight_bytes > self._limits.max_in_flight_bytes:
+            self._update_reading()
+
+    def _greet(self, thing: object, call_id: int, context: Context) -> bool:
+        """Whether a peer that has not introduced itself may ask this; one that may not is refused and closed."""
+        assert self._reader.spelling is not None
+        self._spelling = self._reader.spelling
+        try:
+            greeting = self._spelling.greet(thing, context)
+        except Refusal as refusal:
+            self._write_refusal(call_id, context, refusal)
+            self.close(str(refusal))
+            return False
+        if greeting is not None:
+            self.client_id, self.language, self.version = greeting
+            self._greeted = True
+        return True
+
+    def _unserved(self, thing: object, call_id: int, oneway: bool, context: Context) -> None:
+        """An answer to a request of ours, content that was refused while decoding, or a code nobody serves here."""
+        if isinstance(thing, Refusal):
+            refusal = thing
+        elif isinstance(thing, tuple) and hasattr(thing, "CODE") and self._draining:
+            refusal = Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, "this node is stopping; ask another one")
+        elif isinstance(thing, tuple) and hasattr(thing, "CODE"):
+            code = int(thing.CODE)
+            refusal = Refusal(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {code} not supported")
+        else:
+            self._answered(cast(AnswerFrame, thing), call_id)
+            return
+        if not oneway and not self.closed:
+            self._write_refusal(call_id, context, refusal)
+
+    # --- answers, called by `Call` ------------------------------------------------------------------------------------
+
+    def _settle(self, size: int) -> None:
+        self._calls -= 1
+        self._in_flight_bytes -= size
+        if not self._reading:
+            self._update_reading()
+        if self._draining and not self._calls:
+            self._loop.call_soon(self._finish)
+
+    def _write_answer(self, call_id: int, context: Context, answer: Answer, remark: str) -> None:
+        if self._transport is not None:
+            self._send(self._spelling.answer(call_id, context, answer, remark))
+
+    def _write_refusal(self, call_id: int, context: Context, refusal: Refusal) -> None:
+        if self._transport is not None:
+            self._send(self._spelling.refusal(call_id, context, refusal))
+
+    def _may_read(self) -> bool:
+        limit = self._limits.max_in_flight_bytes
+        if not self._reading:
+            limit //= 2
+        return super()._may_read() and self._in_flight_bytes <= limit

@@ -1,0 +1,53 @@
+"""What every spelling offers, so that nobody above has to ask which one a connection speaks. Types only."""
+
+from typing import NamedTuple, Protocol
+
+from rmq.errors import Refusal
+from rmq.net.commands import Answer, Request
+
+Context = object
+"""What a spelling must keep of a request to spell its answer; None where nothing is needed. Only the spelling reads it."""
+
+
+class AnswerFrame(Protocol):
+    """An answer whose type is not known before it is matched to its request."""
+
+    def read(self, request_type: type[Request]) -> Answer:
+        """The answer to a request of this type. Raises Refusal (the peer said no) or BadBytes."""
+        ...
+
+
+Received = tuple[Request | Refusal | AnswerFrame, int, bool, Context, int]
+"""One decoded frame: what it says, its id, whether it is one-way, its context, its length in bytes.
+
+A Refusal stands where a frame was legal but its content was not: it is to be sent back as the answer to that id.
+"""
+
+
+class Greeting(NamedTuple):
+    """What a peer says of itself."""
+
+    client_id: str
+    language: str
+    version: int
+
+
+class Spelling(Protocol):
+    """One way of writing commands into frames. Encoders return whole frames, ready to be written."""
+
+    def decode(self, frame: memoryview) -> Received:
+        """`frame`: one whole frame without its length. Raises BadBytes if the connection is beyond repair."""
+        ...
+
+    def answer(self, call_id: int, context: Context, answer: Answer, remark: str) -> bytes: ...
+
+    def refusal(self, call_id: int, context: Context, refusal: Refusal) -> bytes: ...
+
+    def request(self, request: Request, call_id: int, oneway: bool) -> bytes: ...
+
+    def greet(self, first: object, context: Context) -> Greeting | None:
+        """What the first thing a peer says tells of it; None if it may be served but introduces nobody.
+
+        Raises Refusal if the peer must introduce itself first, or speaks no version we speak.
+        """
+        ...

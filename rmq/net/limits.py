@@ -1,0 +1,27 @@
+"""The bounds of a connection, in one place. Pure values: what enforces them is `wire` (bytes) and `server` (time, memory)."""
+
+from typing import NamedTuple
+
+MIB = 1024 * 1024
+
+
+class Limits(NamedTuple):
+    """What a peer may cost us (S4, S6, S7, D18). Times in seconds on the monotonic clock.
+
+    `max_frame_bytes` counts the 4-byte length too [NettyDecoder]. `max_structured_bytes` bounds everything in a frame
+    that is not one of its byte strings (records), because only that grows when it is unpacked.
+    """
+
+    max_frame_bytes: int = 16 * MIB
+    max_structured_bytes: int = 2 * MIB
+    max_header_bytes: int = MIB // 2  # of a remoting frame: 32 767 bytes of properties, escaped, fit
+    max_in_flight_bytes: int = 32 * MIB  # requests of one connection that have no answer yet
+    max_out_bytes: int = 64 * MIB  # answers of one connection that its peer has not read yet
+    write_high_bytes: int = MIB  # from here on we stop reading from a peer that does not read
+    max_half_frame_bytes: int = 256 * MIB  # begun frames of all connections of a server together
+    max_connections: int = 10_000
+    max_connections_per_address: int = 2_000
+    handshake_seconds: float = 10.0  # to the first whole request
+    frame_seconds: float = 30.0  # from the first to the last byte of one frame
+    stall_seconds: float = 30.0  # how long a peer may leave its answers unread
+    idle_seconds: float = 120.0  # without a byte from the peer [NettyServerConfig.serverChannelMaxIdleTimeSeconds]

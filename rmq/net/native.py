@@ -1,0 +1,307 @@
+"""The native spelling: a 4-byte length and one msgpack array per command.
+
+    request   [code, id, flags, *fields]        flags: bit 0 answer, bit 1 one-way
+    answer    [0, id, 1, remark | nil, *fields]
+    refusal   [code, id, 1, remark, hint]       code is not 0
+
+Fields stand in the order of the command's class. A shorter array takes the defaults, a longer one is cut, so old and
+new peers understand each other. Values are checked against the annotations here, at the border, and nowhere else.
+Pure: no I/O, no clock.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from operator import itemgetter
+from typing import Any, Final, NamedTuple, get_args, get_origin, get_type_hints
+
+import msgpack  # type: ignore[import-untyped]
+
+from rmq.codes import ResponseCode
+from rmq.errors import BadBytes, Refusal
+from rmq.net.commands import REQUESTS, Answer, Hello, Ping, Request
+from rmq.net.frames import Context, Greeting, Received
+
+VERSION: Final = 1
+"""Version of this spelling, told in `Hello`."""
+
+ANSWER_FLAG, ONEWAY_FLAG = 1, 2
+_HEAD = (int, int, int)
+LENGTH_BYTES: Final = 4
+_INT64_MAX: Final = 2**63 - 1
+_SMALL_ARRAY = 64  # no hot command has a longer array; nested ones of this length cannot add up to much (S7)
+_SMALL_FRAME = 64 * 1024
+
+_pack: Callable[[Any], bytes] = msgpack.Packer(use_bin_type=True).pack
+_unpack_small: Callable[[Any], Any] = partial(msgpack.unpackb, max_array_len=_SMALL_ARRAY, max_map_len=1024, max_ext_len=0)
+
+Reader = Callable[[object, str], Any]
+"""Checks one unpacked value and turns it into the annotated type; the text says where it stands, for the error."""
+
+
+# --- plans: one per class, made once ----------------------------------------------------------------------------------
+
+
+class Plan:
+    """How the fields of one class are read and written.
+
+    `signature`: the exact types of a complete flat array, or None; `ints`: picks its numbers for the range check.
+    """
+
+    __slots__ = ("cls", "code", "defaults", "ints", "names", "readers", "required", "signature", "text_keys")
+
+    def __init__(self, cls: type[Any], flat_head: tuple[type, ...] = ()) -> None:
+        hints = get_type_hints(cls)
+        self.cls = cls
+        self.code = int(getattr(cls, "CODE", 0))
+        self.names: tuple[str, ...] = cls._fields
+        self.defaults: dict[str, Any] = cls._field_defaults
+        self.required = len(self.names) - len(self.defaults)
+        types = [hints[name] for name in self.names]
+        self.readers = [_reader(kind) for kind in types]
+        self.text_keys = any(_has_number_keys(kind) for kind in types)
+        flat = all(kind in (str, int, bool, bytes) for kind in types)
+        self.signature = (*flat_head, *types) if flat else None
+        positions = [len(flat_head) + at for at, kind in enumerate(types) if kind is int] if flat else []
+        self.ints = itemgetter(*positions, *positions[:1]) if positions else None  # twice the first: always a tuple
+
+    def read(self, values: list[Any], head: int) -> Any:
+        """`values[head:]` as an instance of the class; raises BadBytes."""
+        known = values[head : head + len(self.names)]
+        if len(known) < self.required:
+            raise BadBytes(f"field {self.names[len(known)]} is missing")
+        read = [reader(value, name) for reader, value, name in zip(self.readers, known, self.names, strict=False)]
+        read.extend(self.defaults[name] for name in self.names[len(known) :])
+        return self.cls._make(read)
+
+    def fields(self, value: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The fields as msgpack may pack them: numbers as keys become text."""
+        return tuple(_with_text_keys(field) for field in value) if self.text_keys else value
+
+
+def _has_number_keys(kind: Any) -> bool:
+    if get_origin(kind) is dict:
+        return get_args(kind)[0] is int
+    if get_origin(kind) is list:
+        return _has_number_keys(get_args(kind)[0])
+    return hasattr(kind, "_fields") and any(_has_number_keys(part) for part in get_type_hints(kind).values())
+
+
+def _with_text_keys(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _with_text_keys(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_with_text_keys(part) for part in value]
+    return value
+
+
+def _reader(kind: Any) -> Reader:
+    if kind is float:
+        return _read_float
+    if kind in (str, int, bool, bytes):
+        return partial(_read_scalar, kind)
+    if get_origin(kind) is list:
+        return partial(_read_list, _reader(get_args(kind)[0]))
+    if get_origin(kind) is dict:
+        key, part = get_args(kind)
+        return partial(_read_dict, key, _reader(part))
+    return partial(_read_tuple, plan_of(kind))
+
+
+def _read_scalar(kind: type, value: object, where: str) -> Any:
+    if type(value) is not kind:
+        raise BadBytes(f"{where}: expected {kind.__name__}, got {type(value).__name__}")
+    if kind is int and value > _INT64_MAX:  # type: ignore[operator]
+        raise BadBytes(f"{where}: {value} does not fit in 64 bits with a sign")
+    return value
+
+
+def _read_float(value: object, where: str) -> float:
+    if type(value) is not float and type(value) is not int:
+        raise BadBytes(f"{where}: expected a number, got {type(value).__name__}")
+    return float(value)
+
+
+def _read_list(reader: Reader, value: object, where: str) -> list[Any]:
+    if type(value) is not list:
+        raise BadBytes(f"{where}: expected an array, got {type(value).__name__}")
+    return [reader(part, where) for part in value]
+
+
+def _read_dict(key_type: type, reader: Reader, value: object, where: str) -> dict[Any, Any]:
+    if type(value) is not dict:
+        raise BadBytes(f"{where}: expected a map, got {type(value).__name__}")
+    return {_read_key(key_type, key, where): reader(part, where) for key, part in value.items()}
+
+
+def _read_key(key_type: type, key: object, where: str) -> Any:
+    if type(key) is not str:
+        raise BadBytes(f"{where}: the keys of a map are text, got {type(key).__name__}")
+    if key_type is str:
+        return key
+    digits = key.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit() and len(digits) < 19):
+        raise BadBytes(f"{where}: key {key[:40]!r} is not a number")
+    return int(key)
+
+
+def _read_tuple(plan: Plan, value: object, where: str) -> Any:
+    if type(value) is not list:
+        raise BadBytes(f"{where}: expected an array, got {type(value).__name__}")
+    return plan.read(value, 0)
+
+
+_plans: dict[type[Any], Plan] = {}
+
+
+def plan_of(cls: type[Any]) -> Plan:
+    """The plan of a class that is part of a command."""
+    if cls not in _plans:
+        _plans[cls] = Plan(cls)
+    return _plans[cls]
+
+
+_REQUEST_PLANS: dict[int, Plan] = {code: Plan(cls, _HEAD) for code, cls in REQUESTS.items()}
+_PLAN_OF_REQUEST: dict[type[Any], Plan] = {plan.cls: plan for plan in _REQUEST_PLANS.values()}
+_ANSWER_PLANS: dict[type[Any], Plan] = {cls.ANSWER: plan_of(cls.ANSWER) for cls in REQUESTS.values() if cls.ANSWER is not None}
+
+
+# --- unpacking, bounded -----------------------------------------------------------------------------------------------
+
+
+def unpack(frame: memoryview, max_structured_bytes: int) -> Any:
+    """One msgpack value; raises BadBytes. Never allocates more than a fixed multiple of what was received (S4, S7).
+
+    Arrays allocate by the length they claim. So only short ones are believed at once; longer ones after a walk in C
+    has shown that all their elements are there, which allocates nothing.
+    """
+    if len(frame) > _SMALL_FRAME and _structured_bytes(frame) > max_structured_bytes:
+        raise BadBytes(f"more than {max_structured_bytes} bytes of structure in one frame; ask for less at a time")
+    try:
+        return _unpack_small(frame)
+    except (ValueError, RecursionError) as error:
+        if "max_array_len" not in str(error):
+            raise BadBytes(f"not msgpack: {str(error) or type(error).__name__}") from None
+    return _unpack_large(frame)
+
+
+def _unpack_large(frame: memoryview) -> Any:
+    walker = msgpack.Unpacker(max_buffer_size=len(frame), strict_map_key=True)
+    walker.feed(frame)
+    try:
+        walker.skip()
+        if walker.tell() != len(frame):
+            raise BadBytes(f"{len(frame) - walker.tell()} bytes behind the end of the command")
+        return msgpack.unpackb(frame, max_ext_len=0)
+    except (ValueError, msgpack.OutOfData) as error:
+        raise BadBytes(f"not msgpack: {str(error) or type(error).__name__}") from None
+
+
+_SKIP = {0xC0: 0, 0xC2: 0, 0xC3: 0, 0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8, 0xD0: 1, 0xD1: 2, 0xD2: 4, 0xD3: 8, 0xCA: 4, 0xCB: 8}
+_SIZED = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4}  # bin and str: bytes of their length
+_BINS = (0xC4, 0xC5, 0xC6)
+
+
+def _structured_bytes(frame: memoryview) -> int:
+    """Length of the frame without the byte strings in its outermost array (which unpack one to one)."""
+    at, left = 1, frame[0] & 0x0F if frame[0] & 0xF0 == 0x90 else 0
+    rest = len(frame)
+    while left and at < len(frame):
+        head, left = frame[at], left - 1
+        at += 1
+        if head in _SIZED:
+            size = int.from_bytes(frame[at : at + _SIZED[head]], "big")
+            at += _SIZED[head] + size
+            rest -= min(size, len(frame)) if head in _BINS else 0
+        elif head in _SKIP:
+            at += _SKIP[head]
+        elif 0xA0 <= head <= 0xBF:
+            at += head & 0x1F
+        elif 0x80 <= head <= 0xDF:
+            break  # an array, a map or an extension: all that follows is structure
+    return rest
+
+
+# --- the spelling -----------------------------------------------------------------------------------------------------
+
+
+class NativeAnswer(NamedTuple):
+    """An answer before its type is known."""
+
+    code: int
+    values: list[Any]
+
+    def read(self, request_type: type[Request]) -> Answer:
+        remark = self.values[3] if len(self.values) > 3 else None
+        if self.code != ResponseCode.SUCCESS:
+            hint = self.values[4] if len(self.values) > 4 else ""
+            raise Refusal(self.code, remark if type(remark) is str else "", hint if type(hint) is str else "")
+        answer_type = request_type.ANSWER
+        if answer_type is None:
+            return None
+        plan = _ANSWER_PLANS[answer_type]
+        if plan.signature is not None and tuple(map(type, self.values[4:])) == plan.signature:
+            fields = self.values[4:]
+            if plan.ints is None or max(plan.ints(fields)) <= _INT64_MAX:
+                return plan.cls._make(fields)  # type: ignore[no-any-return]
+        return plan.read(self.values, 4)  # type: ignore[no-any-return]
+
+
+class Native:
+    """The `Spelling` of native connections; it keeps no state but its limit."""
+
+    def __init__(self, max_structured_bytes: int) -> None:
+        self._max_structured_bytes = max_structured_bytes
+
+    def decode(self, frame: memoryview) -> Received:
+        """Raises BadBytes if the frame is no command at all; a command with bad fields is refused by its id."""
+        values = unpack(frame, self._max_structured_bytes)
+        types = tuple(map(type, values)) if type(values) is list else ()
+        if types[:3] != _HEAD:
+            raise BadBytes("a command is an array that begins with three numbers: code, id, flags")
+        code, call_id, flags = values[0], values[1], values[2]
+        if flags & ANSWER_FLAG:
+            return NativeAnswer(code, values), call_id, False, None, len(frame)
+        plan = _REQUEST_PLANS.get(code)
+        if plan is not None and types == plan.signature and (plan.ints is None or max(plan.ints(values)) <= _INT64_MAX):
+            request: Request | Refusal = plan.cls._make(values[3:])
+        else:
+            request = _read_request(plan, values)
+        return request, call_id, flags & ONEWAY_FLAG != 0, None, len(frame)
+
+    def answer(self, call_id: int, context: Context, answer: Answer, remark: str) -> bytes:
+        if answer is None:
+            body = _pack((0, call_id, 1, remark or None))
+        else:
+            plan = _ANSWER_PLANS[type(answer)]
+            body = _pack((0, call_id, 1, remark or None, *(plan.fields(answer) if plan.text_keys else answer)))
+        return len(body).to_bytes(4, "big") + body
+
+    def refusal(self, call_id: int, context: Context, refusal: Refusal) -> bytes:
+        body = _pack((int(refusal.code) or 1, call_id, 1, refusal.remark, refusal.hint))
+        return len(body).to_bytes(4, "big") + body
+
+    def request(self, request: Request, call_id: int, oneway: bool) -> bytes:
+        plan = _PLAN_OF_REQUEST[type(request)]
+        fields = plan.fields(request) if plan.text_keys else request
+        body = _pack((plan.code, call_id, ONEWAY_FLAG if oneway else 0, *fields))
+        return len(body).to_bytes(4, "big") + body
+
+    def greet(self, first: object, context: Context) -> Greeting | None:
+        """`Hello` comes first; only `Ping` needs no introduction."""
+        if isinstance(first, Ping):
+            return None
+        if not isinstance(first, Hello):
+            raise Refusal(ResponseCode.VERSION_NOT_SUPPORTED, f"say Hello ({Hello.CODE:d}) before anything else")
+        if first.version < 1:
+            raise Refusal(ResponseCode.VERSION_NOT_SUPPORTED, f"versions 1 to {VERSION} are spoken here, not {first.version}")
+        return Greeting(first.client_id, first.language, first.client_version)
+
+
+def _read_request(plan: Plan | None, values: list[Any]) -> Request | Refusal:
+    """The long way: nested, shortened or lengthened, and what is wrong about it."""
+    if plan is None:
+        return Refusal(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {values[0]} not supported")
+    try:
+        return plan.read(values, 3)  # type: ignore[no-any-return]
+    except BadBytes as error:
+        return Refusal(ResponseCode.INVALID_PARAMETER, f"{plan.cls.__name__}: {error}")

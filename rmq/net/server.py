@@ -1,0 +1,192 @@
+"""The listener: accepts connections, counts them, holds them to their deadlines, and ends them.
+
+Everything that one read brought is handled before anything is written, and all answers of one turn of the loop leave a
+connection in one write (`connection`, `link`).
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from rmq.clock import Clock, SystemClock
+from rmq.codes import ResponseCode
+from rmq.errors import Refusal
+from rmq.net.commands import Answer, Hello, HelloAnswer, Ping, Request
+from rmq.net.connection import LATER, Allow, Call, Connection, Handler, Later
+from rmq.net.limits import Limits
+from rmq.net.link import READ_BYTES
+from rmq.net.native import VERSION, Native
+from rmq.net.network import TCP, Address, Listener, Network
+from rmq.net.remoting import Border
+from rmq.net.wire import Reader
+
+__all__ = ["LATER", "Call", "Connection", "Handler", "Later", "Server"]
+
+log = logging.getLogger(__name__)
+_SWEEP_SECONDS = 1.0
+
+
+class Server:
+    """Serves `handlers` on any number of addresses.
+
+    `border` adds the remoting spelling; `allow` is asked before each request; `on_close` is told of every connection
+    that ends. Times come from `clock`, sockets from `network`.
+    """
+
+    def __init__(
+        self,
+        handlers: Mapping[type[Request], Handler],
+        limits: Limits = Limits(),  # noqa: B008 (a constant)
+        border: Border | None = None,
+        clock: Clock = SystemClock(),  # noqa: B008 (has no state)
+        allow: Allow | None = None,
+        on_close: Callable[[Connection], None] | None = None,
+        network: Network = TCP,
+    ) -> None:
+        own: dict[type[Any], Handler] = {Ping: _pong, Hello: _hello}
+        self.handlers: Mapping[type[Any], Handler] = own | dict(handlers)
+        self.limits = limits
+        self.border = border
+        self.clock = clock
+        self.allow = allow
+        self.native = Native(limits.max_structured_bytes)
+        self.buffer = memoryview(bytearray(READ_BYTES))
+        self._on_close = on_close
+        self._network = network
+        self._listeners: list[Listener] = []
+        self._connections: dict[int, Connection] = {}
+        self._per_address: Counter[str] = Counter()
+        self._half_frame_bytes = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._sweeper: asyncio.Task[None] | None = None
+        self._emptied = asyncio.Event()
+
+    @property
+    def connections(self) -> list[Connection]:
+        """All that are open now."""
+        return list(self._connections.values())
+
+    async def listen(self, host: str, port: int) -> Address:
+        """Serves this address too; returns where it really is (port 0: a free one). Raises OSError."""
+        listener = await self._network.listen(lambda: Connection(self), host, port)
+        self._listeners.append(listener)
+        if self._sweeper is None:
+            self._sweeper = asyncio.create_task(self._sweep())
+        return listener.address
+
+    async def close(self, grace_seconds: float = 5.0) -> None:
+        """Accepts and reads no more, waits for the answers of what is in flight, then closes all connections."""
+        for listener in self._listeners:
+            listener.close()
+        for connection in self.connections:
+            connection.drain()
+        await self._until_empty(grace_seconds)
+        for connection in self.connections:
+            connection.abort("the server stopped")
+        await self._until_empty(None)
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _until_empty(self, grace_seconds: float | None) -> None:
+        """Returns when no connection is left, or the grace has passed."""
+        if not self._connections:
+            return
+        self._emptied.clear()
+        waits: list[asyncio.Task[object]] = [asyncio.create_task(self._emptied.wait())]
+        if grace_seconds is not None:
+            waits.append(asyncio.create_task(_sleep(self.clock, grace_seconds)))
+        _, late = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for task in late:
+            task.cancel()
+
+    # --- called by connections ----------------------------------------------------------------------------------------
+
+    def reader_for(self, peer: Address) -> Reader:
+        """Cuts and decodes what this peer sends, in whichever spelling it begins."""
+        border = self.border
+        return Reader(self.limits, self.native, None if border is None else lambda: border.spelling(peer))
+
+    def admit(self, connection: Connection) -> str:
+        """Counts the connection in; the reason if it is one too many."""
+        host = connection.peer[0]
+        self._connections[connection.id] = connection
+        self._per_address[host] += 1
+        if len(self._connections) > self.limits.max_connections:
+            return f"more than {self.limits.max_connections} connections"
+        if self._per_address[host] > self.limits.max_connections_per_address:
+            return f"more than {self.limits.max_connections_per_address} connections from {host}"
+        return ""
+
+    def forget(self, connection: Connection, why: str) -> None:
+        log.debug("connection %d of %s:%d ended: %s", connection.id, *connection.peer, why)
+        del self._connections[connection.id]
+        host = connection.peer[0]
+        self._per_address[host] -= 1
+        if not self._per_address[host]:
+            del self._per_address[host]
+        if not self._connections:
+            self._emptied.set()
+        if self._on_close is not None:
+            self._on_close(connection)
+
+    def half_frames_grew(self, connection: Connection, by: int) -> None:
+        self._half_frame_bytes += by
+        if by > 0 and self._half_frame_bytes > self.limits.max_half_frame_bytes:
+            connection.abort(f"more than {self.limits.max_half_frame_bytes} bytes of unfinished frames in this server")
+
+    def spawn(self, call: Call, awaitable: Awaitable[Answer]) -> None:
+        task = asyncio.create_task(self._finish(call, awaitable))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _finish(self, call: Call, awaitable: Awaitable[Answer]) -> None:
+        try:
+            answer = await awaitable
+        except Exception as error:
+            self.failed(call, error)
+        else:
+            call.answer(answer)
+
+    def failed(self, call: Call, error: Exception) -> None:
+        """A refusal is an answer; anything else is our fault. A broken assertion goes to the loop's exception handler,
+        where the node ends the process."""
+        if isinstance(error, Refusal):
+            call.refuse(error)
+            return
+        if isinstance(error, AssertionError):
+            context = {"message": "a handler broke an assertion", "exception": error}
+            asyncio.get_running_loop().call_exception_handler(context)
+        else:
+            log.error("a handler failed", exc_info=error)
+        if not call.answered:
+            call.refuse(Refusal(ResponseCode.SYSTEM_ERROR, f"internal error: {type(error).__name__}; see the broker's log"))
+
+    # --- deadlines ----------------------------------------------------------------------------------------------------
+
+    async def _sweep(self) -> None:
+        while True:
+            await self.clock.sleep(_SWEEP_SECONDS)
+            now = self.clock.monotonic()
+            for connection in self.connections:
+                why = connection.overdue(now)
+                if why:
+                    connection.abort(why)
+                else:
+                    connection.expire_calls(now)
+
+
+async def _sleep(clock: Clock, seconds: float) -> object:
+    return await clock.sleep(seconds)  # type: ignore[func-returns-value]
+
+
+def _pong(request: Ping, call: Call) -> None:
+    return None
+
+
+def _hello(request: Hello, call: Call) -> HelloAnswer:
+    return HelloAnswer(min(request.version, VERSION))
