@@ -68,8 +68,10 @@ def read_part(part: Part) -> Iterator[Record]:
         file = open(part.file, "rb")  # noqa: SIM115 -- only the opening is guarded, not the reader's work
     except FileNotFoundError:
         raise StoreError(f"{part.file} is gone: retention removed it after the job began; run the job again") from None
-    with file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped, memoryview(mapped) as view:
-        yield from _records(view, part)
+    with file:
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    # Never closed by hand: an error's traceback may still hold slices of it. It goes with its last user.
+    yield from _records(memoryview(mapped), part)
 
 
 def _records(view: memoryview, part: Part) -> Iterator[Record]:

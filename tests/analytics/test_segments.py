@@ -1,0 +1,97 @@
+"""Which bytes of a store directory a report counts."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from analytics.segments import find_parts, read_part
+from rmq.errors import BadBytes, InvalidArgument, StoreError
+from tests.analytics.stores import Sent, commit, write_store
+
+MESSAGES = [Sent("T", bytes([65 + n]) * 300) for n in range(12)]
+SEGMENT = 2048  # holds four of them
+
+
+def bodies(store: Path) -> list[int]:
+    return [record.body[0] - 65 for part in find_parts(store) for record in read_part(part)]
+
+
+def test_rolled_segments_are_one_part_each(tmp_path: Path) -> None:
+    write_store(tmp_path, MESSAGES, SEGMENT)
+    assert len(find_parts(tmp_path)) == 3
+    assert bodies(tmp_path) == list(range(12))
+
+
+def test_only_committed_bytes_count(tmp_path: Path) -> None:
+    offsets = write_store(tmp_path, MESSAGES, SEGMENT)
+    for count, end in enumerate(offsets):
+        commit(tmp_path, end)
+        assert bodies(tmp_path) == list(range(count))
+
+
+def test_a_store_without_progress_has_nothing_committed(tmp_path: Path) -> None:
+    write_store(tmp_path, MESSAGES, SEGMENT)
+    (tmp_path / "rmq").mkdir()
+    assert find_parts(tmp_path) == []
+
+
+def test_damage_below_the_committed_offset_is_told(tmp_path: Path) -> None:
+    """D7: a flipped bit anywhere in a committed record is found, also outside its body."""
+    offsets = write_store(tmp_path, MESSAGES, SEGMENT)
+    commit(tmp_path, offsets[3])
+    file = tmp_path / "commitlog" / f"{0:020}"
+    good = file.read_bytes()
+    for at in (offsets[1] + 12, offsets[1] + 100, offsets[1] + 1, offsets[2] - 3):
+        file.write_bytes(good[:at] + bytes([good[at] ^ 4]) + good[at + 1 :])
+        with pytest.raises(BadBytes, match=r"check the disk"):
+            bodies(tmp_path)
+
+
+def test_a_log_that_ends_before_its_committed_offset_is_told(tmp_path: Path) -> None:
+    write_store(tmp_path, MESSAGES, SEGMENT)
+    commit(tmp_path, 2 * SEGMENT + 400)
+    (tmp_path / "commitlog" / f"{SEGMENT:020}").unlink()
+    with pytest.raises(BadBytes, match="a file is missing"):
+        find_parts(tmp_path)
+
+
+def test_a_foreign_log_counts_up_to_its_first_bad_byte(tmp_path: Path) -> None:
+    offsets = write_store(tmp_path, MESSAGES[:4], SEGMENT)
+    file = tmp_path / "commitlog" / f"{0:020}"
+    for cut in range(offsets[2], offsets[3] + 1):
+        os.truncate(file, cut)
+        assert bodies(tmp_path) == [0, 1] if cut < offsets[3] else [0, 1, 2]
+        os.truncate(file, SEGMENT)
+
+
+def test_foreign_damage_in_a_rolled_segment_is_told(tmp_path: Path) -> None:
+    offsets = write_store(tmp_path, MESSAGES, SEGMENT)
+    file = tmp_path / "commitlog" / f"{0:020}"
+    good = file.read_bytes()
+    file.write_bytes(good[: offsets[1] + 100] + b"?" + good[offsets[1] + 101 :])
+    with pytest.raises(BadBytes, match=f"record at {offsets[1]}"):
+        bodies(tmp_path)
+
+
+def test_a_file_made_ahead_of_time_is_no_segment(tmp_path: Path) -> None:
+    write_store(tmp_path, MESSAGES, SEGMENT)
+    (tmp_path / "commitlog" / f"{3 * SEGMENT:020}").write_bytes(bytes(SEGMENT))
+    (tmp_path / "commitlog" / f"{4 * SEGMENT:020}").write_bytes(b"")
+    assert bodies(tmp_path) == list(range(12))
+
+
+def test_a_segment_removed_meanwhile_says_so(tmp_path: Path) -> None:
+    write_store(tmp_path, MESSAGES, SEGMENT)
+    first, *_ = find_parts(tmp_path)
+    Path(first.file).unlink()
+    with pytest.raises(StoreError, match="run the job again"):
+        list(read_part(first))
+
+
+def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match="no commitlog/"):
+        find_parts(tmp_path)
+    (tmp_path / "dledger-n0").mkdir()
+    with pytest.raises(InvalidArgument, match="DLedger"):
+        find_parts(tmp_path)

@@ -1,0 +1,180 @@
+"""Real Spark: the data source against what RocketMQ's own client says, the report against what pandas counts.
+
+All tests that need Java are in this file, so that parallel test runs start one Java only.
+"""
+
+import csv
+import gzip
+import hashlib
+import os
+from base64 import b64decode
+from collections.abc import Callable
+from datetime import UTC, date, datetime
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from rmq.errors import InvalidArgument, StoreError
+from tests.analytics.stores import Sent, commit, write_store
+
+pytestmark = pytest.mark.spark
+pytest.importorskip("pyspark", reason="needs the extra spark: pip install 'rmq[spark]'")
+
+from analytics.cli import report as report_command  # noqa: E402 -- needs the extra
+from analytics.report import NothingToReport, build_report  # noqa: E402
+
+ROOT = Path(__file__).parent.parent.parent
+Golden = Callable[[str], tuple[Path, list[dict[str, Any]]]]
+MAPPED = [
+    ("topic", "topic"), ("queue_id", "queueId"), ("queue_offset", "queueOffset"), ("physical_offset", "physicalOffset"),
+    ("size", "storeSize"), ("flag", "flag"), ("reconsume_times", "reconsumeTimes"), ("properties", "properties"),
+]  # fmt: skip
+
+
+def load(spark: Any, store: Path, **options: str) -> Any:
+    return spark.read.format("rmq").option("path", str(store)).options(**options).load()
+
+
+def host(text: str) -> str:
+    ip, _, port = text.rpartition(":")
+    return f"{ip_address(ip.strip('[]'))}:{port}"
+
+
+def milliseconds(moment: datetime) -> int:
+    return round(moment.astimezone(UTC).timestamp() * 1000)
+
+
+def is_body(body: bytes, said: dict[str, Any]) -> bool:
+    if "b64" in said:
+        return body == b64decode(said["b64"])
+    return len(body) == said["len"] and hashlib.sha256(body).hexdigest() == said["sha256"]
+
+
+@pytest.mark.parametrize("name", ["s02-killed", "s04-plain-497", "s13-compress", "s14-crc", "s25-ipv6"])
+def test_rows_are_what_rocketmqs_client_saw(spark: Any, golden: Golden, name: str) -> None:
+    store, expected = golden(name)
+    rows = load(spark, store, system="true", body="plain").orderBy("physical_offset").collect()
+    assert len(rows) == len(expected)
+    for row, said in zip(rows, expected, strict=True):
+        assert {ours: row[ours] for ours, _ in MAPPED} == {ours: said[theirs] for ours, theirs in MAPPED}
+        for which in ("born", "store"):
+            assert milliseconds(row[f"{which}_timestamp"]) == said[f"{which}Timestamp"]
+            assert host(row[f"{which}_host"]) == host(said[f"{which}Host"])
+        assert (row["tags"], row["keys"]) == (said["properties"].get("TAGS"), said["properties"].get("KEYS", "").split())
+        assert is_body(bytes(row["body"]), said["body"])
+
+
+def test_options_choose_rows(spark: Any, tmp_path: Path) -> None:
+    names = ["A", "B", "SCHEDULE_TOPIC_XXXX", "rmq_sys_STATE", "A"]
+    write_store(tmp_path, [Sent(name, time_ms=1_000 * n) for n, name in enumerate(names)])
+    assert load(spark, tmp_path).count() == 3
+    assert load(spark, tmp_path, system="true").count() == 5
+    assert load(spark, tmp_path, topics="A, C").count() == 2
+    assert load(spark, tmp_path, **{"from": "1000", "to": "1970-01-01T00:00:04"}).count() == 1
+    assert load(spark, tmp_path, body="none").where("body is not null").count() == 0
+
+
+def test_committed_rows_only(spark: Any, tmp_path: Path) -> None:
+    offsets = write_store(tmp_path, [Sent("T", b"x" * 300) for _ in range(12)], segment_bytes=2048)
+    commit(tmp_path, offsets[7])
+    frame = load(spark, tmp_path)
+    assert frame.rdd.getNumPartitions() == 2
+    assert [row[0] for row in frame.select("queue_offset").orderBy("queue_offset").collect()] == list(range(7))
+
+
+@pytest.mark.parametrize(("options", "says"), [({"body": "hex"}, "allowed are raw"), ({"from": "noon"}, "give an ISO time")])
+def test_a_wrong_option_says_what_is_allowed(spark: Any, tmp_path: Path, options: dict[str, str], says: str) -> None:
+    write_store(tmp_path, [Sent("T")])
+    with pytest.raises(Exception, match=says):
+        load(spark, tmp_path, **options).count()
+
+
+def flights(limit: int) -> list[dict[str, str]]:
+    with gzip.open(ROOT / "examples" / "data" / "flights-sample.csv.gz", "rt") as file:
+        return list(csv.DictReader(file))[:limit]
+
+
+def test_report_equals_pandas(spark: Any, tmp_path: Path) -> None:
+    """Counts by topic, tag and hour from the segments equal those from the file; repeats are the ones that were put in."""
+    pandas = pytest.importorskip("pandas")
+    rows = flights(1500)
+    sent = [
+        Sent(row["origin"], b"", {"TAGS": row["carrier"], "KEYS": row["tailnum"] or "none", "UNIQ_KEY": f"{n:X}", "at": row["time_hour"]})
+        for n, row in enumerate(rows)
+    ]
+    write_store(tmp_path / "store", sent + sent[:7], segment_bytes=1 << 16)
+    made = build_report(tmp_path / "store", tmp_path / "out", time_property="at")
+    assert (made.messages, made.repeats) == (1507, 7)
+
+    rollup = pandas.read_parquet(tmp_path / "out" / "rollup")
+    assert int(rollup["messages"].sum()) == 1507
+    ours = rollup.assign(messages=rollup["messages"] - rollup["repeats"]).set_index(["topic", "tag", "hour"]).sort_index()
+    frame = pandas.DataFrame(rows).assign(hour=lambda f: pandas.to_datetime(f["time_hour"], utc=True))
+    frame["tailnum"] = frame["tailnum"].replace("", "none")
+    by = frame.groupby(["origin", "carrier", "hour"])
+    assert ours["messages"].to_dict() == by.size().to_dict()
+    assert ours["distinct_keys"].to_dict() == by["tailnum"].nunique().to_dict()
+
+
+@pytest.fixture
+def two_days(tmp_path: Path) -> Path:
+    first = 1_795_219_200_000  # 2026-11-21T00:00Z
+    times = [first, first + 3_600_000, first + 86_399_999, first + 86_400_000]
+    write_store(tmp_path / "store", [Sent(f"T{n}", b"x", {"TAGS": "a&b"}, at) for n, at in enumerate(times)])
+    return tmp_path
+
+
+def test_a_day_is_replaced_and_others_stay(spark: Any, two_days: Path) -> None:
+    out, day = two_days / "out", date(2026, 11, 21)
+    build_report(two_days / "store", out)
+    files = sorted(out.rglob("*.parquet"))
+    assert [file.parent.name for file in files] == ["day=2026-11-21", "day=2026-11-22"]
+    contents = [file.read_bytes() for file in files]
+    for _ in range(2):
+        made = build_report(two_days / "store", out, day)
+        assert made.messages == 3
+    assert [file.read_bytes() for file in files] == contents, "the same day gives the same bytes"
+    assert sorted(path.name for path in out.iterdir()) == ["report-2026-11-21.html", "report.html", "rollup"]
+    assert not [path for path in out.rglob("*") if path.name.endswith(".new")]
+
+
+def test_the_page_needs_nothing_else(spark: Any, two_days: Path) -> None:
+    page = build_report(two_days / "store", two_days / "out", date(2026, 11, 21)).page.read_text()
+    assert page.count("Plotly.newPlot(") >= 3
+    assert "<script src" not in page
+    assert "<link" not in page
+    assert "<td>T0</td><td>1</td>" in page
+    assert "a&amp;b" in page or "a\\u0026amp;b" in page
+
+
+def test_a_day_without_messages_writes_nothing(spark: Any, two_days: Path) -> None:
+    with pytest.raises(NothingToReport, match="no message of 2020-01-01"):
+        build_report(two_days / "store", two_days / "out", date(2020, 1, 1))
+    assert not (two_days / "out").exists()
+
+
+def test_damage_found_by_a_task_is_told_plainly(spark: Any, two_days: Path) -> None:
+    store = two_days / "store"
+    file = store / "commitlog" / f"{0:020}"
+    commit(store, 600)
+    raw = file.read_bytes()
+    file.write_bytes(raw[:90] + b"?" + raw[91:])
+    with pytest.raises(StoreError, match=r"^record at 0: .*check the disk"):
+        build_report(store, two_days / "out")
+
+
+def test_the_command(spark: Any, two_days: Path) -> None:
+    arguments = [str(two_days / "store"), "--out", str(two_days / "out"), "--day", "2026-11-21"]
+    ran = CliRunner().invoke(report_command, arguments, catch_exceptions=False)
+    assert ran.exit_code == 0
+    assert "3 messages" in ran.output
+    with pytest.raises(InvalidArgument, match="is not a day"):
+        CliRunner().invoke(report_command, [*arguments[:3], "--day", "21.11."], catch_exceptions=False)
+
+
+def test_workers_run_on_this_python(spark: Any) -> None:
+    assert os.environ["PYSPARK_PYTHON"] == os.environ["PYSPARK_DRIVER_PYTHON"]
+    assert spark.sparkContext.pythonExec == os.environ["PYSPARK_PYTHON"]
