@@ -1,0 +1,102 @@
+"""`rmq consume`: a member of a consumer group that prints what it receives."""
+
+import asyncio
+import base64
+import contextlib
+import signal
+import sys
+from collections.abc import Coroutine
+from datetime import datetime
+from typing import Any, Literal
+
+import click
+
+from rmq.client import Client, Consumer, ReceivedMessage
+from rmq.commands import options, output
+
+_BATCH = 32
+
+
+def _start(_: click.Context, __: click.Parameter, value: str) -> Literal["first", "last"] | int:
+    if value == "first":
+        return "first"
+    return "last" if value == "last" else options.moment(value)
+
+
+@click.command()
+@click.argument("topic")
+@options.namesrv
+@click.option("-g", "--group", default="rmq-cli", show_default=True, help="Consumer group; it remembers how far it came.")
+@click.option("--tags", default="*", show_default=True, help="Only these tags: 'A || B'.")
+@click.option("--from", "start", default="first", show_default=True, callback=_start, metavar="first|last|TIME",
+              help="Where a new group begins; TIME as 2026-11-21T09:00 or Unix ms.")
+@click.option("-c", "--count", type=click.IntRange(min=1), help="Stop after so many messages.")
+@click.option("--idle", "idle_s", type=click.FloatRange(min=0), metavar="SECONDS", help="Stop when nothing comes for so long.")
+@click.option("--broadcast", is_flag=True, help="Receive every message, whatever other members receive.")
+@click.option("-o", "--output", "form", type=click.Choice(["text", "body", "json"]), default="text", show_default=True,
+              help="A line with place and body, the body alone, or a JSON object a line.")
+def consume(
+    topic: str, namesrv: str, group: str, tags: str, start: Literal["first", "last"] | int, count: int | None,
+    idle_s: float | None, broadcast: bool, form: str,
+) -> None:
+    """Receive messages of TOPIC and print them until Ctrl-C.
+
+    What was printed counts as consumed when the command ends or 5 s later: the same group does not see it again.
+    """  # fmt: skip
+
+    async def work() -> None:
+        mode: Literal["cluster", "broadcast"] = "broadcast" if broadcast else "cluster"
+        async with Client(namesrv) as client, client.consumer(group, topics={topic: tags}, mode=mode, start=start) as consumer:
+            await _print_all(consumer, form, count, idle_s)
+
+    options.run(_until_signal(work()))
+
+
+async def _print_all(consumer: Consumer, form: str, count: int | None, idle_s: float | None) -> None:
+    left = count
+    while left is None or left > 0:
+        wanted = _BATCH if left is None else min(_BATCH, left)
+        messages = await consumer.receive(max=wanted, timeout=5.0 if idle_s is None else idle_s)
+        if not messages and idle_s is not None:
+            return
+        for message in messages:
+            _show(message, form)
+        sys.stdout.flush()
+        await consumer.commit(sync=False)
+        left = None if left is None else left - len(messages)
+
+
+async def _until_signal(work: Coroutine[Any, Any, None]) -> None:
+    """Ends the work in order, offsets committed, when SIGINT or SIGTERM comes."""
+    task = asyncio.create_task(work)
+    with contextlib.suppress(NotImplementedError):  # Windows: Ctrl-C ends it as KeyboardInterrupt
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+
+
+def _show(message: ReceivedMessage, form: str) -> None:
+    if form == "body":
+        sys.stdout.buffer.write(message.body + b"\n")
+    elif form == "json":
+        output.show_json_line(_as_json(message))
+    else:
+        queue = message.queue
+        stored = datetime.fromtimestamp(message.store_timestamp / 1000).isoformat(sep=" ", timespec="milliseconds")
+        head = f"{queue.broker_name}/{queue.queue_id}@{message.queue_offset}  {stored}  {message.tags or '-'}"
+        click.echo(f"{head}  {' '.join(message.keys) or '-'}  {message.body.decode(errors='replace')}")
+
+
+def _as_json(message: ReceivedMessage) -> dict[str, object]:
+    queue = message.queue
+    try:
+        body: dict[str, object] = {"body": message.body.decode()}
+    except UnicodeDecodeError:
+        body = {"body_base64": base64.b64encode(message.body).decode()}
+    return {
+        "message_id": message.message_id, "topic": message.topic, "broker": queue.broker_name, "queue": queue.queue_id,
+        "offset": message.queue_offset, "tags": message.tags, "keys": message.keys, "properties": message.properties,
+        "born_timestamp": message.born_timestamp, "store_timestamp": message.store_timestamp,
+        "reconsume_times": message.reconsume_times, **body,
+    }  # fmt: skip

@@ -1,0 +1,71 @@
+"""`rmq health`: does every node answer? For people, and for health checks of containers and services."""
+
+import asyncio
+import time
+
+import click
+
+from rmq.commands import exits, options, output
+from rmq.config import parse
+from rmq.errors import RmqError
+from rmq.net.channel import Channel
+from rmq.net.commands import ClusterInfo, GetClusterInfo, Hello, Ping
+from rmq.net.native import VERSION
+
+_COLUMNS = {"role": "Role", "address": "Addr", "ok": "OK", "ms": "ms", "remark": "Remark"}
+Row = tuple[str, str, bool, float | None, str]
+
+
+@click.command()
+@options.namesrv
+@click.option("-a", "--address", "only", multiple=True, metavar="HOST:PORT", help="Ask these nodes and no others (repeatable).")
+@options.timeout
+@options.output
+def health(namesrv: str, only: tuple[str, ...], timeout_s: float, form: str) -> int:
+    """Ask the nameservers and every broker they know; exit code 0 when all answer, 3 when one does not.
+
+    With --address only those nodes are asked. A cluster without any broker is exit code 1.
+    """
+    addresses = [address for text in only for address in parse("namesrv_addresses", text)]
+    rows = options.run(_ask_these(addresses, timeout_s) if addresses else _ask_all(namesrv.split(";"), timeout_s))
+    output.show(output.Table(_COLUMNS, rows), form)
+    if not all(ok for _, _, ok, _, _ in rows):
+        return exits.UNREACHABLE
+    if not addresses and not any(role == "broker" for role, *_ in rows):
+        click.echo("rmq: no broker is registered", err=True)
+        return exits.FAILED
+    return exits.OK
+
+
+async def _ask_these(addresses: list[str], timeout_s: float) -> list[Row]:
+    return list(await asyncio.gather(*(_ping("node", address, timeout_s) for address in addresses)))
+
+
+async def _ask_all(nameservers: list[str], timeout_s: float) -> list[Row]:
+    rows = list(await asyncio.gather(*(_ping("nameserver", address, timeout_s) for address in nameservers)))
+    alive = [address for _, address, ok, _, _ in rows if ok]
+    brokers = await _brokers(alive[0], timeout_s) if alive else []
+    return rows + list(await asyncio.gather(*(_ping("broker", address, timeout_s) for address in brokers)))
+
+
+async def _ping(role: str, address: str, timeout_s: float) -> Row:
+    began = time.perf_counter()
+    try:
+        channel = await Channel.open(address, Hello(VERSION), timeout_s=timeout_s)
+        try:
+            await channel.request(Ping(), timeout_s)
+        finally:
+            await channel.close()
+    except RmqError as error:
+        return role, address, False, None, str(error)
+    return role, address, True, round((time.perf_counter() - began) * 1000, 1), ""
+
+
+async def _brokers(nameserver: str, timeout_s: float) -> list[str]:
+    channel = await Channel.open(nameserver, Hello(VERSION), timeout_s=timeout_s)
+    try:
+        info = await channel.request(GetClusterInfo(), timeout_s)
+    finally:
+        await channel.close()
+    assert isinstance(info, ClusterInfo)
+    return sorted({address for broker in info.brokers for address in broker.addresses.values()})
