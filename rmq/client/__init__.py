@@ -1,0 +1,27 @@
+"""The client library: everything a service needs to send and consume (guide: docs/developers.md)."""
+
+from rmq.client.client import Client
+from rmq.client.consumer import Consumer
+from rmq.client.message import Message, ReceivedMessage, SendResult, SendStatus
+from rmq.client.producer import Producer
+from rmq.client.settings import ClientSettings
+from rmq.errors import Closed, InvalidArgument, Refusal, RmqError, Unknown, Unreachable
+from rmq.model import MessageQueue
+
+__all__ = [
+    "Client",
+    "ClientSettings",
+    "Closed",
+    "Consumer",
+    "InvalidArgument",
+    "Message",
+    "MessageQueue",
+    "Producer",
+    "ReceivedMessage",
+    "Refusal",
+    "RmqError",
+    "SendResult",
+    "SendStatus",
+    "Unknown",
+    "Unreachable",
+]

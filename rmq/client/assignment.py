@@ -1,0 +1,196 @@
+"""Which queues this member of a group owns, and how they change hands. What is done with the messages is the consumer's.
+
+Every member computes the same split from the same sorted list of members (C8). A queue that goes to another member is
+let go at once: nothing more of it is handed out, what is finished is committed. A queue that comes from another member
+is begun a moment later (`hand_over_s`), when its former owner has committed; so nothing is handled twice when nobody
+fails, unless a handler takes longer than that moment.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import NamedTuple, TypeVar
+
+from rmq.client.inbox import Inbox
+from rmq.client.offsets import OffsetStore
+from rmq.client.plan import Plan
+from rmq.client.pulling import Puller
+from rmq.client.session import Session
+from rmq.client.tasks import TaskSet, cancel, within
+from rmq.client.window import Window
+from rmq.errors import RmqError
+from rmq.model import RETRY_PREFIX, MessageQueue, Route
+from rmq.net.commands import ConsumerList, GetConsumerList, NotifyConsumerIdsChanged, Request
+from rmq.routing.choose import readable_queues
+from rmq.routing.rebalance import average
+
+_log = logging.getLogger("rmq.client")
+_UNBALANCED_PAUSE_S = 1.0  # a route or list of members could not be had [RebalanceService.minInterval]
+
+
+_Listener = TypeVar("_Listener")
+
+
+class _Owned(NamedTuple):
+    puller: Puller
+    task: "asyncio.Task[None]"
+
+
+class Assignment:
+    """The queues of one consumer."""
+
+    def __init__(self, session: Session, plan: Plan, offsets: OffsetStore, inbox: Inbox) -> None:
+        self._session = session
+        self._plan = plan
+        self._offsets = offsets
+        self._inbox = inbox
+        self._owned: dict[MessageQueue, _Owned] = {}
+        self._leaving: dict[MessageQueue, asyncio.Task[None]] = {}
+        self._tasks = TaskSet()
+        self._due = asyncio.Event()
+        self._was_balanced = False
+
+    @property
+    def queues(self) -> list[MessageQueue]:
+        return sorted(self._owned)
+
+    def windows(self) -> list[Window]:
+        """Windows of the owned queues that have begun."""
+        return [owned.puller.window for owned in self._owned.values() if owned.puller.window is not None]
+
+    def start(self) -> None:
+        """Listen for reasons to balance again, and do so when there is one."""
+        self._session.connections.on_request.append(self._requested)
+        self._session.routes.on_change.append(self._route_changed)
+        self._tasks.start(self._keep_balanced(), f"rebalance {self._plan.group}")
+
+    def _requested(self, request: Request) -> None:
+        if isinstance(request, NotifyConsumerIdsChanged) and request.consumer_group == self._plan.group:
+            self._due.set()
+
+    def _route_changed(self, topic: str) -> None:
+        if topic in self._plan.topics:
+            self._due.set()
+
+    async def _keep_balanced(self) -> None:
+        while True:
+            self._due.clear()
+            balanced = await self.rebalance()
+            pause_s = self._session.settings.rebalance_s if balanced else _UNBALANCED_PAUSE_S
+            try:
+                await within(self._session.clock, pause_s, self._due.wait())
+            except TimeoutError:
+                continue
+
+    async def rebalance(self) -> bool:
+        """Take and let go queues; False if that could not be decided for some topic (it stays as it is)."""
+        balanced = True
+        for topic in self._plan.topics:
+            try:
+                route = await self._session.routes.get(topic)
+                shared, wanted = await self._share(topic, route)
+            except RmqError as error:
+                _log.debug("%s: queues of %s stay as they are: %s", self._plan.group, topic, error)
+                balanced = balanced and topic.startswith(RETRY_PREFIX)
+                continue
+            self._apply(topic, wanted, self._session.settings.hand_over_s if shared or self._was_balanced else 0.0)
+        self._was_balanced = self._was_balanced or bool(self._owned)
+        return balanced
+
+    async def _share(self, topic: str, route: Route) -> tuple[bool, set[MessageQueue]]:
+        """(whether others share the topic, my queues). Raises RmqError when the members cannot be told."""
+        queues = readable_queues(route, topic)
+        if self._plan.broadcast:
+            return False, set(queues)
+        members = await self._members(route)
+        return len(members) > 1, set(average(queues, members, self._session.client_id))
+
+    async def _members(self, route: Route) -> list[str]:
+        """Ids of the group's members, from the first broker (by name, so that all ask the same one) that lists me."""
+        trouble: RmqError = RmqError("no broker lists the members of the group")
+        for group in sorted(route.brokers, key=lambda each: each.name):
+            try:
+                address = self._session.routes.leader(group.name)
+                answer = await self._session.connections.request(address, GetConsumerList(self._plan.group))
+            except RmqError as error:
+                trouble = error
+                continue
+            assert isinstance(answer, ConsumerList)
+            if self._session.client_id in answer.client_ids:
+                return answer.client_ids
+            self._session.heartbeats.hurry()
+        raise trouble
+
+    def _apply(self, topic: str, wanted: set[MessageQueue], wait_s: float) -> None:
+        for queue in [queue for queue in self._owned if queue.topic == topic and queue not in wanted]:
+            self._let_go(queue)
+        for queue in sorted(wanted - self._owned.keys()):
+            puller = Puller(self._session, self._plan, queue, self._offsets, self._inbox)
+            task = self._tasks.start(self._pull(puller, self._leaving.get(queue), wait_s), f"pull {queue}")
+            self._owned[queue] = _Owned(puller, task)
+
+    async def _pull(self, puller: Puller, leaving: "asyncio.Task[None] | None", wait_s: float) -> None:
+        if leaving is not None:
+            await asyncio.wait({leaving})
+        await puller.run(wait_s)
+
+    def _let_go(self, queue: MessageQueue) -> None:
+        owned = self._owned.pop(queue)
+        if owned.puller.window is not None:
+            owned.puller.window.dropped = True
+        leaving = self._leaving[queue] = self._tasks.start(self._leave(owned), f"leave {queue}")
+        leaving.add_done_callback(lambda _: self._leaving.pop(queue, None))
+
+    async def _leave(self, owned: _Owned) -> None:
+        """Commit what is finished at once, and once more when the running handlers end before the next owner begins."""
+        await cancel(owned.task)
+        window = owned.puller.window
+        if window is None:
+            return
+        await self._save_quietly([window])
+        if window.handed:
+            try:
+                await within(self._session.clock, self._session.settings.hand_over_s, _until_none_is_handed(window))
+            except TimeoutError:
+                _log.info("%s went to another member while %d messages were in work", window.queue, window.handed)
+                return
+            await self._save_quietly([window])
+
+    async def save(self, windows: Iterable[Window], *, sync: bool, unchanged: bool) -> None:
+        """Commit how far these are finished; `unchanged` ones too or not. Raises RmqError."""
+        offsets = {each.queue: each.committable for each in windows if unchanged or each.committable != each.committed}
+        if not offsets:
+            return
+        await self._offsets.save(offsets, sync)
+        for window in self.windows():
+            window.committed = offsets.get(window.queue, window.committed)
+
+    async def _save_quietly(self, windows: list[Window]) -> None:
+        try:
+            await self.save(windows, sync=True, unchanged=True)
+        except RmqError as error:
+            about = "offsets of %s (%d queues) were not committed, some messages will come again: %s"
+            _log.warning(about, self._plan.group, len(windows), error)
+
+    async def stop_pulling(self) -> None:
+        """Nothing new comes in; what was pulled may still be finished. Queues on their way to others get there first."""
+        _forget(self._session.connections.on_request, self._requested)
+        _forget(self._session.routes.on_change, self._route_changed)
+        if self._leaving:
+            await asyncio.wait(set(self._leaving.values()))
+        await self._tasks.close()
+
+    async def finish(self) -> None:
+        """Commit all and own nothing any more."""
+        await self._save_quietly(self.windows())
+        self._owned.clear()
+
+
+async def _until_none_is_handed(window: Window) -> None:
+    while window.handed:
+        await window.until_changed()
+
+
+def _forget(listeners: list[_Listener], listener: _Listener) -> None:
+    if listener in listeners:
+        listeners.remove(listener)

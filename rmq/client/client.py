@@ -1,0 +1,105 @@
+"""The door: `Client` joins the parts and hands out producers and consumers. No behaviour of its own."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+
+from rmq.client.consumer import Consumer
+from rmq.client.offsets import BrokerOffsets, FileOffsets, OffsetStore
+from rmq.client.plan import LAST, Mode, Plan, Start, make_plan
+from rmq.client.producer import Producer
+from rmq.client.session import Session, open_session
+from rmq.client.settings import ClientSettings
+from rmq.client.tasks import TaskSet
+from rmq.clock import Clock, SystemClock
+from rmq.errors import Closed
+
+DEFAULT_PRODUCER_GROUP = "rmq_producer"
+MAX_CACHED_MESSAGES = 1000  # [pullThresholdForQueue]
+MAX_CACHED_BYTES = 100 * 1024 * 1024  # [pullThresholdSizeForQueue]
+
+
+class Client:
+    """A program's connection to a cluster: `async with Client("127.0.0.1:9876") as client`.
+
+    `nameservers`: "host:port;host:port" or a list. `instance` names this client among those of its host (default: the
+    process and a random number); a broadcast consumer finds its offsets by it, so give one there. `clock` is for tests.
+    Raises InvalidArgument.
+    """
+
+    def __init__(
+        self, nameservers: str | Sequence[str], *, instance: str = "", settings: ClientSettings | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.session: Session = open_session(nameservers, instance, settings or ClientSettings(), clock or SystemClock())
+        self._instance = instance
+        self._tasks = TaskSet()
+        self._producers: list[Producer] = []
+        self._consumers: list[Consumer] = []
+        self._state = "new"
+
+    async def __aenter__(self) -> "Client":
+        self.start()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.close()
+
+    @property
+    def client_id(self) -> str:
+        """How brokers list this client."""
+        return self.session.client_id
+
+    def start(self) -> None:
+        """Begin heartbeats and route refreshes (needs the running loop); `async with` does it."""
+        if self._state == "new":
+            self._state = "open"
+            self._tasks.start(self.session.routes.keep_fresh(), "refresh routes")
+            self._tasks.start(self.session.heartbeats.keep_beating(), "heartbeats")
+
+    async def close(self) -> None:
+        """Consumers leave in order, producers are unregistered, connections closed."""
+        if self._state == "closed":
+            return
+        self._state = "closed"
+        for consumer in self._consumers:
+            await consumer.close()
+        for producer in self._producers:
+            await producer.close()
+        await self._tasks.close()
+        await self.session.connections.close()
+
+    def producer(self, group: str = DEFAULT_PRODUCER_GROUP) -> Producer:
+        """A producer; close it, or let the client do so. Raises InvalidArgument for a bad name, Closed."""
+        self._check_open()
+        producer = Producer(self.session, group)
+        self._producers = [*(each for each in self._producers if not each.closed), producer]
+        return producer
+
+    def consumer(
+        self, group: str, topics: Mapping[str, str] | Iterable[str] | str, *, mode: Mode = "cluster", start: Start = LAST,
+        max_messages: int = MAX_CACHED_MESSAGES, max_bytes: int = MAX_CACHED_BYTES, auto_commit: bool = True,
+    ) -> Consumer:
+        """A member of `group`, to be used with `async with`.
+
+        `topics`: {"Topic": "TagA || TagB"}, or names for everything in them. `mode`: "cluster" (each message to one
+        member) or "broadcast" (each to every member). `start`: where a group begins in a queue it has no offset of:
+        "last" (but a topic so young that its first message is still at hand is read from there), "first", a datetime
+        or Unix ms. `max_messages`, `max_bytes`: what one queue may hold in memory. With `auto_commit=False` only
+        `Consumer.commit` finishes what iteration and `receive` gave out. Raises InvalidArgument, Closed.
+        """
+        self._check_open()
+        version = self.session.clock.wall_ms()
+        plan = make_plan(group, topics, mode, start, (max_messages, max_bytes), auto_commit, version)
+        consumer = Consumer(self.session, plan, self._offsets(plan))
+        self._consumers = [*(each for each in self._consumers if not each.closed), consumer]
+        return consumer
+
+    def _offsets(self, plan: Plan) -> OffsetStore:
+        session = self.session
+        if plan.broadcast:
+            return FileOffsets(session.settings.offsets_directory / (self._instance or "DEFAULT") / f"{plan.group}.json")
+        return BrokerOffsets(plan.group, session.connections, session.routes, young_from_zero=plan.start == LAST)
+
+    def _check_open(self) -> None:
+        if self._state == "closed":
+            raise Closed("this client is closed: make a new one")

@@ -1,0 +1,65 @@
+"""Where pulled messages wait for whoever handles them. Queues take turns, so a busy one does not starve the others."""
+
+import asyncio
+from collections import deque
+from typing import NamedTuple
+
+from rmq.client.message import ReceivedMessage
+from rmq.client.window import Window
+
+
+class Delivery(NamedTuple):
+    """A message that was handed out, and the queue it must be finished in."""
+
+    window: Window
+    message: ReceivedMessage
+
+    def finish(self) -> None:
+        self.window.finish(self.message)
+
+
+class Inbox:
+    """The queues that have something ready. Once closed it hands nothing out."""
+
+    def __init__(self) -> None:
+        self._queues: deque[Window] = deque()
+        self._arrived = asyncio.Event()
+        self.closed = False
+
+    def offer(self, window: Window) -> None:
+        """The queue has got something ready."""
+        if window.has_ready and window not in self._queues:
+            self._queues.append(window)
+        self._arrived.set()
+
+    def take_now(self) -> Delivery | None:
+        """A message if one is ready."""
+        while self._queues and not self.closed:
+            window = self._queues.popleft()
+            if window.has_ready:
+                message = window.take()
+                if window.has_ready:
+                    self._queues.append(window)
+                return Delivery(window, message)
+        return None
+
+    async def take(self, stop: asyncio.Event) -> Delivery | None:
+        """The next message; None once the inbox is closed or `stop` is set (call `wake` after setting it)."""
+        while not self.closed and not stop.is_set():
+            delivery = self.take_now()
+            if delivery is not None:
+                return delivery
+            await self.until_arrived()
+        return None
+
+    async def until_arrived(self) -> None:
+        """Until something was offered, or the inbox woken or closed."""
+        self._arrived.clear()
+        await self._arrived.wait()
+
+    def wake(self) -> None:
+        self._arrived.set()
+
+    def close(self) -> None:
+        self.closed = True
+        self._arrived.set()

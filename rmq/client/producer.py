@@ -1,0 +1,254 @@
+"""Sending: which queue, how often to try, what the outcome was. Connections and routes are the session's."""
+
+import random
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+
+from rmq.client.message import Message, SendResult, SendStatus, check_body, message_properties
+from rmq.client.session import Session, checked_group, checked_topic
+from rmq.client.settings import MAX_MESSAGE_BYTES
+from rmq.codes import ResponseCode
+from rmq.errors import Closed, InvalidArgument, Refusal, RmqError, Unknown, Unreachable
+from rmq.log.record import draft
+from rmq.model import TEMPLATE_TOPIC, MessageQueue, Route
+from rmq.net.commands import Send, SendAnswer
+from rmq.routing.choose import QueueChooser, writable_queues
+
+Selector = Callable[[Sequence[MessageQueue], Message], MessageQueue]
+RETRIES = 2  # [retryTimesWhenSendFailed]
+NEW_TOPIC_QUEUES = 4  # [defaultTopicQueueNums]
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 0.5  # between tries
+
+
+@dataclass(slots=True)
+class _Outgoing:
+    """One request on its way: what is sent, how its queue is chosen, until when (monotonic s) it may be tried."""
+
+    topic: str
+    records: bytes
+    batch: bool
+    choose: Callable[[Sequence[MessageQueue], str], MessageQueue]
+    deadline: float
+    retry_unknown: bool
+    tries: int = 0
+    avoid: str = ""  # broker group of the last failure
+
+
+class Producer:
+    """Sends messages; safe to use from many tasks at once. Get one from `Client.producer`.
+
+    Errors of the sending methods: InvalidArgument (nothing was tried), Refusal (the broker said no, nothing is
+    stored), Unreachable (nothing was stored), Unknown (it may or may not be stored; send again if a repeat does no
+    harm), Closed.
+    """
+
+    def __init__(self, session: Session, group: str) -> None:
+        self._session = session
+        self._group = checked_group(group)
+        self._chooser = QueueChooser(random.getrandbits(31))
+        self._topics: set[str] = set()  # names that were checked
+        self._queues: dict[str, tuple[Route, list[MessageQueue]]] = {}
+        self.closed = False
+        session.heartbeats.add_producer(group)
+
+    async def __aenter__(self) -> "Producer":
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """No more sends; the brokers are told."""
+        if not self.closed:
+            self.closed = True
+            await self._session.heartbeats.drop_producer(self._group)
+
+    async def send(
+        self, message: Message, *, key: str | None = None, queue: MessageQueue | Selector | None = None,
+        timeout: float = 3.0, retry_unknown: bool = False,
+    ) -> SendResult:
+        """Send and wait until it is stored, at most `timeout` seconds [sendMsgTimeout].
+
+        Without `key` and `queue` the queues take turns and a failed broker is avoided at the next try; messages with
+        one `key` go to one queue, in order if you wait for each; `queue` names the queue or is called to choose it.
+        Refusals that may be gone at the next try are tried twice more, a lost connection until the time is up, an
+        unknown outcome (C19) only with `retry_unknown`, which may store the message twice.
+        """
+        message_id, records = self._encode(message)
+        outgoing = self._outgoing(message, records, key, queue, timeout)
+        outgoing.retry_unknown = retry_unknown
+        used, answer = await self._deliver(outgoing)
+        return SendResult(message_id, used, answer.queue_offset, SendStatus(answer.status))
+
+    async def send_oneway(
+        self, message: Message, *, key: str | None = None, queue: MessageQueue | Selector | None = None
+    ) -> None:
+        """Hand over to the connection and do not wait for an answer: no promise that it is stored."""
+        _, records = self._encode(message)
+        outgoing = self._outgoing(message, records, key, queue, self._session.settings.request_timeout_s)
+        chosen = outgoing.choose(await self._find_queues(message.topic), "")
+        address = self._session.routes.leader(chosen.broker_name)
+        await self._session.connections.post(address, self._request(outgoing, chosen))
+
+    async def send_batch(
+        self, messages: Iterable[Message], *, key: str | None = None, queue: MessageQueue | Selector | None = None,
+        timeout: float = 3.0,
+    ) -> list[SendResult]:
+        """Send many with few requests; results in the order of `messages`.
+
+        They are cut by topic and into pieces of at most 4 MiB; each piece is stored together or not at all, in one
+        queue. If a piece fails its error is raised with a note of how many messages were stored before it.
+        """
+        encoded = [(number, message, *self._encode(message)) for number, message in enumerate(messages)]
+        results: dict[int, SendResult] = {}
+        for piece in cut(encoded):
+            try:
+                results.update(await self._send_piece(piece, key, queue, timeout))
+            except RmqError as error:
+                error.add_note(f"{len(results)} of the {len(encoded)} messages of this batch were stored before this failure")
+                raise
+        return [results[number] for number in sorted(results)]
+
+    async def _send_piece(
+        self, piece: "list[Encoded]", key: str | None, queue: MessageQueue | Selector | None, timeout: float,
+    ) -> dict[int, SendResult]:
+        records = b"".join(each[3] for each in piece)
+        outgoing = self._outgoing(piece[0][1], records, key, queue, timeout)
+        outgoing.batch = len(piece) > 1
+        used, answer = await self._deliver(outgoing)
+        status = SendStatus(answer.status)
+        return {
+            number: SendResult(message_id, used, answer.queue_offset + place, status)
+            for place, (number, _, message_id, _) in enumerate(piece)
+        }
+
+    def _encode(self, message: Message) -> tuple[str, bytes]:
+        """Unique id and record of a message that keeps all the rules. Raises InvalidArgument, Closed."""
+        if self.closed:
+            raise Closed("this producer is closed: make a new one")
+        if message.topic not in self._topics:
+            self._topics.add(checked_topic(message.topic))
+        check_body(message.body, MAX_MESSAGE_BYTES)
+        message_id = self._session.ids.next()
+        return message_id, draft(
+            message.topic, bytes(message.body), message_properties(message, message_id), flag=message.flag,
+            born_timestamp=self._session.clock.wall_ms(), born_host=self._session.born_host,
+        )
+
+    def _outgoing(
+        self, message: Message, records: bytes, key: str | None, queue: MessageQueue | Selector | None, timeout: float,
+    ) -> _Outgoing:
+        deadline = self._session.clock.monotonic() + timeout
+        return _Outgoing(message.topic, records, False, self._choice(message, key, queue), deadline, False)
+
+    def _choice(
+        self, message: Message, key: str | None, queue: MessageQueue | Selector | None,
+    ) -> Callable[[Sequence[MessageQueue], str], MessageQueue]:
+        if key is not None and queue is not None:
+            raise InvalidArgument("give key or queue, not both")
+        if isinstance(queue, MessageQueue):
+            if queue.topic != message.topic:
+                raise InvalidArgument(f"{queue} is no queue of topic {message.topic}")
+            return lambda queues, avoid: queue
+        if queue is not None:
+            return lambda queues, avoid: queue(queues, message)
+        if key is not None:
+            return lambda queues, avoid: self._chooser.by_key(queues, key)
+        return self._chooser.next
+
+    async def _deliver(self, outgoing: _Outgoing) -> tuple[MessageQueue, SendAnswer]:
+        while True:
+            chosen: MessageQueue | None = None
+            try:
+                chosen = outgoing.choose(await self._find_queues(outgoing.topic), outgoing.avoid)
+                return chosen, await self._try(outgoing, chosen)
+            except RmqError as error:
+                outgoing.tries += 1
+                if not self._may_try_again(error, outgoing):
+                    raise
+                outgoing.avoid = chosen.broker_name if chosen else ""
+                await self._recover(error, outgoing)
+
+    async def _try(self, outgoing: _Outgoing, chosen: MessageQueue) -> SendAnswer:
+        address = self._session.routes.leader(chosen.broker_name)
+        left_s = max(0.001, outgoing.deadline - self._session.clock.monotonic())
+        answer = await self._session.connections.request(address, self._request(outgoing, chosen), left_s)
+        assert isinstance(answer, SendAnswer)
+        return answer
+
+    def _request(self, outgoing: _Outgoing, chosen: MessageQueue) -> Send:
+        return Send(
+            self._group, outgoing.topic, chosen.queue_id, outgoing.records,
+            default_topic_queue_nums=NEW_TOPIC_QUEUES, batch=outgoing.batch,
+        )
+
+    def _may_try_again(self, error: RmqError, outgoing: _Outgoing) -> bool:
+        if self._session.clock.monotonic() >= outgoing.deadline:
+            return False
+        if isinstance(error, Unreachable):
+            return True
+        may = outgoing.retry_unknown if isinstance(error, Unknown) else error.retryable
+        return may and outgoing.tries <= RETRIES
+
+    async def _recover(self, error: RmqError, outgoing: _Outgoing) -> None:
+        """Another broker is tried at once, the same one after a pause; a new route is asked for where that may help."""
+        clock = self._session.clock
+        queues = self._queues.get(outgoing.topic)
+        others = queues is not None and any(queue.broker_name != outgoing.avoid for queue in queues[1])
+        if outgoing.tries > 1 or not others:
+            pause_s = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** (outgoing.tries - 1))
+            await clock.sleep(max(0.0, min(pause_s, outgoing.deadline - clock.monotonic())))
+        if error.refresh_routes and self._session.routes.known(outgoing.topic) is not None:
+            await self._refresh(outgoing.topic)
+
+    async def _refresh(self, topic: str) -> None:
+        try:
+            await self._session.routes.refresh(topic)
+        except RmqError:
+            return  # what is known stays (N3); if it is wrong the next try says so
+
+    async def _find_queues(self, topic: str) -> list[MessageQueue]:
+        """Queues a message of the topic may go to. Raises Refusal, Unreachable."""
+        route = self._session.routes.known(topic)
+        if route is None:
+            try:
+                route = await self._session.routes.get(topic)
+            except Refusal as refusal:
+                return await self._queues_to_be(topic, refusal)
+        found = self._queues.get(topic)
+        if found is None or found[0] is not route:
+            found = self._queues[topic] = (route, writable_queues(route, topic))
+        if not found[1]:
+            raise Unreachable(f"no broker takes messages for {topic} now")
+        return found[1]
+
+    async def _queues_to_be(self, topic: str, refusal: Refusal) -> list[MessageQueue]:
+        """Queues of a topic that its first message will make, after the template's. Raises the refusal if none may be made."""
+        if refusal.code != ResponseCode.TOPIC_NOT_EXIST:
+            raise refusal
+        try:
+            template = await self._session.routes.get(TEMPLATE_TOPIC)
+        except Refusal:
+            hint = f"topic {topic} does not exist: create it with `rmq admin updateTopic -t {topic} -c <cluster>`"
+            raise Refusal(ResponseCode.TOPIC_NOT_EXIST, hint) from refusal
+        queues = [queue._replace(topic=topic) for queue in writable_queues(template, TEMPLATE_TOPIC)]
+        return [queue for queue in queues if queue.queue_id < NEW_TOPIC_QUEUES]
+
+
+Encoded = tuple[int, Message, str, bytes]  # place in the batch, message, unique id, record
+
+
+def cut(encoded: Sequence[Encoded], max_bytes: int = MAX_MESSAGE_BYTES) -> list[list[Encoded]]:
+    """Pieces of one topic and at most `max_bytes` each (a single larger one stays alone); order is kept within a topic."""
+    pieces: list[list[Encoded]] = []
+    open_pieces: dict[str, tuple[list[Encoded], int]] = {}
+    for each in encoded:
+        topic, size = each[1].topic, len(each[3])
+        piece, used = open_pieces.get(topic, ([], max_bytes + 1))
+        if used + size > max_bytes:
+            piece, used = [], 0
+            pieces.append(piece)
+        piece.append(each)
+        open_pieces[topic] = (piece, used + size)
+    return pieces

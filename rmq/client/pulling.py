@@ -1,0 +1,139 @@
+"""Filling one owned queue's window: find the start, then pull for ever by long polling. Hands nothing to handlers itself."""
+
+import logging
+
+from rmq.client.inbox import Inbox
+from rmq.client.message import ReceivedMessage
+from rmq.client.offsets import OffsetStore
+from rmq.client.plan import FIRST, LAST, PULL_BATCH, Plan
+from rmq.client.session import Session
+from rmq.client.window import Window
+from rmq.codes import ResponseCode
+from rmq.errors import Refusal, RmqError
+from rmq.log.record import iterate
+from rmq.model import RETRY_PREFIX, MessageQueue
+from rmq.net.commands import (
+    PULL_COMMIT_OFFSET,
+    PULL_SUBSCRIPTION,
+    PULL_SUSPEND,
+    GetMaxOffset,
+    GetMinOffset,
+    OffsetAnswer,
+    Pull,
+    PullAnswer,
+    Request,
+    SearchOffset,
+)
+
+_log = logging.getLogger("rmq.client")
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 3.0  # after a failed pull [pullTimeDelayMillsWhenException]
+_ANSWER_MARGIN_S = 15.0  # a broker's own checks may hold a pull a little longer than it was asked to
+
+
+class Puller:
+    """The one task that pulls a queue. `window` is None until the group's offset in the queue is known."""
+
+    def __init__(self, session: Session, plan: Plan, queue: MessageQueue, offsets: OffsetStore, inbox: Inbox) -> None:
+        self._session = session
+        self._plan = plan
+        self._offsets = offsets
+        self._inbox = inbox
+        self.queue = queue
+        self.window: Window | None = None
+        self._failures = 0
+
+    async def run(self, wait_s: float) -> None:
+        """First leave a former owner `wait_s` to finish. Runs until cancelled."""
+        if wait_s:
+            await self._session.clock.sleep(wait_s)
+        while self.window is None:
+            await self._guarded_start()
+        while (window := self.window) is not None:
+            while window.is_full(self._plan.max_messages, self._plan.max_bytes):
+                await window.until_changed()
+            await self._guarded_pull(window)
+
+    async def _guarded_start(self) -> None:
+        try:
+            stored = await self._offsets.load(self.queue)
+            start = stored if stored is not None else await self._first_offset()
+            self.window = Window(self.queue, start, -1 if stored is None else stored)
+            self._failures = 0
+        except RmqError as error:
+            await self._pause(error)
+
+    async def _guarded_pull(self, window: Window) -> None:
+        try:
+            self._take(window, await self._pull(window))
+            self._failures = 0
+        except RmqError as error:
+            await self._pause(error)
+
+    async def _first_offset(self) -> int:
+        """Where a group without an offset begins (broker-side table of `consumeFromWhere`)."""
+        topic, queue_id = self.queue.topic, self.queue.queue_id
+        start = FIRST if topic.startswith(RETRY_PREFIX) else self._plan.start
+        if start == FIRST:
+            return await self._ask_offset(GetMinOffset(topic, queue_id))
+        if start == LAST:
+            return await self._ask_offset(GetMaxOffset(topic, queue_id))
+        assert isinstance(start, int)
+        return await self._ask_offset(SearchOffset(topic, queue_id, start))
+
+    async def _ask_offset(self, request: Request) -> int:
+        answer = await self._session.connections.request(self._session.routes.leader(self.queue.broker_name), request)
+        assert isinstance(answer, OffsetAnswer)
+        return answer.offset
+
+    async def _pull(self, window: Window) -> PullAnswer:
+        suspend_s = self._session.settings.suspend_s
+        address = self._session.routes.leader(self.queue.broker_name)
+        answer = await self._session.connections.request(address, self._request(window, suspend_s), suspend_s + _ANSWER_MARGIN_S)
+        assert isinstance(answer, PullAnswer)
+        return answer
+
+    def _request(self, window: Window, suspend_s: float) -> Pull:
+        subscription = self._plan.topics[self.queue.topic]
+        commits = self._plan.auto_commit and not self._plan.broadcast and window.committable > 0
+        return Pull(
+            self._plan.group, self.queue.topic, self.queue.queue_id, window.next_offset, PULL_BATCH,
+            sys_flag=PULL_SUSPEND | PULL_SUBSCRIPTION | (PULL_COMMIT_OFFSET if commits else 0),
+            commit_offset=window.committable if commits else 0, suspend_timeout_millis=int(suspend_s * 1000),
+            subscription=subscription.expression, sub_version=subscription.version,
+        )
+
+    def _take(self, window: Window, answer: PullAnswer) -> None:
+        if answer.status == ResponseCode.PULL_OFFSET_MOVED:
+            self._correct(window, answer.next_begin_offset)
+        elif answer.status == ResponseCode.SUCCESS:
+            stored = [ReceivedMessage(each, self.queue) for each in iterate(answer.messages)]
+            window.add([message for message in stored if self._wanted(message)], answer.next_begin_offset)
+            self._inbox.offer(window)
+        else:
+            window.next_offset = answer.next_begin_offset
+
+    def _wanted(self, message: ReceivedMessage) -> bool:
+        """The broker compares hashes of tags; here the tags themselves are compared (C14)."""
+        tags = self._plan.tags[self.queue.topic]
+        return tags is None or message.tags in tags
+
+    def _correct(self, window: Window, offset: int) -> None:
+        """The queue does not reach from where we asked. Forward: go on there. Back: what we hold is no longer so."""
+        _log.warning("%s: offset %d is not in the queue any more, going on at %d", self.queue, window.next_offset, offset)
+        if offset >= window.next_offset:
+            window.next_offset = offset
+            return
+        window.dropped = True
+        self.window = Window(self.queue, offset)
+
+    async def _pause(self, error: RmqError) -> None:
+        """Pulling changes nothing at the broker, so every failure is tried again, less and less often."""
+        self._failures += 1
+        level = logging.INFO if error.retryable or self._failures < 3 or not isinstance(error, Refusal) else logging.WARNING
+        _log.log(level, "%s is not pulled for now: %s", self.queue, error)
+        await self._session.clock.sleep(min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(self._failures - 1, 10)))
+        if error.refresh_routes:
+            try:
+                await self._session.routes.refresh(self.queue.topic)
+            except RmqError as trouble:
+                _log.info("the route of %s stays as it is: %s", self.queue.topic, trouble)

@@ -1,0 +1,34 @@
+"""Numbers a client goes by. Plain values, checked when made; the defaults are RocketMQ's where it has one."""
+
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+
+from rmq.errors import InvalidArgument
+
+MAX_MESSAGE_BYTES = 4 * 1024 * 1024  # [maxMessageSize]
+
+
+def _offsets_directory() -> Path:
+    return Path.home() / ".rmq-offsets"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientSettings:
+    """All times in seconds. Raises InvalidArgument for a time that is not positive."""
+
+    request_timeout_s: float = 3.0
+    connect_timeout_s: float = 3.0
+    heartbeat_s: float = 30.0
+    route_refresh_s: float = 30.0
+    rebalance_s: float = 20.0
+    commit_s: float = 5.0
+    suspend_s: float = 15.0  # how long a broker may hold a pull that finds nothing
+    hand_over_s: float = 1.0  # a queue that another member may still hold is taken after this time
+    drain_timeout_s: float = 30.0  # how long close() waits for handlers
+    offsets_directory: Path = field(default_factory=_offsets_directory)  # broadcast consumers keep their offsets here
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if each.name.endswith("_s") and not (value > 0 or each.name == "hand_over_s"):
+                raise InvalidArgument(f"{each.name} is {value}: give a number of seconds above 0")

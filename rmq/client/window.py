@@ -1,0 +1,95 @@
+"""One owned queue: what was pulled, what is being handled, how far everything is finished. No network, no rules of sharing.
+
+    pulled -> ready -> handed -> finished
+                ^        |
+                +- held -+   (the handler failed: the queue waits, then the same message comes again)
+
+The offset that may be committed is that of the lowest message that is not finished (C6).
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable
+
+from rmq.client.message import ReceivedMessage
+from rmq.client.plan import MAX_SPAN
+from rmq.model import MessageQueue
+
+
+class Window:
+    """`next_offset`: where to pull next. `committed`: the last offset the store of offsets was told (-1: none)."""
+
+    def __init__(self, queue: MessageQueue, next_offset: int, committed: int = -1) -> None:
+        self.queue = queue
+        self.next_offset = next_offset
+        self.committed = committed
+        self.handed = 0
+        self.held = 0
+        self.dropped = False
+        self._ready: deque[ReceivedMessage] = deque()
+        self._unfinished: dict[int, int] = {}  # offset -> body bytes, rising offsets
+        self._failures: dict[int, int] = {}  # offset -> how often its handler failed
+        self._bytes = 0
+        self._changed = asyncio.Event()
+
+    @property
+    def count(self) -> int:
+        """Messages in memory, those being handled too."""
+        return len(self._unfinished)
+
+    @property
+    def committable(self) -> int:
+        """Everything below is finished, filtered out or was never there."""
+        return next(iter(self._unfinished), self.next_offset)
+
+    @property
+    def has_ready(self) -> bool:
+        return bool(self._ready) and not self.held and not self.dropped
+
+    def add(self, messages: Iterable[ReceivedMessage], next_offset: int) -> None:
+        """What a pull brought; `next_offset` lies behind everything the broker examined."""
+        for message in messages:
+            size = len(message.stored.body)
+            self._unfinished[message.queue_offset] = size
+            self._bytes += size
+            self._ready.append(message)
+        self.next_offset = next_offset
+
+    def take(self) -> ReceivedMessage:
+        """The next ready message, now handed out."""
+        self.handed += 1
+        return self._ready.popleft()
+
+    def finish(self, message: ReceivedMessage) -> None:
+        """It is done with. Finishing what a dropped queue handed out still counts for its last commit."""
+        self.handed -= 1
+        self._bytes -= self._unfinished.pop(message.queue_offset)
+        self._failures.pop(message.queue_offset, None)
+        self._changed.set()
+
+    def hold(self, message: ReceivedMessage) -> int:
+        """Its handler failed: nothing more of this queue is handed out until `again`. Returns how often it failed."""
+        self.handed -= 1
+        self.held += 1
+        self._changed.set()
+        failures = self._failures[message.queue_offset] = self._failures.get(message.queue_offset, 0) + 1
+        return failures
+
+    def again(self, message: ReceivedMessage) -> None:
+        """The pause after `hold` is over: the message is the next one again."""
+        self.held -= 1
+        self._ready.appendleft(message)
+        if len(self._ready) > 1 and self._ready[1].queue_offset < message.queue_offset:
+            self._ready = deque(sorted(self._ready, key=lambda each: each.queue_offset))
+
+    def is_full(self, max_messages: int, max_bytes: int) -> bool:
+        """Whether pulling must wait (C18)."""
+        if not self._unfinished:
+            return False
+        span = next(reversed(self._unfinished)) - next(iter(self._unfinished))
+        return self.count >= max_messages or self._bytes >= max_bytes or span > MAX_SPAN
+
+    async def until_changed(self) -> None:
+        """Until something was finished or held. Several may wait."""
+        self._changed.clear()
+        await self._changed.wait()
