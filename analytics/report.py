@@ -23,7 +23,7 @@ from analytics.page import Row, render, totals
 from analytics.rollup import facts, key_counts, rollup
 from analytics.segments import find_parts
 from analytics.session import spark_session
-from rmq.errors import InvalidArgument, RmqError, StoreError
+from rmq.errors import BadBytes, InvalidArgument, RmqError, StoreError
 
 _SCHEMA = pa.schema([
     ("hour", pa.timestamp("us", tz="UTC")), ("topic", pa.string()), ("tag", pa.string()), ("messages", pa.int64()),
@@ -56,7 +56,7 @@ def build_report(
     """Write the report of one day, or of every day in the store, into `out_dir`.
 
     `time_property`: the message property that holds the time to count by (Unix ms or ISO) in place of the store time.
-    Raises InvalidArgument (not a store), NothingToReport, JavaMissing, StoreError (damaged or unwritable).
+    Raises InvalidArgument (not a store), NothingToReport, JavaMissing, BadBytes (damaged), StoreError.
     """
     store, out = Path(store), Path(out_dir)
     parts = find_parts(store)
@@ -99,9 +99,10 @@ def _utc(table: pa.Table) -> pa.Table:
 
 
 def _plain_error(error: PySparkException) -> RmqError:
-    """The reader's own words out of Spark's pages of traceback."""
-    found = re.search(r"rmq\.errors\.\w+: (.+)", str(error))
-    return StoreError(found[1] if found else f"Spark failed: {error}")
+    """The reader's own error out of Spark's pages of traceback."""
+    found = re.search(r"^rmq\.errors\.(\w+): (.+)", str(error), re.MULTILINE)
+    kinds = {kind.__name__: kind for kind in (BadBytes, StoreError, InvalidArgument)}
+    return kinds.get(found[1], StoreError)(found[2]) if found else StoreError(f"Spark failed: {error}")
 
 
 def _write(out: Path, title: str, source: str, rows: list[Row], keys: dict[str, int]) -> ReportFiles:

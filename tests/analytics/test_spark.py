@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from rmq.errors import InvalidArgument, StoreError
+from rmq.errors import BadBytes, InvalidArgument
 from tests.analytics.stores import Sent, commit, write_store
 
 pytestmark = pytest.mark.spark
@@ -97,12 +97,16 @@ def flights(limit: int) -> list[dict[str, str]]:
         return list(csv.DictReader(file))[:limit]
 
 
+def tail(row: dict[str, str]) -> str:
+    return row["tailnum"] or "none"
+
+
 def test_report_equals_pandas(spark: Any, tmp_path: Path) -> None:
     """Counts by topic, tag and hour from the segments equal those from the file; repeats are the ones that were put in."""
     pandas = pytest.importorskip("pandas")
     rows = flights(1500)
     sent = [
-        Sent(row["origin"], b"", {"TAGS": row["carrier"], "KEYS": row["tailnum"] or "none", "UNIQ_KEY": f"{n:X}", "at": row["time_hour"]})
+        Sent(row["origin"], b"", {"TAGS": row["carrier"], "KEYS": tail(row), "UNIQ_KEY": str(n), "at": row["time_hour"]})
         for n, row in enumerate(rows)
     ]
     write_store(tmp_path / "store", sent + sent[:7], segment_bytes=1 << 16)
@@ -112,8 +116,7 @@ def test_report_equals_pandas(spark: Any, tmp_path: Path) -> None:
     rollup = pandas.read_parquet(tmp_path / "out" / "rollup")
     assert int(rollup["messages"].sum()) == 1507
     ours = rollup.assign(messages=rollup["messages"] - rollup["repeats"]).set_index(["topic", "tag", "hour"]).sort_index()
-    frame = pandas.DataFrame(rows).assign(hour=lambda f: pandas.to_datetime(f["time_hour"], utc=True))
-    frame["tailnum"] = frame["tailnum"].replace("", "none")
+    frame = pandas.DataFrame([{**row, "tailnum": tail(row), "hour": pandas.Timestamp(row["time_hour"])} for row in rows])
     by = frame.groupby(["origin", "carrier", "hour"])
     assert ours["messages"].to_dict() == by.size().to_dict()
     assert ours["distinct_keys"].to_dict() == by["tailnum"].nunique().to_dict()
@@ -162,7 +165,7 @@ def test_damage_found_by_a_task_is_told_plainly(spark: Any, two_days: Path) -> N
     commit(store, 600)
     raw = file.read_bytes()
     file.write_bytes(raw[:90] + b"?" + raw[91:])
-    with pytest.raises(StoreError, match=r"^record at 0: .*check the disk"):
+    with pytest.raises(BadBytes, match=r"^record at 0: .*check the disk"):
         build_report(store, two_days / "out")
 
 

@@ -1,0 +1,27 @@
+# Two targets: `node` (nameserver, broker, command line) and `report` (the same with Spark and a Java from pip).
+FROM python:3.13-slim AS node
+RUN useradd --uid 10001 --create-home rmq && install -d -o rmq -g rmq -m 0700 /store && install -d -o rmq -g rmq /reports
+WORKDIR /app
+COPY pyproject.toml constraints.txt README.md ./
+COPY rmq ./rmq
+COPY analytics ./analytics
+RUN pip install --no-cache-dir --only-binary :all: --constraint constraints.txt .
+USER rmq
+ENV RMQ_STORE_DIR=/store PYTHONUNBUFFERED=1
+VOLUME /store
+EXPOSE 9876 10911
+# Its own node only: 9876 in a nameserver, 10911 in a broker (compose says which by RMQ_HEALTH).
+HEALTHCHECK --interval=10s --timeout=6s --start-period=10s CMD rmq health --address "${RMQ_HEALTH:-127.0.0.1:10911}"
+ENTRYPOINT ["rmq"]
+CMD ["node", "--role", "all"]
+
+FROM node AS report
+USER root
+# pyspark comes as one archive of 456 MB (Python and jars); everything else as wheels.
+RUN pip install --no-cache-dir --no-deps --constraint constraints.txt pyspark \
+    && pip install --no-cache-dir --only-binary :all: --no-binary pyspark --constraint constraints.txt ".[spark]"
+USER rmq
+VOLUME /reports
+HEALTHCHECK NONE
+ENTRYPOINT ["rmq", "report", "/store", "--out", "/reports"]
+CMD []

@@ -1,0 +1,79 @@
+"""The documents say what is there: links lead somewhere, commands exist, containers files are well formed."""
+
+import re
+import shlex
+import tomllib
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from rmq.cli import cli
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
+        assert target.startswith("http") or (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_python_blocks_are_python(page: Path) -> None:
+    for block in re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
+        compile(block, name(page), "exec", flags=0x2000)  # PyCF_ALLOW_TOP_LEVEL_AWAIT
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_commands_exist(page: Path) -> None:
+    """Every `rmq …` line that a page shows names a command with the options it has."""
+    for line in re.findall(r"^ {4}(?:\$ )?(?:\.venv/bin/)?rmq ([a-z].*)$", page.read_text(), re.MULTILINE):
+        words = shlex.split(line, comments=True)
+        shown = CliRunner().invoke(cli, [words[0], "--help"])
+        assert shown.exit_code == 0, line
+        if "COMMAND" not in shown.output:
+            missing = {word.partition("=")[0] for word in words if word.startswith("--")} - set(re.findall(r"--[\w-]+", shown.output))
+            assert not missing, line
+
+
+def test_readme_has_exactly_two_commands_on_top() -> None:
+    top = (ROOT / "README.md").read_text().partition("\n## ")[0]
+    assert re.findall(r"^ {4}(.+)$", top, re.MULTILINE) == ["python3 run.py", "python3 run.py test"]
+    assert "python3 run.py test" in (ROOT / ".ci" / "run").read_text()
+
+
+def test_constraints_pin_every_dependency() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    asked = [*project["dependencies"], *(need for extra in project["optional-dependencies"].values() for need in extra)]
+    pinned = {line.partition("==")[0].lower() for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line}
+    assert {re.split(r"[><=;\[ ]", need)[0].lower() for need in asked} <= pinned
+
+
+def test_container_files() -> None:
+    """No engine runs here, so only their form is checked: no root, a health check, every copied path exists."""
+    dockerfile = (ROOT / "Dockerfile").read_text()
+    users = re.findall(r"^USER (\w+)$", dockerfile, re.MULTILINE)
+    assert users[-1] == users[0] == "rmq"
+    assert "CMD rmq health" in dockerfile
+    for copied in re.findall(r"^COPY (.+) \S+$", dockerfile, re.MULTILINE):
+        for path in copied.split():
+            assert (ROOT / path).exists(), path
+            assert f"!{path}" in (ROOT / ".dockerignore").read_text().splitlines(), path
+
+
+def test_compose_file() -> None:
+    yaml = pytest.importorskip("yaml", reason="needs PyYAML")
+    services = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
+    assert set(services) == {"nameserver-a", "nameserver-b", "broker", "report"}
+    stages = re.findall(r"^FROM \S+ AS (\w+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    assert {service["build"]["target"] for service in services.values()} == set(stages)
+    node = CliRunner().invoke(cli, ["node", "--help"]).output
+    for service in services.values():
+        options = {word for word in service.get("command", []) if word.startswith("--")}
+        assert options <= set(re.findall(r"--[\w-]+", node))
