@@ -1,0 +1,47 @@
+"""What a group wants of a topic: tag expressions.
+
+The broker compares 32-bit hash codes only, so it may let a wrong tag through; the client compares the strings again (C14).
+"""
+
+from collections.abc import Iterable
+
+from rmq.codes import ResponseCode
+from rmq.errors import Refusal
+from rmq.javahash import java_hash
+
+ALL = "*"
+
+
+def check_type(expression_type: str) -> None:
+    """Only tags are served [ExpressionType]. Raises Refusal."""
+    if expression_type in ("", "TAG"):
+        return
+    if expression_type == "SQL92":
+        about = "this broker does not filter by SQL92 (enablePropertyFilter is not served): subscribe by tags"
+        raise Refusal(ResponseCode.SYSTEM_ERROR, about)
+    raise Refusal(ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"expression type {expression_type!r} is unknown: use TAG")
+
+
+def parse_tags(expression: str) -> frozenset[str] | None:
+    """The tags of "a || b"; None means all messages ("*" or nothing) [FilterAPI].
+
+    Raises Refusal (SUBSCRIPTION_PARSE_FAILED) if there is no tag in it.
+    """
+    text = expression.strip()
+    if not expression or text == ALL:
+        return None
+    tags = frozenset(tag for part in text.split("||") if (tag := part.strip()))
+    if not tags:
+        about = f"expression {expression!r} names no tag: write tag1 || tag2, or * for all messages"
+        raise Refusal(ResponseCode.SUBSCRIPTION_PARSE_FAILED, about)
+    return tags
+
+
+def codes(tags: Iterable[str]) -> frozenset[int]:
+    """The hash codes of tags, as ConsumeQueue entries hold them [MessageExtBrokerInner.tagsString2tagsCode]."""
+    return frozenset(map(java_hash, tags))
+
+
+def matches(tags: frozenset[str] | None, tag: str) -> bool:
+    """Whether a message with this tag ("" if it has none) is wanted."""
+    return tags is None or tag in tags

@@ -1,0 +1,46 @@
+"""What a topic, a group and a client may be called (S9). Bottom floor: patterns and lengths only.
+
+One allow-list for all: no separator, dot, blank, control character or letter beyond ASCII can pass, so that no name can
+become a path, a header or a look-alike of another one.
+"""
+
+import re
+
+from rmq.codes import ResponseCode
+from rmq.errors import Refusal
+from rmq.model import MAX_GROUP_LENGTH, MAX_TOPIC_LENGTH
+
+_ALLOWED = re.compile(r"[A-Za-z0-9%|_-]+")  # [TopicValidator]
+MAX_CLIENT_ID_LENGTH = 255
+
+
+def check_topic_name(name: str) -> None:
+    """Raises Refusal (INVALID_PARAMETER). The longest group with %RETRY% before it is still a topic."""
+    _check("topic", name, MAX_TOPIC_LENGTH)
+
+
+def check_group_name(name: str) -> None:
+    """Raises Refusal (INVALID_PARAMETER)."""
+    _check("group", name, MAX_GROUP_LENGTH)
+
+
+def check_broker_name(name: str) -> None:
+    """For cluster and broker names, which are topics as well. Raises Refusal (INVALID_PARAMETER)."""
+    _check("broker or cluster", name, MAX_TOPIC_LENGTH)
+
+
+def check_client_id(name: str) -> None:
+    """`ip@instance` in any printable form: it is shown and compared, never a path. Raises Refusal (INVALID_PARAMETER)."""
+    if not name or len(name) > MAX_CLIENT_ID_LENGTH or not name.isprintable():
+        about = f"client id {name[:40]!r}: give 1 to {MAX_CLIENT_ID_LENGTH} printable characters"
+        raise Refusal(ResponseCode.INVALID_PARAMETER, about)
+
+
+def _check(kind: str, name: str, longest: int) -> None:
+    if not name:
+        raise Refusal(ResponseCode.INVALID_PARAMETER, f"the {kind} name is empty")
+    if len(name) > longest:
+        about = f"{kind} {name[:40]}... has {len(name)} characters: at most {longest} are allowed"
+        raise Refusal(ResponseCode.INVALID_PARAMETER, about)
+    if not _ALLOWED.fullmatch(name):
+        raise Refusal(ResponseCode.INVALID_PARAMETER, f"{kind} {name!r}: only letters a-z A-Z, digits and % - _ | are allowed")

@@ -1,0 +1,229 @@
+"""The topics of one broker group: their settings, which changes are allowed, and RocketMQ's topics.json.
+
+Changes are planned here (a refusal or a new value) and written by the broker; the table changes when they are committed.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
+
+from rmq.codes import ResponseCode
+from rmq.errors import BadBytes, Refusal
+from rmq.model import (
+    DLQ_PREFIX,
+    EPOCH_TOPIC,
+    PERM_INHERIT,
+    PERM_READ,
+    PERM_WRITE,
+    RETRY_PREFIX,
+    STATE_TOPIC,
+    TEMPLATE_TOPIC,
+    TopicConfig,
+)
+from rmq.names import check_group_name, check_topic_name
+from rmq.staged import StagedTable
+
+__all__ = [
+    "TopicTable", "check_group_name", "check_topic_name", "from_json", "is_system_topic", "not_sendable", "system_topics",
+    "topics_json",
+]  # fmt: skip
+
+SYSTEM_PREFIX = "rmq_sys_"
+_READ_WRITE = PERM_READ | PERM_WRITE
+_INHERITED = _READ_WRITE | PERM_INHERIT
+MAX_QUEUES = 1024  # of one topic at one broker group
+_MESSAGE_TYPES = frozenset({"UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"})
+_ATTRIBUTES = {"message.type": _MESSAGE_TYPES}  # name -> allowed values [TopicAttributes]
+_FILTER_TYPES = frozenset({"SINGLE_TAG", "MULTI_TAG"})
+_BROKERS_OWN = frozenset({  # [TopicValidator.NOT_ALLOWED_SEND_TOPIC_SET]
+    "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC",
+    "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT", "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC", "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC",
+})  # fmt: skip
+_SYSTEM = _BROKERS_OWN | {TEMPLATE_TOPIC, "BenchmarkTest", "RMQ_SYS_TRACE_TOPIC", "CHECKPOINT_TOPIC"}
+
+
+class TopicChange(Protocol):
+    """A wish to make or change a topic; `attributes` is "+name=value,-name"."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def read_queue_nums(self) -> int: ...
+    @property
+    def write_queue_nums(self) -> int: ...
+    @property
+    def perm(self) -> int: ...
+    @property
+    def topic_filter_type(self) -> str: ...
+    @property
+    def topic_sys_flag(self) -> int: ...
+    @property
+    def order(self) -> bool: ...
+    @property
+    def attributes(self) -> str: ...
+
+
+def is_system_topic(name: str) -> bool:
+    """Whether the name belongs to RocketMQ or to us, not to users [TopicValidator.isSystemTopic]."""
+    return name in _SYSTEM or name.startswith(SYSTEM_PREFIX)
+
+
+def not_sendable(name: str) -> bool:
+    """Whether only the broker itself may write there. Ours are state: a client's record there would change settings."""
+    return name in _BROKERS_OWN or name.startswith(SYSTEM_PREFIX)
+
+
+class TopicTable(StagedTable[TopicConfig]):
+    """`own_names`: the cluster's, the broker's and the reply topic's name, which are system topics here."""
+
+    def __init__(self, own_names: Iterable[str] = ()) -> None:
+        super().__init__()
+        self._own_names = frozenset(own_names)
+
+    def apply(self, name: str, value: list[Any] | None, time_ms: int = 0) -> None:
+        """A committed state line: the fields of a TopicConfig, or None for a deletion. `time_ms`: when it was stored."""
+        self._commit(name, None if value is None else TopicConfig(*value[: len(TopicConfig._fields)]), time_ms)
+
+    def plan_auto_create(self, topic: str, default_topic: str, queue_nums: int, auto_create_enabled: bool) -> TopicConfig:
+        """The topic that a send to a missing one makes, after its template [TopicConfigManager.createTopicInSendMessageMethod].
+
+        %RETRY% and %DLQ% topics get one queue, always. Raises Refusal: TOPIC_NOT_EXIST, NO_PERMISSION, INVALID_PARAMETER.
+        """
+        check_topic_name(topic)
+        if not_sendable(topic):
+            raise Refusal(ResponseCode.NO_PERMISSION, f"topic {topic} is the broker's own")
+        known = self._not_leaving(topic)
+        if known is not None:
+            return known
+        if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+            return TopicConfig(topic, 1, 1)
+        template = self.decided(default_topic)
+        if not auto_create_enabled or template is None or not template.perm & PERM_INHERIT:
+            about = f"topic {topic} does not exist: create it (rmq admin updateTopic), or allow autoCreateTopicEnable"
+            raise Refusal(ResponseCode.TOPIC_NOT_EXIST, about)
+        queues = max(1, min(queue_nums, template.write_queue_nums))
+        return TopicConfig(topic, queues, queues, template.perm & ~PERM_INHERIT)
+
+    def plan_update(self, change: TopicChange) -> TopicConfig:
+        """The topic as asked for. Raises Refusal (INVALID_PARAMETER; SYSTEM_ERROR for attributes, as RocketMQ)."""
+        name = change.topic
+        check_topic_name(name)
+        if self._is_reserved(name):
+            raise _invalid(f"topic {name} is a system topic and cannot be changed")
+        known = self._not_leaving(name)
+        if known is None and name.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+            raise _invalid(f"topic {name}: names that begin so are reserved; the broker makes it when its group needs it")
+        _check_queues(change.read_queue_nums, change.write_queue_nums)
+        if change.perm not in (PERM_WRITE, PERM_READ, _READ_WRITE):
+            raise _invalid(f"perm {change.perm}: 2 is write, 4 is read, 6 is both")
+        if change.topic_filter_type not in _FILTER_TYPES:
+            raise _invalid(f"topicFilterType {change.topic_filter_type!r}: use SINGLE_TAG or MULTI_TAG")
+        attributes = changed_attributes(known.attributes if known else {}, change.attributes)
+        return TopicConfig(
+            name, change.read_queue_nums, change.write_queue_nums, change.perm, change.topic_filter_type, change.topic_sys_flag,
+            change.order, attributes,
+        )  # fmt: skip
+
+    def plan_delete(self, name: str) -> bool:
+        """Whether there is something to delete; a missing topic is no error, so that repeating helps. Raises Refusal."""
+        check_topic_name(name)
+        if self._is_reserved(name):
+            raise _invalid(f"topic {name} is a system topic and cannot be deleted")
+        return self.decided(name) is not None
+
+    def _is_reserved(self, name: str) -> bool:
+        return is_system_topic(name) or name in self._own_names
+
+    def _not_leaving(self, name: str) -> TopicConfig | None:
+        if self.is_leaving(name):
+            raise Refusal(ResponseCode.SYSTEM_BUSY, f"topic {name} is being deleted: try again in a moment")
+        return self.decided(name)
+
+
+def changed_attributes(known: Mapping[str, str], changes: str) -> dict[str, str]:
+    """`known` after "+name=value,-name" [AttributeUtil.alterCurrentAttributes]. Raises Refusal (SYSTEM_ERROR)."""
+    result = dict(known)
+    for change in filter(None, (part.strip() for part in changes.split(","))):
+        name, equals, value = change[1:].partition("=")
+        if name not in _ATTRIBUTES:
+            raise Refusal(ResponseCode.SYSTEM_ERROR, f"unsupported key: {name or change}; known: {', '.join(_ATTRIBUTES)}")
+        if change[0] == "-" and not equals:
+            result.pop(name, None)
+        elif change[0] == "+" and value in _ATTRIBUTES[name]:
+            result[name] = value
+        else:
+            about = f"attribute {change!r}: write +{name}=value with one of {', '.join(sorted(_ATTRIBUTES[name]))}, or -{name}"
+            raise Refusal(ResponseCode.SYSTEM_ERROR, about)
+    return result
+
+
+def system_topics(cluster: str, broker_name: str, *, auto_create: bool = True, template_queue_nums: int = 8) -> list[TopicConfig]:
+    """What exists from the start [TopicConfigManager], and our two topics, which nobody may write to."""
+    templates = [_topic(TEMPLATE_TOPIC, template_queue_nums, _INHERITED)] if auto_create else []
+    return [
+        *templates,
+        *(_topic(name, 1) for name in sorted(_BROKERS_OWN - {"SCHEDULE_TOPIC_XXXX", "TRANS_CHECK_MAX_TIME_TOPIC"})),
+        _topic("SCHEDULE_TOPIC_XXXX", 18),
+        _topic("BenchmarkTest", 1024),
+        _topic(cluster, 16, _INHERITED),
+        _topic(broker_name, 1, _INHERITED),
+        _topic(f"{cluster}_REPLY_TOPIC", 1),
+        _topic(f"{SYSTEM_PREFIX}REVIVE_LOG_{cluster}", 8),
+        _topic(f"{SYSTEM_PREFIX}SYNC_BROKER_MEMBER_{broker_name}", 1, PERM_INHERIT),
+        _topic(f"{SYSTEM_PREFIX}wheel_timer", 1),
+        _topic(STATE_TOPIC, 1, PERM_READ),
+        _topic(EPOCH_TOPIC, 1, PERM_READ),
+    ]
+
+
+def topics_json(table: TopicTable) -> dict[str, Any]:
+    """RocketMQ's config/topics.json as a JSON value."""
+    rows = {config.name: _to_json(config) for config in table.all()}
+    return {"dataVersion": version_json(table), "topicConfigTable": rows}
+
+
+def from_json(value: Mapping[str, Any]) -> list[TopicConfig]:
+    """The topics of a topics.json of RocketMQ (4.9 has no attributes). Raises BadBytes."""
+    try:
+        return [_from_json(row) for row in value["topicConfigTable"].values()]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise BadBytes(f"topics.json: {type(error).__name__} {error}; is it RocketMQ's file?") from error
+
+
+def version_json(table: TopicTable) -> dict[str, int]:
+    version = table.data_version
+    return {"counter": version.counter, "stateVersion": version.state_version, "timestamp": version.timestamp}
+
+
+def _to_json(config: TopicConfig) -> dict[str, Any]:
+    return {
+        "attributes": config.attributes,
+        "order": config.order,
+        "perm": config.perm,
+        "readQueueNums": config.read_queue_nums,
+        "topicFilterType": config.filter_type,
+        "topicName": config.name,
+        "topicSysFlag": config.sys_flag,
+        "writeQueueNums": config.write_queue_nums,
+    }
+
+
+def _from_json(row: Mapping[str, Any]) -> TopicConfig:
+    return TopicConfig(
+        str(row["topicName"]), int(row["readQueueNums"]), int(row["writeQueueNums"]), int(row["perm"]),
+        str(row.get("topicFilterType", "SINGLE_TAG")), int(row.get("topicSysFlag", 0)), bool(row.get("order", False)),
+        {str(name): str(setting) for name, setting in row.get("attributes", {}).items()},
+    )  # fmt: skip
+
+
+def _topic(name: str, queue_nums: int, perm: int = _READ_WRITE) -> TopicConfig:
+    return TopicConfig(name, queue_nums, queue_nums, perm)
+
+
+def _check_queues(read: int, write: int) -> None:
+    for kind, count in (("readQueueNums", read), ("writeQueueNums", write)):
+        if not 1 <= count <= MAX_QUEUES:
+            raise _invalid(f"{kind} {count}: 1 to {MAX_QUEUES} are allowed")
+
+
+def _invalid(about: str) -> Refusal:
+    return Refusal(ResponseCode.INVALID_PARAMETER, about)

@@ -1,0 +1,73 @@
+"""A table of settings that state records change: what is committed, and what this leader has asked to be committed.
+
+Bottom floor, because topics (routing) and groups (delivery) both are such tables. What a row means, and whether a change
+is allowed, is theirs.
+"""
+
+from typing import Generic, TypeVar
+
+from rmq.model import DataVersion
+
+V = TypeVar("V")
+
+
+class StagedTable(Generic[V]):
+    """Changes only in `_commit`, in log order. `stage` notes a change on its way, so that it is not decided twice.
+
+    A row whose deletion is on its way is gone for readers; a new or changed row is not yet there.
+    """
+
+    def __init__(self) -> None:
+        self._committed: dict[str, V] = {}
+        self._visible: dict[str, V] = {}
+        self._staged: dict[str, tuple[V | None, int]] = {}  # latest value, how many changes of it are on their way
+        self._version = DataVersion()
+
+    @property
+    def data_version(self) -> DataVersion:
+        """Rises with every committed change."""
+        return self._version
+
+    def get(self, name: str) -> V | None:
+        return self._visible.get(name)
+
+    def all(self) -> list[V]:
+        """Sorted by name."""
+        return [self._visible[name] for name in sorted(self._visible)]
+
+    def decided(self, name: str) -> V | None:
+        """As the row will be once everything on its way is committed."""
+        return self._staged[name][0] if name in self._staged else self._committed.get(name)
+
+    def is_leaving(self, name: str) -> bool:
+        """Whether its deletion is on its way."""
+        return name in self._staged and self._staged[name][0] is None
+
+    def stage(self, name: str, value: V | None) -> None:
+        """Note a change (None: deletion) that is being written."""
+        count = self._staged[name][1] if name in self._staged else 0
+        self._staged[name] = (value, count + 1)
+        self._show(name)
+
+    def drop_overlay(self) -> None:
+        """Forget what is on its way: it failed, or this node no longer leads."""
+        self._staged.clear()
+        self._visible = dict(self._committed)
+
+    def _commit(self, name: str, value: V | None, time_ms: int) -> None:
+        if value is None:
+            self._committed.pop(name, None)
+        else:
+            self._committed[name] = value
+        if name in self._staged:
+            latest, count = self._staged.pop(name)
+            if count > 1:
+                self._staged[name] = (latest, count - 1)
+        self._version = DataVersion(self._version.counter + 1, max(time_ms, self._version.timestamp))
+        self._show(name)
+
+    def _show(self, name: str) -> None:
+        if name in self._committed and not self.is_leaving(name):
+            self._visible[name] = self._committed[name]
+        else:
+            self._visible.pop(name, None)
