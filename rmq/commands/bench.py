@@ -16,11 +16,15 @@ import click
 from rmq.client import Client, Consumer, Message, Producer, ReceivedMessage
 from rmq.commands import figures, options, output
 from rmq.commands.brokercpu import BrokerCpu
-from rmq.errors import Unknown
+from rmq.errors import RmqError
 
 _TOPIC = "BenchTopic"
 _RECEIVED_AT_ONCE = 256
 Progress = Callable[[int], None]
+
+
+class _Starved(RmqError):
+    """The topic holds less than was asked for."""
 
 
 @click.group()
@@ -30,7 +34,8 @@ def bench() -> None:
 
 _topic = click.option("-t", "--topic", default=_TOPIC, show_default=True)
 _messages = click.option("-m", "--messages", type=click.IntRange(min=1), default=100_000, show_default=True)
-_size = click.option("-s", "--size", "size_bytes", type=click.IntRange(min=1), default=500, show_default=True, help="Bytes of a body.")
+_size = click.option("-s", "--size", "size_bytes", type=click.IntRange(min=1), default=500, show_default=True,
+                     help="Bytes of a body.")  # fmt: skip
 _json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 
@@ -95,7 +100,8 @@ def consume(namesrv: str, topic: str, messages: int, group: str | None, idle_s: 
             while latencies.count < messages:
                 received = await consumer.receive(max=min(_RECEIVED_AT_ONCE, messages - latencies.count), timeout=idle_s)
                 if not received:
-                    raise Unknown(f"{latencies.count} of {messages} messages came, then none for {idle_s} s; `rmq bench produce` first")
+                    raise _Starved(f"{latencies.count} of {messages} messages came, then none for {idle_s} s; "
+                                   "fill the topic with `rmq bench produce`")  # fmt: skip
                 now_ms = time.time() * 1000
                 for message in received:
                     latencies.add((now_ms - message.store_timestamp) / 1000)
