@@ -1,0 +1,403 @@
+"""The CommitLog: stamps and appends records, flushes them, gives them back. It never decides what is committed.
+
+Appends, cuts and cached reads belong to one thread (the event loop's); `flush` and `gather_cold` run in others.
+Offsets are bytes of the log. `end` always is the end of a record (or the start of the log).
+"""
+
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Iterator, Sequence
+from threading import Lock
+from typing import NoReturn
+
+from rmq.codes import ResponseCode
+from rmq.errors import Refusal, StoreError
+from rmq.log import epochs, record
+from rmq.log.consumequeue import ConsumeQueue
+from rmq.log.disk import Disk
+from rmq.log.epochs import EpochRecord
+from rmq.log.record import BLANK_MAGIC, Record, stamp
+from rmq.log.segment import FILLER, BadEntry, Segment, file_name, walk
+from rmq.log.settings import StoreSettings
+from rmq.model import EPOCH_TOPIC
+
+MAX_GAP_BYTES = 8192  # between two records that one read fetches together
+MAX_STEP_BACK_MS = 60_000
+_LOG = logging.getLogger(__name__)
+
+Spans = Sequence[tuple[int, int]]  # (offset, size)
+
+
+class Unit:
+    """Records of one queue that are appended together or not at all.
+
+    `records`, `sizes` and `tags_codes` come from `record.draft` and `record.check`. Append fills in `queue_offset` and
+    `physical_offset` of the first record, `start` (before a filler, if one was needed) and `end`. `owner` is the
+    caller's; units with None are the log's own (epoch records).
+    """
+
+    __slots__ = ("end", "owner", "physical_offset", "queue", "queue_offset", "records", "sizes", "start", "tags_codes")
+
+    def __init__(
+        self, records: bytes, sizes: tuple[int, ...], tags_codes: tuple[int, ...], queue: ConsumeQueue, owner: object = None,
+    ) -> None:
+        self.records = records
+        self.sizes = sizes
+        self.tags_codes = tags_codes
+        self.queue = queue
+        self.owner = owner
+        self.queue_offset = self.physical_offset = self.start = self.end = -1
+
+
+class _Run:
+    """Bytes that one write puts at `offset`: units, and perhaps a filler behind them."""
+
+    __slots__ = ("data", "filler", "offset", "units")
+
+    def __init__(self, offset: int) -> None:
+        self.offset = offset
+        self.units: list[Unit] = []
+        self.filler = b""
+        self.data = bytearray()
+
+    def stamp(self, numbers: dict[ConsumeQueue, int], stored: bytes) -> None:
+        """`numbers`: next number of each queue met so far in this burst."""
+        units = self.units
+        self.data = bytearray(units[0].records if len(units) == 1 else b"".join([unit.records for unit in units]))
+        for unit in units:
+            queue, sizes = unit.queue, unit.sizes
+            number = numbers.get(queue, -1)
+            if number < 0:
+                number = queue.next
+            unit.queue_offset = number
+            numbers[queue] = number + len(sizes)
+            stamp(self.data, unit.physical_offset - self.offset, sizes, queue.queue_id, number, unit.physical_offset, stored)
+        self.data += self.filler
+
+
+class CommitLog:
+    """See the module. `recovery` opens it: `segments` are its files, `end` the end of its last good record."""
+
+    def __init__(
+        self, disk: Disk, root: str, settings: StoreSettings, segments: list[Segment], end: int, last_stored_ms: int,
+    ) -> None:
+        self.segment_bytes = settings.segment_bytes
+        self.start = segments[0].base if segments else end
+        self.end = self.durable_end = end
+        self.last_stored_ms = self.durable_stored_ms = last_stored_ms
+        self.clock_stepped_back = 0  # how often the wall clock was more than 60 s behind the log
+        self.pending: deque[Unit] = deque()  # appended, not dispatched yet, in log order; the Dispatcher takes them
+        self._disk = disk
+        self._root = root
+        self._store_host = settings.store_host
+        self._segments = segments
+        self._spare: int | None = None  # handle of rmq/next, ready to become a segment
+        self._spare_lock = Lock()
+        self._flush_lock = Lock()
+        self._names_dirty = False
+        self._broken = ""
+        self._epoch: EpochRecord | None = None
+        self._epoch_queue: ConsumeQueue | None = None
+
+    # --- appending ----------------------------------------------------------------------------------------------------
+
+    @property
+    def max_unit_bytes(self) -> int:
+        """The largest unit that fits into a segment, behind its epoch record."""
+        return self.segment_bytes - FILLER.size - 4096 if self.segment_bytes > 8192 else self.segment_bytes // 2
+
+    def begin_epoch(self, epoch: EpochRecord, queue: ConsumeQueue, wall_ms: int) -> None:
+        """Appends this leader's first record; `queue` is the one of rmq_sys_EPOCH. Until then nothing can be appended."""
+        self._epoch, self._epoch_queue = epoch, queue
+        self.append([self._epoch_unit(epochs.START, wall_ms)], wall_ms)
+
+    def append(self, units: Sequence[Unit], wall_ms: int) -> None:
+        """Stamps the units and writes them, each whole, in this order; all or none.
+
+        Moves `end` and the queues' `next` only when everything is written. Raises Refusal for a unit that no segment
+        can hold and StoreError ("not stored") if the disk failed; then nothing has changed and the bytes are zero again.
+        """
+        if not units:
+            return
+        if self._broken or self._epoch is None:
+            raise StoreError(self._broken or "not stored: no epoch has begun on this log")
+        runs = self._place(units, wall_ms)
+        stored_ms = self._stored_ms(wall_ms)
+        stored = stored_ms.to_bytes(8, "big") + self._store_host
+        numbers: dict[ConsumeQueue, int] = {}
+        for run in runs:
+            run.stamp(numbers, stored)
+        self._write(runs)
+        for queue, number in numbers.items():
+            queue.next = number
+        for run in runs:
+            self.pending.extend(run.units)
+        self.end = units[-1].end
+        self.last_stored_ms = stored_ms
+
+    def _place(self, units: Sequence[Unit], wall_ms: int) -> list[_Run]:
+        """Gives each unit its place; rolls where one does not fit with 8 bytes to spare."""
+        if len(self._store_host) == 20:
+            for unit in units:
+                self._widen(unit)
+        position = self.end
+        run = _Run(position)
+        runs = [run]
+        segment_end = self._segment_end(position)
+        for unit in units:
+            start = position
+            length = len(unit.records)
+            if position + length + FILLER.size > segment_end:
+                self._check_fits(unit)
+                run.filler = FILLER.pack(segment_end - position, BLANK_MAGIC)
+                run = _Run(segment_end)
+                runs.append(run)
+                if unit.queue is not self._epoch_queue:
+                    first = self._epoch_unit(epochs.ROLL, wall_ms)
+                    first.start, first.physical_offset = position, segment_end
+                    start = first.end = segment_end + len(first.records)
+                    run.units.append(first)
+                position = segment_end + sum(len(before.records) for before in run.units)
+                segment_end += self.segment_bytes
+            unit.start, unit.physical_offset = start, position
+            position += length
+            unit.end = position
+            run.units.append(unit)
+        return runs
+
+    def _segment_end(self, position: int) -> int:
+        return (position // self.segment_bytes + 1) * self.segment_bytes
+
+    def _check_fits(self, unit: Unit) -> None:
+        if len(unit.records) > self.max_unit_bytes:
+            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, f"not stored: {len(unit.records)} bytes in one send; "
+                          f"this broker's segments hold at most {self.max_unit_bytes}")
+
+    def _widen(self, unit: Unit) -> None:
+        """Makes room for the 16 bytes of an IPv6 store host; the records are encoded again."""
+        if not unit.records[39] & record.SYS_STORE_V6:
+            wide = [record.encode(record.with_store_host(one, self._store_host)) for one in record.iterate(unit.records)]
+            unit.records = b"".join(wide)
+            unit.sizes = tuple(map(len, wide))
+
+    def _epoch_unit(self, kind: str, wall_ms: int) -> Unit:
+        assert self._epoch is not None
+        assert self._epoch_queue is not None
+        body = epochs.pack(self._epoch._replace(kind=kind))
+        data = record.draft(EPOCH_TOPIC, body, b"", born_timestamp=wall_ms, born_host=self._store_host)
+        unit = Unit(data, (len(data),), (0,), self._epoch_queue)
+        if len(self._store_host) == 20:
+            self._widen(unit)
+        return unit
+
+    def _stored_ms(self, wall_ms: int) -> int:
+        """Not before the last one, unless the clock is more than 60 s behind it (docs/storage)."""
+        if wall_ms >= self.last_stored_ms:
+            return wall_ms
+        if self.last_stored_ms - wall_ms <= MAX_STEP_BACK_MS:
+            return self.last_stored_ms
+        self.clock_stepped_back += 1
+        _LOG.warning("the wall clock is %d s behind the last record's store time", (self.last_stored_ms - wall_ms) // 1000)
+        return wall_ms
+
+    def _write(self, runs: list[_Run]) -> None:
+        written: list[tuple[Segment, _Run]] = []
+        try:
+            segments = [self._segment_for(run.offset) for run in runs]
+            for segment, run in zip(segments, runs, strict=True):
+                written.append((segment, run))
+                if segment.write(run.offset, run.data) != len(run.data):
+                    raise OSError(28, "short write", segment.path)
+        except OSError as error:
+            self._undo(written)
+            raise StoreError(f"not stored: {error}; free space on the disk or repair it") from error
+
+    def _undo(self, written: list[tuple[Segment, _Run]]) -> None:
+        """A refused record must not be found after a restart: zeros go where it may have been written."""
+        try:
+            for segment, run in written:
+                segment.zero(run.offset, run.offset + len(run.data))
+                segment.sync()
+        except OSError as error:
+            self._break(f"a failed append could not be undone ({error})", error)
+
+    def _break(self, what: str, error: OSError) -> NoReturn:
+        self._broken = f"{what}: this store accepts nothing more; repair the disk and restart the node"
+        raise StoreError(self._broken) from error
+
+    # --- segments -----------------------------------------------------------------------------------------------------
+
+    def _segment_for(self, offset: int) -> Segment:
+        """The file for bytes at `offset`, made if it is the next one."""
+        base = offset - offset % self.segment_bytes
+        if self._segments and base <= self._segments[-1].base:
+            return self._segment_at(offset)
+        if self._segments and self.durable_end <= self._segments[-1].base:
+            self.flush()  # at most one rolled segment is ever unflushed, so a torn tail begins in one of the last two
+        with self._spare_lock:
+            handle = self._make_spare() if self._spare is None else self._spare
+            self._spare = None
+            path = f"{self._root}/commitlog/{file_name(base)}"
+            try:
+                self._disk.rename(self._spare_path, path)
+            except OSError:
+                self._disk.close(handle)
+                raise
+        segment = Segment(self._disk, path, base, self.segment_bytes, handle)
+        self._names_dirty = True
+        self._segments.append(segment)
+        return segment
+
+    @property
+    def _spare_path(self) -> str:
+        return f"{self._root}/rmq/next"
+
+    def _make_spare(self) -> int:
+        """A file of zeros that have their room on the device; recycled files could hold old records (D9)."""
+        handle = self._disk.create(self._spare_path)
+        try:
+            self._disk.allocate(handle, self.segment_bytes)
+            self._disk.fdatasync(handle)
+        except OSError:
+            self._disk.close(handle)
+            raise
+        return handle
+
+    def _prepare(self) -> None:
+        """Makes the next segment's file ahead of time, in the flusher's thread."""
+        if self._segments and self._segments[-1].end - self.end > self.segment_bytes // 2:
+            return
+        with self._spare_lock, contextlib.suppress(OSError):  # no room: the append that needs the file says so
+            if self._spare is None:
+                self._spare = self._make_spare()
+
+    def _segment_at(self, offset: int) -> Segment:
+        return self._segments[(offset - self._segments[0].base) // self.segment_bytes]
+
+    def segments(self) -> list[Segment]:
+        """The files, oldest first."""
+        return list(self._segments)
+
+    # --- flushing -----------------------------------------------------------------------------------------------------
+
+    def flush(self) -> int:
+        """Makes everything durable that was appended when it began, and returns that offset (also `durable_end`).
+
+        Runs in any thread while appends go on. Raises StoreError; after a failed flush this log takes nothing more,
+        because a second flush may report success falsely (D4).
+        """
+        with self._flush_lock:
+            if self._broken:
+                raise StoreError(self._broken)
+            stored_ms = self.last_stored_ms  # before `end`, which append moves first
+            end = self.end
+            if end > self.durable_end:
+                self._sync(end)
+                self.durable_end, self.durable_stored_ms = end, stored_ms
+                self._prepare()
+            return end
+
+    def _sync(self, end: int) -> None:
+        touched = [segment for segment in self.segments() if segment.base < end and segment.end > self.durable_end]
+        try:
+            if self._names_dirty:
+                self._names_dirty = False
+                self._disk.fsync_directory(f"{self._root}/commitlog")
+            for segment in touched:
+                segment.sync()
+        except OSError as error:
+            self._break(f"a flush failed ({error})", error)
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    def gather(self, spans: Spans) -> bytes | None:
+        """The records at `spans` (rising offsets), joined. None if a byte is not in memory: then `gather_cold` in a thread."""
+        parts: list[bytes | bytearray] = []
+        for first, after, offset, size, whole in self._groups(spans):
+            data = self._segment_at(offset).read_cached(offset, size)
+            if data is None:
+                return None
+            if whole:
+                parts.append(data)
+            else:
+                parts.extend([data[at - offset:at - offset + length] for at, length in spans[first:after]])
+        return b"".join(parts)
+
+    def gather_cold(self, spans: Spans) -> bytes:
+        """As `gather`, waiting for the device. Raises StoreError."""
+        return b"".join([self.read(offset, size) for offset, size in spans])
+
+    def _groups(self, spans: Spans) -> Iterator[tuple[int, int, int, int, bool]]:
+        """(first, after, offset, size, nothing else between): spans so near that one read fetches them."""
+        count, index = len(spans), 0
+        while index < count:
+            first = index
+            offset, wanted = spans[index]
+            stop = offset + wanted
+            limit = self._segment_end(offset)
+            index += 1
+            while index < count:
+                at, size = spans[index]
+                if at - stop > MAX_GAP_BYTES or at >= limit:
+                    break
+                stop = at + size
+                wanted += size
+                index += 1
+            yield first, index, offset, stop - offset, wanted == stop - offset
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Bytes of one segment; may wait for the device. Raises StoreError."""
+        if not self.start <= offset <= offset + size <= self.end:
+            raise StoreError(f"bytes {offset} to {offset + size} are not in this log ({self.start} to {self.end})")
+        try:
+            return self._segment_at(offset).read(offset, size)
+        except OSError as error:
+            raise StoreError(f"cannot read the CommitLog at {offset}: {error}; check the disk") from error
+
+    def scan(self, from_: int, to: int) -> Iterator[Record]:
+        """The records from `from_` to `to` (both ends of records), each checked. Raises BadEntry, OSError."""
+        position = from_
+        while position < to:
+            segment = self._segment_at(position)
+            for place in walk(segment.read, segment.end, position, min(to, segment.end), True):
+                yield record.decode(place.buf, place.at)
+                position = place.offset + place.size
+            if position < to:
+                position = self._behind(segment, to)
+
+    def _behind(self, segment: Segment, to: int) -> int:
+        if segment.end >= to or segment is self._segments[-1]:
+            raise BadEntry(segment.end, f"the log should go on to {to}")
+        return segment.end
+
+    # --- cutting ------------------------------------------------------------------------------------------------------
+
+    def cut(self, to: int) -> None:
+        """Everything behind `to` (the end of a record) becomes zero, for good; numbers given out behind it are free again.
+
+        Returns when that is durable: an old record behind a cut would fit exactly behind a new one. Raises StoreError.
+        """
+        try:
+            while len(self._segments) > 1 and self._segments[-1].base >= to:
+                segment = self._segments.pop()
+                segment.close()
+                self._disk.unlink(segment.path)
+            self._disk.fsync_directory(f"{self._root}/commitlog")
+            for segment in self._segments[-1:]:
+                segment.zero(to)
+                segment.sync()
+        except OSError as error:
+            self._break(f"a cut at {to} failed ({error})", error)
+        while self.pending and self.pending[-1].end > to:
+            unit = self.pending.pop()
+            unit.queue.next = unit.queue_offset
+        self.end = self.durable_end = to
+
+    def close(self) -> None:
+        """Closes the files; flushes nothing."""
+        for segment in self._segments:
+            segment.close()
+        if self._spare is not None:
+            self._disk.close(self._spare)
+            self._spare = None

@@ -1,0 +1,297 @@
+"""The ConsumeQueue: for each message of one queue where it is in the log [ConsumeQueue].
+
+20-byte entries (offset of the record, its size, hash of its tag), derived from committed records and disposable (D10).
+New entries are kept in memory and written behind by `flush`, which runs in another thread than everything else.
+"""
+
+from collections.abc import Callable, Sequence
+from struct import Struct
+from threading import Lock
+from typing import NamedTuple
+
+from rmq.errors import InvalidArgument, StoreError
+from rmq.log.disk import Disk
+from rmq.log.segment import file_name
+
+ENTRY = Struct(">qiq")
+ENTRY_BYTES = 20
+MAX_SCANNED = 800  # entries examined by one pull [maxFilterMessageSize 16000 / 20]
+LOWER, UPPER = "LOWER", "UPPER"
+_BLANK = ENTRY.pack(0, 0x7FFFFFFF, 0)  # before the first entry of a queue that does not begin at 0
+_KEPT = 2048  # flushed entries kept in memory when older ones are dropped
+_NAME = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789%-_|")
+
+
+class Found(NamedTuple):
+    """`spans`: (offset, size) of the matching records; `next_offset`: behind the last of the `examined` entries."""
+
+    next_offset: int
+    spans: list[tuple[int, int]]
+    examined: int
+
+
+class Entry(NamedTuple):
+    offset: int
+    size: int
+    tags_code: int
+
+
+class ConsumeQueue:
+    """Entries `min` <= n < `max`. `next` is the number the leader gives to the next appended message."""
+
+    def __init__(self, disk: Disk, directory: str, topic: str, queue_id: int, file_entries: int) -> None:
+        self.topic = topic
+        self.queue_id = queue_id
+        self.min = self.max = self.next = 0
+        self.flushed = 0  # entries below are in the files and durable
+        self._disk = disk
+        self._directory = directory
+        self._file_entries = file_entries
+        self._tail = bytearray()  # entries [_tail_start, max)
+        self._tail_start = 0
+        self._moving = Lock()  # trim against flush: the two that look at where the tail begins
+
+    def __repr__(self) -> str:
+        return f"<ConsumeQueue {self.topic}/{self.queue_id} [{self.min}, {self.max}) next {self.next}>"
+
+    def begin_at(self, minimum: int, maximum: int) -> None:
+        """Takes over what the files hold (recovery): entries of [minimum, maximum), all durable."""
+        self.min = minimum
+        self.max = self.next = self.flushed = self._tail_start = maximum
+        self._tail.clear()
+
+    def put_many(self, number: int, offset: int, sizes: Sequence[int], tags_codes: Sequence[int]) -> None:
+        """Entries of records that stand back to back from `offset`; the first is message `number` of the queue (D12)."""
+        if number != self.max:
+            self._begin_behind(number)
+        for size, code in zip(sizes, tags_codes, strict=True):
+            self._tail += ENTRY.pack(offset, size, code)
+            offset += size
+        self.max = number + len(sizes)
+        if len(self._tail) > 2 * _KEPT * ENTRY_BYTES:
+            self.trim(_KEPT)
+
+    def _begin_behind(self, number: int) -> None:
+        """A queue whose older messages are gone begins at a number above 0, behind blank entries."""
+        if self.max or number < 0:
+            raise AssertionError(f"queue {self.topic}/{self.queue_id} has {self.max} entries, a record says {number} (D12)")
+        self._tail_start = number // self._file_entries * self._file_entries
+        self._tail += _BLANK * (number - self._tail_start)
+        self.min = number
+        self.flushed = self._tail_start
+
+    def trim(self, kept: int = 0) -> None:
+        """Drops durable entries from memory but for the last `kept`. For the thread that calls put_many only."""
+        with self._moving:
+            drop = min(self.flushed, self.max - kept) - self._tail_start
+            if drop > 0:
+                del self._tail[:drop * ENTRY_BYTES]
+                self._tail_start += drop
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    def find(self, offset: int, max_count: int, max_bytes: int, codes: frozenset[int] | None) -> Found:
+        """Records from message `offset` on whose tag hash is one of `codes` (None: all).
+
+        Stops at `max_count` records, before `max_bytes` would be exceeded (the first record always passes), or when
+        800 entries (or `max_count`, if more) are examined. Nothing at or above `max`. An offset below `min` begins there.
+        """
+        offset = max(offset, self.min)
+        limit = max_count if codes is None else max(MAX_SCANNED, max_count)
+        number, room = offset, max_bytes
+        spans: list[tuple[int, int]] = []
+        for position, size, code in ENTRY.iter_unpack(self._entries(offset, min(offset + limit, self.max))):
+            if codes is None or code in codes:
+                if spans and (room < size or len(spans) == max_count):
+                    break
+                spans.append((position, size))
+                room -= size
+            number += 1
+        return Found(number, spans, number - offset)
+
+    def entry(self, number: int) -> Entry:
+        """One entry. InvalidArgument outside [min, max)."""
+        if not self.min <= number < self.max:
+            raise InvalidArgument(f"{self.topic}/{self.queue_id} has messages {self.min} to {self.max - 1}, not {number}")
+        return Entry(*ENTRY.unpack(self._entries(number, number + 1)))
+
+    def _entries(self, first: int, end: int) -> bytes | bytearray:
+        """The bytes of entries [first, end), from memory or the files."""
+        if first >= end:
+            return b""
+        at = (first - self._tail_start) * ENTRY_BYTES
+        if at >= 0:
+            return self._tail[at:at + (end - first) * ENTRY_BYTES]
+        return self._from_files(first, min(end, self._tail_start)) + self._entries(max(first, self._tail_start), end)
+
+    def _from_files(self, first: int, end: int) -> bytes:
+        data = b""
+        while first < end:
+            base = first // self._file_entries * self._file_entries
+            count = min(end, base + self._file_entries) - first
+            handle = self._disk.open(self._path(base))
+            try:
+                data += self._disk.pread(handle, count * ENTRY_BYTES, (first - base) * ENTRY_BYTES)
+            finally:
+                self._disk.close(handle)
+            first += count
+        return data
+
+    def search(self, timestamp: int, boundary: str, store_time: Callable[[int], int]) -> int:
+        """The message by store time (ms): LOWER the first at or after it (max if none), UPPER the last at or before it.
+
+        `store_time(offset)` reads the time of the record there. The result lies in [min, max].
+        """
+        low, high = self.min, self.max
+        while low < high:
+            middle = (low + high) // 2
+            time_ms = store_time(self.entry(middle).offset)
+            if time_ms < timestamp or (boundary == UPPER and time_ms == timestamp):
+                low = middle + 1
+            else:
+                high = middle
+        return low if boundary == LOWER else max(low - 1, self.min)
+
+    def first_at_or_behind(self, offset: int) -> int:
+        """The first message whose record is not before `offset` of the log; max if none."""
+        low, high = self.min, self.max
+        while low < high:
+            middle = (low + high) // 2
+            if self.entry(middle).offset < offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    # --- files --------------------------------------------------------------------------------------------------------
+
+    def _path(self, base: int) -> str:
+        return f"{self._directory}/{file_name(base * ENTRY_BYTES)}"
+
+    def flush(self) -> None:
+        """Writes what is only in memory and makes it durable. May run in another thread. Raises OSError."""
+        end = self.max
+        while self.flushed < end:
+            base = self.flushed // self._file_entries * self._file_entries
+            stop = min(end, base + self._file_entries)
+            with self._moving:
+                at = (self.flushed - self._tail_start) * ENTRY_BYTES
+                data = self._tail[at:at + (stop - self.flushed) * ENTRY_BYTES]
+            self._write(base, (self.flushed - base) * ENTRY_BYTES, data)
+            self.flushed = stop
+
+    def _write(self, base: int, at: int, data: bytearray) -> None:
+        path = self._path(base)
+        fresh = not self._disk.exists(path)
+        if fresh:
+            self._disk.make_directory(self._directory)
+        handle = self._disk.create(path) if fresh else self._disk.open(path)
+        try:
+            if fresh:
+                self._disk.truncate(handle, self._file_entries * ENTRY_BYTES)
+            if self._disk.pwrite(handle, data, at) != len(data):
+                raise OSError(28, "short write", path)
+            self._disk.fdatasync(handle)
+        finally:
+            self._disk.close(handle)
+        if fresh:
+            self._disk.fsync_directory(self._directory)
+
+    def cut_files(self, end: int) -> None:
+        """Entries from `end` on become zero in the files, later files go (recovery). `begin_at` must follow."""
+        base = end // self._file_entries * self._file_entries
+        size = self._file_entries * ENTRY_BYTES
+        for name in reversed(self._disk.listdir(self._directory)):
+            if int(name) > base * ENTRY_BYTES:
+                self._disk.unlink(f"{self._directory}/{name}")
+        if self._disk.exists(self._path(base)):
+            handle = self._disk.open(self._path(base))
+            self._disk.truncate(handle, (end - base) * ENTRY_BYTES)
+            self._disk.truncate(handle, size)
+            self._disk.fdatasync(handle)
+            self._disk.close(handle)
+
+    def files_hold(self, minimum: int, maximum: int) -> bool:
+        """Whether the files are there, at full length, for entries [minimum, maximum), and the last one is written."""
+        size = self._file_entries * ENTRY_BYTES
+        for base in range(minimum // self._file_entries * self._file_entries, maximum, self._file_entries):
+            path = self._path(base)
+            if not self._disk.exists(path) or self._disk.size(path) < min(size, (maximum - base) * ENTRY_BYTES):
+                return False
+        return maximum <= minimum or ENTRY.unpack(self._from_files(maximum - 1, maximum))[1] > 0
+
+
+def _remove_tree(disk: Disk, directory: str) -> None:
+    """A directory with the files in it."""
+    for name in disk.listdir(directory):
+        disk.unlink(f"{directory}/{name}")
+    disk.remove_directory(directory)
+
+
+class ConsumeQueues:
+    """Every queue of the store, by topic and number. A name that could leave its directory never gets that far (S9)."""
+
+    def __init__(self, disk: Disk, directory: str, file_entries: int) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._file_entries = file_entries
+        self._queues: dict[tuple[str, int], ConsumeQueue] = {}
+        self._files = Lock()  # a queue is not flushed while it is deleted
+
+    def get(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """The queue, made (empty, without a file) if it is new. InvalidArgument for a name outside the allowed letters."""
+        queue = self._queues.get((topic, queue_id))
+        if queue is None:
+            if not topic or not _NAME.issuperset(topic) or len(topic) > 255 or not 0 <= queue_id < 1 << 31:
+                raise InvalidArgument(f"topic {topic[:300]!r}, queue {queue_id}: 1 to 255 letters, digits, %, -, _ and |, "
+                                      "and a queue number from 0 on")
+            directory = f"{self._directory}/{topic}/{queue_id}"
+            queue = ConsumeQueue(self._disk, directory, topic, queue_id, self._file_entries)
+            self._queues[topic, queue_id] = queue
+        return queue
+
+    def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """The queue, if it exists."""
+        return self._queues.get((topic, queue_id))
+
+    def of_topic(self, topic: str) -> list[ConsumeQueue]:
+        return [queue for queue in self.all() if queue.topic == topic]
+
+    def all(self) -> list[ConsumeQueue]:
+        return list(self._queues.values())
+
+    def delete(self, topic: str) -> None:
+        """Drops all queues of a topic with their files; a topic of that name made later begins at 0."""
+        with self._files:
+            for queue in self.of_topic(topic):
+                del self._queues[topic, queue.queue_id]
+            directory = f"{self._directory}/{topic}"
+            if _NAME.issuperset(topic) and self._disk.exists(directory):
+                for queue_id in self._disk.listdir(directory):
+                    _remove_tree(self._disk, f"{directory}/{queue_id}")
+                _remove_tree(self._disk, directory)
+
+    def delete_all(self) -> None:
+        """Everything goes, to be rebuilt from the log."""
+        self._queues.clear()
+        for topic in self._disk.listdir(self._directory):
+            self.delete(topic)
+
+    def flush(self) -> None:
+        """Makes every entry durable. May run in another thread. Raises StoreError."""
+        try:
+            for queue in self.all():
+                if queue.flushed < queue.max:
+                    self._flush(queue)
+        except OSError as error:
+            raise StoreError(f"cannot write {self._directory}: {error}; free space or repair the disk") from error
+
+    def _flush(self, queue: ConsumeQueue) -> None:
+        with self._files:
+            if self._queues.get((queue.topic, queue.queue_id)) is queue:
+                queue.flush()
+
+    def trim(self) -> None:
+        """Drops durable entries from memory. For the thread that appends."""
+        for queue in self.all():
+            queue.trim()

@@ -1,0 +1,211 @@
+"""The disk as a port: the few calls the log needs, and the real one. Tests hand in `rmq.log.memory.MemoryDisk`.
+
+All calls are synchronous and raise OSError. Paths are text with "/"; names in them have been checked before (S9).
+What a call makes durable is said at each; nothing else is durable. No knowledge of records here.
+"""
+
+import contextlib
+import fcntl
+import os
+from pathlib import Path
+from typing import ClassVar, Protocol
+
+from rmq.errors import StoreError
+
+
+class Disk(Protocol):
+    def open(self, path: str) -> int:
+        """A handle for reading and writing an existing file."""
+        ...
+
+    def create(self, path: str) -> int:
+        """A handle of a new, empty file; an old one of that name is emptied."""
+        ...
+
+    def close(self, handle: int) -> None: ...
+
+    def pread(self, handle: int, size: int, offset: int) -> bytes:
+        """At most `size` bytes; fewer only at the end of the file."""
+        ...
+
+    def pread_cached(self, handle: int, size: int, offset: int) -> bytearray | None:
+        """As pread, but never waits for the device: None when not all bytes are in memory."""
+        ...
+
+    def pwrite(self, handle: int, data: bytes | bytearray | memoryview, offset: int) -> int:
+        """Bytes written; may be fewer than given."""
+        ...
+
+    def fdatasync(self, handle: int) -> None:
+        """Makes content and length of the file durable; not its name."""
+        ...
+
+    def allocate(self, handle: int, size: int) -> None:
+        """Gives an empty file `size` zero bytes that have their room on the device (later writes cannot run out)."""
+        ...
+
+    def truncate(self, handle: int, size: int) -> None:
+        """Cuts, or extends with zeros that take no room."""
+        ...
+
+    def size(self, path: str) -> int: ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def listdir(self, path: str) -> list[str]:
+        """Sorted names; [] when there is no such directory."""
+        ...
+
+    def make_directory(self, path: str) -> None:
+        """With its parents; nothing happens if it is there. Flushes the parents, so the new names are durable."""
+        ...
+
+    def remove_directory(self, path: str) -> None:
+        """An empty one."""
+        ...
+
+    def rename(self, old: str, new: str) -> None: ...
+
+    def unlink(self, path: str) -> None: ...
+
+    def fsync_directory(self, path: str) -> None:
+        """Makes names made, renamed or removed in it durable."""
+        ...
+
+    def lock(self, path: str) -> int:
+        """Takes the store's lock for this process. StoreError if another holds it (D16)."""
+        ...
+
+    def unlock(self, handle: int) -> None: ...
+
+    def boot_id(self) -> str:
+        """Changes whenever unflushed bytes may have been lost; "" when nobody knows."""
+        ...
+
+    def random_bytes(self, count: int) -> bytes:
+        """Chance, for the identity of a new store."""
+        ...
+
+
+class RealDisk:
+    """The operating system's files. Files are made 0600, directories 0700 (S13)."""
+
+    _locked: ClassVar[dict[int, str]] = {}  # POSIX locks do not exclude the same process, so it remembers its own
+    _flags = os.O_RDWR | getattr(os, "O_CLOEXEC", 0)
+
+    def open(self, path: str) -> int:
+        return os.open(path, self._flags)
+
+    def create(self, path: str) -> int:
+        return os.open(path, self._flags | os.O_CREAT | os.O_TRUNC, 0o600)
+
+    def close(self, handle: int) -> None:
+        os.close(handle)
+
+    def pread(self, handle: int, size: int, offset: int) -> bytes:
+        data = os.pread(handle, size, offset)
+        while len(data) < size and (more := os.pread(handle, size - len(data), offset + len(data))):
+            data += more
+        return data
+
+    def pread_cached(self, handle: int, size: int, offset: int) -> bytearray | None:
+        data = bytearray(size)
+        try:
+            got = os.preadv(handle, (data,), offset, _NOWAIT)
+        except BlockingIOError:
+            return None
+        except OSError:  # this file system does not know the flag: reading may wait
+            return bytearray(self.pread(handle, size, offset))
+        return data if got == size else None
+
+    def pwrite(self, handle: int, data: bytes | bytearray | memoryview, offset: int) -> int:
+        return os.pwrite(handle, data, offset)
+
+    def fdatasync(self, handle: int) -> None:
+        _fdatasync(handle)
+
+    def allocate(self, handle: int, size: int) -> None:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(handle, 0, size)
+            return
+        for at in range(0, size, _BLOCK):
+            os.pwrite(handle, bytes(min(_BLOCK, size - at)), at)
+
+    def truncate(self, handle: int, size: int) -> None:
+        os.ftruncate(handle, size)
+
+    def size(self, path: str) -> int:
+        return os.stat(path).st_size
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def listdir(self, path: str) -> list[str]:
+        try:
+            return sorted(os.listdir(path))
+        except FileNotFoundError:
+            return []
+
+    def make_directory(self, path: str) -> None:
+        missing = []
+        while path and not os.path.isdir(path):
+            missing.append(path)
+            path = os.path.dirname(path)
+        for directory in reversed(missing):
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(directory, 0o700)
+            self.fsync_directory(os.path.dirname(directory) or ".")
+
+    def remove_directory(self, path: str) -> None:
+        os.rmdir(path)
+
+    def rename(self, old: str, new: str) -> None:
+        os.replace(old, new)
+
+    def unlink(self, path: str) -> None:
+        os.unlink(path)
+
+    def fsync_directory(self, path: str) -> None:
+        handle = os.open(path, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    def lock(self, path: str) -> int:
+        """RocketMQ's own lock: byte 0 of the file, which holds the word "lock"."""
+        name = os.path.realpath(path)
+        if name in self._locked.values():
+            raise _locked(path)
+        handle = os.open(path, self._flags | os.O_CREAT, 0o600)
+        try:
+            fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+        except OSError as error:
+            os.close(handle)
+            raise _locked(path) from error
+        os.pwrite(handle, b"lock", 0)
+        self._locked[handle] = name
+        return handle
+
+    def unlock(self, handle: int) -> None:
+        del self._locked[handle]
+        os.close(handle)
+
+    def boot_id(self) -> str:
+        try:
+            return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        except OSError:
+            return ""
+
+    def random_bytes(self, count: int) -> bytes:
+        return os.urandom(count)
+
+
+_BLOCK = 1 << 20
+_NOWAIT = getattr(os, "RWF_NOWAIT", 0)
+_fdatasync = getattr(os, "fdatasync", os.fsync)  # macOS has only the second
+
+
+def _locked(path: str) -> StoreError:
+    return StoreError(f"{os.path.dirname(path)} is in use by another process (lock file {path}): "
+                      "stop that one first, or give this node a directory of its own")

@@ -1,0 +1,81 @@
+"""Dispatch: committed records get their ConsumeQueue entries, in log order, and only they (docs/storage).
+
+What the log appended itself comes as units; anything else (recovery) is read from the log. Who decides what is
+committed is not here.
+"""
+
+from typing import Any
+
+import msgpack
+
+from rmq.errors import BadBytes, InvalidArgument, StoreError
+from rmq.log.commitlog import CommitLog, Unit
+from rmq.log.consumequeue import ConsumeQueues
+from rmq.log.record import Record, entry_code, has_queue_entry, iterate
+from rmq.model import STATE_TOPIC
+
+TOPIC_TABLE = "topic"  # of the state lines [table, key, value]
+
+
+class Dispatcher:
+    """`position`: everything below it is in the ConsumeQueues (in memory; durable after `ConsumeQueues.flush`)."""
+
+    def __init__(self, log: CommitLog, queues: ConsumeQueues, position: int) -> None:
+        self.position = position
+        self._log = log
+        self._queues = queues
+
+    def advance(self, hw: int) -> list[Unit]:
+        """Dispatches all records that end at or below `hw`; the units among them, in log order.
+
+        A record whose number is not the next of its queue is a bug or damage and ends the process (D12).
+        """
+        pending = self._log.pending
+        first = pending[0].start if pending else hw
+        if self.position < min(first, hw):
+            self._walk(min(first, hw))
+        done: list[Unit] = []
+        while pending and pending[0].end <= hw:
+            unit = pending.popleft()
+            queue = unit.queue
+            queue.put_many(unit.queue_offset, unit.physical_offset, unit.sizes, unit.tags_codes)
+            if queue.topic == STATE_TOPIC:
+                for one in iterate(unit.records):
+                    self._delete_topics(one)
+            done.append(unit)
+        if done:
+            self.position = done[-1].end
+        return done
+
+    def _walk(self, to: int) -> None:
+        for record in self._log.scan(self.position, to):
+            self._put(record)
+            self.position = record.physical_offset + record.total_size
+
+    def _put(self, record: Record) -> None:
+        if not has_queue_entry(record):
+            return
+        try:
+            queue = self._queues.get(record.topic, record.queue_id)
+        except InvalidArgument as error:
+            raise StoreError(f"CommitLog at {record.physical_offset}: {error}; this store needs another version") from error
+        queue.put_many(record.queue_offset, record.physical_offset, (record.total_size,), (entry_code(record),))
+        queue.next = max(queue.next, queue.max)
+        if record.topic == STATE_TOPIC:
+            self._delete_topics(record)
+
+    def _delete_topics(self, record: Record) -> None:
+        """A topic's queues go at the position of the line that deletes it, so a rebuild ends the same."""
+        for topic in deleted_topics(record.body):
+            self._queues.delete(topic)
+
+
+def deleted_topics(body: bytes) -> list[str]:
+    """Topics that the lines of a state record delete. Raises BadBytes."""
+    if b"\xa5topic" not in body:  # msgpack's spelling of the table's name; most records are consumer offsets
+        return []
+    try:
+        lines: list[list[Any]] = msgpack.unpackb(body)
+        return [line[1] for line in lines if line[0] == TOPIC_TABLE and line[2] is None and isinstance(line[1], str)]
+    except (ValueError, IndexError, TypeError, msgpack.UnpackException) as error:
+        raise BadBytes(f"a state record of {len(body)} bytes cannot be read: {error!r}") from error

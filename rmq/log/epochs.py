@@ -1,0 +1,66 @@
+"""Epochs: which leader wrote which bytes. The table (epoch -> first offset), and the records that carry it in the log.
+
+An epoch record is an ordinary record of the topic rmq_sys_EPOCH; its body is a msgpack map. The table can be rebuilt
+from the log alone; the file `epochs` is a cache. Who may begin an epoch is not decided here.
+"""
+
+from typing import Any, NamedTuple
+
+import msgpack
+
+from rmq.errors import BadBytes
+
+START, ROLL = "start", "roll"
+MAX_ROWS = 64  # in a record
+
+
+class EpochRow(NamedTuple):
+    """Bytes from `start` on, up to the next row, were appended by `writer` (a storeId, 16 hex digits) in `epoch`."""
+
+    epoch: int
+    start: int
+    writer: str
+
+
+class EpochRecord(NamedTuple):
+    """The body of an epoch record. `kind`: "start" is a leader's first append, "roll" the first record of a segment.
+
+    `lossy`: acknowledged bytes may be gone before it. `voters`: (node id, storeId, address) of every voter.
+    `table`: the newest 64 rows, this epoch's included.
+    """
+
+    epoch: int
+    start: int
+    writer: str
+    node_id: str
+    kind: str
+    lossy: bool
+    voters: tuple[tuple[str, str, str], ...]
+    table: tuple[EpochRow, ...]
+
+    def row(self) -> EpochRow:
+        return EpochRow(self.epoch, self.start, self.writer)
+
+
+def pack(record: EpochRecord) -> bytes:
+    values = (*record[:6], record.voters, record.table[-MAX_ROWS:])
+    return bytes(msgpack.packb(dict(zip(_KEYS, values, strict=True))))
+
+
+def unpack(body: bytes) -> EpochRecord:
+    """Raises BadBytes."""
+    try:
+        found: dict[str, Any] = msgpack.unpackb(body)
+        e, s, w, n, k, lossy, voters, table = (found[key] for key in _KEYS)
+        rows = tuple(EpochRow(*row) for row in table)
+        return EpochRecord(int(e), int(s), str(w), str(n), str(k), bool(lossy), tuple((*voter,) for voter in voters), rows)
+    except (ValueError, KeyError, TypeError, msgpack.UnpackException) as error:
+        raise BadBytes(f"an epoch record of {len(body)} bytes cannot be read: {error!r}") from error
+
+
+_KEYS = ("e", "s", "w", "n", "k", "lossy", "voters", "table")
+
+
+def merged(table: tuple[EpochRow, ...], row: EpochRow) -> tuple[EpochRow, ...]:
+    """The table with that row as its newest; rows that begin at or behind it go."""
+    return (*(old for old in table if old.start < row.start and old.epoch < row.epoch), row)

@@ -1,0 +1,136 @@
+"""What our own small files say: vote, run, epochs, progress, queues (docs/storage has the table).
+
+Each is a NamedTuple with a `save_...` and a `load_...`; load gives None when the file is not there. When each must be
+durable is decided by those who call. All raise StoreError for a file that cannot be read (see `rmq.log.smallfile`).
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeVar
+
+from rmq.errors import StoreError
+from rmq.log import smallfile
+from rmq.log.disk import Disk
+from rmq.log.epochs import EpochRow
+from rmq.log.smallfile import Lines
+
+RUNNING, CLEAN = "running", "clean"
+_T = TypeVar("_T")
+
+
+class Vote(NamedTuple):
+    """Who this store is and what it promised. `incarnation` counts starts; `proven`: it has not lost what it acknowledged."""
+
+    store_id: str  # 16 hex digits, made once
+    node_id: str
+    group: str
+    epoch: int
+    voted_for: str  # a store id, or "-"
+    incarnation: int
+    proven: bool
+
+
+class Run(NamedTuple):
+    """The last run. `end`: the log's end when it stopped cleanly, else 0. `boot_id` "-" when nobody knows."""
+
+    state: str
+    boot_id: str
+    flush_mode: str
+    pid: int
+    end: int
+
+
+class Progress(NamedTuple):
+    """Offsets that are durable: the log's end, the committed end, and up to where the ConsumeQueues are.
+
+    `stored_ms`: store time of the last record below `log`.
+    """
+
+    log: int
+    hw: int
+    cq: int
+    stored_ms: int
+
+
+class QueueRow(NamedTuple):
+    """Entries min <= n < max of a queue are in its files."""
+
+    topic: str
+    queue_id: int
+    min: int
+    max: int
+
+
+def save_vote(disk: Disk, directory: str, vote: Vote) -> None:
+    words = (vote.store_id, vote.node_id, vote.group, vote.epoch, vote.voted_for, vote.incarnation, int(vote.proven))
+    _save(disk, directory, "vote", zip(_VOTE, words, strict=True))
+
+
+def load_vote(disk: Disk, directory: str) -> Vote | None:
+    def read(found: dict[str, str]) -> Vote:
+        store_id, node_id, group, epoch, voted_for, incarnation, proven = (found[key] for key in _VOTE)
+        return Vote(store_id, node_id, group, int(epoch), voted_for, int(incarnation), proven == "1")
+
+    return _load(disk, directory, "vote", read)
+
+
+def save_run(disk: Disk, directory: str, run: Run) -> None:
+    _save(disk, directory, "run", zip(_RUN, run, strict=True))
+
+
+def load_run(disk: Disk, directory: str) -> Run | None:
+    def read(found: dict[str, str]) -> Run:
+        state, boot_id, flush_mode, pid, end = (found[key] for key in _RUN)
+        return Run(state, boot_id, flush_mode, int(pid), int(end))
+
+    return _load(disk, directory, "run", read)
+
+
+def save_progress(disk: Disk, directory: str, progress: Progress) -> None:
+    _save(disk, directory, "progress", zip(Progress._fields, progress, strict=True))
+
+
+def load_progress(disk: Disk, directory: str) -> Progress | None:
+    return _load(disk, directory, "progress", lambda found: Progress(*(int(found[key]) for key in Progress._fields)))
+
+
+def save_epochs(disk: Disk, directory: str, rows: Sequence[EpochRow], checked_to: int) -> None:
+    lines = [["row", str(row.epoch), str(row.start), row.writer] for row in rows]
+    smallfile.save(disk, directory, "epochs", [*lines, ["checkedTo", str(checked_to)]])
+
+
+def load_epochs(disk: Disk, directory: str) -> tuple[tuple[EpochRow, ...], int] | None:
+    """(rows, checkedTo)"""
+    lines = smallfile.load(disk, directory, "epochs")
+    if not lines:
+        return None
+    rows = tuple(EpochRow(int(epoch), int(start), writer) for _, epoch, start, writer in lines[:-1])
+    return rows, int(lines[-1][1])
+
+
+def save_queues(disk: Disk, directory: str, rows: Sequence[QueueRow]) -> None:
+    smallfile.save(disk, directory, "queues", [["queue", *map(str, row)] for row in rows])
+
+
+def load_queues(disk: Disk, directory: str) -> list[QueueRow] | None:
+    lines = smallfile.load(disk, directory, "queues")
+    if lines is None:
+        return None
+    return [QueueRow(topic, int(queue_id), int(low), int(high)) for _, topic, queue_id, low, high in lines]
+
+
+_VOTE = ("storeId", "nodeId", "group", "epoch", "votedFor", "incarnation", "proven")
+_RUN = ("state", "bootId", "flushMode", "pid", "end")
+
+
+def _save(disk: Disk, directory: str, kind: str, pairs: "zip[tuple[str, object]]") -> None:
+    smallfile.save(disk, directory, kind, [[key, str(value)] for key, value in pairs])
+
+
+def _load(disk: Disk, directory: str, kind: str, read: Callable[[dict[str, str]], _T]) -> _T | None:
+    lines: Lines | None = smallfile.load(disk, directory, kind)
+    if lines is None:
+        return None
+    try:
+        return read({line[0]: line[1] for line in lines})
+    except (KeyError, IndexError, ValueError) as error:
+        raise StoreError(f"{directory}/{kind} lacks a line or holds a wrong one: {error!r}; restore it from a backup") from error

@@ -1,0 +1,134 @@
+"""The properties of a message as one string of bytes: name 0x01 value 0x02, repeated.
+
+There is no escaping, so names and values may hold neither byte. Pure: no I/O, no clock.
+"""
+
+from collections.abc import Collection, Mapping
+from functools import lru_cache
+
+from rmq.codes import ResponseCode
+from rmq.errors import InvalidArgument, Refusal
+
+CRC_NAME = b"__CRC32#"
+MAX_PROPERTIES_BYTES = 32_747  # of the user; 20 more for the checksum make RocketMQ's 32 767
+
+# Names that only a broker may write. A client that sends one is refused, or loses it (`strip_reserved`).
+RESERVED = frozenset({
+    b"RMQ_SRC", b"POP_CK", b"POP_CK_OFFSET", b"REAL_TOPIC", b"REAL_QID", b"INNER_NUM", b"INNER_BASE", b"INNER_MULTI_DISPATCH",
+    b"INNER_MULTI_QUEUE_OFFSET", b"TIMER_OUT_MS", b"TIMER_ENQUEUE_MS", b"TIMER_DEQUEUE_MS", b"TIMER_ROLL_TIMES",
+    b"TIMER_ROLL_LABEL", b"TIMER_DELAY_LEVEL", b"TIMER_DEL_UNIQKEY",
+})
+_TIMERS = frozenset({b"TIMER_DELAY_SEC", b"TIMER_DELAY_MS", b"TIMER_DELIVER_MS"})
+
+_STRIPPED = RESERVED | {CRC_NAME}
+_WATCHED = _STRIPPED | _TIMERS | {b"DELAY", b"TRAN_MSG", b""}
+_NOT_MARKS = bytes(byte for byte in range(256) if byte not in (1, 2))
+
+
+def properties_to_bytes(properties: Mapping[str, str]) -> bytes:
+    """The stored form, with the closing 0x02 that RocketMQ 5 writes. Raises InvalidArgument for 0x01 or 0x02 inside."""
+    if not properties:
+        return b""
+    text = "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
+    if text.count("\x01") != len(properties) or text.count("\x02") != len(properties) or "" in properties:
+        raise InvalidArgument("a property needs a name, and neither name nor value may contain the bytes 0x01 and 0x02")
+    return text.encode()
+
+
+def bytes_to_properties(properties: bytes) -> dict[str, str]:
+    """The map, as RocketMQ reads it: without empty names and values, the last of two equal names wins.
+
+    Bytes that are not UTF-8 come out as U+FFFD [MessageDecoder.string2messageProperties].
+    """
+    found = {}
+    for pair in properties.decode("utf-8", "replace").split("\x02"):
+        name, mark, value = pair.partition("\x01")
+        if mark and name and value:
+            found[name] = value
+    return found
+
+
+def strip_names(properties: bytes, names: Collection[bytes]) -> bytes:
+    """The same properties without those."""
+    return b"".join([
+        pair + b"\x02" for pair in properties.split(b"\x02") if pair and pair.partition(b"\x01")[0] not in names
+    ])
+
+
+def strip_reserved(properties: bytes) -> bytes:
+    """The same properties without those that only a broker may write (stale copies in re-sent messages)."""
+    return strip_names(properties, _STRIPPED)
+
+
+def java_hash(text: str) -> int:
+    """Java's String.hashCode: signed 32 bit, over UTF-16 code units."""
+    units = text.encode("utf-16-be", "surrogatepass")
+    value = 0
+    for at in range(0, len(units), 2):
+        value = value * 31 + (units[at] << 8 | units[at + 1]) & 0xFFFFFFFF
+    return value - (1 << 32) if value & 0x80000000 else value
+
+
+def tags_code(tag: str) -> int:
+    """What a ConsumeQueue entry holds for a tag; 0 without one."""
+    return java_hash(tag) if tag else 0
+
+
+@lru_cache(maxsize=8192)
+def _code_of(tag: bytes) -> int:
+    return java_hash(tag.decode("utf-8", "replace"))
+
+
+def tags_code_in(properties: bytes) -> int:
+    """`tags_code` of the TAGS among raw properties."""
+    at = properties.rfind(b"TAGS\x01")
+    if at < 0:
+        return 0
+    end = properties.find(b"\x02", at)
+    tag = properties[at + 5:end] if end > 0 else properties[at + 5:]
+    if not tag or (at and properties[at - 1] != 2):  # empty, or the end of another name: read them all
+        return tags_code(bytes_to_properties(properties).get("TAGS", ""))
+    return _code_of(tag)
+
+
+def check_properties(properties: bytes) -> int:
+    """The tag's hash. Refusal(MESSAGE_ILLEGAL) unless these are whole pairs, nothing reserved, `__CRC32#` last and once."""
+    parts = properties.replace(b"\x02", b"\x01").split(b"\x01")
+    if properties.translate(None, _NOT_MARKS) != b"\x01\x02" * (len(parts) >> 1) or parts[-1]:
+        raise _illegal("properties must be name, 0x01, value, 0x02, repeated")
+    names = parts[:-1:2]
+    if names.pop() != CRC_NAME or len(parts[-2]) != 10:
+        raise _illegal("properties must end with one __CRC32# property of ten digits, and hold it nowhere else")
+    if not _WATCHED.isdisjoint(names):
+        _check_names(dict(zip(names, parts[1::2], strict=False)))
+    if not properties.isascii():
+        _check_utf8(properties)
+    if b"TAGS" not in names:
+        return 0
+    names.reverse()  # the last of two counts
+    tag = parts[2 * (len(names) - names.index(b"TAGS")) - 1]
+    return _code_of(tag) if tag else tags_code_in(properties)
+
+
+def _check_utf8(properties: bytes) -> None:
+    try:
+        properties.decode()
+    except UnicodeDecodeError as error:
+        raise _illegal(f"properties are not UTF-8 at byte {error.start}") from error
+
+
+def _check_names(found: Mapping[bytes, bytes]) -> None:
+    for name in _WATCHED.intersection(found):
+        value = found[name]
+        if not name:
+            raise _illegal("a property has no name")
+        if name in _STRIPPED:
+            raise _illegal(f"property {name.decode()} is reserved for brokers: send without it")
+        if name in _TIMERS or (name == b"DELAY" and value.strip() not in (b"", b"0")):
+            raise _illegal(f"delayed messages are not served yet: send without {name.decode()}")
+        if name == b"TRAN_MSG" and value.lower() == b"true":
+            raise _illegal("transactional messages are not served yet: send without a transaction")
+
+
+def _illegal(why: str) -> Refusal:
+    return Refusal(ResponseCode.MESSAGE_ILLEGAL, why)

@@ -1,0 +1,123 @@
+"""One file of the CommitLog, and how to walk over the entries in it.
+
+An entry is a record with the filler before it, if there is one (docs/storage). Knows one file at a time; which files
+there are and what may be appended is the CommitLog's.
+"""
+
+from collections.abc import Callable, Iterator
+from struct import Struct
+from typing import NamedTuple
+
+from rmq.errors import BadBytes
+from rmq.log.disk import Disk
+from rmq.log.record import BLANK_MAGIC, Buffer, verify
+
+FILLER = Struct(">ii")  # bytes left in the file, blank magic
+_BLOCK = 1 << 20
+_ZEROS = bytes(_BLOCK)
+
+
+class BadEntry(BadBytes):
+    """The walk stops here: `at` is the end of the last good entry."""
+
+    def __init__(self, at: int, why: str) -> None:
+        super().__init__(f"CommitLog at {at}: {why}")
+        self.at = at
+
+
+class Place(NamedTuple):
+    """A whole record: at `offset` of the log, at `at` of `buf`, `size` bytes."""
+
+    offset: int
+    buf: Buffer
+    at: int
+    size: int
+
+
+def file_name(offset: int) -> str:
+    """RocketMQ's: the offset of the first byte, 20 digits [UtilAll.offset2FileName]."""
+    return f"{offset:020d}"
+
+
+class Segment:
+    """An open file of the log. Offsets are the log's. All methods raise OSError."""
+
+    def __init__(self, disk: Disk, path: str, base: int, size: int, handle: int) -> None:
+        self.path = path
+        self.base = base
+        self.size = size
+        self._disk = disk
+        self._handle = handle
+
+    @property
+    def end(self) -> int:
+        return self.base + self.size
+
+    def read(self, offset: int, size: int) -> bytes:
+        return self._disk.pread(self._handle, size, offset - self.base)
+
+    def read_cached(self, offset: int, size: int) -> bytearray | None:
+        """None when reading would wait for the device."""
+        return self._disk.pread_cached(self._handle, size, offset - self.base)
+
+    def write(self, offset: int, data: bytes | bytearray) -> int:
+        return self._disk.pwrite(self._handle, data, offset - self.base)
+
+    def sync(self) -> None:
+        self._disk.fdatasync(self._handle)
+
+    def close(self) -> None:
+        self._disk.close(self._handle)
+
+    def zero(self, offset: int, to: int | None = None) -> int:
+        """Zeros from `offset` to `to` (the end), writing only where something else is (stale bytes are poison).
+
+        The number of bytes up to the last one that was not zero.
+        """
+        to = self.end if to is None else to
+        behind = 0
+        for at in range(offset, to, _BLOCK):
+            data = self.read(at, min(_BLOCK, to - at))
+            if data != _ZEROS[:len(data)]:
+                behind = at - offset + len(data.rstrip(b"\0"))
+                if self.write(at, _ZEROS[:len(data)]) != len(data):
+                    raise OSError(28, f"short write while zeroing at {at}", self.path)
+        return behind
+
+
+def walk(
+    read: Callable[[int, int], bytes], segment_end: int, from_: int, to: int, protected: bool,
+) -> Iterator[Place]:
+    """The whole records of one segment from `from_`, which is the end of an entry, up to `to`, checked one by one.
+
+    Ends at `to` or at the filler. `read(offset, size)` gives bytes of the segment. Raises BadEntry at the first thing
+    that is neither; it never looks for another record behind it (D6).
+    """
+    position, buf, base = from_, b"", from_
+    while position < to:
+        at = position - base
+        if len(buf) - at < 8 or len(buf) - at < int.from_bytes(buf[at:at + 4], "big"):
+            base, at = position, 0
+            buf = _read_for(read, position, segment_end)
+        left, magic = FILLER.unpack_from(buf, at) if len(buf) - at >= 8 else (0, 0)
+        if magic == BLANK_MAGIC:
+            if left != segment_end - position:
+                raise BadEntry(position, f"a filler of {left} bytes where the file has {segment_end - position} left")
+            return
+        try:
+            size = verify(buf, at, position, protected)
+        except BadBytes as error:
+            raise BadEntry(position, str(error)) from error
+        if position + size > to:
+            raise BadEntry(position, f"a record ends at {position + size}, behind {to}")
+        yield Place(position, buf, at, size)
+        position += size
+
+
+def _read_for(read: Callable[[int, int], bytes], position: int, segment_end: int) -> bytes:
+    """A block from there, or the whole record if it is larger."""
+    buf = read(position, min(_BLOCK, segment_end - position))
+    size = int.from_bytes(buf[:4], "big")
+    if len(buf) < size <= segment_end - position:
+        buf = read(position, size)
+    return buf

@@ -1,0 +1,21 @@
+"""What the log is told when it is opened. No behaviour."""
+
+from typing import NamedTuple
+
+ASYNC_FLUSH, SYNC_FLUSH = "ASYNC_FLUSH", "SYNC_FLUSH"
+MIN_SEGMENT_BYTES = 4096
+
+
+class StoreSettings(NamedTuple):
+    """`store_host`: the advertised address as records hold it (`record.host_bytes`); it is in every message id.
+
+    `segment_bytes` should be at least twice the largest record. `queue_file_entries`: entries in one ConsumeQueue file.
+    `group` is RocketMQ's brokerName, `node_id` this node's name in it.
+    """
+
+    store_host: bytes
+    segment_bytes: int = 1 << 30
+    flush_mode: str = ASYNC_FLUSH
+    group: str = "broker-a"
+    node_id: str = "n0"
+    queue_file_entries: int = 300_000

@@ -1,0 +1,207 @@
+"""The store of one node: opens and joins the log, its queues, dispatch and the small files. No rules of its own.
+
+Layout below the root: `commitlog/`, `consumequeue/`, `lock`, `abort`, `checkpoint` are Apache RocketMQ's,
+`rmq/` is ours.
+"""
+
+import os
+from collections.abc import Iterator
+from struct import Struct
+
+from rmq.errors import StoreError
+from rmq.log import epochs, ownfiles, recovery, smallfile
+from rmq.log.commitlog import CommitLog
+from rmq.log.consumequeue import ConsumeQueues
+from rmq.log.disk import Disk
+from rmq.log.dispatch import Dispatcher
+from rmq.log.epochs import EpochRecord, EpochRow
+from rmq.log.ownfiles import Progress, QueueRow, Run, Vote
+from rmq.log.record import Record, decode, host_text, store_timestamp
+from rmq.log.recovery import OpenedLog, Report
+from rmq.log.settings import ASYNC_FLUSH, MIN_SEGMENT_BYTES, SYNC_FLUSH, StoreSettings
+from rmq.model import EPOCH_TOPIC, STATE_TOPIC
+
+__all__ = ["ASYNC_FLUSH", "SYNC_FLUSH", "Report", "Store", "StoreSettings"]
+
+_CHECKPOINT = Struct(">qqqqqq")
+_CHECKPOINT_BYTES = 4096
+
+
+class Store:
+    """One node's directory, open. Everything but `save_progress` belongs to the thread that opened it.
+
+    `log`, `queues` and `dispatcher` do the work; `recovered` says what opening found; `vote` who this store is.
+    """
+
+    def __init__(self, disk: Disk, root: str, settings: StoreSettings, lock: int, vote: Vote, opened: OpenedLog) -> None:
+        self.vote = vote
+        self.recovered = opened.report
+        self.rows = opened.rows
+        self.log = CommitLog(disk, root, settings, opened.segments, opened.end, opened.stored_ms)
+        self.queues = ConsumeQueues(disk, f"{root}/consumequeue", settings.queue_file_entries)
+        self.dispatcher = Dispatcher(self.log, self.queues, opened.end)
+        self._disk = disk
+        self._root = root
+        self._own = f"{root}/rmq"
+        self._settings = settings
+        self._lock = lock
+        self._saved_rows: list[QueueRow] = []
+
+    @classmethod
+    def open(cls, disk: Disk, root: str, settings: StoreSettings) -> "Store":
+        """Locks and recovers the directory, making a new one if it is empty.
+
+        When it returns, everything below `log.end` is durable and dispatched. Raises StoreError, which says what to do:
+        the directory is in use, damaged, foreign, or belongs to another group.
+        """
+        if settings.segment_bytes < MIN_SEGMENT_BYTES:
+            raise StoreError(f"segments of {settings.segment_bytes} bytes are too small: at least {MIN_SEGMENT_BYTES}")
+        try:
+            disk.make_directory(root)
+            lock = disk.lock(f"{root}/lock")
+        except OSError as error:
+            raise StoreError(f"cannot use {root} as a store: {error}") from error
+        try:
+            return cls._open_locked(disk, root, settings, lock)
+        except OSError as error:
+            disk.unlock(lock)
+            raise StoreError(f"cannot open the store {root}: {error}") from error
+        except BaseException:
+            disk.unlock(lock)
+            raise
+
+    @classmethod
+    def _open_locked(cls, disk: Disk, root: str, settings: StoreSettings, lock: int) -> "Store":
+        """In this order: vote, run, abort, log, queues (docs/storage, recovery)."""
+        recovery.refuse_foreign(disk, root)
+        own = f"{root}/rmq"
+        for directory in (own, f"{root}/commitlog", f"{root}/consumequeue"):
+            disk.make_directory(directory)
+        run, boot_id = ownfiles.load_run(disk, own), disk.boot_id()
+        lost = recovery.may_have_lost(run, boot_id)
+        vote = recovery.next_vote(disk, settings, ownfiles.load_vote(disk, own), lost)
+        progress = ownfiles.load_progress(disk, own) or recovery.EMPTY
+        ownfiles.save_vote(disk, own, vote)
+        ownfiles.save_run(disk, own, Run(ownfiles.RUNNING, boot_id or "-", settings.flush_mode, os.getpid(), 0))
+        smallfile.write_file(disk, f"{root}/abort", b"%d" % os.getpid())
+        if disk.exists(f"{own}/next"):
+            disk.unlink(f"{own}/next")
+        opened = recovery.open_log(disk, root, settings, run, progress)
+        store = cls(disk, root, settings, lock, vote, opened._replace(report=opened.report._replace(may_have_lost=lost)))
+        try:
+            store._finish_opening(progress)
+        except BaseException:
+            store.log.close()
+            raise
+        return store
+
+    def _finish_opening(self, progress: Progress) -> None:
+        log, report = self.log, self.recovered
+        last_epoch = max((row.epoch for row in self.rows), default=0)
+        if last_epoch > self.vote.epoch:  # the vote file is older than the log: what it promised in that epoch is unknown
+            self._save_vote(self.vote._replace(epoch=last_epoch, voted_for="-"))
+        if report.records_behind:
+            self._save_vote(self.vote._replace(proven=False))
+        rows = ownfiles.load_queues(self._disk, self._own)
+        trusted = min(progress.cq, log.end)
+        tidy = report.clean and trusted == log.end
+        kept = recovery.open_queues(self._disk, self._root, self.queues, rows, trusted, tidy)
+        self.recovered = report._replace(queues_rebuilt=not kept and log.end > log.start)
+        self.dispatcher = Dispatcher(log, self.queues, trusted if kept else log.start)
+        self.dispatcher.advance(log.end)
+        ownfiles.save_epochs(self._disk, self._own, self.rows, log.end)
+        self.save_progress()
+
+    def _save_vote(self, vote: Vote) -> None:
+        ownfiles.save_vote(self._disk, self._own, vote)
+        self.vote = vote
+
+    # --- epochs -------------------------------------------------------------------------------------------------------
+
+    @property
+    def epoch(self) -> int:
+        return self.vote.epoch
+
+    def open_epoch(self, wall_ms: int) -> int:
+        """Begins the next epoch with this node as the only writer (fixed mode, alone), and returns its number.
+
+        The number is durable before its first record is appended; the record is flushed and dispatched by the usual
+        path. Appends are possible from here on. Raises StoreError.
+        """
+        log, vote = self.log, self.vote
+        lossy = not vote.proven and log.end > log.start
+        self._save_vote(vote._replace(epoch=vote.epoch + 1, voted_for=vote.store_id))
+        row = EpochRow(self.vote.epoch, log.end, vote.store_id)
+        self.rows = epochs.merged(self.rows, row)
+        voters = ((vote.node_id, vote.store_id, host_text(self._settings.store_host)),)
+        record = EpochRecord(*row, vote.node_id, epochs.START, lossy, voters, self.rows)
+        log.begin_epoch(record, self.queues.get(EPOCH_TOPIC, 0), wall_ms)
+        log.flush()
+        ownfiles.save_epochs(self._disk, self._own, self.rows, log.durable_end)
+        self._save_vote(self.vote._replace(proven=True))
+        return self.vote.epoch
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    def records(self, topic: str, queue_id: int, from_number: int = 0) -> Iterator[Record]:
+        """The dispatched records of one queue in order; may wait for the device. Raises StoreError, BadBytes."""
+        queue = self.queues.find(topic, queue_id)
+        number = max(from_number, queue.min) if queue else 0
+        while queue and number < queue.max:
+            found = queue.find(number, 256, 1 << 20, None)
+            for offset, size in found.spans:
+                yield decode(self.log.read(offset, size))
+            number = found.next_offset
+
+    def state_records(self) -> Iterator[Record]:
+        """Every committed state record, to fill the tables at a start."""
+        return self.records(STATE_TOPIC, 0)
+
+    def store_time(self, offset: int) -> int:
+        """Store timestamp (ms) of the record at `offset`; what `ConsumeQueue.search` asks for. Raises StoreError."""
+        return store_timestamp(self.log.read(offset, 76), 0)
+
+    # --- saving and stopping ------------------------------------------------------------------------------------------
+
+    def save_progress(self) -> None:
+        """Makes derived files durable, then says so (D11). For every 10 s, in any thread. Raises StoreError."""
+        position, stored_ms = self.dispatcher.position, self.log.durable_stored_ms
+        durable = self.log.durable_end
+        self.queues.flush()
+        rows = sorted(QueueRow(queue.topic, queue.queue_id, queue.min, queue.flushed) for queue in self.queues.all()
+                      if queue.flushed > queue.min or queue.min)
+        try:
+            if rows != self._saved_rows or not self._disk.exists(f"{self._own}/queues"):
+                ownfiles.save_queues(self._disk, self._own, rows)
+                self._saved_rows = rows
+            done = min(position, durable)
+            ownfiles.save_progress(self._disk, self._own, Progress(durable, done, done, stored_ms))
+            self._save_checkpoint(stored_ms, done)
+        except OSError as error:
+            raise StoreError(f"cannot save progress in {self._own}: {error}; free space or repair the disk") from error
+
+    def _save_checkpoint(self, stored_ms: int, position: int) -> None:
+        """For Apache RocketMQ's eyes [StoreCheckpoint]; never read here."""
+        data = _CHECKPOINT.pack(stored_ms, stored_ms, 0, 0, 0, position).ljust(_CHECKPOINT_BYTES, b"\0")
+        smallfile.write_file(self._disk, f"{self._root}/checkpoint.new", data)
+        self._disk.rename(f"{self._root}/checkpoint.new", f"{self._root}/checkpoint")
+
+    def close(self) -> None:
+        """A clean stop: everything appended is flushed, dispatched and saved; the next start need not look. Raises StoreError."""
+        try:
+            end = self.log.flush()
+            self.dispatcher.advance(end)
+            self.save_progress()
+            boot_id = self._disk.boot_id() or "-"
+            ownfiles.save_run(self._disk, self._own, Run(ownfiles.CLEAN, boot_id, self._settings.flush_mode, os.getpid(), end))
+            self._disk.unlink(f"{self._root}/abort")
+            self._disk.fsync_directory(self._root)
+        except OSError as error:
+            raise StoreError(f"{self._root} could not be closed in order: {error}; the next start will recover it") from error
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Lets go of the directory as a killed process would: nothing is flushed or saved."""
+        self.log.close()
+        self._disk.unlock(self._lock)
