@@ -194,3 +194,18 @@ def test_no_key_of_rocketmq_is_both_served_and_not_served() -> None:
 def test_a_file_that_is_not_there_is_told_so(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match=r"none\.conf: cannot be read \(No such file"):
         load(tmp_path / "none.conf")
+
+
+def test_the_documented_table_of_settings_is_the_real_one() -> None:
+    text = (Path(__file__).parents[1] / "docs" / "operators.md").read_text()
+    rows = [line for line in text.splitlines() if line.startswith("| `") and line.count("|") == 5]
+    documented = {row.split("|")[1].strip(" `"): row for row in rows}
+    for name in NAMES:
+        key = rocketmq_key(name)
+        assert f"`{key}`" in documented[name] if key else name in documented, name
+
+
+@pytest.mark.parametrize("name", ["broker.toml", "broker.conf", "nameserver.toml"])
+def test_the_examples_load_without_a_warning(name: str) -> None:
+    role = "nameserver" if name.startswith("name") else "broker"
+    assert not load(Path(__file__).parents[1] / "conf" / name, {}, [Entry("role", role, "--role")]).warnings

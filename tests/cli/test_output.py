@@ -1,0 +1,120 @@
+"""Tables, logs and figures: what is printed, without anybody to ask."""
+
+import io
+import json
+import logging
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmq.commands import adminviews, figures, logs, output
+from rmq.model import BrokerAddresses, ConnectionInfo, MessageQueue, QueueData, QueueProgress, QueueStats, Route
+from rmq.net.commands import ConsumerConnection, ConsumeStats
+
+GROUP = BrokerAddresses("c", "broker-a", {0: "127.0.0.1:10911"})
+
+
+def test_plain_columns_are_aligned_and_carry_the_totals() -> None:
+    table = output.Table({"a": "Topic", "n": "Diff"}, [("T", 5), ("longer", None)], {"sum": ("Diff Total", 5)})
+    assert output.plain_lines(table) == ["#Topic  #Diff", "T       5", "longer  -", "Diff Total: 5"]
+
+
+def test_json_is_a_list_and_with_totals_an_object() -> None:
+    table = output.Table({"a": "A"}, [(1,), (2,)])
+    assert output.as_json(table) == [{"a": 1}, {"a": 2}]
+    assert output.as_json(table._replace(notes={"sum": ("Sum", 3)})) == {"rows": [{"a": 1}, {"a": 2}], "sum": 3}
+
+
+def test_a_terminal_gets_a_table_without_markup_in_cells(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A topic name cannot colour or link the operator's terminal."""
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    output.show(output.Table({"a": "Name", "n": "Number"}, [("[red]x[/red]", 7)], {"t": ("Total", 7)}), "table")
+    text = capsys.readouterr().out
+    assert "[red]x[/red]" in text
+    assert "Total: 7" in text
+
+
+def test_cluster_list_has_mqadmins_columns() -> None:
+    facts = {"brokerVersionDesc": "V5_5_0", "putTps": "1.5 1.0 0.5 ", "getTransferredTps": "2.0 1.0", "brokerActive": "true",
+             "commitLogDiskRatio": "0.25", "earliestMessageTimeStamp": "3600000", "pageCacheLockTimeMills": "0"}  # fmt: skip
+    table = adminviews.cluster_list([(GROUP, 0, "127.0.0.1:10911", facts), (GROUP, 1, "127.0.0.1:1", None)], 7_200_000)
+    assert list(table.columns.values()) == [
+        "Cluster Name", "Broker Name", "BID", "Addr", "Version", "InTPS(LOAD)", "OutTPS(LOAD)", "Timer(Progress)", "PCWait(ms)",
+        "Hour", "SPACE", "ACTIVATED",
+    ]  # fmt: skip
+    assert table.rows[0] == ("c", "broker-a", 0, "127.0.0.1:10911", "V5_5_0", 1.5, 2.0, "0-0(0)", 0, 1.0, 0.25, True)
+    assert table.rows[1][4:] == ("no answer", None, None, None, None, None, None, False)
+
+
+def test_cluster_totals_are_differences_of_counters() -> None:
+    facts = {"msgPutTotalYesterdayMorning": "10", "msgPutTotalTodayMorning": "30", "msgPutTotalTodayNow": "100",
+             "msgGetTotalYesterdayMorning": "1", "msgGetTotalTodayMorning": "2", "msgGetTotalTodayNow": "4"}  # fmt: skip
+    assert adminviews.cluster_totals([(GROUP, 0, "a", facts)]).rows == [("c", "broker-a", 20, 1, 70, 2)]
+
+
+def test_route_status_and_progress() -> None:
+    route = adminviews.topic_route(Route([GROUP], [QueueData("broker-a", 4, 8, 6)]))
+    assert route.rows == [("c", "broker-a", "0:127.0.0.1:10911", 4, 8, 6)]
+    assert route.notes["total_write_queues"] == ("Total write queues", 8)
+    queue = MessageQueue("T", "broker-a", 0)
+    status = adminviews.topic_status([QueueStats(queue, 1, 9, 0)], 2.5)
+    assert status.rows == [("broker-a", 0, 1, 9, "-")]
+    stats = ConsumeStats([QueueProgress(queue, 10, 4, 6, 0)], 1.0)
+    progress = adminviews.group_progress(stats)
+    assert progress.rows == [("T", "broker-a", 0, 10, 4, 6, 2, "-")]
+    assert progress.notes["consume_diff_total"] == ("Consume Diff Total", 6)
+    members = ConsumerConnection([ConnectionInfo("id", "a", "PYTHON", 513)], "CONSUME_PASSIVELY", "CLUSTERING", "", [])
+    groups = adminviews.groups_progress([("g", stats, members), ("f", stats, None)])
+    assert groups.rows == [("f", 0, "OFFLINE", None, None, 1.0, 6), ("g", 1, 513, "PUSH", "CLUSTERING", 1.0, 6)]
+
+
+def record(**extra: object) -> logging.LogRecord:
+    return logging.makeLogRecord({"name": "rmq.x", "levelno": 30, "levelname": "WARNING", "msg": "a %s", "args": ("b",), **extra})
+
+
+def test_a_log_line_for_machines_is_one_json_object() -> None:
+    line = json.loads(logs.JsonFormatter().format(record(topic="T")))
+    assert (line["level"], line["logger"], line["message"], line["topic"]) == ("warning", "rmq.x", "a b", "T")
+    assert line["time"].endswith("+00:00")
+
+
+def test_a_log_line_for_people_has_the_error_below() -> None:
+    try:
+        raise ValueError("why")
+    except ValueError:
+        text = logs.HumanFormatter(False).format(record(exc_info=sys.exc_info()))
+    first, *rest = text.splitlines()
+    assert first.endswith("WARNING rmq.x: a b")
+    assert rest[-1] == "ValueError: why"
+    assert "\x1b" not in text
+    assert logs.HumanFormatter(True).format(record()).startswith("\x1b[33m")
+
+
+def test_logs_are_json_when_nobody_watches() -> None:
+    before = logging.root.handlers[:], logging.root.level
+    stream = io.StringIO()
+    try:
+        logs.start("auto", "info", stream)
+        logging.getLogger("rmq.test").info("hello")
+        logging.getLogger("rmq.test").debug("not this")
+    finally:
+        logging.root.handlers[:], logging.root.level = before[0], before[1]
+    assert [json.loads(line)["message"] for line in stream.getvalue().splitlines()] == ["hello"]
+
+
+@given(st.lists(st.floats(1e-6, 100.0), min_size=1, max_size=300), st.sampled_from(figures.PERCENTILES))
+def test_percentiles_agree_with_sorting_to_one_percent(times: list[float], percent: float) -> None:
+    latencies = figures.Latencies()
+    for seconds in times:
+        latencies.add(seconds)
+    exact = sorted(times)[max(0, -(-len(times) * percent // 100).__int__() - 1)]
+    assert exact * 0.999 <= latencies.percentile(percent) <= exact * 1.011
+
+
+def test_cpu_time_is_read_past_a_name_with_brackets() -> None:
+    stat = "7 (a) b) S 1 2 3 4 5 6 7 8 9 10 150 50 0 0"
+    assert figures.cpu_seconds(stat, 100) == 2.0
