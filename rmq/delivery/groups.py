@@ -1,0 +1,124 @@
+"""Consumer groups: their settings, which changes are allowed, and RocketMQ's subscriptionGroup.json.
+
+Who is connected is another matter: `ConsumerRegistry`, in `members`, is offered here too.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from rmq.codes import ResponseCode
+from rmq.delivery.members import ConsumerRegistry, ConsumerView, HeartbeatOutcome
+from rmq.errors import BadBytes, Refusal
+from rmq.model import GroupConfig
+from rmq.names import check_group_name
+from rmq.staged import StagedTable
+
+__all__ = [
+    "SYSTEM_GROUPS",
+    "ConsumerRegistry",
+    "ConsumerView",
+    "GroupTable",
+    "HeartbeatOutcome",
+    "from_json",
+    "groups_json",
+    "is_system_group",
+]  # fmt: skip
+
+SYSTEM_GROUPS = (  # exist from the start: tools pull as them without asking first [SubscriptionGroupManager]
+    "TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "CID_ONS-HTTP-PROXY", "CID_ONSAPI_PULL",
+    "CID_ONSAPI_PERMISSION", "CID_ONSAPI_OWNER", "CID_RMQ_SYS_TRANS",
+)  # fmt: skip
+_SYSTEM_PREFIX = "CID_RMQ_SYS_"
+_RANGES = {  # field -> lowest and highest
+    "retry_queue_nums": (0, 1024),
+    "retry_max_times": (-1, 2**31 - 1),
+    "broker_id": (0, 2**31 - 1),
+    "which_broker_when_consume_slowly": (0, 2**31 - 1),
+    "consume_timeout_minute": (1, 2**31 - 1),
+}
+
+
+def is_system_group(name: str) -> bool:
+    """[MixAll.isSysConsumerGroup], and the groups that always exist."""
+    return name in SYSTEM_GROUPS or name.startswith(_SYSTEM_PREFIX)
+
+
+class GroupTable(StagedTable[GroupConfig]):
+    """Holds the system groups from the start."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._committed = {name: GroupConfig(name) for name in SYSTEM_GROUPS}
+        self.drop_overlay()
+
+    def apply(self, name: str, value: list[Any] | None, time_ms: int = 0) -> None:
+        """A committed state line: the fields of a GroupConfig, or None for a deletion. `time_ms`: when it was stored."""
+        self._commit(name, None if value is None else GroupConfig(*value[: len(GroupConfig._fields)]), time_ms)
+
+    def plan_update(self, config: GroupConfig) -> GroupConfig:
+        """The group as asked for. Raises Refusal (INVALID_PARAMETER; SYSTEM_ERROR for attributes, as RocketMQ)."""
+        check_group_name(config.name)
+        if self.is_leaving(config.name):
+            raise Refusal(ResponseCode.SYSTEM_BUSY, f"group {config.name} is being deleted: try again in a moment")
+        for field, (lowest, highest) in _RANGES.items():
+            if not lowest <= getattr(config, field) <= highest:
+                about = f"{field} {getattr(config, field)} of group {config.name}: {lowest} to {highest} are allowed"
+                raise Refusal(ResponseCode.INVALID_PARAMETER, about)
+        for name in config.attributes:
+            raise Refusal(ResponseCode.SYSTEM_ERROR, f"unsupported key: {name}; groups have no attributes in this release")
+        known = self.decided(config.name)
+        return config if known is None else config._replace(attributes=known.attributes)
+
+    def plan_delete(self, name: str) -> bool:
+        """Whether there is something to delete; a missing group is no error, so that repeating helps. Raises Refusal."""
+        check_group_name(name)
+        if is_system_group(name):
+            raise Refusal(ResponseCode.INVALID_PARAMETER, f"group {name} is a system group and cannot be deleted")
+        return self.decided(name) is not None
+
+
+def groups_json(table: GroupTable) -> dict[str, Any]:
+    """RocketMQ's config/subscriptionGroup.json as a JSON value."""
+    version = table.data_version
+    return {
+        "dataVersion": {"counter": version.counter, "stateVersion": version.state_version, "timestamp": version.timestamp},
+        "forbiddenTable": {},
+        "subscriptionGroupTable": {config.name: _to_json(config) for config in table.all()},
+    }
+
+
+def from_json(value: Mapping[str, Any]) -> list[GroupConfig]:
+    """The groups of a subscriptionGroup.json of RocketMQ (4.9 has fewer fields). Raises BadBytes."""
+    try:
+        return [_from_json(row) for row in value["subscriptionGroupTable"].values()]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise BadBytes(f"subscriptionGroup.json: {type(error).__name__} {error}; is it RocketMQ's file?") from error
+
+
+_JSON_NAMES = {  # of the plain fields
+    "consume_enable": "consumeEnable",
+    "consume_from_min_enable": "consumeFromMinEnable",
+    "consume_broadcast_enable": "consumeBroadcastEnable",
+    "consume_message_orderly": "consumeMessageOrderly",
+    "retry_queue_nums": "retryQueueNums",
+    "retry_max_times": "retryMaxTimes",
+    "broker_id": "brokerId",
+    "which_broker_when_consume_slowly": "whichBrokerWhenConsumeSlowly",
+    "notify_consumer_ids_changed_enable": "notifyConsumerIdsChangedEnable",
+    "group_sys_flag": "groupSysFlag",
+    "consume_timeout_minute": "consumeTimeoutMinute",
+}
+
+
+def _to_json(config: GroupConfig) -> dict[str, Any]:
+    plain = {json_name: getattr(config, field) for field, json_name in _JSON_NAMES.items()}
+    return plain | {"attributes": config.attributes, "groupName": config.name, "groupRetryPolicy": {"type": "CUSTOMIZED"}}
+
+
+def _from_json(row: Mapping[str, Any]) -> GroupConfig:
+    defaults = GroupConfig(str(row["groupName"]))
+    fields = {
+        field: type(getattr(defaults, field))(row[json_name]) for field, json_name in _JSON_NAMES.items() if json_name in row
+    }
+    attributes = {str(name): str(value) for name, value in row.get("attributes", {}).items()}
+    return defaults._replace(attributes=attributes, **fields)

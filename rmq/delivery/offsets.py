@@ -1,0 +1,187 @@
+"""How far each group is in each queue: what is committed, and what is newer but not yet written.
+
+The number is the next message to consume. A commit is in force for readers at once and is written, with all others that
+changed, when the broker takes the dirty lines (every 200 ms, or at once for a synchronous commit). After a failover the
+commits that were not yet written are gone: messages come twice, none is lost.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from rmq.codes import ResponseCode
+from rmq.errors import BadBytes, Refusal
+from rmq.model import DataVersion
+
+_HIGHEST = 2**63 - 1
+BROADCAST_SUFFIX = "@broadcast"  # offsets that RocketMQ 5 keeps of broadcast groups
+
+
+class OffsetKey(NamedTuple):
+    """One queue of one group. The field order is that of the state record."""
+
+    group: str
+    topic: str
+    queue_id: int
+
+
+class OffsetTable:
+    """`ignored_lower` counts lower commits of clients that had lost the queue (C7)."""
+
+    def __init__(self) -> None:
+        self._committed: dict[OffsetKey, int] = {}
+        self._overlay: dict[OffsetKey, int] = {}
+        self._dirty: set[OffsetKey] = set()
+        self._last_puller: dict[OffsetKey, str] = {}
+        self._topics: dict[str, dict[str, int]] = {}  # group -> topic -> how many queues have an offset
+        self._version = DataVersion()
+        self.ignored_lower = 0
+
+    @property
+    def data_version(self) -> DataVersion:
+        """Rises with every committed change."""
+        return self._version
+
+    def query(self, group: str, topic: str, queue_id: int) -> int | None:
+        key = OffsetKey(group, topic, queue_id)
+        found = self._overlay.get(key)
+        return self._committed.get(key) if found is None else found
+
+    def pulled(self, group: str, topic: str, queue_id: int, owner: str) -> None:
+        """`owner` (a client id) pulled that queue: it alone may set its offset back."""
+        self._last_puller[OffsetKey(group, topic, queue_id)] = owner
+
+    def update(self, group: str, topic: str, queue_id: int, offset: int, owner: str = "", *, by_admin: bool = False) -> bool:
+        """A commit. A lower offset counts only from the client that pulled the queue last, or from an administrator.
+
+        Returns whether the table now says `offset`. Raises Refusal for a number that is no offset.
+        """
+        if not 0 <= offset <= _HIGHEST or queue_id < 0:
+            about = f"offset {offset} of queue {queue_id}: both must be 0 or more"
+            raise Refusal(ResponseCode.INVALID_PARAMETER, about)
+        key = OffsetKey(group, topic, queue_id)
+        known = self.query(*key)
+        if offset == known:
+            return True
+        if known is not None and offset < known and not by_admin and self._last_puller.get(key) != owner:
+            self.ignored_lower += 1
+            return False
+        self._overlay[key] = offset
+        self._dirty.add(key)
+        return True
+
+    # --- lines of the state topic
+
+    def take_dirty(self) -> list[tuple[OffsetKey, int]]:
+        """What changed since the last call, to be written now."""
+        lines = [(key, self._overlay[key]) for key in sorted(self._dirty)]
+        self._dirty.clear()
+        return lines
+
+    def give_back(self, keys: Iterable[OffsetKey]) -> None:
+        """Lines that could not be written: `take_dirty` gives them again."""
+        self._dirty.update(key for key in keys if key in self._overlay)
+
+    def apply(self, key: Iterable[Any], value: int | None, time_ms: int = 0) -> None:
+        """A committed line; None removes the offset. `time_ms`: when it was stored."""
+        place = OffsetKey(*key)
+        if value is None:
+            self._remove(place)
+        else:
+            self._set(place, value)
+        if self._overlay.get(place) == value and place not in self._dirty:
+            self._overlay.pop(place, None)
+        self._version = DataVersion(self._version.counter + 1, max(time_ms, self._version.timestamp))
+
+    def drop_overlay(self) -> None:
+        """This node no longer leads: what was not committed is the new leader's to know."""
+        self._overlay.clear()
+        self._dirty.clear()
+        self._last_puller.clear()
+
+    def drop_pending(self, topic: str) -> None:
+        """The deletion of the topic is being written: commits that come behind it in the log would be ghosts."""
+        for key in [key for key in self._overlay if key.topic == topic]:
+            del self._overlay[key]
+            self._dirty.discard(key)
+
+    def remove_topic(self, topic: str) -> None:
+        """The topic was deleted by a committed record: a topic of that name made later starts without ghosts."""
+        for key in self.keys_of_topic(topic):
+            self._remove(key)
+
+    def _set(self, key: OffsetKey, value: int) -> None:
+        if key not in self._committed:
+            topics = self._topics.setdefault(key.group, {})
+            topics[key.topic] = topics.get(key.topic, 0) + 1
+        self._committed[key] = value
+
+    def _remove(self, key: OffsetKey) -> None:
+        self._overlay.pop(key, None)
+        self._dirty.discard(key)
+        self._last_puller.pop(key, None)
+        if self._committed.pop(key, None) is None:
+            return
+        topics = self._topics[key.group]
+        topics[key.topic] -= 1
+        if not topics[key.topic]:
+            del topics[key.topic]
+        if not topics:
+            del self._topics[key.group]
+
+    # --- who and what
+
+    def keys_of_group(self, group: str) -> list[OffsetKey]:
+        """Sorted; for removing all offsets of a group by lines with None."""
+        return sorted(key for key in self._committed.keys() | self._overlay.keys() if key.group == group)
+
+    def keys_of_topic(self, topic: str) -> list[OffsetKey]:
+        return sorted(key for key in self._committed.keys() | self._overlay.keys() if key.topic == topic)
+
+    def topics_of(self, group: str) -> set[str]:
+        """Topics of which the group has an offset."""
+        return set(self._topics.get(group, ())) | {key.topic for key in self._overlay if key.group == group}
+
+    def groups_of(self, topic: str) -> set[str]:
+        """Groups that have an offset of the topic."""
+        committed = {group for group, topics in self._topics.items() if topic in topics}
+        return committed | {key.group for key in self._overlay if key.topic == topic}
+
+    def committed(self) -> Mapping[OffsetKey, int]:
+        """What a failover keeps."""
+        return self._committed
+
+
+def offsets_json(table: OffsetTable) -> dict[str, Any]:
+    """RocketMQ's config/consumerOffset.json (5.5.0) as a JSON value: committed offsets only."""
+    offsets: dict[str, dict[str, int]] = {}
+    topics: dict[str, set[str]] = {}
+    for key, offset in sorted(table.committed().items()):
+        offsets.setdefault(f"{key.topic}@{key.group}", {})[str(key.queue_id)] = offset
+        topics.setdefault(key.group, set()).add(key.topic)
+    version = table.data_version
+    return {
+        "dataVersion": {"counter": version.counter, "stateVersion": version.state_version, "timestamp": version.timestamp},
+        "groupTopicMap": {group: sorted(names) for group, names in topics.items()},
+        "offsetTable": offsets,
+        "pullOffsetTable": {},
+    }
+
+
+def from_json(value: Mapping[str, Any]) -> list[tuple[OffsetKey, int]]:
+    """The offsets of a consumerOffset.json of RocketMQ, those of broadcast groups left out. Raises BadBytes."""
+    try:
+        return [
+            (OffsetKey(*_group_and_topic(name), int(queue_id)), int(offset))
+            for name, queues in value["offsetTable"].items()
+            if not name.endswith(BROADCAST_SUFFIX)
+            for queue_id, offset in queues.items()
+        ]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise BadBytes(f"consumerOffset.json: {type(error).__name__} {error}; is it RocketMQ's file?") from error
+
+
+def _group_and_topic(name: str) -> tuple[str, str]:
+    topic, at, group = name.partition("@")
+    if not at or not topic or not group:
+        raise ValueError(f"{name!r} is not topic@group")
+    return group, topic

@@ -1,0 +1,96 @@
+"""The producer's choice of a queue, and which broker groups to leave alone for a while.
+
+Chance and time come in as arguments.
+"""
+
+from collections.abc import Sequence
+
+from rmq.javahash import java_hash
+from rmq.model import PERM_READ, PERM_WRITE, BrokerAddresses, MessageQueue, Route
+
+LEADER = 0  # key of the leader among a broker group's addresses [MixAll.MASTER_ID]
+
+
+def writable_queues(route: Route, topic: str) -> list[MessageQueue]:
+    """Queues of broker groups that have a leader now, sorted [MQClientInstance.topicRouteData2TopicPublishInfo]."""
+    led = {group.name for group in route.brokers if LEADER in group.addresses}
+    return sorted(
+        MessageQueue(topic, data.broker_name, queue_id)
+        for data in route.queues
+        if data.perm & PERM_WRITE and data.broker_name in led
+        for queue_id in range(data.write_queue_nums)
+    )
+
+
+def readable_queues(route: Route, topic: str) -> list[MessageQueue]:
+    """Queues to divide among the members of a group, sorted [MQClientInstance.topicRouteData2TopicSubscribeInfo]."""
+    return sorted(
+        MessageQueue(topic, data.broker_name, queue_id)
+        for data in route.queues
+        if data.perm & PERM_READ
+        for queue_id in range(data.read_queue_nums)
+    )
+
+
+class QueueChooser:
+    """Takes queues in turn. `start` should be random, so that many young producers do not all begin at the same queue."""
+
+    def __init__(self, start: int) -> None:
+        self._turn = start
+
+    def next(self, queues: Sequence[MessageQueue], avoid: str = "") -> MessageQueue:
+        """The next queue, of another broker group than `avoid` (where the last try failed) if there is one [TopicPublishInfo].
+
+        Raises ValueError without queues.
+        """
+        if not queues:
+            raise ValueError("there is no queue to choose from")
+        for _ in queues:
+            self._turn += 1
+            queue = queues[self._turn % len(queues)]
+            if queue.broker_name != avoid:
+                return queue
+        self._turn += 1
+        return queues[self._turn % len(queues)]
+
+    def by_key(self, queues: Sequence[MessageQueue], key: str) -> MessageQueue:
+        """The same queue for the same key while the list is the same, and the same as Java clients [SelectMessageQueueByHash].
+
+        Raises ValueError without queues.
+        """
+        if not queues:
+            raise ValueError("there is no queue to choose from")
+        remainder = abs(java_hash(key)) % len(queues)  # Java takes the remainder first; its absolute value is the same
+        return queues[remainder]
+
+
+_PENALTIES_MS = ((15_000, 30_000), (10_000, 10_000), (5_000, 10_000), (3_000, 6_000), (1_800, 5_000), (550, 2_000))
+FAILED_MS = 10_000  # an error counts as this latency
+
+
+class Isolation:
+    """Broker groups that were slow or failed are left alone for a while [MQFaultStrategy]. Times: monotonic seconds."""
+
+    def __init__(self) -> None:
+        self._until: dict[str, float] = {}
+        self._epochs: dict[str, int] = {}
+
+    def report(self, broker_name: str, latency_ms: float, now: float) -> None:
+        """A request took that long (FAILED_MS for one that failed)."""
+        penalty_ms = next((penalty for latency, penalty in _PENALTIES_MS if latency_ms >= latency), 0)
+        if penalty_ms:
+            self._until[broker_name] = now + penalty_ms / 1000
+        else:
+            self._until.pop(broker_name, None)
+
+    def route_seen(self, brokers: Sequence[BrokerAddresses]) -> None:
+        """A group with a newer epoch has a new leader: what the old one did counts no more."""
+        for group in brokers:
+            if group.epoch > self._epochs.get(group.name, group.epoch):
+                self._until.pop(group.name, None)
+            self._epochs[group.name] = max(group.epoch, self._epochs.get(group.name, 0))
+
+    def available(self, queues: Sequence[MessageQueue], now: float) -> list[MessageQueue]:
+        """Queues of groups that are not isolated; all of them if none is left."""
+        free = [queue for queue in queues if self._until.get(queue.broker_name, 0.0) <= now]
+        return free or list(queues)
