@@ -11,8 +11,8 @@ from typing import cast
 from rmq.clock import Clock, SystemClock
 from rmq.codes import ResponseCode
 from rmq.errors import InvalidArgument, Refusal, Unknown, Unreachable
-from rmq.net.commands import Answer, Hello, HelloAnswer, Request
-from rmq.net.frames import Received
+from rmq.net.commands import CODES, Answer, Hello, HelloAnswer, Request
+from rmq.net.frames import AnswerFrame, Received
 from rmq.net.limits import Limits
 from rmq.net.link import READ_BYTES, Link
 from rmq.net.native import Native
@@ -128,17 +128,17 @@ class Channel(Link):
         for thing, call_id, oneway, _, _ in received:
             if isinstance(thing, Refusal):
                 self._refuse(call_id, oneway, thing)
-            elif hasattr(thing, "CODE"):
+            elif type(thing) in CODES:
                 self._serve(cast(Request, thing), call_id, oneway)
             else:
-                self._answered(thing, call_id)
+                self._answered(cast(AnswerFrame, thing), call_id)
 
     # --- requests of the other side -----------------------------------------------------------------------------------
 
     def _serve(self, request: Request, call_id: int, oneway: bool) -> None:
         try:
             if self._on_request is None:
-                raise Refusal(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {request.CODE:d} not supported")
+                raise Refusal(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {CODES[type(request)]:d} not supported")
             result = self._on_request(request)
         except Exception as error:
             self._failed(call_id, oneway, error)

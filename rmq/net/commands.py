@@ -1,16 +1,15 @@
 """One vocabulary: every request, its answer, and nothing about how they are spelled.
 
-A command is a NamedTuple. Its class attribute `CODE` is RocketMQ's request code and `ANSWER` the type of a good answer
-(None: an empty one). Field order is the native spelling, so fields are only added at the end, with a default; field
+A command is a NamedTuple; `CODES` tells its request code and `ANSWERS` the type of a good answer (None: an empty one).
+Field order is the native spelling, so fields are only added at the end, with a default; field
 names are RocketMQ's ext-field names in snake_case, so the remoting spelling follows from them.
 
 An answer that has a field `status` carries one of several "good" response codes in it (a pull that found nothing is no
 error). Every other refusal is an `errors.Refusal`. Pure: no I/O, no clock.
 """
-# CODE and ANSWER are plain class attributes; Python allows them in a NamedTuple, mypy does not.
-# mypy: disable-error-code="misc"
 
-from typing import NamedTuple, Union
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar, Union
 
 from rmq.codes import RequestCode
 from rmq.model import (
@@ -26,6 +25,21 @@ from rmq.model import (
     TopicConfig,
 )
 
+CODES: dict[type[Any], RequestCode] = {}
+ANSWERS: dict[type[Any], type[Any] | None] = {}
+C = TypeVar("C")
+
+
+def command(code: RequestCode, answer: type[Any] | None) -> Callable[[type[C]], type[C]]:
+    """Enters the class below as the command with this code and this type of answer."""
+
+    def enter(cls: type[C]) -> type[C]:
+        CODES[cls], ANSWERS[cls] = code, answer
+        return cls
+
+    return enter
+
+
 # --- connection -------------------------------------------------------------------------------------------------------
 
 
@@ -40,6 +54,7 @@ class HelloAnswer(NamedTuple):
     max_message_bytes: int = 4 * 1024 * 1024
 
 
+@command(RequestCode.HELLO, HelloAnswer)
 class Hello(NamedTuple):
     """First request of a native connection. `version`: the highest native version the client speaks."""
 
@@ -48,28 +63,21 @@ class Hello(NamedTuple):
     language: str = "PYTHON"
     client_version: int = 513
 
-    CODE = RequestCode.HELLO
-    ANSWER = HelloAnswer
 
-
+@command(RequestCode.PING, None)
 class Ping(NamedTuple):
     """Is anybody there? Answered by every role, before anything else is checked."""
-
-    CODE = RequestCode.PING
-    ANSWER = None
 
 
 # --- routes (nameserver) ----------------------------------------------------------------------------------------------
 
 
+@command(RequestCode.GET_ROUTEINFO_BY_TOPIC, Route)
 class GetRoute(NamedTuple):
     """TOPIC_NOT_EXIST when nobody has the topic."""
 
     topic: str
     accept_standard_json_only: bool = False
-
-    CODE = RequestCode.GET_ROUTEINFO_BY_TOPIC
-    ANSWER = Route
 
 
 class ClusterInfo(NamedTuple):
@@ -78,9 +86,9 @@ class ClusterInfo(NamedTuple):
     brokers: list[BrokerAddresses]
 
 
+@command(RequestCode.GET_BROKER_CLUSTER_INFO, ClusterInfo)
 class GetClusterInfo(NamedTuple):
-    CODE = RequestCode.GET_BROKER_CLUSTER_INFO
-    ANSWER = ClusterInfo
+    """Every broker group the nameserver knows."""
 
 
 class TopicList(NamedTuple):
@@ -88,13 +96,12 @@ class TopicList(NamedTuple):
     broker_addr: str = ""
 
 
+@command(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, TopicList)
 class GetTopicList(NamedTuple):
     """All topics of all brokers, system, %RETRY% and %DLQ% topics included."""
 
-    CODE = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER
-    ANSWER = TopicList
 
-
+@command(RequestCode.REGISTER_BROKER, None)
 class RegisterBroker(NamedTuple):
     """A broker says: I am here, this is what I hold. `topics` is the whole list, not a change (N5)."""
 
@@ -106,26 +113,19 @@ class RegisterBroker(NamedTuple):
     topics: list[TopicConfig]
     data_version: DataVersion = DataVersion()
 
-    CODE = RequestCode.REGISTER_BROKER
-    ANSWER = None
 
-
+@command(RequestCode.UNREGISTER_BROKER, None)
 class UnregisterBroker(NamedTuple):
     cluster_name: str
     broker_name: str
     broker_id: int
     broker_addr: str
 
-    CODE = RequestCode.UNREGISTER_BROKER
-    ANSWER = None
 
-
+@command(RequestCode.DELETE_TOPIC_IN_NAMESRV, None)
 class DeleteTopicInNameserver(NamedTuple):
     topic: str
     cluster_name: str = ""
-
-    CODE = RequestCode.DELETE_TOPIC_IN_NAMESRV
-    ANSWER = None
 
 
 # --- clients ----------------------------------------------------------------------------------------------------------
@@ -136,6 +136,7 @@ class HeartbeatAnswer(NamedTuple):
     is_sub_change: bool = True
 
 
+@command(RequestCode.HEART_BEAT, HeartbeatAnswer)
 class Heartbeat(NamedTuple):
     """Sent at start, on every change and each 30 s to every broker the client knows [HeartbeatData]."""
 
@@ -145,17 +146,12 @@ class Heartbeat(NamedTuple):
     heartbeat_fingerprint: int = 0
     without_sub: bool = False
 
-    CODE = RequestCode.HEART_BEAT
-    ANSWER = HeartbeatAnswer
 
-
+@command(RequestCode.UNREGISTER_CLIENT, None)
 class UnregisterClient(NamedTuple):
     client_id: str
     producer_group: str = ""
     consumer_group: str = ""
-
-    CODE = RequestCode.UNREGISTER_CLIENT
-    ANSWER = None
 
 
 class ConsumerList(NamedTuple):
@@ -164,20 +160,16 @@ class ConsumerList(NamedTuple):
     client_ids: list[str]
 
 
+@command(RequestCode.GET_CONSUMER_LIST_BY_GROUP, ConsumerList)
 class GetConsumerList(NamedTuple):
     consumer_group: str
 
-    CODE = RequestCode.GET_CONSUMER_LIST_BY_GROUP
-    ANSWER = ConsumerList
 
-
+@command(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, None)
 class NotifyConsumerIdsChanged(NamedTuple):
     """Broker to client, one-way: the members of the group changed, rebalance now."""
 
     consumer_group: str
-
-    CODE = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
-    ANSWER = None
 
 
 # --- sending ----------------------------------------------------------------------------------------------------------
@@ -192,6 +184,7 @@ class SendAnswer(NamedTuple):
     status: int = 0
 
 
+@command(RequestCode.SEND_MESSAGE_V2, SendAnswer)
 class Send(NamedTuple):
     """One or more records in store format, back to back, for one queue; stored together or not at all.
 
@@ -209,9 +202,6 @@ class Send(NamedTuple):
     default_topic_queue_nums: int = 4
     batch: bool = False
     max_reconsume_times: int = -1
-
-    CODE = RequestCode.SEND_MESSAGE_V2
-    ANSWER = SendAnswer
 
 
 # --- pulling and offsets ----------------------------------------------------------------------------------------------
@@ -233,6 +223,7 @@ class PullAnswer(NamedTuple):
     suggest_which_broker_id: int = 0
 
 
+@command(RequestCode.PULL_MESSAGE, PullAnswer)
 class Pull(NamedTuple):
     """`sys_flag`: PULL_* bits. `suspend_timeout_millis`: how long the broker may hold the request when nothing is there."""
 
@@ -249,14 +240,12 @@ class Pull(NamedTuple):
     expression_type: str = "TAG"
     max_msg_bytes: int = 0
 
-    CODE = RequestCode.PULL_MESSAGE
-    ANSWER = PullAnswer
-
 
 class OffsetAnswer(NamedTuple):
     offset: int
 
 
+@command(RequestCode.QUERY_CONSUMER_OFFSET, OffsetAnswer)
 class QueryConsumerOffset(NamedTuple):
     """QUERY_NOT_FOUND when the group has none. `set_zero_if_not_found` False: also for a young queue."""
 
@@ -265,10 +254,8 @@ class QueryConsumerOffset(NamedTuple):
     queue_id: int
     set_zero_if_not_found: bool = True
 
-    CODE = RequestCode.QUERY_CONSUMER_OFFSET
-    ANSWER = OffsetAnswer
 
-
+@command(RequestCode.UPDATE_CONSUMER_OFFSET, None)
 class UpdateConsumerOffset(NamedTuple):
     """One-way: kept and made durable within 200 ms. As a request: answered when it is committed."""
 
@@ -277,26 +264,20 @@ class UpdateConsumerOffset(NamedTuple):
     queue_id: int
     commit_offset: int
 
-    CODE = RequestCode.UPDATE_CONSUMER_OFFSET
-    ANSWER = None
 
-
+@command(RequestCode.GET_MAX_OFFSET, OffsetAnswer)
 class GetMaxOffset(NamedTuple):
     topic: str
     queue_id: int
 
-    CODE = RequestCode.GET_MAX_OFFSET
-    ANSWER = OffsetAnswer
 
-
+@command(RequestCode.GET_MIN_OFFSET, OffsetAnswer)
 class GetMinOffset(NamedTuple):
     topic: str
     queue_id: int
 
-    CODE = RequestCode.GET_MIN_OFFSET
-    ANSWER = OffsetAnswer
 
-
+@command(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, OffsetAnswer)
 class SearchOffset(NamedTuple):
     """`boundary_type` LOWER: first message stored at or after `timestamp` (ms); UPPER: last at or before."""
 
@@ -305,25 +286,21 @@ class SearchOffset(NamedTuple):
     timestamp: int
     boundary_type: str = "LOWER"
 
-    CODE = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
-    ANSWER = OffsetAnswer
-
 
 class TimestampAnswer(NamedTuple):
     timestamp: int
 
 
+@command(RequestCode.GET_EARLIEST_MSG_STORETIME, TimestampAnswer)
 class GetEarliestStoreTime(NamedTuple):
     topic: str
     queue_id: int
-
-    CODE = RequestCode.GET_EARLIEST_MSG_STORETIME
-    ANSWER = TimestampAnswer
 
 
 # --- administration ---------------------------------------------------------------------------------------------------
 
 
+@command(RequestCode.UPDATE_AND_CREATE_TOPIC, None)
 class UpdateTopic(NamedTuple):
     """Make a topic or change it. `attributes`: "+key=value,-key"."""
 
@@ -338,22 +315,15 @@ class UpdateTopic(NamedTuple):
     attributes: str = ""
     force: bool = False
 
-    CODE = RequestCode.UPDATE_AND_CREATE_TOPIC
-    ANSWER = None
 
-
+@command(RequestCode.DELETE_TOPIC_IN_BROKER, None)
 class DeleteTopic(NamedTuple):
     topic: str
 
-    CODE = RequestCode.DELETE_TOPIC_IN_BROKER
-    ANSWER = None
 
-
+@command(RequestCode.GET_TOPIC_CONFIG, TopicConfig)
 class GetTopicConfig(NamedTuple):
     topic: str
-
-    CODE = RequestCode.GET_TOPIC_CONFIG
-    ANSWER = TopicConfig
 
 
 class TopicConfigs(NamedTuple):
@@ -361,9 +331,9 @@ class TopicConfigs(NamedTuple):
     data_version: DataVersion = DataVersion()
 
 
+@command(RequestCode.GET_ALL_TOPIC_CONFIG, TopicConfigs)
 class GetAllTopicConfig(NamedTuple):
-    CODE = RequestCode.GET_ALL_TOPIC_CONFIG
-    ANSWER = TopicConfigs
+    """All topics of one broker group with their settings."""
 
 
 class TopicStats(NamedTuple):
@@ -371,33 +341,25 @@ class TopicStats(NamedTuple):
     topic_put_tps: float = 0.0
 
 
+@command(RequestCode.GET_TOPIC_STATS_INFO, TopicStats)
 class GetTopicStats(NamedTuple):
     topic: str
 
-    CODE = RequestCode.GET_TOPIC_STATS_INFO
-    ANSWER = TopicStats
 
-
+@command(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None)
 class UpdateGroup(NamedTuple):
     config: GroupConfig
 
-    CODE = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
-    ANSWER = None
 
-
+@command(RequestCode.DELETE_SUBSCRIPTIONGROUP, None)
 class DeleteGroup(NamedTuple):
     group_name: str
     clean_offset: bool = False
 
-    CODE = RequestCode.DELETE_SUBSCRIPTIONGROUP
-    ANSWER = None
 
-
+@command(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, GroupConfig)
 class GetGroupConfig(NamedTuple):
     group: str
-
-    CODE = RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG
-    ANSWER = GroupConfig
 
 
 class GroupConfigs(NamedTuple):
@@ -405,9 +367,9 @@ class GroupConfigs(NamedTuple):
     data_version: DataVersion = DataVersion()
 
 
+@command(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, GroupConfigs)
 class GetAllGroupConfig(NamedTuple):
-    CODE = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
-    ANSWER = GroupConfigs
+    """All consumer groups of one broker group with their settings."""
 
 
 class ConsumeStats(NamedTuple):
@@ -415,15 +377,13 @@ class ConsumeStats(NamedTuple):
     consume_tps: float = 0.0
 
 
+@command(RequestCode.GET_CONSUME_STATS, ConsumeStats)
 class GetConsumeStats(NamedTuple):
     """`topic` "": every topic of the group. `topic_list`: "a;b;" narrows it (RocketMQ 5.3 and later)."""
 
     consumer_group: str
     topic: str = ""
     topic_list: str = ""
-
-    CODE = RequestCode.GET_CONSUME_STATS
-    ANSWER = ConsumeStats
 
 
 class ConsumerConnection(NamedTuple):
@@ -434,24 +394,20 @@ class ConsumerConnection(NamedTuple):
     subscriptions: list[Subscription]
 
 
+@command(RequestCode.GET_CONSUMER_CONNECTION_LIST, ConsumerConnection)
 class GetConsumerConnection(NamedTuple):
     """CONSUMER_NOT_ONLINE when the group has no member."""
 
     consumer_group: str
-
-    CODE = RequestCode.GET_CONSUMER_CONNECTION_LIST
-    ANSWER = ConsumerConnection
 
 
 class GroupList(NamedTuple):
     groups: list[str]
 
 
+@command(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, GroupList)
 class QueryTopicConsumeByWho(NamedTuple):
     topic: str
-
-    CODE = RequestCode.QUERY_TOPIC_CONSUME_BY_WHO
-    ANSWER = GroupList
 
 
 class RuntimeInfo(NamedTuple):
@@ -460,9 +416,9 @@ class RuntimeInfo(NamedTuple):
     table: dict[str, str]
 
 
+@command(RequestCode.GET_BROKER_RUNTIME_INFO, RuntimeInfo)
 class GetRuntimeInfo(NamedTuple):
-    CODE = RequestCode.GET_BROKER_RUNTIME_INFO
-    ANSWER = RuntimeInfo
+    """What the broker says of itself, for tools."""
 
 
 Request = Union[
@@ -480,4 +436,4 @@ Answer = Union[
     GroupList, RuntimeInfo,
 ]  # fmt: skip
 
-REQUESTS: dict[int, type[Request]] = {cls.CODE: cls for cls in Request.__args__}  # type: ignore[attr-defined]
+REQUESTS: dict[int, type[Request]] = {code: cls for cls, code in CODES.items()}

@@ -11,11 +11,10 @@ from typing import Any, Final, Protocol, cast
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal
-from rmq.net.commands import Answer, Request
-from rmq.net.frames import AnswerFrame, Context, Received
+from rmq.net.commands import CODES, Answer, Request
+from rmq.net.frames import Address, AnswerFrame, Context, Received
 from rmq.net.limits import Limits
 from rmq.net.link import Link
-from rmq.net.network import Address
 from rmq.net.wire import Reader
 
 _CALL_BYTES = 512  # what a waiting request costs us beside its frame
@@ -150,6 +149,7 @@ class Connection(Link):
         if transport is None or transport.is_closing():
             return
         if transport.can_write_eof():
+            self._ended = True
             transport.write_eof()
         else:
             transport.close()
@@ -227,10 +227,10 @@ class Connection(Link):
         """An answer to a request of ours, content that was refused while decoding, or a code nobody serves here."""
         if isinstance(thing, Refusal):
             refusal = thing
-        elif isinstance(thing, tuple) and hasattr(thing, "CODE") and self._draining:
+        elif type(thing) in CODES and self._draining:
             refusal = Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, "this node is stopping; ask another one")
-        elif isinstance(thing, tuple) and hasattr(thing, "CODE"):
-            code = int(thing.CODE)
+        elif type(thing) in CODES:
+            code = int(CODES[type(thing)])
             refusal = Refusal(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {code} not supported")
         else:
             self._answered(cast(AnswerFrame, thing), call_id)

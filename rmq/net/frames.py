@@ -5,6 +5,9 @@ from typing import NamedTuple, Protocol
 from rmq.errors import Refusal
 from rmq.net.commands import Answer, Request
 
+Address = tuple[str, int]
+"""Host and port."""
+
 Context = object
 """What a spelling must keep of a request to spell its answer; None where nothing is needed. Only the spelling reads it."""
 

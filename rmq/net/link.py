@@ -10,9 +10,8 @@ from typing import Final, NamedTuple, cast
 from rmq.clock import Clock
 from rmq.errors import BadBytes, Refusal, RmqError, Unknown, Unreachable
 from rmq.net.commands import Answer, Request
-from rmq.net.frames import AnswerFrame, Received, Spelling
+from rmq.net.frames import Address, AnswerFrame, Received, Spelling
 from rmq.net.limits import Limits
-from rmq.net.network import Address
 from rmq.net.wire import Reader
 
 READ_BYTES: Final = 256 * 1024
@@ -37,6 +36,7 @@ class Link(asyncio.BufferedProtocol):
         self._spelling: Spelling
         self._transport: asyncio.Transport | None = None
         self._lost = False
+        self._ended = False  # our half of the connection is closed
         self._why = "closed by us"
         self._out: list[bytes] = []
         self._waiting: dict[int, _Waiting] = {}
@@ -133,7 +133,7 @@ class Link(asyncio.BufferedProtocol):
     def _flush(self) -> None:
         out, self._out = self._out, []
         transport = self._transport
-        if not out or transport is None or transport.is_closing():
+        if not out or self._ended or transport is None or transport.is_closing():
             return
         self._written_id = self._last_id
         transport.write(out[0] if len(out) == 1 else b"".join(out))

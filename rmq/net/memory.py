@@ -8,7 +8,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from rmq.net.network import Address, Listener
+from rmq.net.frames import Address
+from rmq.net.network import Listener
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 _FIRST_FREE_PORT = 40_000

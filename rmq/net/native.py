@@ -14,11 +14,11 @@ from functools import partial
 from operator import itemgetter
 from typing import Any, Final, NamedTuple, get_args, get_origin, get_type_hints
 
-import msgpack  # type: ignore[import-untyped]
+import msgpack
 
 from rmq.codes import ResponseCode
 from rmq.errors import BadBytes, Refusal
-from rmq.net.commands import REQUESTS, Answer, Hello, Ping, Request
+from rmq.net.commands import ANSWERS, CODES, REQUESTS, Answer, Hello, Ping, Request
 from rmq.net.frames import Context, Greeting, Received
 
 VERSION: Final = 1
@@ -52,7 +52,7 @@ class Plan:
     def __init__(self, cls: type[Any], flat_head: tuple[type, ...] = ()) -> None:
         hints = get_type_hints(cls)
         self.cls = cls
-        self.code = int(getattr(cls, "CODE", 0))
+        self.code = int(CODES.get(cls, 0))
         self.names: tuple[str, ...] = cls._fields
         self.defaults: dict[str, Any] = cls._field_defaults
         self.required = len(self.names) - len(self.defaults)
@@ -162,7 +162,7 @@ def plan_of(cls: type[Any]) -> Plan:
 
 _REQUEST_PLANS: dict[int, Plan] = {code: Plan(cls, _HEAD) for code, cls in REQUESTS.items()}
 _PLAN_OF_REQUEST: dict[type[Any], Plan] = {plan.cls: plan for plan in _REQUEST_PLANS.values()}
-_ANSWER_PLANS: dict[type[Any], Plan] = {cls.ANSWER: plan_of(cls.ANSWER) for cls in REQUESTS.values() if cls.ANSWER is not None}
+_ANSWER_PLANS: dict[type[Any], Plan] = {answer: plan_of(answer) for answer in ANSWERS.values() if answer is not None}
 
 
 # --- unpacking, bounded -----------------------------------------------------------------------------------------------
@@ -235,7 +235,7 @@ class NativeAnswer(NamedTuple):
         if self.code != ResponseCode.SUCCESS:
             hint = self.values[4] if len(self.values) > 4 else ""
             raise Refusal(self.code, remark if type(remark) is str else "", hint if type(hint) is str else "")
-        answer_type = request_type.ANSWER
+        answer_type = ANSWERS[request_type]
         if answer_type is None:
             return None
         plan = _ANSWER_PLANS[answer_type]
@@ -291,7 +291,7 @@ class Native:
         if isinstance(first, Ping):
             return None
         if not isinstance(first, Hello):
-            raise Refusal(ResponseCode.VERSION_NOT_SUPPORTED, f"say Hello ({Hello.CODE:d}) before anything else")
+            raise Refusal(ResponseCode.VERSION_NOT_SUPPORTED, f"say Hello ({CODES[Hello]:d}) before anything else")
         if first.version < 1:
             raise Refusal(ResponseCode.VERSION_NOT_SUPPORTED, f"versions 1 to {VERSION} are spoken here, not {first.version}")
         return Greeting(first.client_id, first.language, first.client_version)

@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-Address = tuple[str, int]
+from rmq.net.frames import Address
+
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 
 

@@ -1,9 +1,181 @@
-"""RocketMQ's own frame for the same commands (placeholder until written, in minutes)."""
+"""RocketMQ's own spelling of the same commands, for its clients and tools.
 
-from rmq.net.frames import Spelling
-from rmq.net.network import Address
+Ties together frames (`remoting_headers`), text fields (`remoting_fields`), sends (`remoting_sends`) and JSON bodies
+(`remoting_bodies`). Answers come in the header form of the request, requests of ours in JSON. Pure.
+"""
+
+from typing import Any, NamedTuple
+
+from rmq.codes import RequestCode, ResponseCode
+from rmq.errors import BadBytes, Refusal
+from rmq.net.commands import ANSWERS, CODES, REQUESTS, Answer, Pull, PullAnswer, Request, Send, SendAnswer
+from rmq.net.frames import Address, Context, Greeting, Received
+from rmq.net.limits import Limits
+from rmq.net.remoting_bodies import ANSWER_WRITERS, REQUEST_READERS
+from rmq.net.remoting_fields import read as read_fields
+from rmq.net.remoting_fields import write as write_fields
+from rmq.net.remoting_headers import ANSWER_FLAG, ONEWAY_FLAG, Ext, Header, write
+from rmq.net.remoting_headers import read as read_header
+from rmq.net.remoting_sends import Draft, Sends, Sent, host_bytes, is_send
+
+STANDARD_JSON_VERSION = 401
+"""From V4_9_4 on clients get the broker ids of a route quoted [ClientRequestProcessor]."""
+
+_OURS = 60_000  # codes from here on exist in the native spelling only
+_ALIASES = {RequestCode.SEND_MESSAGE: Send, RequestCode.SEND_BATCH_MESSAGE: Send, RequestCode.LITE_PULL_MESSAGE: Pull}
+_REQUESTS: dict[int, type[Any]] = {
+    **{code: cls for code, cls in REQUESTS.items() if code < _OURS},
+    **{int(code): cls for code, cls in _ALIASES.items()},
+}
+# Answers in which RocketMQ's broker leaves an empty `extFields` where it has nothing to say.
+_EMPTY_EXT = frozenset({11, 14, 15, 35, 38, 103, 361})
+
+
+class _Asked:
+    """What the answer to a request needs of it."""
+
+    __slots__ = ("header", "quoted", "sent")
+
+    def __init__(self, header: Header, sent: Sent | None, quoted: bool) -> None:
+        self.header = header
+        self.sent = sent
+        self.quoted = quoted
+
+
+class RemotingAnswer(NamedTuple):
+    """An answer of a client to a request of ours, before its type is known."""
+
+    header: Header
+
+    def read(self, request_type: type[Request]) -> Answer:
+        if self.header.code != ResponseCode.SUCCESS:
+            raise Refusal(self.header.code, self.header.remark)
+        answer_type = ANSWERS[request_type]
+        if answer_type is None:
+            return None
+        try:
+            return read_fields(answer_type, self.header.ext)  # type: ignore[no-any-return]
+        except Refusal as error:
+            raise BadBytes(error.remark) from None
 
 
 class Border:
-    def spelling(self, peer: Address) -> Spelling:
-        raise NotImplementedError
+    """What all remoting connections of one server share.
+
+    `draft` is `rmq.log.record.draft`, or None where nothing can be sent (a nameserver). `cluster_name` goes into the
+    messages' properties, `store_host` into their ids; it may be set later, when the port is known.
+    """
+
+    def __init__(
+        self,
+        draft: Draft | None = None,
+        cluster_name: str = "DefaultCluster",
+        region: str = "DefaultRegion",
+        store_host: Address = ("0.0.0.0", 0),
+        limits: Limits = Limits(),  # noqa: B008 (a constant)
+    ) -> None:
+        self.limits = limits
+        self.sends = None if draft is None else Sends(draft, cluster_name, region, store_host)
+
+    def set_store_host(self, store_host: Address) -> None:
+        """The advertised IP address and port of this broker."""
+        if self.sends is not None:
+            self.sends.set_store_host(store_host)
+
+    def spelling(self, peer: Address) -> "Remoting":
+        """The spelling of one connection; `peer` becomes the born host of what it sends."""
+        return Remoting(self.sends, self.limits, host_bytes(peer))
+
+
+class Remoting:
+    """The `Spelling` of one remoting connection."""
+
+    __slots__ = ("_born_host", "_limits", "_sends")
+
+    def __init__(self, sends: Sends | None, limits: Limits, born_host: bytes) -> None:
+        self._sends = sends
+        self._limits = limits
+        self._born_host = born_host
+
+    def decode(self, frame: memoryview) -> Received:
+        header, body = read_header(frame, self._limits.max_header_bytes)
+        flag = header.flag
+        if flag & ANSWER_FLAG:
+            return RemotingAnswer(header), header.opaque, False, None, len(frame)
+        asked = _Asked(header, None, False)
+        try:
+            request: Request | Refusal = self._read(header, body, asked)
+        except Refusal as refusal:
+            request = refusal
+        return request, header.opaque, flag & ONEWAY_FLAG != 0, asked, len(frame)
+
+    def _read(self, header: Header, body: memoryview, asked: _Asked) -> Request:
+        if is_send(header.code) and self._sends is not None:
+            send, asked.sent = self._sends.read(header, body, self._born_host)
+            return send
+        cls = _REQUESTS.get(header.code)
+        if cls is None or cls is Send:
+            raise Refusal(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {header.code} not supported")
+        reader = REQUEST_READERS.get(cls)
+        if reader is None:
+            request = read_fields(cls, header.ext)
+            asked.quoted = header.version >= STANDARD_JSON_VERSION or getattr(request, "accept_standard_json_only", False)
+            return request  # type: ignore[no-any-return]
+        if len(body) > self._limits.max_structured_bytes:
+            raise Refusal(ResponseCode.SYSTEM_ERROR, f"a body of {len(body)} bytes; send less at a time")
+        return reader(header.ext, body)  # type: ignore[no-any-return]
+
+    def answer(self, call_id: int, context: Context, answer: Answer, remark: str) -> bytes:
+        assert isinstance(context, _Asked)
+        header = context.header
+        if type(answer) is SendAnswer:
+            assert self._sends is not None
+            assert context.sent is not None
+            return self._sends.write_answer(header, context.sent, answer, remark)
+        code, ext, body = _spell(answer, header, context.quoted)
+        return write(header.binary, code, ANSWER_FLAG, header.opaque, remark, ext, body)
+
+    def refusal(self, call_id: int, context: Context, refusal: Refusal) -> bytes:
+        assert isinstance(context, _Asked)
+        header = context.header
+        ext: Ext | None = {} if header.code in _EMPTY_EXT else None
+        if is_send(header.code) and self._sends is not None:
+            ext = self._sends.refusal_ext()
+        return write(header.binary, int(refusal.code) or 1, ANSWER_FLAG, header.opaque, refusal.remark, ext)
+
+    def request(self, request: Request, call_id: int, oneway: bool) -> bytes:
+        """A request of ours, which carries text fields only."""
+        flag = ONEWAY_FLAG if oneway else 0
+        return write(False, int(CODES[type(request)]), flag, call_id, "", write_fields(request))
+
+    def greet(self, first: object, context: Context) -> Greeting | None:
+        """No introduction is needed; language and version stand in every header."""
+        if not isinstance(context, _Asked):
+            raise Refusal(ResponseCode.SYSTEM_ERROR, "an answer to nothing")
+        return Greeting("", context.header.language, context.header.version)
+
+
+def _spell(answer: Answer, header: Header, quoted: bool) -> tuple[int, Ext | None, bytes]:
+    """Code, text fields and body of an answer."""
+    if answer is None:
+        return 0, {} if header.code in _EMPTY_EXT else None, b""
+    if type(answer) is PullAnswer:
+        return answer.status, _pull_ext(answer), answer.messages
+    writer = ANSWER_WRITERS.get(type(answer))
+    if writer is None:
+        return 0, write_fields(answer), b""
+    return 0, {} if header.code in _EMPTY_EXT else None, writer(answer, quoted)
+
+
+def _pull_ext(answer: PullAnswer) -> Ext:
+    return {
+        "suggestWhichBrokerId": str(answer.suggest_which_broker_id),
+        "nextBeginOffset": str(answer.next_begin_offset),
+        "minOffset": str(answer.min_offset),
+        "maxOffset": str(answer.max_offset),
+        "topicSysFlag": "0",
+        "groupSysFlag": "0",
+    }
+
+
+__all__ = ["Border", "Draft", "Remoting", "RemotingAnswer"]

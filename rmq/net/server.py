@@ -15,10 +15,11 @@ from rmq.codes import ResponseCode
 from rmq.errors import Refusal
 from rmq.net.commands import Answer, Hello, HelloAnswer, Ping, Request
 from rmq.net.connection import LATER, Allow, Call, Connection, Handler, Later
+from rmq.net.frames import Address
 from rmq.net.limits import Limits
 from rmq.net.link import READ_BYTES
 from rmq.net.native import VERSION, Native
-from rmq.net.network import TCP, Address, Listener, Network
+from rmq.net.network import TCP, Listener, Network
 from rmq.net.remoting import Border
 from rmq.net.wire import Reader
 

@@ -1,0 +1,376 @@
+"""JSON bodies of RocketMQ's requests and answers [RemotingSerializable].
+
+Answers are written in the form that every Java version reads: a map whose keys are objects has them bare
+(`{{"topic":..}:1}`), which is no standard JSON, so those keys are written by hand. Bodies of clients are read leniently:
+unknown members are ignored, missing ones take the default. Pure.
+"""
+
+from collections.abc import Callable
+from typing import Any
+from zlib import crc32
+
+import orjson
+
+from rmq.codes import ResponseCode
+from rmq.errors import Refusal
+from rmq.model import (
+    BrokerAddresses,
+    ConsumerData,
+    DataVersion,
+    GroupConfig,
+    MessageQueue,
+    Route,
+    Subscription,
+    TopicConfig,
+)
+from rmq.net.commands import (
+    ClusterInfo,
+    ConsumerConnection,
+    ConsumerList,
+    ConsumeStats,
+    GroupConfigs,
+    GroupList,
+    Heartbeat,
+    RegisterBroker,
+    RuntimeInfo,
+    TopicConfigs,
+    TopicList,
+    TopicStats,
+    UpdateGroup,
+)
+from rmq.net.remoting_fields import bad_field, java_name, number, parse
+from rmq.net.remoting_headers import Ext
+
+Json = dict[str, Any]
+_WRONG_BODY = ResponseCode.SYSTEM_ERROR
+
+
+# --- reading what clients send ----------------------------------------------------------------------------------------
+
+
+def load(body: memoryview, what: str) -> Json:
+    """The object in a body. Raises Refusal."""
+    try:
+        value = orjson.loads(body) if len(body) else None
+    except orjson.JSONDecodeError as error:
+        raise Refusal(_WRONG_BODY, f"{what}: the body is not JSON: {error}") from None
+    if type(value) is not dict:
+        raise Refusal(_WRONG_BODY, f"{what}: the body is not a JSON object")
+    return value
+
+
+def _get(source: Any, name: str, default: Any) -> Any:
+    """A member as the type of the default; null is the default. Numbers may come as text [fastjson]. Raises Refusal."""
+    if type(source) is not dict:
+        raise Refusal(_WRONG_BODY, f"an object with {name} is expected, got {type(source).__name__}")
+    value = source.get(name)
+    if value is None:
+        return default
+    if type(value) is type(default) and (type(value) is not int or -(2**63) <= value < 2**63):
+        return value
+    if type(default) is int and type(value) is str:
+        try:
+            return number(value)
+        except ValueError:
+            pass
+    raise Refusal(_WRONG_BODY, f"{name}: {type(default).__name__} is expected, got {str(value)[:40]!r}")
+
+
+def _texts(source: Any, name: str) -> list[str]:
+    values = _get(source, name, [])
+    if any(type(value) is not str for value in values):
+        raise Refusal(_WRONG_BODY, f"{name}: a list of texts is expected")
+    return values  # type: ignore[no-any-return]
+
+
+def _text_map(source: Any, name: str) -> dict[str, str]:
+    values = _get(source, name, {})
+    if any(type(value) is not str for value in values.values()):
+        raise Refusal(_WRONG_BODY, f"{name}: an object of texts is expected")
+    return values  # type: ignore[no-any-return]
+
+
+def _subscription(source: Any) -> Subscription:
+    return Subscription(
+        topic=_get(source, "topic", ""),
+        expression=_get(source, "subString", "*"),
+        expression_type=_get(source, "expressionType", "TAG") or "TAG",
+        version=_get(source, "subVersion", 0),
+        tags=_texts(source, "tagsSet"),
+        codes=[_get({"codeSet": code}, "codeSet", 0) for code in _get(source, "codeSet", [])],
+    )
+
+
+def _consumer(source: Any) -> ConsumerData:
+    return ConsumerData(
+        group=_get(source, "groupName", ""),
+        consume_type=_get(source, "consumeType", "CONSUME_PASSIVELY"),
+        message_model=_get(source, "messageModel", "CLUSTERING"),
+        consume_from_where=_get(source, "consumeFromWhere", "CONSUME_FROM_LAST_OFFSET"),
+        subscriptions=[_subscription(part) for part in _get(source, "subscriptionDataSet", [])],
+    )
+
+
+def read_heartbeat(ext: Ext, body: memoryview) -> Heartbeat:
+    """[HeartbeatData]"""
+    source = load(body, "HEART_BEAT")
+    return Heartbeat(
+        client_id=_get(source, "clientID", ""),
+        producers=[_get(part, "groupName", "") for part in _get(source, "producerDataSet", [])],
+        consumers=[_consumer(part) for part in _get(source, "consumerDataSet", [])],
+        heartbeat_fingerprint=_get(source, "heartbeatFingerprint", 0),
+        without_sub=_get(source, "withoutSub", False),
+    )
+
+
+def _topic_config(source: Any) -> TopicConfig:
+    return TopicConfig(
+        name=_get(source, "topicName", ""),
+        read_queue_nums=_get(source, "readQueueNums", 16),
+        write_queue_nums=_get(source, "writeQueueNums", 16),
+        perm=_get(source, "perm", 6),
+        filter_type=_get(source, "topicFilterType", "SINGLE_TAG"),
+        sys_flag=_get(source, "topicSysFlag", 0),
+        order=_get(source, "order", False),
+        attributes=_text_map(source, "attributes"),
+    )
+
+
+def read_registration(ext: Ext, body: memoryview) -> RegisterBroker:
+    """[RegisterBrokerRequestHeader, RegisterBrokerBody], uncompressed. RocketMQ's brokers know no epoch: it is 0."""
+    if ext.get("compressed") == "true":
+        raise bad_field(RegisterBroker, "compressed registrations are not served; set compressedRegister=false")
+    if ext.get("bodyCrc32", "0") not in ("0", str(crc32(body) & 0x7FFFFFFF)):
+        raise bad_field(RegisterBroker, "the body does not match its checksum")
+    missing = [name for name in ("clusterName", "brokerName", "brokerId", "brokerAddr") if name not in ext]
+    if missing:
+        raise bad_field(RegisterBroker, f"field {missing[0]} is missing")
+    wrapper = _get(load(body, "REGISTER_BROKER"), "topicConfigSerializeWrapper", {})
+    version = _get(wrapper, "dataVersion", {})
+    return RegisterBroker(
+        cluster_name=ext["clusterName"],
+        broker_name=ext["brokerName"],
+        broker_id=parse(RegisterBroker, "brokerId", number, ext["brokerId"]),
+        broker_addr=ext["brokerAddr"],
+        epoch=0,
+        topics=[_topic_config(part) for part in _get(wrapper, "topicConfigTable", {}).values()],
+        data_version=DataVersion(
+            _get(version, "counter", 0), _get(version, "timestamp", 0), _get(version, "stateVersion", 0)
+        ),
+    )
+
+
+def read_group(ext: Ext, body: memoryview) -> UpdateGroup:
+    """[SubscriptionGroupConfig]"""
+    source = load(body, "UPDATE_AND_CREATE_SUBSCRIPTIONGROUP")
+    defaults = GroupConfig("")
+    values = [
+        _text_map(source, "attributes") if field == "attributes" else _get(source, _group_name(field), default)
+        for field, default in zip(GroupConfig._fields, defaults, strict=True)
+    ]
+    return UpdateGroup(GroupConfig._make(values))
+
+
+REQUEST_READERS: dict[type[Any], Callable[[Ext, memoryview], Any]] = {
+    Heartbeat: read_heartbeat,
+    RegisterBroker: read_registration,
+    UpdateGroup: read_group,
+}
+"""Requests that are more than text fields."""
+
+
+# --- writing answers --------------------------------------------------------------------------------------------------
+
+
+def _bare(pairs: list[tuple[Any, Any]]) -> bytes:
+    """A JSON object whose keys are written as they are: numbers and objects without quotes."""
+    return b"{" + b",".join(orjson.dumps(key) + b":" + orjson.dumps(value) for key, value in pairs) + b"}"
+
+
+def _by_queue(head: bytes, pairs: list[tuple[MessageQueue, Json]], tail: bytes) -> bytes:
+    return head + _bare([(_queue(queue), value) for queue, value in pairs]) + tail
+
+
+def _queue(queue: MessageQueue) -> Json:
+    return {"brokerName": queue.broker_name, "queueId": queue.queue_id, "topic": queue.topic}
+
+
+def _broker(broker: BrokerAddresses, quoted: bool) -> bytes:
+    if quoted:
+        addresses = orjson.dumps({str(number): address for number, address in broker.addresses.items()})
+    else:
+        addresses = _bare(list(broker.addresses.items()))
+    names = orjson.dumps({"brokerName": broker.name, "cluster": broker.cluster, "enableActingMaster": False})
+    return b'{"brokerAddrs":' + addresses + b"," + names[1:]
+
+
+def write_route(route: Route, quoted: bool) -> bytes:
+    """[TopicRouteData] `quoted`: broker ids as standard JSON keys, as clients from 4.9.4 on are answered."""
+    brokers = b",".join(_broker(broker, quoted) for broker in route.brokers)
+    rest: Json = {"filterServerTable": {}}
+    if route.order_conf:
+        rest["orderTopicConf"] = route.order_conf
+    rest["queueDatas"] = [
+        {
+            "brokerName": queue.broker_name,
+            "perm": queue.perm,
+            "readQueueNums": queue.read_queue_nums,
+            "topicSysFlag": queue.sys_flag,
+            "writeQueueNums": queue.write_queue_nums,
+        }
+        for queue in route.queues
+    ]
+    return b'{"brokerDatas":[' + brokers + b"]," + orjson.dumps(rest)[1:]
+
+
+def write_cluster(answer: ClusterInfo, quoted: bool) -> bytes:
+    """[ClusterInfo]"""
+    brokers = b",".join(orjson.dumps(broker.name) + b":" + _broker(broker, False) for broker in answer.brokers)
+    clusters: dict[str, list[str]] = {}
+    for broker in answer.brokers:
+        clusters.setdefault(broker.cluster, []).append(broker.name)
+    return b'{"brokerAddrTable":{' + brokers + b'},"clusterAddrTable":' + orjson.dumps(clusters) + b"}"
+
+
+def write_topics(answer: TopicList, quoted: bool) -> bytes:
+    """[TopicList]"""
+    address = {"brokerAddr": answer.broker_addr} if answer.broker_addr else {}
+    return orjson.dumps({**address, "topicList": answer.topics})
+
+
+def _config(topic: TopicConfig) -> Json:
+    return {
+        "attributes": topic.attributes,
+        "order": topic.order,
+        "perm": topic.perm,
+        "readQueueNums": topic.read_queue_nums,
+        "topicFilterType": topic.filter_type,
+        "topicName": topic.name,
+        "topicSysFlag": topic.sys_flag,
+        "writeQueueNums": topic.write_queue_nums,
+    }
+
+
+def _version(version: DataVersion) -> Json:
+    return {"counter": version.counter, "stateVersion": version.state_version, "timestamp": version.timestamp}
+
+
+def write_topic(answer: TopicConfig, quoted: bool) -> bytes:
+    """[TopicConfig]"""
+    return orjson.dumps(_config(answer))
+
+
+def write_topic_table(answer: TopicConfigs, quoted: bool) -> bytes:
+    """[TopicConfigAndMappingSerializeWrapper]"""
+    return orjson.dumps({
+        "dataVersion": _version(answer.data_version),
+        "mappingDataVersion": _version(DataVersion()),
+        "topicConfigTable": {topic.name: _config(topic) for topic in answer.topics},
+        "topicQueueMappingDetailMap": {},
+        "topicQueueMappingInfoMap": {},
+    })
+
+
+def write_topic_stats(answer: TopicStats, quoted: bool) -> bytes:
+    """[TopicStatsTable]"""
+    pairs = [
+        (stats.queue, {
+            "lastUpdateTimestamp": stats.last_update_timestamp, "maxOffset": stats.max_offset, "minOffset": stats.min_offset,
+        })
+        for stats in answer.queues
+    ]  # fmt: skip
+    return _by_queue(b'{"offsetTable":', pairs, b',"topicPutTps":' + orjson.dumps(answer.topic_put_tps) + b"}")
+
+
+def write_consume_stats(answer: ConsumeStats, quoted: bool) -> bytes:
+    """[ConsumeStats]"""
+    pairs = [
+        (progress.queue, {
+            "brokerOffset": progress.broker_offset, "consumerOffset": progress.consumer_offset,
+            "lastTimestamp": progress.last_timestamp, "pullOffset": progress.pull_offset,
+        })
+        for progress in answer.queues
+    ]  # fmt: skip
+    return _by_queue(b'{"consumeTps":' + orjson.dumps(answer.consume_tps) + b',"offsetTable":', pairs, b"}")
+
+
+def _group_name(field: str) -> str:
+    return "groupName" if field == "name" else java_name(GroupConfig, field)
+
+
+def _group(config: GroupConfig) -> Json:
+    values = {_group_name(field): value for field, value in zip(GroupConfig._fields, config, strict=True)}
+    return {**values, "groupRetryPolicy": {"type": "CUSTOMIZED"}}
+
+
+def write_group(answer: GroupConfig, quoted: bool) -> bytes:
+    """[SubscriptionGroupConfig]"""
+    return orjson.dumps(_group(answer), option=orjson.OPT_SORT_KEYS)
+
+
+def write_group_table(answer: GroupConfigs, quoted: bool) -> bytes:
+    """[SubscriptionGroupWrapper]"""
+    table = {config.name: _group(config) for config in answer.groups}
+    version = _version(answer.data_version)
+    return orjson.dumps(
+        {"dataVersion": version, "forbiddenTable": {}, "subscriptionGroupTable": table}, option=orjson.OPT_SORT_KEYS
+    )
+
+
+def _subscription_json(subscription: Subscription) -> Json:
+    return {
+        "classFilterMode": False,
+        "codeSet": subscription.codes,
+        "expressionType": subscription.expression_type,
+        "subString": subscription.expression,
+        "subVersion": subscription.version,
+        "tagsSet": subscription.tags,
+        "topic": subscription.topic,
+    }
+
+
+def write_consumer_connection(answer: ConsumerConnection, quoted: bool) -> bytes:
+    """[ConsumerConnection]"""
+    return orjson.dumps({
+        "connectionSet": [
+            {"clientAddr": one.address, "clientId": one.client_id, "language": one.language, "version": one.version}
+            for one in answer.connections
+        ],
+        "consumeFromWhere": answer.consume_from_where,
+        "consumeType": answer.consume_type,
+        "messageModel": answer.message_model,
+        "subscriptionTable": {part.topic: _subscription_json(part) for part in answer.subscriptions},
+    })
+
+
+def write_consumer_list(answer: ConsumerList, quoted: bool) -> bytes:
+    """[GetConsumerListByGroupResponseBody]"""
+    return orjson.dumps({"consumerIdList": answer.client_ids})
+
+
+def write_group_list(answer: GroupList, quoted: bool) -> bytes:
+    """[GroupList]"""
+    return orjson.dumps({"groupList": answer.groups})
+
+
+def write_runtime_info(answer: RuntimeInfo, quoted: bool) -> bytes:
+    """[KVTable]"""
+    return orjson.dumps({"table": answer.table})
+
+
+ANSWER_WRITERS: dict[type[Any], Callable[[Any, bool], bytes]] = {
+    Route: write_route,
+    ClusterInfo: write_cluster,
+    TopicList: write_topics,
+    TopicConfig: write_topic,
+    TopicConfigs: write_topic_table,
+    TopicStats: write_topic_stats,
+    GroupConfig: write_group,
+    GroupConfigs: write_group_table,
+    ConsumeStats: write_consume_stats,
+    ConsumerConnection: write_consumer_connection,
+    ConsumerList: write_consumer_list,
+    GroupList: write_group_list,
+    RuntimeInfo: write_runtime_info,
+}
+"""Answers that are a body; the others are text fields."""

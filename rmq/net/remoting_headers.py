@@ -1,0 +1,191 @@
+"""The frame and the two headers of RocketMQ's remoting protocol, in both directions [RemotingCommand].
+
+    4 bytes   length of what follows
+    1 byte    how the header is written: 0 JSON, 1 binary     3 bytes   its length
+    header, then body
+
+Only frames and text fields; what they mean is in `remoting_fields`, `remoting_sends` and `remoting_bodies`. Pure.
+"""
+
+from struct import Struct
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from rmq.errors import BadBytes
+
+VERSION: Final = 513
+"""What we say we are: V5_5_0 [MQVersion]."""
+
+JAVA, BINARY = 0, 1
+ANSWER_FLAG, ONEWAY_FLAG = 1, 2
+_LANGUAGES = [  # by their number [LanguageCode]
+    "JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY", "OTHER", "HTTP", "GO", "PHP", "OMS", "RUST", "NODE_JS",
+]  # fmt: skip
+_FIXED = Struct(">hbhiii")  # code, language, version, opaque, flag, length of the remark
+_INT = Struct(">i")
+_SHORT = Struct(">h")
+_INT32 = range(-(2**31), 2**31)
+
+Ext = dict[str, str]
+
+
+class Header(NamedTuple):
+    """`ext`: the text fields, none of them missing-but-there: null and (binary) empty ones are left out."""
+
+    code: int
+    flag: int
+    opaque: int
+    language: str
+    version: int
+    ext: Ext
+    remark: str
+    binary: bool
+
+
+def read(frame: memoryview, max_header_bytes: int) -> tuple[Header, memoryview]:
+    """Header and body of a frame without its length. Raises BadBytes: the connection cannot go on."""
+    if len(frame) < 4:
+        raise BadBytes(f"a remoting frame of {len(frame)} bytes has no room for a header")
+    word = int.from_bytes(frame[:4], "big")
+    kind, size = word >> 24, word & 0xFFFFFF
+    if size > len(frame) - 4 or size > max_header_bytes:
+        raise BadBytes(f"a header of {size} bytes in a frame of {len(frame)}; at most {max_header_bytes} are allowed")
+    if kind == 0:
+        return _read_json(frame[4 : 4 + size]), frame[4 + size :]
+    if kind == BINARY:
+        return _read_binary(frame[4 : 4 + size]), frame[4 + size :]
+    raise BadBytes(f"serialize type {kind}; 0 (JSON) and 1 (ROCKETMQ) are known")
+
+
+def _read_json(data: memoryview) -> Header:
+    try:
+        header = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise BadBytes(f"the header is not JSON: {error}") from None
+    if type(header) is not dict:
+        raise BadBytes("the header is not a JSON object")
+    get = header.get
+    code, flag, opaque, version = get("code", 0), get("flag", 0), get("opaque", 0), get("version", 0)
+    if not (type(code) is int and type(flag) is int and type(version) is int and type(opaque) is int):
+        raise BadBytes("code, flag, opaque and version of a header are numbers")
+    if opaque not in _INT32 or code not in _INT32:
+        raise BadBytes(f"code {code} or opaque {opaque} does not fit in 32 bits")
+    ext, language, remark = get("extFields"), get("language"), get("remark")
+    return Header(
+        code,
+        flag,
+        opaque,
+        language if type(language) is str else "OTHER" if language is not None else "JAVA",
+        version,
+        _texts(ext) if ext else {},
+        remark if type(remark) is str else "",
+        False,
+    )
+
+
+_ALL_TEXT = frozenset({str})
+
+
+def _texts(ext: Any) -> Ext:
+    """Text fields as they are, numbers and booleans as text, nulls left out [fastjson]."""
+    if type(ext) is not dict:
+        raise BadBytes("extFields of a header is not a JSON object")
+    if _ALL_TEXT.issuperset(map(type, ext.values())):
+        return ext
+    return {key: _text(value) for key, value in ext.items() if value is not None}
+
+
+def _text(value: Any) -> str:
+    return value if type(value) is str else orjson.dumps(value).decode()
+
+
+def _read_binary(data: memoryview) -> Header:
+    if len(data) < _FIXED.size + 4:
+        raise BadBytes(f"a binary header of {len(data)} bytes; {_FIXED.size + 4} are the least")
+    code, language, version, opaque, flag, remark_size = _FIXED.unpack_from(data)
+    at = _FIXED.size
+    remark, at = _read_bytes(data, at, remark_size)
+    if at + 4 > len(data):
+        raise BadBytes("a binary header ends before its fields")
+    (ext_size,) = _INT.unpack_from(data, at)
+    if not 0 <= ext_size <= len(data) - at - 4:
+        raise BadBytes(f"a binary header with {ext_size} bytes of fields, {len(data) - at - 4} are there")
+    try:
+        ext = _read_ext(data[at + 4 : at + 4 + ext_size]) if ext_size else {}
+        text = str(remark, "utf-8")
+    except UnicodeDecodeError as error:
+        raise BadBytes(f"a binary header is not UTF-8: {error.reason}") from None
+    name = _LANGUAGES[language] if 0 <= language < len(_LANGUAGES) else "OTHER"
+    return Header(code, flag, opaque, name, version, ext, text, True)
+
+
+def _read_bytes(data: memoryview, at: int, size: int) -> tuple[memoryview, int]:
+    if not 0 <= size <= len(data) - at:
+        raise BadBytes(f"a binary header with a part of {size} bytes, {len(data) - at} are left")
+    return data[at : at + size], at + size
+
+
+def _read_ext(data: memoryview) -> Ext:
+    """An empty value is none at all [RocketMQSerializable]."""
+    ext: Ext = {}
+    at, end = 0, len(data)
+    while at < end:
+        if end - at < 2:
+            raise BadBytes("a binary header ends inside a field")
+        key, at = _read_bytes(data, at + 2, _SHORT.unpack_from(data, at)[0])
+        if end - at < 4:
+            raise BadBytes("a binary header ends inside a field")
+        value, at = _read_bytes(data, at + 4, _INT.unpack_from(data, at)[0])
+        if value:
+            ext[str(key, "utf-8")] = str(value, "utf-8")
+    return ext
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+def write(
+    binary: bool, code: int, flag: int, opaque: int, remark: str, ext: Ext | None, body: bytes = b"", version: int = VERSION
+) -> bytes:
+    """A whole frame. `ext` None: no fields at all, which some answers need to differ from none of them set."""
+    if binary:
+        header = _write_binary(code, flag, opaque, remark, ext, version)
+    else:
+        header = _write_json(code, flag, opaque, remark, ext, version)
+    return frame(binary, header, body)
+
+
+def frame(binary: bool, header: bytes, body: bytes) -> bytes:
+    """Length, kind and length of the header, header, body."""
+    size = len(header)
+    head = (4 + size + len(body) << 32 | binary << 24 | size).to_bytes(8, "big")
+    return b"".join((head, header, body))
+
+
+def _write_json(code: int, flag: int, opaque: int, remark: str, ext: Ext | None, version: int) -> bytes:
+    header: dict[str, object] = {"code": code}
+    if ext is not None:
+        header["extFields"] = ext
+    header |= {"flag": flag, "language": "JAVA", "opaque": opaque}
+    if remark:
+        header["remark"] = remark
+    header |= {"serializeTypeCurrentRPC": "JSON", "version": version}
+    return orjson.dumps(header)
+
+
+def _write_binary(code: int, flag: int, opaque: int, remark: str, ext: Ext | None, version: int) -> bytes:
+    text = remark.encode()
+    fields = b"".join(_write_field(key, value) for key, value in ext.items()) if ext else b""
+    head = _FIXED.pack(_short(code), JAVA, version, opaque, flag, len(text))
+    return b"".join((head, text, _INT.pack(len(fields)), fields))
+
+
+def _write_field(key: str, value: str) -> bytes:
+    name, data = key.encode(), value.encode()
+    return b"".join((_SHORT.pack(len(name)), name, _INT.pack(len(data)), data))
+
+
+def _short(code: int) -> int:
+    """Codes above 32767 are cut to 16 bits, as RocketMQ cuts them."""
+    return (code + 2**15) % 2**16 - 2**15
