@@ -25,7 +25,7 @@ _LANGUAGES = [  # by their number [LanguageCode]
 _FIXED = Struct(">hbhiii")  # code, language, version, opaque, flag, length of the remark
 _INT = Struct(">i")
 _SHORT = Struct(">h")
-_INT32 = range(-(2**31), 2**31)
+_INT32 = 2**31
 
 Ext = dict[str, str]
 
@@ -67,21 +67,16 @@ def _read_json(data: memoryview) -> Header:
         raise BadBytes("the header is not a JSON object")
     get = header.get
     code, flag, opaque, version = get("code", 0), get("flag", 0), get("opaque", 0), get("version", 0)
-    if not (type(code) is int and type(flag) is int and type(version) is int and type(opaque) is int):
+    if not type(code) is type(flag) is type(opaque) is type(version) is int:
         raise BadBytes("code, flag, opaque and version of a header are numbers")
-    if opaque not in _INT32 or code not in _INT32:
+    if not (-_INT32 <= opaque < _INT32 and -_INT32 <= code < _INT32):
         raise BadBytes(f"code {code} or opaque {opaque} does not fit in 32 bits")
-    ext, language, remark = get("extFields"), get("language"), get("remark")
-    return Header(
-        code,
-        flag,
-        opaque,
-        language if type(language) is str else "OTHER" if language is not None else "JAVA",
-        version,
-        _texts(ext) if ext else {},
-        remark if type(remark) is str else "",
-        False,
-    )
+    ext, language, remark = get("extFields"), get("language", "JAVA"), get("remark")
+    if type(language) is not str:
+        language = "OTHER"
+    if type(remark) is not str:
+        remark = ""
+    return Header(code, flag, opaque, language, version, _texts(ext) if ext else {}, remark, False)
 
 
 _ALL_TEXT = frozenset({str})

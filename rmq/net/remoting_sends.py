@@ -22,14 +22,14 @@ MAX_BATCH: Final = 20_000
 _ITEM = Struct(">iiiii")  # total size, magic, checksum, flag, length of the body
 _SHORT = Struct(">h")
 _HOST_FLAGS = 0x10 | 0x20  # born or store host is IPv6: said by us, not by a client [MessageSysFlag]
-_INT32_MAX = 2**31 - 1
-_MAX_TOPIC_BYTES = 255
+_INT32, _INT64 = 2**31, 2**63
+_MAX_TOPIC_CHARACTERS = 255  # more is no name, whatever the rules for names say
 _LETTERS = {  # SendMessageRequestHeaderV2 -> SendMessageRequestHeader
     "a": "producerGroup", "b": "topic", "c": "defaultTopic", "d": "defaultTopicQueueNums", "e": "queueId", "f": "sysFlag",
     "g": "bornTimestamp", "h": "flag", "i": "properties", "j": "reconsumeTimes", "l": "maxReconsumeTimes", "m": "batch",
 }  # fmt: skip
 _TO_LETTERS = {name: letter for letter, name in _LETTERS.items()}
-_OURS = ("POP_CK", "__CRC32#", "MSG_REGION", "TRACE_ON", "CLUSTER")  # dropped, or replaced by what we say
+_DROPPED = frozenset({"POP_CK", "__CRC32#", "MSG_REGION", "TRACE_ON", "CLUSTER"})  # or replaced by what we say
 
 
 class Draft(Protocol):
@@ -73,8 +73,7 @@ class Sends:
 
     def __init__(self, draft: Draft, cluster: str, region: str, store_host: Address) -> None:
         self._draft = draft
-        self._ours = {"MSG_REGION": region, "TRACE_ON": "true", "CLUSTER": cluster}
-        self._added = _joined(self._ours)
+        self._added = _joined({"MSG_REGION": region, "TRACE_ON": "true", "CLUSTER": cluster})
         self._answer_ext = {"TRACE_ON": "true", "MSG_REGION": region}
         self._counter = itertools.count()
         self._id_prefix = ""
@@ -94,30 +93,10 @@ class Sends:
         ext = header.ext
         if header.code == RequestCode.SEND_MESSAGE:
             ext = {_TO_LETTERS[name]: value for name, value in ext.items() if name in _TO_LETTERS}
-        if not len(body):
-            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, "the message body is empty")
         try:
-            topic, get = ext["b"], ext.get
-            queue_id, sys_flag, flag = int(ext["e"]), int(ext["f"]) & ~_HOST_FLAGS, int(ext["h"])
-            born_timestamp, reconsume_times = number(ext["g"]), int(get("j") or 0)
-            batch = get("m") == "true" or header.code == RequestCode.SEND_BATCH_MESSAGE
-            if not (-_INT32_MAX <= flag <= _INT32_MAX and 0 <= sys_flag <= _INT32_MAX and 0 <= reconsume_times <= _INT32_MAX):
-                raise bad_field(Send, "flag, sysFlag or reconsumeTimes does not fit in 32 bits")
-            if len(topic) > _MAX_TOPIC_BYTES or len(topic.encode()) > _MAX_TOPIC_BYTES:
-                raise Refusal(ResponseCode.INVALID_PARAMETER, f"a topic name has at most {_MAX_TOPIC_BYTES} bytes")
-            properties, unique_key = self._properties(get("i") or "", born_timestamp, batch)
-            items = _batch_items(body) if batch else [(flag, bytes(body), properties.encode())]
-            drafts = [
-                self._draft(
-                    topic, item_body, item_properties, flag=item_flag, sys_flag=sys_flag, born_timestamp=born_timestamp,
-                    born_host=born_host, reconsume_times=reconsume_times,
-                )
-                for item_flag, item_body, item_properties in items
-            ]  # fmt: skip
-            send = Send(
-                ext["a"], topic, queue_id, b"".join(drafts) if batch else drafts[0], reconsume_times, ext["c"], number(ext["d"]),
-                batch, number(get("l") or "-1"),
-            )  # fmt: skip
+            if ext.get("m") == "true" or header.code == RequestCode.SEND_BATCH_MESSAGE:
+                return self._read_batch(ext, body, born_host)
+            return self._read_single(ext, body, born_host)
         except KeyError as error:
             name = str(error.args[0])
             raise bad_field(Send, f"field {name} ({_LETTERS[name]}) is missing") from None
@@ -125,23 +104,45 @@ class Sends:
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
         except ValueError as error:
             raise bad_field(Send, f"a number cannot be read: {str(error)[:80]}") from None
-        return send, Sent(unique_key, [len(draft) for draft in drafts] if batch else None)
 
-    def _properties(self, text: str, born_timestamp: int, batch: bool) -> tuple[str, str]:
-        """The properties with ours, and the unique key. A batch keeps its own: 5.5.0 adds nothing to the items."""
+    def _read_single(self, ext: Ext, body: memoryview, born_host: bytes) -> tuple[Send, Sent]:
+        topic, flag, sys_flag, born_timestamp, reconsume_times = _head(ext)
+        if not body:
+            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, "the message body is empty")
+        properties, unique_key = self._properties(ext.get("i", ""), born_timestamp)
+        record = self._draft(
+            topic, bytes(body), properties.encode(), flag=flag, sys_flag=sys_flag, born_timestamp=born_timestamp,
+            born_host=born_host, reconsume_times=reconsume_times,
+        )  # fmt: skip
+        return _send(ext, topic, record, reconsume_times, False), Sent(unique_key, None)
+
+    def _read_batch(self, ext: Ext, body: memoryview, born_host: bytes) -> tuple[Send, Sent]:
+        """Nothing is added to the properties of the messages, as 5.5.0 adds nothing."""
+        topic, _, sys_flag, born_timestamp, reconsume_times = _head(ext)
+        drafts = [
+            self._draft(
+                topic, item, properties, flag=flag, sys_flag=sys_flag, born_timestamp=born_timestamp,
+                born_host=born_host, reconsume_times=reconsume_times,
+            )
+            for flag, item, properties in _batch_items(body)
+        ]  # fmt: skip
+        unique_key = dict(_pairs(ext.get("i", ""))).get("UNIQ_KEY", "")
+        send = _send(ext, topic, b"".join(drafts), reconsume_times, True)
+        return send, Sent(unique_key, [len(draft) for draft in drafts])
+
+    def _properties(self, text: str, born_timestamp: int) -> tuple[str, str]:
+        """The properties with ours, and the unique key."""
         if text and text[-1] != "\x02":
             text += "\x02"
         at = text.find("UNIQ_KEY\x01")
-        odd = at > 0 and text[at - 1] != "\x02"
-        if odd or any(name in text for name in _OURS):
-            pairs = dict(_pairs(text))
-            text = _joined({name: value for name, value in pairs.items() if name not in _OURS})
-            at = -1 if "UNIQ_KEY" not in pairs else (text.find("\x02UNIQ_KEY\x01") + 1)
+        if (
+            (at > 0 and text[at - 1] != "\x02")
+            or "POP_CK" in text or "__CRC32#" in text or "MSG_REGION" in text or "TRACE_ON" in text or "CLUSTER" in text
+        ):  # fmt: skip
+            text = _joined({name: value for name, value in _pairs(text) if name not in _DROPPED})
+            at = 0 if text.startswith("UNIQ_KEY\x01") else text.find("\x02UNIQ_KEY\x01") + 1 or -1
         if at >= 0:
-            unique_key = text[at + 9 : text.index("\x02", at)]
-            return text + self._added, unique_key
-        if batch:
-            return text, ""
+            return text + self._added, text[at + 9 : text.index("\x02", at)]
         unique_key = self._unique_id(born_timestamp)
         return f"{text}UNIQ_KEY\x01{unique_key}\x02{self._added}", unique_key
 
@@ -183,6 +184,27 @@ class Sends:
         return dict(self._answer_ext)
 
 
+def _head(ext: Ext) -> tuple[str, int, int, int, int]:
+    """Topic, flag, sysFlag, bornTimestamp, reconsumeTimes; raises KeyError, ValueError, Refusal."""
+    topic, flag, sys_flag = ext["b"], int(ext["h"]), int(ext["f"]) & ~_HOST_FLAGS
+    born_timestamp, reconsume_times = int(ext["g"]), int(ext.get("j", "0"))
+    if not (-_INT32 <= flag < _INT32 and 0 <= sys_flag < _INT32 and 0 <= reconsume_times < _INT32):
+        raise ValueError("flag, sysFlag or reconsumeTimes does not fit in 32 bits")
+    if not -_INT64 <= born_timestamp < _INT64:
+        raise ValueError("bornTimestamp does not fit in 64 bits")
+    if len(topic) > _MAX_TOPIC_CHARACTERS:
+        raise Refusal(ResponseCode.INVALID_PARAMETER, f"a topic name has at most {_MAX_TOPIC_CHARACTERS} characters")
+    return topic, flag, sys_flag, born_timestamp, reconsume_times
+
+
+def _send(ext: Ext, topic: str, records: bytes, reconsume_times: int, batch: bool) -> Send:
+    limit = number(ext["l"]) if "l" in ext else -1
+    queue_id, queues = int(ext["e"]), int(ext["d"])
+    if not (-_INT32 <= queue_id < _INT32 and -_INT32 <= queues < _INT32):
+        raise ValueError("queueId or defaultTopicQueueNums does not fit in 32 bits")
+    return Send(ext["a"], topic, queue_id, records, reconsume_times, ext["c"], queues, batch, limit)
+
+
 def _pairs(text: str) -> list[tuple[str, str]]:
     pairs = []
     for entry in text.split("\x02"):
@@ -198,6 +220,8 @@ def _joined(pairs: dict[str, str]) -> str:
 
 def _batch_items(body: memoryview) -> list[tuple[int, bytes, bytes]]:
     """(flag, body, properties) of every message of a batch body [MessageDecoder.decodeMessages]. Raises Refusal."""
+    if not body:
+        raise _bad_batch("it is empty")
     items: list[tuple[int, bytes, bytes]] = []
     at, end = 0, len(body)
     while at < end:
