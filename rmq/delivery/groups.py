@@ -22,6 +22,7 @@ __all__ = [
     "from_json",
     "groups_json",
     "is_system_group",
+    "system_groups",
 ]  # fmt: skip
 
 SYSTEM_GROUPS = (  # exist from the start: tools pull as them without asking first [SubscriptionGroupManager]
@@ -43,12 +44,17 @@ def is_system_group(name: str) -> bool:
     return name in SYSTEM_GROUPS or name.startswith(_SYSTEM_PREFIX)
 
 
+def system_groups() -> list[GroupConfig]:
+    """The groups that exist from the start, with their settings."""
+    return [GroupConfig(name) for name in SYSTEM_GROUPS]
+
+
 class GroupTable(StagedTable[GroupConfig]):
     """Holds the system groups from the start."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._committed = {name: GroupConfig(name) for name in SYSTEM_GROUPS}
+        self._committed = {config.name: config for config in system_groups()}
         self.drop_overlay()
 
     def apply(self, name: str, value: list[Any] | None, time_ms: int = 0) -> None:

@@ -64,7 +64,7 @@ class QueueChooser:
         return queues[remainder]
 
 
-_PENALTIES_MS = ((15_000, 30_000), (10_000, 10_000), (5_000, 10_000), (3_000, 6_000), (1_800, 5_000), (550, 2_000))
+_PENALTIES_MS = ((15_000, 30_000), (5_000, 10_000), (3_000, 6_000), (1_800, 5_000), (550, 2_000))
 FAILED_MS = 10_000  # an error counts as this latency
 
 

@@ -1,0 +1,69 @@
+"""A nameserver node: builds the parts, starts and stops them. No behaviour of its own."""
+
+import asyncio
+
+from rmq.clock import Clock, SystemClock
+from rmq.config import NodeSettings
+from rmq.nameserver.handlers import RouteHandlers
+from rmq.net.limits import Limits
+from rmq.net.network import TCP, Network
+from rmq.net.remoting import Border
+from rmq.net.server import Server
+from rmq.routing.table import RouteTable
+
+_LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # of a wildcard
+
+
+class Nameserver:
+    """Any number of them may run; they do not know each other and keep nothing (N3)."""
+
+    def __init__(
+        self,
+        settings: NodeSettings,
+        clock: Clock = SystemClock(),  # noqa: B008 (has no state)
+        limits: Limits | None = None,
+        network: Network = TCP,
+    ) -> None:
+        limits = limits or _limits(settings)
+        self._settings = settings
+        self._clock = clock
+        self._handlers = RouteHandlers(RouteTable(settings.broker_expiry_ms / 1000), clock)
+        self._server = Server(
+            self._handlers.by_request(), limits, Border(limits=limits), clock, on_close=self._handlers.closed, network=network,
+        )  # fmt: skip
+        self._scan: asyncio.Task[None] | None = None
+        self._address = ""
+
+    @property
+    def address(self) -> str:
+        """ "host:port" to dial from this machine; known after `start`."""
+        assert self._address, "the nameserver has not been started"
+        return self._address
+
+    async def start(self) -> None:
+        """Listens and begins to look for silent brokers. Raises OSError."""
+        host, port = await self._server.listen(self._settings.listen_host.strip("[]"), self._settings.namesrv_port)
+        host = _LOOPBACK.get(host, host)
+        self._address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self._scan = asyncio.create_task(self._look_for_silent_brokers(), name="nameserver-scan")
+
+    async def stop(self) -> None:
+        """Answers what was asked, then closes all connections."""
+        await self._server.close(self._settings.stop_grace_ms / 1000)
+        if self._scan is not None:
+            self._scan.cancel()
+            await asyncio.gather(self._scan, return_exceptions=True)
+
+    async def _look_for_silent_brokers(self) -> None:
+        while True:
+            await self._clock.sleep(self._settings.scan_interval_ms / 1000)
+            self._handlers.expire()
+
+
+def _limits(settings: NodeSettings) -> Limits:
+    return Limits(
+        max_frame_bytes=settings.max_frame_bytes,
+        max_connections=settings.max_connections,
+        max_connections_per_address=settings.max_connections_per_address,
+        idle_seconds=settings.idle_timeout_ms / 1000,
+    )
