@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from rmq.errors import BadBytes, InvalidArgument, StoreError
 from rmq.log.disk import RealDisk
+from rmq.log.ownfiles import load_progress
 from rmq.log.record import Record, decode, verify
-from rmq.log.smallfile import load
 
 _BLANK_MAGIC = b"\xcb\xd4\x31\x94"  # ends the used part of a segment [CommitLog.BLANK_MAGIC_CODE]
 _NAME_DIGITS = 20
@@ -55,8 +55,8 @@ def find_parts(store: Path) -> list[Part]:
 
 def committed_end(store: Path) -> int:
     """Log offset up to which a store of rmq says everything is committed; 0 before the first message was."""
-    lines = load(_ReadOnlyDisk(), str(store / "rmq"), "progress") or []
-    return next((int(words[1]) for words in lines if words[0] == "hw"), 0)
+    progress = load_progress(_ReadOnlyDisk(), str(store / "rmq"))
+    return progress.hw if progress else 0
 
 
 def read_part(part: Part) -> Iterator[Record]:

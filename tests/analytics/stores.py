@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rmq.log.disk import RealDisk
+from rmq.log.ownfiles import Progress, save_progress
 from rmq.log.record import draft, host_bytes, properties_to_bytes, stamp
-from rmq.log.smallfile import save
 
 HOST = host_bytes("127.0.0.1", 10911)
 BLANK_MAGIC = bytes.fromhex("cbd43194")
@@ -44,4 +44,4 @@ def write_store(store: Path, messages: Iterable[Sent], segment_bytes: int = 1 <<
 def commit(store: Path, end: int) -> None:
     """Make it a store of rmq whose committed offset is `end`."""
     (store / "rmq").mkdir(exist_ok=True)
-    save(RealDisk(), str(store / "rmq"), "progress", [["log", str(end)], ["hw", str(end)]])
+    save_progress(RealDisk(), str(store / "rmq"), Progress(log=end, hw=end, cq=end, stored_ms=0))

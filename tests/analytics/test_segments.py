@@ -7,6 +7,10 @@ import pytest
 
 from analytics.segments import find_parts, read_part
 from rmq.errors import BadBytes, InvalidArgument, StoreError
+from rmq.log.commitlog import Unit
+from rmq.log.disk import RealDisk
+from rmq.log.record import draft, host_bytes
+from rmq.log.store import Store, StoreSettings
 from tests.analytics.stores import Sent, commit, write_store
 
 MESSAGES = [Sent("T", bytes([65 + n]) * 300) for n in range(12)]
@@ -95,3 +99,29 @@ def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
     (tmp_path / "dledger-n0").mkdir()
     with pytest.raises(InvalidArgument, match="DLedger"):
         find_parts(tmp_path)
+
+
+def test_a_store_that_runs_and_rolls_is_read_up_to_its_progress(tmp_path: Path) -> None:
+    """The real store: what it calls committed is read, through fillers and epoch records; a later append is not."""
+    with_epochs = StoreSettings(host_bytes("127.0.0.1", 10911), segment_bytes=8192)
+    store = Store.open(RealDisk(), str(tmp_path), with_epochs)
+    store.open_epoch(1_000)
+    append(store, range(100))
+    store.dispatcher.advance(store.log.flush())
+    store.save_progress()
+    append(store, range(100, 120))
+    assert numbers_in(tmp_path) == list(range(100))
+    store.close()
+    assert numbers_in(tmp_path) == list(range(120))
+    assert len(find_parts(tmp_path)) > 3
+
+
+def append(store: Store, numbers: range) -> None:
+    queue = store.queues.get("T", 0)
+    for number in numbers:
+        record = draft("T", b"%300d" % number, b"", born_timestamp=1_000, born_host=host_bytes("127.0.0.1", 1))
+        store.log.append([Unit(record, (len(record),), (0,), queue)], 1_000)
+
+
+def numbers_in(store: Path) -> list[int]:
+    return [int(record.body) for part in find_parts(store) for record in read_part(part) if record.topic == "T"]
