@@ -355,6 +355,10 @@ class CommitLog:
         except OSError as error:
             raise StoreError(f"cannot read the CommitLog at {offset}: {error}; check the disk") from error
 
+    def store_time(self, offset: int) -> int:
+        """Store timestamp (ms) of the record at `offset`; what `ConsumeQueue.search` asks for. Raises StoreError."""
+        return record.store_timestamp(self.read(offset, record.MIN_RECORD_BYTES), 0)
+
     def scan(self, from_: int, to: int) -> Iterator[Record]:
         """The records from `from_` to `to` (both ends of records), each checked. Raises BadEntry, OSError."""
         position = from_

@@ -1,7 +1,7 @@
 """The ConsumeQueue: for each message of one queue where it is in the log [ConsumeQueue].
 
 20-byte entries (offset of the record, its size, hash of its tag), derived from committed records and disposable (D10).
-New entries are kept in memory and written behind by `flush`, which runs in another thread than everything else.
+New entries are kept in memory and written behind by `flush`. One thread puts and trims; flush and readers may be others.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,6 +19,8 @@ MAX_SCANNED = 800  # entries examined by one pull [maxFilterMessageSize 16000 / 
 LOWER, UPPER = "LOWER", "UPPER"
 _BLANK = ENTRY.pack(0, 0x7FFFFFFF, 0)  # before the first entry of a queue that does not begin at 0
 _KEPT = 2048  # flushed entries kept in memory when older ones are dropped
+_TRIMMED = 2 * _KEPT * ENTRY_BYTES
+_pack = ENTRY.pack
 _NAME = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789%-_|")
 
 
@@ -49,7 +51,7 @@ class ConsumeQueue:
         self._file_entries = file_entries
         self._tail = bytearray()  # entries [_tail_start, max)
         self._tail_start = 0
-        self._moving = Lock()  # trim against flush: the two that look at where the tail begins
+        self._moving = Lock()  # held by whoever needs to know where the tail begins
 
     def __repr__(self) -> str:
         return f"<ConsumeQueue {self.topic}/{self.queue_id} [{self.min}, {self.max}) next {self.next}>"
@@ -64,11 +66,12 @@ class ConsumeQueue:
         """Entries of records that stand back to back from `offset`; the first is message `number` of the queue (D12)."""
         if number != self.max:
             self._begin_behind(number)
-        for size, code in zip(sizes, tags_codes, strict=True):
-            self._tail += ENTRY.pack(offset, size, code)
+        tail = self._tail
+        for size, code in zip(sizes, tags_codes):  # noqa: B905  # as long as each other, and this is a hot path
+            tail += _pack(offset, size, code)
             offset += size
         self.max = number + len(sizes)
-        if len(self._tail) > 2 * _KEPT * ENTRY_BYTES:
+        if len(tail) > _TRIMMED:
             self.trim(_KEPT)
 
     def _begin_behind(self, number: int) -> None:
@@ -116,13 +119,13 @@ class ConsumeQueue:
         return Entry(*ENTRY.unpack(self._entries(number, number + 1)))
 
     def _entries(self, first: int, end: int) -> bytes | bytearray:
-        """The bytes of entries [first, end), from memory or the files."""
+        """The bytes of entries [first, end), from memory or the files. In any thread."""
         if first >= end:
             return b""
-        at = (first - self._tail_start) * ENTRY_BYTES
-        if at >= 0:
-            return self._tail[at:at + (end - first) * ENTRY_BYTES]
-        return self._from_files(first, min(end, self._tail_start)) + self._entries(max(first, self._tail_start), end)
+        with self._moving:
+            begin = self._tail_start
+            recent = self._tail[max(first - begin, 0) * ENTRY_BYTES:max(end - begin, 0) * ENTRY_BYTES]
+        return recent if first >= begin else self._from_files(first, min(end, begin)) + recent
 
     def _from_files(self, first: int, end: int) -> bytes:
         data = b""

@@ -5,6 +5,7 @@ What a call makes durable is said at each; nothing else is durable. No knowledge
 """
 
 import contextlib
+import errno
 import fcntl
 import os
 from pathlib import Path
@@ -46,6 +47,10 @@ class Disk(Protocol):
 
     def truncate(self, handle: int, size: int) -> None:
         """Cuts, or extends with zeros that take no room."""
+        ...
+
+    def data_from(self, handle: int, offset: int) -> int | None:
+        """The first place at or behind `offset` that may hold something else than zeros; None if there is none."""
         ...
 
     def size(self, path: str) -> int: ...
@@ -133,6 +138,16 @@ class RealDisk:
 
     def truncate(self, handle: int, size: int) -> None:
         os.ftruncate(handle, size)
+
+    def data_from(self, handle: int, offset: int) -> int | None:
+        if not hasattr(os, "SEEK_DATA"):
+            return offset if offset < os.fstat(handle).st_size else None
+        try:
+            return os.lseek(handle, offset, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                return None
+            raise
 
     def size(self, path: str) -> int:
         return os.stat(path).st_size

@@ -176,6 +176,11 @@ class MemoryDisk:
         file.dirty.update(range(first, max(size, len(file.seen)) // SECTOR_BYTES + 1))
         file.seen = file.seen[:size] + bytes(max(0, size - len(file.seen)))
 
+    def data_from(self, handle: int, offset: int) -> int | None:
+        rest = self._handles[handle][1].seen[offset:]
+        zeros = len(rest) - len(rest.lstrip(b"\0"))
+        return offset + zeros if zeros < len(rest) else None
+
     def size(self, path: str) -> int:
         if path not in self._names:
             raise FileNotFoundError(2, "no such file", path)

@@ -8,6 +8,7 @@ from functools import lru_cache
 
 from rmq.codes import ResponseCode
 from rmq.errors import InvalidArgument, Refusal
+from rmq.javahash import java_hash
 
 CRC_NAME = b"__CRC32#"
 MAX_PROPERTIES_BYTES = 32_747  # of the user; 20 more for the checksum make RocketMQ's 32 767
@@ -58,15 +59,6 @@ def strip_names(properties: bytes, names: Collection[bytes]) -> bytes:
 def strip_reserved(properties: bytes) -> bytes:
     """The same properties without those that only a broker may write (stale copies in re-sent messages)."""
     return strip_names(properties, _STRIPPED)
-
-
-def java_hash(text: str) -> int:
-    """Java's String.hashCode: signed 32 bit, over UTF-16 code units."""
-    units = text.encode("utf-16-be", "surrogatepass")
-    value = 0
-    for at in range(0, len(units), 2):
-        value = value * 31 + (units[at] << 8 | units[at + 1]) & 0xFFFFFFFF
-    return value - (1 << 32) if value & 0x80000000 else value
 
 
 def tags_code(tag: str) -> int:

@@ -15,12 +15,12 @@ from zlib import crc32
 
 from rmq.codes import ResponseCode
 from rmq.errors import BadBytes, InvalidArgument, Refusal
+from rmq.javahash import java_hash
 from rmq.log.properties import (
     CRC_NAME,
     MAX_PROPERTIES_BYTES,
     bytes_to_properties,
     check_properties,
-    java_hash,
     properties_to_bytes,
     strip_names,
     strip_reserved,
@@ -77,11 +77,11 @@ _CRC_HEAD = CRC_NAME + b"\x01"
 
 _INT = Struct(">i")
 _SHORT = Struct(">H")
-_QUEUE_ID = _INT.pack_into
-_NUMBERS = Struct(">qq").pack_into  # queueOffset, physicalOffset
+_put_numbers = Struct(">qq").pack_into  # queueOffset, physicalOffset
 # Everything before the body; one layout for each combination of (born host IPv6, store host IPv6).
 _HEADS = tuple(Struct(f">iiiiiqqiq{born}sq{store}siqi") for born, store in ((8, 8), (20, 8), (8, 20), (20, 20)))
 # What check() wants of it: totalSize, magic, bodyCRC, sysFlag, preparedTransactionOffset, bodyLength.
+_new = tuple.__new__  # a NamedTuple in half the time
 _claims, _claims_v6 = Struct(">iii24xi36xqi").unpack_from, Struct(">iii24xi48xqi").unpack_from
 # What verify() wants: totalSize, magic, bodyCRC, physicalOffset; bodyLength stands at 84, 96 or 108.
 _PLACE = Struct(">iii16xqi")
@@ -281,11 +281,12 @@ def stamp(
     the store host. The records have passed `check` or come from `draft`, so each ends with `__CRC32#`.
     """
     width = len(stored)
+    queue = queue_id.to_bytes(4, "big")
     for size in sizes:
         end = at + size
         stored_at = at + (68 if run[at + 39] & SYS_BORN_V6 else 56)
-        _QUEUE_ID(run, at + 12, queue_id)
-        _NUMBERS(run, at + 20, queue_offset, physical_offset)
+        run[at + 12:at + 16] = queue
+        _put_numbers(run, at + 20, queue_offset, physical_offset)
         run[stored_at:stored_at + width] = stored
         run[end - 11:end - 1] = (b"%010d" % (crc32(run[at:end - CRC_BYTES]) & CRC_MASK))[::-1]
         at = end
@@ -303,39 +304,36 @@ def check(records: bytes, topic: str) -> Checked:
     a reserved property, or a kind of message that is not served yet.
     """
     magic, topic_field = _topic_field(topic)
-    size, code = _check_one(records, 0, magic, topic_field)
-    if size == len(records):
-        return Checked((size,), (code,))
-    sizes, codes, at = [size], [code], size
-    while at < len(records):
-        size, code = _check_one(records, at, magic, topic_field)
-        sizes.append(size)
-        codes.append(code)
-        at += size
-    return Checked(tuple(sizes), tuple(codes))
-
-
-def _check_one(buf: bytes, at: int, magic: int, topic_field: bytes) -> tuple[int, int]:
-    if len(buf) - at < MIN_RECORD_BYTES:
-        raise _illegal(f"a record needs {MIN_RECORD_BYTES} bytes, {len(buf) - at} came")
-    total, said, body_crc, sys_flag, prepared, body_length = _claims(buf, at)
-    body_at = at + 88
-    if sys_flag & SYS_BORN_V6 and len(buf) - at > 100:
-        *_, prepared, body_length = _claims_v6(buf, at)
-        body_at = at + 100
-    topic_at = body_at + body_length
-    properties_at = topic_at + len(topic_field) + 2
-    end = at + total
-    length = end - properties_at
-    if said != magic or sys_flag & ~_SYS_FROM_CLIENT or prepared:
-        raise _illegal_head(said, magic, sys_flag)
-    if body_length < 0 or length < CRC_BYTES or end > len(buf) or length != buf[properties_at - 2] << 8 | buf[properties_at - 1]:
-        raise _illegal_parts(buf, at, topic_field)
-    if not buf.startswith(topic_field, topic_at):
-        raise _illegal("the topic inside the record is not the topic of the request")
-    if crc32(buf[body_at:topic_at]) & CRC_MASK != body_crc:
-        raise _illegal("wrong body checksum: the record was damaged on its way; send it again")
-    return total, check_properties(buf[properties_at:end])
+    at, room = 0, len(records)
+    found: list[tuple[int, int]] = []
+    while at < room or not room:
+        if room - at < MIN_RECORD_BYTES:
+            raise _illegal(f"a record needs {MIN_RECORD_BYTES} bytes, {room - at} came")
+        total, said, body_crc, sys_flag, prepared, body_length = _claims(records, at)
+        body_at = at + 88
+        if sys_flag & SYS_BORN_V6 and room - at > 100:
+            *_, prepared, body_length = _claims_v6(records, at)
+            body_at = at + 100
+        topic_at = body_at + body_length
+        properties_at = topic_at + len(topic_field) + 2
+        end = at + total
+        length = end - properties_at
+        if said != magic or sys_flag & ~_SYS_FROM_CLIENT or prepared:
+            raise _illegal_head(said, magic, sys_flag)
+        if (body_length < 0 or length < CRC_BYTES or end > room
+                or length != records[properties_at - 2] << 8 | records[properties_at - 1]):
+            raise _illegal_parts(records, at, topic_field)
+        if not records.startswith(topic_field, topic_at):
+            raise _illegal("the topic inside the record is not the topic of the request")
+        if crc32(records[body_at:topic_at]) & CRC_MASK != body_crc:
+            raise _illegal("wrong body checksum: the record was damaged on its way; send it again")
+        code = check_properties(records[properties_at:end])
+        if total == room:
+            return _new(Checked, ((total,), (code,)))
+        found.append((total, code))
+        at = end
+    sizes, codes = zip(*found, strict=True)
+    return _new(Checked, (sizes, codes))
 
 
 def _illegal(why: str) -> Refusal:

@@ -18,6 +18,7 @@ from rmq.model import EPOCH_TOPIC
 
 _NAME_DIGITS = 20
 _MAGICS = (0xDAA320A7.to_bytes(4, "big"), 0xDAA320AB.to_bytes(4, "big"))
+_MAGIC_BYTES = 4
 _BLOCK = 1 << 20
 EMPTY = Progress(0, 0, 0, 0)
 
@@ -108,7 +109,7 @@ def _find_end(disk: Disk, root: str, segments: list[Segment], run: Run | None, p
         raise StoreError(f"the log in {root} is damaged: {tail.reason or 'it ends too early'}, and bytes up to {progress.log} "
                          "were durable. Nothing was changed. Restore the directory from a backup or start with an empty one "
                          "(repairing from other nodes comes in a later release)")
-    behind = any(_has_record(segment, tail.end, segment.end) for segment in segments if segment.end > tail.end)
+    behind = any(_has_record(segment, tail.end) for segment in segments if segment.end > tail.end)
     cut_bytes = _cut(disk, root, segments, tail.end)
     report = Report(clean, tail.end, cut_bytes, tail.reason if cut_bytes else "", behind)
     rows = tuple(row for row in tail.rows if row.start < tail.end)
@@ -193,15 +194,14 @@ class _Tail:
                 self.rows = epochs.merged(self.rows, row)
 
 
-def _has_record(segment: Segment, from_: int, to: int) -> bool:
-    """Whether a whole record of ours stands somewhere in that range: then the cut may have hit a flipped bit."""
-    for at in range(max(from_, segment.base), to, _BLOCK):
-        data = segment.read(at, min(_BLOCK + 8, to - at))
+def _has_record(segment: Segment, from_: int) -> bool:
+    """Whether a whole record of ours stands somewhere behind: then the cut may have hit a flipped bit."""
+    for at, data in segment.blocks(max(from_, segment.base), segment.end):
+        data += segment.read(at + len(data), min(_MAGIC_BYTES, segment.end - at - len(data)))  # one that lies across
         for magic in _MAGICS:
-            found = data.find(magic, 4)
+            found = data.find(magic)
             while found >= 0:
-                start = at + found - 4
-                if _is_record(segment, start):
+                if at + found - 4 >= segment.base and _is_record(segment, at + found - 4):
                     return True
                 found = data.find(magic, found + 1)
     return False

@@ -69,19 +69,26 @@ class Segment:
     def close(self) -> None:
         self._disk.close(self._handle)
 
+    def blocks(self, offset: int, to: int) -> Iterator[tuple[int, bytes]]:
+        """(offset, bytes) of every block of [offset, to) that does not hold zeros only; holes in the file cost nothing."""
+        while offset < to:
+            found = self._disk.data_from(self._handle, offset - self.base)
+            offset = to if found is None else self.base + found
+            data = self.read(offset, min(_BLOCK, to - offset)) if offset < to else b""
+            if data != _ZEROS[:len(data)]:
+                yield offset, data
+            offset += len(data)
+
     def zero(self, offset: int, to: int | None = None) -> int:
         """Zeros from `offset` to `to` (the end), writing only where something else is (stale bytes are poison).
 
         The number of bytes up to the last one that was not zero.
         """
-        to = self.end if to is None else to
         behind = 0
-        for at in range(offset, to, _BLOCK):
-            data = self.read(at, min(_BLOCK, to - at))
-            if data != _ZEROS[:len(data)]:
-                behind = at - offset + len(data.rstrip(b"\0"))
-                if self.write(at, _ZEROS[:len(data)]) != len(data):
-                    raise OSError(28, f"short write while zeroing at {at}", self.path)
+        for at, data in self.blocks(offset, self.end if to is None else to):
+            behind = at - offset + len(data.rstrip(b"\0"))
+            if self.write(at, _ZEROS[:len(data)]) != len(data):
+                raise OSError(28, f"short write while zeroing at {at}", self.path)
         return behind
 
 

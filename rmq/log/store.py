@@ -16,7 +16,7 @@ from rmq.log.disk import Disk
 from rmq.log.dispatch import Dispatcher
 from rmq.log.epochs import EpochRecord, EpochRow
 from rmq.log.ownfiles import Progress, QueueRow, Run, Vote
-from rmq.log.record import Record, decode, host_text, store_timestamp
+from rmq.log.record import Record, decode, host_text
 from rmq.log.recovery import OpenedLog, Report
 from rmq.log.settings import ASYNC_FLUSH, MIN_SEGMENT_BYTES, SYNC_FLUSH, StoreSettings
 from rmq.model import EPOCH_TOPIC, STATE_TOPIC
@@ -156,10 +156,6 @@ class Store:
     def state_records(self) -> Iterator[Record]:
         """Every committed state record, to fill the tables at a start."""
         return self.records(STATE_TOPIC, 0)
-
-    def store_time(self, offset: int) -> int:
-        """Store timestamp (ms) of the record at `offset`; what `ConsumeQueue.search` asks for. Raises StoreError."""
-        return store_timestamp(self.log.read(offset, 76), 0)
 
     # --- saving and stopping ------------------------------------------------------------------------------------------
 
