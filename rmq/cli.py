@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 import click
 
@@ -24,6 +25,10 @@ _COMMANDS = {
     "report": ("analytics.cli:report", "Make a report of a store with Spark (needs the extra `spark`)."),
     "completion": ("rmq.commands.completion:completion", "Print the completion script of a shell."),
 }
+
+
+class _ReaderGone(Exception):
+    """The reader of our output has closed it (`| head`). Not a BrokenPipeError: click would end the process itself."""
 
 
 class _Lazy(click.Group):
@@ -44,6 +49,12 @@ class _Lazy(click.Group):
             extra = f"`rmq {cmd_name}` needs {error.name}; install it: pip install 'rmq[spark]'"
             raise click.ClickException(extra) from error
         return found
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            raise _ReaderGone from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -73,7 +84,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         result = cli.main(args=arguments, prog_name="rmq", standalone_mode=False)
         sys.stdout.flush()
         return result if isinstance(result, int) else exits.OK
-    except BrokenPipeError:  # the reader of our output has gone (`| head`)
+    except (_ReaderGone, BrokenPipeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return exits.PIPE_CLOSED
     except (Exception, KeyboardInterrupt) as error:

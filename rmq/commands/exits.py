@@ -41,6 +41,8 @@ def code_of(error: BaseException) -> int:
 
 def explain(error: BaseException) -> int:
     """Tells the user on stderr what went wrong; gives the exit code. Only a bug shows a traceback."""
+    while isinstance(error, BaseExceptionGroup):  # of many tasks the first failure tells enough
+        error = error.exceptions[0]
     code = code_of(error)
     if isinstance(error, click.ClickException):
         error.show()

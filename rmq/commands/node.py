@@ -96,7 +96,7 @@ async def _nameserver(settings: NodeSettings, clock: Clock) -> AsyncIterator[str
 
     nameserver = Nameserver(settings, clock)
     await nameserver.start()
-    log.info("nameserver listens on %s", nameserver.address)
+    log.info("nameserver listens", extra={"address": nameserver.address})
     try:
         yield nameserver.address
     finally:
@@ -109,8 +109,9 @@ async def _broker(settings: NodeSettings, clock: Clock) -> AsyncIterator[None]:
 
     broker = Broker(settings, clock)
     await broker.start()
-    log.info("broker %s listens on %s, store %s, nameservers %s", settings.broker_name, broker.address, settings.store_dir,
-             ";".join(settings.namesrv_addresses))  # fmt: skip
+    told = {"address": broker.address, "broker": settings.broker_name, "store": str(settings.store_dir.absolute()),
+            "nameservers": ";".join(settings.namesrv_addresses)}  # fmt: skip
+    log.info("broker listens", extra=told)
     try:
         yield
     finally:

@@ -36,6 +36,7 @@ def nobody() -> str:
     (KeyboardInterrupt(), 130),
     (AssertionError("bug"), 70),
     (KeyError("bug"), 70),
+    (ExceptionGroup("tasks", [Unreachable("nobody"), Unreachable("nobody")]), 3),
 ])
 def test_every_kind_of_failure_has_its_exit_code(error: BaseException, code: int, capsys: pytest.CaptureFixture[str]) -> None:
     """docs/operators.md has the same table."""

@@ -1,0 +1,245 @@
+"""A real node in a process of its own, and the other commands against it, as an operator would use them."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmq import cli
+from rmq.commands import exits, node
+
+_ENV = {name: value for name, value in os.environ.items() if not name.startswith(("RMQ_", "NAMESRV_"))}
+Printed = pytest.CaptureFixture[str]
+
+
+class Running:
+    """`rmq node` with JSON logs on stderr."""
+
+    def __init__(self, store: Path, *arguments: str) -> None:
+        free = ["--listen", "127.0.0.1:0", "--namesrv-port", "0", "--store", str(store), *arguments]
+        command = [sys.executable, "-m", "rmq.cli", "node", *free]
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=_ENV)
+        self.lines: list[dict[str, Any]] = []
+
+    def wait_for(self, message: str) -> dict[str, Any]:
+        """The log line that says so; blocks until it comes."""
+        assert self.process.stderr is not None
+        for text in self.process.stderr:
+            self.lines.append(json.loads(text))
+            if self.lines[-1]["message"].startswith(message):
+                return self.lines[-1]
+        raise AssertionError(f"the node ended with {self.process.wait()} before it said {message!r}: {self.lines}")
+
+    def ready(self) -> "Running":
+        self.namesrv = str(self.wait_for("nameserver listens")["address"])
+        self.broker = str(self.wait_for("broker listens")["address"])
+        self.wait_for("ready")
+        return self
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        _, rest = self.process.communicate(timeout=20)
+        self.lines += [json.loads(text) for text in rest.splitlines()]
+        return self.process.returncode
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    found = Running(tmp_path_factory.mktemp("node") / "store").ready()
+    yield found
+    assert found.stop() == 0
+
+
+def printed_json(capsys: Printed, *arguments: str) -> Any:
+    assert cli.run([*arguments, "-o", "json"]) == 0, capsys.readouterr().err
+    return json.loads(capsys.readouterr().out)
+
+
+def sent(capsys: Printed, running: Running, topic: str, *bodies: str) -> list[dict[str, Any]]:
+    dressed = ["-t", "TagA", "-k", "k1", "-p", "colour=red"]
+    assert cli.run(["send", topic, *bodies, "-n", running.namesrv, *dressed, "-o", "json"]) == 0
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_what_is_sent_is_consumed(running: Running, capsys: Printed) -> None:
+    results = sent(capsys, running, "Orders", "one", "two", "three")
+    assert {row["status"] for row in results} == {"SEND_OK"}
+    assert cli.run(["consume", "Orders", "-n", running.namesrv, "-g", "readers", "-c", "3", "-o", "json"]) == 0
+    messages = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert {row["body"] for row in messages} == {"one", "two", "three"}
+    assert {row["message_id"] for row in messages} == {row["message_id"] for row in results}
+    assert messages[0]["tags"] == "TagA"
+    assert messages[0]["keys"] == ["k1"]
+    assert messages[0]["properties"]["colour"] == "red"
+
+
+def test_lines_of_stdin_are_messages(running: Running) -> None:
+    command = [sys.executable, "-m", "rmq.cli", "send", "Lines", "-n", running.namesrv, "--batch", "10", "-q"]
+    text = "".join(f"line {number}\n" for number in range(25)) + "\n"
+    done = subprocess.run(command, input=text, capture_output=True, text=True, env=_ENV, check=True)
+    assert (done.stdout, done.stderr) == ("", "sent 25 messages to Lines\n")
+
+
+def test_what_a_group_printed_it_does_not_see_again(running: Running, capsys: Printed) -> None:
+    sent(capsys, running, "Once", "a", "b")
+    arguments = ["consume", "Once", "-n", running.namesrv, "-g", "once", "-o", "body"]
+    assert cli.run([*arguments, "-c", "2"]) == 0
+    assert sorted(capsys.readouterr().out.split()) == ["a", "b"]
+    sent(capsys, running, "Once", "c")
+    assert cli.run([*arguments, "-c", "1"]) == 0
+    assert capsys.readouterr().out == "c\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_consume_ends_in_order_when_asked_to(running: Running, capsys: Printed, number: signal.Signals) -> None:
+    topic = f"Ended{number.name}"
+    sent(capsys, running, topic, "x")
+    command = [sys.executable, "-u", "-m", "rmq.cli", "consume", topic, "-n", running.namesrv, "-g", topic, "-o", "body"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=_ENV) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "x\n"
+        process.send_signal(number)
+        _, err = process.communicate(timeout=20)
+    assert (process.returncode, err) == (0, "")
+    progress = printed_json(capsys, "admin", "consumerProgress", "-n", running.namesrv, "-g", topic, "-t", topic)
+    assert progress["consume_diff_total"] == 0
+
+
+def test_admin_commands(running: Running, capsys: Printed) -> None:
+    where = ["-n", running.namesrv]
+    made = printed_json(capsys, "admin", "updateTopic", *where, "-t", "Made", "-c", "DefaultCluster", "-r", "3", "-w", "3")
+    assert made["addresses"] == [running.broker]
+    sent(capsys, running, "Made", "x")
+    assert printed_json(capsys, "admin", "topicRoute", *where, "-t", "Made")["rows"][0]["write_queues"] == 3
+    status = printed_json(capsys, "admin", "topicstatus", *where, "-t", "Made")
+    assert (len(status["rows"]), sum(row["max_offset"] for row in status["rows"])) == (3, 1)
+    cluster = printed_json(capsys, "admin", "cluster-list", *where)
+    assert (cluster[0]["cluster"], cluster[0]["address"], cluster[0]["activated"]) == ("DefaultCluster", running.broker, True)
+    assert {"topic": "Made"} in printed_json(capsys, "admin", "topicList", *where, "--user")
+    facts = printed_json(capsys, "admin", "brokerStatus", *where, "-b", "broker-a")[running.broker]
+    assert facts["brokerActive"] == "true"
+    assert int(facts["pid"]) == running.process.pid
+    printed_json(capsys, "admin", "clusterList", *where, "-m")
+
+
+def test_a_deleted_topic_is_gone(running: Running, capsys: Printed) -> None:
+    where = ["-n", running.namesrv, "-t", "Gone"]
+    sent(capsys, running, "Gone", "x")
+    printed_json(capsys, "admin", "deleteTopic", *where, "-c", "DefaultCluster")
+    assert cli.run(["admin", "topicRoute", *where]) == exits.FAILED
+    assert "TOPIC_NOT_EXIST (17)" in capsys.readouterr().err
+
+
+def test_progress_of_all_groups(running: Running, capsys: Printed) -> None:
+    sent(capsys, running, "Lag", "a", "b")
+    assert cli.run(["consume", "Lag", "-n", running.namesrv, "-g", "laggard", "-c", "2", "-o", "body"]) == 0
+    sent(capsys, running, "Lag", "c")
+    capsys.readouterr()
+    rows = {row["group"]: row for row in printed_json(capsys, "admin", "consumerProgress", "-n", running.namesrv)}
+    assert (rows["laggard"]["count"], rows["laggard"]["diff_total"]) == (0, 1)
+
+
+def test_plain_output_has_mqadmins_headings(running: Running, capsys: Printed) -> None:
+    assert cli.run(["admin", "clusterList", "-n", running.namesrv]) == 0
+    heading, row = capsys.readouterr().out.splitlines()
+    assert heading.startswith("#Cluster Name   #Broker Name  #BID  #Addr")
+    assert row.startswith("DefaultCluster  broker-a      0     127.0.0.1:")
+
+
+def test_refusals_and_wrong_names(running: Running, capsys: Printed) -> None:
+    where = ["-n", running.namesrv]
+    assert cli.run(["admin", "topicRoute", *where, "-t", "Nowhere"]) == exits.FAILED
+    assert cli.run(["admin", "consumerProgress", *where, "-g", "nobody"]) == exits.FAILED
+    assert cli.run(["admin", "updateTopic", *where, "-t", "T", "-c", "NoSuchCluster"]) == exits.USAGE
+    assert "registered: DefaultCluster/broker-a" in capsys.readouterr().err
+    assert cli.run(["send", "bad name", "x", *where]) == exits.USAGE
+    assert cli.run(["send", "Orders", "", *where]) == exits.USAGE
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_health(running: Running, capsys: Printed) -> None:
+    rows = printed_json(capsys, "health", "-n", running.namesrv)
+    assert [(row["role"], row["address"], row["ok"]) for row in rows] == [
+        ("nameserver", running.namesrv, True), ("broker", running.broker, True),
+    ]  # fmt: skip
+    assert [row["ok"] for row in printed_json(capsys, "health", "-a", running.broker, "-a", running.namesrv)] == [True, True]
+
+
+def test_bench(running: Running, capsys: Printed) -> None:
+    where = ["-n", running.namesrv, "--json"]
+    assert cli.run(["bench", "produce", *where, "-m", "250", "--batch", "20"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["settings"]["messages"], found["settings"]["batch"]) == (250, 20)
+    assert found["figures"]["p50_ms"] <= found["figures"]["p99.9_ms"] <= found["figures"]["max_ms"] + 0.001
+    assert found["figures"]["broker_cpu_us_per_message"] is not None
+    assert cli.run(["bench", "consume", *where, "-m", "250"]) == 0
+    assert json.loads(capsys.readouterr().out)["figures"]["messages_per_second"] > 0
+    assert cli.run(["bench", "e2e", *where, "--rate", "100", "--seconds", "0.2"]) == 0
+    assert json.loads(capsys.readouterr().out)["settings"]["messages"] == 20
+    assert cli.run(["bench", "consume", "-n", running.namesrv, "-m", "100000", "--idle", "0.2"]) == exits.FAILED
+
+
+def test_a_reader_that_goes_ends_the_command_quietly(running: Running) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "rmq.cli", "admin", "brokerStatus", "-b", "broker-a", "-n", running.namesrv]
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, env=_ENV)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (exits.PIPE_CLOSED, "")
+
+
+def test_a_stopped_node_comes_back_with_everything(tmp_path: Path, capsys: Printed) -> None:
+    """SIGTERM and Ctrl-C end with 0; messages and the group's offsets are there after the next start."""
+    first = Running(tmp_path / "store").ready()
+    sent(capsys, first, "Kept", "a", "b", "c")
+    assert cli.run(["consume", "Kept", "-n", first.namesrv, "-g", "kept", "-c", "3", "-o", "body"]) == 0
+    assert first.stop() == 0
+    assert [line["message"] for line in first.lines if line["logger"] == "rmq.node"][-1] == "stopped"
+    second = Running(tmp_path / "store").ready()
+    capsys.readouterr()
+    progress = printed_json(capsys, "admin", "consumerProgress", "-n", second.namesrv, "-g", "kept", "-t", "Kept")
+    assert (sum(row["consumer_offset"] for row in progress["rows"]), progress["consume_diff_total"]) == (3, 0)
+    assert second.stop(signal.SIGINT) == 0
+
+
+def test_one_process_per_store_directory(running: Running, tmp_path: Path) -> None:
+    """D16."""
+    first = Running(tmp_path / "store").ready()
+    second = Running(tmp_path / "store")
+    _, err = second.process.communicate(timeout=20)
+    assert second.process.returncode == exits.FAILED
+    assert err.splitlines()[-1].startswith("rmq: ")
+    assert "Traceback" not in err
+    assert first.stop() == 0
+
+
+def test_a_port_that_is_taken(running: Running, tmp_path: Path) -> None:
+    third = Running(tmp_path / "store", "--listen", running.broker)
+    _, err = third.process.communicate(timeout=20)
+    assert third.process.returncode == exits.FAILED
+    assert running.broker.rpartition(":")[2] in err.splitlines()[-1]
+    assert "Traceback" not in err
+
+
+async def test_a_second_signal_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: asyncio.Queue[int] = asyncio.Queue()
+    monkeypatch.setattr(os, "_exit", ended.put_nowait)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    node._on_signals(loop, stop)
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+        await stop.wait()
+        assert ended.empty()
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert await asyncio.wait_for(ended.get(), 10) == 143
+    finally:
+        loop.remove_signal_handler(signal.SIGTERM)
+        loop.remove_signal_handler(signal.SIGINT)
