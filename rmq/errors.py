@@ -23,6 +23,7 @@ _RETRYABLE = frozenset({  # DefaultMQProducer.retryResponseCodes, as far as we a
     ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.NO_PERMISSION,
     ResponseCode.TOPIC_NOT_EXIST, ResponseCode.FLOW_CONTROL, ResponseCode.SUBSCRIPTION_NOT_LATEST,
 })
+_NAMES = {int(code): code.name for code in ResponseCode}
 _REFRESH = frozenset({ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.NO_PERMISSION, ResponseCode.TOPIC_NOT_EXIST})
 
 
@@ -41,8 +42,7 @@ class Refusal(RmqError):
         self.refresh_routes = code in _REFRESH
 
     def __str__(self) -> str:
-        name = ResponseCode(self.code).name if self.code in ResponseCode else "CODE"
-        return f"{name} ({self.code}): {self.remark}"
+        return f"{_NAMES.get(self.code, 'CODE')} ({self.code}): {self.remark}"
 
 
 class Unknown(RmqError):

@@ -69,6 +69,10 @@ class Server:
         """All that are open now."""
         return list(self._connections.values())
 
+    def connection(self, connection_id: int) -> Connection | None:
+        """The open connection of that id."""
+        return self._connections.get(connection_id)
+
     async def listen(self, host: str, port: int) -> Address:
         """Serves this address too; returns where it really is (port 0: a free one). Raises OSError."""
         listener = await self._network.listen(lambda: Connection(self), host, port)
@@ -140,18 +144,19 @@ class Server:
         if by > 0 and self._half_frame_bytes > self.limits.max_half_frame_bytes:
             connection.abort(f"more than {self.limits.max_half_frame_bytes} bytes of unfinished frames in this server")
 
-    def spawn(self, call: Call, awaitable: Awaitable[Answer]) -> None:
+    def spawn(self, call: Call, awaitable: Awaitable[Answer | Later]) -> None:
         task = asyncio.create_task(self._finish(call, awaitable))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _finish(self, call: Call, awaitable: Awaitable[Answer]) -> None:
+    async def _finish(self, call: Call, awaitable: Awaitable[Answer | Later]) -> None:
         try:
             answer = await awaitable
         except Exception as error:
             self.failed(call, error)
         else:
-            call.answer(answer)
+            if answer is not LATER:
+                call.answer(answer)
 
     def failed(self, call: Call, error: Exception) -> None:
         """A refusal is an answer; anything else is our fault. A broken assertion goes to the loop's exception handler,

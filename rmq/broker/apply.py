@@ -1,0 +1,59 @@
+"""What a committed record does to this broker: tables change, waiting pulls wake. (The queues are dispatch's business.)
+
+Runs once for every committed unit, in log order, before its sender is answered; at start for every state record.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from rmq.broker.longpoll import LongPolls
+from rmq.broker.state import Line, Table, apply_lines, lines_of
+from rmq.broker.stats import BrokerStats
+from rmq.delivery.groups import GroupTable
+from rmq.delivery.offsets import OffsetTable
+from rmq.log import record
+from rmq.log.commitlog import Unit
+from rmq.model import STATE_TOPIC
+from rmq.routing.topics import TopicTable
+
+
+class Tables:
+    """The tables that state records fill."""
+
+    def __init__(self, topics: TopicTable, groups: GroupTable, offsets: OffsetTable) -> None:
+        self.topics = topics
+        self.groups = groups
+        self.offsets = offsets
+        self._by_name: Mapping[str, Table] = {"topic": topics, "group": groups, "offset": offsets}
+
+    def apply(self, lines: Sequence[Line], time_ms: int) -> None:
+        """One committed record. A deleted topic takes the offsets of its queues along."""
+        apply_lines(self._by_name, lines, time_ms)
+        for table, name, value in lines:
+            if table == "topic" and value is None:
+                self.offsets.remove_topic(name)
+
+
+class Applier:
+    """`topics_changed()` tells the nameservers."""
+
+    def __init__(self, tables: Tables, polls: LongPolls, stats: BrokerStats, topics_changed: Callable[[], None]) -> None:
+        self._tables = tables
+        self._polls = polls
+        self._stats = stats
+        self._topics_changed = topics_changed
+
+    def committed(self, units: Sequence[Unit], time_ms: int) -> None:
+        for unit in units:
+            queue = unit.queue
+            if queue.topic == STATE_TOPIC:
+                for stored in record.iterate(unit.records):
+                    self._apply(lines_of(stored.body), time_ms)
+                continue
+            self._stats.put.total += len(unit.sizes)
+            self._stats.put_bytes.total += len(unit.records)
+            self._polls.wake(queue.topic, queue.queue_id, unit.tags_codes)
+
+    def _apply(self, lines: Sequence[Line], time_ms: int) -> None:
+        self._tables.apply(lines, time_ms)
+        if any(table == "topic" for table, _, _ in lines):
+            self._topics_changed()

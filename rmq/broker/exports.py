@@ -1,0 +1,45 @@
+"""config/*.json: this broker's tables as RocketMQ's own programs would find them.
+
+Exports only, for RocketMQ's eyes: never read back here. The old file stays beside the new one as `.bak`, as in RocketMQ.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import aiofiles
+import aiofiles.os
+import orjson
+
+from rmq.errors import StoreError
+
+
+class Exports:
+    """`tables`: file name -> the JSON value it should hold now."""
+
+    def __init__(self, folder: Path, tables: Mapping[str, Callable[[], object]]) -> None:
+        self._folder = folder
+        self._tables = tables
+        self._written: dict[str, bytes] = {}
+
+    async def save(self) -> None:
+        """Write the files that changed. Raises StoreError."""
+        for name, value in self._tables.items():
+            text = orjson.dumps(value(), option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
+            if self._written.get(name) != text:
+                await self._replace(name, text)
+                self._written[name] = text
+
+    async def _replace(self, name: str, text: bytes) -> None:
+        path, new = self._folder / name, self._folder / f"{name}.new"
+        try:
+            await aiofiles.os.makedirs(self._folder, exist_ok=True)
+            async with aiofiles.open(new, "wb") as file:
+                await file.write(text)
+                await file.flush()
+                await aiofiles.os.wrap(os.fsync)(file.fileno())
+            if await aiofiles.os.path.exists(path):
+                await aiofiles.os.replace(path, self._folder / f"{name}.bak")
+            await aiofiles.os.replace(new, path)
+        except OSError as error:
+            raise StoreError(f"cannot write {path}: {error}; is the disk full or read-only?") from error

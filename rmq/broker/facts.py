@@ -1,0 +1,83 @@
+"""What this node says of itself to RocketMQ's tools (code 28), beside the rates.
+
+The tools parse every key they know, so none may be missing. This broker has no thread pools, no append lock and no timer
+wheel: the zeros of those keys say that nothing waits there.
+"""
+
+import os
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from rmq import __version__
+from rmq.clock import Clock
+from rmq.log.commitlog import CommitLog
+
+_POOLS = ("send", "pull", "query", "litePull", "ack")
+POOL_CAPACITY = 10_000
+
+
+class Boot(NamedTuple):
+    """When this node started: wall clock in ms, monotonic in s."""
+
+    wall_ms: int
+    monotonic: float
+
+
+def runtime_facts(store_dir: Path, log: CommitLog, committed: int, boot: Boot, clock: Clock, earliest_ms: int) -> Iterable[tuple[str, object]]:
+    """Names and values. `earliest_ms`: store time of the first record (-1: none)."""
+    usage = shutil.disk_usage(store_dir)
+    ratio = round((usage.total - usage.free) / usage.total, 4)
+    yield from {
+        "brokerVersionDesc": "V5_5_0",
+        "brokerVersion": 513,
+        "rmqVersion": __version__,
+        "pid": os.getpid(),
+        "brokerActive": "true",
+        "bootTimestamp": boot.wall_ms,
+        "startAcceptSendRequestTimeStamp": 0,
+        "runtime": _duration(clock.monotonic() - boot.monotonic),
+        "commitLogMinOffset": log.start,
+        "commitLogMaxOffset": log.end,
+        "commitLogDirCapacity": f"Total : {_size(usage.total)}, Free : {_size(usage.free)}.",
+        "commitLogDiskRatio": ratio,
+        f"commitLogDiskRatio_{store_dir / 'commitlog'}": ratio,
+        "consumeQueueDiskRatio": ratio,
+        "dispatchBehindBytes": log.end - committed,
+        "dispatchMaxBuffer": 0,
+        "remainHowManyDataToFlush": _size(log.end - log.durable_end),
+        "remainTransientStoreBufferNumbs": 2**31 - 1,
+        "earliestMessageTimeStamp": earliest_ms,
+        "pageCacheLockTimeMills": 0,
+        "putMessageEntireTimeMax": 0,
+        "getMessageEntireTimeMax": 0,
+        "putMessageFailedTimes": 0,
+        "putMessageDistributeTime": "null",
+        "timerReadBehind": 0,
+        "timerOffsetBehind": 0,
+        "timerCongestNum": 0,
+        "timerEnqueueTps": 0.0,
+        "timerDequeueTps": 0.0,
+        "EndTransactionQueueSize": 0,
+        "EndTransactionThreadPoolQueueCapacity": POOL_CAPACITY,
+    }.items()
+    for pool in _POOLS:
+        yield f"{pool}ThreadPoolQueueSize", 0
+        yield f"{pool}ThreadPoolQueueCapacity", POOL_CAPACITY
+        yield f"{pool}ThreadPoolQueueHeadWaitTimeMills", 0
+
+
+def _duration(seconds: float) -> str:
+    minutes, second = divmod(int(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    days, hour = divmod(hours, 24)
+    return f"[ {days} days, {hour} hours, {minute} minutes, {second} seconds ]"
+
+
+def _size(count: float) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"

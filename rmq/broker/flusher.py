@@ -1,0 +1,79 @@
+"""When the log goes to the disk: one fsync for many appends, always in a thread.
+
+Asynchronous flush: every `interval_s`, or as soon as 32 MiB wait (so that the kernel's own throttling of writers is
+never reached). Synchronous flush: at once, and again as long as somebody asked meanwhile (group commit). What a flush
+makes durable is the log's business (`CommitLog.flush` notes the end before it begins); this file only says when.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+from rmq.clock import Clock
+from rmq.errors import StoreError
+
+ASYNC_FLUSH_BYTES = 32 * 1024 * 1024
+
+
+class Flushable(Protocol):
+    @property
+    def end(self) -> int: ...
+
+    @property
+    def durable_end(self) -> int: ...
+
+    def flush(self) -> int: ...
+
+
+class Flusher:
+    """`on_flushed` runs on the loop after each good flush, `on_failed` once after the first bad one (D4: final)."""
+
+    def __init__(
+        self, log: Flushable, clock: Clock, interval_s: float, on_flushed: Callable[[], None], on_failed: Callable[[StoreError], None]
+    ) -> None:
+        self._log = log
+        self._clock = clock
+        self._interval_s = interval_s
+        self._on_flushed = on_flushed
+        self._on_failed = on_failed
+        self._asked = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._timer: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name="flusher")
+        self._timer = asyncio.create_task(self._tick(), name="flush-timer")
+
+    def ask(self) -> None:
+        """Flush as soon as the running flush, if any, has ended."""
+        self._asked.set()
+
+    def appended(self) -> None:
+        """Told after each append under asynchronous flush: too much waiting starts a flush early."""
+        if self._log.end - self._log.durable_end >= ASYNC_FLUSH_BYTES:
+            self._asked.set()
+
+    async def stop(self) -> None:
+        """Stop flushing. The store's own close flushes what is left."""
+        for task in (self._task, self._timer):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+
+    async def _tick(self) -> None:
+        while True:
+            await self._clock.sleep(self._interval_s)
+            self._asked.set()
+
+    async def _run(self) -> None:
+        while True:
+            await self._asked.wait()
+            self._asked.clear()
+            if self._log.durable_end >= self._log.end:
+                continue
+            try:
+                await asyncio.to_thread(self._log.flush)
+            except StoreError as error:
+                self._on_failed(error)
+                return
+            self._on_flushed()

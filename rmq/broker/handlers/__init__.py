@@ -1,0 +1,1 @@
+"""What a broker answers: one file per subject. No handler knows another."""

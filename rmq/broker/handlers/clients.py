@@ -1,0 +1,92 @@
+"""Who is connected: heartbeats, the members of a group, and the notice to all of them when the members change."""
+
+from collections.abc import Awaitable, Callable, Iterable
+
+from rmq.clock import Clock
+from rmq.codes import ResponseCode
+from rmq.delivery.groups import ConsumerRegistry, GroupTable
+from rmq.errors import Refusal
+from rmq.model import GroupConfig
+from rmq.net.commands import (
+    ConsumerConnection,
+    ConsumerList,
+    GetConsumerConnection,
+    GetConsumerList,
+    Heartbeat,
+    HeartbeatAnswer,
+    NotifyConsumerIdsChanged,
+    UnregisterClient,
+)
+from rmq.net.server import Call, Connection
+
+
+class ClientHandlers:
+    """`ensure_group(name)` makes group and retry topic if they may be made; `connection(id)` finds an open connection."""
+
+    def __init__(
+        self,
+        registry: ConsumerRegistry,
+        groups: GroupTable,
+        ensure_group: Callable[[str], Awaitable[None]],
+        connection: Callable[[int], Connection | None],
+        clock: Clock,
+    ) -> None:
+        self._registry = registry
+        self._groups = groups
+        self._ensure_group = ensure_group
+        self._connection = connection
+        self._clock = clock
+
+    async def heartbeat(self, request: Heartbeat, call: Call) -> HeartbeatAnswer:
+        for consumer in request.consumers:
+            await self._ensure_group(consumer.group)
+        peer = call.connection
+        peer.client_id = peer.client_id or request.client_id
+        host, port = peer.peer
+        outcome = self._registry.heartbeat(
+            connection_id=peer.id,
+            client_id=request.client_id,
+            language=peer.language,
+            version=peer.version,
+            address=f"{host}:{port}",
+            consumers=request.consumers,
+            producers=request.producers,
+            fingerprint=request.heartbeat_fingerprint,
+            without_sub=request.without_sub,
+            now=self._clock.monotonic(),
+        )
+        self.notify(outcome.changed)
+        return HeartbeatAnswer(True, outcome.sub_changed)
+
+    def unregister(self, request: UnregisterClient, call: Call) -> None:
+        changed = self._registry.unregister(call.connection.id, request.client_id, request.producer_group, request.consumer_group)
+        self.notify(changed)
+
+    def closed(self, connection: Connection) -> None:
+        self.notify(self._registry.connection_closed(connection.id))
+
+    def expire(self) -> None:
+        self.notify(self._registry.expire(self._clock.monotonic()))
+
+    def notify(self, groups: Iterable[str]) -> None:
+        """Every member of these groups should rebalance now."""
+        for group in groups:
+            config = self._groups.get(group) or GroupConfig(group)
+            if not config.notify_consumer_ids_changed_enable:
+                continue
+            for connection_id in self._registry.connections_of(group):
+                connection = self._connection(connection_id)
+                if connection is not None:
+                    connection.push(NotifyConsumerIdsChanged(group))
+
+    def members(self, request: GetConsumerList, _call: Call) -> ConsumerList:
+        members = self._registry.members(request.consumer_group)
+        if not members:
+            raise Refusal(ResponseCode.SYSTEM_ERROR, f"no consumer of group {request.consumer_group} is connected")
+        return ConsumerList(members)
+
+    def connections(self, request: GetConsumerConnection, _call: Call) -> ConsumerConnection:
+        view = self._registry.connection_view(request.consumer_group)
+        if view is None:
+            raise Refusal(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{request.consumer_group}] not online")
+        return ConsumerConnection(*view)

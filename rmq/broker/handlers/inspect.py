@@ -1,0 +1,114 @@
+"""What operators ask: queues of a topic, progress of a group, who reads a topic, and how the broker is doing."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from rmq.broker.stats import BrokerStats
+from rmq.codes import ResponseCode
+from rmq.delivery.groups import ConsumerRegistry
+from rmq.delivery.offsets import OffsetTable
+from rmq.errors import Refusal
+from rmq.log.consumequeue import ConsumeQueue, ConsumeQueues
+from rmq.model import MessageQueue, QueueProgress, QueueStats, TopicConfig
+from rmq.net.commands import (
+    ConsumeStats,
+    GetConsumeStats,
+    GetRuntimeInfo,
+    GetTopicStats,
+    GroupList,
+    QueryTopicConsumeByWho,
+    RuntimeInfo,
+    TopicStats,
+)
+from rmq.net.server import Call
+from rmq.routing.topics import TopicTable
+
+
+class InspectHandlers:
+    """Reads store times from the log, so these answers are made in a thread."""
+
+    def __init__(
+        self,
+        broker_name: str,
+        topics: TopicTable,
+        offsets: OffsetTable,
+        registry: ConsumerRegistry,
+        store_time: Callable[[int], int],
+        queues: ConsumeQueues,
+        stats: BrokerStats,
+    ) -> None:
+        self._broker_name = broker_name
+        self._topics = topics
+        self._offsets = offsets
+        self._registry = registry
+        self._read_store_time = store_time
+        self._queues = queues
+        self._stats = stats
+
+    async def topic_stats(self, request: GetTopicStats, _call: Call) -> TopicStats:
+        config = self._topics.get(request.topic)
+        if config is None:
+            raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic {request.topic} does not exist")
+        rows = await asyncio.to_thread(lambda: [self._queue_stats(config, queue_id) for queue_id in _queue_ids(config)])
+        return TopicStats(rows, self._stats.topic_put_tps(config.name))
+
+    def _queue_stats(self, config: TopicConfig, queue_id: int) -> QueueStats:
+        queue = self._queues.get(config.name, queue_id)
+        low, high = queue.min, queue.max
+        stored = self._store_time(queue, high - 1)
+        return QueueStats(MessageQueue(config.name, self._broker_name, queue_id), low, high, stored)
+
+    def _store_time(self, queue: ConsumeQueue, offset: int) -> int:
+        return self._read_store_time(queue.entry(offset).offset) if queue.min <= offset < queue.max else 0
+
+    async def consume_stats(self, request: GetConsumeStats, _call: Call) -> ConsumeStats:
+        group = request.consumer_group
+        topics = [request.topic] if request.topic else [t for t in request.topic_list.split(";") if t]
+        topics = topics or sorted(self._offsets.topics_of(group) | self._registry.topics_of(group))
+        configs = [config for config in map(self._topics.get, topics) if config is not None]
+        rows = await asyncio.to_thread(lambda: [self._progress(group, config, q) for config in configs for q in _queue_ids(config)])
+        return ConsumeStats([row for row in rows if row is not None])
+
+    def _progress(self, group: str, config: TopicConfig, queue_id: int) -> QueueProgress:
+        queue = self._queues.get(config.name, queue_id)
+        reached = self._offsets.query(group, config.name, queue_id)
+        consumed = -1 if reached is None else reached
+        stored = self._store_time(queue, consumed - 1)
+        mq = MessageQueue(config.name, self._broker_name, queue_id)
+        return QueueProgress(mq, queue.max, max(consumed, 0), max(consumed, 0), stored)
+
+    def consumed_by(self, request: QueryTopicConsumeByWho, _call: Call) -> GroupList:
+        return GroupList(sorted(self._offsets.groups_of(request.topic) | self._registry.groups_of(request.topic)))
+
+
+class RuntimeInfoHandler:
+    """RocketMQ's runtime info: `facts()` gives what is this node's own, the rates are added here."""
+
+    def __init__(self, stats: BrokerStats, facts: Callable[[], Iterable[tuple[str, object]]]) -> None:
+        self._stats = stats
+        self._facts = facts
+
+    def runtime_info(self, _request: GetRuntimeInfo, _call: Call) -> RuntimeInfo:
+        stats = self._stats
+        table = {name: str(value) for name, value in self._facts()}
+        table |= {
+            "putTps": stats.put.text(),
+            "getFoundTps": stats.found.text(),
+            "getMissTps": stats.missed.text(),
+            "getTotalTps": stats.found.text().strip(),
+            "getTransferredTps": stats.transferred.text(),
+            "msgPutTotalTodayNow": str(stats.put.total),
+            "msgPutTotalTodayMorning": str(stats.put_days.today),
+            "msgPutTotalYesterdayMorning": str(stats.put_days.yesterday),
+            "msgGetTotalTodayNow": str(stats.transferred.total),
+            "msgGetTotalTodayMorning": str(stats.get_days.today),
+            "msgGetTotalYesterdayMorning": str(stats.get_days.yesterday),
+            "putMessageTimesTotal": str(stats.put.total),
+            "putMessageSizeTotal": str(stats.put_bytes.total),
+            "putMessageAverageSize": f"{stats.put_bytes.total / max(stats.put.total, 1):.1f}",
+        }
+        return RuntimeInfo(dict(sorted(table.items())))
+
+
+def _queue_ids(config: TopicConfig) -> range:
+    return range(max(config.read_queue_nums, config.write_queue_nums))

@@ -1,0 +1,117 @@
+"""Where a group is in a queue, and which offsets a queue has.
+
+A one-way commit is kept in the overlay at once and written with all others within 200 ms; a commit sent as a request is
+answered when its record is committed. Only committed messages are counted in any answer (R18).
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from rmq.broker.state import StateWriter
+from rmq.codes import ResponseCode
+from rmq.delivery.offsets import OffsetTable
+from rmq.errors import Refusal, RmqError
+from rmq.log.consumequeue import ConsumeQueue, ConsumeQueues
+from rmq.net.commands import (
+    GetEarliestStoreTime,
+    GetMaxOffset,
+    GetMinOffset,
+    OffsetAnswer,
+    Pull,
+    QueryConsumerOffset,
+    SearchOffset,
+    TimestampAnswer,
+    UpdateConsumerOffset,
+)
+from rmq.net.server import Call
+from rmq.routing.topics import TopicTable
+
+
+class OffsetHandlers:
+    """`store_time(offset)`: store time (ms) of the record there. `in_memory(offset)`: whether it counts as young, see `query`."""
+
+    def __init__(
+        self,
+        table: OffsetTable,
+        writer: StateWriter,
+        topics: TopicTable,
+        queues: ConsumeQueues,
+        store_time: Callable[[int], int],
+        check_group: Callable[[str], None],
+        in_memory: Callable[[int], bool],
+    ) -> None:
+        self._table = table
+        self._writer = writer
+        self._topics = topics
+        self._queues = queues
+        self._store_time = store_time
+        self._check_group = check_group
+        self._in_memory = in_memory
+
+    def query(self, request: QueryConsumerOffset, _call: Call) -> OffsetAnswer:
+        """A group without an offset starts at 0 while message 0 is young: so a new group on a new topic misses nothing."""
+        offset = self._table.query(request.consumer_group, request.topic, request.queue_id)
+        if offset is not None:
+            return OffsetAnswer(offset)
+        queue = self._existing(request.topic, request.queue_id)
+        if request.set_zero_if_not_found and (queue is None or self._young(queue)):
+            return OffsetAnswer(0)
+        raise Refusal(ResponseCode.QUERY_NOT_FOUND, "Not found, maybe this group consumes for the first time")
+
+    def _young(self, queue: ConsumeQueue) -> bool:
+        return queue.min <= 0 and (queue.max == 0 or self._in_memory(queue.entry(0).offset))
+
+    def update(self, request: UpdateConsumerOffset, call: Call) -> None | Awaitable[None]:
+        if self._topics.get(request.topic) is None:
+            raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic {request.topic} does not exist")
+        self._check_group(request.consumer_group)
+        self.commit(request.consumer_group, request.topic, request.queue_id, request.commit_offset, call)
+        return None if call.oneway else self.write()
+
+    async def write(self) -> None:
+        """The overlay as it is now, committed. Raises Refusal; the next try writes what this one could not."""
+        dirty = self._table.take_dirty()
+        if not dirty:
+            return
+        try:
+            await self._writer.commit([("offset", key, value) for key, value in dirty])
+        except RmqError:
+            self._table.give_back(key for key, _ in dirty)
+            raise
+
+    def commit(self, group: str, topic: str, queue_id: int, offset: int, call: Call) -> None:
+        self._table.update(group, topic, queue_id, offset, owner=call.connection.client_id or str(call.connection.id))
+
+    def pulled(self, request: Pull, call: Call) -> None:
+        owner = call.connection.client_id or str(call.connection.id)
+        self._table.pulled(request.consumer_group, request.topic, request.queue_id, owner)
+        if request.sys_flag & 1:
+            self.commit(request.consumer_group, request.topic, request.queue_id, request.commit_offset, call)
+
+    def max_offset(self, request: GetMaxOffset, _call: Call) -> OffsetAnswer:
+        queue = self._existing(request.topic, request.queue_id)
+        return OffsetAnswer(queue.max if queue else 0)
+
+    def min_offset(self, request: GetMinOffset, _call: Call) -> OffsetAnswer:
+        queue = self._existing(request.topic, request.queue_id)
+        return OffsetAnswer(queue.min if queue else 0)
+
+    async def search(self, request: SearchOffset, _call: Call) -> OffsetAnswer:
+        queue = self._existing(request.topic, request.queue_id)
+        if queue is None:
+            return OffsetAnswer(0)
+        upper = request.boundary_type.upper() == "UPPER"
+        return OffsetAnswer(await asyncio.to_thread(queue.search, request.timestamp, "UPPER" if upper else "LOWER", self._store_time))
+
+    async def earliest(self, request: GetEarliestStoreTime, _call: Call) -> TimestampAnswer:
+        queue = self._existing(request.topic, request.queue_id)
+        if queue is None or queue.max <= queue.min:
+            return TimestampAnswer(-1)
+        return TimestampAnswer(await asyncio.to_thread(self._store_time, queue.entry(queue.min).offset))
+
+    def _existing(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """Asking must not make a queue: None for a topic or queue that is not there."""
+        config = self._topics.get(topic)
+        if config is None or not 0 <= queue_id < max(config.read_queue_nums, config.write_queue_nums):
+            return None
+        return self._queues.get(topic, queue_id)

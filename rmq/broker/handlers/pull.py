@@ -1,0 +1,151 @@
+"""Pulling: which records a group gets from where it asks, or how long it waits.
+
+Order of checks and the table of findings: broker-semantics of RocketMQ [PullMessageProcessor, DefaultMessageStore].
+Bodies are raw log bytes that nobody re-encodes. Bytes that are not in the page cache are read in a thread.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import lru_cache, partial
+from typing import NamedTuple
+
+from rmq.broker.longpoll import Held, LongPolls
+from rmq.broker.stats import BrokerStats
+from rmq.clock import Clock
+from rmq.codes import ResponseCode
+from rmq.delivery import filters
+from rmq.delivery.groups import ConsumerRegistry
+from rmq.errors import Refusal
+from rmq.log.commitlog import CommitLog
+from rmq.log.consumequeue import ConsumeQueue, ConsumeQueues
+from rmq.model import PERM_READ
+from rmq.net.commands import PULL_SUBSCRIPTION, PULL_SUSPEND, Pull, PullAnswer
+from rmq.net.server import LATER, Call, Later
+from rmq.routing.topics import TopicTable
+
+
+class PullSettings(NamedTuple):
+    """What a pull is checked against. `check_group` raises Refusal for a group that may not consume.
+
+    The limits are those of one answer [maxTransferCountOnMessageInMemory, maxTransferBytesOnMessageInMemory].
+    """
+
+    topics: TopicTable
+    registry: ConsumerRegistry
+    check_group: Callable[[str], None]
+    max_messages: int
+    max_bytes: int
+
+
+class Wanted(NamedTuple):
+    """A checked pull: what to read, and for whom."""
+
+    request: Pull
+    queue: ConsumeQueue
+    codes: frozenset[int] | None
+
+
+@lru_cache(maxsize=4096)
+def _codes(expression: str) -> frozenset[int] | None:
+    tags = filters.parse_tags(expression)
+    return None if tags is None else filters.codes(tags)
+
+
+class PullHandler:
+    """`pulled(group, topic, queue_id, connection_id)` notes who pulled a queue last; `commit` takes a carried offset."""
+
+    def __init__(
+        self,
+        settings: PullSettings,
+        log: CommitLog,
+        queues: ConsumeQueues,
+        polls: LongPolls,
+        pulled: Callable[[Pull, Call], None],
+        stats: BrokerStats,
+        clock: Clock,
+    ) -> None:
+        self._settings = settings
+        self._log = log
+        self._queues = queues
+        self._polls = polls
+        self._pulled = pulled
+        self._stats = stats
+        self._clock = clock
+
+    def pull(self, request: Pull, call: Call) -> PullAnswer | Later | Awaitable[PullAnswer]:
+        wanted = Wanted(request, self._check(request), self._wanted_codes(request))
+        self._pulled(request, call)
+        return self._read(wanted, call, may_wait=bool(request.sys_flag & PULL_SUSPEND))
+
+    def _check(self, request: Pull) -> ConsumeQueue:
+        self._settings.check_group(request.consumer_group)
+        topic = request.topic
+        config = self._settings.topics.get(topic)
+        if config is None:
+            raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic {topic} does not exist")
+        if not config.perm & PERM_READ:
+            raise Refusal(ResponseCode.NO_PERMISSION, f"topic {topic} may not be read (perm {config.perm})")
+        if not 0 <= request.queue_id < config.read_queue_nums:
+            raise Refusal(
+                ResponseCode.INVALID_PARAMETER, f"queue {request.queue_id} of {topic}: it has queues 0 to {config.read_queue_nums - 1}"
+            )
+        return self._queues.get(topic, request.queue_id)
+
+    def _wanted_codes(self, request: Pull) -> frozenset[int] | None:
+        if request.sys_flag & PULL_SUBSCRIPTION:
+            return _expression_codes(request.subscription, request.expression_type)
+        known = self._settings.registry.subscription(request.consumer_group, request.topic)
+        if known is None:
+            raise Refusal(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"group {request.consumer_group} did not subscribe to {request.topic}")
+        if known.version < request.sub_version:
+            raise Refusal(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the heartbeat with this subscription is still on its way")
+        return _expression_codes(known.expression, known.expression_type)
+
+    def _read(self, wanted: Wanted, call: Call, may_wait: bool) -> PullAnswer | Later | Awaitable[PullAnswer]:
+        request, queue = wanted.request, wanted.queue
+        offset, low, high = request.queue_offset, queue.min, queue.max
+        if low <= offset < high:
+            count = max(1, min(request.max_msg_nums, self._settings.max_messages))
+            found = queue.find(offset, count, self._settings.max_bytes, wanted.codes)
+            if not found.spans:
+                return self._nothing(found.next_offset, low, high, ResponseCode.PULL_RETRY_IMMEDIATELY)
+            answer = PullAnswer(found.next_offset, low, high)
+            self._stats.found.total += 1
+            self._stats.transferred.total += len(found.spans)
+            messages = self._log.gather(found.spans)
+            if messages is None:
+                return self._read_cold(answer, found.spans)
+            return answer._replace(messages=messages)
+        if offset == high:
+            if may_wait and self._hold(wanted, call):
+                return LATER
+            return self._nothing(offset, low, high, ResponseCode.PULL_NOT_FOUND)
+        return self._nothing(high if offset > high else low, low, high, ResponseCode.PULL_OFFSET_MOVED)
+
+    def _nothing(self, next_offset: int, low: int, high: int, status: int) -> PullAnswer:
+        self._stats.missed.total += 1
+        return PullAnswer(next_offset, low, high, b"", status)
+
+    async def _read_cold(self, answer: PullAnswer, spans: list[tuple[int, int]]) -> PullAnswer:
+        return answer._replace(messages=await asyncio.to_thread(self._log.gather_cold, spans))
+
+    def _hold(self, wanted: Wanted, call: Call) -> bool:
+        request = wanted.request
+        deadline = self._clock.monotonic() + request.suspend_timeout_millis / 1000
+        again = partial(self._again, wanted, call)
+        return self._polls.hold(
+            request.topic, request.queue_id, Held(deadline, wanted.codes, again, again, lambda: not call.connection.closed)
+        )
+
+    def _again(self, wanted: Wanted, call: Call) -> None:
+        """A woken pull may not wait again; what it finds now is its answer."""
+        result = self._read(wanted, call, may_wait=False)
+        if isinstance(result, PullAnswer):
+            call.answer(result)
+        elif result is not LATER:
+            call.answer_with(result)
+
+
+def _expression_codes(expression: str, expression_type: str) -> frozenset[int] | None:
+    filters.check_type(expression_type)
+    return _codes(expression)

@@ -1,0 +1,127 @@
+"""Topics and groups: making, changing, deleting and listing them.
+
+Each change is planned by a pure table (a refusal or a new value), staged so that nobody takes the same decision twice,
+written as a state line, and in force once committed.
+"""
+
+from collections.abc import Awaitable, Callable
+
+from rmq.broker.state import Line
+from rmq.codes import ResponseCode
+from rmq.delivery.groups import GroupTable
+from rmq.delivery.offsets import OffsetTable
+from rmq.errors import Refusal, RmqError
+from rmq.model import RETRY_PREFIX, GroupConfig, TopicConfig
+from rmq.net.commands import (
+    DeleteGroup,
+    DeleteTopic,
+    GetAllGroupConfig,
+    GetAllTopicConfig,
+    GetGroupConfig,
+    GetTopicConfig,
+    GroupConfigs,
+    TopicConfigs,
+    UpdateGroup,
+    UpdateTopic,
+)
+from rmq.net.server import Call
+from rmq.routing.topics import TopicTable, check_group_name
+
+
+class TopicHandlers:
+    """`commit(lines)` returns once the lines are committed and applied."""
+
+    def __init__(
+        self, topics: TopicTable, groups: GroupTable, offsets: OffsetTable, commit: Callable[[list[Line]], Awaitable[None]], auto_group: bool
+    ) -> None:
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._commit = commit
+        self._auto_group = auto_group
+
+    # --- topics
+
+    async def create(self, config: TopicConfig) -> None:
+        """Make or change a topic. Two who ask for the same new topic at the same time wait for the same record."""
+        self._topics.stage(config.name, config)
+        await self._commit_or_unstage([("topic", config.name, list(config))])
+
+    async def update(self, request: UpdateTopic, _call: Call) -> None:
+        await self.create(self._topics.plan_update(request))
+
+    async def delete(self, request: DeleteTopic, _call: Call) -> None:
+        """Deleting what is not there is no error, so that repeating helps."""
+        if self._topics.plan_delete(request.topic):
+            self._topics.stage(request.topic, None)
+            self._offsets.drop_pending(request.topic)
+            await self._commit_or_unstage([("topic", request.topic, None)])
+
+    async def _commit_or_unstage(self, lines: list[Line]) -> None:
+        try:
+            await self._commit(lines)
+        except RmqError:
+            self._topics.drop_overlay()
+            self._groups.drop_overlay()
+            raise
+
+    def topic(self, request: GetTopicConfig, _call: Call) -> TopicConfig:
+        config = self._topics.get(request.topic)
+        if config is None:
+            raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic {request.topic} does not exist")
+        return config
+
+    def all_topics(self, _request: GetAllTopicConfig, _call: Call) -> TopicConfigs:
+        return TopicConfigs(list(self._topics.all()), self._topics.data_version)
+
+    # --- groups
+
+    async def update_group(self, request: UpdateGroup, _call: Call) -> None:
+        plan = self._groups.plan_update(request.config)
+        self._groups.stage(plan.name, plan)
+        await self._commit_or_unstage([("group", plan.name, list(plan))])
+
+    async def delete_group(self, request: DeleteGroup, _call: Call) -> None:
+        if not self._groups.plan_delete(request.group_name):
+            return
+        self._groups.stage(request.group_name, None)
+        lines: list[Line] = [("group", request.group_name, None)]
+        if request.clean_offset:
+            lines += [("offset", key, None) for key in self._offsets.keys_of_group(request.group_name)]
+        await self._commit_or_unstage(lines)
+
+    async def group(self, request: GetGroupConfig, _call: Call) -> GroupConfig:
+        await self.ensure_group(request.group)
+        config = self._groups.get(request.group)
+        assert config is not None, request.group
+        return config
+
+    def all_groups(self, _request: GetAllGroupConfig, _call: Call) -> GroupConfigs:
+        return GroupConfigs(list(self._groups.all()), self._groups.data_version)
+
+    def check_group(self, group: str) -> None:
+        """Whether the group may consume. An unknown one may if it would be made on first use."""
+        config = self._groups.get(group)
+        if config is None:
+            if not self._auto_group:
+                raise Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"consumer group {group} does not exist: create it first")
+            check_group_name(group)
+        elif not config.consume_enable:
+            raise Refusal(ResponseCode.NO_PERMISSION, f"consumer group {group} is switched off (consumeEnable)")
+
+    async def ensure_group(self, group: str) -> None:
+        """Group and its retry topic, made on first use if `autoCreateSubscriptionGroup` allows."""
+        self.check_group(group)
+        lines: list[Line] = []
+        config = self._groups.decided(group)
+        if config is None:
+            config = self._groups.plan_update(GroupConfig(group))
+            self._groups.stage(group, config)
+            lines.append(("group", group, list(config)))
+        retry = RETRY_PREFIX + group
+        if self._topics.get(retry) is None and config.retry_queue_nums > 0:
+            topic = TopicConfig(retry, config.retry_queue_nums, config.retry_queue_nums)
+            self._topics.stage(retry, topic)
+            lines.append(("topic", retry, list(topic)))
+        if lines:
+            await self._commit_or_unstage(lines)

@@ -1,0 +1,255 @@
+"""A broker node: the only place that builds the parts and joins them. No behaviour of its own beyond start and stop."""
+
+import asyncio
+import ipaddress
+import logging
+import os
+import random
+import socket
+import time
+from collections.abc import Iterable, Mapping
+
+from rmq.broker.apply import Applier, Tables
+from rmq.broker.exports import Exports
+from rmq.broker.facts import Boot, runtime_facts
+from rmq.broker.handlers.clients import ClientHandlers
+from rmq.broker.handlers.inspect import InspectHandlers, RuntimeInfoHandler
+from rmq.broker.handlers.offsets import OffsetHandlers
+from rmq.broker.handlers.pull import PullHandler, PullSettings
+from rmq.broker.handlers.send import SendHandler
+from rmq.broker.handlers.topics import TopicHandlers
+from rmq.broker.longpoll import LongPolls
+from rmq.broker.register import Registration
+from rmq.broker.replica import Replica
+from rmq.broker.state import StateWriter, lines_of
+from rmq.broker.stats import SAMPLE_S, BrokerStats
+from rmq.broker.timers import Timers
+from rmq.clock import Clock
+from rmq.config import NodeSettings
+from rmq.delivery.groups import ConsumerRegistry, GroupTable, groups_json
+from rmq.delivery.offsets import OffsetTable, offsets_json
+from rmq.log import record
+from rmq.log.disk import RealDisk
+from rmq.log.settings import ASYNC_FLUSH, SYNC_FLUSH, StoreSettings
+from rmq.log.store import Store
+from rmq.model import STATE_TOPIC
+from rmq.net import commands as c
+from rmq.net.limits import Limits
+from rmq.net.remoting import Border
+from rmq.net.server import Call, Connection, Handler, Server
+from rmq.routing.topics import TopicTable, system_topics, topics_json
+
+log = logging.getLogger("rmq.broker")
+
+OFFSETS_S, EXPORTS_S, PROGRESS_S, EXPIRE_S, LATE_S = 0.2, 5.0, 10.0, 10.0, 1.0
+YOUNG_RATIO = 0.4  # of the memory: what is nearer to the log's end counts as "in memory" [accessMessageInMemoryMaxRatio]
+
+
+class Broker:
+    """`await start()`, `await stop()`. `address` is "host:port" as clients are told, known after start."""
+
+    def __init__(self, settings: NodeSettings, clock: Clock) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._timers = Timers(clock)
+        self._boot = Boot(clock.wall_ms(), clock.monotonic())
+        self.address = ""
+
+    async def start(self) -> None:
+        """Open the store, serve, register. Raises StoreError or OSError: nothing is left running."""
+        settings = self._settings
+        host = await _resolve(settings.store_host)
+        port = settings.listen_port or _free_port(settings.listen_host)
+        self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self._store = await asyncio.to_thread(Store.open, RealDisk(), str(settings.store_dir), _store_settings(settings, host, port))
+        try:
+            await self._serve(host, port)
+        except BaseException:
+            await asyncio.to_thread(self._store.close)
+            raise
+
+    async def _serve(self, host: str, port: int) -> None:
+        store, settings = self._store, self._settings
+        self._build(host, port)
+        for stored in await asyncio.to_thread(lambda: list(store.state_records())):
+            self._tables.apply(lines_of(stored.body), stored.store_timestamp)
+        store.open_epoch(self._clock.wall_ms())
+        self._replica.start()
+        await self._make_system_topics()
+        self._start_timers()
+        await self._server.listen(settings.listen_host, port)
+        await self._registration.start()
+        log.info("%s", store.recovered)
+
+    async def stop(self) -> None:
+        """Leave the routes, finish what is in work, flush, close."""
+        await self._registration.stop()
+        self._polls.wake_all()
+        await self._server.close(self._settings.stop_grace_ms / 1000)
+        await self._timers.stop()
+        await self._offsets.write()
+        await self._exports.save()
+        await self._replica.flusher.stop()
+        await asyncio.to_thread(self._store.close)
+
+    # --- building -----------------------------------------------------------------------------------------------------
+
+    def _build(self, host: str, port: int) -> None:
+        settings, store, clock = self._settings, self._store, self._clock
+        store_host = record.host_bytes(host, port)
+        own_names = (settings.cluster_name, settings.broker_name, f"{settings.cluster_name}_REPLY_TOPIC")
+        self._tables = Tables(TopicTable(own_names), GroupTable(), OffsetTable())
+        self._registry = ConsumerRegistry(settings.client_expiry_ms / 1000)
+        self._polls = LongPolls()
+        self._stats = BrokerStats(self._topic_ends)
+        self._registration = Registration(settings.namesrv_addresses, self._describe, clock)
+        applier = Applier(self._tables, self._polls, self._stats, self._registration.changed)
+        self._replica = Replica(store.log, store.dispatcher, clock, settings.flush == "sync", applier.committed)
+        self._writer = StateWriter(self._replica.propose, store.queues.get(STATE_TOPIC, 0), store_host, clock)
+        self._exports = Exports(
+            settings.store_dir / "config",
+            {
+                "topics.json": lambda: topics_json(self._tables.topics),
+                "subscriptionGroup.json": lambda: groups_json(self._tables.groups),
+                "consumerOffset.json": lambda: offsets_json(self._tables.offsets),
+            },
+        )
+        border = Border(record.draft, settings.cluster_name, settings.broker_name, store_host=(host, port))
+        limits = Limits(
+            max_frame_bytes=settings.max_frame_bytes,
+            max_connections=settings.max_connections,
+            max_connections_per_address=settings.max_connections_per_address,
+            idle_seconds=settings.idle_timeout_ms / 1000,
+        )
+        self._server = Server(self._handlers(), limits, border, clock, on_close=self._clients.closed)
+
+    def _handlers(self) -> Mapping[type[c.Request], Handler]:
+        settings, store, tables, registry = self._settings, self._store, self._tables, self._registry
+        topics = TopicHandlers(tables.topics, tables.groups, tables.offsets, self._writer.commit, settings.auto_create_group)
+        self._clients = ClientHandlers(registry, tables.groups, topics.ensure_group, self._connection, self._clock)
+        self._offsets = OffsetHandlers(
+            tables.offsets, self._writer, tables.topics, store.queues, store.log.store_time, topics.check_group, self._young
+        )
+        checks = PullSettings(tables.topics, registry, topics.check_group, settings.max_transfer_count, settings.max_transfer_bytes)
+        pull = PullHandler(checks, store.log, store.queues, self._polls, self._offsets.pulled, self._stats, self._clock)
+        send = SendHandler(
+            tables.topics, store.queues, self._replica.propose, topics.create, settings.auto_create_topic, random.Random()
+        )
+        inspect = InspectHandlers(
+            settings.broker_name, tables.topics, tables.offsets, registry, store.log.store_time, store.queues, self._stats
+        )
+        runtime = RuntimeInfoHandler(self._stats, self._facts)
+        clients, offsets = self._clients, self._offsets
+        return {
+            c.Hello: self._hello,
+            c.Send: send.send,
+            c.Pull: pull.pull,
+            c.QueryConsumerOffset: offsets.query,
+            c.UpdateConsumerOffset: offsets.update,
+            c.GetMaxOffset: offsets.max_offset,
+            c.GetMinOffset: offsets.min_offset,
+            c.SearchOffset: offsets.search,
+            c.GetEarliestStoreTime: offsets.earliest,
+            c.Heartbeat: clients.heartbeat,
+            c.UnregisterClient: clients.unregister,
+            c.GetConsumerList: clients.members,
+            c.GetConsumerConnection: clients.connections,
+            c.UpdateTopic: topics.update,
+            c.DeleteTopic: topics.delete,
+            c.GetTopicConfig: topics.topic,
+            c.GetAllTopicConfig: topics.all_topics,
+            c.UpdateGroup: topics.update_group,
+            c.DeleteGroup: topics.delete_group,
+            c.GetGroupConfig: topics.group,
+            c.GetAllGroupConfig: topics.all_groups,
+            c.GetTopicStats: inspect.topic_stats,
+            c.GetConsumeStats: inspect.consume_stats,
+            c.QueryTopicConsumeByWho: inspect.consumed_by,
+            c.GetRuntimeInfo: runtime.runtime_info,
+        }
+
+    def _start_timers(self) -> None:
+        every = self._timers.every
+        every(OFFSETS_S, "offsets", self._offsets.write)
+        every(EXPORTS_S, "exports", self._exports.save)
+        every(PROGRESS_S, "progress", self._save_progress)
+        every(EXPIRE_S, "expire", self._clients.expire)
+        every(LATE_S, "late", self._replica.answer_late)
+        every(LATE_S, "long polls", lambda: self._polls.sweep(self._clock.monotonic()))
+        every(SAMPLE_S, "rates", self._sample)
+        self._sample()
+
+    # --- small joints -------------------------------------------------------------------------------------------------
+
+    async def _make_system_topics(self) -> None:
+        settings, topics = self._settings, self._tables.topics
+        wanted = system_topics(
+            settings.cluster_name,
+            settings.broker_name,
+            auto_create=settings.auto_create_topic,
+            template_queue_nums=settings.default_topic_queue_nums,
+        )
+        missing = [config for config in wanted if topics.get(config.name) is None]
+        if missing:
+            await self._writer.commit([("topic", config.name, list(config)) for config in missing])
+
+    def _hello(self, request: c.Hello, _call: Call) -> c.HelloAnswer:
+        settings = self._settings
+        version = min(request.version, 1)
+        return c.HelloAnswer(
+            version, settings.cluster_name, settings.broker_name, settings.broker_id, self.address, settings.max_message_bytes
+        )
+
+    def _describe(self) -> c.RegisterBroker:
+        settings, topics = self._settings, self._tables.topics
+        return c.RegisterBroker(
+            settings.cluster_name, settings.broker_name, settings.broker_id, self.address, self._store.epoch, topics.all(),
+            topics.data_version,
+        )  # fmt: skip
+
+    def _connection(self, connection_id: int) -> Connection | None:
+        return self._server.connection(connection_id)
+
+    def _young(self, offset: int) -> bool:
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        return self._store.log.end - offset <= memory * YOUNG_RATIO
+
+    def _topic_ends(self) -> dict[str, int]:
+        ends: dict[str, int] = {}
+        for queue in self._store.queues.all():
+            ends[queue.topic] = ends.get(queue.topic, 0) + queue.max
+        return ends
+
+    def _sample(self) -> None:
+        self._stats.sample(self._clock.monotonic(), time.localtime(self._clock.wall_ms() / 1000).tm_yday)
+
+    async def _save_progress(self) -> None:
+        await asyncio.to_thread(self._store.save_progress)
+        self._store.queues.trim()
+
+    def _facts(self) -> Iterable[tuple[str, object]]:
+        store = self._store
+        first = store.log.store_time(store.log.start) if store.log.end > store.log.start else -1
+        return runtime_facts(self._settings.store_dir, store.log, self._replica.committed, self._boot, self._clock, first)
+
+
+def _store_settings(settings: NodeSettings, host: str, port: int) -> StoreSettings:
+    mode = SYNC_FLUSH if settings.flush == "sync" else ASYNC_FLUSH
+    return StoreSettings(record.host_bytes(host, port), settings.segment_bytes, mode, settings.broker_name, f"n{settings.broker_id}")
+
+
+async def _resolve(host: str) -> str:
+    """The IP address of an advertised host: message ids carry addresses, not names."""
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        found = await asyncio.get_running_loop().getaddrinfo(host, None, family=socket.AF_INET, type=socket.SOCK_STREAM)
+        return str(found[0][4][0])
+
+
+def _free_port(host: str) -> int:
+    """A port of its own for a broker that was not given one: the store needs its address before it can be opened."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.bind((host, 0))
+        port: int = probe.getsockname()[1]
+        return port

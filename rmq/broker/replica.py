@@ -1,0 +1,126 @@
+"""The leader's side of the log: what a loop turn proposes is appended together, what is committed comes out in order.
+
+Standing alone (fixed mode without a slave, docs/storage): the committed offset is this node's own acknowledgement, the
+end of the log under asynchronous flush, its durable end under synchronous flush. Everything that sees records (queues,
+tables, waiters, long polls) sees committed ones only, and a waiter is answered after dispatch, never before.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Protocol, cast
+
+from rmq.broker.flusher import Flusher
+from rmq.clock import Clock
+from rmq.codes import ResponseCode
+from rmq.errors import Refusal, RmqError, StoreError
+from rmq.log.commitlog import CommitLog, Unit
+from rmq.log.dispatch import Dispatcher
+
+MAX_UNCOMMITTED_BYTES = 64 * 1024 * 1024
+SYNC_FLUSH_TIMEOUT_S = 5.0
+
+
+class Waiter(Protocol):
+    """Who waits for a unit. Called exactly once: committed (no error), stored but flushed late, or failed."""
+
+    def __call__(self, unit: Unit, error: RmqError | None, late: bool = False) -> None: ...
+
+
+class Replica:
+    """`on_committed(units, stored_ms)` gets the units of each advance, in log order, before their waiters are answered."""
+
+    def __init__(
+        self, log: CommitLog, dispatcher: Dispatcher, clock: Clock, sync_flush: bool, on_committed: Callable[[Sequence[Unit], int], None]
+    ) -> None:
+        self._log = log
+        self._dispatcher = dispatcher
+        self._clock = clock
+        self._sync_flush = sync_flush
+        self._on_committed = on_committed
+        self._burst: list[Unit] = []
+        self._unflushed: deque[tuple[float, list[Unit]]] = deque()
+        self._failure: StoreError | None = None
+        self.committed = log.durable_end
+        self.flusher = Flusher(log, clock, 0.5, self._flushed, self._flush_failed)
+
+    def start(self) -> None:
+        """Takes over what the log appended by itself when it began its epoch, and starts flushing."""
+        self.flusher.start()
+        self._advance(self._log.end)
+
+    @property
+    def writable(self) -> bool:
+        return self._failure is None
+
+    def propose(self, unit: Unit) -> None:
+        """Append `unit` with everything else this loop turn brings; `unit.owner` (a Waiter or None) hears what became of it.
+
+        Raises Refusal SYSTEM_BUSY when too much is uncommitted, SERVICE_NOT_AVAILABLE after a failed flush: not stored.
+        """
+        if self._failure is not None:
+            raise Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, f"this broker stopped writing: {self._failure}")
+        if self._log.end - self.committed > MAX_UNCOMMITTED_BYTES:
+            raise Refusal(ResponseCode.SYSTEM_BUSY, "64 MiB are waiting to be committed: send slower, or look at the disk")
+        if not self._burst:
+            asyncio.get_running_loop().call_soon(self._append)
+        self._burst.append(unit)
+
+    def _append(self) -> None:
+        burst, self._burst = self._burst, []
+        try:
+            self._log.append(burst, self._clock.wall_ms())
+        except StoreError as error:
+            _answer(burst, Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, str(error)))
+            return
+        except Refusal:
+            self._append_one_by_one(burst)
+        if self._sync_flush:
+            self._unflushed.append((self._clock.monotonic() + SYNC_FLUSH_TIMEOUT_S, burst))
+            self.flusher.ask()
+        else:
+            self.flusher.appended()
+            self._advance(self._log.end)
+
+    def _append_one_by_one(self, burst: list[Unit]) -> None:
+        """One unit of the burst fits no segment: it alone is refused."""
+        for unit in burst:
+            try:
+                self._log.append([unit], self._clock.wall_ms())
+            except (StoreError, Refusal) as error:
+                _answer([unit], error if isinstance(error, Refusal) else Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, str(error)))
+
+    def _flushed(self) -> None:
+        if self._sync_flush:
+            self._advance(self._log.durable_end)
+            while self._unflushed and self._unflushed[0][1][-1].end <= self.committed:
+                self._unflushed.popleft()
+
+    def _flush_failed(self, error: StoreError) -> None:
+        self._failure = error
+        unknown = Refusal(ResponseCode.SYSTEM_ERROR, f"outcome unknown: {error}")
+        for _, burst in self._unflushed:
+            _answer(burst, unknown)
+        self._unflushed.clear()
+
+    def _advance(self, offset: int) -> None:
+        self.committed = offset
+        units = self._dispatcher.advance(offset)
+        self._on_committed(units, self._log.last_stored_ms)
+        _answer(units, None)
+
+    def answer_late(self) -> None:
+        """Stored in memory, not on disk within syncFlushTimeout: the producer hears FLUSH_DISK_TIMEOUT (10)."""
+        now = self._clock.monotonic()
+        for deadline, burst in self._unflushed:
+            if deadline > now:
+                return
+            _answer(burst, None, late=True)
+
+
+def _answer(units: Sequence[Unit], error: RmqError | None, late: bool = False) -> None:
+    for unit in units:
+        waiter = cast("Waiter | None", unit.owner)
+        if waiter is not None:
+            unit.owner = None
+            waiter(unit, error, late)

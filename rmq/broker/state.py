@@ -1,0 +1,84 @@
+"""State records: settings and progress that must outlive this node, as records of the same log.
+
+A state record is an ordinary record of topic rmq_sys_STATE, queue 0; its body is msgpack [[table, key, value | nil], ...].
+Every line is an absolute assignment, so replaying from any earlier place ends in the same tables. This file writes
+them and applies committed ones; what a table means is the table's own business (rmq.routing, rmq.delivery).
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+import msgpack
+
+from rmq.clock import Clock
+from rmq.errors import BadBytes, RmqError
+from rmq.log import record
+from rmq.log.commitlog import Unit
+from rmq.log.consumequeue import ConsumeQueue
+from rmq.model import STATE_TOPIC
+
+Line = tuple[str, Any, Any]
+MAX_LINES_A_RECORD = 2000
+
+
+class Table(Protocol):
+    def apply(self, key: Any, value: Any, time_ms: int = 0) -> None: ...
+
+
+class StateWriter:
+    """Proposes lines. `queue` is the state topic's queue 0."""
+
+    def __init__(self, propose: Callable[[Unit], None], queue: ConsumeQueue, host: bytes, clock: Clock) -> None:
+        self._propose = propose
+        self._queue = queue
+        self._host = host
+        self._clock = clock
+
+    def write(self, lines: Sequence[Line], done: Callable[[RmqError | None], None]) -> None:
+        """`done` is called once all lines are committed and applied, or with the error. Raises Refusal as Replica.propose."""
+        parts = [lines[i : i + MAX_LINES_A_RECORD] for i in range(0, len(lines), MAX_LINES_A_RECORD)]
+        for part in parts[:-1]:
+            self._propose(self._unit(part, None))
+        self._propose(self._unit(parts[-1], done))
+
+    async def commit(self, lines: Sequence[Line]) -> None:
+        """Write lines and wait until they are committed. Raises Refusal: nothing was stored, or (code 1) unknown."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.write(lines, partial(_resolve, future))
+        await future
+
+    def _unit(self, lines: Sequence[Line], done: Callable[[RmqError | None], None] | None) -> Unit:
+        body = msgpack.packb(lines)
+        draft = record.draft(STATE_TOPIC, body, b"", born_timestamp=self._clock.wall_ms(), born_host=self._host)
+        unit = Unit(draft, (len(draft),), (0,), self._queue)
+        if done is not None:
+            unit.owner = lambda unit, error, late=False: done(error)
+        return unit
+
+
+def _resolve(future: "asyncio.Future[None]", error: RmqError | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(None)
+    else:
+        future.set_exception(error)
+
+
+def lines_of(body: bytes) -> list[Line]:
+    """The lines of one state record. Raises BadBytes."""
+    try:
+        lines = msgpack.unpackb(body, strict_map_key=False, use_list=True)
+        return [(table, key, value) for table, key, value in lines]
+    except (ValueError, TypeError, msgpack.exceptions.UnpackException) as error:
+        raise BadBytes(f"a state record that cannot be read: {error}") from error
+
+
+def apply_lines(tables: Mapping[str, Table], lines: Iterable[Line], time_ms: int) -> None:
+    """`time_ms`: when they were stored. Lines of tables that this release does not know are refused: a newer one wrote them."""
+    for table, key, value in lines:
+        if table not in tables:
+            raise BadBytes(f"state table {table!r} is not known to this release: was the store written by a newer one?")
+        tables[table].apply(key, value, time_ms)

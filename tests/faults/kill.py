@@ -1,0 +1,141 @@
+"""kill -9 in the middle of sending at full speed, again and again on one store: nothing acknowledged is lost.
+
+    python -m tests.faults.kill --rounds 50 [--flush sync|async] [--store DIR]
+
+Each round sends over 4 connections with 16 requests in flight, kills the broker at a random moment, starts it again on
+the same store and reads everything new. Prints how many sends were acknowledged and how many were in flight.
+"""
+
+import argparse
+import asyncio
+import os
+import random
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+from rmq.errors import RmqError, Unknown
+from rmq.log import record
+from rmq.net.channel import Channel
+from rmq.net.commands import Hello, Pull, PullAnswer, Send, SendAnswer, UpdateTopic
+from tests.faults.checker import Ack, Stored, problems
+from tests.faults.node import NodeProcess
+
+TOPIC = "Kill"
+CONNECTIONS, IN_FLIGHT, QUEUES = 4, 16, 4
+
+
+class Round(NamedTuple):
+    acknowledged: int
+    in_flight: int
+    found: list[str]
+
+
+class Campaign:
+    """One store over many kills."""
+
+    def __init__(self, store: Path, flush: str, seed: int) -> None:
+        self.node = NodeProcess(store, flush=flush, segment_bytes=str(16 * 1024 * 1024))
+        self._chance = random.Random(seed)
+        self._sent = 0
+        self._next = dict.fromkeys(range(QUEUES), 0)
+
+    async def prepare(self) -> None:
+        await self.node.start()
+        channel = await Channel.open(self.node.address, Hello(1, "setup"))
+        await channel.request(UpdateTopic(TOPIC, read_queue_nums=QUEUES, write_queue_nums=QUEUES), 10.0)
+        await channel.close()
+
+    async def round(self) -> Round:
+        acks: list[Ack] = []
+        unknown: list[bytes] = []
+        enough = self._chance.randrange(500, 4000)  # kill after so many acknowledgements
+        reached = asyncio.Event()
+        channels = [await Channel.open(self.node.address, Hello(1, f"sender-{i}")) for i in range(CONNECTIONS)]
+        senders = [
+            asyncio.create_task(self._send(channel, acks, unknown, enough, reached)) for channel in channels for _ in range(IN_FLIGHT)
+        ]
+        await reached.wait()
+        await self.node.kill()
+        await asyncio.gather(*senders)
+        for channel in channels:
+            await channel.close()
+        await self.node.start()
+        queues = {queue_id: await self._read(queue_id) for queue_id in range(QUEUES)}
+        found = [
+            f"queue {q}: begins at {stored[0].queue_offset}, not {self._next[q]}"
+            for q, stored in queues.items() if stored and stored[0].queue_offset != self._next[q]
+        ]  # fmt: skip
+        found += problems(acks, unknown, queues)
+        for queue_id, stored in queues.items():
+            self._next[queue_id] += len(stored)
+        return Round(len(acks), len(unknown), found)
+
+    async def _send(self, channel: Channel, acks: list[Ack], unknown: list[bytes], enough: int, reached: asyncio.Event) -> None:
+        """Sends until the connection breaks."""
+        host = record.host_bytes("127.0.0.1", 0)
+        while True:
+            self._sent += 1
+            body = b"%d-%d-" % (os.getpid(), self._sent) + b"x" * self._chance.randrange(10, 900)
+            draft = record.draft(TOPIC, body, b"KEYS\x01k\x02", born_timestamp=1, born_host=host)
+            queue_id = self._sent % QUEUES
+            try:
+                answer = await channel.request(Send("killers", TOPIC, queue_id, draft), 30.0)
+            except Unknown:
+                unknown.append(body)
+                return
+            except RmqError:
+                return
+            assert isinstance(answer, SendAnswer)
+            acks.append(Ack(queue_id, answer.queue_offset, body))
+            if len(acks) >= enough:
+                reached.set()
+
+    async def _read(self, queue_id: int) -> list[Stored]:
+        """Everything of a queue behind what was read before."""
+        channel = await Channel.open(self.node.address, Hello(1, "reader"))
+        offset, stored = self._next[queue_id], []
+        while True:
+            answer = await channel.request(Pull("checkers", TOPIC, queue_id, offset, sys_flag=4), 30.0)
+            assert isinstance(answer, PullAnswer)
+            if answer.status != 0:
+                break
+            stored += [Stored(r.queue_offset, r.body) for r in record.iterate(answer.messages)]
+            offset = answer.next_begin_offset
+        await channel.close()
+        return stored
+
+
+async def campaign(store: Path, flush: str, rounds: int, seed: int, tell: bool = False) -> list[Round]:
+    run = Campaign(store, flush, seed)
+    await run.prepare()
+    done = []
+    for number in range(rounds):
+        done.append(await run.round())
+        if tell:
+            print(f"{flush} flush, kill {number + 1}: {done[-1].acknowledged} acknowledged, {done[-1].in_flight} in flight,"
+                  f" {len(done[-1].found)} problems", flush=True)  # fmt: skip
+    await run.node.stop()
+    return done
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=50)
+    parser.add_argument("--flush", choices=["sync", "async"], action="append")
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    failed = False
+    for flush in options.flush or ["sync", "async"]:
+        with tempfile.TemporaryDirectory() as folder:
+            done = asyncio.run(campaign(Path(folder) / "store", flush, options.rounds, options.seed, tell=True))
+        found = [text for one in done for text in one.found]
+        failed = failed or bool(found)
+        print(f"{flush} flush: {len(done)} kills, {sum(r.acknowledged for r in done)} acknowledged, "
+              f"{sum(r.in_flight for r in done)} in flight when killed, {len(found)} problems")  # fmt: skip
+        print("\n".join(found[:20]))
+    raise SystemExit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""A real node in a process of its own, to be killed and started again."""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+
+from rmq.errors import RmqError
+from rmq.net.channel import Channel
+from rmq.net.commands import Hello, Ping
+
+READY_S = 30.0
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class NodeProcess:
+    """`rmq node --role all` on loopback. `settings`: names of NodeSettings in lower case -> text."""
+
+    def __init__(self, store: Path, **settings: str) -> None:
+        self.port = free_port()
+        self.namesrv_port = free_port()
+        self._settings = {
+            "role": "all", "store_dir": str(store), "listen_port": str(self.port), "namesrv_port": str(self.namesrv_port), **settings,
+        }  # fmt: skip
+        self._log = store.with_suffix(".log")
+        self.process: asyncio.subprocess.Process | None = None
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    async def start(self) -> None:
+        """Returns once the broker answers."""
+        env = {k: v for k, v in os.environ.items() if not k.startswith("RMQ_")}
+        env |= {f"RMQ_{name.upper()}": value for name, value in self._settings.items()}
+        with self._log.open("ab") as log:
+            self.process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "rmq.cli", "node", env=env, stdout=log, stderr=log, stdin=asyncio.subprocess.DEVNULL
+            )
+        await asyncio.wait_for(self._answers(), READY_S)
+
+    async def _answers(self) -> None:
+        while True:
+            try:
+                channel = await Channel.open(self.address, Hello(1, "probe"))
+                await channel.request(Ping(), 5.0)
+                await channel.close()
+                return
+            except RmqError:
+                assert self.process is not None
+                if self.process.returncode is not None:
+                    raise RuntimeError(f"the node ended with {self.process.returncode}: {self.log_text()[-2000:]}") from None
+            await asyncio.sleep(0)
+
+    async def kill(self) -> None:
+        await self._end(signal.SIGKILL)
+
+    async def stop(self) -> int:
+        """SIGTERM; the exit code."""
+        return await self._end(signal.SIGTERM)
+
+    async def _end(self, signum: int) -> int:
+        assert self.process is not None
+        if self.process.returncode is None:
+            self.process.send_signal(signum)
+        return await self.process.wait()
+
+    def log_text(self) -> str:
+        return self._log.read_text(errors="replace")

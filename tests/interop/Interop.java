@@ -1,0 +1,74 @@
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.List;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.SendResult;
+import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageExt;
+
+/**
+ * Apache RocketMQ's own Java client, driven by the tests of rmq: one line of output for each thing that happened.
+ *
+ *   send NAMESRV TOPIC COUNT          single sends, tags red and blue in turn, then one batch of three, then one one-way
+ *   consume NAMESRV TOPIC GROUP TAGS  a push consumer until standard input closes
+ */
+public final class Interop {
+    public static void main(String[] args) throws Exception {
+        switch (args[0]) {
+            case "send" -> send(args[1], args[2], Integer.parseInt(args[3]));
+            case "consume" -> consume(args[1], args[2], args[3], args[4]);
+            default -> throw new IllegalArgumentException(args[0]);
+        }
+        System.exit(0);
+    }
+
+    private static void send(String nameservers, String topic, int count) throws Exception {
+        DefaultMQProducer producer = new DefaultMQProducer("java-producers");
+        producer.setNamesrvAddr(nameservers);
+        producer.start();
+        for (int i = 0; i < count; i++) {
+            print(producer.send(message(topic, i % 2 == 0 ? "red" : "blue", "single-" + i)));
+        }
+        List<Message> batch = new ArrayList<>();
+        for (int i = 0; i < 3; i++) {
+            batch.add(message(topic, "red", "batch-" + i));
+        }
+        print(producer.send(batch));
+        producer.sendOneway(message(topic, "blue", "oneway"));
+        producer.shutdown();
+    }
+
+    private static Message message(String topic, String tag, String text) {
+        Message message = new Message(topic, tag, "key-" + text, text.getBytes(StandardCharsets.UTF_8));
+        message.putUserProperty("colour", tag);
+        return message;
+    }
+
+    private static void print(SendResult result) {
+        System.out.printf("SENT %s %s %s %d %d%n", result.getSendStatus(), result.getMsgId(), result.getOffsetMsgId(),
+                result.getMessageQueue().getQueueId(), result.getQueueOffset());
+    }
+
+    private static void consume(String nameservers, String topic, String group, String tags) throws Exception {
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
+        consumer.setNamesrvAddr(nameservers);
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.subscribe(topic, tags);
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            for (MessageExt m : messages) {
+                System.out.printf("GOT %d %d %s %s %s %s%n", m.getQueueId(), m.getQueueOffset(), m.getTags(), m.getKeys(),
+                        m.getUserProperty("colour"), new String(m.getBody(), StandardCharsets.UTF_8));
+            }
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        consumer.start();
+        System.out.println("STARTED");
+        while (System.in.read() >= 0) { }
+        consumer.shutdown();
+        System.out.println("STOPPED");
+    }
+}
