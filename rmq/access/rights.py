@@ -1,0 +1,101 @@
+"""The right each request code needs (S2). A code without a row fails the tests, so none can be forgotten.
+
+Today everybody may do everything; the table is what will be asked once there are users. Pure: codes in, rights out.
+"""
+
+from enum import Enum
+from typing import Final, NamedTuple
+
+from rmq.codes import RequestCode
+
+
+class Action(Enum):
+    """What is done [org.apache.rocketmq.auth ... Action]."""
+
+    ANY = "any"  # for everybody who may connect: hello, ping
+    PUB = "pub"
+    SUB = "sub"
+    GET = "get"
+    ADMIN = "admin"
+    NODE = "node"  # between nodes of the cluster
+    CLIENT = "client"  # sent by brokers to clients; a broker serves it for nobody
+
+
+class Resource(Enum):
+    """What it is done to."""
+
+    NONE = "none"
+    TOPIC = "topic"
+    GROUP = "group"
+    TOPIC_AND_GROUP = "topic and group"
+    CLUSTER = "cluster"
+
+
+class Right(NamedTuple):
+    action: Action
+    resource: Resource
+
+
+_ANY = Right(Action.ANY, Resource.NONE)
+_PUB = Right(Action.PUB, Resource.TOPIC)
+_SUB = Right(Action.SUB, Resource.TOPIC_AND_GROUP)
+_SUB_GROUP = Right(Action.SUB, Resource.GROUP)
+_GET_TOPIC = Right(Action.GET, Resource.TOPIC)
+_GET_GROUP = Right(Action.GET, Resource.GROUP)
+_GET_CLUSTER = Right(Action.GET, Resource.CLUSTER)
+_ADMIN_TOPIC = Right(Action.ADMIN, Resource.TOPIC)
+_ADMIN_GROUP = Right(Action.ADMIN, Resource.GROUP)
+_NODE = Right(Action.NODE, Resource.CLUSTER)
+_CLIENT = Right(Action.CLIENT, Resource.NONE)
+
+RIGHTS: Final[dict[RequestCode, Right]] = {
+    RequestCode.HELLO: _ANY,
+    RequestCode.PING: _ANY,
+    RequestCode.SEND_MESSAGE: _PUB,
+    RequestCode.SEND_MESSAGE_V2: _PUB,
+    RequestCode.SEND_BATCH_MESSAGE: _PUB,
+    RequestCode.PULL_MESSAGE: _SUB,
+    RequestCode.LITE_PULL_MESSAGE: _SUB,
+    RequestCode.QUERY_CONSUMER_OFFSET: _SUB,
+    RequestCode.UPDATE_CONSUMER_OFFSET: _SUB,
+    RequestCode.GET_MAX_OFFSET: _GET_TOPIC,
+    RequestCode.GET_MIN_OFFSET: _GET_TOPIC,
+    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: _GET_TOPIC,
+    RequestCode.GET_EARLIEST_MSG_STORETIME: _GET_TOPIC,
+    RequestCode.HEART_BEAT: _SUB_GROUP,
+    RequestCode.UNREGISTER_CLIENT: _SUB_GROUP,
+    RequestCode.GET_CONSUMER_LIST_BY_GROUP: _SUB_GROUP,
+    RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: _CLIENT,
+    RequestCode.REGISTER_BROKER: _NODE,
+    RequestCode.UNREGISTER_BROKER: _NODE,
+    RequestCode.GET_ROUTEINFO_BY_TOPIC: _GET_TOPIC,
+    RequestCode.GET_BROKER_CLUSTER_INFO: _GET_CLUSTER,
+    RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: _GET_CLUSTER,
+    RequestCode.GET_ALL_TOPIC_CONFIG: _GET_CLUSTER,
+    RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: _GET_CLUSTER,
+    RequestCode.GET_BROKER_RUNTIME_INFO: _GET_CLUSTER,
+    RequestCode.GET_TOPIC_CONFIG: _GET_TOPIC,
+    RequestCode.GET_TOPIC_STATS_INFO: _GET_TOPIC,
+    RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: _GET_TOPIC,
+    RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: _GET_GROUP,
+    RequestCode.GET_CONSUME_STATS: _GET_GROUP,
+    RequestCode.GET_CONSUMER_CONNECTION_LIST: _GET_GROUP,
+    RequestCode.UPDATE_AND_CREATE_TOPIC: _ADMIN_TOPIC,
+    RequestCode.DELETE_TOPIC_IN_BROKER: _ADMIN_TOPIC,
+    RequestCode.DELETE_TOPIC_IN_NAMESRV: _ADMIN_TOPIC,
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: _ADMIN_GROUP,
+    RequestCode.DELETE_SUBSCRIPTIONGROUP: _ADMIN_GROUP,
+}
+
+
+def right_of(code: int) -> Right | None:
+    """The right a request needs; None for a code we do not know, which nobody may use."""
+    return RIGHTS.get(code)  # type: ignore[call-overload,no-any-return]
+
+
+def may(subject: str, code: int, resource: str = "") -> bool:
+    """Whether `subject` ("" = not logged in) may send this code for this topic or group. Unknown codes: nobody.
+
+    There are no users yet, so everybody may do everything we know.
+    """
+    return right_of(code) is not None
