@@ -12,7 +12,7 @@ from rmq.delivery.groups import GroupTable
 from rmq.delivery.offsets import OffsetTable
 from rmq.log import record
 from rmq.log.commitlog import Unit
-from rmq.model import STATE_TOPIC
+from rmq.model import EPOCH_TOPIC, STATE_TOPIC
 from rmq.routing.topics import TopicTable
 
 
@@ -48,9 +48,9 @@ class Applier:
             if queue.topic == STATE_TOPIC:
                 for stored in record.iterate(unit.records):
                     self._apply(lines_of(stored.body), time_ms)
-                continue
-            self._stats.put.total += len(unit.sizes)
-            self._stats.put_bytes.total += len(unit.records)
+            elif queue.topic != EPOCH_TOPIC:
+                self._stats.put.total += len(unit.sizes)
+                self._stats.put_bytes.total += len(unit.records)
             self._polls.wake(queue.topic, queue.queue_id, unit.tags_codes)
 
     def _apply(self, lines: Sequence[Line], time_ms: int) -> None:
