@@ -63,6 +63,7 @@ def printed_json(capsys: Printed, *arguments: str) -> Any:
 
 
 def sent(capsys: Printed, running: Running, topic: str, *bodies: str) -> list[dict[str, Any]]:
+    capsys.readouterr()
     dressed = ["-t", "TagA", "-k", "k1", "-p", "colour=red"]
     assert cli.run(["send", topic, *bodies, "-n", running.namesrv, *dressed, "-o", "json"]) == 0
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
