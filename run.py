@@ -20,12 +20,12 @@ PYTHON = os.path.join(BIN, "python")
 STAMP = os.path.join(VENV, "rmq-installed")
 OLDEST = (3, 11)
 NO_VENV = "no venv could be made; on Debian or Ubuntu run `apt install python3-venv` first"
-TOUR = [[PYTHON, os.path.join("examples", "tour.py")]]
+TOUR = [("tour", [PYTHON, os.path.join("examples", "tour.py")])]
 CHECKS = [
-    [PYTHON, "-m", "ruff", "check", "."],
-    [PYTHON, "-m", "mypy"],
-    [os.path.join(BIN, "lint-imports"), "--no-logo"],
-    [PYTHON, "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile"],
+    ("ruff", [PYTHON, "-m", "ruff", "check", "."]),
+    ("mypy", [PYTHON, "-m", "mypy"]),
+    ("import contracts", [os.path.join(BIN, "lint-imports")]),
+    ("tests", [PYTHON, "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile"]),
 ]
 
 
@@ -83,18 +83,13 @@ def wanted():
 def run_all(commands):
     """Run every command, also after one failed; the exit code says whether all were fine."""
     failed = []
-    for command in commands:
-        name = os.path.basename(command[2] if command[1] == "-m" else command[0] if len(commands) > 1 else command[1])
+    for name, command in commands:
+        say(name)
         started = time.monotonic()
-        if len(commands) > 1:
-            say(name)
         if subprocess.call(command):
             failed.append(name)
-        if len(commands) > 1:
-            say("{}: {} in {:.0f} s".format(name, "FAILED" if name in failed else "fine", time.monotonic() - started))
-    if failed:
-        return stop("failed: {}".format(", ".join(failed)))
-    return 0
+        say("{}: {} after {:.0f} s".format(name, "FAILED" if name in failed else "fine", time.monotonic() - started))
+    return stop("failed: {}".format(", ".join(failed))) if failed else 0
 
 
 def say(line):

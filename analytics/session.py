@@ -35,7 +35,6 @@ def _local_session(name: str) -> SparkSession:
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "ERROR",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(2 * cores),  # the default of 200 is for clusters
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",

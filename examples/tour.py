@@ -12,8 +12,7 @@ import gzip
 import shutil
 import sys
 import time
-from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +20,7 @@ from pathlib import Path
 import orjson
 
 from rmq.broker.node import Broker
-from rmq.client import Client, Message, Producer, ReceivedMessage
+from rmq.client import Client, Consumer, Message, Producer, ReceivedMessage
 from rmq.clock import SystemClock
 from rmq.config import NodeSettings
 from rmq.nameserver.node import Nameserver
@@ -75,25 +74,28 @@ async def send(producer: Producer, flights: list[Message]) -> None:
     await asyncio.gather(*(sender() for _ in range(IN_FLIGHT)))
 
 
-async def consume(clients: list[Client], count: int) -> Counter[str]:
-    """Two members of one group share the queues until `count` messages were handled; messages by member and in all."""
-    handled: Counter[str] = Counter()
-    all_done = asyncio.Event()
+async def consume(members: list[Consumer], count: int) -> list[int]:
+    """The members of one group share the queues until `count` messages were handled; how many each of them handled."""
+    handled = [0] * len(members)
 
-    async def member(name: str, client: Client) -> None:
+    def handler(number: int) -> Callable[[ReceivedMessage], None]:
         def handle(message: ReceivedMessage) -> None:
-            handled[name] += 1
-            if handled.total() >= count:
-                all_done.set()
+            handled[number] += 1
+            if sum(handled) >= count:
+                for member in members:
+                    member.stop()
 
-        async with client.consumer(GROUP, TOPICS, start="first") as consumer:
-            running = asyncio.create_task(consumer.run(handle))
-            await all_done.wait()
-            consumer.stop()
-            await running
+        return handle
 
-    await asyncio.gather(*(member(f"member {n}", client) for n, client in enumerate(clients, 1)))
+    await asyncio.gather(*(member.run(handler(number)) for number, member in enumerate(members)))
     return handled
+
+
+async def shared(members: list[Consumer]) -> None:
+    """Wait until every member owns queues: the first had all of them until the next one came."""
+    async with asyncio.timeout(30):
+        while not all(member.queues for member in members):  # noqa: ASYNC110 -- the client has no event for it
+            await asyncio.sleep(0.05)
 
 
 async def send_and_consume(store: Path, flights: list[Message]) -> int:
@@ -107,9 +109,12 @@ async def send_and_consume(store: Path, flights: list[Message]) -> int:
 
         print(f"3. consuming them in the group {GROUP!r}, two members")
         started = time.perf_counter()
-        handled = await consume([first, second], len(flights))
-        print(f"   {dict(handled)} after {time.perf_counter() - started:.1f} s")
-        return handled.total()
+        one, two = (client.consumer(GROUP, TOPICS, start="first") for client in (first, second))
+        async with one, two:
+            await shared([one, two])
+            handled = await consume([one, two], len(flights))
+        print(f"   handled by each: {handled}, after {time.perf_counter() - started:.1f} s")
+        return sum(handled)
 
 
 def report(store: Path, out: Path) -> int:
