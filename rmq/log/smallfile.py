@@ -52,8 +52,11 @@ def load(disk: Disk, directory: str, kind: str) -> Lines | None:
     """The words of each line between head and checksum; None if there is no such file. Raises StoreError."""
     path = f"{directory}/{kind}"
     data = read_file(disk, path)
-    if data is None:
-        return None
+    return None if data is None else parse(path, kind, data)
+
+
+def parse(path: str, kind: str, data: bytes) -> Lines:
+    """The words of each line of such a file. Raises StoreError."""
     text, mark, crc = data.rpartition(b"crc ")
     if not mark or crc != b"%08x\n" % crc32(text):
         raise StoreError(f"{path} is damaged (wrong checksum): restore it from a backup of this directory; "

@@ -1,0 +1,74 @@
+"""Reading a store that somebody else owns: its segments, its committed end, its records. Nothing is written or locked.
+
+For the analytics and for tools. Works on our stores, running or stopped, and on those of Apache RocketMQ (plain, not
+DLedger), whose files are the same. A running store's committed end is what it last saved (at most 10 s old).
+"""
+
+import os
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from rmq.errors import StoreError
+from rmq.log import smallfile
+from rmq.log.record import Record, decode
+from rmq.log.segment import BadEntry, walk
+
+
+class SegmentFile(NamedTuple):
+    """One file of a CommitLog: its path, the offset of its first byte, its length, and whether its records are ours.
+
+    In files of ours every record carries a checksum of all of it, which is checked; Apache RocketMQ's need not.
+    """
+
+    path: str
+    base: int
+    size: int
+    protected: bool
+
+
+def read_segments(root: str) -> list[SegmentFile]:
+    """The segments of the store in `root`, oldest first. Raises StoreError if there is none."""
+    directory = os.path.join(root, "commitlog")
+    try:
+        names = sorted(name for name in os.listdir(directory) if len(name) == 20 and name.isdecimal())
+    except OSError as error:
+        raise StoreError(f"{root} is no store directory (it has no readable commitlog/): {error}") from error
+    ours = os.path.isdir(os.path.join(root, "rmq"))
+    paths = [os.path.join(directory, name) for name in names]
+    return [SegmentFile(path, int(os.path.basename(path)), os.path.getsize(path), ours) for path in paths]
+
+
+def committed_end(root: str) -> int | None:
+    """The offset below which everything is committed, as last saved; None for a store of Apache RocketMQ (all of it counts).
+
+    Raises StoreError if the file that says so is damaged.
+    """
+    path = os.path.join(root, "rmq", "progress")
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+    except FileNotFoundError:
+        return 0 if os.path.isdir(os.path.join(root, "rmq")) else None
+    return int(dict(smallfile.parse(path, "progress", data))["hw"])
+
+
+def read_records(segment: SegmentFile, committed: int | None = None) -> Iterator[Record]:
+    """The records of one segment that end at or below `committed`, checked one by one.
+
+    None: up to the first thing that is no record, as Apache RocketMQ reads. Raises BadEntry for a bad record below
+    `committed`, OSError if the file cannot be read (retention may delete it).
+    """
+    end = segment.base + segment.size
+    to = end if committed is None else min(end, committed)
+    if to <= segment.base:
+        return
+    with open(segment.path, "rb", buffering=0) as file:
+        def read(offset: int, size: int) -> bytes:
+            return os.pread(file.fileno(), size, offset - segment.base)
+
+        try:
+            for place in walk(read, end, segment.base, to, segment.protected):
+                yield decode(place.buf, place.at)
+        except BadEntry:
+            if committed is not None:
+                raise
