@@ -4,7 +4,6 @@ Appends, cuts and cached reads belong to one thread (the event loop's); `flush` 
 Offsets are bytes of the log. `end` always is the end of a record (or the start of the log).
 """
 
-import contextlib
 import logging
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -18,7 +17,8 @@ from rmq.log.consumequeue import ConsumeQueue
 from rmq.log.disk import Disk
 from rmq.log.epochs import EpochRecord
 from rmq.log.record import BLANK_MAGIC, Record, stamp
-from rmq.log.segment import FILLER, BadEntry, Segment, file_name, walk
+from rmq.log.segment import FILLER, BadEntry, Segment, walk
+from rmq.log.segments import Segments
 from rmq.log.settings import StoreSettings
 from rmq.model import EPOCH_TOPIC
 
@@ -88,14 +88,9 @@ class CommitLog:
         self.last_stored_ms = self.durable_stored_ms = last_stored_ms
         self.clock_stepped_back = 0  # how often the wall clock was more than 60 s behind the log
         self.pending: deque[Unit] = deque()  # appended, not dispatched yet, in log order; the Dispatcher takes them
-        self._disk = disk
-        self._root = root
+        self._files = Segments(disk, root, settings.segment_bytes, segments)
         self._store_host = settings.store_host
-        self._segments = segments
-        self._spare: int | None = None  # handle of rmq/next, ready to become a segment
-        self._spare_lock = Lock()
         self._flush_lock = Lock()
-        self._names_dirty = False
         self._broken = ""
         self._epoch: EpochRecord | None = None
         self._epoch_queue: ConsumeQueue | None = None
@@ -144,7 +139,7 @@ class CommitLog:
         position = self.end
         run = _Run(position)
         runs = [run]
-        segment_end = self._segment_end(position)
+        segment_end = self._files.end_of(position)
         for unit in units:
             start = position
             length = len(unit.records)
@@ -165,9 +160,6 @@ class CommitLog:
             unit.end = position
             run.units.append(unit)
         return runs
-
-    def _segment_end(self, position: int) -> int:
-        return (position // self.segment_bytes + 1) * self.segment_bytes
 
     def _check_fits(self, unit: Unit) -> None:
         if len(unit.records) > self.max_unit_bytes:
@@ -226,58 +218,18 @@ class CommitLog:
         self._broken = f"{what}: this store accepts nothing more; repair the disk and restart the node"
         raise StoreError(self._broken) from error
 
-    # --- segments -----------------------------------------------------------------------------------------------------
-
     def _segment_for(self, offset: int) -> Segment:
         """The file for bytes at `offset`, made if it is the next one."""
-        base = offset - offset % self.segment_bytes
-        if self._segments and base <= self._segments[-1].base:
-            return self._segment_at(offset)
-        if self._segments and self.durable_end <= self._segments[-1].base:
+        last = self._files.last()
+        if last is not None and offset < last.end:
+            return self._files.at(offset)
+        if last is not None and self.durable_end <= last.base:
             self.flush()  # at most one rolled segment is ever unflushed, so a torn tail begins in one of the last two
-        with self._spare_lock:
-            handle = self._make_spare() if self._spare is None else self._spare
-            self._spare = None
-            path = f"{self._root}/commitlog/{file_name(base)}"
-            try:
-                self._disk.rename(self._spare_path, path)
-            except OSError:
-                self._disk.close(handle)
-                raise
-        segment = Segment(self._disk, path, base, self.segment_bytes, handle)
-        self._names_dirty = True
-        self._segments.append(segment)
-        return segment
-
-    @property
-    def _spare_path(self) -> str:
-        return f"{self._root}/rmq/next"
-
-    def _make_spare(self) -> int:
-        """A file of zeros that have their room on the device; recycled files could hold old records (D9)."""
-        handle = self._disk.create(self._spare_path)
-        try:
-            self._disk.allocate(handle, self.segment_bytes)
-            self._disk.fdatasync(handle)
-        except OSError:
-            self._disk.close(handle)
-            raise
-        return handle
-
-    def _prepare(self) -> None:
-        """Makes the next segment's file ahead of time, in the flusher's thread."""
-        if self._segments and self._segments[-1].end - self.end > self.segment_bytes // 2:
-            return
-        with self._spare_lock, contextlib.suppress(OSError):  # no room: the append that needs the file says so
-            if self._spare is None:
-                self._spare = self._make_spare()
-
-    def _segment_at(self, offset: int) -> Segment:
-        return self._segments[(offset - self._segments[0].base) // self.segment_bytes]
+        return self._files.add(offset - offset % self.segment_bytes)
 
     def segments(self) -> list[Segment]:
         """The files, oldest first."""
-        return list(self._segments)
+        return self._files.all()
 
     # --- flushing -----------------------------------------------------------------------------------------------------
 
@@ -295,17 +247,12 @@ class CommitLog:
             if end > self.durable_end:
                 self._sync(end)
                 self.durable_end, self.durable_stored_ms = end, stored_ms
-                self._prepare()
+                self._files.prepare(end)
             return end
 
     def _sync(self, end: int) -> None:
-        touched = [segment for segment in self.segments() if segment.base < end and segment.end > self.durable_end]
         try:
-            if self._names_dirty:
-                self._names_dirty = False
-                self._disk.fsync_directory(f"{self._root}/commitlog")
-            for segment in touched:
-                segment.sync()
+            self._files.sync(self.durable_end, end)
         except OSError as error:
             self._break(f"a flush failed ({error})", error)
 
@@ -315,7 +262,7 @@ class CommitLog:
         """The records at `spans` (rising offsets), joined. None if a byte is not in memory: then `gather_cold` in a thread."""
         parts: list[bytes | bytearray] = []
         for first, after, offset, size, whole in self._groups(spans):
-            data = self._segment_at(offset).read_cached(offset, size)
+            data = self._files.at(offset).read_cached(offset, size)
             if data is None:
                 return None
             if whole:
@@ -335,7 +282,7 @@ class CommitLog:
             first = index
             offset, wanted = spans[index]
             stop = offset + wanted
-            limit = self._segment_end(offset)
+            limit = self._files.end_of(offset)
             index += 1
             while index < count:
                 at, size = spans[index]
@@ -351,7 +298,7 @@ class CommitLog:
         if not self.start <= offset <= offset + size <= self.end:
             raise StoreError(f"bytes {offset} to {offset + size} are not in this log ({self.start} to {self.end})")
         try:
-            return self._segment_at(offset).read(offset, size)
+            return self._files.at(offset).read(offset, size)
         except OSError as error:
             raise StoreError(f"cannot read the CommitLog at {offset}: {error}; check the disk") from error
 
@@ -363,7 +310,7 @@ class CommitLog:
         """The records from `from_` to `to` (both ends of records), each checked. Raises BadEntry, OSError."""
         position = from_
         while position < to:
-            segment = self._segment_at(position)
+            segment = self._files.at(position)
             for place in walk(segment.read, segment.end, position, min(to, segment.end), True):
                 yield record.decode(place.buf, place.at)
                 position = place.offset + place.size
@@ -371,7 +318,7 @@ class CommitLog:
                 position = self._behind(segment, to)
 
     def _behind(self, segment: Segment, to: int) -> int:
-        if segment.end >= to or segment is self._segments[-1]:
+        if segment.end >= to or segment is self._files.last():
             raise BadEntry(segment.end, f"the log should go on to {to}")
         return segment.end
 
@@ -383,14 +330,7 @@ class CommitLog:
         Returns when that is durable: an old record behind a cut would fit exactly behind a new one. Raises StoreError.
         """
         try:
-            while len(self._segments) > 1 and self._segments[-1].base >= to:
-                segment = self._segments.pop()
-                segment.close()
-                self._disk.unlink(segment.path)
-            self._disk.fsync_directory(f"{self._root}/commitlog")
-            for segment in self._segments[-1:]:
-                segment.zero(to)
-                segment.sync()
+            self._files.cut(to)
         except OSError as error:
             self._break(f"a cut at {to} failed ({error})", error)
         while self.pending and self.pending[-1].end > to:
@@ -400,8 +340,4 @@ class CommitLog:
 
     def close(self) -> None:
         """Closes the files; flushes nothing."""
-        for segment in self._segments:
-            segment.close()
-        if self._spare is not None:
-            self._disk.close(self._spare)
-            self._spare = None
+        self._files.close()

@@ -1,0 +1,100 @@
+"""The files of one CommitLog: which there are, the next one made ahead of time, all of them flushed, the last ones cut.
+
+Knows no records and no units. `add` and `cut` belong to the appending thread; `prepare` and `sync` may run in another.
+"""
+
+import contextlib
+from threading import Lock
+
+from rmq.log.disk import Disk
+from rmq.log.segment import Segment, file_name
+
+
+class Segments:
+    """All methods raise OSError. `found`: the open files, oldest first, without a gap."""
+
+    def __init__(self, disk: Disk, root: str, segment_bytes: int, found: list[Segment]) -> None:
+        self.segment_bytes = segment_bytes
+        self._disk = disk
+        self._directory = f"{root}/commitlog"
+        self._spare_path = f"{root}/rmq/next"
+        self._segments = found
+        self._spare: int | None = None  # handle of the next file, ready
+        self._spare_lock = Lock()
+        self._names_dirty = False
+
+    def all(self) -> list[Segment]:
+        return list(self._segments)
+
+    def last(self) -> Segment | None:
+        return self._segments[-1] if self._segments else None
+
+    def at(self, offset: int) -> Segment:
+        """The file with the byte at `offset`, which must be there."""
+        return self._segments[(offset - self._segments[0].base) // self.segment_bytes]
+
+    def end_of(self, offset: int) -> int:
+        """Where the file with `offset` ends, whether it is there or not."""
+        return (offset // self.segment_bytes + 1) * self.segment_bytes
+
+    def add(self, base: int) -> Segment:
+        """The next file. Its name is durable after the next `sync`."""
+        path = f"{self._directory}/{file_name(base)}"
+        with self._spare_lock:
+            handle = self._make_spare() if self._spare is None else self._spare
+            self._spare = None
+            try:
+                self._disk.rename(self._spare_path, path)
+            except OSError:
+                self._disk.close(handle)
+                raise
+        segment = Segment(self._disk, path, base, self.segment_bytes, handle)
+        self._names_dirty = True
+        self._segments.append(segment)
+        return segment
+
+    def _make_spare(self) -> int:
+        """A file of zeros that have their room on the device; a recycled file could hold old records (D9)."""
+        handle = self._disk.create(self._spare_path)
+        try:
+            self._disk.allocate(handle, self.segment_bytes)
+            self._disk.fdatasync(handle)
+        except OSError:
+            self._disk.close(handle)
+            raise
+        return handle
+
+    def prepare(self, end: int) -> None:
+        """Makes the next file ahead of time once the last one is half full."""
+        if self._segments and self._segments[-1].end - end > self.segment_bytes // 2:
+            return
+        with self._spare_lock, contextlib.suppress(OSError):  # no room: the append that needs the file says so
+            if self._spare is None:
+                self._spare = self._make_spare()
+
+    def sync(self, from_: int, to: int) -> None:
+        """Makes the bytes [from_, to) durable, and the names of the files."""
+        touched = [segment for segment in self.all() if segment.base < to and segment.end > from_]
+        if self._names_dirty:
+            self._names_dirty = False
+            self._disk.fsync_directory(self._directory)
+        for segment in touched:
+            segment.sync()
+
+    def cut(self, to: int) -> None:
+        """Removes the files behind `to`, zeros the rest of the one it lies in, and makes that durable."""
+        while len(self._segments) > 1 and self._segments[-1].base >= to:
+            segment = self._segments.pop()
+            segment.close()
+            self._disk.unlink(segment.path)
+        self._disk.fsync_directory(self._directory)
+        for segment in self._segments[-1:]:
+            segment.zero(to)
+            segment.sync()
+
+    def close(self) -> None:
+        for segment in self._segments:
+            segment.close()
+        if self._spare is not None:
+            self._disk.close(self._spare)
+            self._spare = None
