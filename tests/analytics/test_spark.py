@@ -165,7 +165,7 @@ def test_damage_found_by_a_task_is_told_plainly(spark: Any, two_days: Path) -> N
     commit(store, 600)
     raw = file.read_bytes()
     file.write_bytes(raw[:90] + b"?" + raw[91:])
-    with pytest.raises(BadBytes, match=r"^record at 0: .*check the disk"):
+    with pytest.raises(BadBytes, match=r"^CommitLog at 0: .*check the disk"):
         build_report(store, two_days / "out")
 
 
