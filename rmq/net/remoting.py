@@ -105,8 +105,8 @@ class Remoting:
         asked = _Asked(header, None, False)
         try:
             request: Request | Refusal = self._read(header, body, asked)
-        except Refusal as refusal:
-            request = refusal
+        except Refusal as error:
+            request = Refusal(error.code, error.remark)  # a new one: the raised one holds on to the read buffer
         return request, header.opaque, flag & ONEWAY_FLAG != 0, asked, len(frame)
 
     def _read(self, header: Header, body: memoryview, asked: _Asked) -> Request:

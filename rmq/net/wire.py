@@ -52,10 +52,9 @@ class Reader:
         self._rest += data
         if len(self._rest) < self._needed:
             return []
-        with memoryview(self._rest) as whole:
-            received, taken = self._cut(whole)
+        received, taken = self._cut(memoryview(self._rest))
         if taken:
-            del self._rest[:taken]
+            self._rest = self._rest[taken:]
         return received
 
     def _cut(self, data: memoryview) -> tuple[list[Received], int]:

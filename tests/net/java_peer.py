@@ -1,0 +1,243 @@
+"""The other side of the remoting spelling, for tests: writes requests and reads answers as RocketMQ's clients do.
+
+Written against RocketMQ's shapes, not against `rmq.net.remoting_bodies`, so that each checks the other.
+"""
+
+import json
+from typing import Any
+
+from rmq.model import (
+    BrokerAddresses,
+    ConnectionInfo,
+    DataVersion,
+    GroupConfig,
+    MessageQueue,
+    QueueData,
+    QueueProgress,
+    QueueStats,
+    Route,
+    Subscription,
+    TopicConfig,
+)
+from rmq.net import commands
+from rmq.net.remoting_fields import java_name, write
+from rmq.net.remoting_headers import Header
+from rmq.net.remoting_headers import write as write_frame
+from tests.net import java_json
+
+# --- requests ---------------------------------------------------------------------------------------------------------
+
+
+def request_frame(request: Any, opaque: int, binary: bool, oneway: bool = False, version: int = 513) -> bytes:
+    """Any request but a send."""
+    code = int(commands.CODES[type(request)])
+    body = BODIES[type(request)](request) if type(request) in BODIES else b""
+    return write_frame(binary, code, 2 if oneway else 0, opaque, "", write(request), body, version)
+
+
+def send_frame(opaque: int, body: bytes, binary: bool = False, code: int = 310, **ext: str) -> bytes:
+    """A send by letters; fields given by name replace or (value "") remove the usual ones."""
+    usual = {
+        "a": "PG", "b": "orders", "c": "TBW102", "d": "4", "e": "1", "f": "0", "g": "1700000000000", "h": "0",
+        "i": "UNIQ_KEY\x010A00\x02TAGS\x01red\x02", "j": "0", "k": "false", "m": "false",
+    }  # fmt: skip
+    fields = {name: value for name, value in {**usual, **ext}.items() if value}
+    return write_frame(binary, code, 0, opaque, "", fields, body)
+
+
+def batch_body(messages: list[tuple[int, bytes, bytes]]) -> bytes:
+    """(flag, body, properties) of each message [MessageDecoder.encodeMessages]."""
+    out = b""
+    for flag, body, properties in messages:
+        size = 22 + len(body) + len(properties)
+        out += b"".join(number.to_bytes(4, "big", signed=True) for number in (size, 0, 0, flag, len(body)))
+        out += body + len(properties).to_bytes(2, "big") + properties
+    return out
+
+
+def _subscription_json(value: Subscription) -> dict[str, Any]:
+    return {
+        "classFilterMode": False, "codeSet": value.codes, "expressionType": value.expression_type,
+        "subString": value.expression, "subVersion": value.version, "tagsSet": value.tags, "topic": value.topic,
+    }  # fmt: skip
+
+
+def _heartbeat(request: commands.Heartbeat) -> bytes:
+    consumers = [
+        {
+            "consumeFromWhere": one.consume_from_where, "consumeType": one.consume_type, "groupName": one.group,
+            "messageModel": one.message_model, "unitMode": False,
+            "subscriptionDataSet": [_subscription_json(part) for part in one.subscriptions],
+        }
+        for one in request.consumers
+    ]  # fmt: skip
+    producers = [{"groupName": name} for name in request.producers]
+    return json.dumps({
+        "clientID": request.client_id, "consumerDataSet": consumers, "producerDataSet": producers,
+        "heartbeatFingerprint": request.heartbeat_fingerprint, "withoutSub": request.without_sub,
+    }).encode()  # fmt: skip
+
+
+def _topic_json(topic: TopicConfig) -> dict[str, Any]:
+    return {
+        "attributes": topic.attributes, "order": topic.order, "perm": topic.perm, "readQueueNums": topic.read_queue_nums,
+        "topicFilterType": topic.filter_type, "topicName": topic.name, "topicSysFlag": topic.sys_flag,
+        "writeQueueNums": topic.write_queue_nums,
+    }  # fmt: skip
+
+
+def _registration(request: commands.RegisterBroker) -> bytes:
+    counter, timestamp, state = request.data_version
+    return json.dumps({
+        "filterServerList": [],
+        "topicConfigSerializeWrapper": {
+            "dataVersion": {"counter": counter, "stateVersion": state, "timestamp": timestamp},
+            "topicConfigTable": {topic.name: _topic_json(topic) for topic in request.topics},
+        },
+    }).encode()
+
+
+def _group(request: commands.UpdateGroup) -> bytes:
+    config = request.config._asdict()
+    name = config.pop("name")
+    return json.dumps({"groupName": name, **{java_name(GroupConfig, key): value for key, value in config.items()}}).encode()
+
+
+BODIES: dict[type[Any], Any] = {
+    commands.Heartbeat: _heartbeat,
+    commands.RegisterBroker: _registration,
+    commands.UpdateGroup: _group,
+}
+
+
+# --- answers ----------------------------------------------------------------------------------------------------------
+
+
+def read_answer(header: Header, body: bytes, request_type: type[Any]) -> Any:
+    """The answer as ours; None for an empty one. Only for answers with a good code."""
+    answer_type = commands.ANSWERS[request_type]
+    if answer_type is None:
+        return None
+    if answer_type in FROM_EXT:
+        return FROM_EXT[answer_type](header, body)
+    return FROM_JSON[answer_type](java_json.loads(body))
+
+
+def _send(header: Header, body: bytes) -> commands.SendAnswer:
+    ext = header.ext
+    place = int(ext["msgId"].split(",")[0][-16:], 16)
+    return commands.SendAnswer(int(ext["queueId"]), int(ext["queueOffset"]), place, header.code)
+
+
+def _pull(header: Header, body: bytes) -> commands.PullAnswer:
+    names = ("nextBeginOffset", "minOffset", "maxOffset")
+    first, lowest, highest = (int(header.ext[name]) for name in names)
+    return commands.PullAnswer(first, lowest, highest, body, header.code, int(header.ext["suggestWhichBrokerId"]))
+
+
+def _heartbeat_answer(header: Header, body: bytes) -> commands.HeartbeatAnswer:
+    return commands.HeartbeatAnswer(
+        header.ext["IS_SUPPORT_HEART_BEAT_V2"] == "true", header.ext["IS_SUB_CHANGE"] == "true"
+    )
+
+
+FROM_EXT: dict[type[Any], Any] = {
+    commands.SendAnswer: _send,
+    commands.PullAnswer: _pull,
+    commands.HeartbeatAnswer: _heartbeat_answer,
+    commands.OffsetAnswer: lambda header, body: commands.OffsetAnswer(int(header.ext["offset"])),
+    commands.TimestampAnswer: lambda header, body: commands.TimestampAnswer(int(header.ext["timestamp"])),
+}
+
+
+def _broker(source: Any) -> BrokerAddresses:
+    addresses = {int(key): value for key, value in source["brokerAddrs"].items()}
+    return BrokerAddresses(source["cluster"], source["brokerName"], addresses)
+
+
+def _route(source: Any) -> Route:
+    queues = [
+        QueueData(one["brokerName"], one["readQueueNums"], one["writeQueueNums"], one["perm"], one["topicSysFlag"])
+        for one in source["queueDatas"]
+    ]
+    return Route([_broker(one) for one in source["brokerDatas"]], queues, source.get("orderTopicConf", ""))
+
+
+def _topic(source: Any) -> TopicConfig:
+    return TopicConfig(
+        source["topicName"], source["readQueueNums"], source["writeQueueNums"], source["perm"], source["topicFilterType"],
+        source["topicSysFlag"], source["order"], source["attributes"],
+    )  # fmt: skip
+
+
+def _version(source: Any) -> DataVersion:
+    return DataVersion(source["counter"], source["timestamp"], source["stateVersion"])
+
+
+def _group_config(source: Any) -> GroupConfig:
+    values = [source["groupName"]] + [source[java_name(GroupConfig, name)] for name in GroupConfig._fields[1:]]
+    return GroupConfig(*values)
+
+
+def _queue(text: str) -> MessageQueue:
+    source = json.loads(text)
+    return MessageQueue(source["topic"], source["brokerName"], source["queueId"])
+
+
+def _subscription(one: Any) -> Subscription:
+    return Subscription(
+        one["topic"], one["subString"], one["expressionType"], one["subVersion"], one["tagsSet"], one["codeSet"]
+    )
+
+
+def _connections(source: Any) -> commands.ConsumerConnection:
+    connections = [
+        ConnectionInfo(one["clientId"], one["clientAddr"], one["language"], one["version"]) for one in source["connectionSet"]
+    ]
+    subscriptions = [_subscription(one) for one in source["subscriptionTable"].values()]
+    return commands.ConsumerConnection(
+        connections, source["consumeType"], source["messageModel"], source["consumeFromWhere"], subscriptions
+    )
+
+
+def _topic_stats(source: Any) -> commands.TopicStats:
+    queues = [
+        QueueStats(_queue(key), one["minOffset"], one["maxOffset"], one["lastUpdateTimestamp"])
+        for key, one in source["offsetTable"].items()
+    ]
+    return commands.TopicStats(queues, source["topicPutTps"])
+
+
+def _consume_stats(source: Any) -> commands.ConsumeStats:
+    queues = [
+        QueueProgress(_queue(key), one["brokerOffset"], one["consumerOffset"], one["pullOffset"], one["lastTimestamp"])
+        for key, one in source["offsetTable"].items()
+    ]
+    return commands.ConsumeStats(queues, source["consumeTps"])
+
+
+def _topic_table(source: Any) -> commands.TopicConfigs:
+    topics = [_topic(one) for one in source["topicConfigTable"].values()]
+    return commands.TopicConfigs(topics, _version(source["dataVersion"]))
+
+
+def _group_table(source: Any) -> commands.GroupConfigs:
+    groups = [_group_config(one) for one in source["subscriptionGroupTable"].values()]
+    return commands.GroupConfigs(groups, _version(source["dataVersion"]))
+
+
+FROM_JSON: dict[type[Any], Any] = {
+    Route: _route,
+    commands.ClusterInfo: lambda source: commands.ClusterInfo([_broker(one) for one in source["brokerAddrTable"].values()]),
+    commands.TopicList: lambda source: commands.TopicList(source["topicList"], source.get("brokerAddr", "")),
+    TopicConfig: _topic,
+    commands.TopicConfigs: _topic_table,
+    commands.TopicStats: _topic_stats,
+    GroupConfig: _group_config,
+    commands.GroupConfigs: _group_table,
+    commands.ConsumeStats: _consume_stats,
+    commands.ConsumerConnection: _connections,
+    commands.ConsumerList: lambda source: commands.ConsumerList(source["consumerIdList"]),
+    commands.GroupList: lambda source: commands.GroupList(source["groupList"]),
+    commands.RuntimeInfo: lambda source: commands.RuntimeInfo(source["table"]),
+}

@@ -1,0 +1,209 @@
+"""The native spelling: round trips, old and new peers, and bytes that are none of it."""
+
+import tracemalloc
+from typing import Any
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmq.errors import BadBytes, Refusal
+from rmq.model import BrokerAddresses, Route
+from rmq.net.commands import ANSWERS, REQUESTS, GetMaxOffset, GetRoute, Hello, Ping, Pull, PullAnswer, Send, SendAnswer
+from rmq.net.native import Native, unpack
+from tests.net.values import of_class
+
+NATIVE = Native(max_structured_bytes=1 << 20)
+ANSWERED = [cls for cls, answer in ANSWERS.items() if answer is not None]
+
+
+def decode(frame: bytes) -> tuple[Any, int, bool, Any, int]:
+    assert int.from_bytes(frame[:4], "big") == len(frame) - 4
+    return NATIVE.decode(memoryview(frame)[4:])
+
+
+def framed(value: Any) -> bytes:
+    body = msgpack.packb(value)
+    return len(body).to_bytes(4, "big") + body
+
+
+@given(st.sampled_from(list(REQUESTS.values())).flatmap(of_class), st.integers(0, 2**63 - 1), st.booleans())
+def test_requests_survive(request: Any, call_id: int, oneway: bool) -> None:
+    frame = NATIVE.request(request, call_id, oneway)
+    assert decode(frame) == (request, call_id, oneway, None, len(frame) - 4)
+    assert type(decode(frame)[0]) is type(request)
+
+
+@given(st.sampled_from(ANSWERED).flatmap(lambda cls: st.tuples(st.just(cls), of_class(ANSWERS[cls]))), st.text())
+def test_answers_survive(pair: tuple[type[Any], Any], remark: str) -> None:
+    request_type, answer = pair
+    frame, call_id, *_ = decode(NATIVE.answer(7, None, answer, remark))
+    assert call_id == 7
+    assert frame.read(request_type) == answer
+    assert type(frame.read(request_type)) is type(answer)
+
+
+def test_an_empty_answer() -> None:
+    assert decode(NATIVE.answer(7, None, None, ""))[0].read(Ping) is None
+
+
+@given(st.integers(1, 3000), st.text(), st.text())
+def test_refusals_survive(code: int, remark: str, hint: str) -> None:
+    frame, *_ = decode(NATIVE.refusal(1, None, Refusal(code, remark, hint)))
+    with pytest.raises(Refusal) as caught:
+        frame.read(GetRoute)
+    assert (caught.value.code, caught.value.remark, caught.value.hint) == (code, remark, hint)
+
+
+def test_a_refusal_is_never_taken_for_an_answer() -> None:
+    """Code 0 would be a success."""
+    frame, *_ = decode(NATIVE.refusal(1, None, Refusal(0, "what")))
+    with pytest.raises(Refusal):
+        frame.read(Ping)
+
+
+def test_a_shorter_array_takes_the_defaults() -> None:
+    """An old client talks to a new broker."""
+    assert decode(framed([11, 5, 0, "group", "topic", 3, 100]))[0] == Pull("group", "topic", 3, 100)
+
+
+def test_a_longer_array_is_cut() -> None:
+    """A new client talks to an old broker."""
+    assert decode(framed([30, 5, 0, "topic", 3, "what will be", {"x": []}]))[0] == GetMaxOffset("topic", 3)
+    assert decode(framed([0, 5, 1, None, 1, 2, 3, 0, "new"]))[0].read(Send) == SendAnswer(1, 2, 3)
+
+
+def test_missing_required_fields_are_refused_by_id() -> None:
+    refusal, call_id, *_ = decode(framed([30, 5, 0, "topic"]))
+    assert (refusal.code, call_id) == (29, 5)
+    assert "queue_id is missing" in refusal.remark
+
+
+def test_unknown_codes_are_refused_by_id() -> None:
+    refusal, call_id, oneway, *_ = decode(framed([4711, 9, 2]))
+    assert (refusal.code, call_id, oneway) == (3, 9, True)
+    assert refusal.remark == " request type 4711 not supported"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        [1, 2], ["t", "2"], ["t", True], ["t", 2.0], [b"t", 2], [None, 2], ["t", None], ["t", [2]], ["t", {"a": 2}], ["t", 2**63],
+    ],
+)  # fmt: skip
+def test_wrong_types_are_refused_by_id(fields: list[Any]) -> None:
+    """S5: values are checked against the annotations, numbers against 64 bits."""
+    refusal, call_id, *_ = decode(framed([30, 5, 0, *fields]))
+    assert isinstance(refusal, Refusal)
+    assert (refusal.code, call_id) == (29, 5)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        [[["c", "b", {"0": 1}]], []], [[["c", "b", {"x": "h:1"}]], []], [[["c", "b", {b"0": "h:1"}]], []], [["b"], []],
+        [[["c"]], []], [{}, []], [[], [["b", 1, 1, 6, "0"]]], [[["c", "b", {"1" * 30: "h"}]], []],
+    ],
+)  # fmt: skip
+def test_wrong_types_inside_an_answer_are_bad_bytes(fields: list[Any]) -> None:
+    with pytest.raises(BadBytes):
+        decode(framed([0, 5, 1, None, *fields]))[0].read(GetRoute)
+
+
+def test_numbers_as_keys_travel_as_text() -> None:
+    """Only text keys are unpacked: numbers could be chosen to collide (S7)."""
+    route = Route([BrokerAddresses("c", "b", {0: "h:1", 12: "h:2"})], [])
+    raw = NATIVE.answer(1, None, route, "")
+    assert msgpack.unpackb(raw[4:])[4][0][2] == {"0": "h:1", "12": "h:2"}
+    with pytest.raises(BadBytes, match="not msgpack"):
+        decode(framed([0, 5, 1, None, [["c", "b", {0: "h:1"}]], []]))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"\x01", b"\x90", b"\x91\x01", b"\x92\x01\x02", b"\x93\x01\x02\xa1x", b"\x93\xc3\x01\x00", b"\x93\xc0\xc0\xc0", b"\xc1",
+        b"\x80", b"\x93\x01\x02\x03\x04", b"\x93\x01\x02", b"\xdd\xff\xff\xff\xff", b"\xdc\xff\xff", b"\xdf\xff\xff\xff\xff",
+        b"\xc6\xff\xff\xff\xff", b"\xdb\xff\xff\xff\xff", b"\x94\x01\x02\x00\xa1\xff", b"\x94\x01\x02\x00\xd4\x05\x00",
+        b"\x94\x01\x02\x00\xd6\xff\x00\x00\x00\x00", b"\x91" * 3000, b"\x81\xa1a" * 3000,
+        b"\x94\x01\x02\x00\xc9\xff\xff\xff\xff\x01",
+    ],
+)  # fmt: skip
+def test_what_is_no_command_closes(body: bytes) -> None:
+    """S5, S7: truncated, nested, wrong heads, extensions."""
+    with pytest.raises(BadBytes):
+        NATIVE.decode(memoryview(body))
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes(body: bytes) -> None:
+    """S5: a command, a refusal, an answer, or BadBytes."""
+    try:
+        thing, *_ = NATIVE.decode(memoryview(body))
+    except BadBytes:
+        return
+    assert thing is not None
+
+
+SIMPLE = st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text() | st.binary()
+VALUES = st.recursive(SIMPLE, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=8)
+
+
+@given(st.sampled_from(list(REQUESTS)) | st.integers(), st.lists(VALUES, max_size=12))
+def test_any_fields(code: int, fields: list[Any]) -> None:
+    """S5: any fields give a valid command or a refusal that can be answered."""
+    if not -(2**63) <= code < 2**64:
+        return
+    thing, call_id, *_ = decode(framed([code, 3, 0, *fields]))
+    assert call_id == 3
+    if not isinstance(thing, Refusal):
+        assert decode(NATIVE.request(thing, 1, False))[0] == thing
+
+
+def bombs() -> list[bytes]:
+    """Frames that claim, or are, far more than their bytes."""
+    claims = b"\xdd\x00\x0f\xff\xff" * 1000
+    nested = b"\xdc\xff\xff" * 20_000
+    empty_lists = b"\xdd\x00\x10\x00\x00" + b"\x90" * (1 << 20)
+    tree = b"\x9f" * 5 + b"\x90" * (1 << 21)
+    maps = b"\xde\xff\xff" * 10_000
+    strings = b"\x94\x01\x02\x00" + b"\xdb\x7f\xff\xff\xff"
+    hidden = b"\x94\x01\x02\x00\xdd\x00\x20\x00\x00" + b"\x90" * (1 << 21)
+    behind = b"\x95\xcd\x01\x36\x02\x00\xc6\x00\x00\x00\x05hello\xdd\x00\x20\x00\x00" + b"\x90" * (1 << 21)
+    lying_bin = b"\x95\xcd\x01\x36\x02\x00\xc6\xff\xff\xff\xff" + b"\x90" * (1 << 21)
+    return [claims, nested, empty_lists, tree, maps, strings, hidden, behind, lying_bin]
+
+
+@pytest.mark.parametrize("bomb", bombs(), ids=["claims", "nested", "empty", "tree", "maps", "strings", "hidden", "behind", "lying"])
+def test_bombs_allocate_little(bomb: bytes) -> None:
+    """S7, S4: what is allocated is bounded by the limit of structured bytes, whatever is claimed."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(BadBytes):
+            unpack(memoryview(bomb), 256 * 1024)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 24 * 1024 * 1024
+
+
+def test_long_lists_and_large_records_are_no_bombs() -> None:
+    """10 000 topics of a nameserver and a batch of 4 MiB pass."""
+    route = Route([BrokerAddresses("c", f"broker-{number}", {0: "10.0.0.1:10911"}) for number in range(10_000)], [])
+    assert decode(NATIVE.answer(1, None, route, ""))[0].read(GetRoute) == route
+    send = Send("g", "t", 0, bytes(4 << 20))
+    assert decode(NATIVE.request(send, 1, False))[0] == send
+    answer = PullAnswer(1, 2, 3, bytes(1 << 20))
+    assert decode(NATIVE.answer(1, None, answer, ""))[0].read(Pull) == answer
+
+
+def test_a_peer_introduces_itself_first() -> None:
+    """Version 1 and later are spoken; ping needs no introduction."""
+    assert NATIVE.greet(Ping(), None) is None
+    greeting = NATIVE.greet(Hello(3, "me", "GO", 7), None)
+    assert greeting == ("me", "GO", 7)
+    for first in (GetRoute("t"), Hello(0)):
+        with pytest.raises(Refusal) as caught:
+            NATIVE.greet(first, None)
+        assert caught.value.code == 15

@@ -1,0 +1,27 @@
+"""Hypothesis strategies for commands, made from their annotations."""
+
+from typing import Any, get_args, get_origin, get_type_hints
+
+from hypothesis import strategies as st
+
+INT64 = st.integers(-(2**63), 2**63 - 1)
+FINITE = st.floats(allow_nan=False, allow_infinity=False)
+
+
+def of_type(kind: Any, texts: st.SearchStrategy[str]) -> st.SearchStrategy[Any]:
+    simple = {str: texts, int: INT64, bool: st.booleans(), float: FINITE, bytes: st.binary(max_size=300)}
+    if kind in simple:
+        return simple[kind]
+    if get_origin(kind) is list:
+        return st.lists(of_type(get_args(kind)[0], texts), max_size=3)
+    if get_origin(kind) is dict:
+        key, value = get_args(kind)
+        return st.dictionaries(st.integers(-(10**17), 10**17) if key is int else texts, of_type(value, texts), max_size=3)
+    return of_class(kind, texts)
+
+
+def of_class(cls: type[Any], texts: st.SearchStrategy[str] | None = None) -> st.SearchStrategy[Any]:
+    """Any value of a NamedTuple class."""
+    texts = texts if texts is not None else st.text(max_size=40)
+    hints = get_type_hints(cls)
+    return st.builds(cls, **{name: of_type(hints[name], texts) for name in cls._fields})
