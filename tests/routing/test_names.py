@@ -9,7 +9,8 @@ from rmq.errors import Refusal
 from rmq.names import check_broker_name, check_client_id, check_group_name, check_topic_name
 
 CHECKS = [check_topic_name, check_group_name, check_broker_name]
-BAD = ["", ".", "..", "a.b", "a/b", "a\\b", "../etc", "a b", " a", "a\n", "a\0b", "\u0430bc", "a\u200b", "é", "a:b", "a@b", "a*", "~", "＊"]
+BAD = ["", ".", "..", "a.b", "a/b", "a\\b", "../etc", "a b", " a", "a\n", "a\0b", "a:b", "a@b", "a*", "~"]
+BAD += ["\u0430bc", "a\u200b", "é", "\uff0a"]  # look-alikes and what nobody sees
 
 
 @pytest.mark.parametrize("check", CHECKS)

@@ -217,8 +217,8 @@ def test_delete_topic():
 @pytest.mark.parametrize(
     "broker",
     [
-        a_broker("../b"), a_broker(cluster=""), a_broker(broker_id=-1), a_broker(epoch=-1), a_broker(topics=(TopicConfig("a/b"),)),
-        a_broker()._replace(address="host"), a_broker()._replace(address=":1"), a_broker()._replace(address="h:0"),
+        a_broker("../b"), a_broker(cluster=""), a_broker(broker_id=-1), a_broker(epoch=-1),
+        a_broker(topics=(TopicConfig("a/b"),)), a_broker()._replace(address="host"), a_broker()._replace(address=":1"), a_broker()._replace(address="h:0"),
         a_broker()._replace(address="h:99999"),
     ],
 )  # fmt: skip
@@ -236,7 +236,9 @@ def test_a_registration_that_cannot_be_right_is_refused_whole(broker):
 
 EVENTS = st.lists(
     st.one_of(
-        st.tuples(st.just("register"), st.sampled_from("ab"), st.integers(0, 2), st.integers(1, 4), st.integers(1, 3), st.integers(1, 6)),
+        st.tuples(
+            st.just("register"), st.sampled_from("ab"), st.integers(0, 2), st.integers(1, 4), st.integers(1, 3), st.integers(1, 6)
+        ),
         st.tuples(st.just("close"), st.integers(1, 6)),
         st.tuples(st.just("pass"), st.integers(1, 100)),
         st.tuples(st.just("scan")),

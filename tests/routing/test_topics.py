@@ -99,7 +99,9 @@ def test_what_may_not_be(change):
     assert code_of(a_table(own_names=["C", "b"]).plan_update, change) == ResponseCode.INVALID_PARAMETER
 
 
-@pytest.mark.parametrize("attributes", ["+x=1", "message.type=FIFO", "+message.type=ODD", "+message.type", "+", "-x", "-message.type=FIFO"])
+@pytest.mark.parametrize(
+    "attributes", ["+x=1", "message.type=FIFO", "+message.type=ODD", "+message.type", "+", "-x", "-message.type=FIFO"]
+)
 def test_wrong_attributes(attributes):
     assert code_of(a_table().plan_update, Change("T", attributes=attributes)) == ResponseCode.SYSTEM_ERROR
 

@@ -1,0 +1,70 @@
+"""Tag expressions, and the hash behind them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmq.codes import ResponseCode
+from rmq.delivery import filters
+from rmq.errors import Refusal
+from rmq.javahash import java_hash
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("", 0), ("a", 97), ("TagA", 2598919), ("hello world", 1794106052), ("polygenelubricants", -(2**31)), ("Aa", 2112),
+        ("BB", 2112), ("订单", 1129459), ("😀", 1772899),
+    ],
+)  # fmt: skip
+def test_java_hash(text, value):
+    assert java_hash(text) == value
+
+
+@given(text=st.text())
+def test_java_hash_equals_its_definition(text):
+    """The slow twin: s[0] * 31^(n-1) + ... + s[n-1] over UTF-16 units, in 32 bits."""
+    raw = text.encode("utf-16-be", "surrogatepass")
+    units = [int.from_bytes(raw[at : at + 2]) for at in range(0, len(raw), 2)]
+    total = sum(unit * 31 ** (len(units) - 1 - at) for at, unit in enumerate(units))
+    assert java_hash(text) == (total + 2**31) % 2**32 - 2**31
+
+
+@pytest.mark.parametrize(
+    ("expression", "tags"),
+    [
+        ("*", None), ("", None), (" * ", None), ("a", {"a"}), ("a||b", {"a", "b"}), (" a  ||  b || a", {"a", "b"}),
+        ("||a||", {"a"}), ("a|b", {"a|b"}), ("two words", {"two words"}),
+    ],
+)  # fmt: skip
+def test_expressions(expression, tags):
+    assert filters.parse_tags(expression) == tags
+
+
+@pytest.mark.parametrize("expression", ["||", " ", " || || "])
+def test_an_expression_without_a_tag_is_refused(expression):
+    with pytest.raises(Refusal) as refused:
+        filters.parse_tags(expression)
+    assert refused.value.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
+
+
+def test_what_matches():
+    """C14: codes let a wrong tag through, strings do not."""
+    tags = filters.parse_tags("Aa || c")
+    assert filters.codes(tags) == {2112, 99}
+    assert filters.codes(["BB"]) <= filters.codes(tags)
+    assert filters.matches(tags, "Aa")
+    assert not filters.matches(tags, "BB")
+    assert not filters.matches(tags, "")
+    assert filters.matches(None, "anything")
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"), [("SQL92", ResponseCode.SYSTEM_ERROR), ("ODD", ResponseCode.SUBSCRIPTION_PARSE_FAILED)]
+)
+def test_other_kinds_of_expressions_are_refused(kind, code):
+    filters.check_type("TAG")
+    filters.check_type("")
+    with pytest.raises(Refusal) as refused:
+        filters.check_type(kind)
+    assert refused.value.code == code

@@ -1,0 +1,187 @@
+"""Who is connected. Time is an argument, so these tests move it."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmq.delivery.groups import ConsumerRegistry
+from rmq.errors import Refusal
+from rmq.model import ConnectionInfo, ConsumerData, Subscription
+
+
+def consumer(group="g", *topics, version=1, expression="*"):
+    return ConsumerData(group, subscriptions=[Subscription(topic, expression, version=version) for topic in topics or ("T",)])
+
+
+def beat(registry, connection_id, client_id, *consumers, now=0.0, producers=(), **more):
+    address = f"10.0.0.1:{connection_id}"
+    return registry.heartbeat(connection_id, client_id, "JAVA", 513, address, consumers, producers, now, **more)
+
+
+def test_members_are_sorted_and_named_once():
+    """C8: all members must split by the same list."""
+    registry = ConsumerRegistry()
+    assert beat(registry, 1, "c", consumer()).changed == {"g"}
+    assert beat(registry, 2, "a", consumer()).changed == {"g"}
+    assert beat(registry, 3, "B", consumer()).changed == {"g"}
+    assert beat(registry, 3, "B", consumer()).changed == set()
+    assert registry.members("g") == ["B", "a", "c"]
+    assert registry.connections_of("g") == [1, 2, 3]
+    assert registry.members("nobody") == []
+
+
+def test_a_client_that_reconnects_is_one_member():
+    """C8: neither its new connection nor the end of the old one is a change."""
+    registry = ConsumerRegistry()
+    beat(registry, 1, "a", consumer())
+    assert beat(registry, 2, "a", consumer()).changed == set()
+    assert registry.members("g") == ["a"]
+    assert registry.connection_closed(1) == set()
+    assert registry.members("g") == ["a"]
+    assert registry.connection_closed(2) == {"g"}
+    assert registry.members("g") == []
+
+
+def test_a_silent_connection_leaves_after_its_expiry():
+    """T1: on the monotonic clock."""
+    registry = ConsumerRegistry()
+    beat(registry, 1, "a", consumer(), now=0.0)
+    beat(registry, 2, "b", consumer(), now=50.0)
+    assert registry.expire(120.0) == set()
+    assert registry.expire(120.1) == {"g"}
+    assert registry.members("g") == ["b"]
+
+
+def test_goodbye():
+    registry = ConsumerRegistry()
+    beat(registry, 1, "a", consumer("g"), consumer("h"), producers=["p"])
+    assert registry.unregister(1, "somebody else", "", "g") == set()
+    assert registry.unregister(2, "a", "", "g") == set()
+    assert registry.unregister(1, "a", "p", "g") == {"g"}
+    assert registry.producers_of("p") == []
+    assert registry.members("g") == []
+    assert registry.members("h") == ["a"]
+    assert registry.connection_closed(1) == {"h"}
+
+
+def test_subscriptions():
+    registry = ConsumerRegistry()
+    beat(registry, 1, "a", consumer("g", "T", "U"))
+    assert registry.subscription("g", "T") == Subscription("T", version=1)
+    assert registry.subscription("g", "X") is None
+    assert registry.subscription("x", "T") is None
+    assert registry.topics_of("g") == {"T", "U"}
+    assert registry.groups_of("T") == {"g"}
+    assert beat(registry, 1, "a", consumer("g", "U", "V")).changed == {"g"}
+    assert registry.topics_of("g") == {"U", "V"}
+    assert registry.groups_of("T") == set()
+    registry.connection_closed(1)
+    assert registry.groups_of("U") == set()
+    assert registry.subscription("g", "U") is None
+
+
+def test_a_newer_version_is_taken_but_is_no_change_by_itself():
+    """Clients raise it when they rebalance; a notice about it would make them rebalance again, without end."""
+    registry = ConsumerRegistry()
+    beat(registry, 1, "a", consumer(version=1))
+    assert beat(registry, 1, "a", consumer(version=2)).changed == set()
+    assert registry.subscription("g", "T").version == 2
+    assert beat(registry, 1, "a", consumer(version=3, expression="x")).changed == {"g"}
+    assert beat(registry, 1, "a", consumer(version=2, expression="old")).changed == set()
+    assert registry.subscription("g", "T").expression == "x"
+
+
+def test_the_view():
+    registry = ConsumerRegistry()
+    assert registry.connection_view("g") is None
+    data = ConsumerData("g", "CONSUME_ACTIVELY", "BROADCASTING", "CONSUME_FROM_FIRST_OFFSET", [Subscription("T")])
+    beat(registry, 2, "b", data)
+    beat(registry, 1, "a", data)
+    view = registry.connection_view("g")
+    assert view.connections == [ConnectionInfo("a", "10.0.0.1:1", "JAVA", 513), ConnectionInfo("b", "10.0.0.1:2", "JAVA", 513)]
+    assert view[1:] == ("CONSUME_ACTIVELY", "BROADCASTING", "CONSUME_FROM_FIRST_OFFSET", [Subscription("T")])
+
+
+def test_a_client_id_that_could_forge_a_line_is_refused():
+    """S9."""
+    with pytest.raises(Refusal):
+        beat(ConsumerRegistry(), 1, "a\nb", consumer())
+
+
+# --- heartbeat V2: a fingerprint instead of the subscriptions
+
+
+def test_clients_without_fingerprint_are_told_that_subscriptions_changed():
+    """As Apache RocketMQ 5.5 answers every heartbeat of V1."""
+    assert beat(ConsumerRegistry(), 1, "a", consumer()).sub_changed
+
+
+def test_the_same_fingerprint_needs_no_subscriptions():
+    registry = ConsumerRegistry()
+    assert not beat(registry, 1, "a", consumer(), fingerprint=7).sub_changed
+    outcome = beat(registry, 1, "a", ConsumerData("g"), fingerprint=7, without_sub=True, now=100.0)
+    assert outcome == (set(), False)
+    assert registry.topics_of("g") == {"T"}
+    assert registry.expire(150.0) == set()
+
+
+def test_another_fingerprint_asks_for_the_full_form():
+    registry = ConsumerRegistry()
+    beat(registry, 1, "a", consumer(), fingerprint=7)
+    assert beat(registry, 1, "a", ConsumerData("g"), fingerprint=8, without_sub=True).sub_changed
+    assert beat(registry, 1, "a", ConsumerData("g"), fingerprint=8, without_sub=True).sub_changed  # until it comes
+    assert beat(registry, 1, "a", consumer("g", "U"), fingerprint=8) == ({"g"}, True)
+    assert not beat(registry, 1, "a", ConsumerData("g"), fingerprint=8, without_sub=True).sub_changed
+    assert registry.topics_of("g") == {"U"}
+
+
+def test_a_restarted_broker_asks_for_the_full_form():
+    """The client believes that its subscriptions are known."""
+    registry = ConsumerRegistry()
+    outcome = beat(registry, 1, "a", ConsumerData("g"), fingerprint=7, without_sub=True)
+    assert outcome == ({"g"}, True)
+    assert registry.members("g") == ["a"]
+
+
+# --- any history
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(
+            st.just("beat"), st.integers(1, 4), st.sampled_from("ab"), st.sets(st.sampled_from("gh")), st.sets(st.sampled_from("TU"))
+        ),
+        st.tuples(st.just("close"), st.integers(1, 4)),
+        st.tuples(st.just("bye"), st.integers(1, 4), st.sampled_from("ab"), st.sampled_from("gh")),
+    ),
+    max_size=30,
+)
+
+
+@given(steps=STEPS)
+def test_the_members_are_those_who_said_so(steps):
+    """C8: and a group whose members changed is named, no other."""
+    registry, said = ConsumerRegistry(), {}
+    for kind, connection_id, *details in steps:
+        before = {group: registry.members(group) for group in "gh"}
+        topics_before = {group: registry.topics_of(group) for group in "gh"}
+        if kind == "beat":
+            client_id, names, topics = details
+            wanted = [Subscription(topic) for topic in sorted(topics)]
+            consumers = [ConsumerData(name, subscriptions=wanted) for name in sorted(names)]
+            changed = beat(registry, connection_id, client_id, *consumers).changed
+            said.update({(name, connection_id): client_id for name in names})
+        elif kind == "close":
+            changed = registry.connection_closed(connection_id)
+            said = {place: client_id for place, client_id in said.items() if place[1] != connection_id}
+        else:
+            client_id, group = details
+            changed = registry.unregister(connection_id, client_id, "", group)
+            if said.get((group, connection_id)) == client_id:
+                del said[group, connection_id]
+        for group in "gh":
+            assert registry.members(group) == sorted({client_id for place, client_id in said.items() if place[0] == group})
+            members_differ = registry.members(group) != before[group]
+            topics_differ = registry.topics_of(group) != topics_before[group]
+            assert (group in changed) == (members_differ or (topics_differ and kind == "beat"))
+            for topic in "TU":
+                assert (group in registry.groups_of(topic)) == (topic in registry.topics_of(group))
