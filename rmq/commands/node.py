@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import dataclasses
+import errno
 import logging
 import os
 import signal
@@ -17,6 +18,7 @@ from rmq.commands import logs, options
 from rmq.config import Entry, NodeSettings
 
 log = logging.getLogger("rmq.node")
+_NO_LISTENING = (errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES)
 
 
 @click.command()
@@ -95,7 +97,8 @@ async def _nameserver(settings: NodeSettings, clock: Clock) -> AsyncIterator[str
     from rmq.nameserver.node import Nameserver
 
     nameserver = Nameserver(settings, clock)
-    await nameserver.start()
+    with _told("nameserver", settings.listen_host, settings.namesrv_port, "--namesrv-port"):
+        await nameserver.start()
     log.info("nameserver listens", extra={"address": nameserver.address})
     try:
         yield nameserver.address
@@ -108,7 +111,8 @@ async def _broker(settings: NodeSettings, clock: Clock) -> AsyncIterator[None]:
     from rmq.broker.node import Broker
 
     broker = Broker(settings, clock)
-    await broker.start()
+    with _told("broker", settings.listen_host, settings.listen_port, "--listen HOST:PORT"):
+        await broker.start()
     told = {"address": broker.address, "broker": settings.broker_name, "store": str(settings.store_dir.absolute()),
             "nameservers": ";".join(settings.namesrv_addresses)}  # fmt: skip
     log.info("broker listens", extra=told)
@@ -116,6 +120,18 @@ async def _broker(settings: NodeSettings, clock: Clock) -> AsyncIterator[None]:
         yield
     finally:
         await broker.stop()
+
+
+@contextlib.contextmanager
+def _told(what: str, host: str, port: int, flag: str) -> Iterator[None]:
+    """A failure to listen says whose, where, and what to do."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _NO_LISTENING:
+            raise
+        why = os.strerror(error.errno)
+        raise OSError(error.errno, f"the {what} cannot listen on {host}:{port} ({why}); choose another with {flag}") from error
 
 
 def _on_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
