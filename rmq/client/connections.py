@@ -30,6 +30,9 @@ class Connections:
         self.on_lost: list[OnAddress] = []
         self.on_request: list[OnRequest] = []
 
+    def is_open(self, address: str) -> bool:
+        return address in self._channels
+
     async def request(self, address: str, request: Request, timeout_s: float | None = None) -> Answer:
         """Raises Refusal, Unknown (it left, no answer came), Unreachable (it never left), Closed."""
         channel = self._channels.get(address) or await self._open(address)

@@ -33,16 +33,18 @@ class Heartbeats:
         self._consumers: dict[str, ConsumerData] = {}
         self._due = asyncio.Event()
         self._told: set[str] = set()
-        connections.on_opened.append(self._opened)
         connections.on_lost.append(self._lost)
+        routes.on_change.append(self._route_changed)
 
-    def _opened(self, address: str) -> None:
-        if address in self._routes.brokers().values():
-            self._due.set()
+    def _route_changed(self, topic: str) -> None:
+        if not self._told.issuperset(self._routes.brokers().values()):
+            self.hurry()
 
     def _lost(self, address: str) -> None:
+        """Who lost us has forgotten us."""
         self._told.discard(address)
-        self._opened(address)
+        if address in self._routes.brokers().values():
+            self.hurry()
 
     def add_producer(self, group: str) -> None:
         self._producers[group] = self._producers.get(group, 0) + 1

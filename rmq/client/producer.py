@@ -219,9 +219,7 @@ class Producer:
         found = self._queues.get(topic)
         if found is None or found[0] is not route:
             found = self._queues[topic] = (route, writable_queues(route, topic))
-        if not found[1]:
-            raise Unreachable(f"no broker takes messages for {topic} now")
-        return found[1]
+        return _some(found[1], topic)
 
     async def _queues_to_be(self, topic: str, refusal: Refusal) -> list[MessageQueue]:
         """Queues of a topic that its first message will make, after the template's. Raises the refusal if none may be made."""
@@ -233,7 +231,13 @@ class Producer:
             hint = f"topic {topic} does not exist: create it with `rmq admin updateTopic -t {topic} -c <cluster>`"
             raise Refusal(ResponseCode.TOPIC_NOT_EXIST, hint) from refusal
         queues = [queue._replace(topic=topic) for queue in writable_queues(template, TEMPLATE_TOPIC)]
-        return [queue for queue in queues if queue.queue_id < NEW_TOPIC_QUEUES]
+        return _some([queue for queue in queues if queue.queue_id < NEW_TOPIC_QUEUES], topic)
+
+
+def _some(queues: list[MessageQueue], topic: str) -> list[MessageQueue]:
+    if not queues:
+        raise Unreachable(f"no broker takes messages for {topic} now")
+    return queues
 
 
 Encoded = tuple[int, Message, str, bytes]  # place in the batch, message, unique id, record

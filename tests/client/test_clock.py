@@ -1,0 +1,54 @@
+"""The clock that tests move."""
+
+import asyncio
+
+from rmq.testing import TestClock
+
+
+async def test_a_standing_clock_moves_only_by_hand_and_wakes_sleepers_in_order() -> None:
+    clock, woken = TestClock(running=False, wall_ms=1000), []
+
+    async def sleeper(seconds: float) -> None:
+        await clock.sleep(seconds)
+        woken.append((seconds, clock.monotonic()))
+
+    tasks = [asyncio.create_task(sleeper(seconds)) for seconds in (30, 10, 20)]
+    await asyncio.sleep(0)
+    await clock.advance(25)
+    assert woken == [(10, 10.0), (20, 20.0)]
+    assert (clock.monotonic(), clock.wall_ms()) == (25.0, 26_000)
+    await clock.advance(5)
+    await asyncio.gather(*tasks)
+    assert woken[-1] == (30, 30.0)
+
+
+async def test_a_loop_that_sleeps_again_and_again_sees_each_period() -> None:
+    clock, seen = TestClock(running=False), []
+
+    async def loop() -> None:
+        while True:
+            await clock.sleep(10)
+            seen.append(clock.monotonic())
+
+    task = asyncio.create_task(loop())
+    await asyncio.sleep(0)
+    await clock.advance(35)
+    assert seen == [10.0, 20.0, 30.0]
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_running_clock_runs_and_can_be_moved() -> None:
+    clock = TestClock()
+    await clock.sleep(0.001)
+    task = asyncio.create_task(clock.sleep(3600))
+    await asyncio.sleep(0)
+    await clock.advance(3600)
+    await task
+
+
+async def test_the_wall_clock_jumps_alone() -> None:
+    """T1."""
+    clock = TestClock(running=False, wall_ms=5_000)
+    clock.jump_wall(-4_000)
+    assert (clock.wall_ms(), clock.monotonic()) == (1_000, 0.0)

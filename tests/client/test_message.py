@@ -1,0 +1,113 @@
+"""Messages, ids and their limits."""
+
+import zlib
+from datetime import datetime
+
+import pytest
+
+from rmq.client import Message, MessageQueue, ReceivedMessage
+from rmq.client.ids import UniqueIds, month_around
+from rmq.client.message import RESERVED_PROPERTIES, check_body, message_properties
+from rmq.client.producer import Encoded, cut
+from rmq.errors import BadBytes, InvalidArgument
+from rmq.log import record
+from rmq.testing import TestClock
+
+HOST = record.host_bytes("10.1.2.3", 0)
+
+
+def received(message: Message, *, sys_flag: int = 0, body: bytes | None = None) -> ReceivedMessage:
+    properties = message_properties(message, "ID1")
+    draft = record.draft(
+        message.topic, body or message.body, properties, flag=message.flag, sys_flag=sys_flag, born_timestamp=5, born_host=HOST
+    )
+    return ReceivedMessage(record.decode(draft), MessageQueue(message.topic, "a", 0))
+
+
+def test_a_message_comes_back_as_it_was_sent() -> None:
+    message = received(Message("T", b"body", tags="A", keys=["k1", "k2"], properties={"colour": "rot ü"}, flag=7))
+    assert (message.topic, message.body, message.tags, message.keys, message.flag) == ("T", b"body", "A", ["k1", "k2"], 7)
+    assert message.message_id == "ID1"
+    assert message.properties == {"UNIQ_KEY": "ID1", "TAGS": "A", "KEYS": "k1 k2", "colour": "rot ü"}
+    assert message.born_timestamp == 5
+
+
+@pytest.mark.parametrize("name", sorted(RESERVED_PROPERTIES))
+def test_names_of_the_system_are_refused(name: str) -> None:
+    with pytest.raises(InvalidArgument, match="system's own"):
+        message_properties(Message("T", b"x", properties={name: "v"}), "ID1")
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Message("T", b"x", properties={"a\x01": "b"}),
+        Message("T", b"x", properties={"a": "b\x02"}),
+        Message("T", b"x", properties={"": "b"}),
+        Message("T", b"x", properties={"a": ""}),
+        Message("T", b"x", properties={"a": 5}),  # type: ignore[dict-item]
+        Message("T", b"x", tags="A || B"),
+        Message("T", b"x", tags=" A"),
+        Message("T", b"x", tags="A\x02"),
+        Message("T", b"x", keys="order-1"),
+        Message("T", b"x", keys=["two words"]),
+        Message("T", b"x", keys=[""]),
+    ],
+)
+def test_what_cannot_be_stored_is_refused(message: Message) -> None:
+    with pytest.raises(InvalidArgument):
+        message_properties(message, "ID1")
+
+
+@pytest.mark.parametrize(("body", "about"), [(b"", "empty"), ("text", "bytes"), (bytes(11), "at most 10"), (None, "bytes")])
+def test_bodies_outside_the_limits_are_refused(body: object, about: str) -> None:
+    with pytest.raises(InvalidArgument, match=about):
+        check_body(body, 10)
+
+
+@pytest.mark.parametrize("kind", [0x001, 0x301])
+def test_a_body_compressed_by_a_java_client_is_inflated(kind: int) -> None:
+    assert received(Message("T", b"-"), sys_flag=kind, body=zlib.compress(b"long " * 1000)).body == b"long " * 1000
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"), [(0x101, b"lz4"), (0x201, b"zstd"), (0x301, b"junk"), (0x301, zlib.compress(b"a" * 100)[:-6])]
+)
+def test_a_body_that_does_not_inflate_says_so(kind: int, body: bytes) -> None:
+    with pytest.raises(BadBytes):
+        received(Message("T", b"-"), sys_flag=kind, body=body).body  # noqa: B018
+
+
+def test_a_bomb_is_not_inflated_beyond_the_limit() -> None:
+    """S8."""
+    with pytest.raises(BadBytes, match="more than 4194304"):
+        received(Message("T", b"-"), sys_flag=1, body=zlib.compress(bytes(5 * 1024 * 1024))).body  # noqa: B018
+
+
+def test_ids_are_unique_and_in_rocketmqs_form() -> None:
+    begin = datetime(2026, 11, 1)
+    clock = TestClock(running=False, wall_ms=int(begin.timestamp() * 1000) + 258)
+    ids = UniqueIds(clock, HOST[:-4], 0x12345, 0xAABBCCDD)
+    assert ids.next() == "0A010203" + "2345" + "AABBCCDD" + "00000102" + "0001"
+    assert len({ids.next() for _ in range(10_000)}) == 10_000
+    assert len(UniqueIds(clock, bytes(16), 1, 1).next()) == 56
+
+
+async def test_ids_start_again_with_the_month() -> None:
+    end = int(datetime(2027, 1, 1).timestamp() * 1000)
+    clock = TestClock(running=False, wall_ms=end - 1)
+    ids = UniqueIds(clock, HOST[:-4], 1, 1)
+    ids.next()
+    await clock.advance(0.002)
+    assert ids.next()[20:28] == "00000001"
+    assert month_around(end) == (end, int(datetime(2027, 2, 1).timestamp() * 1000))
+
+
+def encoded(number: int, topic: str, size: int) -> Encoded:
+    return number, Message(topic, b"x"), str(number), bytes(size)
+
+
+def test_batches_are_cut_by_size_and_topic_in_order() -> None:
+    batch = [encoded(0, "A", 40), encoded(1, "B", 40), encoded(2, "A", 60), encoded(3, "A", 1), encoded(4, "B", 200)]
+    assert [[each[0] for each in piece] for piece in cut(batch, 100)] == [[0, 2], [1], [3], [4]]
+    assert cut([]) == []

@@ -1,0 +1,235 @@
+"""Sending: choice of queues, retries, outcomes."""
+
+import asyncio
+
+import pytest
+
+from rmq.client import Client, Closed, InvalidArgument, Message, MessageQueue, Refusal, SendStatus, Unknown, Unreachable
+from rmq.codes import ResponseCode
+from rmq.model import TEMPLATE_TOPIC, BrokerAddresses, QueueData, Route
+from rmq.net.commands import GetRoute, Heartbeat, Send, SendAnswer
+from rmq.testing import TestClock
+from tests.client.conftest import MakeClient
+from tests.client.scripted import Broker, bodies, cut_link, never_answer, numbers, queue, refuse, until
+
+
+async def test_queues_take_turns_and_results_say_where(broker: Broker, make_client: MakeClient) -> None:
+    producer = make_client().producer("g")
+    results = [await producer.send(Message("T", body)) for body in numbers(6)]
+    assert sorted(bodies(broker, "T")) == [0, 1]
+    assert [len(each) for each in bodies(broker, "T").values()] == [3, 3]
+    for number, result in enumerate(results):
+        assert bodies(broker, "T")[result.queue.queue_id][result.queue_offset] == str(number).encode()
+        assert result.status is SendStatus.SEND_OK
+    assert len({result.message_id for result in results}) == 6
+
+
+async def test_a_key_a_queue_and_a_selector_choose(broker: Broker, make_client: MakeClient) -> None:
+    producer = make_client().producer()
+    assert len({(await producer.send(Message("T", b"x"), key="order-1")).queue for _ in range(5)}) == 1
+    assert (await producer.send(Message("T", b"x"), queue=queue("T", 1))).queue == queue("T", 1)
+
+    def last(queues: object, message: Message) -> MessageQueue:
+        assert isinstance(queues, list)
+        return max(queues)
+
+    assert (await producer.send(Message("T", b"x"), queue=last)).queue == queue("T", 1)
+    with pytest.raises(InvalidArgument, match="not both"):
+        await producer.send(Message("T", b"x"), key="k", queue=last)
+    with pytest.raises(InvalidArgument, match="no queue of topic"):
+        await producer.send(Message("T", b"x"), queue=queue("Other", 1))
+
+
+@pytest.mark.parametrize("message", [Message("T", b""), Message("a/b", b"x"), Message("", b"x"), Message("T" * 128, b"x")])
+async def test_what_may_not_be_is_refused_before_anything_is_sent(
+    broker: Broker, make_client: MakeClient, message: Message
+) -> None:
+    """S9."""
+    with pytest.raises(InvalidArgument):
+        await make_client().producer().send(message)
+    assert not broker.seen(Send)
+
+
+async def test_a_refusal_that_may_pass_is_tried_twice_more(broker: Broker, make_client: MakeClient) -> None:
+    """C19."""
+    producer = make_client().producer()
+    broker.faults[Send] = [refuse(ResponseCode.SYSTEM_BUSY)] * 2
+    await producer.send(Message("T", b"x"))
+    broker.faults[Send] = [refuse(ResponseCode.SYSTEM_BUSY)] * 3
+    with pytest.raises(Refusal, match="SYSTEM_BUSY"):
+        await producer.send(Message("T", b"y"))
+    assert sum(bodies(broker, "T").values(), []) == [b"x"]
+
+
+async def test_a_final_refusal_is_not_tried_again(broker: Broker, make_client: MakeClient) -> None:
+    broker.faults[Send] = [refuse(ResponseCode.MESSAGE_ILLEGAL)]
+    with pytest.raises(Refusal, match="MESSAGE_ILLEGAL"):
+        await make_client().producer().send(Message("T", b"x"))
+    assert len(broker.seen(Send)) == 1
+
+
+@pytest.mark.parametrize("fault", [never_answer, cut_link])
+async def test_no_answer_is_unknown_and_not_tried_again_unless_asked(
+    broker: Broker, make_client: MakeClient, fault: object
+) -> None:
+    """C19: a timeout or a broken link is no failure; the message may be stored."""
+    producer = make_client().producer()
+    broker.faults[Send] = [fault]  # type: ignore[list-item]
+    with pytest.raises(Unknown):
+        await producer.send(Message("T", b"x"), timeout=0.3)
+    assert len(broker.seen(Send)) == 1
+    broker.faults[Send] = [cut_link]
+    await producer.send(Message("T", b"x"), retry_unknown=True)
+    assert len(broker.seen(Send)) == 3
+
+
+async def test_another_broker_is_tried_first(broker: Broker, make_client: MakeClient) -> None:
+    """C19."""
+    other = await Broker("b").start()
+    broker.route = lambda topic: Route(
+        [BrokerAddresses("c", "a", {0: broker.address}), BrokerAddresses("c", "b", {0: other.address})],
+        [QueueData("a", 2, 2, 6), QueueData("b", 2, 2, 6)],
+    )
+    producer = make_client().producer()
+    broker.faults[Send] = [refuse(ResponseCode.SYSTEM_BUSY)] * 100
+    for _ in range(4):
+        assert (await producer.send(Message("T", b"x"))).queue.broker_name == "b"
+    broker.faults.clear()
+    await other.stop()
+    for _ in range(4):
+        assert (await producer.send(Message("T", b"x"))).queue.broker_name == "a"
+
+
+async def test_a_broker_that_comes_back_in_time_is_not_noticed(broker: Broker, make_client: MakeClient) -> None:
+    client = make_client()
+    producer = client.producer()
+    await producer.send(Message("T", b"before"))
+    port = int(broker.address.rpartition(":")[2])
+    await broker.stop()
+    sending = asyncio.create_task(producer.send(Message("T", b"after"), timeout=30))
+    await until(lambda: not client.session.connections.is_open(broker.address))
+    await broker.start(port)
+    assert (await sending).status is SendStatus.SEND_OK
+
+
+async def test_a_broker_that_stays_away_is_unreachable(broker: Broker, make_client: MakeClient) -> None:
+    producer = make_client().producer()
+    await producer.send(Message("T", b"before"))
+    await broker.stop()
+    with pytest.raises(Unreachable):
+        await producer.send(Message("T", b"after"), timeout=0.2)
+
+
+async def test_sending_goes_on_with_all_nameservers_down(broker: Broker, make_client: MakeClient) -> None:
+    """N3."""
+    nameserver = await Broker("ns").start()
+    nameserver.route = broker.own_route
+    clock = TestClock()
+    producer = make_client(nameserver.address, clock=clock).producer()
+    await producer.send(Message("T", b"1"))
+    await nameserver.stop()
+    await clock.advance(300)
+    await producer.send(Message("T", b"2"))
+    assert sorted(sum(bodies(broker, "T").values(), [])) == [b"1", b"2"]
+
+
+async def test_a_missing_topic_is_made_after_the_template(broker: Broker, make_client: MakeClient) -> None:
+    broker.topics[TEMPLATE_TOPIC] = 8
+    producer = make_client().producer()
+    for _ in range(8):
+        await producer.send(Message("New", b"x"))
+    first = broker.seen(Send)[0]
+    assert (first.default_topic, first.default_topic_queue_nums) == (TEMPLATE_TOPIC, 4)
+    assert sorted(bodies(broker, "New")) == [0, 1, 2, 3]
+
+
+async def test_a_missing_topic_that_nobody_may_make_says_what_to_do(broker: Broker, make_client: MakeClient) -> None:
+    with pytest.raises(Refusal, match="updateTopic -t New"):
+        await make_client().producer().send(Message("New", b"x"))
+
+
+async def test_no_nameserver_is_unreachable(make_client: MakeClient) -> None:
+    with pytest.raises(Unreachable, match="nameserver"):
+        await make_client("127.0.0.1:1").producer().send(Message("T", b"x"), timeout=0.2)
+
+
+async def test_one_way_asks_for_no_answer(broker: Broker, make_client: MakeClient) -> None:
+    broker.faults[Send] = [never_answer]
+    producer = make_client().producer()
+    await producer.send_oneway(Message("T", b"lost"))
+    await producer.send_oneway(Message("T", b"kept"))
+    await until(lambda: len(broker.seen(Send)) == 2)
+    assert sum(bodies(broker, "T").values(), []) == [b"kept"]
+
+
+async def test_a_batch_is_one_request_a_topic_and_results_are_in_order(broker: Broker, make_client: MakeClient) -> None:
+    broker.topics["U"] = 1
+    messages = [Message("U" if number % 3 == 0 else "T", body) for number, body in enumerate(numbers(10))]
+    results = await make_client().producer().send_batch(messages)
+    assert [request.batch for request in broker.seen(Send)] == [True, True]
+    for message, result in zip(messages, results, strict=True):
+        assert bodies(broker, message.topic)[result.queue.queue_id][result.queue_offset] == message.body
+    assert len({result.message_id for result in results}) == 10
+
+
+async def test_a_large_batch_is_cut_and_a_failure_tells_what_was_stored(broker: Broker, make_client: MakeClient) -> None:
+    producer = make_client().producer()
+    messages = [Message("T", bytes([number + 1]) * 1_500_000) for number in range(5)]
+    assert len(await producer.send_batch(messages)) == 5
+    assert len(broker.seen(Send)) == 3
+    assert all(len(request.records) <= 4 * 1024 * 1024 for request in broker.seen(Send))
+
+    def serve(request: Send, call: object) -> None:
+        call.answer(SendAnswer(request.queue_id, 0, 0))  # type: ignore[attr-defined]
+
+    broker.faults[Send] = [serve, refuse(ResponseCode.MESSAGE_ILLEGAL)]
+    with pytest.raises(Refusal) as failure:
+        await producer.send_batch(messages)
+    assert failure.value.__notes__ == ["2 of the 5 messages of this batch were stored before this failure"]
+
+
+async def test_an_empty_batch_is_nothing(make_client: MakeClient) -> None:
+    assert await make_client().producer().send_batch([]) == []
+
+
+async def test_a_closed_producer_and_a_closed_client_say_so(broker: Broker, make_client: MakeClient) -> None:
+    client = make_client()
+    async with client.producer("g") as producer:
+        await producer.send(Message("T", b"x"))
+        await until(lambda: broker.heartbeats)
+        assert broker.heartbeats[-1].producers == ["g"]
+    with pytest.raises(Closed):
+        await producer.send(Message("T", b"x"))
+    await client.close()
+    with pytest.raises(Closed):
+        client.producer()
+
+
+async def test_the_largest_epoch_over_all_nameservers_counts(broker: Broker, make_client: MakeClient) -> None:
+    """N2: the second nameserver still names a deposed leader."""
+    old, new = await Broker("old").start(), await Broker("new").start()
+    nameservers = [await Broker(f"ns{number}").start() for number in range(2)]
+    for nameserver, leader, epoch in zip(nameservers, (new, old), (7, 6), strict=True):
+        group = BrokerAddresses("c", "a", {0: leader.address}, epoch)
+        nameserver.route = lambda topic, group=group: Route([group], [QueueData("a", 2, 2, 6)])  # type: ignore[misc]
+    client: Client = make_client(";".join(each.address for each in nameservers))
+    for _ in range(4):
+        await client.session.routes.refresh("T")
+        await client.producer().send(Message("T", b"x"))
+    assert (len(new.seen(Send)), len(old.seen(Send))) == (4, 0)
+    assert not broker.seen(GetRoute)
+    for each in (old, new, *nameservers):
+        await each.stop()
+
+
+async def test_heartbeats_come_every_30_s_and_at_once_after_a_lost_link(broker: Broker, make_client: MakeClient) -> None:
+    clock = TestClock(running=False)
+    producer = make_client(clock=clock).producer("g")
+    await producer.send(Message("T", b"x"))
+    await until(lambda: broker.seen(Heartbeat))
+    count = len(broker.heartbeats)
+    await clock.advance(30)
+    await until(lambda: len(broker.heartbeats) > count)
+    count = len(broker.heartbeats)
+    broker.cut_connections()
+    await until(lambda: len(broker.heartbeats) > count)
