@@ -175,7 +175,10 @@ def bombs() -> list[bytes]:
     return [claims, nested, empty_lists, tree, maps, strings, hidden, behind, lying_bin]
 
 
-@pytest.mark.parametrize("bomb", bombs(), ids=["claims", "nested", "empty", "tree", "maps", "strings", "hidden", "behind", "lying"])
+BOMBS = ["claims", "nested", "empty", "tree", "maps", "strings", "hidden", "behind", "lying"]
+
+
+@pytest.mark.parametrize("bomb", bombs(), ids=BOMBS)
 def test_bombs_allocate_little(bomb: bytes) -> None:
     """S7, S4: what is allocated is bounded by the limit of structured bytes, whatever is claimed."""
     tracemalloc.start()

@@ -1,0 +1,407 @@
+"""RocketMQ's spelling, against an independent reader and writer of its other side."""
+
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmq.codes import RequestCode
+from rmq.errors import BadBytes, Refusal
+from rmq.log.record import Record, draft, iterate
+from rmq.model import BrokerAddresses, Route
+from rmq.net import commands
+from rmq.net.commands import ANSWERS, CODES, GetMaxOffset, GetRoute, NotifyConsumerIdsChanged, Pull, Send, SendAnswer
+from rmq.net.remoting import Border, Remoting
+from rmq.net.remoting_headers import Header, read, write
+from tests.net import java_json, java_peer
+from tests.net.values import of_class
+
+BORDER = Border(draft, "DefaultCluster", store_host=("10.0.0.1", 10911))
+NAMES = st.text(min_size=1, max_size=20)  # an empty text cannot be told from none in binary headers
+PLAIN = [cls for cls, code in CODES.items() if code < 60_000 and cls is not Send]
+ANSWERED = [cls for cls in PLAIN if ANSWERS[cls] is not None]
+
+
+def spelling(ip: str = "10.0.0.9") -> Remoting:
+    return BORDER.spelling((ip, 4000))
+
+
+def decode(frame: bytes, ip: str = "10.0.0.9") -> tuple[Any, int, bool, Any, int]:
+    assert int.from_bytes(frame[:4], "big") == len(frame) - 4
+    return spelling(ip).decode(memoryview(frame)[4:])
+
+
+def parts(frame: bytes) -> tuple[Header, bytes]:
+    header, body = read(memoryview(frame)[4:], 1 << 20)
+    return header, bytes(body)
+
+
+def records(request: Send) -> list[Record]:
+    return list(iterate(request.records))
+
+
+def properties(record: Record) -> dict[str, str]:
+    return dict(entry.split("\x01") for entry in record.properties.decode().split("\x02") if entry)  # type: ignore[misc]
+
+
+# --- plain commands ---------------------------------------------------------------------------------------------------
+
+
+REQUESTS = st.sampled_from(PLAIN).flatmap(lambda cls: of_class(cls, NAMES))
+
+
+@given(REQUESTS, st.integers(-(2**31), 2**31 - 1), st.booleans(), st.booleans())
+def test_requests_survive(request: Any, opaque: int, binary: bool, oneway: bool) -> None:
+    if isinstance(request, commands.RegisterBroker):
+        topics = {topic.name: topic for topic in request.topics}  # RocketMQ's body has no place for an epoch
+        request = request._replace(epoch=0, topics=list(topics.values()))
+    thing, call_id, was_oneway, _, _ = decode(java_peer.request_frame(request, opaque, binary, oneway))
+    assert (thing, call_id, was_oneway) == (request, opaque, oneway)
+
+
+@given(
+    st.sampled_from(ANSWERED).flatmap(lambda cls: st.tuples(st.just(cls), of_class(ANSWERS[cls], NAMES))),
+    st.booleans(),
+    st.sampled_from([399, 513]),
+)
+def test_answers_survive(pair: tuple[type[Any], Any], binary: bool, version: int) -> None:
+    request_type, answer = pair
+    answer = _with_unique_names(answer)
+    request = _some(request_type)
+    _, call_id, _, context, _ = decode(java_peer.request_frame(request, 5, binary, version=version))
+    frame = spelling().answer(call_id, context, answer, "FOUND")
+    header, body = parts(frame)
+    assert (header.opaque, header.flag, header.version, header.binary, header.remark) == (5, 1, 513, binary, "FOUND")
+    assert java_peer.read_answer(header, body, request_type) == answer
+
+
+def _some(request_type: type[Any]) -> Any:
+    """Any request of the type; an answer depends on nothing but its version."""
+    values = {int: 1, str: "x"}
+    fields = [name for name in request_type._fields if name not in request_type._field_defaults]
+    return request_type(**{name: values[request_type.__annotations__[name]] for name in fields})
+
+
+def _with_unique_names(answer: Any) -> Any:
+    """What RocketMQ writes as a map cannot hold a key twice; what it writes without a field has its default."""
+    if isinstance(answer, Route):
+        return answer._replace(brokers=[broker._replace(epoch=0) for broker in answer.brokers])
+    if isinstance(answer, commands.ClusterInfo):
+        return answer._replace(brokers=list({one.name: one._replace(epoch=0) for one in answer.brokers}.values()))
+    if isinstance(answer, commands.TopicConfigs):
+        return answer._replace(topics=list({one.name: one for one in answer.topics}.values()))
+    if isinstance(answer, commands.GroupConfigs):
+        groups = {one.name: one for one in answer.groups}  # written in the order of their names
+        return answer._replace(groups=[groups[name] for name in sorted(groups, key=str.encode)])
+    if isinstance(answer, commands.ConsumerConnection):
+        return answer._replace(subscriptions=list({one.topic: one for one in answer.subscriptions}.values()))
+    if isinstance(answer, commands.TopicStats | commands.ConsumeStats):
+        return answer._replace(queues=list({one.queue: one for one in answer.queues}.values()))  # type: ignore[arg-type]
+    if isinstance(answer, commands.PullAnswer):
+        return answer._replace(status=19)
+    return answer
+
+
+@given(st.sampled_from([1, 2, 14, 16, 17, 29, 206]), st.text(max_size=50), st.booleans())
+def test_refusals_survive(code: int, remark: str, binary: bool) -> None:
+    _, call_id, _, context, _ = decode(java_peer.request_frame(GetRoute("t"), -7, binary))
+    header, body = parts(spelling().refusal(call_id, context, Refusal(code, remark)))
+    assert (header.code, header.remark, header.opaque, header.flag, body) == (code, remark, -7, 1, b"")
+
+
+def test_pushes_are_json_with_text_fields() -> None:
+    header, body = parts(spelling().request(NotifyConsumerIdsChanged("group"), 3, True))
+    assert (header.code, header.flag, header.opaque, header.ext, header.binary, body) == (
+        40, 2, 3, {"consumerGroup": "group"}, False, b"",
+    )  # fmt: skip
+
+
+def test_answers_of_clients_are_read() -> None:
+    good, *_ = decode(write(False, 0, 1, 9, "", {"offset": "12"}))
+    assert good.read(GetMaxOffset) == commands.OffsetAnswer(12)
+    bad, *_ = decode(write(True, 1, 1, 9, "not online", None))
+    with pytest.raises(Refusal, match="not online"):
+        bad.read(GetMaxOffset)
+    odd, *_ = decode(write(True, 0, 1, 9, "", {"offset": "x"}))
+    with pytest.raises(BadBytes):
+        odd.read(GetMaxOffset)
+
+
+@pytest.mark.parametrize(
+    ("request_type", "ext", "code", "says"),
+    [
+        (105, {}, 17, "topic is missing"), (15, {"consumerGroup": "g", "topic": "t", "queueId": "0"}, 29, "commitOffset"),
+        (30, {"topic": "t", "queueId": "abc"}, 1, "queueId: 'abc'"),
+        (29, {"topic": "t", "queueId": "1"}, 1, "timestamp is missing"),
+        (11, {"consumerGroup": "g", "topic": "t", "queueId": "0", "queueOffset": "0"}, 1, "maxMsgNums"),
+        (30, {"topic": "t", "queueId": "9" * 5000}, 1, "queueId"), (30, {"topic": "t", "queueId": str(2**63)}, 1, "64 bits"),
+        (9999, {}, 3, " request type 9999 not supported"), (60001, {"version": "1"}, 3, "not supported"),
+    ],
+)  # fmt: skip
+def test_bad_fields_are_answered(request_type: int, ext: dict[str, str], code: int, says: str) -> None:
+    """S5: clear remarks where RocketMQ shows a NullPointerException."""
+    refusal, call_id, *_ = decode(write(False, request_type, 0, 8, "", ext))
+    assert isinstance(refusal, Refusal)
+    assert (refusal.code, call_id) == (code, 8)
+    assert says in refusal.remark
+
+
+NO_OBJECTS = [b"", b"[]", b"{", b"1", b"null", b"\xff", b"[" * 5000]
+
+
+@pytest.mark.parametrize(
+    ("code", "body"),
+    [
+        *((code, body) for code in (34, 103, 200) for body in NO_OBJECTS),
+        (34, b'{"clientID":1}'), (34, b'{"consumerDataSet":[1]}'), (34, b'{"consumerDataSet":{}}'),
+        (34, b'{"producerDataSet":[7]}'),
+        (34, b'{"consumerDataSet":[{"subscriptionDataSet":[{"subVersion":"x"}]}]}'), (34, b'{"withoutSub":"true"}'),
+        (34, b'{"consumerDataSet":[{"subscriptionDataSet":[{"codeSet":[1.5]}]}]}'), (34, b'{"heartbeatFingerprint":1e30}'),
+        (34, b'{"consumerDataSet":[{"subscriptionDataSet":[{"tagsSet":[1]}]}]}'), (200, b'{"groupName":1}'),
+        (200, b'{"attributes":{"a":1}}'), (200, b'{"brokerId":[]}'), (103, b'{"topicConfigSerializeWrapper":7}'),
+        (103, b'{"topicConfigSerializeWrapper":{"topicConfigTable":{"t":5}}}'),
+        (103, b'{"topicConfigSerializeWrapper":{"dataVersion":{"counter":{}}}}'),
+    ],
+)  # fmt: skip
+def test_bad_bodies_are_answered(code: int, body: bytes) -> None:
+    """S5"""
+    ext = {"brokerName": "b", "brokerAddr": "h:1", "clusterName": "c", "brokerId": "0"}
+    refusal, call_id, _, context, _ = decode(write(False, code, 0, 8, "", ext, body))
+    assert isinstance(refusal, Refusal)
+    assert refusal.code == 1
+    assert parts(spelling().refusal(call_id, context, refusal))[0].opaque == 8
+
+
+def test_a_registration_with_a_wrong_checksum_or_compressed_is_refused() -> None:
+    ext = {"brokerName": "b", "brokerAddr": "h:1", "clusterName": "c", "brokerId": "0"}
+    for more in ({"bodyCrc32": "1"}, {"compressed": "true"}, {"brokerId": "x"}):
+        refusal, *_ = decode(write(False, 103, 0, 8, "", ext | more, b'{"topicConfigSerializeWrapper":{}}'))
+        assert isinstance(refusal, Refusal)
+
+
+# --- headers ----------------------------------------------------------------------------------------------------------
+
+
+def json_frame(header: object, body: bytes = b"") -> bytes:
+    data = orjson.dumps(header) if not isinstance(header, bytes) else header
+    frame = len(data).to_bytes(4, "big") + data + body
+    return len(frame).to_bytes(4, "big") + frame
+
+
+def test_json_headers_are_read_leniently() -> None:
+    """Missing flag, language and version, numbers and nulls among the fields, unknown keys."""
+    ext = {"topic": "t", "queueId": 3, "committed": True, "x": None}
+    frame = json_frame({"code": 30, "opaque": -1, "extFields": ext, "z": []})
+    thing, call_id, oneway, context, _ = decode(frame)
+    assert (thing, call_id, oneway) == (GetMaxOffset("t", 3), -1, False)
+    assert spelling().greet(thing, context) == ("", "JAVA", 0)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"", b"{", b"[]", b"1", b'{"code":"30"}', b'{"code":30,"opaque":2147483648}', b'{"code":30,"flag":null}',
+        b'{"code":30,"opaque":1.5}', b'{"code":true}', b'{"code":30,"extFields":[1]}', b'{"code":30,"version":"x"}', b"\xff\xfe",
+        b'{"code":99999999999}', b'{"a":' * 2000,
+    ],
+)  # fmt: skip
+def test_json_headers_that_cannot_be_answered_close(header: bytes) -> None:
+    """S5, as Java's server does."""
+    with pytest.raises(BadBytes):
+        decode(json_frame(header))
+
+
+def test_binary_headers_cut_short_close() -> None:
+    """S5: at every byte, whatever length they claim."""
+    whole = java_peer.request_frame(GetMaxOffset("topic", 3), 1, binary=True)[8:]
+    for cut in range(len(whole)):
+        data = (1 << 24 | cut).to_bytes(4, "big") + whole[:cut]
+        with pytest.raises(BadBytes):
+            spelling().decode(memoryview(data))
+
+
+@pytest.mark.parametrize(
+    "frame", [b"", b"\x00", b"\x00\x00\x00\x05{}", b"\x02\x00\x00\x02{}", b"\x01\x00\x00\x00", b"\x00\xff\xff\xff{}"]
+)
+def test_frames_with_no_legal_header_close(frame: bytes) -> None:
+    with pytest.raises(BadBytes):
+        spelling().decode(memoryview(frame))
+
+
+def test_old_clients_get_bare_broker_ids() -> None:
+    """Version 401 (4.9.4) and acceptStandardJsonOnly get standard JSON [ClientRequestProcessor]."""
+    route = Route([BrokerAddresses("c", "b", {0: "h:1"})], [])
+    bodies = []
+    for version, standard in ((399, False), (401, False), (399, True)):
+        frame = java_peer.request_frame(GetRoute("t", standard), 1, False, version=version)
+        _, call_id, _, context, _ = decode(frame)
+        bodies.append(parts(spelling().answer(call_id, context, route, ""))[1])
+    assert b'{"brokerAddrs":{0:"h:1"}' in bodies[0]
+    assert java_json.loads(bodies[0]) == orjson.loads(bodies[1]) == orjson.loads(bodies[2])
+
+
+# --- sends ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("binary", [False, True])
+def test_a_send_becomes_a_draft(binary: bool) -> None:
+    request, _, _, _, _ = decode(java_peer.send_frame(1, b"body", binary, h="7", j="2", l="5"))
+    assert isinstance(request, Send)
+    assert request[:3] == ("PG", "orders", 1)
+    assert (request.reconsume_times, request.max_reconsume_times, request.batch) == (2, 5, False)
+    (record,) = records(request)
+    assert (record.topic, record.body, record.flag, record.reconsume_times) == ("orders", b"body", 7, 2)
+    assert record.born_host == bytes([10, 0, 0, 9]) + (4000).to_bytes(4, "big")
+    assert record.born_timestamp == 1_700_000_000_000
+    assert properties(record) == {
+        "UNIQ_KEY": "0A00", "TAGS": "red", "MSG_REGION": "DefaultRegion", "TRACE_ON": "true", "CLUSTER": "DefaultCluster",
+        "__CRC32#": "0000000000",
+    }  # fmt: skip
+
+
+def test_long_names_are_the_same_send() -> None:
+    """Code 10 [SendMessageRequestHeader]."""
+    names = {
+        "producerGroup": "PG", "topic": "orders", "defaultTopic": "TBW102", "defaultTopicQueueNums": "4", "queueId": "1",
+        "sysFlag": "0", "bornTimestamp": "1700000000000", "flag": "0", "properties": "UNIQ_KEY\x010A00\x02TAGS\x01red\x02",
+        "reconsumeTimes": "0", "unitMode": "false", "bname": "broker-a",
+    }  # fmt: skip
+    long, *_ = decode(write(False, int(RequestCode.SEND_MESSAGE), 0, 1, "", names, b"body"))
+    short, *_ = decode(java_peer.send_frame(1, b"body"))
+    assert long == short
+
+
+def test_a_peer_with_an_ipv6_address_is_born_there() -> None:
+    request, *_ = decode(java_peer.send_frame(1, b"body", f="48"), ip="fe80::1%eth0")
+    (record,) = records(request)
+    assert len(record.born_host) == 20
+    assert record.sys_flag == 0x10
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("TAGS\x01a\x02POP_CK\x011 2 3\x02UNIQ_KEY\x01K\x02", {"TAGS": "a", "UNIQ_KEY": "K"}),
+        ("__CRC32#\x01123\x02UNIQ_KEY\x01K\x02CLUSTER\x01other\x02", {"UNIQ_KEY": "K"}),
+        ("UNIQ_KEY\x01K\x02MSG_REGION\x01mars\x02TRACE_ON\x01false", {"UNIQ_KEY": "K"}),
+        ("XUNIQ_KEY\x01no\x02UNIQ_KEY\x01K", {"XUNIQ_KEY": "no", "UNIQ_KEY": "K"}),
+        ("a\x01CLUSTER\x02UNIQ_KEY\x01K", {"a": "CLUSTER", "UNIQ_KEY": "K"}),
+    ],
+)  # fmt: skip
+def test_reserved_properties_are_ours(given: str, kept: dict[str, str]) -> None:
+    request, _, _, context, _ = decode(java_peer.send_frame(1, b"body", i=given))
+    ours = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true", "CLUSTER": "DefaultCluster", "__CRC32#": "0000000000"}
+    assert properties(records(request)[0]) == kept | ours
+    header, _ = parts(spelling().answer(1, context, SendAnswer(0, 1, 2), ""))
+    assert header.ext["transactionId"] == "K"
+
+
+def test_a_message_without_unique_key_gets_one() -> None:
+    """4.9.7's broker made none; 5.5.0's does. Two messages of one millisecond get two."""
+    keys = set()
+    for _ in range(2):
+        request, _, _, context, _ = decode(java_peer.send_frame(1, b"body", i="TAGS\x01a\x02"))
+        key = properties(records(request)[0])["UNIQ_KEY"]
+        assert len(key) == 32
+        assert parts(spelling().answer(1, context, SendAnswer(0, 1, 2), ""))[0].ext["transactionId"] == key
+        keys.add(key)
+    assert len(keys) == 2
+
+
+@pytest.mark.parametrize("binary", [False, True])
+@pytest.mark.parametrize("key", ["0A0000014A1C", 'odd "key" \\', "ключ"])
+def test_send_answers(binary: bool, key: str) -> None:
+    """msgId is the store host and the place; the hand-written form and the usual one say the same."""
+    _, call_id, _, context, _ = decode(java_peer.send_frame(77, b"body", binary, i=f"UNIQ_KEY\x01{key}\x02"))
+    header, body = parts(spelling().answer(call_id, context, SendAnswer(3, 12, 0x1234, 10), ""))
+    assert (header.code, header.opaque, header.flag, header.version, header.binary, body) == (10, 77, 1, 513, binary, b"")
+    assert header.ext == {
+        "queueId": "3", "queueOffset": "12", "msgId": "0A00000100002A9F0000000000001234", "transactionId": key,
+        "MSG_REGION": "DefaultRegion", "TRACE_ON": "true",
+    }  # fmt: skip
+
+
+def test_the_store_host_may_be_told_later() -> None:
+    border = Border(draft)
+    border.set_store_host(("192.168.0.1", 256))
+    one = border.spelling(("10.0.0.9", 1))
+    _, call_id, _, context, _ = one.decode(memoryview(java_peer.send_frame(1, b"x"))[4:])
+    header, _ = parts(one.answer(call_id, context, SendAnswer(0, 0, 1), ""))
+    assert header.ext["msgId"] == "C0A80001000001000000000000000001"
+
+
+def test_batches() -> None:
+    """320, or 310 with m=true: one record each, properties untouched, ids of all in the answer."""
+    messages = [(0, b"one", b"UNIQ_KEY\x01A\x02"), (5, b"two", b""), (0, b"three", b"TAGS\x01x\x02")]
+    for code, m in ((320, ""), (310, "true")):
+        request, call_id, _, context, _ = decode(
+            java_peer.send_frame(1, java_peer.batch_body(messages), code=code, m=m, i="UNIQ_KEY\x01BATCH\x02")
+        )
+        assert request.batch
+        stored = records(request)
+        assert [(one.flag, one.body, one.properties[:-20]) for one in stored] == messages
+        header, _ = parts(spelling().answer(call_id, context, SendAnswer(0, 4, 1000), ""))
+        places = [1000, 1000 + stored[0].total_size, 1000 + stored[0].total_size + stored[1].total_size]
+        assert header.ext["msgId"].split(",") == [f"0A00000100002A9F{place:016X}" for place in places]
+        assert header.ext["transactionId"] == "BATCH"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"", b"x" * 21, java_peer.batch_body([(0, b"", b"")]), java_peer.batch_body([(0, b"a", b"")])[:-1],
+        java_peer.batch_body([(0, b"a", b"")]) + b"x", b"\x00\x00\x00\x17" + bytes(12) + b"\x7f\xff\xff\xff" + b"abc",
+        b"\x00\x00\x00\x18" + bytes(12) + b"\x00\x00\x00\x01a\xff\xff", java_peer.batch_body([(0, b"a", b"")] * 20_001),
+    ],
+    ids=["empty", "short", "empty body", "cut", "rest", "long body", "negative properties", "too many"],
+)  # fmt: skip
+def test_bad_batches_are_refused(body: bytes) -> None:
+    """S4, S5"""
+    refusal, *_ = decode(java_peer.send_frame(1, body, code=320, m="true"))
+    assert isinstance(refusal, Refusal)
+    assert refusal.code == 13
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "says"),
+    [
+        ({"b": "t" * 300}, 29, "255"), ({"g": ""}, 1, "g (bornTimestamp) is missing"), ({"a": ""}, 1, "a (producerGroup)"),
+        ({"e": "x"}, 1, "cannot be read"), ({"h": str(2**31)}, 1, "32 bits"), ({"g": str(2**63)}, 1, "64 bits"),
+        ({"d": "9" * 30}, 1, "32 bits"), ({"i": "k\x01" + "v" * 40_000 + "\x02UNIQ_KEY\x01a\x02"}, 13, "properties"),
+        ({"j": "-1"}, 1, "32 bits"), ({"l": "many"}, 1, "cannot be read"), ({"f": "1.5"}, 1, "cannot be read"),
+    ],
+)  # fmt: skip
+def test_bad_sends_are_answered(change: dict[str, str], code: int, says: str) -> None:
+    """S5; refusals of sends carry the fields clients read without looking [MQClientAPIImpl]."""
+    refusal, call_id, _, context, _ = decode(java_peer.send_frame(1, b"body", **change))
+    assert isinstance(refusal, Refusal)
+    assert refusal.code == code
+    assert says in refusal.remark
+    header, _ = parts(spelling().refusal(call_id, context, refusal))
+    assert header.ext == {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
+
+
+def test_an_empty_body_is_refused() -> None:
+    refusal, *_ = decode(java_peer.send_frame(1, b""))
+    assert isinstance(refusal, Refusal)
+    assert (refusal.code, refusal.remark) == (13, "the message body is empty")
+
+
+def test_a_nameserver_takes_no_sends() -> None:
+    refusal, *_ = Border().spelling(("10.0.0.9", 1)).decode(memoryview(java_peer.send_frame(1, b"body"))[4:])
+    assert isinstance(refusal, Refusal)
+    assert refusal.code == 3
+
+
+def test_lite_pull_is_a_pull() -> None:
+    """361 [LITE_PULL_MESSAGE]"""
+    pull = Pull("g", "t", 0, 5)
+    frame = java_peer.request_frame(pull, 1, False)
+    assert decode(frame.replace(b'"code":11', b'"code":361').replace(frame[:8], _longer(frame[:8])))[0] == pull
+
+
+def _longer(head: bytes) -> bytes:
+    """Frame and header one byte longer."""
+    return b"".join((int.from_bytes(part, "big") + 1).to_bytes(4, "big") for part in (head[:4], head[4:]))

@@ -1,0 +1,119 @@
+"""Cutting frames out of bytes, and telling the spellings apart."""
+
+from contextlib import suppress
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmq.errors import BadBytes, Refusal
+from rmq.log.record import draft
+from rmq.net.commands import GetRoute, Pull, Send
+from rmq.net.limits import Limits
+from rmq.net.native import Native
+from rmq.net.remoting import Border
+from rmq.net.wire import Reader
+from tests.net import java_peer
+
+LIMITS = Limits(max_frame_bytes=4096)
+NATIVE = Native(1 << 20)
+BORDER = Border(draft)
+
+
+def reader(limits: Limits = LIMITS, remoting: bool = True) -> Reader:
+    return Reader(limits, NATIVE, (lambda: BORDER.spelling(("10.0.0.9", 4000))) if remoting else None)
+
+
+REQUESTS = [Send("g", "t", 1, b"x" * size) for size in (0, 1, 255, 256, 700)] + [Pull("g", "t", 0, 5), GetRoute("t")]
+STREAM = b"".join(NATIVE.request(request, number, False) for number, request in enumerate(REQUESTS))
+
+
+def feed(target: Reader, stream: bytes, cuts: list[int]) -> list[object]:
+    """Through one buffer that is overwritten each time, as the server's is."""
+    buffer = bytearray(len(stream))
+    received = []
+    edges = [0, *sorted(cut % (len(stream) + 1) for cut in cuts), len(stream)]
+    for start, stop in pairwise(edges):
+        buffer[: stop - start] = stream[start:stop]
+        received += target.feed(memoryview(buffer)[: stop - start])
+        buffer[:] = b"\xff" * len(buffer)
+    return [one[0] for one in received]
+
+
+@given(st.lists(st.integers(0, len(STREAM)), max_size=30))
+def test_any_pieces_give_the_same_commands(cuts: list[int]) -> None:
+    target = reader()
+    assert feed(target, STREAM, cuts) == REQUESTS
+    assert target.half_frame_bytes == 0
+
+
+def test_byte_by_byte() -> None:
+    assert feed(reader(), STREAM, list(range(len(STREAM)))) == REQUESTS
+
+
+def test_one_read_gives_all_whole_requests_at_once() -> None:
+    target = reader()
+    assert len(target.feed(memoryview(STREAM[:-1]))) == len(REQUESTS) - 1
+    assert len(target.feed(memoryview(STREAM[-1:]))) == 1
+
+
+@pytest.mark.parametrize("binary", [False, True])
+def test_remoting_is_told_from_its_first_bytes(binary: bool) -> None:
+    """The kind of header may change from frame to frame, the spelling may not."""
+    stream = java_peer.request_frame(GetRoute("a"), 1, binary) + java_peer.request_frame(GetRoute("b"), 2, not binary)
+    assert feed(reader(), stream, [3, 9, 100]) == [GetRoute("a"), GetRoute("b")]
+    with pytest.raises(BadBytes):
+        feed(reader(), stream + STREAM, [])
+    with pytest.raises(BadBytes, match="neither"):
+        feed(reader(remoting=False), stream, [])
+
+
+@pytest.mark.parametrize(
+    ("head", "says"),
+    [
+        (b"\x16\x03\x01\x02\x00", "TLS"), (b"PRI * HTTP/2.0", "HTTP/2"), (b"GET / HTTP/1.1", "HTTP"), (b"PROXY TCP4", "PROXY"),
+        (b"\x00\x00\x00\x00\x90", "0 bytes"), (b"\xff\xff\xff\xff\x90", "4294967295 bytes"), (b"\x00\x00\x0f\xfd\x90", "4093"),
+        (b"\x00\x00\x00\x05\x02", "0x02"), (b"\x00\x00\x00\x05\x80", "0x80"), (b"\x00\x00\x00\x05\xc1", "0xc1"),
+    ],
+)  # fmt: skip
+def test_what_is_neither_spelling_is_named(head: bytes, says: str) -> None:
+    """S4: zero, negative, oversized and foreign beginnings close the connection before anything is kept of them."""
+    target = reader()
+    with pytest.raises(BadBytes, match=says):
+        target.feed(memoryview(head))
+
+
+def test_a_frame_of_exactly_the_limit_is_waited_for() -> None:
+    """Frames count their length [NettyDecoder]: one byte more closes at once."""
+    target = reader()
+    assert target.feed(memoryview((4092).to_bytes(4, "big") + b"\x94")) == []
+
+
+def test_a_claimed_length_allocates_nothing() -> None:
+    """S7: only what was received is kept."""
+    target = reader(Limits())
+    assert target.feed(memoryview((16 * 1024 * 1024 - 4).to_bytes(4, "big") + b"\x94")) == []
+    assert target.half_frame_bytes == 5
+
+
+@given(st.binary(max_size=600), st.lists(st.integers(0, 600), max_size=5))
+def test_any_bytes(stream: bytes, cuts: list[int]) -> None:
+    """S5: commands, refusals or BadBytes."""
+    with suppress(BadBytes):
+        feed(reader(), stream, cuts)
+
+
+@given(st.integers(0, 400), st.binary(min_size=1, max_size=4), st.booleans())
+def test_damaged_remoting_frames(at: int, change: bytes, binary: bool) -> None:
+    """S5: any damage to a good send gives a send, a refusal that can be answered, or BadBytes."""
+    frame = bytearray(java_peer.send_frame(1, b"body", binary))
+    at %= len(frame)
+    frame[at : at + len(change)] = change
+    try:
+        received = reader().feed(memoryview(frame))
+    except BadBytes:
+        return
+    for thing, call_id, _, context, _ in received:
+        if isinstance(thing, Refusal):
+            assert BORDER.spelling(("10.0.0.9", 1)).refusal(call_id, context, thing)
