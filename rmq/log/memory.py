@@ -208,7 +208,8 @@ class MemoryDisk:
 
     def rename(self, old: str, new: str) -> None:
         self._change("rename", new)
-        self._names[new] = self._names.pop(old)
+        file = self._names[new] = self._names.pop(old)
+        self._handles.update({handle: (new, file) for handle, (_, opened) in self._handles.items() if opened is file})
 
     def unlink(self, path: str) -> None:
         self._change("unlink", path)
