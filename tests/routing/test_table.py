@@ -218,8 +218,8 @@ def test_delete_topic():
     "broker",
     [
         a_broker("../b"), a_broker(cluster=""), a_broker(broker_id=-1), a_broker(epoch=-1),
-        a_broker(topics=(TopicConfig("a/b"),)), a_broker()._replace(address="host"), a_broker()._replace(address=":1"), a_broker()._replace(address="h:0"),
-        a_broker()._replace(address="h:99999"),
+        a_broker(topics=(TopicConfig("a/b"),)),
+        *(a_broker()._replace(address=wrong) for wrong in ("host", ":1", "h:0", "h:99999")),
     ],
 )  # fmt: skip
 def test_a_registration_that_cannot_be_right_is_refused_whole(broker):
