@@ -6,7 +6,21 @@ Nothing here is imported by the rest of the package.
 import asyncio
 import heapq
 import itertools
+import shutil
+import tempfile
 import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from rmq.broker.node import Broker
+from rmq.client import Client, ClientSettings, admin
+from rmq.clock import Clock
+from rmq.config import NodeSettings
+from rmq.nameserver.node import Nameserver
+
+SEGMENT_BYTES = 16 * 1024 * 1024  # small, so that a test's store costs little
 
 
 class TestClock:
@@ -75,6 +89,93 @@ class TestClock:
         self._ahead_s += max(0.0, moment - self.monotonic())
 
 
+class LocalBroker:
+    """A real nameserver and broker in this process, on free ports of loopback: `async with LocalBroker() as broker`.
+
+    Everything goes by `clock` (a running `TestClock` unless another is given). The store lies in a directory that is
+    removed at the end, or in `store_dir`, which stays. Further keywords are `NodeSettings`.
+    """
+
+    def __init__(self, *, clock: Clock | None = None, store_dir: Path | None = None, **settings: Any) -> None:
+        self.clock: Clock = clock or TestClock()
+        self._own_dir = Path(tempfile.mkdtemp(prefix="rmq-test-")) if store_dir is None else None
+        self.store_dir = store_dir or self._own_dir or Path()
+        self._settings = {"segment_bytes": SEGMENT_BYTES, "stop_grace_ms": 1000, **settings}
+        self._listen_port = self._namesrv_port = 0
+        self._nameserver: Nameserver | None = None
+        self._broker: Broker | None = None
+        self.nameserver = ""
+        self.address = ""
+
+    async def __aenter__(self) -> "LocalBroker":
+        try:
+            await self.start_nameserver()
+            await self.start_broker()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Stop both, and remove the store unless its directory was given."""
+        await self.stop_broker()
+        await self.stop_nameserver()
+        if self._own_dir is not None:
+            await asyncio.to_thread(shutil.rmtree, self._own_dir, ignore_errors=True)
+
+    async def start_nameserver(self) -> None:
+        """After a stop: at the same address, knowing nothing."""
+        self._nameserver = Nameserver(self._node("nameserver", namesrv_port=self._namesrv_port), self.clock)
+        await self._nameserver.start()
+        self.nameserver = self._nameserver.address
+        self._namesrv_port = _port(self.nameserver)
+
+    async def stop_nameserver(self) -> None:
+        if self._nameserver is not None:
+            nameserver, self._nameserver = self._nameserver, None
+            await nameserver.stop()
+
+    async def start_broker(self) -> None:
+        """After a stop: at the same address, with the same store."""
+        node = self._node("broker", listen_port=self._listen_port, namesrv_addresses=(self.nameserver,))
+        self._broker = Broker(node, self.clock)
+        await self._broker.start()
+        self.address = self._broker.address
+        self._listen_port = _port(self.address)
+
+    async def stop_broker(self) -> None:
+        """In order, as by SIGTERM."""
+        if self._broker is not None:
+            broker, self._broker = self._broker, None
+            await broker.stop()
+
+    def _node(self, role: str, **settings: Any) -> NodeSettings:
+        return NodeSettings(role=role, store_dir=self.store_dir, **{**self._settings, **settings})
+
+    def client(self, *, instance: str = "", settings: ClientSettings | None = None) -> Client:
+        """A client of this broker that goes by the same clock."""
+        return Client(self.nameserver, instance=instance, settings=settings, clock=self.clock)
+
+    async def create_topic(self, topic: str, queues: int = 4) -> None:
+        """Make the topic, or change its number of queues."""
+        async with self.client() as client:
+            await admin.update_topic(client, topic, broker=self.address, read_queues=queues, write_queues=queues)
+
+
+def _port(address: str) -> int:
+    return int(address.rpartition(":")[2])
+
+
+async def until(condition: Callable[[], object], timeout_s: float = 30.0) -> None:
+    """Let the loop run until `condition()` holds; TimeoutError after `timeout_s` real seconds. For tests: no sleep."""
+    async with asyncio.timeout(timeout_s):
+        while not condition():
+            await asyncio.sleep(0)
+
+
 def _wake(woken: "asyncio.Future[None]") -> None:
     if not woken.done():
         woken.set_result(None)
@@ -83,3 +184,16 @@ def _wake(woken: "asyncio.Future[None]") -> None:
 async def _turns(count: int = 10) -> None:
     for _ in range(count):
         await asyncio.sleep(0)
+
+
+try:
+    import pytest_asyncio
+except ModuleNotFoundError:  # only the fixture needs it
+    pass
+else:
+
+    @pytest_asyncio.fixture
+    async def rmq_broker() -> AsyncIterator[LocalBroker]:
+        """pytest: a `LocalBroker` for one test. Import it in your conftest.py: `from rmq.testing import rmq_broker`."""
+        async with LocalBroker() as broker:
+            yield broker
