@@ -61,8 +61,6 @@ class NodeSettings:
     store_dir: Path = _setting(_STORE_DIR, path(), "directory of the store", "storePathRootDir")  # noqa: RUF009
     flush: str = _setting("async", choice("async", "sync", ASYNC_FLUSH="async", SYNC_FLUSH="sync"),
                           "sync: a send is answered after fsync", "flushDiskType")  # fmt: skip
-    flush_interval_ms: int = _setting(500, integer(1, 60_000), "async flush: at most this late", "flushIntervalCommitLog")
-    sync_flush_timeout_ms: int = _setting(5_000, integer(1, 600_000), "sync flush: answer 10 after this", "syncFlushTimeout")
     segment_bytes: int = _setting(1024 * MIB, size(4096, 2**31), "bytes of one CommitLog file", "mappedFileSizeCommitLog")
     max_message_bytes: int = _setting(4 * MIB, size(1, 128 * MIB), "longest body", "maxMessageSize")
     max_transfer_bytes: int = _setting(256 * 1024, size(1024, 128 * MIB), "bytes in the answer to one pull",
@@ -72,7 +70,6 @@ class NodeSettings:
     auto_create_topic: bool = _setting(True, flag(), "a send may make its topic", "autoCreateTopicEnable")
     auto_create_group: bool = _setting(True, flag(), "a consumer may make its group", "autoCreateSubscriptionGroup")
     default_topic_queue_nums: int = _setting(8, integer(1, 1024), "queues of TBW102", "defaultTopicQueueNums")
-    register_interval_ms: int = _setting(30_000, integer(10_000, 60_000), "broker to nameservers", "registerNameServerPeriod")
     broker_expiry_ms: int = _setting(120_000, integer(1_000, 3_600_000), "nameserver: a broker silent this long is gone")
     scan_interval_ms: int = _setting(10_000, integer(1_000, 600_000), "nameserver: how often it looks for silent brokers",
                                      "scanNotActiveBrokerInterval")  # fmt: skip

@@ -68,6 +68,7 @@ PATHS = {
 }  # fixed places below storePathRootDir
 
 _LATER = _keys("""
+    flushIntervalCommitLog syncFlushTimeout registerNameServerPeriod
     fileReservedTime deleteWhen diskMaxUsedSpaceRatio diskSpaceCleanForciblyRatio diskSpaceWarningLevelRatio
     cleanFileForciblyEnable deleteCommitLogFilesInterval redeleteHangedFileInterval cleanResourceInterval
     dLegerGroup dLegerPeers dLegerSelfId preferredLeaderId isEnableBatchPush haListenPort haMasterAddress slaveReadEnable

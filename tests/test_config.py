@@ -1,5 +1,6 @@
 """Settings: what each source says, who wins, what RocketMQ's files mean here, and how mistakes are told."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -41,7 +42,7 @@ def test_without_any_source_a_node_is_on_loopback_with_rocketmqs_numbers() -> No
     assert settings.store_dir == Path("rmq-data")
     assert settings.segment_bytes == 1 << 30
     assert settings.max_message_bytes == 4 << 20
-    assert (settings.register_interval_ms, settings.broker_expiry_ms, settings.scan_interval_ms) == (30_000, 120_000, 10_000)
+    assert (settings.client_expiry_ms, settings.broker_expiry_ms, settings.scan_interval_ms) == (120_000, 120_000, 10_000)
     assert settings.flush == "async"
 
 
@@ -209,3 +210,12 @@ def test_the_documented_table_of_settings_is_the_real_one() -> None:
 def test_the_examples_load_without_a_warning(name: str) -> None:
     role = "nameserver" if name.startswith("name") else "broker"
     assert not load(Path(__file__).parents[1] / "conf" / name, {}, [Entry("role", role, "--role")]).warnings
+
+
+def test_every_setting_is_read_by_a_node() -> None:
+    """A setting that nobody reads would be a promise that is not kept."""
+    root = Path(__file__).parents[1] / "rmq"
+    nodes = [path.read_text() for room in ("broker", "nameserver", "commands") for path in (root / room).rglob("*.py")]
+    text = "\n".join([*nodes, (root / "config.py").read_text()])
+    read = set(re.findall(r"(?:settings|self)\.([a-z_]+)", text))
+    assert [name for name in NAMES if name not in read] == []
