@@ -1,16 +1,17 @@
 """Who is connected: the members of each consumer group, what they subscribed to, and the producers.
 
-Learnt from heartbeats, forgotten when the connection ends or stays silent for 120 s. Nothing here is stored: after a
+Learnt from heartbeats, forgotten when the connection ends or does not name a group for 120 s. Nothing here is stored: after a
 restart every client says again who it is. All times are monotonic seconds.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 from rmq.model import ConnectionInfo, ConsumerData, Subscription
 from rmq.names import check_client_id
 
 EXPIRY_S = 120.0
+K = TypeVar("K")
 
 
 class HeartbeatOutcome(NamedTuple):
@@ -30,17 +31,24 @@ class ConsumerView(NamedTuple):
     subscriptions: list[Subscription]
 
 
+class _Member(NamedTuple):
+    """A client in one group. `heard`: its last heartbeat that named the group."""
+
+    client: ConnectionInfo
+    heard: float
+
+
 class _Group:
     """`members`: by connection id. A client that reconnects may be there twice for a moment."""
 
     def __init__(self) -> None:
-        self.members: dict[int, ConnectionInfo] = {}
+        self.members: dict[int, _Member] = {}
         self.subscriptions: dict[str, Subscription] = {}
         self.data = ConsumerData("")
         self.fingerprint = 0
 
     def client_ids(self) -> set[str]:
-        return {member.client_id for member in self.members.values()}
+        return {member.client.client_id for member in self.members.values()}
 
     def subscribe(self, wanted: Sequence[Subscription]) -> bool:
         """Whether topics or expressions changed.
@@ -60,13 +68,12 @@ class _Group:
 
 
 class ConsumerRegistry:
-    """`expiry_s`: a connection silent this long has left its groups."""
+    """`expiry_s`: a client that has not named a group for so long has left it."""
 
     def __init__(self, expiry_s: float = EXPIRY_S) -> None:
         self._expiry_s = expiry_s
         self._groups: dict[str, _Group] = {}
-        self._producers: dict[str, dict[int, ConnectionInfo]] = {}
-        self._heard: dict[int, float] = {}  # connection id -> last heartbeat
+        self._producers: dict[str, dict[int, _Member]] = {}
         self._places: dict[int, set[str]] = {}  # connection id -> consumer groups
         self._produces: dict[int, set[str]] = {}  # connection id -> producer groups
         self._topics: dict[str, set[str]] = {}  # topic -> groups that subscribe
@@ -81,8 +88,7 @@ class ConsumerRegistry:
         With `without_sub` the subscriptions stay as they are (heartbeat V2 [ClientManageProcessor.heartBeatV2]).
         """
         check_client_id(client_id)
-        self._heard[connection_id] = now
-        me = ConnectionInfo(client_id, address, language, version)
+        me = _Member(ConnectionInfo(client_id, address, language, version), now)
         for group in producers:
             self._producers.setdefault(group, {})[connection_id] = me
             self._produces.setdefault(connection_id, set()).add(group)
@@ -97,7 +103,7 @@ class ConsumerRegistry:
                 changed.add(data.group)
         return HeartbeatOutcome(changed, sub_changed)
 
-    def _join(self, connection_id: int, me: ConnectionInfo, name: str) -> bool:
+    def _join(self, connection_id: int, me: _Member, name: str) -> bool:
         """Whether the list of members changed."""
         group = self._groups.setdefault(name, _Group())
         before = group.client_ids()
@@ -118,37 +124,49 @@ class ConsumerRegistry:
 
     def unregister(self, connection_id: int, client_id: str, producer_group: str, consumer_group: str) -> set[str]:
         """A client says goodbye to one producer group, one consumer group, or both ("": neither)."""
-        self._produces.get(connection_id, set()).discard(producer_group)
-        self._drop_producer(producer_group, connection_id)
+        self._drop_producer(connection_id, producer_group)
         group = self._groups.get(consumer_group)
-        if group is None or connection_id not in group.members or group.members[connection_id].client_id != client_id:
+        member = group.members.get(connection_id) if group else None
+        if member is None or member.client.client_id != client_id:
             return set()
-        self._places[connection_id].discard(consumer_group)
         return self._leave(connection_id, [consumer_group])
 
     def connection_closed(self, connection_id: int) -> set[str]:
-        self._heard.pop(connection_id, None)
-        for group in self._produces.pop(connection_id, ()):
-            self._drop_producer(group, connection_id)
-        return self._leave(connection_id, self._places.pop(connection_id, ()))
+        for group in list(self._produces.get(connection_id, ())):
+            self._drop_producer(connection_id, group)
+        return self._leave(connection_id, list(self._places.get(connection_id, ())))
 
     def expire(self, now: float) -> set[str]:
-        silent = [connection_id for connection_id, heard in self._heard.items() if now - heard > self._expiry_s]
-        return set().union(*map(self.connection_closed, silent))
+        changed: set[str] = set()
+        for connection_id, name in self._silent({name: group.members for name, group in self._groups.items()}, now):
+            changed |= self._leave(connection_id, [name])
+        for connection_id, name in self._silent(self._producers, now):
+            self._drop_producer(connection_id, name)
+        return changed
+
+    def _silent(self, groups: Mapping[str, Mapping[int, _Member]], now: float) -> list[tuple[int, str]]:
+        return [
+            (connection_id, name)
+            for name, members in groups.items()
+            for connection_id, member in members.items()
+            if now - member.heard > self._expiry_s
+        ]
 
     def _leave(self, connection_id: int, names: Iterable[str]) -> set[str]:
         changed: set[str] = set()
         for name in names:
             group = self._groups[name]
             gone = group.members.pop(connection_id)
-            if gone.client_id not in group.client_ids():
+            _discard(self._places, connection_id, name)
+            if gone.client.client_id not in group.client_ids():
                 changed.add(name)
             if not group.members:
                 self._index(name, set(group.subscriptions), set())
                 del self._groups[name]
         return changed
 
-    def _drop_producer(self, group: str, connection_id: int) -> None:
+    def _drop_producer(self, connection_id: int, group: str) -> None:
+        _discard(self._produces, connection_id, group)
         members = self._producers.get(group, {})
         members.pop(connection_id, None)
         if not members:
@@ -158,9 +176,7 @@ class ConsumerRegistry:
         for topic in after - before:
             self._topics.setdefault(topic, set()).add(group)
         for topic in before - after:
-            self._topics[topic].discard(group)
-            if not self._topics[topic]:
-                del self._topics[topic]
+            _discard(self._topics, topic, group)
 
     # --- asking
 
@@ -174,7 +190,7 @@ class ConsumerRegistry:
         return sorted(found.members) if found else []
 
     def producers_of(self, group: str) -> list[ConnectionInfo]:
-        return [member for _, member in sorted(self._producers.get(group, {}).items())]
+        return [member.client for _, member in sorted(self._producers.get(group, {}).items())]
 
     def subscription(self, group: str, topic: str) -> Subscription | None:
         found = self._groups.get(group)
@@ -196,5 +212,13 @@ class ConsumerRegistry:
             return None
         data = found.data
         subscriptions = [found.subscriptions[topic] for topic in sorted(found.subscriptions)]
-        connections = sorted(found.members.values())
+        connections = sorted(member.client for member in found.members.values())
         return ConsumerView(connections, data.consume_type, data.message_model, data.consume_from_where, subscriptions)
+
+
+def _discard(index: dict[K, set[str]], key: K, name: str) -> None:
+    """Takes `name` out of the set at `key`, and an empty set out of the index."""
+    names = index.get(key, set())
+    names.discard(name)
+    if not names:
+        index.pop(key, None)

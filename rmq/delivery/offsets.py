@@ -108,6 +108,8 @@ class OffsetTable:
         """The topic was deleted by a committed record: a topic of that name made later starts without ghosts."""
         for key in self.keys_of_topic(topic):
             self._remove(key)
+        for key in [key for key in self._last_puller if key.topic == topic]:
+            del self._last_puller[key]
 
     def _set(self, key: OffsetKey, value: int) -> None:
         if key not in self._committed:

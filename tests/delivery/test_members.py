@@ -52,6 +52,16 @@ def test_a_silent_connection_leaves_after_its_expiry():
     assert registry.members("g") == ["b"]
 
 
+def test_a_group_that_is_no_longer_named_is_left():
+    """The goodbye may have been lost; the connection goes on with another group."""
+    registry = ConsumerRegistry()
+    beat(registry, 1, "a", consumer("g"), consumer("h"), producers=["p"])
+    beat(registry, 1, "a", consumer("h"), now=100.0)
+    assert registry.expire(120.1) == {"g"}
+    assert registry.members("h") == ["a"]
+    assert registry.producers_of("p") == []
+
+
 def test_goodbye():
     registry = ConsumerRegistry()
     beat(registry, 1, "a", consumer("g"), consumer("h"), producers=["p"])
