@@ -1,6 +1,7 @@
 """Nameservers over real sockets. Their clock is moved by the tests."""
 
 import asyncio
+import json
 from contextlib import AsyncExitStack
 
 import pytest
@@ -195,3 +196,30 @@ async def test_what_a_nameserver_does_not_serve_is_refused(world):
         await ask(channel, GetRuntimeInfo())
     assert refused.value.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
     assert await ask(channel, Ping()) is None
+
+
+async def test_rocketmqs_own_tools_ask_on_the_same_port(world):
+    """A route asked for as mqadmin asks: a JSON header, no body."""
+    node = await world.nameserver()
+    await ask(await world.connect(node), a_broker())
+    host, _, port = node.address.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    header, body = await ask_in_json(reader, writer, {"code": 105, "opaque": 7, "extFields": {"topic": "T"}})
+    assert (header["code"], header["opaque"]) == (0, 7)
+    route = json.loads(body)
+    assert route["brokerDatas"][0]["brokerAddrs"] == {"0": "10.0.0.1:1"}
+    assert route["queueDatas"][0]["readQueueNums"] == 4
+    header, _ = await ask_in_json(reader, writer, {"code": 105, "opaque": 8, "extFields": {"topic": "U"}})
+    assert (header["code"], header["opaque"]) == (ResponseCode.TOPIC_NOT_EXIST, 8)
+    writer.close()
+    await writer.wait_closed()
+
+
+async def ask_in_json(reader, writer, fields):
+    common = {"flag": 0, "language": "JAVA", "version": 513, "serializeTypeCurrentRPC": "JSON"}
+    header = json.dumps(common | fields).encode()
+    writer.write((len(header) + 4).to_bytes(4) + len(header).to_bytes(4) + header)
+    total = int.from_bytes(await reader.readexactly(4))
+    answer = await reader.readexactly(total)
+    header_size = int.from_bytes(answer[1:4])
+    return json.loads(answer[4 : 4 + header_size]), answer[4 + header_size :]
