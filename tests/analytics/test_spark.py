@@ -3,9 +3,12 @@
 All tests that need Java are in this file, so that parallel test runs start one Java only.
 """
 
+import asyncio
 import csv
 import gzip
 import hashlib
+import importlib
+import itertools
 import os
 from base64 import b64decode
 from collections.abc import Callable
@@ -181,3 +184,13 @@ def test_the_command(spark: Any, two_days: Path) -> None:
 def test_workers_run_on_this_python(spark: Any) -> None:
     assert os.environ["PYSPARK_PYTHON"] == os.environ["PYSPARK_DRIVER_PYTHON"]
     assert spark.sparkContext.pythonExec == os.environ["PYSPARK_PYTHON"]
+
+
+def test_the_tour_in_small(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A real broker's store, rolled segments and all: sent, consumed by two members, counted by Spark."""
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))
+    tour = importlib.import_module("tour")
+    some = list(itertools.islice(tour.read_flights(tour.FLIGHTS), 600))
+    assert asyncio.run(tour.send_and_consume(tmp_path / "store", some)) == 600
+    assert tour.report(tmp_path / "store", tmp_path / "out") == 600
+    assert "600 messages" in capsys.readouterr().out
