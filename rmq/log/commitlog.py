@@ -40,7 +40,12 @@ class Unit:
     __slots__ = ("end", "owner", "physical_offset", "queue", "queue_offset", "records", "sizes", "start", "tags_codes")
 
     def __init__(
-        self, records: bytes, sizes: tuple[int, ...], tags_codes: tuple[int, ...], queue: ConsumeQueue, owner: object = None,
+        self,
+        records: bytes,
+        sizes: tuple[int, ...],
+        tags_codes: tuple[int, ...],
+        queue: ConsumeQueue,
+        owner: object = None,
     ) -> None:
         self.records = records
         self.sizes = sizes
@@ -80,7 +85,13 @@ class CommitLog:
     """See the module. `recovery` opens it: `segments` are its files, `end` the end of its last good record."""
 
     def __init__(
-        self, disk: Disk, root: str, settings: StoreSettings, segments: list[Segment], end: int, last_stored_ms: int,
+        self,
+        disk: Disk,
+        root: str,
+        settings: StoreSettings,
+        segments: list[Segment],
+        end: int,
+        last_stored_ms: int,
     ) -> None:
         self.segment_bytes = settings.segment_bytes
         self.start = segments[0].base if segments else end
@@ -163,8 +174,10 @@ class CommitLog:
 
     def _check_fits(self, unit: Unit) -> None:
         if len(unit.records) > self.max_unit_bytes:
-            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, f"not stored: {len(unit.records)} bytes in one send; "
-                          f"this broker's segments hold at most {self.max_unit_bytes}")
+            raise Refusal(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"not stored: {len(unit.records)} bytes in one send; this broker's segments hold at most {self.max_unit_bytes}",
+            )
 
     def _widen(self, unit: Unit) -> None:
         """Makes room for the 16 bytes of an IPv6 store host; the records are encoded again."""
@@ -268,7 +281,7 @@ class CommitLog:
             if whole:
                 parts.append(data)
             else:
-                parts.extend([data[at - offset:at - offset + length] for at, length in spans[first:after]])
+                parts.extend([data[at - offset : at - offset + length] for at, length in spans[first:after]])
         return b"".join(parts)
 
     def gather_cold(self, spans: Spans) -> bytes:

@@ -88,7 +88,7 @@ class ConsumeQueue:
         with self._moving:
             drop = min(self.flushed, self.max - kept) - self._tail_start
             if drop > 0:
-                del self._tail[:drop * ENTRY_BYTES]
+                del self._tail[: drop * ENTRY_BYTES]
                 self._tail_start += drop
 
     # --- reading ------------------------------------------------------------------------------------------------------
@@ -124,7 +124,7 @@ class ConsumeQueue:
             return b""
         with self._moving:
             begin = self._tail_start
-            recent = self._tail[max(first - begin, 0) * ENTRY_BYTES:max(end - begin, 0) * ENTRY_BYTES]
+            recent = self._tail[max(first - begin, 0) * ENTRY_BYTES : max(end - begin, 0) * ENTRY_BYTES]
         return recent if first >= begin else self._from_files(first, min(end, begin)) + recent
 
     def _from_files(self, first: int, end: int) -> bytes:
@@ -179,7 +179,7 @@ class ConsumeQueue:
             stop = min(end, base + self._file_entries)
             with self._moving:
                 at = (self.flushed - self._tail_start) * ENTRY_BYTES
-                data = self._tail[at:at + (stop - self.flushed) * ENTRY_BYTES]
+                data = self._tail[at : at + (stop - self.flushed) * ENTRY_BYTES]
             self._write(base, (self.flushed - base) * ENTRY_BYTES, data)
             self.flushed = stop
 
@@ -246,8 +246,10 @@ class ConsumeQueues:
         queue = self._queues.get((topic, queue_id))
         if queue is None:
             if not topic or not _NAME.issuperset(topic) or len(topic) > 255 or not 0 <= queue_id < 1 << 31:
-                raise InvalidArgument(f"topic {topic[:300]!r}, queue {queue_id}: 1 to 255 letters, digits, %, -, _ and |, "
-                                      "and a queue number from 0 on")
+                raise InvalidArgument(
+                    f"topic {topic[:300]!r}, queue {queue_id}: 1 to 255 letters, digits, %, -, _ and |, "
+                    "and a queue number from 0 on"
+                )
             directory = f"{self._directory}/{topic}/{queue_id}"
             queue = ConsumeQueue(self._disk, directory, topic, queue_id, self._file_entries)
             self._queues[topic, queue_id] = queue

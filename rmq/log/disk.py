@@ -222,5 +222,7 @@ _fdatasync = getattr(os, "fdatasync", os.fsync)  # macOS has only the second
 
 
 def _locked(path: str) -> StoreError:
-    return StoreError(f"{os.path.dirname(path)} is in use by another process (lock file {path}): "
-                      "stop that one first, or give this node a directory of its own")
+    return StoreError(
+        f"{os.path.dirname(path)} is in use by another process (lock file {path}): "
+        "stop that one first, or give this node a directory of its own"
+    )

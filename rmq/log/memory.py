@@ -94,8 +94,8 @@ class MemoryDisk:
         for sector in sorted(file.dirty):
             at = sector * SECTOR_BYTES
             if at < size and keep():
-                piece = file.seen[at:min(at + SECTOR_BYTES, size)]
-                content[at:at + len(piece)] = piece
+                piece = file.seen[at : min(at + SECTOR_BYTES, size)]
+                content[at : at + len(piece)] = piece
         file.seen, file.durable = bytearray(content), content
         file.dirty.clear()
 
@@ -137,21 +137,21 @@ class MemoryDisk:
         self._handles.pop(handle, None)
 
     def pread(self, handle: int, size: int, offset: int) -> bytes:
-        return bytes(self._handles[handle][1].seen[offset:offset + size])
+        return bytes(self._handles[handle][1].seen[offset : offset + size])
 
     def pread_cached(self, handle: int, size: int, offset: int) -> bytearray | None:
         file = self._handles[handle][1]
-        return None if file.readers_wait else file.seen[offset:offset + size]
+        return None if file.readers_wait else file.seen[offset : offset + size]
 
     def pwrite(self, handle: int, data: bytes | bytearray | memoryview, offset: int) -> int:
         path, file = self._handles[handle]
         self._change("pwrite", path)
         data = bytes(data)
         if self.short_write_bytes is not None:
-            data, self.short_write_bytes = data[:self.short_write_bytes], None
+            data, self.short_write_bytes = data[: self.short_write_bytes], None
         if offset > len(file.seen):
             file.seen.extend(bytes(offset - len(file.seen)))
-        file.seen[offset:offset + len(data)] = data
+        file.seen[offset : offset + len(data)] = data
         if data:
             file.dirty.update(range(offset // SECTOR_BYTES, (offset + len(data) - 1) // SECTOR_BYTES + 1))
         return len(data)
@@ -191,8 +191,7 @@ class MemoryDisk:
 
     def listdir(self, path: str) -> list[str]:
         prefix = path + "/"
-        inside = {name[len(prefix):].partition("/")[0] for name in (*self._names, *self._directories)
-                  if name.startswith(prefix)}
+        inside = {name[len(prefix) :].partition("/")[0] for name in (*self._names, *self._directories) if name.startswith(prefix)}
         return sorted(inside - {""})
 
     def make_directory(self, path: str) -> None:

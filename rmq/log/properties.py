@@ -14,11 +14,26 @@ CRC_NAME = b"__CRC32#"
 MAX_PROPERTIES_BYTES = 32_747  # of the user; 20 more for the checksum make RocketMQ's 32 767
 
 # Names that only a broker may write. A client that sends one is refused, or loses it (`strip_reserved`).
-RESERVED = frozenset({
-    b"RMQ_SRC", b"POP_CK", b"POP_CK_OFFSET", b"REAL_TOPIC", b"REAL_QID", b"INNER_NUM", b"INNER_BASE", b"INNER_MULTI_DISPATCH",
-    b"INNER_MULTI_QUEUE_OFFSET", b"TIMER_OUT_MS", b"TIMER_ENQUEUE_MS", b"TIMER_DEQUEUE_MS", b"TIMER_ROLL_TIMES",
-    b"TIMER_ROLL_LABEL", b"TIMER_DELAY_LEVEL", b"TIMER_DEL_UNIQKEY",
-})
+RESERVED = frozenset(
+    {
+        b"RMQ_SRC",
+        b"POP_CK",
+        b"POP_CK_OFFSET",
+        b"REAL_TOPIC",
+        b"REAL_QID",
+        b"INNER_NUM",
+        b"INNER_BASE",
+        b"INNER_MULTI_DISPATCH",
+        b"INNER_MULTI_QUEUE_OFFSET",
+        b"TIMER_OUT_MS",
+        b"TIMER_ENQUEUE_MS",
+        b"TIMER_DEQUEUE_MS",
+        b"TIMER_ROLL_TIMES",
+        b"TIMER_ROLL_LABEL",
+        b"TIMER_DELAY_LEVEL",
+        b"TIMER_DEL_UNIQKEY",
+    }
+)
 _TIMERS = frozenset({b"TIMER_DELAY_SEC", b"TIMER_DELAY_MS", b"TIMER_DELIVER_MS"})
 
 _STRIPPED = RESERVED | {CRC_NAME}
@@ -51,9 +66,7 @@ def bytes_to_properties(properties: bytes) -> dict[str, str]:
 
 def strip_names(properties: bytes, names: Collection[bytes]) -> bytes:
     """The same properties without those."""
-    return b"".join([
-        pair + b"\x02" for pair in properties.split(b"\x02") if pair and pair.partition(b"\x01")[0] not in names
-    ])
+    return b"".join([pair + b"\x02" for pair in properties.split(b"\x02") if pair and pair.partition(b"\x01")[0] not in names])
 
 
 def strip_reserved(properties: bytes) -> bytes:
@@ -77,7 +90,7 @@ def tags_code_in(properties: bytes) -> int:
     if at < 0:
         return 0
     end = properties.find(b"\x02", at)
-    tag = properties[at + 5:end] if end > 0 else properties[at + 5:]
+    tag = properties[at + 5 : end] if end > 0 else properties[at + 5 :]
     if not tag or (at and properties[at - 1] != 2):  # empty, or the end of another name: read them all
         return tags_code(bytes_to_properties(properties).get("TAGS", ""))
     return _code_of(tag)

@@ -63,6 +63,7 @@ def read_records(segment: SegmentFile, committed: int | None = None) -> Iterator
     if to <= segment.base:
         return
     with open(segment.path, "rb", buffering=0) as file:
+
         def read(offset: int, size: int) -> bytes:
             return os.pread(file.fileno(), size, offset - segment.base)
 

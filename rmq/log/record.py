@@ -152,7 +152,7 @@ def decode(buf: Buffer, at: int = 0) -> Record:
     body, length_at, topic, properties, end = _layout(buf, at)
     head = _HEADS[buf[at + 39] >> 4 & 3].unpack_from(buf, at)
     try:
-        name = str(buf[topic:properties - 2], "utf-8")
+        name = str(buf[topic : properties - 2], "utf-8")
     except UnicodeDecodeError as error:
         raise BadBytes(f"record at {at}: its topic is not UTF-8") from error
     return Record._make((*head[:-1], bytes(buf[body:length_at]), name, bytes(buf[properties:end])))
@@ -193,14 +193,14 @@ def has_topic(buf: Buffer, at: int, topic: str) -> bool:
     """Whether the whole record at `at` is of that topic; cheaper than decoding it."""
     field = _topic_field(topic)[1]
     body = at + _HEADS[buf[at + 39] >> 4 & 3].size
-    start = body + int.from_bytes(buf[body - 4:body], "big")
-    return buf[start:start + len(field)] == field
+    start = body + int.from_bytes(buf[body - 4 : body], "big")
+    return buf[start : start + len(field)] == field
 
 
 def store_timestamp(buf: Buffer, at: int) -> int:
     """Unix ms, of the whole record at `at`."""
     start = at + (68 if buf[at + 39] & SYS_BORN_V6 else 56)
-    return int.from_bytes(buf[start:start + 8], "big", signed=True)
+    return int.from_bytes(buf[start : start + 8], "big", signed=True)
 
 
 def has_crc(record: Record) -> bool:
@@ -223,15 +223,28 @@ def encode(record: Record) -> bytes:
     length = _SHORT.pack(len(topic)) if wide_topic else bytes((len(topic),))
     head = _HEADS[record.sys_flag >> 4 & 3]
     total = head.size + len(record.body) + len(length) + len(topic) + 2 + len(record.properties)
-    return b"".join((
-        head.pack(total, *record[1:14], len(record.body)),
-        record.body, length, topic, _SHORT.pack(len(record.properties)), record.properties,
-    ))
+    return b"".join(
+        (
+            head.pack(total, *record[1:14], len(record.body)),
+            record.body,
+            length,
+            topic,
+            _SHORT.pack(len(record.properties)),
+            record.properties,
+        )
+    )
 
 
 def draft(
-    topic: str, body: bytes, properties: bytes, *, flag: int = 0, sys_flag: int = 0, born_timestamp: int,
-    born_host: bytes, reconsume_times: int = 0,
+    topic: str,
+    body: bytes,
+    properties: bytes,
+    *,
+    flag: int = 0,
+    sys_flag: int = 0,
+    born_timestamp: int,
+    born_host: bytes,
+    reconsume_times: int = 0,
 ) -> bytes:
     """A record ready to be stamped: the broker's fields are 0, the properties end with an empty `__CRC32#`.
 
@@ -250,11 +263,32 @@ def draft(
     head = _HEADS[sys_flag >> 4 & 3]
     total = head.size + len(body) + len(topic_field) + 2 + len(properties) + CRC_BYTES
     store_host = bytes(20 if sys_flag & SYS_STORE_V6 else 8)
-    return b"".join((
-        head.pack(total, magic, crc32(body) & CRC_MASK, 0, flag, 0, 0, sys_flag, born_timestamp, born_host, 0,
-                  store_host, reconsume_times, 0, len(body)),
-        body, topic_field, _SHORT.pack(len(properties) + CRC_BYTES), properties, _EMPTY_CRC,
-    ))
+    return b"".join(
+        (
+            head.pack(
+                total,
+                magic,
+                crc32(body) & CRC_MASK,
+                0,
+                flag,
+                0,
+                0,
+                sys_flag,
+                born_timestamp,
+                born_host,
+                0,
+                store_host,
+                reconsume_times,
+                0,
+                len(body),
+            ),
+            body,
+            topic_field,
+            _SHORT.pack(len(properties) + CRC_BYTES),
+            properties,
+            _EMPTY_CRC,
+        )
+    )
 
 
 @lru_cache(maxsize=16_384)
@@ -273,7 +307,13 @@ def with_store_host(record: Record, store_host: bytes) -> Record:
 
 
 def stamp(
-    run: bytearray, at: int, sizes: Sequence[int], queue_id: int, queue_offset: int, physical_offset: int, stored: bytes,
+    run: bytearray,
+    at: int,
+    sizes: Sequence[int],
+    queue_id: int,
+    queue_offset: int,
+    physical_offset: int,
+    stored: bytes,
 ) -> None:
     """Writes the broker's own fields into the records that stand back to back in `run` from `at`, and their checksums.
 
@@ -285,10 +325,10 @@ def stamp(
     for size in sizes:
         end = at + size
         stored_at = at + (68 if run[at + 39] & SYS_BORN_V6 else 56)
-        run[at + 12:at + 16] = queue
+        run[at + 12 : at + 16] = queue
         _put_numbers(run, at + 20, queue_offset, physical_offset)
-        run[stored_at:stored_at + width] = stored
-        run[end - 11:end - 1] = (b"%010d" % (crc32(run[at:end - CRC_BYTES]) & CRC_MASK))[::-1]
+        run[stored_at : stored_at + width] = stored
+        run[end - 11 : end - 1] = (b"%010d" % (crc32(run[at : end - CRC_BYTES]) & CRC_MASK))[::-1]
         at = end
         queue_offset += 1
         physical_offset += size
@@ -320,8 +360,12 @@ def check(records: bytes, topic: str) -> Checked:
         length = end - properties_at
         if said != magic or sys_flag & ~_SYS_FROM_CLIENT or prepared:
             raise _illegal_head(said, magic, sys_flag)
-        if (body_length < 0 or length < CRC_BYTES or end > room
-                or length != records[properties_at - 2] << 8 | records[properties_at - 1]):
+        if (
+            body_length < 0
+            or length < CRC_BYTES
+            or end > room
+            or length != records[properties_at - 2] << 8 | records[properties_at - 1]
+        ):
             raise _illegal_parts(records, at, topic_field)
         if not records.startswith(topic_field, topic_at):
             raise _illegal("the topic inside the record is not the topic of the request")
@@ -394,7 +438,7 @@ def host_bytes(ip: str, port: int) -> bytes:
 
 
 def host_text(host: bytes) -> str:
-    """"ip:port", an IPv6 address in brackets."""
+    """ "ip:port", an IPv6 address in brackets."""
     address = str(ip_address(host[:-4]))
     port = int.from_bytes(host[-4:], "big")
     return f"[{address}]:{port}" if len(host) == 20 else f"{address}:{port}"

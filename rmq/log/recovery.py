@@ -54,11 +54,15 @@ def refuse_foreign(disk: Disk, root: str) -> None:
     """Raises StoreError for a directory that Apache RocketMQ wrote."""
     names = disk.listdir(root)
     if any(name.startswith("dledger-") for name in names):
-        raise StoreError(f"{root} is a DLedger store of Apache RocketMQ, whose log has another format: it cannot be opened; "
-                         "give this node an empty directory")
+        raise StoreError(
+            f"{root} is a DLedger store of Apache RocketMQ, whose log has another format: it cannot be opened; "
+            "give this node an empty directory"
+        )
     if "rmq" not in names and disk.listdir(f"{root}/commitlog"):
-        raise StoreError(f"{root} was written by Apache RocketMQ: adopting such a store comes in a later release; "
-                         "give this node an empty directory (the analytics can read this one as it is)")
+        raise StoreError(
+            f"{root} was written by Apache RocketMQ: adopting such a store comes in a later release; "
+            "give this node an empty directory (the analytics can read this one as it is)"
+        )
 
 
 def next_vote(disk: Disk, settings: StoreSettings, vote: Vote | None, lost: bool) -> Vote:
@@ -66,8 +70,10 @@ def next_vote(disk: Disk, settings: StoreSettings, vote: Vote | None, lost: bool
     if vote is None:
         return Vote(disk.random_bytes(8).hex(), settings.node_id, settings.group, 0, "-", 1, False)
     if vote.group != settings.group:
-        raise StoreError(f"this store belongs to the broker group {vote.group!r}, the settings say {settings.group!r}: "
-                         "set brokerName back, or give the new group an empty directory")
+        raise StoreError(
+            f"this store belongs to the broker group {vote.group!r}, the settings say {settings.group!r}: "
+            "set brokerName back, or give the new group an empty directory"
+        )
     return vote._replace(node_id=settings.node_id, incarnation=vote.incarnation + 1, proven=vote.proven and not lost)
 
 
@@ -106,9 +112,11 @@ def _find_end(disk: Disk, root: str, segments: list[Segment], run: Run | None, p
     tail = _Tail(segments, progress, known[0] if known else ())
     tail.walk()
     if tail.end < progress.log:
-        raise StoreError(f"the log in {root} is damaged: {tail.reason or 'it ends too early'}, and bytes up to {progress.log} "
-                         "were durable. Nothing was changed. Restore the directory from a backup or start with an empty one "
-                         "(repairing from other nodes comes in a later release)")
+        raise StoreError(
+            f"the log in {root} is damaged: {tail.reason or 'it ends too early'}, and bytes up to {progress.log} "
+            "were durable. Nothing was changed. Restore the directory from a backup or start with an empty one "
+            "(repairing from other nodes comes in a later release)"
+        )
     behind = any(_has_record(segment, tail.end) for segment in segments if segment.end > tail.end)
     cut_bytes = _cut(disk, root, segments, tail.end)
     report = Report(clean, tail.end, cut_bytes, tail.reason if cut_bytes else "", behind)
@@ -123,8 +131,10 @@ def _open_segments(disk: Disk, directory: str, size: int, durable: int) -> list[
     for base in bases:
         path = f"{directory}/{file_name(base)}"
         if disk.size(path) != size:
-            raise StoreError(f"{path} has {disk.size(path)} bytes, segments are set to {size}: "
-                             "set mappedFileSizeCommitLog to the size this store was made with")
+            raise StoreError(
+                f"{path} has {disk.size(path)} bytes, segments are set to {size}: "
+                "set mappedFileSizeCommitLog to the size this store was made with"
+            )
         if found and base != found[-1].end:
             if base <= durable:
                 raise StoreError(f"{directory}/{file_name(found[-1].end)} is missing: restore it from a backup")
@@ -158,8 +168,10 @@ def _check_unchanged(root: str, segments: list[Segment], end: int) -> None:
     """After a clean stop nothing stands behind the end, unless another program appended."""
     for segment in segments:
         if segment.end > end and segment.read(max(end, segment.base), FILLER.size).strip(b"\0"):
-            raise StoreError(f"{root} was changed by another program since this node stopped: taking over such changes "
-                             "comes in a later release; restore the directory as it was")
+            raise StoreError(
+                f"{root} was changed by another program since this node stopped: taking over such changes "
+                "comes in a later release; restore the directory as it was"
+            )
 
 
 class _Tail:
@@ -237,12 +249,20 @@ def _cut(disk: Disk, root: str, segments: list[Segment], end: int) -> int:
 # --- the ConsumeQueues ------------------------------------------------------------------------------------------------
 
 
-def open_queues(disk: Disk, root: str, queues: ConsumeQueues, rows: list[QueueRow] | None, trusted_to: int, tidy: bool) -> bool:
-    """Takes over the queue files for records below `trusted_to`; False if all must be rebuilt from the log (then none is left).
+def open_queues(
+    disk: Disk,
+    root: str,
+    queues: ConsumeQueues,
+    rows: list[QueueRow] | None,
+    start: int,
+    trusted_to: int,
+    tidy: bool,
+) -> bool:
+    """Takes over the queue files for records in [start, trusted_to); False if all must be rebuilt (then none is left).
 
     `tidy`: the last run stopped in order, so nothing stands in the files behind their rows.
     """
-    if rows is None or not all(_take_over(queues, row, trusted_to, tidy) for row in rows):
+    if rows is None or not all(_take_over(queues, row, start, trusted_to, tidy) for row in rows):
         queues.delete_all()
         return False
     known = {row.topic for row in rows}
@@ -252,13 +272,14 @@ def open_queues(disk: Disk, root: str, queues: ConsumeQueues, rows: list[QueueRo
     return True
 
 
-def _take_over(queues: ConsumeQueues, row: QueueRow, trusted_to: int, tidy: bool) -> bool:
+def _take_over(queues: ConsumeQueues, row: QueueRow, start: int, trusted_to: int, tidy: bool) -> bool:
     queue = queues.get(row.topic, row.queue_id)
     if not queue.files_hold(row.min, row.max):
         return False
     queue.begin_at(row.min, row.max)
+    low = queue.first_at_or_behind(start) if start else row.min
     end = queue.first_at_or_behind(trusted_to)
     if not tidy:
         queue.cut_files(end)
-    queue.begin_at(min(row.min, end), end)
+    queue.begin_at(min(low, end), end)
     return True

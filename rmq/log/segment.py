@@ -75,7 +75,7 @@ class Segment:
             found = self._disk.data_from(self._handle, offset - self.base)
             offset = to if found is None else self.base + found
             data = self.read(offset, min(_BLOCK, to - offset)) if offset < to else b""
-            if data != _ZEROS[:len(data)]:
+            if data != _ZEROS[: len(data)]:
                 yield offset, data
             offset += len(data)
 
@@ -87,13 +87,17 @@ class Segment:
         behind = 0
         for at, data in self.blocks(offset, self.end if to is None else to):
             behind = at - offset + len(data.rstrip(b"\0"))
-            if self.write(at, _ZEROS[:len(data)]) != len(data):
+            if self.write(at, _ZEROS[: len(data)]) != len(data):
                 raise OSError(28, f"short write while zeroing at {at}", self.path)
         return behind
 
 
 def walk(
-    read: Callable[[int, int], bytes], segment_end: int, from_: int, to: int, protected: bool,
+    read: Callable[[int, int], bytes],
+    segment_end: int,
+    from_: int,
+    to: int,
+    protected: bool,
 ) -> Iterator[Place]:
     """The whole records of one segment from `from_`, which is the end of an entry, up to `to`, checked one by one.
 
@@ -103,7 +107,7 @@ def walk(
     position, buf, base = from_, b"", from_
     while position < to:
         at = position - base
-        if len(buf) - at < 8 or len(buf) - at < int.from_bytes(buf[at:at + 4], "big"):
+        if len(buf) - at < 8 or len(buf) - at < int.from_bytes(buf[at : at + 4], "big"):
             base, at = position, 0
             buf = _read_for(read, position, segment_end)
         left, magic = FILLER.unpack_from(buf, at) if len(buf) - at >= 8 else (0, 0)

@@ -59,10 +59,13 @@ def parse(path: str, kind: str, data: bytes) -> Lines:
     """The words of each line of such a file. Raises StoreError."""
     text, mark, crc = data.rpartition(b"crc ")
     if not mark or crc != b"%08x\n" % crc32(text):
-        raise StoreError(f"{path} is damaged (wrong checksum): restore it from a backup of this directory; "
-                         "without one move the whole store away and let the node start empty")
+        raise StoreError(
+            f"{path} is damaged (wrong checksum): restore it from a backup of this directory; "
+            "without one move the whole store away and let the node start empty"
+        )
     head, *lines = text.decode().splitlines()
     if head != f"rmq-{kind} {VERSION}":
-        raise StoreError(f"{path} begins {head!r}, this version reads 'rmq-{kind} {VERSION}': "
-                         "run the newer version that wrote it")
+        raise StoreError(
+            f"{path} begins {head!r}, this version reads 'rmq-{kind} {VERSION}': run the newer version that wrote it"
+        )
     return [line.split(" ") for line in lines]

@@ -105,7 +105,7 @@ class Store:
         rows = ownfiles.load_queues(self._disk, self._own)
         trusted = min(progress.cq, log.end)
         tidy = report.clean and trusted == log.end
-        kept = recovery.open_queues(self._disk, self._root, self.queues, rows, trusted, tidy)
+        kept = recovery.open_queues(self._disk, self._root, self.queues, rows, log.start, trusted, tidy)
         self.recovered = report._replace(queues_rebuilt=not kept and log.end > log.start)
         self.dispatcher = Dispatcher(log, self.queues, trusted if kept else log.start)
         self.dispatcher.advance(log.end)
@@ -164,8 +164,11 @@ class Store:
         position, stored_ms = self.dispatcher.position, self.log.durable_stored_ms
         durable = self.log.durable_end
         self.queues.flush()
-        rows = sorted(QueueRow(queue.topic, queue.queue_id, queue.min, queue.flushed) for queue in self.queues.all()
-                      if queue.flushed > queue.min or queue.min)
+        rows = sorted(
+            QueueRow(queue.topic, queue.queue_id, queue.min, queue.flushed)
+            for queue in self.queues.all()
+            if queue.flushed > queue.min or queue.min
+        )
         try:
             if rows != self._saved_rows or not self._disk.exists(f"{self._own}/queues"):
                 ownfiles.save_queues(self._disk, self._own, rows)

@@ -59,8 +59,10 @@ class Bench:
     def fill(self, count: int = 30) -> None:
         """Messages of two topics, several queues, single and in batches, over a few segments."""
         for number in range(count):
-            self.append(self.unit(b"x" * (number * 13 % 400), "T", number % 3, TAGS=f"tag{number % 4}"),
-                        self.unit(b"%d" % number, "U", 0, 1 + number % 3))
+            self.append(
+                self.unit(b"x" * (number * 13 % 400), "T", number % 3, TAGS=f"tag{number % 4}"),
+                self.unit(b"%d" % number, "U", 0, 1 + number % 3),
+            )
         self.commit()
 
     def bodies(self, topic: str = "T", queue_id: int = 0) -> list[bytes]:
@@ -69,9 +71,13 @@ class Bench:
     def queues(self) -> dict[tuple[str, int], tuple[int, int, bytes]]:
         """What every queue says: min, max, and its entries."""
         return {
-            (queue.topic, queue.queue_id): (queue.min, queue.max, b"".join(
-                b"%d,%d,%d;" % queue.entry(number) for number in range(queue.min, queue.max)))
-            for queue in self.store.queues.all() if queue.max
+            (queue.topic, queue.queue_id): (
+                queue.min,
+                queue.max,
+                b"".join(b"%d,%d,%d;" % queue.entry(number) for number in range(queue.min, queue.max)),
+            )
+            for queue in self.store.queues.all()
+            if queue.max
         }
 
     def segment(self, base: int = 0) -> str:

@@ -41,13 +41,20 @@ def test_a_leaders_first_record_names_its_epoch(bench: Bench) -> None:
 
 def test_units_are_numbered_by_queue_and_placed_in_order(bench: Bench) -> None:
     start = bench.store.log.end
-    a, b, c, d = bench.append(bench.unit(queue_id=1, count=2), bench.unit(queue_id=0), bench.unit(queue_id=1), bench.unit(topic="U"))
+    a, b, c, d = bench.append(
+        bench.unit(queue_id=1, count=2), bench.unit(queue_id=0), bench.unit(queue_id=1), bench.unit(topic="U")
+    )
     assert [unit.queue_offset for unit in (a, b, c, d)] == [0, 0, 2, 0]
     assert [unit.start for unit in (a, b, c, d)] == [start, a.end, b.end, c.end]
     assert bench.store.log.end == d.end
     found = list(bench.store.log.scan(start, d.end))
     assert [(one.topic, one.queue_id, one.queue_offset) for one in found] == [
-        ("T", 1, 0), ("T", 1, 1), ("T", 0, 0), ("T", 1, 2), ("U", 0, 0)]
+        ("T", 1, 0),
+        ("T", 1, 1),
+        ("T", 0, 0),
+        ("T", 1, 2),
+        ("U", 0, 0),
+    ]
     assert {one.store_host for one in found} == {HOST}
     assert {one.store_timestamp for one in found} == {bench.wall_ms}
 
@@ -60,13 +67,15 @@ def test_a_unit_that_does_not_fit_rolls_behind_a_filler(bench: Bench) -> None:
     last, previous = before[-1], before[-2]
     left, magic = struct.unpack(">ii", bench.store.log.read(previous.end, 8))
     assert (left, magic) == (8192 - previous.end, record.BLANK_MAGIC)
-    rest = bytes(bench.disk.content(bench.segment()))[previous.end + 8:]
+    rest = bytes(bench.disk.content(bench.segment()))[previous.end + 8 :]
     assert rest == bytes(len(rest))
     first = record.decode(bench.store.log.read(8192, 600))
     assert (first.topic, first.physical_offset) == (EPOCH_TOPIC, 8192)
     assert epochs.unpack(first.body).kind == "roll"
     assert last.start == last.physical_offset == 8192 + first.total_size
-    assert [one.queue_offset for one in bench.store.log.scan(0, bench.store.log.end) if one.topic == "T"] == list(range(len(before) * 2))
+    assert [one.queue_offset for one in bench.store.log.scan(0, bench.store.log.end) if one.topic == "T"] == list(
+        range(len(before) * 2)
+    )
 
 
 @pytest.mark.parametrize("spare", range(0, 20))
@@ -87,7 +96,7 @@ def test_the_last_eight_bytes_of_a_segment_never_hold_a_record(bench: Bench, spa
 def test_a_batch_is_never_split_between_segments(bench: Bench) -> None:
     while bench.store.log.end < 7000:
         bench.append(bench.unit(b"x" * 100))
-    unit, = bench.append(bench.unit(b"x" * 400, count=5))
+    (unit,) = bench.append(bench.unit(b"x" * 400, count=5))
     assert unit.physical_offset > 8192
     assert unit.start == unit.physical_offset == record.decode(bench.store.log.read(8192, 600)).total_size + 8192
 
@@ -207,7 +216,7 @@ def test_a_failed_flush_is_final(bench: Bench) -> None:
 
 def test_fsync_covers_start_not_end(bench: Bench) -> None:
     """Story 26: what is appended while a flush runs is not durable when it ends."""
-    first, = bench.append(bench.unit())
+    (first,) = bench.append(bench.unit())
 
     def append_during(operation: str, path: str) -> None:
         if operation == "fdatasync":
@@ -337,7 +346,7 @@ def test_stale_equal_size_record_behind_cut_is_zero(bench: Bench) -> None:
     kept = bench.send(b"kept")
     old = bench.append(bench.unit(b"old 1"), bench.unit(b"old 2"))
     bench.store.log.cut(kept.end)
-    new, = bench.append(bench.unit(b"new 1"))
+    (new,) = bench.append(bench.unit(b"new 1"))
     assert new.end == old[0].end
     bench.store.log.flush()
     bench.disk.crash()
@@ -384,7 +393,7 @@ def test_cut_across_two_segments_and_preallocated(bench: Bench) -> None:
     bench.store.log.cut(keep.end)
     assert bench.store.log.end == bench.store.log.durable_end == keep.end
     assert [path for path in bench.disk.paths() if "commitlog" in path] == [bench.segment()]
-    assert not bytes(bench.disk.content(bench.segment()))[keep.end:].strip(b"\0")
+    assert not bytes(bench.disk.content(bench.segment()))[keep.end :].strip(b"\0")
 
 
 def test_cut_tail_numbers_reused_once(bench: Bench) -> None:

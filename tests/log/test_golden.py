@@ -57,7 +57,7 @@ def test_every_record_is_read_and_encodes_to_its_own_bytes(unpacked: Path, name:
         data = Path(segment.path).read_bytes()
         for found in read_records(segment):
             at = found.physical_offset - segment.base
-            assert record.encode(found) == data[at:at + found.total_size]
+            assert record.encode(found) == data[at : at + found.total_size]
             count += 1
     assert count == told(name)["checked"]["records"]
     assert len(segments) == told(name)["checked"]["segments"]
@@ -80,11 +80,20 @@ def test_every_field_is_what_rocketmq_says(unpacked: Path, name: str) -> None:
 
 def compare(one: Record, message: dict[str, Any]) -> None:
     assert (one.physical_offset, one.total_size, one.flag, one.sys_flag & ~1) == (  # the client clears "compressed"
-        message["physicalOffset"], message["storeSize"], message["flag"], message["sysFlag"])
+        message["physicalOffset"],
+        message["storeSize"],
+        message["flag"],
+        message["sysFlag"],
+    )
     assert (one.born_timestamp, one.store_timestamp, one.body_crc) == (
-        message["bornTimestamp"], message["storeTimestamp"], message["bodyCRC"])
+        message["bornTimestamp"],
+        message["storeTimestamp"],
+        message["bodyCRC"],
+    )
     assert (one.reconsume_times, one.prepared_transaction_offset) == (
-        message["reconsumeTimes"], message["preparedTransactionOffset"])
+        message["reconsumeTimes"],
+        message["preparedTransactionOffset"],
+    )
     assert record.message_id(one.store_host, one.physical_offset) == message["offsetMsgId"]
     if "." in message["storeHost"]:
         assert (record.host_text(one.born_host), record.host_text(one.store_host)) == (message["bornHost"], message["storeHost"])
@@ -107,8 +116,11 @@ def test_consume_queues_rebuilt_from_the_log_are_the_same_files(unpacked: Path, 
             queue = queues.get(one.topic, one.queue_id)
             queue.put_many(one.queue_offset, one.physical_offset, (one.total_size,), (record.entry_code(one),))
     queues.flush()
-    theirs = {path.relative_to(unpacked / name / "consumequeue").as_posix(): path.read_bytes()
-              for path in (unpacked / name / "consumequeue").rglob("*") if path.is_file()}
+    theirs = {
+        path.relative_to(unpacked / name / "consumequeue").as_posix(): path.read_bytes()
+        for path in (unpacked / name / "consumequeue").rglob("*")
+        if path.is_file()
+    }
     ours = {path.removeprefix("/q/"): bytes(disk.content(path)) for path in disk.paths()}
     assert ours == {path: content for path, content in theirs.items() if content.strip(b"\0")}
     assert sum(queue.max for queue in queues.all()) == told(name)["checked"]["cqEntries"]

@@ -41,9 +41,17 @@ def test_the_worked_example_of_the_format() -> None:
     assert record.verify(EXAMPLE, 0, 1 << 30, protected=False) == 115
 
 
-@pytest.mark.parametrize(("text", "value"), [
-    ("TagA", 2598919), ("order-1", -1207111310), ("中文", 646394), ("\U0001F600", 1772899), ("polygenelubricants", -(1 << 31)), ("", 0),
-])
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("TagA", 2598919),
+        ("order-1", -1207111310),
+        ("中文", 646394),
+        ("\U0001f600", 1772899),
+        ("polygenelubricants", -(1 << 31)),
+        ("", 0),
+    ],
+)
 def test_javas_string_hash(text: str, value: int) -> None:
     assert record.java_hash(text) == value
     assert record.tags_code(text) == value
@@ -54,10 +62,17 @@ def test_a_draft_becomes_a_record_whose_every_field_is_where_it_belongs() -> Non
     data = stamped(draft("orders", b"hello", TAGS="TagA"))
     found = record.decode(data)
     assert (found.queue_id, found.queue_offset, found.physical_offset) == (3, 7, 1 << 40)
-    assert (found.store_timestamp, found.store_host, found.born_timestamp, found.born_host) == (1_700_000_000_001, HOST, 1000, BORN)
+    assert (found.store_timestamp, found.store_host, found.born_timestamp, found.born_host) == (
+        1_700_000_000_001,
+        HOST,
+        1000,
+        BORN,
+    )
     assert found.body_crc == zlib.crc32(b"hello") & 0x7FFFFFFF == 907060870
     assert record.has_crc(found)
-    assert record.bytes_to_properties(found.properties)["__CRC32#"] == str(zlib.crc32(data[:-20]) & 0x7FFFFFFF).rjust(10, "0")[::-1]
+    assert (
+        record.bytes_to_properties(found.properties)["__CRC32#"] == str(zlib.crc32(data[:-20]) & 0x7FFFFFFF).rjust(10, "0")[::-1]
+    )
     assert record.store_timestamp(data, 0) == found.store_timestamp
     assert record.has_topic(data, 0, "orders")
     assert not record.has_topic(data, 0, "order")
@@ -69,17 +84,27 @@ def test_several_records_are_numbered_and_placed_one_behind_the_other() -> None:
     assert record.check(burst, "T").tags_codes == (0, record.tags_code("x"), 0)
     found = list(record.iterate(stamped(burst, 5000, 9)))
     assert [one.queue_offset for one in found] == [9, 10, 11]
-    assert [one.physical_offset for one in found] == [5000, 5000 + found[0].total_size, 5000 + found[0].total_size + found[1].total_size]
+    assert [one.physical_offset for one in found] == [
+        5000,
+        5000 + found[0].total_size,
+        5000 + found[0].total_size + found[1].total_size,
+    ]
     at = 0
     for one in found:
         record.verify(stamped(burst, 5000, 9), at, one.physical_offset, protected=True)
         at += one.total_size
 
 
-@pytest.mark.parametrize("data", [
-    draft("T", b"body", TAGS="a", KEYS="k"), draft("T", b""), draft("%RETRY%" + "g" * 125, b"x" * 30),
-    record.draft("T", b"six", b"", born_timestamp=1, born_host=V6, sys_flag=1),
-], ids=["plain", "empty", "version 2", "born IPv6"])
+@pytest.mark.parametrize(
+    "data",
+    [
+        draft("T", b"body", TAGS="a", KEYS="k"),
+        draft("T", b""),
+        draft("%RETRY%" + "g" * 125, b"x" * 30),
+        record.draft("T", b"six", b"", born_timestamp=1, born_host=V6, sys_flag=1),
+    ],
+    ids=["plain", "empty", "version 2", "born IPv6"],
+)
 def test_every_flipped_bit_is_found(data: bytes) -> None:
     """D7: exhaustively, with the checksum, in all three shapes of a record."""
     whole = bytearray(stamped(data))
@@ -122,7 +147,7 @@ def test_any_bytes_decode_or_are_refused(data: bytes) -> None:
 @given(st.integers(0, 200), st.binary(min_size=1, max_size=8))
 def test_any_damage_to_a_record_decodes_or_is_refused(at: int, junk: bytes) -> None:
     data = bytearray(draft(TAGS="a", KEYS="k"))
-    data[at:at + len(junk)] = junk
+    data[at : at + len(junk)] = junk
     with_refusal(lambda: list(record.iterate(data)))
     with_refusal(lambda: record.check(bytes(data), "T"))
 
@@ -135,9 +160,11 @@ def with_refusal(read: Callable[[], object]) -> None:
 
 
 @given(
-    st.text(st.characters(codec="utf-8"), max_size=60).filter(lambda text: len(text.encode()) < 250), st.binary(max_size=50),
-    st.dictionaries(st.text("abcé 中", min_size=1, max_size=5), st.text("xyz \U0001F600", min_size=1, max_size=5), max_size=4),
-    st.integers(-(1 << 31), (1 << 31) - 1), st.booleans(),
+    st.text(st.characters(codec="utf-8"), max_size=60).filter(lambda text: len(text.encode()) < 250),
+    st.binary(max_size=50),
+    st.dictionaries(st.text("abcé 中", min_size=1, max_size=5), st.text("xyz \U0001f600", min_size=1, max_size=5), max_size=4),
+    st.integers(-(1 << 31), (1 << 31) - 1),
+    st.booleans(),
 )
 def test_what_is_encoded_is_decoded(topic: str, body: bytes, properties: dict[str, str], flag: int, six: bool) -> None:
     raw = record.properties_to_bytes(properties)
@@ -169,31 +196,34 @@ def with_properties(raw: bytes) -> bytes:
 CRC = b"__CRC32#\x010000000000\x02"
 
 
-@pytest.mark.parametrize(("data", "why"), [
-    (b"", "needs 91 bytes"),
-    (draft()[:60], "needs 91 bytes"),
-    (draft() + b"x" * 50, "needs 91 bytes"),
-    (draft()[:-1], "are there|properties|size"),
-    (changed("magic", 5), "magic"),
-    (changed("magic", record.MAGIC_V2), "magic"),
-    (changed("sys_flag", 0x4), "transactional messages are not served yet"),
-    (changed("sys_flag", 0x20), "sysFlag|needs|says"),
-    (changed("sys_flag", 0x80), "a client may set only"),
-    (changed("prepared_transaction_offset", 5), "preparedTransactionOffset"),
-    (changed("topic", "U"), "not the topic of the request"),
-    (changed("topic", "Topic"), "not the topic of the request"),
-    (changed("body_crc", 5), "wrong body checksum"),
-    (with_properties(b""), "must end with a 20-byte"),
-    (with_properties(b"KEYS\x01a\x02" * 4), "must end with one __CRC32#"),
-    (with_properties(CRC + CRC), "reserved for brokers"),
-    (with_properties(CRC + b"A\x01b\x02"), "must end with one"),
-    (with_properties(b"A" + CRC), "must end with one"),
-    (with_properties(b"A\x01B\x01C\x02D\x02" + CRC), "name, 0x01, value"),
-    (with_properties(b"A\x02REAL_TOPIC\x01x\x01B\x02" + CRC), "name, 0x01, value"),
-    (with_properties(b"A\x01B" + CRC), "name, 0x01, value"),
-    (with_properties(b"\x01B\x02" + CRC), "has no name"),
-    (with_properties(b"A\x01\xff\x02" + CRC), "not UTF-8"),
-])
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"", "needs 91 bytes"),
+        (draft()[:60], "needs 91 bytes"),
+        (draft() + b"x" * 50, "needs 91 bytes"),
+        (draft()[:-1], "are there|properties|size"),
+        (changed("magic", 5), "magic"),
+        (changed("magic", record.MAGIC_V2), "magic"),
+        (changed("sys_flag", 0x4), "transactional messages are not served yet"),
+        (changed("sys_flag", 0x20), "sysFlag|needs|says"),
+        (changed("sys_flag", 0x80), "a client may set only"),
+        (changed("prepared_transaction_offset", 5), "preparedTransactionOffset"),
+        (changed("topic", "U"), "not the topic of the request"),
+        (changed("topic", "Topic"), "not the topic of the request"),
+        (changed("body_crc", 5), "wrong body checksum"),
+        (with_properties(b""), "must end with a 20-byte"),
+        (with_properties(b"KEYS\x01a\x02" * 4), "must end with one __CRC32#"),
+        (with_properties(CRC + CRC), "reserved for brokers"),
+        (with_properties(CRC + b"A\x01b\x02"), "must end with one"),
+        (with_properties(b"A" + CRC), "must end with one"),
+        (with_properties(b"A\x01B\x01C\x02D\x02" + CRC), "name, 0x01, value"),
+        (with_properties(b"A\x02REAL_TOPIC\x01x\x01B\x02" + CRC), "name, 0x01, value"),
+        (with_properties(b"A\x01B" + CRC), "name, 0x01, value"),
+        (with_properties(b"\x01B\x02" + CRC), "has no name"),
+        (with_properties(b"A\x01\xff\x02" + CRC), "not UTF-8"),
+    ],
+)
 def test_what_does_not_fit_is_refused(data: bytes, why: str) -> None:
     """S5; wrong_client_body_crc_refused (story 51)."""
     with pytest.raises(Refusal, match=why) as refused:
@@ -201,35 +231,68 @@ def test_what_does_not_fit_is_refused(data: bytes, why: str) -> None:
     assert refused.value.code == ResponseCode.MESSAGE_ILLEGAL
 
 
-@pytest.mark.parametrize("name", [
-    "RMQ_SRC", "POP_CK", "TIMER_OUT_MS", "REAL_TOPIC", "REAL_QID", "INNER_NUM", "INNER_BASE", "INNER_MULTI_DISPATCH", "TIMER_ROLL_TIMES",
-])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "RMQ_SRC",
+        "POP_CK",
+        "TIMER_OUT_MS",
+        "REAL_TOPIC",
+        "REAL_QID",
+        "INNER_NUM",
+        "INNER_BASE",
+        "INNER_MULTI_DISPATCH",
+        "TIMER_ROLL_TIMES",
+    ],
+)
 def test_reserved_properties_are_refused(name: str) -> None:
     with pytest.raises(Refusal, match=f"{name} is reserved"):
         record.check(draft(KEYS="a", **{name: "1"}), "T")
     assert record.strip_reserved(record.properties_to_bytes({"KEYS": "a", name: "1"})) == b"KEYS\x01a\x02"
 
 
-@pytest.mark.parametrize(("properties", "why"), [
-    ({"DELAY": "3"}, "delayed messages are not served yet"), ({"TIMER_DELAY_SEC": "3"}, "delayed"), ({"TIMER_DELAY_MS": "3"}, "delayed"),
-    ({"TIMER_DELIVER_MS": "3"}, "delayed"), ({"TRAN_MSG": "true"}, "transactional"),
-])
+@pytest.mark.parametrize(
+    ("properties", "why"),
+    [
+        ({"DELAY": "3"}, "delayed messages are not served yet"),
+        ({"TIMER_DELAY_SEC": "3"}, "delayed"),
+        ({"TIMER_DELAY_MS": "3"}, "delayed"),
+        ({"TIMER_DELIVER_MS": "3"}, "delayed"),
+        ({"TRAN_MSG": "true"}, "transactional"),
+    ],
+)
 def test_kinds_that_are_not_served_yet_are_refused_rather_than_stored_as_plain(properties: dict[str, str], why: str) -> None:
     with pytest.raises(Refusal, match=why):
         record.check(draft(**properties), "T")
 
 
-@pytest.mark.parametrize("properties", [
-    {"DELAY": "0"}, {"TRAN_MSG": "false"}, {"KEYS": "DELAY"}, {"KEYS": "REAL_TOPIC"}, {"MY_DELAY": "5"}, {"TIMER": "1"}, {"NAME": "ü"},
-])
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"DELAY": "0"},
+        {"TRAN_MSG": "false"},
+        {"KEYS": "DELAY"},
+        {"KEYS": "REAL_TOPIC"},
+        {"MY_DELAY": "5"},
+        {"TIMER": "1"},
+        {"NAME": "ü"},
+    ],
+)
 def test_names_that_only_look_like_them_pass(properties: dict[str, str]) -> None:
     record.check(draft(**properties), "T")
 
 
-@pytest.mark.parametrize(("raw", "tag"), [
-    (b"TAGS\x01a\x02", "a"), (b"MYTAGS\x01a\x02", ""), (b"TAGS\x01a\x02TAGS\x01b\x02", "b"), (b"TAGS\x01a\x02TAGS\x01\x02", "a"),
-    (b"KEYS\x01TAGS\x02", ""), (b"X\x01TAGS\x02TAGS\x01c\x02", "c"),
-])
+@pytest.mark.parametrize(
+    ("raw", "tag"),
+    [
+        (b"TAGS\x01a\x02", "a"),
+        (b"MYTAGS\x01a\x02", ""),
+        (b"TAGS\x01a\x02TAGS\x01b\x02", "b"),
+        (b"TAGS\x01a\x02TAGS\x01\x02", "a"),
+        (b"KEYS\x01TAGS\x02", ""),
+        (b"X\x01TAGS\x02TAGS\x01c\x02", "c"),
+    ],
+)
 def test_the_tag_is_the_one_rocketmq_sees(raw: bytes, tag: str) -> None:
     """The checker and the rebuild from the log agree, or queues would differ after a restart (D10)."""
     data = record.draft("T", b"", raw, born_timestamp=1, born_host=BORN)
@@ -266,4 +329,10 @@ def test_hosts() -> None:
 
 def test_which_records_have_no_queue_entry() -> None:
     one = record.decode(EXAMPLE)
-    assert [record.has_queue_entry(one._replace(sys_flag=flag)) for flag in (0, 4, 8, 12, 0xC0)] == [True, False, True, False, False]
+    assert [record.has_queue_entry(one._replace(sys_flag=flag)) for flag in (0, 4, 8, 12, 0xC0)] == [
+        True,
+        False,
+        True,
+        False,
+        False,
+    ]

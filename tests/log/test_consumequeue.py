@@ -1,0 +1,219 @@
+"""The ConsumeQueue: finding, searching, its files, and that memory and files say the same."""
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmq.errors import InvalidArgument, StoreError
+from rmq.log.consumequeue import ENTRY, LOWER, MAX_SCANNED, UPPER, ConsumeQueue, ConsumeQueues
+from rmq.log.memory import MemoryDisk
+
+SIZE = 100
+
+
+@pytest.fixture
+def disk() -> MemoryDisk:
+    return MemoryDisk()
+
+
+@pytest.fixture
+def queues(disk: MemoryDisk) -> ConsumeQueues:
+    return ConsumeQueues(disk, "/q", 50)
+
+
+def put(queue: ConsumeQueue, count: int, code: int = 7) -> None:
+    for _ in range(count):
+        queue.put_many(queue.max, queue.max * 1000, (SIZE,), (code,))
+
+
+@pytest.fixture(params=["in memory", "in files", "in both"])
+def queue(queues: ConsumeQueues, request: pytest.FixtureRequest) -> ConsumeQueue:
+    """120 entries; every tenth has code 10."""
+    queue = queues.get("T", 3)
+    for number in range(120):
+        queue.put_many(number, number * 1000, (SIZE,), (10 if number % 10 == 0 else 7,))
+        if number == 80 and request.param == "in both":
+            queues.flush()
+            queues.trim()
+    if request.param == "in files":
+        queues.flush()
+        queues.trim()
+    return queue
+
+
+def test_a_pull_gets_the_next_records_and_where_to_go_on(queue: ConsumeQueue) -> None:
+    found = queue.find(5, 32, 1 << 18, None)
+    assert found.spans == [(number * 1000, SIZE) for number in range(5, 37)]
+    assert (found.next_offset, found.examined) == (37, 32)
+    assert queue.find(110, 32, 1 << 18, None).next_offset == 120
+    assert queue.find(120, 32, 1 << 18, None) == (120, [], 0)
+    assert queue.find(500, 32, 1 << 18, None) == (500, [], 0)
+
+
+def test_bytes_are_limited_but_the_first_record_always_passes(queue: ConsumeQueue) -> None:
+    assert queue.find(0, 32, 350, None) == (3, [(0, SIZE), (1000, SIZE), (2000, SIZE)], 3)
+    assert queue.find(0, 32, 1, None) == (1, [(0, SIZE)], 1)
+
+
+def test_a_tag_passes_over_the_others(queue: ConsumeQueue) -> None:
+    found = queue.find(1, 3, 1 << 18, frozenset((10,)))
+    assert found.spans == [(10_000, SIZE), (20_000, SIZE), (30_000, SIZE)]
+    assert found.next_offset in (31, 40)
+    nothing = queue.find(1, 3, 1 << 18, frozenset((99,)))
+    assert nothing == (120, [], 119)
+
+
+def test_a_pull_examines_at_most_800_entries(queues: ConsumeQueues) -> None:
+    queue = queues.get("T", 0)
+    put(queue, 1000)
+    assert queue.find(100, 32, 1 << 18, frozenset((99,))) == (900, [], MAX_SCANNED)
+    assert queue.find(0, 900, 1 << 30, frozenset((99,))).examined == 900
+
+
+def test_an_entry_outside_is_the_callers_mistake(queue: ConsumeQueue) -> None:
+    assert queue.entry(119) == (119_000, SIZE, 7)
+    for number in (-1, 120):
+        with pytest.raises(InvalidArgument, match="messages 0 to 119"):
+            queue.entry(number)
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "lower", "upper"),
+    [(-5, 0, 0), (0, 0, 1), (1, 2, 1), (2, 2, 3), (118, 118, 119), (119, 120, 119), (999, 120, 119)],
+)
+def test_by_time(queue: ConsumeQueue, timestamp: int, lower: int, upper: int) -> None:
+    """Two messages share each even time."""
+
+    def stored(offset: int) -> int:
+        return offset // 2000 * 2
+
+    assert queue.search(timestamp, LOWER, stored) == lower
+    assert queue.search(timestamp, UPPER, stored) == upper
+
+
+@given(st.lists(st.integers(0, 30), max_size=60).map(sorted), st.integers(-2, 32))
+def test_by_time_is_what_a_slow_search_finds(times: list[int], timestamp: int) -> None:
+    queue = ConsumeQueues(MemoryDisk(), "/q", 50).get("T", 0)
+    put(queue, len(times))
+
+    def stored(offset: int) -> int:
+        return times[offset // 1000]
+
+    at_or_after = [number for number, time in enumerate(times) if time >= timestamp]
+    at_or_before = [number for number, time in enumerate(times) if time <= timestamp]
+    assert queue.search(timestamp, LOWER, stored) == (at_or_after[0] if at_or_after else len(times))
+    assert queue.search(timestamp, UPPER, stored) == (at_or_before[-1] if at_or_before else 0)
+
+
+def test_the_files_are_rocketmqs(queues: ConsumeQueues, disk: MemoryDisk) -> None:
+    put(queues.get("T", 3), 60)
+    queues.flush()
+    assert disk.paths() == ["/q/T/3/00000000000000000000", "/q/T/3/00000000000000001000"]
+    assert [disk.size(path) for path in disk.paths()] == [1000, 1000]
+    second = bytes(disk.content(disk.paths()[1]))
+    assert second == b"".join(ENTRY.pack(number * 1000, SIZE, 7) for number in range(50, 60)) + bytes(800)
+    disk.crash()
+    assert len(disk.paths()) == 2
+
+
+def test_a_queue_that_begins_above_zero_has_blank_entries_before(queues: ConsumeQueues, disk: MemoryDisk) -> None:
+    queue = queues.get("T", 0)
+    queue.put_many(53, 9000, (SIZE, SIZE), (1, 2))
+    assert (queue.min, queue.max) == (53, 55)
+    assert queue.find(0, 32, 1 << 18, None) == (55, [(9000, SIZE), (9100, SIZE)], 2)
+    queues.flush()
+    content = bytes(disk.content("/q/T/0/00000000000000001000"))
+    assert content[:60] == ENTRY.pack(0, 0x7FFFFFFF, 0) * 3
+    queues.trim()
+    assert queue.entry(54) == (9100, SIZE, 2)
+
+
+def test_only_what_is_durable_leaves_memory(queues: ConsumeQueues, disk: MemoryDisk) -> None:
+    queue = queues.get("T", 0)
+    put(queue, 5000)
+    assert queue.flushed == 0
+    assert not disk.paths()
+    queue.trim()
+    assert queue.entry(0) == (0, SIZE, 7)
+    queues.flush()
+    put(queue, 1)
+    opened = len(disk.paths())
+    assert queue.entry(10) == (10_000, SIZE, 7)
+    assert queue.entry(4999) == (4_999_000, SIZE, 7)
+    assert len(disk.paths()) == opened == 100
+
+
+def test_a_full_disk_is_said_so_and_tried_again(queues: ConsumeQueues, disk: MemoryDisk) -> None:
+    """D14: queues keep answering from memory while their files cannot grow."""
+    queue = queues.get("T", 0)
+    put(queue, 10)
+    disk.short_write_bytes = 50
+    with pytest.raises(StoreError, match="free space"):
+        queues.flush()
+    assert queue.find(0, 32, 1 << 18, None).next_offset == 10
+    queues.flush()
+    assert queue.flushed == 10
+    assert bytes(disk.content("/q/T/0/00000000000000000000"))[:200] == b"".join(
+        ENTRY.pack(number * 1000, SIZE, 7) for number in range(10)
+    )
+
+
+@pytest.mark.parametrize("topic", ["", "..", ".", "a/b", "a\\b", "a\0b", "a b", "é", "/etc", "a" * 256, "a.b", "a\n"])
+def test_a_name_that_could_leave_the_directory_makes_no_queue(queues: ConsumeQueues, disk: MemoryDisk, topic: str) -> None:
+    """S9."""
+    with pytest.raises(InvalidArgument, match="letters, digits"):
+        queues.get(topic, 0)
+    queues.delete(topic)
+    assert not disk.operations
+
+
+def test_a_negative_queue_is_none(queues: ConsumeQueues) -> None:
+    with pytest.raises(InvalidArgument):
+        queues.get("T", -1)
+
+
+def test_deleting_a_topic_takes_its_queues_and_no_others(queues: ConsumeQueues, disk: MemoryDisk) -> None:
+    for topic, queue_id in (("T", 0), ("T", 1), ("TT", 0)):
+        put(queues.get(topic, queue_id), 3)
+    queues.flush()
+    put(queues.get("T", 0), 3)
+    queues.delete("T")
+    queues.flush()
+    assert disk.paths() == ["/q/TT/0/00000000000000000000"]
+    assert queues.of_topic("T") == []
+    assert queues.find("T", 0) is None
+    assert queues.get("T", 0).max == 0
+
+
+def test_reading_while_another_thread_flushes(queues: ConsumeQueues) -> None:
+    """Puts and trims on one side, flushes and searches on the other: both always see what was put."""
+    queue = queues.get("T", 0)
+    stop, failures = threading.Event(), []
+
+    def beside() -> None:
+        while not stop.is_set():
+            queues.flush()
+            if queue.max:
+                number = queue.max // 2
+                if queue.entry(number) != (number * 1000, SIZE, 7):
+                    failures.append(number)
+
+    thread = threading.Thread(target=beside)
+    thread.start()
+    for _ in numbers():
+        put(queue, 40)
+        queue.trim(8)
+        assert queue.find(queue.max - 20, 20, 1 << 20, None).spans[0] == ((queue.max - 20) * 1000, SIZE)
+    stop.set()
+    thread.join()
+    assert not failures
+    queues.flush()
+    queue.trim()
+    assert queue.find(0, 10_000, 1 << 30, None).spans == [(number * 1000, SIZE) for number in range(queue.max)]
+
+
+def numbers() -> Iterator[int]:
+    yield from range(100)
