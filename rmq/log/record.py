@@ -77,7 +77,11 @@ _CRC_HEAD = CRC_NAME + b"\x01"
 
 _INT = Struct(">i")
 _SHORT = Struct(">H")
+# pack_into takes half the time of assigning to a slice.
+_put_queue = _INT.pack_into
 _put_numbers = Struct(">qq").pack_into  # queueOffset, physicalOffset
+_put_digits = Struct("10s").pack_into
+_PUT_STORED = {16: Struct("16s").pack_into, 28: Struct("28s").pack_into}  # storeTimestamp, storeHost
 # Everything before the body; one layout for each combination of (born host IPv6, store host IPv6).
 _HEADS = tuple(Struct(f">iiiiiqqiq{born}sq{store}siqi") for born, store in ((8, 8), (20, 8), (8, 20), (20, 20)))
 # What check() wants of it: totalSize, magic, bodyCRC, sysFlag, preparedTransactionOffset, bodyLength.
@@ -320,15 +324,13 @@ def stamp(
     The first gets `queue_offset` and `physical_offset`, the next follow. `stored` is the 8-byte store timestamp and
     the store host. The records have passed `check` or come from `draft`, so each ends with `__CRC32#`.
     """
-    width = len(stored)
-    queue = queue_id.to_bytes(4, "big")
+    put_stored = _PUT_STORED[len(stored)]
     for size in sizes:
         end = at + size
-        stored_at = at + (68 if run[at + 39] & SYS_BORN_V6 else 56)
-        run[at + 12 : at + 16] = queue
+        _put_queue(run, at + 12, queue_id)
         _put_numbers(run, at + 20, queue_offset, physical_offset)
-        run[stored_at : stored_at + width] = stored
-        run[end - 11 : end - 1] = (b"%010d" % (crc32(run[at : end - CRC_BYTES]) & CRC_MASK))[::-1]
+        put_stored(run, at + (68 if run[at + 39] & SYS_BORN_V6 else 56), stored)
+        _put_digits(run, end - 11, (b"%010d" % (crc32(run[at : end - CRC_BYTES]) & CRC_MASK))[::-1])
         at = end
         queue_offset += 1
         physical_offset += size

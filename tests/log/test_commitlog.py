@@ -332,7 +332,7 @@ def test_a_scan_stops_at_damage_and_says_where(bench: Bench) -> None:
     victim = bench.send(b"victim")
     bench.fill(3)
     bench.disk.flip(bench.segment(victim.physical_offset // 8192 * 8192), (victim.physical_offset % 8192 + 95) * 8)
-    found = []
+    found: list[record.Record] = []
     with pytest.raises(BadEntry) as bad:
         found.extend(bench.store.log.scan(0, bench.store.log.end))
     assert bad.value.at == victim.physical_offset

@@ -3,6 +3,7 @@
 import struct
 import zlib
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -183,7 +184,7 @@ def test_what_is_encoded_is_decoded(topic: str, body: bytes, properties: dict[st
 # --- what a broker does not take ---------------------------------------------------------------------------------------
 
 
-def changed(field: str, value: object) -> bytes:
+def changed(field: str, value: Any) -> bytes:
     """A draft with another value in one field of its head."""
     return record.encode(record.decode(draft())._replace(**{field: value}))
 
@@ -247,7 +248,7 @@ def test_what_does_not_fit_is_refused(data: bytes, why: str) -> None:
 )
 def test_reserved_properties_are_refused(name: str) -> None:
     with pytest.raises(Refusal, match=f"{name} is reserved"):
-        record.check(draft(KEYS="a", **{name: "1"}), "T")
+        record.check(draft("T", b"", KEYS="a", **{name: "1"}), "T")
     assert record.strip_reserved(record.properties_to_bytes({"KEYS": "a", name: "1"})) == b"KEYS\x01a\x02"
 
 
@@ -263,7 +264,7 @@ def test_reserved_properties_are_refused(name: str) -> None:
 )
 def test_kinds_that_are_not_served_yet_are_refused_rather_than_stored_as_plain(properties: dict[str, str], why: str) -> None:
     with pytest.raises(Refusal, match=why):
-        record.check(draft(**properties), "T")
+        record.check(draft("T", b"", **properties), "T")
 
 
 @pytest.mark.parametrize(
@@ -279,7 +280,7 @@ def test_kinds_that_are_not_served_yet_are_refused_rather_than_stored_as_plain(p
     ],
 )
 def test_names_that_only_look_like_them_pass(properties: dict[str, str]) -> None:
-    record.check(draft(**properties), "T")
+    record.check(draft("T", b"", **properties), "T")
 
 
 @pytest.mark.parametrize(

@@ -42,8 +42,8 @@ def test_the_file_is_text_with_its_version_and_checksum(disk: MemoryDisk) -> Non
 
 
 def test_nothing_there_is_none(disk: MemoryDisk) -> None:
-    assert ownfiles.load_vote(disk, "/own") is ownfiles.load_run(disk, "/own") is ownfiles.load_progress(disk, "/own") is None
-    assert ownfiles.load_epochs(disk, "/own") is ownfiles.load_queues(disk, "/own") is None
+    loads = (ownfiles.load_vote, ownfiles.load_run, ownfiles.load_progress, ownfiles.load_epochs, ownfiles.load_queues)
+    assert [load(disk, "/own") for load in loads] == [None] * 5
 
 
 @pytest.mark.parametrize("kept", [True, False])

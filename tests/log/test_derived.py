@@ -1,0 +1,147 @@
+"""Files that can be thrown away: whatever of them is lost, a start ends with the same queues."""
+
+import struct
+from collections.abc import Callable
+
+import msgpack
+import pytest
+
+from rmq.log import ownfiles
+from rmq.model import STATE_TOPIC
+from tests.log.conftest import ROOT, Bench
+
+OWN = f"{ROOT}/rmq"
+
+LOSSES: dict[str, Callable[[str], bool]] = {
+    "every queue": lambda path: "/consumequeue/" in path,
+    "one topic": lambda path: "/consumequeue/U/" in path,
+    "one queue": lambda path: "/consumequeue/T/1/" in path,
+    "one file": lambda path: path.endswith("/consumequeue/U/0/00000000000000001000"),
+    "the rows": lambda path: path.endswith("/rmq/queues"),
+    "progress": lambda path: path.endswith("/rmq/progress"),
+    "checkpoint": lambda path: path.endswith("/checkpoint"),
+    "epochs, progress, rows, one queue": lambda path: path.endswith(("/epochs", "/progress", "/queues")) or "/T/2/" in path,
+}
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_derived_files_are_disposable(bench: Bench, loss: str, clean: bool) -> None:
+    """D10: lose any of them, stopped in order or not, and the queues are the same, file for file."""
+    bench.fill(60)
+    bench.store.save_progress()
+    bench.fill(10)
+    bench.store.close()
+    expected = bench.queues()
+    files = {path: bytes(bench.disk.content(path)) for path in bench.disk.paths() if "/consumequeue/" in path}
+    if not clean:
+        bench.open()
+        bench.disk.kill()
+    for path in bench.disk.paths():
+        if LOSSES[loss](path):
+            bench.disk.unlink(path)
+    bench.open()
+    assert bench.queues() == expected
+    bench.store.close()
+    assert {path: bytes(bench.disk.content(path)) for path in bench.disk.paths() if "/consumequeue/" in path} == files
+
+
+def test_progress_never_beyond_flushed_log(bench: Bench) -> None:
+    """Story 45, D11: dispatched under async flush, saved, power lost: the queues end where the log ends."""
+    bench.fill(10)
+    durable = bench.store.log.durable_end
+    bench.append(*(bench.unit(b"x" * 30, queue_id=number % 3) for number in range(9)))
+    bench.store.dispatcher.advance(bench.store.log.end)
+    bench.store.save_progress()
+    progress = ownfiles.load_progress(bench.disk, OWN)
+    assert progress is not None
+    assert max(progress.log, progress.hw, progress.cq) <= durable
+    bench.disk.crash()
+    store = bench.open()
+    assert store.log.end == durable
+    assert not store.recovered.queues_rebuilt
+    assert [queue.max for queue in store.queues.of_topic("T")] == [4, 3, 3]
+    again = bench.begin().send(b"new")
+    assert again.queue_offset == 4
+    assert bench.bodies()[-1] == b"new"
+
+
+def test_idle_queue_number_survives_restarts(bench: Bench) -> None:
+    """Story 33, as far as one node alone goes: the number of a queue is found again without its records being new."""
+    for _ in range(7):
+        bench.send(b"x", "idle", 3)
+    for _ in range(3):
+        bench.fill(10)
+        bench.store.save_progress()
+        bench.disk.kill()
+        bench.open()
+        bench.begin()
+    assert bench.send(b"x", "idle", 3).queue_offset == 7
+
+
+def test_queues_begin_where_the_log_begins(bench: Bench) -> None:
+    """Once the oldest segment is gone (retention), no queue points below the log's start, kept or rebuilt."""
+    bench.fill(60)
+    bench.store.save_progress()
+    oldest = [one.physical_offset for one in bench.store.records("T", 0)]
+    bench.disk.kill()
+    bench.disk.unlink(bench.segment())
+    gone = sum(offset < 8192 for offset in oldest)
+    for _ in range(2):
+        store = bench.open()
+        queue = store.queues.get("T", 0)
+        assert (store.log.start, queue.min, queue.max) == (8192, gone, len(oldest))
+        assert [one.queue_offset for one in store.records("T", 0)] == list(range(gone, len(oldest)))
+        bench.disk.kill()
+        bench.disk.unlink(f"{OWN}/queues")
+
+
+def delete(bench: Bench, topic: str) -> None:
+    bench.send(msgpack.packb([["topic", topic, None]]), STATE_TOPIC)
+
+
+def test_topic_deleted_and_recreated_rebuilds_equal(bench: Bench) -> None:
+    """Story 35: queues go at the position of the record that deletes the topic, now and in every rebuild."""
+    bench.fill(20)
+    bench.store.save_progress()
+    delete(bench, "T")
+    assert not bench.store.queues.of_topic("T")
+    assert not bench.disk.listdir(f"{ROOT}/consumequeue/T")
+    assert bench.send(b"reborn", "T", 1).queue_offset == 0
+    expected = bench.queues()
+    for loss in ("nothing", "rows", "progress"):
+        bench.disk.kill()
+        if loss != "nothing":
+            bench.disk.unlink(f"{OWN}/{loss.replace('rows', 'queues')}")
+        bench.open()
+        assert bench.queues() == expected, loss
+        assert bench.bodies("T", 1) == [b"reborn"]
+    delete(bench.begin(), "nobody")
+    delete(bench, "../../etc")
+
+
+def test_state_records_come_back_in_order(bench: Bench) -> None:
+    lines = [[["topic", "a", {"x": 1}]], [["offset", ["g", "t", 0], 5], ["topic", "b", None]]]
+    for line in lines:
+        bench.send(msgpack.packb(line), STATE_TOPIC)
+    bench.disk.kill()
+    assert [msgpack.unpackb(one.body) for one in bench.open().state_records()] == lines
+
+
+def test_a_record_out_of_number_ends_the_process(bench: Bench) -> None:
+    """D12: never a gap, never a repeat."""
+    bench.send()
+    (unit,) = bench.append(bench.unit())
+    unit.queue_offset = 5
+    with pytest.raises(AssertionError, match="D12"):
+        bench.commit()
+
+
+def test_the_files_of_rocketmq_are_all_there(bench: Bench) -> None:
+    bench.fill(5)
+    end = bench.store.log.end
+    bench.store.close()
+    assert {"lock", "checkpoint", "commitlog", "consumequeue", "rmq"} == set(bench.disk.listdir(ROOT))
+    checkpoint = bytes(bench.disk.content(f"{ROOT}/checkpoint"))
+    assert len(checkpoint) == 4096
+    assert struct.unpack_from(">qqqqqq", checkpoint) == (bench.wall_ms, bench.wall_ms, 0, 0, 0, end)
