@@ -47,7 +47,7 @@ def install(extras):
         say("making .venv")
         if subprocess.call([sys.executable, "-m", "venv", VENV]):
             sys.exit(stop(NO_VENV))
-    if "spark" in extras:  # first, alone: the one package without a wheel
+    if not has_pyspark():  # first, alone: the one package without a wheel
         say("installing pyspark; this downloads 456 MB (Python and jars in one archive) and unpacks it, a few minutes")
         pip("--no-deps", "pyspark")
     say("installing the rest (wheels only)")
@@ -60,6 +60,13 @@ def pip(*arguments):
     command = [PYTHON, "-m", "pip", "install", "--disable-pip-version-check", "-c", "constraints.txt"]
     if subprocess.call(command + list(arguments)):
         sys.exit(stop("pip failed, see above; after mending it (network? disk?) run the same command again"))
+
+
+def has_pyspark():
+    with open("constraints.txt") as file:
+        pinned = [line.strip().split("==")[1] for line in file if line.startswith("pyspark==")]
+    look = "import importlib.metadata as m, sys; sys.exit(m.version('pyspark') != sys.argv[1])"
+    return subprocess.call([PYTHON, "-c", look, pinned[0]], stderr=subprocess.DEVNULL) == 0
 
 
 def is_installed(extras):
