@@ -260,8 +260,8 @@ class CommitLog:
             if end > self.durable_end:
                 self._sync(end)
                 self.durable_end, self.durable_stored_ms = end, stored_ms
-                self._files.prepare(end)
-            return end
+        self._files.prepare(end)
+        return end
 
     def _sync(self, end: int) -> None:
         try:

@@ -66,7 +66,8 @@ class Segments:
 
     def prepare(self, end: int) -> None:
         """Makes the next file ahead of time once the last one is half full."""
-        if self._segments and self._segments[-1].end - end > self.segment_bytes // 2:
+        last = self.last()
+        if last is None or last.end - end > self.segment_bytes // 2:
             return
         with self._spare_lock, contextlib.suppress(OSError):  # no room: the append that needs the file says so
             if self._spare is None:

@@ -7,6 +7,7 @@ Layout below the root: `commitlog/`, `consumequeue/`, `lock`, `abort`, `checkpoi
 import os
 from collections.abc import Iterator
 from struct import Struct
+from threading import Lock
 
 from rmq.errors import StoreError
 from rmq.log import epochs, ownfiles, recovery, smallfile
@@ -45,7 +46,8 @@ class Store:
         self._own = f"{root}/rmq"
         self._settings = settings
         self._lock = lock
-        self._saved_rows: list[QueueRow] = []
+        self._saved_rows: list[QueueRow] | None = None
+        self._saving = Lock()
 
     @classmethod
     def open(cls, disk: Disk, root: str, settings: StoreSettings) -> "Store":
@@ -161,6 +163,10 @@ class Store:
 
     def save_progress(self) -> None:
         """Makes derived files durable, then says so (D11). For every 10 s, in any thread. Raises StoreError."""
+        with self._saving:
+            self._save_progress()
+
+    def _save_progress(self) -> None:
         position, stored_ms = self.dispatcher.position, self.log.durable_stored_ms
         durable = self.log.durable_end
         self.queues.flush()
@@ -170,7 +176,7 @@ class Store:
             if queue.flushed > queue.min or queue.min
         )
         try:
-            if rows != self._saved_rows or not self._disk.exists(f"{self._own}/queues"):
+            if rows != self._saved_rows:
                 ownfiles.save_queues(self._disk, self._own, rows)
                 self._saved_rows = rows
             done = min(position, durable)
