@@ -31,6 +31,7 @@ class Consumer:
     def __init__(self, session: Session, plan: Plan, offsets: OffsetStore) -> None:
         self._session = session
         self._plan = plan
+        self._offsets = offsets
         self._inbox = Inbox()
         self._assignment = Assignment(session, plan, offsets, self._inbox)
         self._tasks = TaskSet()  # commit loop, pauses after failures
@@ -55,7 +56,8 @@ class Consumer:
         await self.close()
 
     async def start(self) -> None:
-        """Join the group. Raises Unreachable when no nameserver answers, InvalidArgument for a group already in use here."""
+        """Join the group. Raises Unreachable when no nameserver answers, InvalidArgument for a group already in use here,
+        BadBytes for a damaged file of broadcast offsets."""
         if self._started:
             return
         if self._inbox.closed:
@@ -63,6 +65,7 @@ class Consumer:
         if self._session.heartbeats.knows_consumer(self._plan.group):
             about = f"group {self._plan.group} has a consumer in this client: use another Client for the next member"
             raise InvalidArgument(about)
+        await self._offsets.open()
         await self._find_topics()
         self._session.heartbeats.remember(self._plan.heartbeat())
         self._started = True

@@ -22,6 +22,10 @@ from rmq.net.commands import OffsetAnswer, QueryConsumerOffset, UpdateConsumerOf
 
 
 class OffsetStore(Protocol):
+    async def open(self) -> None:
+        """Called once, first. Raises RmqError when offsets will not be readable."""
+        ...
+
     async def load(self, queue: MessageQueue) -> int | None:
         """The group's offset in the queue; None if it has none. Raises RmqError when that cannot be told now."""
         ...
@@ -43,6 +47,9 @@ class BrokerOffsets:
         self._connections = connections
         self._routes = routes
         self._young_from_zero = young_from_zero
+
+    async def open(self) -> None:
+        """Brokers are asked queue by queue."""
 
     async def load(self, queue: MessageQueue) -> int | None:
         query = QueryConsumerOffset(self._group, queue.topic, queue.queue_id, self._young_from_zero)
@@ -77,19 +84,18 @@ class FileOffsets:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._offsets: dict[MessageQueue, int] | None = None
+        self._offsets: dict[MessageQueue, int] = {}
         self._busy = asyncio.Lock()
 
+    async def open(self) -> None:
+        self._offsets = await self._read()
+
     async def load(self, queue: MessageQueue) -> int | None:
-        async with self._busy:
-            if self._offsets is None:
-                self._offsets = await self._read()
-            return self._offsets.get(queue)
+        return self._offsets.get(queue)
 
     async def save(self, offsets: Mapping[MessageQueue, int], sync: bool) -> None:
         async with self._busy:
-            known = self._offsets if self._offsets is not None else await self._read()
-            self._offsets = {**known, **offsets}
+            self._offsets |= offsets
             await self._write(self._offsets)
 
     async def _read(self) -> dict[MessageQueue, int]:

@@ -2,7 +2,6 @@
 never does (refusals, lost answers, moved offsets). It keeps messages in lists and nothing else.
 """
 
-import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -220,13 +219,6 @@ def bodies(broker: Broker, topic: str) -> dict[int, list[bytes]]:
 
 def numbers(count: int) -> Iterator[bytes]:
     return (str(number).encode() for number in range(count))
-
-
-async def until(condition: Callable[[], object]) -> None:
-    """Turns of the loop until it holds; a test that waits in vain fails after 10 s."""
-    async with asyncio.timeout(10):
-        while not condition():
-            await asyncio.sleep(0)
 
 
 def queue(topic: str, queue_id: int, broker_name: str = "a") -> MessageQueue:

@@ -1,0 +1,387 @@
+"""Consuming from a broker that does what a healthy one does not: moved offsets, refusals, lost links; and the limits."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from rmq.client import Client, Closed, InvalidArgument, ReceivedMessage, Unreachable
+from rmq.codes import ResponseCode
+from rmq.errors import BadBytes
+from rmq.model import RETRY_PREFIX
+from rmq.net.commands import Heartbeat, Pull, PullAnswer, QueryConsumerOffset, UnregisterClient, UpdateConsumerOffset
+from rmq.net.server import Call
+from rmq.testing import TestClock, until
+from tests.client.conftest import MakeClient
+from tests.client.scripted import Broker, cut_link, numbers, queue, refuse
+
+
+def bodies(messages: list[ReceivedMessage]) -> list[bytes]:
+    return [message.body for message in messages]
+
+
+async def test_what_the_group_is_told_to_brokers(broker: Broker, make_client: MakeClient) -> None:
+    client = make_client()
+    async with client.consumer("g", {"T": "A || B"}):
+        (consumer,) = broker.heartbeats[-1].consumers
+        assert (consumer.group, consumer.message_model, consumer.consume_from_where) == (
+            "g", "CLUSTERING", "CONSUME_FROM_LAST_OFFSET",
+        )  # fmt: skip
+        wanted = {each.topic: each for each in consumer.subscriptions}
+        assert sorted(wanted) == [RETRY_PREFIX + "g", "T"]
+        assert (wanted["T"].tags, wanted["T"].codes, wanted["T"].expression) == (["A", "B"], [65, 66], "A || B")
+    assert broker.seen(UnregisterClient)[-1].consumer_group == "g"
+
+
+async def test_receive_gives_what_is_there_and_an_empty_list_in_time(broker: Broker, make_client: MakeClient) -> None:
+    broker.put("T", 0, 3)
+    clock = TestClock()
+    async with make_client(clock=clock).consumer("g", "T", start="first") as consumer:
+        assert bodies(await consumer.receive(max=2)) == [b"0", b"1"]
+        assert bodies(await consumer.receive()) == [b"2"]
+        waiting = asyncio.create_task(consumer.receive(timeout=60))
+        await clock.advance_until(waiting.done, 10)
+        assert waiting.result() == []
+
+
+async def test_asking_for_more_finishes_and_commit_makes_it_durable(broker: Broker, make_client: MakeClient) -> None:
+    """C6: what was handed out last is not finished until more is asked for, or it is committed."""
+    broker.put("T", 0, 3)
+    async with make_client().consumer("g", "T", start="first") as consumer:
+        await consumer.receive(max=1)
+        await consumer.receive(max=1)
+    assert broker.offsets["g", "T", 0] == 1
+    async with make_client().consumer("g", "T") as consumer:
+        assert bodies(await consumer.receive(max=1)) == [b"1"]
+        await consumer.commit()
+        assert broker.offsets["g", "T", 0] == 2
+
+
+async def test_without_auto_commit_only_commit_finishes(broker: Broker, make_client: MakeClient) -> None:
+    broker.put("T", 0, 4)
+    async with make_client().consumer("g", "T", start="first", auto_commit=False) as consumer:
+        await consumer.receive(max=2)
+        await consumer.commit()
+        await consumer.receive(max=1)
+        await consumer.receive(max=1)
+    assert broker.offsets["g", "T", 0] == 2
+    assert not any(pull.sys_flag & 1 for pull in broker.seen(Pull))
+
+
+async def test_iterating_ends_with_stop(broker: Broker, make_client: MakeClient) -> None:
+    broker.put("T", 0, 5)
+    seen = []
+    async with make_client().consumer("g", ["T"], start="first") as consumer:
+        async for message in consumer:
+            seen.append(message.body)
+            if len(seen) == 5:
+                consumer.stop()
+        assert await consumer.receive() == []
+    assert seen == list(numbers(5))
+    assert broker.offsets["g", "T", 0] == 5
+
+
+async def test_finished_offsets_are_committed_every_5_s(broker: Broker, make_client: MakeClient) -> None:
+    clock = TestClock(running=False)
+    async with make_client(clock=clock).consumer("g", "T", start="first") as consumer:
+        await until(lambda: len(broker.seen(Pull)) == 2)
+        broker.put("T", 0, 2)
+        broker.faults[Pull] = [lambda request, call: None] * 9  # no more pulls, which would carry the offset too
+        receiving = asyncio.create_task(consumer.receive(max=2))
+        await until(receiving.done)
+        asking = asyncio.create_task(consumer.receive())
+        await clock.advance_until(lambda: broker.offsets.get(("g", "T", 0)) == 2)
+        assert clock.monotonic() <= 11
+        await clock.advance_until(asking.done)
+        assert asking.result() == []
+
+
+async def test_a_failed_message_is_handed_again_in_place(broker: Broker, make_client: MakeClient) -> None:
+    """Never skipped, order kept, not committed meanwhile (C4, C6)."""
+    broker.put("T", 0, 4)
+    clock = TestClock(running=False)
+    seen: list[bytes] = []
+
+    async def handler(message: ReceivedMessage) -> None:
+        seen.append(message.body)
+        if message.body == b"1" and seen.count(b"1") < 3:
+            raise RuntimeError("not now")
+
+    async with make_client(clock=clock).consumer("g", "T", start="first") as consumer:
+        running = asyncio.create_task(consumer.run(handler))
+        await until(lambda: len(seen) == 2)
+        await consumer.commit()
+        assert broker.offsets["g", "T", 0] == 1
+        await clock.advance_until(lambda: len(seen) == 6)
+        consumer.stop()
+        await running
+        assert clock.monotonic() >= 3  # 1 s, then 2 s
+    assert seen == [b"0", b"1", b"1", b"1", b"2", b"3"]
+    assert broker.offsets["g", "T", 0] == 4
+
+
+async def test_close_lets_running_handlers_end_and_commits_them(broker: Broker, make_client: MakeClient) -> None:
+    """C17."""
+    broker.put("T", 0, 3)
+    begun, may_end = asyncio.Event(), asyncio.Event()
+
+    async def handler(message: ReceivedMessage) -> None:
+        begun.set()
+        await may_end.wait()
+
+    consumer = make_client().consumer("g", "T", start="first")
+    await consumer.start()
+    running = asyncio.create_task(consumer.run(handler, concurrency=2))
+    await begun.wait()
+    closing = asyncio.create_task(consumer.close())
+    await asyncio.sleep(0)
+    assert not closing.done()
+    may_end.set()
+    await asyncio.gather(closing, running)
+    assert broker.offsets["g", "T", 0] == 2
+    with pytest.raises(Closed):
+        await consumer.receive()
+
+
+async def test_a_cancelled_run_lets_its_handlers_end(broker: Broker, make_client: MakeClient) -> None:
+    broker.put("T", 0, 2)
+    begun, may_end, ended = asyncio.Event(), asyncio.Event(), []
+
+    async def handler(message: ReceivedMessage) -> None:
+        begun.set()
+        await may_end.wait()
+        ended.append(message.body)
+
+    async with make_client().consumer("g", "T", start="first") as consumer:
+        running = asyncio.create_task(consumer.run(handler))
+        await begun.wait()
+        running.cancel()
+        await asyncio.sleep(0)
+        may_end.set()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert ended == [b"0"]
+        assert bodies(await consumer.receive()) == [b"1"]
+
+
+async def test_handlers_that_never_end_are_cancelled_and_their_messages_come_again(
+    broker: Broker, make_client: MakeClient
+) -> None:
+    broker.put("T", 0, 2)
+    begun, never = asyncio.Event(), asyncio.Event()
+
+    async def handler(message: ReceivedMessage) -> None:
+        begun.set()
+        await never.wait()
+
+    consumer = make_client(drain_timeout_s=0.05).consumer("g", "T", start="first")
+    await consumer.start()
+    running = asyncio.create_task(consumer.run(handler))
+    await begun.wait()
+    await consumer.close()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert broker.offsets["g", "T", 0] == 0
+
+
+async def test_a_queue_holds_no_more_than_its_limits(broker: Broker, make_client: MakeClient) -> None:
+    """C18: pulling stops above the limit and goes on when messages are finished."""
+    broker.put("T", 0, 200)
+    async with make_client().consumer("g", "T", start="first", max_messages=40) as consumer:
+        await until(lambda: max((pull.queue_offset for pull in broker.seen(Pull)), default=0) == 32)
+        assert len(await consumer.receive(max=32)) == 32
+        await asyncio.sleep(0)
+        assert max((pull.queue_offset for pull in broker.seen(Pull)), default=0) == 32
+        seen = 32
+        while seen < 200:
+            seen += len(await consumer.receive(max=16))
+
+
+@pytest.mark.parametrize(("start", "first"), [("first", b"0"), ("last", b"5"), (3, b"3")])
+async def test_where_a_new_group_begins(broker: Broker, make_client: MakeClient, start: object, first: bytes) -> None:
+    broker.put("T", 0, 5)
+    async with make_client().consumer("g", "T", start=start) as consumer:  # type: ignore[arg-type]
+        await until(lambda: len(broker.seen(Pull)) >= 2)
+        broker.put("T", 0, 1)
+        assert bodies(await consumer.receive(max=1)) == [first]
+
+
+async def test_a_start_without_messages_is_committed_too(broker: Broker, make_client: MakeClient) -> None:
+    """What comes while the group is away is not skipped at its next start from "last"."""
+    broker.put("T", 0, 5)
+    async with make_client().consumer("g", "T"):
+        await until(lambda: len(broker.seen(Pull)) >= 2)
+    broker.put("T", 0, 1)
+    async with make_client().consumer("g", "T") as consumer:
+        assert bodies(await consumer.receive()) == [b"5"]
+
+
+async def test_an_offset_that_cannot_be_read_is_asked_again_and_never_0(broker: Broker, make_client: MakeClient) -> None:
+    """C5."""
+    broker.put("T", 0, 5)
+    broker.offsets["g", "T", 0] = 4
+    broker.faults[QueryConsumerOffset] = [refuse(ResponseCode.SYSTEM_ERROR), cut_link, refuse(ResponseCode.SYSTEM_BUSY)]
+    async with make_client().consumer("g", "T", start="first") as consumer:
+        assert bodies(await consumer.receive(timeout=20)) == [b"4"]
+
+
+def moved(to: int) -> "object":
+    def answer(request: Pull, call: Call) -> None:
+        call.answer(PullAnswer(to, 0, 100, status=ResponseCode.PULL_OFFSET_MOVED))
+
+    return answer
+
+
+@pytest.mark.parametrize(("stored", "corrected"), [(50, 3), (1, 4)])
+async def test_a_moved_offset_is_corrected(
+    broker: Broker, make_client: MakeClient, stored: int, corrected: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Answer 21: back when the queue is shorter than we thought, forward when retention took messages."""
+    broker.topics["T"] = 1
+    broker.put("T", 0, 6)
+    broker.offsets["g", "T", 0] = stored
+    broker.topics[RETRY_PREFIX + "g"] = 0
+    broker.faults[Pull] = [moved(corrected)]  # type: ignore[list-item]
+    async with make_client().consumer("g", "T") as consumer:
+        assert bodies(await consumer.receive(timeout=20)) == list(numbers(6))[corrected:]
+        await consumer.commit()
+    assert broker.offsets["g", "T", 0] == 6
+    assert "is not in the queue any more" in caplog.text
+
+
+async def test_failed_pulls_are_repeated_and_nothing_is_lost_or_doubled(broker: Broker, make_client: MakeClient) -> None:
+    """C5: without a crash every message comes once."""
+    broker.put("T", 0, 100)
+    broker.faults[Pull] = [refuse(ResponseCode.SYSTEM_BUSY), cut_link, refuse(ResponseCode.NO_PERMISSION)]
+    seen: list[bytes] = []
+    async with make_client().consumer("g", "T", start="first") as consumer:
+        while len(seen) < 100:
+            seen += bodies(await consumer.receive(timeout=20))
+        assert await consumer.receive(timeout=0.05) == []
+    assert seen == list(numbers(100))
+
+
+async def test_a_topic_that_is_made_later_is_found(broker: Broker, make_client: MakeClient) -> None:
+    clock = TestClock()
+    async with make_client(clock=clock).consumer("g", "Later", start="first") as consumer:
+        assert consumer.queues == []
+        broker.topics["Later"] = 1
+        broker.put("Later", 0, 1)
+        receiving = asyncio.create_task(consumer.receive(timeout=1000))
+        await clock.advance_until(receiving.done)
+        assert bodies(receiving.result()) == [b"0"]
+
+
+async def test_a_retried_message_shows_its_own_topic(broker: Broker, make_client: MakeClient) -> None:
+    broker.topics[RETRY_PREFIX + "g"] = 1
+    broker.put(RETRY_PREFIX + "g", 0, 1)
+    async with make_client().consumer("g", "T") as consumer:
+        (message,) = await consumer.receive()
+        assert message.queue == queue(RETRY_PREFIX + "g", 0)
+
+
+async def test_one_client_is_one_member_of_a_group(broker: Broker, make_client: MakeClient) -> None:
+    client = make_client()
+    async with client.consumer("g", "T"):
+        with pytest.raises(InvalidArgument, match="another Client"):
+            await client.consumer("g", "T").start()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"group": "a/b", "topics": "T"},
+        {"group": "..", "topics": "T"},
+        {"group": "g", "topics": []},
+        {"group": "g", "topics": "no topic"},
+        {"group": "g", "topics": {"T": "||"}},
+        {"group": "g", "topics": "T", "mode": "both"},
+        {"group": "g", "topics": "T", "start": "middle"},
+        {"group": "g", "topics": "T", "start": True},
+        {"group": "g", "topics": "T", "max_messages": 0},
+    ],
+)
+async def test_wrong_arguments_are_refused(make_client: MakeClient, wrong: dict[str, object]) -> None:
+    """S9."""
+    with pytest.raises(InvalidArgument):
+        make_client().consumer(**wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("nameservers", ["", "localhost", "host:0", "host:port", ";"])
+def test_wrong_addresses_are_refused(nameservers: str) -> None:
+    with pytest.raises(InvalidArgument, match="host:port"):
+        Client(nameservers)
+
+
+async def test_no_nameserver_at_the_start_is_an_error(make_client: MakeClient) -> None:
+    with pytest.raises(Unreachable, match="nameserver"):
+        await make_client("127.0.0.1:1").consumer("g", "T").start()
+
+
+async def test_a_consumer_that_is_not_started_says_so(make_client: MakeClient) -> None:
+    with pytest.raises(Closed, match="async with"):
+        await make_client().consumer("g", "T").receive()
+
+
+async def test_a_broadcast_member_keeps_its_offsets_in_a_file(
+    broker: Broker, make_client: MakeClient, tmp_path: Path
+) -> None:
+    """C15."""
+    broker.put("T", 0, 3)
+    for instance in ("one", "two"):
+        async with make_client(instance=instance).consumer("g", "T", mode="broadcast", start="first") as consumer:
+            assert sorted(consumer.queues) == [queue("T", 0), queue("T", 1)]
+            assert len(await consumer.receive()) == 3
+            await consumer.commit()
+    broker.put("T", 0, 1)
+    async with make_client(instance="one").consumer("g", "T", mode="broadcast") as consumer:
+        assert bodies(await consumer.receive()) == [b"3"]
+    assert (tmp_path / "one" / "g.json").exists()
+    assert not broker.offsets
+    assert not broker.seen(UpdateConsumerOffset)
+
+
+async def test_a_damaged_file_of_offsets_is_an_error_not_a_new_start(make_client: MakeClient, tmp_path: Path) -> None:
+    """C5."""
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one" / "g.json").write_text('{"offsets": [{"topic"')
+    with pytest.raises(BadBytes, match="g.json"):
+        await make_client(instance="one").consumer("g", "T", mode="broadcast").start()
+
+
+async def test_two_members_share_and_a_leaving_one_hands_over(broker: Broker, make_client: MakeClient) -> None:
+    """C8, C17: each queue has one owner; nothing twice, nothing lost."""
+    seen: list[bytes] = []
+
+    async def handler(message: ReceivedMessage) -> None:
+        seen.append(bytes([message.queue.queue_id]) + message.body)
+
+    first, second = (make_client(instance=name).consumer("g", "T", start="first") for name in ("i1", "i2"))
+    await first.start()
+    runs = [asyncio.create_task(first.run(handler))]
+    broker.put("T", 0, 50)
+    broker.put("T", 1, 50)
+    await until(lambda: len(seen) == 100)
+    await second.start()
+    runs.append(asyncio.create_task(second.run(handler)))
+    await until(lambda: first.queues[-1:] + second.queues[-1:] == [queue("T", 0), queue("T", 1)])
+    broker.put("T", 0, 50)
+    broker.put("T", 1, 50)
+    await until(lambda: len(seen) == 200)
+    await first.close()
+    broker.put("T", 0, 50)
+    broker.put("T", 1, 50)
+    await until(lambda: len(seen) == 300)
+    await second.close()
+    await asyncio.gather(*runs)
+    assert len(set(seen)) == 300
+    assert broker.offsets["g", "T", 0] == broker.offsets["g", "T", 1] == 150
+
+
+async def test_a_heartbeat_that_gets_no_answer_opens_a_new_link(broker: Broker, make_client: MakeClient) -> None:
+    """A link that swallows everything looks open for ever; N1."""
+    clock = TestClock()
+    async with make_client(clock=clock).consumer("g", "T"):
+        broker.faults[Heartbeat] = [lambda request, call: None]
+        count = len(broker.heartbeats)
+        await clock.advance_until(lambda: len(broker.heartbeats) > count)
