@@ -33,7 +33,7 @@ class Inbox:
         self._arrived.set()
 
     def take_now(self) -> Delivery | None:
-        """A message if one is ready."""
+        """A message if one is ready; if none is, `until_arrived` waits from now on."""
         while self._queues and not self.closed:
             window = self._queues.popleft()
             if window.has_ready:
@@ -41,6 +41,8 @@ class Inbox:
                 if window.has_ready:
                     self._queues.append(window)
                 return Delivery(window, message)
+        if not self.closed:
+            self._arrived.clear()
         return None
 
     async def take(self, stop: asyncio.Event) -> Delivery | None:
@@ -53,8 +55,7 @@ class Inbox:
         return None
 
     async def until_arrived(self) -> None:
-        """Until something was offered, or the inbox woken or closed."""
-        self._arrived.clear()
+        """Until something was offered since `take_now` found nothing, or the inbox was woken or closed."""
         await self._arrived.wait()
 
     def wake(self) -> None:

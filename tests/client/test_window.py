@@ -120,6 +120,15 @@ def test_a_dropped_queue_gives_out_nothing_more() -> None:
     assert window.committable == 1
 
 
+async def test_an_offer_between_looking_and_waiting_is_not_lost() -> None:
+    inbox = Inbox()
+    assert inbox.take_now() is None
+    waiting = asyncio.create_task(inbox.until_arrived())  # begins to wait only at the next turn
+    inbox.offer(filled(1))
+    await asyncio.wait_for(waiting, 5)
+    assert inbox.take_now() is not None
+
+
 async def test_a_waiting_taker_is_woken_by_an_offer_and_by_the_end() -> None:
     inbox, never = Inbox(), asyncio.Event()
     takers = [asyncio.create_task(inbox.take(never)) for _ in range(2)]
