@@ -38,7 +38,7 @@ def render(title: str, source: str, rows: Sequence[Row], keys: dict[str, int]) -
     """The page. `keys`: distinct keys by topic; `source`: what was read, told at the page's top."""
     first, last = min(row.hour for row in rows), max(row.hour for row in rows)
     figures = [_by_time(rows, last - first > _LONGEST_BY_HOUR), _by_topic(rows), _by_tag(rows)]
-    plots = [figure.to_html(full_html=False, include_plotlyjs=(n == 0)) for n, figure in enumerate(figures)]
+    plots = [figure.to_html(full_html=False, include_plotlyjs=(n == 0), div_id=f"plot-{n}") for n, figure in enumerate(figures)]
     body = [f"<h1>{escape(title)}</h1>", f"<p>{escape(source)}</p>", _numbers(rows, keys), *plots, _table(rows, keys)]
     head = f'<meta charset="utf-8"><title>{escape(title)}</title><style>{_STYLE}</style>'
     return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>\n' + "\n".join(body) + "\n</body></html>\n"

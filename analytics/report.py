@@ -58,7 +58,7 @@ def build_report(
     `time_property`: the message property that holds the time to count by (Unix ms or ISO) in place of the store time.
     Raises InvalidArgument (not a store), NothingToReport, JavaMissing, BadBytes (damaged), StoreError.
     """
-    store, out = Path(store), Path(out_dir)
+    store, out = Path(store).resolve(), Path(out_dir)  # Spark's workers may stand in another directory
     parts = find_parts(store)
     if not parts:
         raise NothingToReport(f"{store} holds no committed message yet: send some, then run the report again")
@@ -68,7 +68,7 @@ def build_report(
     if not rows:
         raise NothingToReport(f"{store} holds no message of {day}" if day else f"{store} holds system messages only")
     progress(f"writing to {out}")
-    return _write(out, _title(day), _source(store, rows, time_property), rows, keys)
+    return _write(out, day, _source(store, rows, time_property), rows, keys)
 
 
 def _count(
@@ -105,10 +105,10 @@ def _plain_error(error: PySparkException) -> RmqError:
     return kinds.get(found[1], StoreError)(found[2]) if found else StoreError(f"Spark failed: {error}")
 
 
-def _write(out: Path, title: str, source: str, rows: list[Row], keys: dict[str, int]) -> ReportFiles:
+def _write(out: Path, day: date | None, source: str, rows: list[Row], keys: dict[str, int]) -> ReportFiles:
     try:
-        rollups = tuple(write_day(out, day, list(of_day)) for day, of_day in groupby(rows, key=lambda row: row.day))
-        page = out / f"{title}.html"
+        rollups = tuple(write_day(out, each, list(of_day)) for each, of_day in groupby(rows, key=lambda row: row.day))
+        title, page = (f"Messages of {day}", out / f"report-{day}.html") if day else ("Messages", out / "report.html")
         _replace(page, lambda aside: aside.write_text(render(title, source, rows, keys), encoding="utf-8"))
     except OSError as error:
         raise StoreError(f"the report cannot be written to {out}: {error}; free some space or give another --out") from error
@@ -135,13 +135,9 @@ def _replace(file: Path, write: Callable[[Path], object]) -> None:
         aside.unlink(missing_ok=True)
 
 
-def _title(day: date | None) -> str:
-    return f"report-{day.isoformat()}" if day else "report"
-
-
 def _source(store: Path, rows: list[Row], time_property: str | None) -> str:
     by = f"the property {time_property} (store time without it)" if time_property else "store time"
-    return f"Store {store.resolve()}; days {rows[0].day} to {rows[-1].day} (UTC), counted by {by}."
+    return f"Store {store}; days {rows[0].day} to {rows[-1].day} (UTC), counted by {by}."
 
 
 def parse_day(text: str) -> date:

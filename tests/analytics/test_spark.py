@@ -10,6 +10,7 @@ import hashlib
 import importlib
 import itertools
 import os
+import re
 from base64 import b64decode
 from collections.abc import Callable
 from datetime import UTC, date, datetime
@@ -136,6 +137,7 @@ def two_days(tmp_path: Path) -> Path:
 def test_a_day_is_replaced_and_others_stay(spark: Any, two_days: Path) -> None:
     out, day = two_days / "out", date(2026, 11, 21)
     build_report(two_days / "store", out)
+    page = (out / "report.html").read_bytes()
     files = sorted(out.rglob("*.parquet"))
     assert [file.parent.name for file in files] == ["day=2026-11-21", "day=2026-11-22"]
     contents = [file.read_bytes() for file in files]
@@ -143,6 +145,7 @@ def test_a_day_is_replaced_and_others_stay(spark: Any, two_days: Path) -> None:
         made = build_report(two_days / "store", out, day)
         assert made.messages == 3
     assert [file.read_bytes() for file in files] == contents, "the same day gives the same bytes"
+    assert build_report(two_days / "store", out).page.read_bytes() == page
     assert sorted(path.name for path in out.iterdir()) == ["report-2026-11-21.html", "report.html", "rollup"]
     assert not [path for path in out.rglob("*") if path.name.endswith(".new")]
 
@@ -193,3 +196,10 @@ def test_the_tour_in_small(spark: Any, tmp_path: Path, monkeypatch: pytest.Monke
     some = list(itertools.islice(tour.read_flights(tour.FLIGHTS), 600))
     assert asyncio.run(tour.send_and_consume(tmp_path / "store", some)) == 600
     assert tour.report(tmp_path / "store", tmp_path / "out") == 600
+
+
+def test_the_documented_snippet_runs(spark: Any, two_days: Path) -> None:
+    (snippet,) = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / "data-engineers.md").read_text(), re.MULTILINE | re.DOTALL)
+    found: dict[str, Any] = {}
+    exec(compile(snippet.replace("rmq-data", str(two_days / "store")), "docs/data-engineers.md", "exec"), found)
+    assert found["messages"].count() == 4
