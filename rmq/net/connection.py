@@ -108,6 +108,7 @@ class Connection(Link):
         self._draining = False
         self._in_flight_bytes = 0
         self._calls = 0
+        self._backlog: list[Received] = []  # read, but not handled yet
         self._half_frame_bytes = 0
         self._since = self._last_read
         self._closing_since: float | None = None
@@ -185,32 +186,62 @@ class Connection(Link):
     # --- requests -----------------------------------------------------------------------------------------------------
 
     def _handle(self, received: list[Received]) -> None:
-        handlers, allow = self._host.handlers, self._host.allow
-        for thing, call_id, oneway, context, size in received:
-            if not self._greeted and not self._greet(thing, call_id, context):
+        limits = self._limits
+        for at, item in enumerate(received):
+            if self._out_bytes > limits.write_high_bytes or self._in_flight_bytes > limits.max_in_flight_bytes:
+                self._flush()
+                if not self._may_read():
+                    self._backlog = received[at:]
+                    self._update_reading()
+                    return
+            if not self._handle_one(*item):
                 return
-            handler = None if self._draining else handlers.get(type(thing))
-            if handler is None:
-                self._unserved(thing, call_id, oneway, context)
-                continue
-            self._calls += 1
-            self._in_flight_bytes += size + _CALL_BYTES
-            call = Call(self, call_id, oneway, context, size + _CALL_BYTES)
-            try:
-                if allow is not None:
-                    allow(self, cast(Request, thing))
-                result = handler(thing, call)
-            except Exception as error:
-                self._host.failed(call, error)
-                continue
-            if result is LATER:
-                continue
-            if result is None or isinstance(result, tuple):
-                call.answer(result)
+
+    def _handle_one(self, thing: object, call_id: int, oneway: bool, context: Context, size: int) -> bool:
+        """False if nothing more of this peer is to be served."""
+        if not self._greeted and not self._greet(thing, call_id, context):
+            return False
+        host = self._host
+        handler = None if self._draining else host.handlers.get(type(thing))
+        if handler is None:
+            self._unserved(thing, call_id, oneway, context)
+            return True
+        size += _CALL_BYTES
+        self._calls += 1
+        self._in_flight_bytes += size
+        call = Call(self, call_id, oneway, context, size)
+        try:
+            if host.allow is not None:
+                host.allow(self, cast(Request, thing))
+            result = handler(thing, call)
+        except Exception as error:
+            host.failed(call, error)
+            return True
+        if result is None or isinstance(result, tuple):
+            call.answer(result)
+        elif result is not LATER:
+            host.spawn(call, result)
+        return True
+
+    def _continue(self) -> None:
+        """Takes up what was left when the peer had too much unanswered or unread."""
+        backlog, self._backlog = self._backlog, []
+        if backlog and not self.closed:
+            if self._may_read():
+                self._handle(backlog)
             else:
-                self._host.spawn(call, result)
-        if self._in_flight_bytes > self._limits.max_in_flight_bytes:
-            self._update_reading()
+                self._backlog = backlog
+        self._update_reading()
+
+    def _update_reading(self) -> None:
+        """Reads again only when everything that was read is handled."""
+        if self._backlog:
+            if self._may_read():
+                self._loop.call_soon(self._continue)
+            elif self._reading:
+                super()._update_reading()
+        else:
+            super()._update_reading()
 
     def _greet(self, thing: object, call_id: int, context: Context) -> bool:
         """Whether a peer that has not introduced itself may ask this; one that may not is refused and closed."""
@@ -247,7 +278,7 @@ class Connection(Link):
     def _settle(self, size: int) -> None:
         self._calls -= 1
         self._in_flight_bytes -= size
-        if not self._reading:
+        if not self._reading and self._may_read():
             self._update_reading()
         if self._draining and not self._calls:
             self._loop.call_soon(self._finish)

@@ -39,6 +39,7 @@ class Link(asyncio.BufferedProtocol):
         self._ended = False  # our half of the connection is closed
         self._why = "closed by us"
         self._out: list[bytes] = []
+        self._out_bytes = 0
         self._waiting: dict[int, _Waiting] = {}
         self._last_id = 0
         self._written_id = 0
@@ -93,6 +94,7 @@ class Link(asyncio.BufferedProtocol):
         self._lost = True
         self._transport = None
         self._out.clear()
+        self._out_bytes = 0
         waiting, self._waiting = self._waiting, {}
         for call_id, entry in waiting.items():
             if not entry.future.done():
@@ -129,9 +131,12 @@ class Link(asyncio.BufferedProtocol):
         if not self._out:
             self._loop.call_soon(self._flush)
         self._out.append(frame)
+        self._out_bytes += len(frame)
+        if self._out_bytes > self._limits.max_out_bytes:
+            self._flush()
 
     def _flush(self) -> None:
-        out, self._out = self._out, []
+        out, self._out, self._out_bytes = self._out, [], 0
         transport = self._transport
         if not out or self._ended or transport is None or transport.is_closing():
             return

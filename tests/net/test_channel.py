@@ -1,0 +1,172 @@
+"""The client's side of a connection: what is known after each way it can end."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from rmq.errors import BadBytes, InvalidArgument, Unknown, Unreachable
+from rmq.net.channel import Channel
+from rmq.net.commands import GetMaxOffset, Hello, HelloAnswer, OffsetAnswer, Ping, Send
+from rmq.net.network import split_address
+from rmq.testing import TestClock
+from tests.net.support import NATIVE, eventually
+
+
+class Scripted:
+    """A listener that answers hello and then does what the test says."""
+
+    def __init__(self) -> None:
+        self.writers: list[asyncio.StreamWriter] = []
+        self.received = bytearray()
+        self.address = ""
+        self._server: asyncio.Server
+
+    async def start(self) -> None:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.address = f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.writers.append(writer)
+        size = int.from_bytes(await reader.readexactly(4), "big")
+        await reader.readexactly(size)
+        writer.write(NATIVE.answer(1, None, HelloAnswer(1, "C", "b", 0, "127.0.0.1:1"), ""))
+        while data := await reader.read(65536):
+            self.received += data
+
+    async def stop(self) -> None:
+        for writer in self.writers:
+            writer.transport.abort()
+        self._server.close()
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+async def scripted() -> AsyncIterator[Scripted]:
+    scripted = Scripted()
+    await scripted.start()
+    yield scripted
+    await scripted.stop()
+
+
+async def test_nobody_there() -> None:
+    with pytest.raises(Unreachable, match="cannot be reached"):
+        await Channel.open("127.0.0.1:1", Hello(1))
+
+
+@pytest.mark.parametrize("address", ["nonsense", "host:", ":1", "host:99999", "host:0", "host:-1", "host:x"])
+async def test_a_bad_address(address: str) -> None:
+    with pytest.raises(InvalidArgument, match="write host:port"):
+        await Channel.open(address, Hello(1))
+
+
+def test_addresses() -> None:
+    assert split_address("127.0.0.1:9876") == ("127.0.0.1", 9876)
+    assert split_address("[::1]:9876") == ("::1", 9876)
+
+
+async def test_somebody_who_is_no_broker() -> None:
+    """It answers, but not in a way we know; nothing hangs."""
+
+    async def chatter(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"220 mail.example ESMTP\r\n")
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(chatter, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    with pytest.raises(Unreachable):
+        await Channel.open(f"127.0.0.1:{port}", Hello(1))
+    server.close()
+
+
+async def test_a_timeout_is_unknown_and_a_late_answer_is_dropped(scripted: Scripted) -> None:
+    """C19: sent, no answer: it may have been done."""
+    clock = TestClock(running=False)
+    channel = await Channel.open(scripted.address, Hello(1), clock=clock)
+    asked = asyncio.ensure_future(channel.request(GetMaxOffset("t", 0), 3))
+    await eventually(lambda: scripted.received)
+    await clock.advance(2.5)
+    assert not asked.done()
+    await clock.advance(1)
+    with pytest.raises(Unknown) as caught:
+        await asked
+    assert not caught.value.retryable
+    scripted.writers[0].write(NATIVE.answer(2, None, OffsetAnswer(1), "") + NATIVE.answer(77, None, None, ""))
+    again = asyncio.ensure_future(channel.request(GetMaxOffset("t", 0), 3))
+    scripted.writers[0].write(NATIVE.answer(3, None, OffsetAnswer(5), ""))
+    assert await again == OffsetAnswer(5)
+    await channel.close()
+
+
+async def test_a_broken_link_is_unknown_for_what_left_and_unreachable_after(scripted: Scripted) -> None:
+    """C19"""
+    channel = await Channel.open(scripted.address, Hello(1))
+    asked = asyncio.ensure_future(channel.request(Send("g", "t", 0, b"x"), 30))
+    await eventually(lambda: scripted.received)
+    scripted.writers[0].transport.abort()
+    with pytest.raises(Unknown):
+        await asked
+    await channel.closed.wait()
+    with pytest.raises(Unreachable) as caught:
+        await channel.request(Ping(), 3)
+    assert caught.value.retryable
+    with pytest.raises(Unreachable):
+        channel.post(Ping())
+    await channel.close()
+
+
+async def test_what_was_never_written_is_unreachable(scripted: Scripted) -> None:
+    """C19: nothing happened at the other side, so it may be tried elsewhere."""
+    channel = await Channel.open(scripted.address, Hello(1))
+    asked = asyncio.ensure_future(channel.request(Send("g", "t", 0, b"x"), 30))
+    channel.abort("the test pulled the plug")
+    await channel.closed.wait()
+    with pytest.raises(Unreachable):
+        await asked
+    assert not scripted.received
+    await channel.close()
+
+
+async def test_a_cancelled_request_leaves_nothing(scripted: Scripted) -> None:
+    channel = await Channel.open(scripted.address, Hello(1))
+    asked = asyncio.ensure_future(channel.request(GetMaxOffset("t", 0), 30))
+    await eventually(lambda: scripted.received)
+    asked.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asked
+    assert not channel._waiting
+    scripted.writers[0].write(NATIVE.answer(2, None, OffsetAnswer(1), ""))
+    await channel.close()
+
+
+async def test_an_answer_of_the_wrong_type_is_bad_bytes(scripted: Scripted) -> None:
+    channel = await Channel.open(scripted.address, Hello(1))
+    asked = asyncio.ensure_future(channel.request(GetMaxOffset("t", 0), 30))
+    scripted.writers[0].write(NATIVE.answer(2, None, HelloAnswer(1), "")[:-30] or b"")
+    scripted.writers[0].write(b"")
+    scripted.writers[0].transport.abort()
+    with pytest.raises((Unknown, BadBytes)):
+        await asked
+    await channel.close()
+
+
+async def test_posts_leave_in_order_with_requests(scripted: Scripted) -> None:
+    channel = await Channel.open(scripted.address, Hello(1))
+    for number in range(3):
+        channel.post(Send("g", "t", number, b"x"))
+    asked = asyncio.ensure_future(channel.request(Ping(), 30))
+    expected = b"".join(NATIVE.request(Send("g", "t", number, b"x"), 0, True) for number in range(3))
+    expected += NATIVE.request(Ping(), 2, False)
+    await eventually(lambda: len(scripted.received) == len(expected))
+    assert bytes(scripted.received) == expected
+    scripted.writers[0].write(NATIVE.answer(2, None, None, ""))
+    assert await asked is None
+    await channel.close()
+
+
+async def test_closing_twice_is_nothing(scripted: Scripted) -> None:
+    channel = await Channel.open(scripted.address, Hello(1))
+    await channel.close()
+    await channel.close()
+    assert channel.closed.is_set()
