@@ -17,6 +17,7 @@ from rmq.codes import ResponseCode
 from rmq.errors import BadBytes, InvalidArgument, Refusal
 from rmq.javahash import java_hash
 from rmq.log.properties import (
+    CRC_BYTES,
     CRC_NAME,
     MAX_PROPERTIES_BYTES,
     bytes_to_properties,
@@ -63,7 +64,6 @@ Buffer = bytes | bytearray | memoryview
 MAGIC_V1 = -626843481  # 0xDAA320A7
 MAGIC_V2 = -626843477  # 0xDAA320AB: the topic's length takes two bytes
 BLANK_MAGIC = -875286124  # 0xCBD43194: the filler at a segment's end
-CRC_BYTES = 20  # "__CRC32#", 0x01, ten digits, 0x02
 CRC_MASK = 0x7FFFFFFF
 MIN_RECORD_BYTES = 91  # V1, IPv4 hosts, everything of variable length empty
 
@@ -369,11 +369,11 @@ def check(records: bytes, topic: str) -> Checked:
             or length != records[properties_at - 2] << 8 | records[properties_at - 1]
         ):
             raise _illegal_parts(records, at, topic_field)
-        if not records.startswith(topic_field, topic_at):
+        if records[topic_at : properties_at - 2] != topic_field:
             raise _illegal("the topic inside the record is not the topic of the request")
         if crc32(records[body_at:topic_at]) & CRC_MASK != body_crc:
             raise _illegal("wrong body checksum: the record was damaged on its way; send it again")
-        code = check_properties(records[properties_at:end])
+        code = check_properties(records, properties_at, end)
         if total == room:
             return _new(Checked, ((total,), (code,)))
         found.append((total, code))

@@ -299,7 +299,7 @@ def test_the_tag_is_the_one_rocketmq_sees(raw: bytes, tag: str) -> None:
     data = record.draft("T", b"", raw, born_timestamp=1, born_host=BORN)
     assert record.check(data, "T").tags_codes == (record.tags_code(tag),)
     assert record.entry_code(record.decode(data)) == record.tags_code(tag)
-    assert check_properties(raw + CRC) == record.tags_code(tag)
+    assert check_properties(raw + CRC, 0, len(raw + CRC)) == record.tags_code(tag)
 
 
 def test_properties_have_room_for_the_checksum_and_no_more() -> None:
