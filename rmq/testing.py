@@ -16,7 +16,6 @@ from typing import Any
 
 from rmq.broker.node import Broker
 from rmq.client import Client, ClientSettings, admin
-from rmq.clock import Clock
 from rmq.config import NodeSettings
 from rmq.nameserver.node import Nameserver
 
@@ -102,8 +101,8 @@ class LocalBroker:
     removed at the end, or in `store_dir`, which stays. Further keywords are `NodeSettings`.
     """
 
-    def __init__(self, *, clock: Clock | None = None, store_dir: Path | None = None, **settings: Any) -> None:
-        self.clock: Clock = clock or TestClock()
+    def __init__(self, *, clock: TestClock | None = None, store_dir: Path | None = None, **settings: Any) -> None:
+        self.clock = clock or TestClock()
         self._own_dir = Path(tempfile.mkdtemp(prefix="rmq-test-")) if store_dir is None else None
         self.store_dir = store_dir or self._own_dir or Path()
         self._settings = {"segment_bytes": SEGMENT_BYTES, "stop_grace_ms": 1000, **settings}
@@ -178,7 +177,7 @@ def _port(address: str) -> int:
 async def until(condition: Callable[[], object], timeout_s: float = 30.0) -> None:
     """Let the loop run until `condition()` holds; TimeoutError after `timeout_s` real seconds. For tests: no sleep."""
     async with asyncio.timeout(timeout_s):
-        while not condition():  # noqa: ASYNC110 (any condition, even one without an event)
+        while not condition():
             await asyncio.sleep(0)
 
 

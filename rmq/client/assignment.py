@@ -103,11 +103,15 @@ class Assignment:
         if self._plan.broadcast:
             return False, set(queues)
         members = await self._members(route)
-        return len(members) > 1, set(average(queues, members, self._session.client_id))
+        return members != [self._session.client_id], set(average(queues, members, self._session.client_id))
 
     async def _members(self, route: Route) -> list[str]:
-        """Ids of the group's members, from the first broker (by name, so that all ask the same one) that lists me."""
+        """Ids of the group's members, from the first broker (by name, so that all ask the same one) that lists me.
+
+        If others are listed but nowhere I, my queues are theirs by now: their list then, in which I have no share.
+        """
         trouble: RmqError = RmqError("no broker lists the members of the group")
+        others: list[str] = []
         for group in sorted(route.brokers, key=lambda each: each.name):
             try:
                 address = self._session.routes.leader(group.name)
@@ -118,7 +122,10 @@ class Assignment:
             assert isinstance(answer, ConsumerList)
             if self._session.client_id in answer.client_ids:
                 return answer.client_ids
+            others = others or answer.client_ids
             self._session.heartbeats.hurry()
+        if others:
+            return others
         raise trouble
 
     def _apply(self, topic: str, wanted: set[MessageQueue], wait_s: float) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 
 from rmq.client.consumer import Consumer
-from rmq.client.offsets import BrokerOffsets, FileOffsets, OffsetStore
+from rmq.client.offsets import BrokerOffsets, OffsetStore
 from rmq.client.plan import LAST, Mode, Plan, Start, make_plan
 from rmq.client.producer import Producer
 from rmq.client.session import Session, open_session
@@ -97,6 +97,8 @@ class Client:
     def _offsets(self, plan: Plan) -> OffsetStore:
         session = self.session
         if plan.broadcast:
+            from rmq.client.fileoffsets import FileOffsets  # loads aiofiles, which most services do not need
+
             return FileOffsets(session.settings.offsets_directory / (self._instance or "DEFAULT") / f"{plan.group}.json")
         return BrokerOffsets(plan.group, session.connections, session.routes, young_from_zero=plan.start == LAST)
 

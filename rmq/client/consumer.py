@@ -65,11 +65,11 @@ class Consumer:
         if self._session.heartbeats.knows_consumer(self._plan.group):
             about = f"group {self._plan.group} has a consumer in this client: use another Client for the next member"
             raise InvalidArgument(about)
-        await self._offsets.open()
-        await self._find_topics()
         self._session.heartbeats.remember(self._plan.heartbeat())
         self._started = True
         try:
+            await self._offsets.open()
+            await self._find_topics()
             await self._session.heartbeats.beat()
             await self._assignment.rebalance()
         except BaseException:
@@ -115,6 +115,7 @@ class Consumer:
                     await result
             except asyncio.CancelledError:
                 delivery.window.hold(delivery.message)
+                self._give_back(delivery)
                 raise
             except Exception as error:
                 self._hand_again(delivery, error)
@@ -129,6 +130,9 @@ class Consumer:
 
     async def _resume(self, delivery: Delivery, pause_s: float) -> None:
         await self._session.clock.sleep(pause_s)
+        self._give_back(delivery)
+
+    def _give_back(self, delivery: Delivery) -> None:
         delivery.window.again(delivery.message)
         self._inbox.offer(delivery.window)
 

@@ -1,22 +1,16 @@
-"""Where a consumer group's offsets are kept: at the brokers (cluster) or in a file of this host (broadcast).
+"""Where a consumer group's offsets are kept: at the brokers (cluster), or in a file (broadcast: `fileoffsets`).
 
 An offset that cannot be read is an error, never 0 (C5).
 """
 
 import asyncio
-import json
-import os
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, Protocol
-
-import aiofiles
-import aiofiles.os
+from typing import Protocol
 
 from rmq.client.connections import Connections
 from rmq.client.routes import Routes
 from rmq.codes import ResponseCode
-from rmq.errors import BadBytes, Refusal
+from rmq.errors import Refusal
 from rmq.model import MessageQueue
 from rmq.net.commands import OffsetAnswer, QueryConsumerOffset, UpdateConsumerOffset
 
@@ -77,48 +71,3 @@ class BrokerOffsets:
             await self._connections.request(address, update)
         else:
             await self._connections.post(address, update)
-
-
-class FileOffsets:
-    """Offsets of a broadcast group in one JSON file: read once, written aside and swapped (C15, D5) [LocalFileOffsetStore]."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._offsets: dict[MessageQueue, int] = {}
-        self._busy = asyncio.Lock()
-
-    async def open(self) -> None:
-        self._offsets = await self._read()
-
-    async def load(self, queue: MessageQueue) -> int | None:
-        return self._offsets.get(queue)
-
-    async def save(self, offsets: Mapping[MessageQueue, int], sync: bool) -> None:
-        async with self._busy:
-            self._offsets |= offsets
-            await self._write(self._offsets)
-
-    async def _read(self) -> dict[MessageQueue, int]:
-        try:
-            async with aiofiles.open(self._path, encoding="utf-8") as file:
-                text = await file.read()
-        except FileNotFoundError:
-            return {}
-        try:
-            return {MessageQueue(row["topic"], row["broker"], row["queue"]): row["offset"] for row in json.loads(text)["offsets"]}
-        except (ValueError, KeyError, TypeError) as error:
-            raise BadBytes(f"{self._path} does not hold offsets ({error}): repair it, or remove it to begin anew") from error
-
-    async def _write(self, offsets: Mapping[MessageQueue, int]) -> None:
-        await aiofiles.os.makedirs(self._path.parent, mode=0o700, exist_ok=True)
-        aside = self._path.with_suffix(".new")
-        async with aiofiles.open(aside, "w", encoding="utf-8") as file:
-            rows = [_row(queue, offset) for queue, offset in sorted(offsets.items())]
-            await file.write(json.dumps({"offsets": rows}, indent=1))
-            await file.flush()
-            await asyncio.to_thread(os.fsync, file.fileno())
-        await aiofiles.os.replace(aside, self._path)
-
-
-def _row(queue: MessageQueue, offset: int) -> dict[str, Any]:
-    return {"topic": queue.topic, "broker": queue.broker_name, "queue": queue.queue_id, "offset": offset}

@@ -8,6 +8,7 @@ from types import TracebackType
 from rmq.client.message import Message, SendResult, SendStatus, check_body, message_properties
 from rmq.client.session import Session, checked_group, checked_topic
 from rmq.client.settings import MAX_MESSAGE_BYTES
+from rmq.client.tasks import within
 from rmq.codes import ResponseCode
 from rmq.errors import Closed, InvalidArgument, Refusal, RmqError, Unknown, Unreachable
 from rmq.log.record import draft
@@ -87,7 +88,7 @@ class Producer:
         """Hand over to the connection and do not wait for an answer: no promise that it is stored."""
         _, records = self._encode(message)
         outgoing = self._outgoing(message, records, key, queue, self._session.settings.request_timeout_s)
-        chosen = outgoing.choose(await self._find_queues(message.topic), "")
+        chosen = outgoing.choose(await self._find_queues(outgoing), "")
         address = self._session.routes.leader(chosen.broker_name)
         await self._session.connections.post(address, self._request(outgoing, chosen))
 
@@ -161,7 +162,7 @@ class Producer:
         while True:
             chosen: MessageQueue | None = None
             try:
-                chosen = outgoing.choose(await self._find_queues(outgoing.topic), outgoing.avoid)
+                chosen = outgoing.choose(await self._find_queues(outgoing), outgoing.avoid)
                 return chosen, await self._try(outgoing, chosen)
             except RmqError as error:
                 outgoing.tries += 1
@@ -208,14 +209,24 @@ class Producer:
         except RmqError:
             return  # what is known stays (N3); if it is wrong the next try says so
 
-    async def _find_queues(self, topic: str) -> list[MessageQueue]:
-        """Queues a message of the topic may go to. Raises Refusal, Unreachable."""
-        route = self._session.routes.known(topic)
-        if route is None:
-            try:
-                route = await self._session.routes.get(topic)
-            except Refusal as refusal:
-                return await self._queues_to_be(topic, refusal)
+    async def _find_queues(self, outgoing: _Outgoing) -> list[MessageQueue]:
+        """Queues the message may go to. Raises Refusal, Unreachable."""
+        topic, route = outgoing.topic, self._session.routes.known(outgoing.topic)
+        if route is not None:
+            return self._known_queues(topic, route)
+        left_s = max(0.001, outgoing.deadline - self._session.clock.monotonic())
+        try:
+            return await within(self._session.clock, left_s, self._learn_queues(topic))
+        except TimeoutError:
+            raise Unreachable(f"no nameserver told where {topic} lives within the timeout") from None
+
+    async def _learn_queues(self, topic: str) -> list[MessageQueue]:
+        try:
+            return self._known_queues(topic, await self._session.routes.get(topic))
+        except Refusal as refusal:
+            return await self._queues_to_be(topic, refusal)
+
+    def _known_queues(self, topic: str, route: Route) -> list[MessageQueue]:
         found = self._queues.get(topic)
         if found is None or found[0] is not route:
             found = self._queues[topic] = (route, writable_queues(route, topic))

@@ -78,8 +78,7 @@ class Routes:
         """Ask again for every topic in use, each `route_refresh_s`; runs until cancelled."""
         while True:
             await self._clock.sleep(self._settings.route_refresh_s)
-            for topic in list(self._routes):
-                await self._refresh_quietly(topic)
+            await asyncio.gather(*(self._refresh_quietly(topic) for topic in self._routes))
 
     async def _refresh_quietly(self, topic: str) -> None:
         try:

@@ -385,3 +385,32 @@ async def test_a_heartbeat_that_gets_no_answer_opens_a_new_link(broker: Broker, 
         broker.faults[Heartbeat] = [lambda request, call: None]
         count = len(broker.heartbeats)
         await clock.advance_until(lambda: len(broker.heartbeats) > count)
+
+
+async def test_a_member_that_brokers_forgot_lets_its_queues_go_and_comes_back(broker: Broker, make_client: MakeClient) -> None:
+    """C8: others own them by then; never two owners for longer than a heartbeat."""
+    client = make_client()
+    async with client.consumer("g", "T", start="first") as consumer:
+        assert len(consumer.queues) == 2
+        connection = broker.members["g"].pop(client.client_id)
+        broker.members["g"]["somebody else"] = connection  # notices reach us through it
+        broker.faults[Heartbeat] = [refuse(ResponseCode.SYSTEM_BUSY)]
+        broker.notify("g")
+        await until(lambda: consumer.queues == [])
+        await until(lambda: len(consumer.queues) == 1)
+
+
+async def test_a_queue_goes_on_after_a_handler_was_cancelled(broker: Broker, make_client: MakeClient) -> None:
+    broker.put("T", 0, 2)
+    begun, never = asyncio.Event(), asyncio.Event()
+
+    async def stuck(message: ReceivedMessage) -> None:
+        begun.set()
+        await never.wait()
+
+    async with make_client(drain_timeout_s=0.05).consumer("g", "T", start="first") as consumer:
+        running = asyncio.create_task(consumer.run(stuck))
+        await begun.wait()
+        running.cancel()
+        await asyncio.wait([running])
+        assert bodies(await consumer.receive()) == [b"0", b"1"]

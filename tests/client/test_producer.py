@@ -7,7 +7,7 @@ import pytest
 from rmq.client import Client, Closed, InvalidArgument, Message, MessageQueue, Refusal, SendStatus, Unknown, Unreachable
 from rmq.codes import ResponseCode
 from rmq.model import TEMPLATE_TOPIC, BrokerAddresses, QueueData, Route
-from rmq.net.commands import GetRoute, Heartbeat, Send, SendAnswer
+from rmq.net.commands import GetRoute, Send, SendAnswer
 from rmq.testing import TestClock, until
 from tests.client.conftest import MakeClient
 from tests.client.scripted import Broker, bodies, cut_link, never_answer, numbers, queue, refuse

@@ -1,0 +1,48 @@
+"""Every Python block of the developers' guide runs, in order, against a real broker; importing the client stays cheap."""
+
+import ast
+import asyncio
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmq.client import Client, ClientSettings
+from rmq.testing import LocalBroker, rmq_broker
+
+__all__ = ["rmq_broker"]  # the fixture, as users import it
+GUIDE = Path(__file__).parents[2] / "docs" / "developers.md"
+
+
+async def test_the_guides_examples_run(
+    rmq_broker: LocalBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:  # fmt: skip
+    monkeypatch.setenv("HOME", str(tmp_path))
+    text = GUIDE.read_text().replace("127.0.0.1:9876", rmq_broker.nameserver)
+    blocks = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    assert len(blocks) >= 9
+    async with Client(rmq_broker.nameserver, settings=ClientSettings(hand_over_s=0.05)) as client:
+        names: dict[str, Any] = {"client": client}
+        for block in blocks:
+            source = block.replace("asyncio.run(main())", "await main()")
+            code = compile(source, GUIDE.name, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+            async with asyncio.timeout(30):
+                result = eval(code, names)  # text of our own repository
+                if inspect.isawaitable(result):
+                    await result
+    printed = capsys.readouterr().out
+    assert "b'one coffee'" in printed
+    assert "0 behind" in printed
+
+
+def test_importing_the_client_loads_nothing_heavy() -> None:
+    heavy = ["pyspark", "pandas", "pyarrow", "rich", "click", "aiofiles", "orjson", "rmq.broker", "rmq.log.store"]
+    shown = subprocess.run(
+        [sys.executable, "-c", f"import sys, rmq.client; print([m for m in {heavy} if m in sys.modules])"],
+        capture_output=True, text=True, check=True, cwd=GUIDE.parents[1],
+    )  # fmt: skip
+    assert shown.stdout.strip() == "[]"
