@@ -21,6 +21,7 @@ _BLANK = ENTRY.pack(0, 0x7FFFFFFF, 0)  # before the first entry of a queue that 
 _KEPT = 2048  # flushed entries kept in memory when older ones are dropped
 _TRIMMED = 2 * _KEPT * ENTRY_BYTES
 _pack = ENTRY.pack
+_PAGE_BYTES = 4096
 _NAME = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789%-_|")
 
 
@@ -158,6 +159,8 @@ class ConsumeQueue:
     def first_at_or_behind(self, offset: int) -> int:
         """The first message whose record is not before `offset` of the log; max if none."""
         low, high = self.min, self.max
+        if low < high and self.entry(high - 1).offset < offset:  # the usual case at a start
+            return high
         while low < high:
             middle = (low + high) // 2
             if self.entry(middle).offset < offset:
@@ -207,12 +210,22 @@ class ConsumeQueue:
         for name in reversed(self._disk.listdir(self._directory)):
             if int(name) > base * ENTRY_BYTES:
                 self._disk.unlink(f"{self._directory}/{name}")
-        if self._disk.exists(self._path(base)):
-            handle = self._disk.open(self._path(base))
-            self._disk.truncate(handle, (end - base) * ENTRY_BYTES)
-            self._disk.truncate(handle, size)
-            self._disk.fdatasync(handle)
-            self._disk.close(handle)
+        path = self._path(base)
+        if self._disk.exists(path):
+            handle = self._disk.open(path)
+            try:
+                if self._disk.size(path) != size or self._is_written(handle, (end - base) * ENTRY_BYTES, size):
+                    self._disk.truncate(handle, (end - base) * ENTRY_BYTES)
+                    self._disk.truncate(handle, size)
+                    self._disk.fdatasync(handle)
+            finally:
+                self._disk.close(handle)
+
+    def _is_written(self, handle: int, at: int, size: int) -> bool:
+        """Whether something else than zeros stands at or behind `at`."""
+        page = min(-(-at // _PAGE_BYTES) * _PAGE_BYTES, size)
+        rest = self._disk.pread(handle, page - at, at)
+        return bool(rest.strip(b"\0")) or self._disk.data_from(handle, page) is not None
 
     def files_hold(self, minimum: int, maximum: int) -> bool:
         """Whether the files are there, at full length, for entries [minimum, maximum), and the last one is written."""

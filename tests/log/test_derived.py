@@ -66,6 +66,22 @@ def test_progress_never_beyond_flushed_log(bench: Bench) -> None:
     assert bench.bodies()[-1] == b"new"
 
 
+@pytest.mark.parametrize("length", [0, 300, 1000])
+def test_queue_files_are_whole_and_zero_behind_their_entries_after_a_kill(bench: Bench, length: int) -> None:
+    """Whoever wrote a queue file was stopped in between: entries that no record stands for must not stay for RocketMQ."""
+    bench.fill(12)
+    bench.store.save_progress()
+    path = f"{ROOT}/consumequeue/T/0/{0:020d}"
+    good = bytes(bench.disk.content(path))
+    stale = b"".join(struct.pack(">qiq", 1 << 40, 100, 7) for _ in range(46))
+    bench.disk.kill()
+    bench.disk.put(path, (good[:80] + stale)[: max(length, 80)])
+    bench.disk.put(f"{ROOT}/consumequeue/T/0/{1000:020d}", b"x" * length)
+    bench.open()
+    assert bytes(bench.disk.content(path)) == good
+    assert not bench.disk.exists(f"{ROOT}/consumequeue/T/0/{1000:020d}")
+
+
 def test_idle_queue_number_survives_restarts(bench: Bench) -> None:
     """Story 33, as far as one node alone goes: the number of a queue is found again without its records being new."""
     for _ in range(7):
