@@ -99,7 +99,7 @@ def tags_code_in(properties: bytes) -> int:
 
 _plain = re.compile(
     rb"(?:TAGS\x01([\x03-\x7f]++)\x02"
-    rb"|(?![_RPITD](?:_CRC32#|MQ_SRC|EAL_|OP_CK|NNER_|IMER_|RAN_MSG|ELAY\x01))[\x03-\x7f]++\x01[\x03-\x7f]*+\x02)*+"
+    rb"|(?![_RPITD](?:_CRC32#|MQ_SRC|EAL_|OP_CK|NNER_|IMER_|RAN_MSG|ELAY\x01|AGS\x01))[\x03-\x7f]++\x01[\x03-\x7f]*+\x02)*+"
     rb"__CRC32#\x01[0-9]{10}\x02"
 ).fullmatch
 """What nearly all properties are: ASCII pairs, no name that begins like a reserved one, the checksum last. Group 1: the tag.

@@ -18,7 +18,7 @@ import msgpack
 
 from rmq.codes import ResponseCode
 from rmq.errors import BadBytes, Refusal
-from rmq.net.commands import ANSWERS, CODES, REQUESTS, Answer, Hello, Ping, Request
+from rmq.net.commands import ANSWERS, CODES, REQUESTS, Answer, Hello, Ping, Request, Send, SendAnswer
 from rmq.net.frames import Context, Greeting, Received
 
 VERSION: Final = 1
@@ -165,6 +165,12 @@ _PLAN_OF_REQUEST: dict[type[Any], Plan] = {plan.cls: plan for plan in _REQUEST_P
 _ANSWER_PLANS: dict[type[Any], Plan] = {answer: plan_of(answer) for answer in ANSWERS.values() if answer is not None}
 
 
+_SEND_TYPES = _PLAN_OF_REQUEST[Send].signature
+_SEND_CODE = _PLAN_OF_REQUEST[Send].code
+_REQUEST_FLAGS = (0, ONEWAY_FLAG)
+_new = tuple.__new__
+
+
 # --- unpacking, bounded -----------------------------------------------------------------------------------------------
 
 
@@ -256,6 +262,10 @@ class Native:
         """Raises BadBytes if the frame is no command at all; a command with bad fields is refused by its id."""
         values = unpack(frame, self._max_structured_bytes)
         types = tuple(map(type, values)) if type(values) is list else ()
+        if types == _SEND_TYPES and values[0] == _SEND_CODE and values[2] in _REQUEST_FLAGS:
+            # The hot one, without detours. Its numbers need no range: queue_id is checked by the handler, the others are unused
+            # or only compared.
+            return _new(Send, values[3:]), values[1], values[2] == ONEWAY_FLAG, None, len(frame)
         if types[:3] != _HEAD:
             raise BadBytes("a command is an array that begins with three numbers: code, id, flags")
         code, call_id, flags = values[0], values[1], values[2]
@@ -269,7 +279,9 @@ class Native:
         return request, call_id, flags & ONEWAY_FLAG != 0, None, len(frame)
 
     def answer(self, call_id: int, context: Context, answer: Answer, remark: str) -> bytes:
-        if answer is None:
+        if type(answer) is SendAnswer:
+            body = _pack((0, call_id, 1, remark or None, *answer))
+        elif answer is None:
             body = _pack((0, call_id, 1, remark or None))
         else:
             plan = _ANSWER_PLANS[type(answer)]
