@@ -117,6 +117,16 @@ class Connection(Link):
     def closed(self) -> bool:
         return self._transport is None or self._transport.is_closing()
 
+    @property
+    def reading(self) -> bool:
+        """False while the peer has too much unread or unanswered."""
+        return self._reading
+
+    @property
+    def unread_bytes(self) -> int:
+        """Answers that are written but not taken by the peer's machine yet."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
     def push(self, request: Request) -> None:
         """Sends a one-way request to the client; nothing happens if it has gone."""
         if not self.closed and self._greeted:

@@ -19,6 +19,7 @@ class Limits(NamedTuple):
     max_out_bytes: int = 64 * MIB  # answers of one connection that its peer has not read yet
     write_high_bytes: int = MIB  # from here on we stop reading from a peer that does not read
     max_half_frame_bytes: int = 256 * MIB  # begun frames of all connections of a server together
+    max_unread_bytes: int = 1024 * MIB  # answers of all connections of a server that their peers have not read
     max_connections: int = 10_000
     max_connections_per_address: int = 2_000
     handshake_seconds: float = 10.0  # to the first whole request

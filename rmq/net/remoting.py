@@ -63,17 +63,20 @@ class Border:
     """What all remoting connections of one server share.
 
     `draft` is `rmq.log.record.draft`, or None where nothing can be sent (a nameserver). `cluster_name` goes into the
-    messages' properties, `store_host` into their ids; it may be set later, when the port is known.
+    messages' properties, `store_host` into their ids; it may be set later, when the port is known. `broker_name` is
+    what recall handles name, which come with timer messages.
     """
 
     def __init__(
         self,
         draft: Draft | None = None,
         cluster_name: str = "DefaultCluster",
+        broker_name: str = "",
         region: str = "DefaultRegion",
         store_host: Address = ("0.0.0.0", 0),
         limits: Limits = Limits(),  # noqa: B008 (a constant)
     ) -> None:
+        self.broker_name = broker_name
         self.limits = limits
         self.sends = None if draft is None else Sends(draft, cluster_name, region, store_host)
 

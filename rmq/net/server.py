@@ -184,6 +184,16 @@ class Server:
                     connection.abort(why)
                 else:
                     connection.expire_calls(now)
+            self._drop_who_reads_least()
+
+    def _drop_who_reads_least(self) -> None:
+        """Holds the unread answers of all connections together to their bound (D18)."""
+        waiting = sorted((connection.unread_bytes, connection.id) for connection in self.connections if not connection.reading)
+        total = sum(size for size, _ in waiting)
+        while total > self.limits.max_unread_bytes:
+            size, connection_id = waiting.pop()
+            total -= size
+            self._connections[connection_id].abort(f"answers of {size} bytes are unread, and this server's memory is short")
 
 
 async def _sleep(clock: Clock, seconds: float) -> object:

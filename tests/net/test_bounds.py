@@ -184,6 +184,26 @@ async def test_more_unread_answers_than_allowed_end_the_connection_at_once(broke
     await peer.close()
 
 
+async def test_unread_answers_of_all_together_are_bounded(brokers: list[Broker]) -> None:
+    """D18: who left the most unread goes first; who reads stays."""
+    brokers.append(broker := Broker(max_unread_bytes=1024 * 1024, write_high_bytes=16 * 1024))
+    broker.hold = True
+    address = await broker.listen()
+    peers = [await BarePeer.greeted(address, read_limit=1024) for _ in range(3)]
+    for peer, count in zip(peers, (400, 800, 1), strict=True):
+        peer.send(NATIVE.request(Pull("g", "t", 0, 0), 1, False) * count)
+    await eventually(lambda: len(broker.held) == 1201)
+    for call in broker.held:
+        call.answer(PullAnswer(1, 0, 1, MESSAGES))
+    await eventually(lambda: sum(not one.reading for one in broker.server.connections) == 2)
+    await broker.clock.advance(1.5)
+    await eventually(lambda: sum(one.unread_bytes for one in broker.server.connections) <= 1024 * 1024)
+    assert (await peers[2].answer())[:2] == [0, 1]
+    assert any(one.reading for one in broker.server.connections)
+    for peer in peers:
+        await peer.close()
+
+
 async def test_requests_in_flight_are_bounded(brokers: list[Broker]) -> None:
     """D18: who has too much unanswered is not read from until half of it is answered."""
     brokers.append(broker := Broker(max_in_flight_bytes=64 * 1024))
