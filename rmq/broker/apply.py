@@ -7,12 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 from rmq.broker.longpoll import LongPolls
 from rmq.broker.state import Line, Table, apply_lines, lines_of
-from rmq.broker.stats import BrokerStats
 from rmq.delivery.groups import GroupTable
 from rmq.delivery.offsets import OffsetTable
 from rmq.log import record
 from rmq.log.commitlog import Unit
-from rmq.model import EPOCH_TOPIC, STATE_TOPIC
+from rmq.model import STATE_TOPIC
 from rmq.routing.topics import TopicTable
 
 
@@ -36,10 +35,9 @@ class Tables:
 class Applier:
     """`topics_changed()` tells the nameservers."""
 
-    def __init__(self, tables: Tables, polls: LongPolls, stats: BrokerStats, topics_changed: Callable[[], None]) -> None:
+    def __init__(self, tables: Tables, polls: LongPolls, topics_changed: Callable[[], None]) -> None:
         self._tables = tables
         self._polls = polls
-        self._stats = stats
         self._topics_changed = topics_changed
 
     def committed(self, units: Sequence[Unit], time_ms: int) -> None:
@@ -48,10 +46,8 @@ class Applier:
             if queue.topic == STATE_TOPIC:
                 for stored in record.iterate(unit.records):
                     self._apply(lines_of(stored.body), time_ms)
-            elif queue.topic != EPOCH_TOPIC:
-                self._stats.put.total += len(unit.sizes)
-                self._stats.put_bytes.total += len(unit.records)
-            self._polls.wake(queue.topic, queue.queue_id, unit.tags_codes)
+            if self._polls:
+                self._polls.wake(queue.topic, queue.queue_id, unit.tags_codes)
 
     def _apply(self, lines: Sequence[Line], time_ms: int) -> None:
         self._tables.apply(lines, time_ms)

@@ -37,7 +37,7 @@ from rmq.net import commands as c
 from rmq.net.limits import Limits
 from rmq.net.remoting import Border
 from rmq.net.server import Call, Connection, Handler, Server
-from rmq.routing.topics import TopicTable, system_topics, topics_json
+from rmq.routing.topics import TopicTable, is_system_topic, system_topics, topics_json
 
 log = logging.getLogger("rmq.broker")
 
@@ -101,9 +101,9 @@ class Broker:
         self._tables = Tables(TopicTable(own_names), GroupTable(), OffsetTable())
         self._registry = ConsumerRegistry(settings.client_expiry_ms / 1000)
         self._polls = LongPolls()
-        self._stats = BrokerStats(self._topic_ends)
+        self._stats = BrokerStats(self._topic_ends, lambda: store.log.end)
         self._registration = Registration(settings.namesrv_addresses, self._describe, clock)
-        applier = Applier(self._tables, self._polls, self._stats, self._registration.changed)
+        applier = Applier(self._tables, self._polls, self._registration.changed)
         self._replica = Replica(store.log, store.dispatcher, clock, settings.flush == "sync", applier.committed)
         self._writer = StateWriter(self._replica.propose, store.queues.get(STATE_TOPIC, 0), store_host, clock)
         self._exports = Exports(
@@ -114,13 +114,13 @@ class Broker:
                 "consumerOffset.json": lambda: offsets_json(self._tables.offsets),
             },
         )
-        border = Border(record.draft, settings.cluster_name, settings.broker_name, store_host=(host, port))
         limits = Limits(
             max_frame_bytes=settings.max_frame_bytes,
             max_connections=settings.max_connections,
             max_connections_per_address=settings.max_connections_per_address,
             idle_seconds=settings.idle_timeout_ms / 1000,
         )
+        border = Border(record.draft, settings.cluster_name, settings.broker_name, store_host=(host, port), limits=limits)
         self._server = Server(self._handlers(), limits, border, clock, on_close=self._clients.closed)
 
     def _handlers(self) -> Mapping[type[c.Request], Handler]:
@@ -133,8 +133,9 @@ class Broker:
         checks = PullSettings(tables.topics, registry, topics.check_group, settings.max_transfer_count, settings.max_transfer_bytes)
         pull = PullHandler(checks, store.log, store.queues, self._polls, self._offsets.pulled, self._stats, self._clock)
         send = SendHandler(
-            tables.topics, store.queues, self._replica.propose, topics.create, settings.auto_create_topic, random.Random()
-        )
+            tables.topics, store.queues, self._replica.propose, topics.create, settings.auto_create_topic,
+            settings.max_message_bytes, random.Random(),
+        )  # fmt: skip
         inspect = InspectHandlers(
             settings.broker_name, tables.topics, tables.offsets, registry, store.log.store_time, store.queues, self._stats
         )
@@ -217,6 +218,8 @@ class Broker:
     def _topic_ends(self) -> dict[str, int]:
         ends: dict[str, int] = {}
         for queue in self._store.queues.all():
+            if is_system_topic(queue.topic):
+                continue
             ends[queue.topic] = ends.get(queue.topic, 0) + queue.max
         return ends
 

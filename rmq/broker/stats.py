@@ -54,10 +54,16 @@ class DayMarks:
 
 
 class BrokerStats:
-    """`topic_ends()`: topic -> sum of the next offsets of its queues; put rates follow from it without counting."""
+    """`topic_ends()`: topic -> sum of the next offsets of its queues, system topics left out; `log_end()`: bytes.
 
-    def __init__(self, topic_ends: Callable[[], Mapping[str, int]]) -> None:
+    Puts are not counted: what was put since the start follows from these ends.
+    """
+
+    def __init__(self, topic_ends: Callable[[], Mapping[str, int]], log_end: Callable[[], int]) -> None:
         self._topic_ends = topic_ends
+        self._log_end = log_end
+        self._known = topic_ends()
+        self._log_begun = log_end()
         self.put = Rate()
         self.put_bytes = Rate()
         self.found = Rate()  # pull requests that found messages
@@ -67,12 +73,22 @@ class BrokerStats:
         self.get_days = DayMarks(self.transferred)
         self._topics: dict[str, Rate] = {}
 
+    def refresh(self) -> Mapping[str, int]:
+        """Brings `put` and `put_bytes` up to now. A topic that was deleted and made again began at 0."""
+        ends = self._topic_ends()
+        for topic, end in ends.items():
+            before = self._known.get(topic, 0)
+            self.put.total += end - before if end >= before else end
+        self._known = ends
+        self.put_bytes.total = self._log_end() - self._log_begun
+        return ends
+
     def sample(self, now: float, day: int) -> None:
+        ends = self.refresh()
         self.put_days.sample(day)
         self.get_days.sample(day)
         for rate in (self.put, self.put_bytes, self.found, self.missed, self.transferred):
             rate.sample(now)
-        ends = self._topic_ends()
         self._topics = {topic: self._topics.get(topic) or Rate() for topic in ends}
         for topic, end in ends.items():
             self._topics[topic].total = end

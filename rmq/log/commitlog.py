@@ -68,17 +68,15 @@ class _Run:
 
     def stamp(self, numbers: dict[ConsumeQueue, int], stored: bytes) -> None:
         """`numbers`: next number of each queue met so far in this burst."""
-        units = self.units
-        self.data = bytearray(units[0].records if len(units) == 1 else b"".join([unit.records for unit in units]))
-        for unit in units:
-            queue, sizes = unit.queue, unit.sizes
-            number = numbers.get(queue, -1)
-            if number < 0:
-                number = queue.next
+        offset = self.offset
+        data = self.data = bytearray().join([unit.records for unit in self.units])
+        for unit in self.units:
+            queue, sizes, place = unit.queue, unit.sizes, unit.physical_offset
+            number = numbers.get(queue, queue.next)
             unit.queue_offset = number
             numbers[queue] = number + len(sizes)
-            stamp(self.data, unit.physical_offset - self.offset, sizes, queue.queue_id, number, unit.physical_offset, stored)
-        self.data += self.filler
+            stamp(data, place - offset, sizes, queue.queue_id, number, place, stored)
+        data += self.filler
 
 
 class CommitLog:

@@ -5,6 +5,7 @@ New entries are kept in memory and written behind by `flush`. One thread puts an
 """
 
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from struct import Struct
 from threading import Lock
 from typing import NamedTuple
@@ -68,9 +69,7 @@ class ConsumeQueue:
         if number != self.max:
             self._begin_behind(number)
         tail = self._tail
-        for size, code in zip(sizes, tags_codes):  # noqa: B905  # as long as each other, and this is a hot path
-            tail += _pack(offset, size, code)
-            offset += size
+        tail += b"".join(map(_pack, accumulate(sizes, initial=offset), sizes, tags_codes))
         self.max = number + len(sizes)
         if len(tail) > _TRIMMED:
             self.trim(_KEPT)

@@ -90,6 +90,7 @@ class RuntimeInfoHandler:
 
     def runtime_info(self, _request: GetRuntimeInfo, _call: Call) -> RuntimeInfo:
         stats = self._stats
+        stats.refresh()
         table = {name: str(value) for name, value in self._facts()}
         table |= {
             "putTps": stats.put.text(),

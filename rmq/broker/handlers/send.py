@@ -7,20 +7,28 @@ name, forbidden topics, the topic itself (made if it may be), permission, queue,
 import random
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import NamedTuple
 
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal, RmqError
 from rmq.log import record
 from rmq.log.commitlog import Unit
-from rmq.log.consumequeue import ConsumeQueues
-from rmq.model import DLQ_PREFIX, PERM_WRITE, RETRY_PREFIX, TopicConfig
+from rmq.log.consumequeue import ConsumeQueue, ConsumeQueues
+from rmq.model import PERM_WRITE, RETRY_PREFIX, TopicConfig
 from rmq.net.commands import Send, SendAnswer
 from rmq.net.server import LATER, Call, Later
-from rmq.routing.topics import TopicTable, check_topic_name, not_sendable
+from rmq.routing.topics import TopicTable, not_sendable
+
+
+class Lane(NamedTuple):
+    """A queue that may be sent to, as long as its topic's settings are this very object."""
+
+    config: TopicConfig
+    queue: ConsumeQueue
 
 
 class SendHandler:
-    """`create(config)` makes a topic and returns once it is committed."""
+    """`create(config)` makes a topic and returns once it is committed. `max_body_bytes`: of one message [maxMessageSize]."""
 
     def __init__(
         self,
@@ -29,6 +37,7 @@ class SendHandler:
         propose: Callable[[Unit], None],
         create: Callable[[TopicConfig], Awaitable[None]],
         auto_create: bool,
+        max_body_bytes: int,
         chance: random.Random,
     ) -> None:
         self._topics = topics
@@ -36,44 +45,58 @@ class SendHandler:
         self._propose = propose
         self._create = create
         self._auto_create = auto_create
+        self._max_body_bytes = max_body_bytes
         self._chance = chance
+        self._lanes: dict[tuple[str, int], Lane] = {}
 
     def send(self, request: Send, call: Call) -> Later | Awaitable[Later]:
-        config = self._topics.get(request.topic)
-        if config is None:
-            return self._create_and_send(request, call)
-        return self._put(request, call, config)
-
-    async def _create_and_send(self, request: Send, call: Call) -> Later:
         topic = request.topic
-        check_topic_name(topic)
-        if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) or self._auto_create:
-            template = request.default_topic
-            plan = self._topics.plan_auto_create(topic, template, request.default_topic_queue_nums, self._auto_create)
-            await self._create(plan)
         config = self._topics.get(topic)
         if config is None:
-            raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic {topic} does not exist: create it, or allow autoCreateTopicEnable")
-        return self._put(request, call, config)
+            return self._create_and_send(request, call)
+        lane = self._lanes.get((topic, request.queue_id))
+        if lane is None or lane.config is not config:
+            lane = self._open_lane(topic, request.queue_id, config)
+        return self._put(request, call, lane.queue)
 
-    def _put(self, request: Send, call: Call, config: TopicConfig) -> Later:
-        topic, queue_id = request.topic, request.queue_id
+    def _put(self, request: Send, call: Call, queue: ConsumeQueue) -> Later:
+        records = request.records
+        sizes, tags_codes = record.check(records, request.topic)
+        if request.batch or len(records) > self._max_body_bytes:
+            self._check_batch(request, len(sizes))
+        self._propose(Unit(records, sizes, tags_codes, queue, partial(_stored, call)))
+        return LATER
+
+    def _open_lane(self, topic: str, queue_id: int, config: TopicConfig) -> Lane:
+        """Whether this queue may be sent to at all. Raises Refusal."""
         if not_sendable(topic):
             raise Refusal(ResponseCode.NO_PERMISSION, f"sending to topic {topic} is forbidden: it is the broker's own")
         if not config.perm & PERM_WRITE:
             raise Refusal(ResponseCode.NO_PERMISSION, f"topic {topic} may not be written to (perm {config.perm})")
-        if queue_id < 0:
-            queue_id = self._chance.randrange(config.write_queue_nums)
-        elif queue_id >= config.write_queue_nums and queue_id >= config.read_queue_nums:
-            most = max(config.write_queue_nums, config.read_queue_nums)
+        most = max(config.write_queue_nums, config.read_queue_nums)
+        if queue_id >= most:
             raise Refusal(ResponseCode.INVALID_PARAMETER, f"queue {queue_id} of {topic}: it has queues 0 to {most - 1}")
-        if request.batch and topic.startswith(RETRY_PREFIX):
-            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, "a batch cannot go to a retry topic")
-        checked = record.check(request.records, topic)
-        unit = Unit(request.records, checked.sizes, checked.tags_codes, self._queues.get(topic, queue_id))
-        unit.owner = partial(_stored, call)
-        self._propose(unit)
-        return LATER
+        if queue_id < 0:
+            return Lane(config, self._queues.get(topic, self._chance.randrange(config.write_queue_nums)))
+        lane = self._lanes[topic, queue_id] = Lane(config, self._queues.get(topic, queue_id))
+        return lane
+
+    def _check_batch(self, request: Send, count: int) -> None:
+        """[MessageExtEncoder, SendMessageProcessor]: what one request may hold. Raises Refusal MESSAGE_ILLEGAL."""
+        if count > 1 and request.topic.startswith(RETRY_PREFIX):
+            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, "a batch cannot go to a retry topic: send its messages one by one")
+        total = sum(len(one.body) for one in record.iterate(request.records))
+        if total > self._max_body_bytes:
+            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, f"{total} bytes of bodies in one send: at most {self._max_body_bytes} are allowed")
+
+    async def _create_and_send(self, request: Send, call: Call) -> Later:
+        topic = request.topic
+        plan = self._topics.plan_auto_create(topic, request.default_topic, request.default_topic_queue_nums, self._auto_create)
+        await self._create(plan)
+        config = self._topics.get(topic)
+        if config is None:
+            raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic {topic} was deleted again while it was made")
+        return self._put(request, call, self._open_lane(topic, request.queue_id, config).queue)
 
 
 def _stored(call: Call, unit: Unit, error: RmqError | None, late: bool = False) -> None:
