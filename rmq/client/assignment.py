@@ -129,8 +129,9 @@ class Assignment:
         raise trouble
 
     def _apply(self, topic: str, wanted: set[MessageQueue], wait_s: float) -> None:
-        for queue in [queue for queue in self._owned if queue.topic == topic and queue not in wanted]:
-            self._let_go(queue)
+        for queue, owned in list(self._owned.items()):
+            if queue.topic == topic and (queue not in wanted or owned.task.done()):  # done: a bug ended it; begin anew
+                self._let_go(queue)
         for queue in sorted(wanted - self._owned.keys()):
             puller = Puller(self._session, self._plan, queue, self._offsets, self._inbox)
             task = self._tasks.start(self._pull(puller, self._leaving.get(queue), wait_s), f"pull {queue}")

@@ -57,7 +57,7 @@ class Consumer:
 
     async def start(self) -> None:
         """Join the group. Raises Unreachable when no nameserver answers, InvalidArgument for a group already in use here,
-        BadBytes for a damaged file of broadcast offsets."""
+        BadBytes or StoreError for a broadcast member's file of offsets that cannot be read."""
         if self._started:
             return
         if self._inbox.closed:

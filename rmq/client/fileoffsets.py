@@ -10,7 +10,7 @@ from typing import Any
 import aiofiles
 import aiofiles.os
 
-from rmq.errors import BadBytes
+from rmq.errors import BadBytes, StoreError
 from rmq.model import MessageQueue
 
 
@@ -31,7 +31,14 @@ class FileOffsets:
     async def save(self, offsets: Mapping[MessageQueue, int], sync: bool) -> None:
         async with self._busy:
             self._offsets |= offsets
-            await self._write(self._offsets)
+            try:
+                await self._write(self._offsets)
+            except OSError as error:
+                raise self._trouble(error) from error
+
+    def _trouble(self, error: OSError) -> StoreError:
+        about = "make room and see to its rights, or choose another ClientSettings.offsets_directory"
+        return StoreError(f"{self._path}: {error.strerror}: {about}")
 
     async def _read(self) -> dict[MessageQueue, int]:
         try:
@@ -39,6 +46,8 @@ class FileOffsets:
                 text = await file.read()
         except FileNotFoundError:
             return {}
+        except OSError as error:
+            raise self._trouble(error) from error
         try:
             return {MessageQueue(row["topic"], row["broker"], row["queue"]): row["offset"] for row in json.loads(text)["offsets"]}
         except (ValueError, KeyError, TypeError) as error:

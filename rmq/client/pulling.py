@@ -9,7 +9,7 @@ from rmq.client.plan import FIRST, LAST, PULL_BATCH, Plan
 from rmq.client.session import Session
 from rmq.client.window import Window
 from rmq.codes import ResponseCode
-from rmq.errors import Refusal, RmqError
+from rmq.errors import RmqError, Unknown
 from rmq.log.record import iterate
 from rmq.model import RETRY_PREFIX, MessageQueue
 from rmq.net.commands import (
@@ -129,8 +129,8 @@ class Puller:
     async def _pause(self, error: RmqError) -> None:
         """Pulling changes nothing at the broker, so every failure is tried again, less and less often."""
         self._failures += 1
-        level = logging.INFO if error.retryable or self._failures < 3 or not isinstance(error, Refusal) else logging.WARNING
-        _log.log(level, "%s is not pulled for now: %s", self.queue, error)
+        passing = error.retryable or isinstance(error, Unknown) or self._failures < 3
+        _log.log(logging.INFO if passing else logging.WARNING, "%s is not pulled for now: %s", self.queue, error)
         await self._session.clock.sleep(min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(self._failures - 1, 10)))
         if error.refresh_routes:
             try:

@@ -7,7 +7,7 @@ import pytest
 
 from rmq.client import Client, Closed, InvalidArgument, ReceivedMessage, Unreachable
 from rmq.codes import ResponseCode
-from rmq.errors import BadBytes
+from rmq.errors import BadBytes, StoreError
 from rmq.model import RETRY_PREFIX
 from rmq.net.commands import Heartbeat, Pull, PullAnswer, QueryConsumerOffset, UnregisterClient, UpdateConsumerOffset
 from rmq.net.server import Call
@@ -347,6 +347,28 @@ async def test_a_damaged_file_of_offsets_is_an_error_not_a_new_start(make_client
     (tmp_path / "one" / "g.json").write_text('{"offsets": [{"topic"')
     with pytest.raises(BadBytes, match="g.json"):
         await make_client(instance="one").consumer("g", "T", mode="broadcast").start()
+
+
+async def test_a_file_of_offsets_that_cannot_be_written_says_so(
+    broker: Broker, make_client: MakeClient, tmp_path: Path
+) -> None:
+    broker.put("T", 0, 1)
+    async with make_client(instance="one").consumer("g", "T", mode="broadcast", start="first") as consumer:
+        await consumer.receive()
+        (tmp_path / "one").write_text("a file where a directory must be")
+        with pytest.raises(StoreError, match="offsets_directory"):
+            await consumer.commit()
+        (tmp_path / "one").unlink()
+        await consumer.commit()
+    assert (tmp_path / "one" / "g.json").exists()
+
+
+async def test_bytes_that_are_no_messages_are_pulled_again(broker: Broker, make_client: MakeClient) -> None:
+    """Never skipped: what lies there may be whole the next time."""
+    broker.put("T", 0, 1)
+    broker.faults[Pull] = [lambda request, call: call.answer(PullAnswer(1, 0, 1, b"junk"))] * 2
+    async with make_client().consumer("g", "T", start="first") as consumer:
+        assert bodies(await consumer.receive(timeout=20)) == [b"0"]
 
 
 async def test_two_members_share_and_a_leaving_one_hands_over(broker: Broker, make_client: MakeClient) -> None:
