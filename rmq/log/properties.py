@@ -112,15 +112,14 @@ def check_properties(buf: bytes, at: int, end: int) -> int:
     """The tag's hash. Refusal(MESSAGE_ILLEGAL) unless these are whole pairs, nothing reserved, `__CRC32#` last and once."""
     match = _plain(buf, at, end)
     if match is None:
-        return _check_thoroughly(buf[at:end])
+        return check_thoroughly(buf[at:end])
     tag = match[1]
     return 0 if tag is None else _code_of(tag)
 
 
-def _check_thoroughly(properties: bytes) -> int:
+def check_thoroughly(properties: bytes) -> int:
+    """As `check_properties`, slowly: pair by pair."""
     _check_pairs(properties)
-    if properties.find(CRC_NAME) != len(properties) - CRC_BYTES:
-        raise _illegal("properties must end with one __CRC32# property of ten digits, and hold it nowhere else")
     if not properties.isascii():
         _check_utf8(properties)
     return tags_code_in(properties)

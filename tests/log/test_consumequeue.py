@@ -146,6 +146,15 @@ def test_only_what_is_durable_leaves_memory(queues: ConsumeQueues, disk: MemoryD
     assert len(disk.paths()) == opened == 100
 
 
+def test_keeping_more_than_there_is_drops_nothing(queues: ConsumeQueues) -> None:
+    queue = queues.get("T", 0)
+    put(queue, 3)
+    queues.flush()
+    queue.trim(8)
+    put(queue, 1)
+    assert [queue.entry(number).offset for number in range(4)] == [0, 1000, 2000, 3000]
+
+
 def test_a_full_disk_is_said_so_and_tried_again(queues: ConsumeQueues, disk: MemoryDisk) -> None:
     """D14: queues keep answering from memory while their files cannot grow."""
     queue = queues.get("T", 0)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rmq.codes import ResponseCode
 from rmq.errors import BadBytes, InvalidArgument, Refusal
 from rmq.log import record
-from rmq.log.properties import check_properties
+from rmq.log.properties import check_properties, check_thoroughly
 from rmq.log.record import Record
 from tests.log.conftest import BORN, HOST, draft
 
@@ -129,6 +129,13 @@ def test_a_record_elsewhere_is_not_this_record() -> None:
     data = stamped(draft(), offset=4096)
     with pytest.raises(BadBytes, match="says it is at 4096"):
         record.verify(data, 0, 8192, protected=True)
+
+
+def test_a_foreign_record_is_held_to_its_body_checksum() -> None:
+    damaged = bytearray(EXAMPLE)
+    damaged[88] ^= 1
+    with pytest.raises(BadBytes, match="wrong body checksum"):
+        record.verify(damaged, 0, 1 << 30, protected=False)
 
 
 def test_stale_crc_in_foreign_range_is_no_damage() -> None:
@@ -300,6 +307,41 @@ def test_the_tag_is_the_one_rocketmq_sees(raw: bytes, tag: str) -> None:
     assert record.check(data, "T").tags_codes == (record.tags_code(tag),)
     assert record.entry_code(record.decode(data)) == record.tags_code(tag)
     assert check_properties(raw + CRC, 0, len(raw + CRC)) == record.tags_code(tag)
+
+
+PIECES = (
+    CRC,
+    b"TAGS\x01a\x02",
+    b"TAGS\x01\x02",
+    b"MYTAGS\x01a\x02",
+    b"TAGS",
+    b"KEYS\x01k\x02",
+    b"DELAY\x01",
+    b"TRAN_MSG\x01true\x02",
+    b"REAL_TOPIC",
+    b"__CRC32#",
+    b"\x01",
+    b"\x02",
+    b"\x00",
+    b"x",
+    "ü".encode(),
+    b"\xff",
+)
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=8).map(b"".join), st.sampled_from((CRC, b"")))
+def test_the_quick_check_of_properties_is_the_thorough_one(raw: bytes, end: bytes) -> None:
+    """A slow twin for the clever function."""
+
+    def verdict(look: Callable[[], int]) -> int | None:
+        try:
+            return look()
+        except Refusal:
+            return None
+
+    around = b"TAGS\x01no\x02" + raw + end + b"TAGS\x01no\x02"
+    quick = verdict(lambda: check_properties(around, 8, len(around) - 8))
+    assert quick == verdict(lambda: check_thoroughly(raw + end))
 
 
 def test_properties_have_room_for_the_checksum_and_no_more() -> None:

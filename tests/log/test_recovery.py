@@ -173,6 +173,19 @@ def test_crash_after_filler_before_record(bench: Bench) -> None:
     assert bench.begin().send(b"next").start < base + 8192
 
 
+@pytest.mark.parametrize("lie", [-1, 8, 1 << 20])
+def test_a_filler_that_lies_about_its_length_ends_the_log(bench: Bench, lie: int) -> None:
+    """D9: it must reach exactly to the end of its segment, else what follows is not believed."""
+    while bench.store.log.end < 9000:
+        (last,) = bench.append(bench.unit(b"x" * 700))
+        if last.end < 8192:
+            before = last.end
+    bench.disk.content(bench.segment())[before : before + 8] = FILLER.pack(8192 - before + lie, record.BLANK_MAGIC)
+    bench.disk.kill()
+    assert bench.open().log.end == before
+    assert "filler" in bench.store.recovered.cut_reason
+
+
 def test_filler_of_new_leader_belongs_to_new_epoch(bench: Bench) -> None:
     """Story 4: the epoch begins at the old end, before the filler; no roll record comes ahead of the start record."""
     while bench.store.log.end < 7900:
