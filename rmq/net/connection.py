@@ -48,9 +48,10 @@ class Call:
         """Answers with success; a one-way request is only noted as done."""
         assert not self.answered, "a call was answered twice"
         self.answered = True
-        self.connection._settle(self._size)
-        if not self.oneway:
-            self.connection._write_answer(self._id, self._context, answer, remark)
+        connection = self.connection
+        connection._settle(self._size)
+        if not self.oneway and connection._transport is not None:
+            connection._send(connection._spelling.answer(self._id, self._context, answer, remark))
 
     def refuse(self, refusal: Refusal) -> None:
         """Answers with the code, remark and hint of the refusal."""
@@ -59,10 +60,6 @@ class Call:
         self.connection._settle(self._size)
         if not self.oneway:
             self.connection._write_refusal(self._id, self._context, refusal)
-
-    def answer_with(self, awaitable: Awaitable[Answer]) -> None:
-        """Answers with what the awaitable gives, or refuses with what it raises; the server keeps the task."""
-        self.connection._host.spawn(self, awaitable)
 
 
 Handler = Callable[[Any, Call], Answer | Later | Awaitable[Answer | Later]]
@@ -292,10 +289,6 @@ class Connection(Link):
             self._update_reading()
         if self._draining and not self._calls:
             self._loop.call_soon(self._finish)
-
-    def _write_answer(self, call_id: int, context: Context, answer: Answer, remark: str) -> None:
-        if self._transport is not None:
-            self._send(self._spelling.answer(call_id, context, answer, remark))
 
     def _write_refusal(self, call_id: int, context: Context, refusal: Refusal) -> None:
         if self._transport is not None:

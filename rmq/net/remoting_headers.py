@@ -23,6 +23,7 @@ _LANGUAGES = [  # by their number [LanguageCode]
     "JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY", "OTHER", "HTTP", "GO", "PHP", "OMS", "RUST", "NODE_JS",
 ]  # fmt: skip
 _FIXED = Struct(">hbhiii")  # code, language, version, opaque, flag, length of the remark
+_WORD = Struct(">I")
 _INT = Struct(">i")
 _SHORT = Struct(">h")
 _INT32 = 2**31
@@ -47,14 +48,14 @@ def read(frame: memoryview, max_header_bytes: int) -> tuple[Header, memoryview]:
     """Header and body of a frame without its length. Raises BadBytes: the connection cannot go on."""
     if len(frame) < 4:
         raise BadBytes(f"a remoting frame of {len(frame)} bytes has no room for a header")
-    word = int.from_bytes(frame[:4], "big")
-    kind, size = word >> 24, word & 0xFFFFFF
-    if size > len(frame) - 4 or size > max_header_bytes:
-        raise BadBytes(f"a header of {size} bytes in a frame of {len(frame)}; at most {max_header_bytes} are allowed")
+    (word,) = _WORD.unpack_from(frame)
+    kind, stop = word >> 24, 4 + (word & 0xFFFFFF)
+    if stop > len(frame) or stop > max_header_bytes:
+        raise BadBytes(f"a header of {stop - 4} bytes in a frame of {len(frame)}; at most {max_header_bytes} are allowed")
     if kind == 0:
-        return _read_json(frame[4 : 4 + size]), frame[4 + size :]
+        return _read_json(frame[4:stop]), frame[stop:]
     if kind == BINARY:
-        return _read_binary(frame[4 : 4 + size]), frame[4 + size :]
+        return _read_binary(frame[4:stop]), frame[stop:]
     raise BadBytes(f"serialize type {kind}; 0 (JSON) and 1 (ROCKETMQ) are known")
 
 

@@ -7,13 +7,14 @@ makes. Pure.
 import itertools
 from ipaddress import ip_address
 from struct import Struct
+from struct import error as StructError
 from typing import Any, Final, Protocol
 
 from rmq.codes import RequestCode, ResponseCode
 from rmq.errors import InvalidArgument, Refusal
 from rmq.net.commands import Send, SendAnswer
 from rmq.net.frames import Address
-from rmq.net.remoting_fields import bad_field, number
+from rmq.net.remoting_fields import bad_field
 from rmq.net.remoting_headers import VERSION, Ext, Header, frame, write
 
 MAX_BATCH: Final = 20_000
@@ -22,7 +23,7 @@ MAX_BATCH: Final = 20_000
 _ITEM = Struct(">iiiii")  # total size, magic, checksum, flag, length of the body
 _SHORT = Struct(">h")
 _HOST_FLAGS = 0x10 | 0x20  # born or store host is IPv6: said by us, not by a client [MessageSysFlag]
-_INT32, _INT64 = 2**31, 2**63
+_INT32 = 2**31
 _MAX_TOPIC_CHARACTERS = 255  # more is no name, whatever the rules for names say
 _LETTERS = {  # SendMessageRequestHeaderV2 -> SendMessageRequestHeader
     "a": "producerGroup", "b": "topic", "c": "defaultTopic", "d": "defaultTopicQueueNums", "e": "queueId", "f": "sysFlag",
@@ -33,7 +34,7 @@ _DROPPED = frozenset({"POP_CK", "__CRC32#", "MSG_REGION", "TRACE_ON", "CLUSTER"}
 
 
 class Draft(Protocol):
-    """`rmq.log.record.draft`. Raises InvalidArgument."""
+    """`rmq.log.record.draft`. Raises InvalidArgument, and `struct.error` for numbers that do not fit a record."""
 
     def __call__(
         self,
@@ -104,6 +105,8 @@ class Sends:
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
         except ValueError as error:
             raise bad_field(Send, f"a number cannot be read: {str(error)[:80]}") from None
+        except StructError:  # of the draft: the record has 32 bits for flag, sysFlag and reconsumeTimes, 64 for the time
+            raise bad_field(Send, "h (flag), f (sysFlag), j (reconsumeTimes) or g (bornTimestamp) is too large") from None
 
     def _read_single(self, ext: Ext, body: memoryview, born_host: bytes) -> tuple[Send, Sent]:
         topic, flag, sys_flag, born_timestamp, reconsume_times = _head(ext)
@@ -186,22 +189,17 @@ class Sends:
 
 def _head(ext: Ext) -> tuple[str, int, int, int, int]:
     """Topic, flag, sysFlag, bornTimestamp, reconsumeTimes; raises KeyError, ValueError, Refusal."""
-    topic, flag, sys_flag = ext["b"], int(ext["h"]), int(ext["f"]) & ~_HOST_FLAGS
-    born_timestamp, reconsume_times = int(ext["g"]), int(ext.get("j", "0"))
-    if not (-_INT32 <= flag < _INT32 and 0 <= sys_flag < _INT32 and 0 <= reconsume_times < _INT32):
-        raise ValueError("flag, sysFlag or reconsumeTimes does not fit in 32 bits")
-    if not -_INT64 <= born_timestamp < _INT64:
-        raise ValueError("bornTimestamp does not fit in 64 bits")
+    topic = ext["b"]
     if len(topic) > _MAX_TOPIC_CHARACTERS:
         raise Refusal(ResponseCode.INVALID_PARAMETER, f"a topic name has at most {_MAX_TOPIC_CHARACTERS} characters")
-    return topic, flag, sys_flag, born_timestamp, reconsume_times
+    return topic, int(ext["h"]), int(ext["f"]) & ~_HOST_FLAGS, int(ext["g"]), int(ext.get("j", "0"))
 
 
 def _send(ext: Ext, topic: str, records: bytes, reconsume_times: int, batch: bool) -> Send:
-    limit = number(ext["l"]) if "l" in ext else -1
+    limit = int(ext["l"]) if "l" in ext else -1
     queue_id, queues = int(ext["e"]), int(ext["d"])
-    if not (-_INT32 <= queue_id < _INT32 and -_INT32 <= queues < _INT32):
-        raise ValueError("queueId or defaultTopicQueueNums does not fit in 32 bits")
+    if not (-_INT32 <= queue_id < _INT32 and -_INT32 <= queues < _INT32 and -_INT32 <= limit < _INT32):
+        raise ValueError("queueId, defaultTopicQueueNums or maxReconsumeTimes does not fit in 32 bits")
     return Send(ext["a"], topic, queue_id, records, reconsume_times, ext["c"], queues, batch, limit)
 
 
