@@ -34,7 +34,7 @@ class Unit:
 
     `records`, `sizes` and `tags_codes` come from `record.draft` and `record.check`. Append fills in `queue_offset` and
     `physical_offset` of the first record, `start` (before a filler, if one was needed) and `end`. `owner` is the
-    caller's; units with None are the log's own (epoch records).
+    caller's; units with None are the log's own (epoch records). `records` stays as given: the stamps are in the log.
     """
 
     __slots__ = ("end", "owner", "physical_offset", "queue", "queue_offset", "records", "sizes", "start", "tags_codes")

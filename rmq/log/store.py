@@ -29,7 +29,7 @@ _CHECKPOINT_BYTES = 4096
 
 
 class Store:
-    """One node's directory, open. Everything but `save_progress` belongs to the thread that opened it.
+    """One node's directory, open. One thread at a time appends, dispatches and closes; `save_progress` may run beside it.
 
     `log`, `queues` and `dispatcher` do the work; `recovered` says what opening found; `vote` who this store is.
     """

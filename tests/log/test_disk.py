@@ -116,6 +116,25 @@ def test_a_store_on_the_real_disk(tmp_path: Path) -> None:
     store.close()
 
 
+def test_stale_bytes_in_an_allocated_file_are_found_and_zeroed(tmp_path: Path) -> None:
+    """Not flushed yet, and far behind the end: the file system may not take them for a hole."""
+    store = Store.open(RealDisk(), str(tmp_path), SETTINGS)
+    store.open_epoch(1)
+    end = store.log.flush()
+    store.abandon()
+    path = tmp_path / "commitlog" / f"{0:020d}"
+    with path.open("r+b") as file:
+        file.seek(40_000)
+        file.write(b"stale")
+        file.flush()
+        store = Store.open(RealDisk(), str(tmp_path), SETTINGS)
+    assert (store.log.end, store.recovered.cut_bytes) == (end, 40_005 - end)
+    store.close()
+    content = path.read_bytes()
+    assert len(content) == 65536
+    assert not content[end:].strip(b"\0")
+
+
 def test_a_second_process_is_refused(tmp_path: Path) -> None:
     """D16: also when the first is in another process, and the answer says what to do."""
     code = (

@@ -43,7 +43,10 @@ def test_a_clean_stop_is_taken_up_where_it_was(bench: Bench) -> None:
 
 
 def test_a_kill_loses_nothing_that_was_written(bench: Bench) -> None:
-    """D2: the page cache outlives the process, flushed or not, dispatched or not."""
+    """D2: the page cache outlives the process, flushed or not, dispatched or not.
+
+    Story 31, as far as one node alone goes: the next leader numbers its queues behind the tail it inherited.
+    """
     bench.fill()
     last = bench.append(bench.unit(b"unflushed"), bench.unit(b"x" * 500, "V", 2))
     bench.disk.kill()
@@ -53,6 +56,7 @@ def test_a_kill_loses_nothing_that_was_written(bench: Bench) -> None:
     assert bench.bodies()[-1] == b"unflushed"
     assert bench.bodies("V", 2) == [b"x" * 500]
     assert store.vote.proven
+    assert bench.begin().send(b"next", "V", 2).queue_offset == 1
 
 
 def test_power_loss_keeps_what_was_flushed(bench: Bench) -> None:
