@@ -20,6 +20,9 @@ from rmq.net.server import LATER, Call, Later
 from rmq.routing.topics import TopicTable, not_sendable
 
 
+MAX_LANES = 100_000
+
+
 class Lane(NamedTuple):
     """A queue that may be sent to, as long as its topic's settings are this very object."""
 
@@ -62,8 +65,8 @@ class SendHandler:
     def _put(self, request: Send, call: Call, queue: ConsumeQueue) -> Later:
         records = request.records
         sizes, tags_codes = record.check(records, request.topic)
-        if request.batch or len(records) > self._max_body_bytes:
-            self._check_batch(request, len(sizes))
+        if len(sizes) > 1 or len(records) > self._max_body_bytes:
+            self._check_size(request, len(sizes))
         self._propose(Unit(records, sizes, tags_codes, queue, partial(_stored, call)))
         return LATER
 
@@ -78,13 +81,17 @@ class SendHandler:
             raise Refusal(ResponseCode.INVALID_PARAMETER, f"queue {queue_id} of {topic}: it has queues 0 to {most - 1}")
         if queue_id < 0:
             return Lane(config, self._queues.get(topic, self._chance.randrange(config.write_queue_nums)))
+        if len(self._lanes) >= MAX_LANES:
+            self._lanes.clear()  # of topics that are no more, mostly; the others come back with their next send
         lane = self._lanes[topic, queue_id] = Lane(config, self._queues.get(topic, queue_id))
         return lane
 
-    def _check_batch(self, request: Send, count: int) -> None:
+    def _check_size(self, request: Send, count: int) -> None:
         """[MessageExtEncoder, SendMessageProcessor]: what one request may hold. Raises Refusal MESSAGE_ILLEGAL."""
         if count > 1 and request.topic.startswith(RETRY_PREFIX):
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, "a batch cannot go to a retry topic: send its messages one by one")
+        if len(request.records) <= self._max_body_bytes:
+            return
         total = sum(len(one.body) for one in record.iterate(request.records))
         if total > self._max_body_bytes:
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, f"{total} bytes of bodies in one send: at most {self._max_body_bytes} are allowed")
