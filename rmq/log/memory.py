@@ -63,6 +63,12 @@ class MemoryDisk:
         for file in dict.fromkeys(self._names.values()):
             self._forget(file, keep)
 
+    def write_back(self) -> None:
+        """The kernel writes what it holds to the device by itself, names apart, as it may at any time."""
+        for file in self._names.values():
+            file.durable = bytearray(file.seen)
+            file.dirty.clear()
+
     def content(self, path: str) -> bytearray:
         """What processes see of a file; may be changed in place (a flipped bit on the device)."""
         return self._names[path].seen

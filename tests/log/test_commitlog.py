@@ -169,9 +169,19 @@ def test_a_short_write_is_zeroed_and_refused(bench: Bench) -> None:
 
 def test_a_refused_record_is_not_found_after_power_loss(bench: Bench) -> None:
     """C2: the bytes may have reached the device before they were zeroed, so the zeros are flushed."""
-    bench.disk.short_write_bytes = 60
-    with pytest.raises(StoreError):
-        bench.append(bench.unit(b"refused"))
+    bench.commit()
+    writes = 0
+
+    def fail(operation: str, path: str) -> None:
+        nonlocal writes
+        writes += (operation, path) in (("pwrite", bench.segment()), ("pwrite", bench.segment(8192)))
+        if writes == 2:
+            bench.disk.write_back()
+            raise FULL
+
+    bench.disk.before = fail
+    with pytest.raises(StoreError, match="not stored"):
+        bench.append(*(bench.unit(b"refused" * 100) for _ in range(14)))
     bench.disk.crash()
     bench.open()
     assert b"refused" not in b"".join(bytes(bench.disk.content(path)) for path in bench.disk.paths())
