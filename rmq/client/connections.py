@@ -13,6 +13,7 @@ from rmq.net.limits import Limits
 
 OnAddress = Callable[[str], None]
 OnRequest = Callable[[Request], None]
+_POSTS_IN_A_ROW = 64
 
 
 class Connections:
@@ -26,6 +27,7 @@ class Connections:
         self._opening: dict[str, asyncio.Task[Channel]] = {}
         self._watches = TaskSet()
         self._closed = False
+        self._posts = 0
         self.on_opened: list[OnAddress] = []
         self.on_lost: list[OnAddress] = []
         self.on_request: list[OnRequest] = []
@@ -39,8 +41,12 @@ class Connections:
         return await channel.request(request, timeout_s or self._settings.request_timeout_s)
 
     async def post(self, address: str, request: Request) -> None:
-        """Send and expect no answer. Raises Unreachable, Closed."""
+        """Send and expect no answer; waits now and then, so that what is unsent stays bounded. Raises Unreachable, Closed."""
         channel = self._channels.get(address) or await self._open(address)
+        self._posts += 1
+        if self._posts % _POSTS_IN_A_ROW == 0:
+            await asyncio.sleep(0)  # frames are written at the end of a turn: without one a loop of posts only piles them up
+            await channel.drained(self._settings.request_timeout_s)
         channel.post(request)
 
     async def _open(self, address: str) -> Channel:

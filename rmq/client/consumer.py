@@ -166,6 +166,7 @@ class Consumer:
         """
         self._ask_for_more()
         deadline = self._session.clock.monotonic() + timeout
+        await asyncio.sleep(0)  # others get a turn, even if there is always something ready
         while True:
             messages = self._hand_out_ready(max)
             left_s = deadline - self._session.clock.monotonic()

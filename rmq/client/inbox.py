@@ -18,12 +18,16 @@ class Delivery(NamedTuple):
         self.window.finish(self.message)
 
 
+_TAKES_IN_A_ROW = 8  # then heartbeats, pulls and notices get a turn, even if handlers never wait
+
+
 class Inbox:
     """The queues that have something ready. Once closed it hands nothing out."""
 
     def __init__(self) -> None:
         self._queues: deque[Window] = deque()
         self._arrived = asyncio.Event()
+        self._takes = 0
         self.closed = False
 
     def offer(self, window: Window) -> None:
@@ -47,6 +51,9 @@ class Inbox:
 
     async def take(self, stop: asyncio.Event) -> Delivery | None:
         """The next message; None once the inbox is closed or `stop` is set (call `wake` after setting it)."""
+        self._takes += 1
+        if self._takes % _TAKES_IN_A_ROW == 0:
+            await asyncio.sleep(0)
         while not self.closed and not stop.is_set():
             delivery = self.take_now()
             if delivery is not None:

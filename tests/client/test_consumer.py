@@ -371,6 +371,21 @@ async def test_bytes_that_are_no_messages_are_pulled_again(broker: Broker, make_
         assert bodies(await consumer.receive(timeout=20)) == [b"0"]
 
 
+async def test_handlers_that_never_wait_do_not_hold_the_others_up(broker: Broker, make_client: MakeClient) -> None:
+    broker.put("T", 0, 500)
+    seen: list[bytes] = []
+    async with make_client().consumer("g", "T", start="first") as consumer:
+        await until(lambda: len(broker.seen(Pull)) > 500 // 32)
+        running = asyncio.create_task(consumer.run(lambda message: seen.append(message.body)))
+        turns = 0
+        while len(seen) < 500:
+            await asyncio.sleep(0)
+            turns += 1
+        assert turns > 10
+        consumer.stop()
+        await running
+
+
 async def test_two_members_share_and_a_leaving_one_hands_over(broker: Broker, make_client: MakeClient) -> None:
     """C8, C17: each queue has one owner; nothing twice, nothing lost."""
     seen: list[bytes] = []

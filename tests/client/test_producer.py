@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from rmq.client import Client, Closed, InvalidArgument, Message, MessageQueue, Refusal, SendStatus, Unknown, Unreachable
+from rmq.client import Client, Closed, InvalidArgument, Message, MessageQueue, Producer, Refusal, SendStatus, Unknown, Unreachable
 from rmq.codes import ResponseCode
 from rmq.model import TEMPLATE_TOPIC, BrokerAddresses, QueueData, Route
 from rmq.net.commands import GetRoute, Send, SendAnswer
@@ -160,6 +160,24 @@ async def test_one_way_asks_for_no_answer(broker: Broker, make_client: MakeClien
     await producer.send_oneway(Message("T", b"kept"))
     await until(lambda: len(broker.seen(Send)) == 2)
     assert sum(bodies(broker, "T").values(), []) == [b"kept"]
+
+
+async def test_a_loop_of_one_way_sends_does_not_hold_the_others_up(broker: Broker, make_client: MakeClient) -> None:
+    """D18: and what is not written yet stays bounded."""
+    producer = make_client().producer()
+    await producer.send_oneway(Message("T", b"x"))
+    sending = asyncio.create_task(send_many(producer, 1000))
+    turns = 0
+    while not sending.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns > 10
+    await until(lambda: len(broker.seen(Send)) == 1001)
+
+
+async def send_many(producer: Producer, count: int) -> None:
+    for _ in range(count):
+        await producer.send_oneway(Message("T", b"x"))
 
 
 async def test_a_batch_is_one_request_a_topic_and_results_are_in_order(broker: Broker, make_client: MakeClient) -> None:
