@@ -70,11 +70,10 @@ class Replica:
         burst, self._burst = self._burst, []
         try:
             self._log.append(burst, self._clock.wall_ms())
-        except StoreError as error:
-            _answer(burst, Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, str(error)))
+        except (StoreError, Refusal) as error:
+            burst = self._append_one_by_one(burst) if isinstance(error, Refusal) else _refuse(burst, error)
+        if not burst:
             return
-        except Refusal:
-            self._append_one_by_one(burst)
         if self._sync_flush:
             self._unflushed.append((self._clock.monotonic() + SYNC_FLUSH_TIMEOUT_S, burst))
             self.flusher.ask()
@@ -82,13 +81,17 @@ class Replica:
             self.flusher.appended()
             self._advance(self._log.end)
 
-    def _append_one_by_one(self, burst: list[Unit]) -> None:
-        """One unit of the burst fits no segment: it alone is refused."""
+    def _append_one_by_one(self, burst: list[Unit]) -> list[Unit]:
+        """One unit of the burst fits no segment: it alone is refused. Returns the others."""
+        stored = []
         for unit in burst:
             try:
                 self._log.append([unit], self._clock.wall_ms())
             except (StoreError, Refusal) as error:
-                _answer([unit], error if isinstance(error, Refusal) else Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, str(error)))
+                _refuse([unit], error)
+            else:
+                stored.append(unit)
+        return stored
 
     def _flushed(self) -> None:
         if self._sync_flush:
@@ -116,6 +119,12 @@ class Replica:
             if deadline > now:
                 return
             _answer(burst, None, late=True)
+
+
+def _refuse(units: Sequence[Unit], error: StoreError | Refusal) -> list[Unit]:
+    """Nothing of these was stored. Returns what is left of them: nothing."""
+    _answer(units, error if isinstance(error, Refusal) else Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, str(error)))
+    return []
 
 
 def _answer(units: Sequence[Unit], error: RmqError | None, late: bool = False) -> None:

@@ -1,0 +1,83 @@
+"""Apache RocketMQ's Java client and mqadmin, run against our nodes. Needs Maven and a JDK; fetched jars stay in a cache."""
+
+import asyncio
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+HERE = Path(__file__).parent
+CACHE = Path(os.environ.get("RMQ_INTEROP_CACHE", Path.home() / ".cache" / "rmq" / "interop-5.5.0"))
+_OPENED = ["--add-opens=java.base/java.nio=ALL-UNNAMED", "--add-opens=java.base/java.lang=ALL-UNNAMED"]
+MISSING = "" if shutil.which("mvn") and shutil.which("javac") else "Maven and a JDK are needed (mvn, javac)"
+
+
+def build() -> None:
+    """Fetches RocketMQ's jars (Maven Central) and compiles Interop.java, once."""
+    jars = CACHE / "lib"
+    if not jars.is_dir():
+        fetched = CACHE / "lib.new"
+        subprocess.run(
+            ["mvn", "-q", "-B", "-f", str(HERE / "pom.xml"), "dependency:copy-dependencies", f"-DoutputDirectory={fetched}"],
+            check=True, stdin=subprocess.DEVNULL, capture_output=True,
+        )  # fmt: skip
+        fetched.rename(jars)
+    subprocess.run(["javac", "-cp", f"{jars}/*", "-d", str(CACHE / "classes"), str(HERE / "Interop.java")], check=True)
+
+
+def _command(main: str, *args: str) -> list[str]:
+    return ["java", "-Xmx256m", *_OPENED, f"-Duser.home={CACHE}", "-cp", f"{CACHE / 'classes'}:{CACHE / 'lib'}/*", main, *args]
+
+
+class Java:
+    """A running Java program: its lines of standard output as they come."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        self.lines: list[str] = []
+        self._reader = asyncio.create_task(self._read())
+        self._news = asyncio.Event()
+
+    @classmethod
+    async def start(cls, *args: str) -> "Java":
+        """Interop.java with these arguments."""
+        pipe, null = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
+        return cls(await asyncio.create_subprocess_exec(*_command("Interop", *args), stdin=pipe, stdout=pipe, stderr=null))
+
+    async def _read(self) -> None:
+        assert self._process.stdout is not None
+        async for line in self._process.stdout:
+            self.lines.append(line.decode().rstrip())
+            self._news.set()
+        self._news.set()
+
+    def got(self, word: str) -> list[list[str]]:
+        """The lines that begin with `word`, as fields."""
+        return [fields[1:] for line in self.lines if (fields := line.split(" "))[0] == word]
+
+    async def until(self, condition: Callable[[], object], seconds: float = 60.0) -> None:
+        """Wait for lines until `condition()` holds. TimeoutError."""
+        async with asyncio.timeout(seconds):
+            while not condition():
+                self._news.clear()
+                if self._reader.done() and not condition():
+                    raise EOFError(f"the Java program ended: {self.lines}")
+                await self._news.wait()
+
+    async def stop(self) -> int:
+        """Closes its standard input, which ends a consumer in order."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        async with asyncio.timeout(60):
+            await self._reader
+            return await self._process.wait()
+
+
+async def mqadmin(command: str, *args: str) -> str:
+    """Standard output of one mqadmin command, without its logging noise."""
+    words = _command("org.apache.rocketmq.tools.command.MQAdminStartup", command, *args)
+    process = await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT)
+    async with asyncio.timeout(60):
+        output, _ = await process.communicate()
+    return "\n".join(line for line in output.decode().splitlines() if " |-" not in line)

@@ -1,0 +1,105 @@
+"""Apache RocketMQ's own Java client and mqadmin 5.5.0 with our broker and nameserver (remoting spelling, C1, C8)."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from rmq.client import Client, Message
+from rmq.testing import LocalBroker, until
+from tests.interop import java
+from tests.interop.java import Java, mqadmin
+
+pytestmark = [pytest.mark.java, pytest.mark.skipif(bool(java.MISSING), reason=java.MISSING)]
+
+
+@pytest.fixture(scope="module")
+def built() -> None:
+    java.build()
+
+
+@pytest.fixture
+async def broker(built: None) -> AsyncIterator[LocalBroker]:
+    async with LocalBroker() as broker:
+        yield broker
+
+
+async def test_java_sends_and_java_and_python_consume_in_one_group(broker: LocalBroker) -> None:
+    """Every message once in the group, from both producers, however the queues are split (C1, C8)."""
+    await broker.create_topic("Shared", queues=8)
+    consumer = await Java.start("consume", broker.nameserver, "Shared", "mixed", "*")
+    got: list[str] = []
+    async with broker.client() as client, client.consumer("mixed", topics={"Shared": "*"}, start="first") as ours:
+        running = asyncio.create_task(ours.run(lambda message: got.append(message.body.decode())))
+        await consumer.until(lambda: consumer.got("STARTED"))
+        producer = await Java.start("send", broker.nameserver, "Shared", "40")
+        await producer.until(lambda: len(producer.got("SENT")) == 41)
+        async with client.producer("python-producers") as python:
+            for number in range(40):
+                await python.send(Message("Shared", f"python-{number}".encode(), tags="red", keys=[f"k{number}"]))
+        everything = {f"single-{i}" for i in range(40)} | {f"batch-{i}" for i in range(3)} | {"oneway"} | {f"python-{i}" for i in range(40)}
+        await until(lambda: {fields[-1] for fields in consumer.got("GOT")} | set(got) == everything, 90)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    assert await producer.stop() == 0
+    assert await consumer.stop() == 0
+    assert all(fields[0] == "SEND_OK" for fields in producer.got("SENT"))
+    assert len(consumer.got("GOT")), "the Java member had no queue"
+    assert got, "the Python member had no queue"
+
+
+async def test_java_filters_by_tag_and_sees_what_python_sent(broker: LocalBroker) -> None:
+    """C14: keys, tags and user properties arrive as they were given."""
+    await broker.create_topic("Tagged", queues=2)
+    async with broker.client() as client, client.producer() as producer:
+        for number in range(10):
+            tag = "red" if number % 2 else "blue"
+            await producer.send(Message("Tagged", b"%d" % number, tags=tag, keys=[f"key-{number}"], properties={"colour": tag}))
+    consumer = await Java.start("consume", broker.nameserver, "Tagged", "reds", "red || green")
+    await consumer.until(lambda: len(consumer.got("GOT")) == 5)
+    await consumer.stop()
+    assert sorted(fields[2:] for fields in consumer.got("GOT")) == [["red", f"key-{n}", "red", str(n)] for n in range(1, 10, 2)]
+
+
+async def test_java_makes_its_topic_and_goes_on_after_a_restart(broker: LocalBroker) -> None:
+    """A topic by the template TBW102; a group's offsets survive the broker's restart (C5)."""
+    producer = await Java.start("send", broker.nameserver, "Made", "4")
+    await producer.until(lambda: len(producer.got("SENT")) == 5)
+    assert await producer.stop() == 0
+    consumer = await Java.start("consume", broker.nameserver, "Made", "again", "*")
+    await consumer.until(lambda: len(consumer.got("GOT")) == 8)
+    await consumer.stop()
+    await broker.stop_broker()
+    await broker.start_broker()
+    async with Client(broker.nameserver, clock=broker.clock) as client, client.producer() as python:
+        await python.send(Message("Made", b"after"))
+    consumer = await Java.start("consume", broker.nameserver, "Made", "again", "*")
+    await consumer.until(lambda: consumer.got("GOT"))
+    await consumer.stop()
+    assert [fields[-1] for fields in consumer.got("GOT")] == ["after"]
+
+
+async def test_mqadmin_prints_what_operators_look_for(broker: LocalBroker) -> None:
+    n = ("-n", broker.nameserver)
+    assert "success" in await mqadmin("updateTopic", *n, "-c", "DefaultCluster", "-t", "Orders", "-r", "4", "-w", "4")
+    async with broker.client() as client:
+        async with client.producer() as producer:
+            for number in range(8):
+                await producer.send(Message("Orders", b"x", keys=[str(number)]))
+        async with client.consumer("billing", topics={"Orders": "*"}, start="first") as consumer:
+            count = 0
+            while count < 8:
+                count += len(await consumer.receive(timeout=10))
+            await consumer.commit(sync=True)
+            progress = await mqadmin("consumerProgress", *n, "-g", "billing")
+            groups = await mqadmin("consumerProgress", *n)
+    cluster = await mqadmin("clusterList", *n)
+    assert broker.address in cluster
+    assert "V5_5_0" in cluster
+    assert "Orders" in await mqadmin("topicList", *n)
+    route = "".join((await mqadmin("topicRoute", *n, "-t", "Orders")).split())
+    assert f'"brokerAddrs":{{0:"{broker.address}"' in route
+    status = await mqadmin("topicStatus", *n, "-t", "Orders")
+    assert sum(int(line.split()[3]) for line in status.splitlines() if line.startswith("broker-a")) == 8
+    assert "Consume Diff Total: 0" in progress
+    assert "billing" in groups
