@@ -61,6 +61,10 @@ class Call:
         if not self.oneway:
             self.connection._write_refusal(self._id, self._context, refusal)
 
+    def answer_with(self, awaitable: Awaitable[Answer]) -> None:
+        """Answers with what the awaitable gives, or refuses with what it raises; the server keeps the task."""
+        self.connection._host.spawn(self, awaitable)
+
 
 Handler = Callable[[Any, Call], Answer | Later | Awaitable[Answer | Later]]
 """What serves one type of request. It may return the answer, return LATER, or be async; it may raise Refusal."""

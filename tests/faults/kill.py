@@ -52,9 +52,8 @@ class Campaign:
         enough = self._chance.randrange(500, 4000)  # kill after so many acknowledgements
         reached = asyncio.Event()
         channels = [await Channel.open(self.node.address, Hello(1, f"sender-{i}")) for i in range(CONNECTIONS)]
-        senders = [
-            asyncio.create_task(self._send(channel, acks, unknown, enough, reached)) for channel in channels for _ in range(IN_FLIGHT)
-        ]
+        each = [channel for channel in channels for _ in range(IN_FLIGHT)]
+        senders = [asyncio.create_task(self._send(channel, acks, unknown, enough, reached)) for channel in each]
         await reached.wait()
         await self.node.kill()
         await asyncio.gather(*senders)

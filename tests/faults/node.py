@@ -28,8 +28,12 @@ class NodeProcess:
         self.port = free_port()
         self.namesrv_port = free_port()
         self._settings = {
-            "role": "all", "store_dir": str(store), "listen_port": str(self.port), "namesrv_port": str(self.namesrv_port), **settings,
-        }  # fmt: skip
+            "role": "all",
+            "store_dir": str(store),
+            "listen_port": str(self.port),
+            "namesrv_port": str(self.namesrv_port),
+            **settings,
+        }
         self._log = store.with_suffix(".log")
         self.process: asyncio.subprocess.Process | None = None
 

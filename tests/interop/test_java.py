@@ -37,7 +37,8 @@ async def test_java_sends_and_java_and_python_consume_in_one_group(broker: Local
         async with client.producer("python-producers") as python:
             for number in range(40):
                 await python.send(Message("Shared", f"python-{number}".encode(), tags="red", keys=[f"k{number}"]))
-        everything = {f"single-{i}" for i in range(40)} | {f"batch-{i}" for i in range(3)} | {"oneway"} | {f"python-{i}" for i in range(40)}
+        everything = {f"{who}-{i}" for who in ("single", "python") for i in range(40)}
+        everything |= {"batch-0", "batch-1", "batch-2", "oneway"}
         await until(lambda: {fields[-1] for fields in consumer.got("GOT")} | set(got) == everything, 90)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
