@@ -49,7 +49,10 @@ class Call:
         assert not self.answered, "a call was answered twice"
         self.answered = True
         connection = self.connection
-        connection._settle(self._size)
+        connection._calls -= 1
+        connection._in_flight_bytes -= self._size
+        if connection._draining or not connection._reading:
+            connection._settled()
         if not self.oneway and connection._transport is not None:
             connection._send(connection._spelling.answer(self._id, self._context, answer, remark))
 
@@ -57,9 +60,13 @@ class Call:
         """Answers with the code, remark and hint of the refusal."""
         assert not self.answered, "a call was answered twice"
         self.answered = True
-        self.connection._settle(self._size)
+        connection = self.connection
+        connection._calls -= 1
+        connection._in_flight_bytes -= self._size
+        if connection._draining or not connection._reading:
+            connection._settled()
         if not self.oneway:
-            self.connection._write_refusal(self._id, self._context, refusal)
+            connection._write_refusal(self._id, self._context, refusal)
 
     def answer_with(self, awaitable: Awaitable[Answer]) -> None:
         """Answers with what the awaitable gives, or refuses with what it raises; the server keeps the task."""
@@ -286,9 +293,8 @@ class Connection(Link):
 
     # --- answers, called by `Call` ------------------------------------------------------------------------------------
 
-    def _settle(self, size: int) -> None:
-        self._calls -= 1
-        self._in_flight_bytes -= size
+    def _settled(self) -> None:
+        """A call was answered while we do not read, or are to close after the last answer."""
         if not self._reading and self._may_read():
             self._update_reading()
         if self._draining and not self._calls:

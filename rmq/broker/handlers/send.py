@@ -21,6 +21,7 @@ from rmq.routing.topics import TopicTable, not_sendable
 
 
 MAX_LANES = 100_000
+_answer = tuple.__new__  # SendAnswer(...) costs twice as much, and this is made for every message
 
 
 class Lane(NamedTuple):
@@ -109,7 +110,7 @@ class SendHandler:
 def _stored(call: Call, unit: Unit, error: RmqError | None, late: bool = False) -> None:
     if error is None:
         status = ResponseCode.FLUSH_DISK_TIMEOUT if late else 0
-        call.answer(SendAnswer(unit.queue.queue_id, unit.queue_offset, unit.physical_offset, status))
+        call.answer(_answer(SendAnswer, (unit.queue.queue_id, unit.queue_offset, unit.physical_offset, status)))
     elif isinstance(error, Refusal):
         call.refuse(error)
     else:
