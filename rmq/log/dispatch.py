@@ -36,6 +36,9 @@ class Dispatcher:
         if self.position < min(first, hw):
             self._walk(min(first, hw))
         done: list[Unit] = []
+        if pending and pending[-1].end <= hw:  # all of them, mostly
+            done.extend(pending)
+            pending.clear()
         while pending and pending[0].end <= hw:
             done.append(pending.popleft())
         at = 0

@@ -11,11 +11,11 @@ from functools import lru_cache
 from ipaddress import ip_address
 from struct import Struct
 from typing import NamedTuple
-from zlib import crc32
 
 from rmq.codes import ResponseCode
 from rmq.errors import BadBytes, InvalidArgument, Refusal
 from rmq.javahash import java_hash
+from rmq.log.crc import crc32
 from rmq.log.properties import (
     CRC_BYTES,
     CRC_NAME,
