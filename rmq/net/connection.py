@@ -204,42 +204,43 @@ class Connection(Link):
     # --- requests -----------------------------------------------------------------------------------------------------
 
     def _handle(self, received: list[Received]) -> None:
-        limits = self._limits
-        for at, item in enumerate(received):
-            if self._out_bytes > limits.write_high_bytes or self._in_flight_bytes > limits.max_in_flight_bytes:
-                self._flush()
-                if not self._may_read():
-                    self._backlog = received[at:]
-                    self._update_reading()
-                    return
-            if not self._handle_one(*item):
+        """The hot loop of a node: no call into our own code between a request and its handler."""
+        host, limits = self._host, self._limits
+        handlers, allow = host.handlers, host.allow
+        most_out, most_in_flight = limits.write_high_bytes, limits.max_in_flight_bytes
+        for at, (thing, call_id, oneway, context, size) in enumerate(received):
+            if (self._out_bytes > most_out or self._in_flight_bytes > most_in_flight) and self._must_wait():
+                self._backlog = received[at:]
+                self._update_reading()
                 return
+            if not self._greeted and not self._greet(thing, call_id, context):
+                return
+            handler = handlers.get(type(thing))
+            if handler is None or self._draining:
+                self._unserved(thing, call_id, oneway, context)
+                continue
+            size += _CALL_BYTES
+            self._calls += 1
+            self._in_flight_bytes += size
+            call = Call(self, call_id, oneway, context, size)
+            try:
+                if allow is not None:
+                    allow(self, cast(Request, thing))
+                result = handler(thing, call)
+            except Exception as error:
+                host.failed(call, error)
+                continue
+            if result is LATER:
+                continue
+            if result is None or isinstance(result, tuple):
+                call.answer(result)
+            else:
+                host.spawn(call, result)
 
-    def _handle_one(self, thing: object, call_id: int, oneway: bool, context: Context, size: int) -> bool:
-        """False if nothing more of this peer is to be served."""
-        if not self._greeted and not self._greet(thing, call_id, context):
-            return False
-        host = self._host
-        handler = None if self._draining else host.handlers.get(type(thing))
-        if handler is None:
-            self._unserved(thing, call_id, oneway, context)
-            return True
-        size += _CALL_BYTES
-        self._calls += 1
-        self._in_flight_bytes += size
-        call = Call(self, call_id, oneway, context, size)
-        try:
-            if host.allow is not None:
-                host.allow(self, cast(Request, thing))
-            result = handler(thing, call)
-        except Exception as error:
-            host.failed(call, error)
-            return True
-        if result is None or isinstance(result, tuple):
-            call.answer(result)
-        elif result is not LATER:
-            host.spawn(call, result)
-        return True
+    def _must_wait(self) -> bool:
+        """Whether the peer still has too much unread or unanswered after what is queued was written."""
+        self._flush()
+        return not self._may_read()
 
     def _continue(self) -> None:
         """Takes up what was left when the peer had too much unanswered or unread."""
