@@ -14,10 +14,13 @@ import plotly.graph_objects as go
 _LONGEST_BY_HOUR = timedelta(days=7)  # a longer time is drawn by day
 _MOST_TAGS = 25
 _LAYOUT = {"template": "plotly_white", "height": 380, "margin": {"l": 60, "r": 20, "t": 50, "b": 50}}
+_VIEWPORT = '<meta name="viewport" content="width=device-width">'
+_CONFIG = {"displaylogo": False, "responsive": True}
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2em auto; max-width: 70em; padding: 0 1em; color: #222 }
 table { border-collapse: collapse } td, th { padding: .2em .9em; border-bottom: 1px solid #ddd; text-align: right }
 td:first-child, th:first-child { text-align: left } .numbers td { font-size: 1.3em }
+.numbers { margin-bottom: 1.5em } .numbers :is(td, th) { text-align: right } @media (max-width: 40em) { body { font-size: 12px } }
 """
 
 
@@ -38,9 +41,10 @@ def render(title: str, source: str, rows: Sequence[Row], keys: dict[str, int]) -
     """The page. `keys`: distinct keys by topic; `source`: what was read, told at the page's top."""
     first, last = min(row.hour for row in rows), max(row.hour for row in rows)
     figures = [_by_time(rows, last - first > _LONGEST_BY_HOUR), _by_topic(rows), _by_tag(rows)]
-    plots = [figure.to_html(full_html=False, include_plotlyjs=(n == 0), div_id=f"plot-{n}") for n, figure in enumerate(figures)]
+    plots = [figure.to_html(full_html=False, include_plotlyjs=(n == 0), div_id=f"plot-{n}", config=_CONFIG)
+             for n, figure in enumerate(figures)]  # fmt: skip
     body = [f"<h1>{escape(title)}</h1>", f"<p>{escape(source)}</p>", _numbers(rows, keys), *plots, _table(rows, keys)]
-    head = f'<meta charset="utf-8"><title>{escape(title)}</title><style>{_STYLE}</style>'
+    head = f'<meta charset="utf-8">{_VIEWPORT}<title>{escape(title)}</title><style>{_STYLE}</style>'
     return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>\n' + "\n".join(body) + "\n</body></html>\n"
 
 
@@ -81,7 +85,7 @@ def _by_tag(rows: Sequence[Row]) -> go.Figure:
 def _numbers(rows: Sequence[Row], keys: dict[str, int]) -> str:
     messages, size, repeats = totals(rows)
     topics = len({row.topic for row in rows})
-    numbers = {"messages": messages, "bytes": size, "topics": topics, "distinct keys": sum(keys.values()), "repeats": repeats}
+    numbers = {"messages": messages, "bytes": size, "topics": topics, "keys (by topic)": sum(keys.values()), "repeats": repeats}
     names = "".join(f"<th>{name}</th>" for name in numbers)
     return f'<table class="numbers"><tr>{names}</tr><tr>{"".join(map(_cell, numbers.values()))}</tr></table>'
 

@@ -1,6 +1,9 @@
 """A Spark session on this machine: Java found, workers on this Python, quiet, times in UTC, the format "rmq" registered."""
 
+import logging
 import os
+import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -42,4 +45,15 @@ def _local_session(name: str) -> SparkSession:
     builder = SparkSession.builder.master(f"local[{cores}]").appName(name)
     for key, value in settings.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    before = signal.getsignal(signal.SIGINT)
+    logging.getLogger().addFilter(_is_no_interrupt)
+    try:
+        return builder.getOrCreate()
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, before)  # Spark's own talks to Java in the middle of a call and prints what breaks
+
+
+def _is_no_interrupt(record: logging.LogRecord) -> bool:
+    """Py4J logs a traceback when Ctrl-C comes while it waits; the exception itself goes up and tells enough."""
+    return not (record.exc_info and isinstance(record.exc_info[1], KeyboardInterrupt))

@@ -11,7 +11,7 @@ import click
 from rmq.client import Client, ClientSettings
 from rmq.client import admin as ask
 from rmq.commands import adminviews, options, output
-from rmq.errors import Refusal, Unknown, Unreachable
+from rmq.errors import InvalidArgument, Refusal, Unknown, Unreachable
 from rmq.model import DLQ_PREFIX, RETRY_PREFIX, BrokerAddresses
 from rmq.net.commands import ConsumerConnection, ConsumeStats
 from rmq.routing.topics import is_system_topic
@@ -75,6 +75,8 @@ BrokerRow = tuple[BrokerAddresses, int, str, dict[str, str] | None]
 def cluster_list(namesrv: str, more: bool, cluster: str, timeout_s: float, form: str) -> None:
     """Brokers, their addresses, rates and disks."""
     rows = _run(namesrv, timeout_s, lambda client: _brokers(client, cluster))
+    if cluster and not rows:
+        raise InvalidArgument(f"no broker of a cluster {cluster} is registered; `rmq admin clusterList` shows all")
     table = adminviews.cluster_totals(rows) if more else adminviews.cluster_list(rows, time.time_ns() // 1_000_000)
     output.show(table, form)
 
@@ -102,7 +104,7 @@ async def _facts(client: Client, address: str) -> dict[str, str] | None:
 @options.timeout
 @options.output
 def broker_status(namesrv: str, cluster: str, broker: str, timeout_s: float, form: str) -> None:
-    """Everything that brokers tell of their state."""
+    """All that brokers tell of themselves."""
     _one_place(cluster, broker)
 
     async def work(client: Client) -> dict[str, dict[str, str]]:
@@ -172,7 +174,7 @@ def topic_route(namesrv: str, topic: str, _list: bool, timeout_s: float, form: s
 @options.timeout
 @options.output
 def topic_status(namesrv: str, topic: str, cluster: str, timeout_s: float, form: str) -> None:
-    """First and next offset of every queue of a topic."""
+    """First and next offset of every queue."""
     stats = _run(namesrv, timeout_s, lambda client: ask.topic_stats(client, topic))
     output.show(adminviews.topic_status(stats.queues, stats.topic_put_tps), form)
 
@@ -186,7 +188,8 @@ def topic_status(namesrv: str, topic: str, cluster: str, timeout_s: float, form:
 @click.option("-w", "--write-queues", type=click.IntRange(min=1), default=8, show_default=True)
 @click.option("-p", "--perm", type=click.Choice(["2", "4", "6"]), default="6", show_default=True, help="2 write, 4 read, 6 both.")
 @click.option("--order", is_flag=True, help="An ordered topic.")
-@click.option("-a", "--attributes", default="", metavar="+KEY=VALUE,-KEY", help="Set or remove attributes.")
+@click.option("-a", "--attributes", default="", metavar="+KEY=VALUE,-KEY", callback=options.attributes,
+              help="Set or remove attributes.")
 @options.timeout
 @options.output
 def update_topic(
@@ -210,7 +213,7 @@ def update_topic(
 @options.timeout
 @options.output
 def delete_topic(namesrv: str, topic: str, cluster: str, broker: str, timeout_s: float, form: str) -> None:
-    """Delete a topic and its messages, offsets of groups included."""
+    """Delete a topic, its messages and offsets."""
     _one_place(cluster, broker)
     addresses = _run(namesrv, timeout_s, lambda client: ask.delete_topic(client, topic, cluster=cluster, broker=broker))
     _report(f"delete topic {topic}", addresses, form)
@@ -234,7 +237,7 @@ def _report(what: str, addresses: Sequence[str], form: str) -> None:
 @options.timeout
 @options.output
 def consumer_progress(namesrv: str, group: str, topic: str, timeout_s: float, form: str) -> None:
-    """How far consumer groups are, and how much waits for them."""
+    """How far groups are, and what waits for them."""
     if group:
         stats = _run(namesrv, timeout_s, lambda client: ask.consume_stats(client, group, topic))
         output.show(adminviews.group_progress(stats), form)

@@ -29,7 +29,7 @@ def _start(_: click.Context, __: click.Parameter, value: str) -> Literal["first"
 @click.option("-g", "--group", default="rmq-cli", show_default=True, help="Consumer group; it remembers how far it came.")
 @click.option("--tags", default="*", show_default=True, help="Only these tags: 'A || B'.")
 @click.option("--from", "start", default="first", show_default=True, callback=_start, metavar="first|last|TIME",
-              help="Where a new group begins; TIME as 2026-11-21T09:00 or Unix ms.")
+              help="Where a new group begins; TIME as 2026-11-21T09:00 or Unix ms. A young topic is read whole for `last`.")
 @click.option("-c", "--count", type=click.IntRange(min=1), help="Stop after so many messages.")
 @click.option("--idle", "idle_s", type=click.FloatRange(min=0), metavar="SECONDS", help="Stop when nothing comes for so long.")
 @click.option("--broadcast", is_flag=True, help="Receive every message, whatever other members receive.")

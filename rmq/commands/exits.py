@@ -5,6 +5,7 @@ import traceback
 
 import click
 
+from rmq.codes import ResponseCode
 from rmq.errors import BadBytes, Closed, InvalidArgument, Refusal, RmqError, StoreError, Unknown, Unreachable
 
 OK = 0
@@ -59,5 +60,7 @@ def _text(error: BaseException) -> str:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     text = str(error) or type(error).__name__
     if isinstance(error, Unknown):
-        return f"{text}: the outcome is unknown; look before doing it again"
+        return f"{text}; look before doing it again"
+    if isinstance(error, Refusal) and error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+        return f"{text}; is it the right node? A nameserver does not do what a broker does, nor the other way round"
     return text

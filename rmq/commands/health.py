@@ -6,7 +6,6 @@ import time
 import click
 
 from rmq.commands import exits, options, output
-from rmq.config import parse
 from rmq.errors import RmqError
 from rmq.net.channel import Channel
 from rmq.net.commands import ClusterInfo, GetClusterInfo, Hello, Ping
@@ -26,7 +25,7 @@ def health(namesrv: str, only: tuple[str, ...], timeout_s: float, form: str) -> 
 
     With --address only those nodes are asked. A cluster without any broker is exit code 1.
     """
-    addresses = [address for text in only for address in parse("namesrv_addresses", text)]
+    addresses = [address for text in only for address in options.addresses(text)]
     rows = options.run(_ask_these(addresses, timeout_s) if addresses else _ask_all(namesrv.split(";"), timeout_s))
     output.show(output.Table(_COLUMNS, rows), form)
     if not all(ok for _, _, ok, _, _ in rows):

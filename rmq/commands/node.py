@@ -7,6 +7,7 @@ import errno
 import logging
 import os
 import signal
+import socket
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -128,9 +129,10 @@ def _told(what: str, host: str, port: int, flag: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in _NO_LISTENING:
+        unknown = isinstance(error, socket.gaierror)
+        if error.errno not in _NO_LISTENING and not unknown:
             raise
-        why = os.strerror(error.errno)
+        why = "no such host" if unknown else os.strerror(error.errno or 0)
         raise OSError(error.errno, f"the {what} cannot listen on {host}:{port} ({why}); choose another with {flag}") from error
 
 

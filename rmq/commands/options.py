@@ -14,11 +14,16 @@ F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
 
-def _addresses(_: click.Context, __: click.Parameter, value: str) -> str:
+def addresses(text: str) -> list[str]:
+    """`host:port;host:port` as a list. Raises BadParameter."""
     try:
-        return ";".join(parse("namesrv_addresses", value))
+        return list(parse("namesrv_addresses", text))
     except InvalidArgument as error:
-        raise click.BadParameter("write host:port, or host:port;host:port for several") from error
+        raise click.BadParameter(f"{text!r}: write host:port, or 'host:port;host:port' for several") from error
+
+
+def _addresses(_: click.Context, __: click.Parameter, value: str) -> str:
+    return ";".join(addresses(value))
 
 
 def namesrv(function: F) -> F:
@@ -47,6 +52,13 @@ def pairs(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dic
         if not found or not name:
             raise click.BadParameter("write NAME=VALUE")
     return {name: value for name, _, value in split}
+
+
+def attributes(_: click.Context, __: click.Parameter, value: str) -> str:
+    """`+key=value,-key`; without a sign RocketMQ would lose the first letter of the key."""
+    if any(part[:1] not in ("+", "-") for part in value.split(",")) and value:
+        raise click.BadParameter("write +KEY=VALUE to set one, -KEY to remove one, commas between them")
+    return value
 
 
 def moment(text: str) -> int:

@@ -76,4 +76,6 @@ def _show_rich(table: Table) -> None:
 def _text(cell: Cell) -> str:
     if cell is None:
         return "-"
+    if isinstance(cell, bool):
+        return "true" if cell else "false"
     return f"{cell:.2f}" if isinstance(cell, float) else str(cell)

@@ -88,6 +88,26 @@ def test_lines_of_stdin_are_messages(running: Running) -> None:
     assert (done.stdout, done.stderr) == ("", "sent 25 messages to Lines\n")
 
 
+def test_a_slow_writer_holds_nothing_up_and_ctrl_c_ends_at_once(running: Running) -> None:
+    """Each line goes when it is there; one Ctrl-C is enough while the next one does not come."""
+    command = [sys.executable, "-m", "rmq.cli", "send", "Slow", "-n", running.namesrv, "--batch", "10"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=_ENV) as sending:
+        assert sending.stdin is not None
+        assert sending.stdout is not None
+        sending.stdin.write(b"one\r\n\nunfinished")
+        sending.stdin.flush()
+        assert b"SEND_OK" in sending.stdout.readline()
+        sending.send_signal(signal.SIGINT)
+        assert (sending.wait(20), sending.stderr and sending.stderr.read().strip()) == (exits.INTERRUPTED, b"")
+
+
+def test_all_of_stdin_can_be_one_message(running: Running, capsys: Printed) -> None:
+    command = [sys.executable, "-m", "rmq.cli", "send", "Whole", "-n", running.namesrv, "--whole"]
+    subprocess.run(command, input=b"a\n\nb\n", capture_output=True, env=_ENV, check=True)
+    assert cli.run(["consume", "Whole", "-n", running.namesrv, "-g", "whole", "-c", "1", "-o", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["body"] == "a\n\nb\n"
+
+
 def test_what_a_group_printed_it_does_not_see_again(running: Running, capsys: Printed) -> None:
     sent(capsys, running, "Once", "a", "b")
     arguments = ["consume", "Once", "-n", running.namesrv, "-g", "once", "-o", "body"]
@@ -226,6 +246,14 @@ def test_a_port_that_is_taken(running: Running, tmp_path: Path) -> None:
     _, err = third.process.communicate(timeout=20)
     assert third.process.returncode == exits.FAILED
     assert err.splitlines()[-1].startswith(f"rmq: the broker cannot listen on {running.broker} (Address already in use); choose")
+    assert "Traceback" not in err
+
+
+def test_a_host_that_does_not_exist(tmp_path: Path) -> None:
+    lost = Running(tmp_path / "store", "--role", "broker", "--listen", "no.such.host.invalid:0")
+    _, err = lost.process.communicate(timeout=20)
+    assert lost.process.returncode == exits.FAILED
+    assert "cannot listen on no.such.host.invalid:0 (no such host)" in err
     assert "Traceback" not in err
 
 

@@ -94,7 +94,9 @@ def test_every_command_has_help(command: list[str], capsys: pytest.CaptureFixtur
     (["admin", "updateTopic", "-t", "T"], "either -c CLUSTER or -b BROKER"),
     (["admin", "updateTopic", "-t", "T", "-c", "x", "-b", "y"], "either -c CLUSTER or -b BROKER"),
     (["admin", "updateTopic", "-t", "T", "-c", "x", "-p", "7"], "'7' is not one of"),
+    (["admin", "updateTopic", "-t", "T", "-c", "x", "-a", "message.type=NORMAL"], "+KEY=VALUE"),
     (["admin", "topicStatus"], "Missing option"),
+    (["health", "-a", "localhost"], "host:port"),
 ])
 def test_a_users_mistake_is_told_in_a_line_with_exit_code_2(
     arguments: list[str], said: str, capsys: pytest.CaptureFixture[str],

@@ -1,0 +1,56 @@
+"""Messages that come on stdin, read without holding up the loop: heartbeats go on while a slow writer thinks, and Ctrl-C
+does not wait for a line that never comes."""
+
+import asyncio
+import contextlib
+import os
+import sys
+import threading
+from collections.abc import AsyncIterator
+
+_CHUNK_BYTES = 64 * 1024
+
+
+async def lines() -> AsyncIterator[list[bytes]]:
+    """The lines that are there, as soon as they are there; empty ones are left out. Raises OSError."""
+    rest = b""
+    while chunk := await _read():
+        *found, rest = (rest + chunk).split(b"\n")
+        if whole := [line for raw in found if (line := raw.rstrip(b"\r"))]:
+            yield whole
+    if rest := rest.rstrip(b"\r"):
+        yield [rest]
+
+
+async def everything() -> bytes:
+    """All of stdin. Raises OSError."""
+    chunks = []
+    while chunk := await _read():
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+async def _read() -> bytes:
+    """What comes next, b"" at the end. In a daemon thread, because at the end of the program nobody may wait for it."""
+    loop, file = asyncio.get_running_loop(), sys.stdin.fileno()
+    done: asyncio.Future[bytes] = loop.create_future()
+
+    def settle(chunk: bytes, error: OSError | None) -> None:
+        if done.cancelled():
+            return
+        if error:
+            done.set_exception(error)
+        else:
+            done.set_result(chunk)
+
+    def read() -> None:
+        chunk, failed = b"", None
+        try:
+            chunk = os.read(file, _CHUNK_BYTES)
+        except OSError as error:
+            failed = error
+        with contextlib.suppress(RuntimeError):  # the loop has ended: nobody asks any more
+            loop.call_soon_threadsafe(settle, chunk, failed)
+
+    threading.Thread(target=read, name="stdin", daemon=True).start()
+    return await done
