@@ -69,19 +69,13 @@ class _Run:
     def stamp(self, numbers: dict[ConsumeQueue, int], stored: bytes) -> None:
         """`numbers`: next number of each queue met so far in this burst."""
         data = self.data = bytearray().join([unit.records for unit in self.units])
-        queue: ConsumeQueue | None = None
-        queue_id, first, place = 0, 0, self.offset
-        sizes: list[int] = []  # of neighbours in one queue, which are stamped in one go
+        groups = []
         for unit in self.units:
-            number = numbers.get(unit.queue, unit.queue.next)
-            if unit.queue is not queue:
-                stamp(data, place - self.offset, sizes, queue_id, first, place, stored)
-                queue, sizes = unit.queue, []
-                queue_id, first, place = queue.queue_id, number, unit.physical_offset
-            unit.queue_offset = number
-            numbers[queue] = number + len(unit.sizes)
-            sizes += unit.sizes
-        stamp(data, place - self.offset, sizes, queue_id, first, place, stored)
+            queue, sizes = unit.queue, unit.sizes
+            number = unit.queue_offset = numbers.get(queue, queue.next)
+            numbers[queue] = number + len(sizes)
+            groups.append((unit.physical_offset - self.offset, sizes, queue.queue_id, number))
+        stamp(data, groups, self.offset, stored)
         data += self.filler
 
 

@@ -69,7 +69,10 @@ class ConsumeQueue:
         if number != self.max:
             self._begin_behind(number)
         tail = self._tail
-        tail += b"".join(map(_pack, accumulate(sizes, initial=offset), sizes, tags_codes))
+        if len(sizes) == 1:
+            tail += _pack(offset, sizes[0], tags_codes[0])
+        else:
+            tail += b"".join(map(_pack, accumulate(sizes, initial=offset), sizes, tags_codes))
         self.max = number + len(sizes)
         if len(tail) > _TRIMMED:
             self.trim(_KEPT)

@@ -6,7 +6,7 @@ Pure: no file, clock, chance or logging may come in here. Properties inside a re
 `check` and `stamp` are the hot path of every send: they look at the bytes directly and make no object per field.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from ipaddress import ip_address
 from struct import Struct
@@ -310,30 +310,22 @@ def with_store_host(record: Record, store_host: bytes) -> Record:
     return record._replace(store_host=store_host, sys_flag=record.sys_flag & ~SYS_STORE_V6 | wide)
 
 
-def stamp(
-    run: bytearray,
-    at: int,
-    sizes: Sequence[int],
-    queue_id: int,
-    queue_offset: int,
-    physical_offset: int,
-    stored: bytes,
-) -> None:
-    """Writes the broker's own fields into the records that stand back to back in `run` from `at`, and their checksums.
+def stamp(run: bytearray, groups: Iterable[tuple[int, Sequence[int], int, int]], base: int, stored: bytes) -> None:
+    """Writes the broker's own fields into the records of `run`, whose first byte is at `base` of the log, and their checksums.
 
-    The first gets `queue_offset` and `physical_offset`, the next follow. `stored` is the 8-byte store timestamp and
-    the store host. The records have passed `check` or come from `draft`, so each ends with `__CRC32#`.
+    A group is (where in `run`, sizes of its records, queue id, number of the first in its queue). `stored` is the 8-byte
+    store timestamp and the store host. The records have passed `check` or come from `draft`, so each ends with `__CRC32#`.
     """
     put_stored = _PUT_STORED[len(stored)]
-    for size in sizes:
-        end = at + size
-        _put_queue(run, at + 12, queue_id)
-        _put_numbers(run, at + 20, queue_offset, physical_offset)
-        put_stored(run, at + (68 if run[at + 39] & SYS_BORN_V6 else 56), stored)
-        _put_digits(run, end - 11, (b"%010d" % (crc32(run[at : end - CRC_BYTES]) & CRC_MASK))[::-1])
-        at = end
-        queue_offset += 1
-        physical_offset += size
+    for at, sizes, queue_id, queue_offset in groups:
+        for size in sizes:
+            end = at + size
+            _put_queue(run, at + 12, queue_id)
+            _put_numbers(run, at + 20, queue_offset, base + at)
+            put_stored(run, at + (68 if run[at + 39] & SYS_BORN_V6 else 56), stored)
+            _put_digits(run, end - 11, (b"%010d" % (crc32(run[at : end - CRC_BYTES]) & CRC_MASK))[::-1])
+            at = end
+            queue_offset += 1
 
 
 # --- what came from outside -------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ V6 = record.host_bytes("::1", 7)
 
 def stamped(data: bytes, offset: int = 1 << 40, number: int = 7) -> bytes:
     run = bytearray(data)
-    record.stamp(run, 0, record.check(data, record.decode(data).topic).sizes, 3, number, offset, STORED)
+    record.stamp(run, [(0, record.check(data, record.decode(data).topic).sizes, 3, number)], offset, STORED)
     return bytes(run)
 
 
