@@ -1,10 +1,10 @@
 """Pulls that found nothing and wait: woken by a matching committed message, or answered "nothing" at their deadline.
 
-[PullRequestHoldService]. Pure bookkeeping: the pull handler gives a `retry` to call when a message came and a `give_up`
-for the deadline; a sweep by the broker's timers drives the deadlines.
+[PullRequestHoldService]. Pure bookkeeping: the pull handler gives an `again`, to be called once: when a message came, at
+the deadline, or when what the pull was checked against has changed. A sweep by the broker's timers drives the deadlines.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import NamedTuple
 
 MAX_HELD = 100_000
@@ -13,10 +13,10 @@ MAX_HELD = 100_000
 class Held(NamedTuple):
     """One waiting pull. `codes`: tag codes it wants (None: any). `alive`: False once its connection is gone."""
 
+    group: str
     deadline: float
     codes: frozenset[int] | None
-    retry: Callable[[], None]
-    give_up: Callable[[], None]
+    again: Callable[[], None]
     alive: Callable[[], bool]
 
 
@@ -42,31 +42,40 @@ class LongPolls:
         if waiting is None:
             return
         codes = set(tags_codes)
-        woken = [held for held in waiting if held.codes is None or not codes.isdisjoint(held.codes)]
-        self._keep(topic, queue_id, [held for held in waiting if held not in woken], len(woken))
-        for held in woken:
-            held.retry()
+        self._part((topic, queue_id), waiting, lambda held: held.codes is None or not codes.isdisjoint(held.codes))
 
     def sweep(self, now: float) -> None:
         """Answer those whose deadline has passed, forget those whose connection is gone."""
-        for topic, queue_id in list(self._held):
-            waiting = self._held.pop((topic, queue_id))
-            alive = [held for held in waiting if held.alive()]
-            overdue = [held for held in alive if held.deadline <= now]
-            kept = [held for held in alive if held.deadline > now]
-            self._keep(topic, queue_id, kept, len(waiting) - len(kept))
-            for held in overdue:
-                held.give_up()
+        self._everywhere(lambda held: held.deadline <= now or not held.alive())
+
+    def topic_changed(self, topic: str) -> None:
+        """Those who wait for this topic are checked again: it may be gone, or closed to readers."""
+        for place in [place for place in self._held if place[0] == topic]:
+            self._part(place, self._held.pop(place), lambda held: True)
+
+    def groups_changed(self, groups: Container[str]) -> None:
+        """Those who wait for these groups are checked again: they may want other tags now (C14), or may not consume."""
+        self._everywhere(lambda held: held.group in groups)
 
     def wake_all(self) -> None:
-        """Answer everybody with what there is now (the broker stops, a topic went away)."""
-        everybody = [held for waiting in self._held.values() for held in waiting]
-        self._held.clear()
-        self._count = 0
-        for held in everybody:
-            held.give_up()
+        """Answer everybody with what there is now (the broker stops)."""
+        self._everywhere(lambda held: True)
 
-    def _keep(self, topic: str, queue_id: int, kept: list[Held], gone: int) -> None:
-        self._count -= gone
+    def _everywhere(self, is_due: Callable[[Held], bool]) -> None:
+        for place in list(self._held):
+            waiting = self._held.pop(place, None)
+            if waiting is not None:
+                self._part(place, waiting, is_due)
+
+    def _part(self, place: tuple[str, int], waiting: list[Held], is_due: Callable[[Held], bool]) -> None:
+        """Those who are due go, the others wait on."""
+        due: list[Held] = []
+        kept: list[Held] = []
+        for held in waiting:
+            (due if is_due(held) else kept).append(held)
+        self._count -= len(due)
         if kept:
-            self._held.setdefault((topic, queue_id), []).extend(kept)
+            self._held.setdefault(place, []).extend(kept)
+        for held in due:
+            if held.alive():
+                held.again()

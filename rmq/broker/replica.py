@@ -8,7 +8,7 @@ tables, waiters, long polls) sees committed ones only, and a waiter is answered 
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Protocol, cast
+from typing import Any, cast
 
 from rmq.broker.flusher import Flusher
 from rmq.clock import Clock
@@ -21,10 +21,9 @@ MAX_UNCOMMITTED_BYTES = 64 * 1024 * 1024
 SYNC_FLUSH_TIMEOUT_S = 5.0
 
 
-class Waiter(Protocol):
-    """Who waits for a unit. Called exactly once: committed (no error), stored but flushed late, or failed."""
-
-    def __call__(self, unit: Unit, error: RmqError | None, late: bool = False) -> None: ...
+Waiter = tuple[Callable[[Any, Unit, RmqError | None, bool], None], Any]
+"""Who waits for a unit: `function, argument`. Called once as function(argument, unit, error, late): committed (no error),
+stored but flushed late, or failed. A tuple because one is made for every message."""
 
 
 class Replica:
@@ -58,13 +57,17 @@ class Replica:
 
         Raises Refusal SYSTEM_BUSY when too much is uncommitted, SERVICE_NOT_AVAILABLE after a failed flush: not stored.
         """
+        if not self._burst:
+            self._check_room()
+            asyncio.get_running_loop().call_soon(self._append)
+        self._burst.append(unit)
+
+    def _check_room(self) -> None:
+        """Once a turn: what one turn brings is bounded by the connections' limits."""
         if self._failure is not None:
             raise Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, f"this broker stopped writing: {self._failure}")
         if self._log.end - self.committed > MAX_UNCOMMITTED_BYTES:
             raise Refusal(ResponseCode.SYSTEM_BUSY, "64 MiB are waiting to be committed: send slower, or look at the disk")
-        if not self._burst:
-            asyncio.get_running_loop().call_soon(self._append)
-        self._burst.append(unit)
 
     def _append(self) -> None:
         burst, self._burst = self._burst, []
@@ -132,4 +135,4 @@ def _answer(units: Sequence[Unit], error: RmqError | None, late: bool = False) -
         waiter = cast("Waiter | None", unit.owner)
         if waiter is not None:
             unit.owner = None
-            waiter(unit, error, late)
+            waiter[0](waiter[1], unit, error, late)

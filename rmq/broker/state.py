@@ -54,8 +54,12 @@ class StateWriter:
         draft = record.draft(STATE_TOPIC, body, b"", born_timestamp=self._clock.wall_ms(), born_host=self._host)
         unit = Unit(draft, (len(draft),), (0,), self._queue)
         if done is not None:
-            unit.owner = lambda unit, error, late=False: done(error)
+            unit.owner = (_tell, done)
         return unit
+
+
+def _tell(done: Callable[[RmqError | None], None], _unit: Unit, error: RmqError | None, _late: bool) -> None:
+    done(error)
 
 
 def _resolve(future: "asyncio.Future[None]", error: RmqError | None) -> None:

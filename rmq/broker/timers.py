@@ -13,26 +13,55 @@ Job = Callable[[], Awaitable[None] | None]
 
 
 class Timers:
+    """A job that fails is logged and tried again next time, whatever it raised: no job ends unnoticed."""
+
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._tasks: list[asyncio.Task[None]] = []
+        self._sleeping: set[asyncio.Task[None]] = set()
+        self._stopped = False
 
     def every(self, seconds: float, name: str, job: Job) -> None:
-        """Run `job` each `seconds` until stopped. A refusal or store error is logged and the job tried again next time."""
+        """Run `job` each `seconds` until stopped."""
         self._tasks.append(asyncio.create_task(self._run(seconds, name, job), name=f"timer-{name}"))
 
     async def stop(self) -> None:
-        for task in self._tasks:
+        """A job that is at work ends first: half a file would be in the way of whoever writes it next."""
+        self._stopped = True
+        for task in self._sleeping:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
 
     async def _run(self, seconds: float, name: str, job: Job) -> None:
-        while True:
+        trouble = ""
+        while not self._stopped:
+            await self._sleep(seconds)
+            trouble = await self._once(name, job, trouble)
+
+    async def _sleep(self, seconds: float) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._sleeping.add(task)
+        try:
             await self._clock.sleep(seconds)
-            try:
-                pending = job()
-                if pending is not None:
-                    await pending
-            except RmqError as error:
-                log.warning("%s: %s", name, error)
+        finally:
+            self._sleeping.discard(task)
+
+    async def _once(self, name: str, job: Job, before: str) -> str:
+        """What is wrong with the job now ("": nothing). The same trouble again is not worth another line."""
+        try:
+            pending = job()
+            if pending is not None:
+                await pending
+        except (RmqError, OSError) as error:
+            trouble = str(error)
+            if trouble != before:
+                log.warning("%s: %s; tried again until it works", name, trouble)
+            return trouble
+        except Exception:
+            log.exception("%s failed; this is a bug, please report it", name)
+            return before
+        if before:
+            log.info("%s: works again", name)
+        return ""

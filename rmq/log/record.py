@@ -339,39 +339,34 @@ def check(records: bytes, topic: str) -> Checked:
     """
     magic, topic_field = _topic_field(topic)
     at, room = 0, len(records)
-    found: list[tuple[int, int]] = []
+    sizes: list[int] = []
+    codes: list[int] = []
     while at < room or not room:
         if room - at < MIN_RECORD_BYTES:
             raise _illegal(f"a record needs {MIN_RECORD_BYTES} bytes, {room - at} came")
         total, said, body_crc, sys_flag, prepared, body_length = _claims(records, at)
         body_at = at + 88
-        if sys_flag & SYS_BORN_V6 and room - at > 100:
-            *_, prepared, body_length = _claims_v6(records, at)
-            body_at = at + 100
-        topic_at = body_at + body_length
-        properties_at = topic_at + len(topic_field) + 2
-        end = at + total
-        length = end - properties_at
-        if said != magic or sys_flag & ~_SYS_FROM_CLIENT or prepared:
+        if sys_flag:
+            if sys_flag & ~_SYS_FROM_CLIENT:
+                raise _illegal_head(said, magic, sys_flag)
+            if sys_flag & SYS_BORN_V6 and room - at > 100:
+                *_, prepared, body_length = _claims_v6(records, at)
+                body_at = at + 100
+        if said != magic or prepared:
             raise _illegal_head(said, magic, sys_flag)
-        if (
-            body_length < 0
-            or length < CRC_BYTES
-            or end > room
-            or length != records[properties_at - 2] << 8 | records[properties_at - 1]
-        ):
+        topic_at = body_at + body_length
+        lengths_end = topic_at + len(topic_field) + 2
+        end = at + total
+        if body_length < 0 or end > room or end - lengths_end < CRC_BYTES:
             raise _illegal_parts(records, at, topic_field)
-        if records[topic_at : properties_at - 2] != topic_field:
-            raise _illegal("the topic inside the record is not the topic of the request")
+        if records[topic_at:lengths_end] != topic_field + (end - lengths_end).to_bytes(2, "big"):
+            raise _illegal_parts(records, at, topic_field)
         if crc32(records[body_at:topic_at]) & CRC_MASK != body_crc:
             raise _illegal("wrong body checksum: the record was damaged on its way; send it again")
-        code = check_properties(records, properties_at, end)
-        if total == room:
-            return _new(Checked, ((total,), (code,)))
-        found.append((total, code))
+        sizes.append(total)
+        codes.append(check_properties(records, lengths_end, end))
         at = end
-    sizes, codes = zip(*found, strict=True)
-    return _new(Checked, (sizes, codes))
+    return _new(Checked, (tuple(sizes), tuple(codes)))
 
 
 def _illegal(why: str) -> Refusal:

@@ -166,7 +166,12 @@ _PLAN_OF_REQUEST: dict[type[Any], Plan] = {plan.cls: plan for plan in _REQUEST_P
 _ANSWER_PLANS: dict[type[Any], Plan] = {answer: plan_of(answer) for answer in ANSWERS.values() if answer is not None}
 
 
-_SEND_TYPES = _PLAN_OF_REQUEST[Send].signature
+_SEND_DEFAULTS = tuple(Send._field_defaults.values())
+_SEND_NEEDED = len(Send._fields) - len(_SEND_DEFAULTS)
+_SEND_TYPES = (*_HEAD, *(get_type_hints(Send)[name] for name in Send._fields))
+_SEND_FORMS = {  # types of a send -> the defaults of the fields it leaves out
+    _SEND_TYPES[: len(_HEAD) + _SEND_NEEDED + given]: _SEND_DEFAULTS[given:] for given in range(len(_SEND_DEFAULTS) + 1)
+}
 _SEND_CODE = _PLAN_OF_REQUEST[Send].code
 _REQUEST_FLAGS = (0, ONEWAY_FLAG)
 _new = tuple.__new__
@@ -267,10 +272,11 @@ class Native:
         """Raises BadBytes if the frame is no command at all; a command with bad fields is refused by its id."""
         values = unpack(frame, self._max_structured_bytes)
         types = tuple(map(type, values)) if type(values) is list else ()
-        if types == _SEND_TYPES and values[0] == _SEND_CODE and values[2] in _REQUEST_FLAGS:
+        rest = _SEND_FORMS.get(types)
+        if rest is not None and values[0] == _SEND_CODE and values[2] in _REQUEST_FLAGS:
             # The hot one, without detours. Its numbers need no range: queue_id is checked by the handler, the others are unused
             # or only compared.
-            return _new(Send, values[3:]), values[1], values[2] == ONEWAY_FLAG, None, len(frame)
+            return _new(Send, (*values[3:], *rest)), values[1], values[2] == ONEWAY_FLAG, None, len(frame)
         if types[:3] != _HEAD:
             raise BadBytes("a command is an array that begins with three numbers: code, id, flags")
         code, call_id, flags = values[0], values[1], values[2]
@@ -302,7 +308,9 @@ class Native:
 
     def request(self, request: Request, call_id: int, oneway: bool) -> bytes:
         plan = _PLAN_OF_REQUEST[type(request)]
-        fields = plan.fields(request) if plan.text_keys else request
+        fields: tuple[Any, ...] = plan.fields(request) if plan.text_keys else request
+        if type(request) is Send and request[_SEND_NEEDED:] == _SEND_DEFAULTS:
+            fields = request[:_SEND_NEEDED]
         body = _pack((plan.code, call_id, ONEWAY_FLAG if oneway else 0, *fields))
         return len(body).to_bytes(4, "big") + body
 

@@ -6,7 +6,6 @@ name, forbidden topics, the topic itself (made if it may be), permission, queue,
 
 import random
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import NamedTuple
 
 from rmq.codes import ResponseCode
@@ -61,14 +60,11 @@ class SendHandler:
         lane = self._lanes.get((topic, request.queue_id))
         if lane is None or lane.config is not config:
             lane = self._open_lane(topic, request.queue_id, config)
-        return self._put(request, call, lane.queue)
-
-    def _put(self, request: Send, call: Call, queue: ConsumeQueue) -> Later:
         records = request.records
-        sizes, tags_codes = record.check(records, request.topic)
+        sizes, tags_codes = record.check(records, topic)
         if len(sizes) > 1 or len(records) > self._max_body_bytes:
             self._check_size(request, len(sizes))
-        self._propose(Unit(records, sizes, tags_codes, queue, partial(_stored, call)))
+        self._propose(Unit(records, sizes, tags_codes, lane.queue, (_stored, call)))
         return LATER
 
     def _open_lane(self, topic: str, queue_id: int, config: TopicConfig) -> Lane:
@@ -101,13 +97,14 @@ class SendHandler:
         topic = request.topic
         plan = self._topics.plan_auto_create(topic, request.default_topic, request.default_topic_queue_nums, self._auto_create)
         await self._create(plan)
-        config = self._topics.get(topic)
-        if config is None:
+        if self._topics.get(topic) is None:
             raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic {topic} was deleted again while it was made")
-        return self._put(request, call, self._open_lane(topic, request.queue_id, config).queue)
+        result = self.send(request, call)
+        assert result is LATER, "the topic is there now"
+        return LATER
 
 
-def _stored(call: Call, unit: Unit, error: RmqError | None, late: bool = False) -> None:
+def _stored(call: Call, unit: Unit, error: RmqError | None, late: bool) -> None:
     if error is None:
         status = ResponseCode.FLUSH_DISK_TIMEOUT if late else 0
         call.answer(_answer(SendAnswer, (unit.queue.queue_id, unit.queue_offset, unit.physical_offset, status)))
