@@ -20,7 +20,6 @@ MAX_SCANNED = 800  # entries examined by one pull [maxFilterMessageSize 16000 / 
 LOWER, UPPER = "LOWER", "UPPER"
 _BLANK = ENTRY.pack(0, 0x7FFFFFFF, 0)  # before the first entry of a queue that does not begin at 0
 _KEPT = 2048  # flushed entries kept in memory when older ones are dropped
-_TRIMMED = 2 * _KEPT * ENTRY_BYTES
 _pack = ENTRY.pack
 _PAGE_BYTES = 4096
 _NAME = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789%-_|")
@@ -68,13 +67,13 @@ class ConsumeQueue:
         """Entries of records that stand back to back from `offset`; the first is message `number` of the queue (D12)."""
         if number != self.max:
             self._begin_behind(number)
-        tail = self._tail
-        if len(sizes) == 1:
-            tail += _pack(offset, sizes[0], tags_codes[0])
+        count = len(sizes)
+        if count == 1:
+            self._tail += _pack(offset, sizes[0], tags_codes[0])
         else:
-            tail += b"".join(map(_pack, accumulate(sizes, initial=offset), sizes, tags_codes))
-        self.max = number + len(sizes)
-        if len(tail) > _TRIMMED:
+            self._tail += b"".join(map(_pack, accumulate(sizes, initial=offset), sizes, tags_codes))
+        self.max = number + count
+        if self.flushed - self._tail_start > 2 * _KEPT:
             self.trim(_KEPT)
 
     def _begin_behind(self, number: int) -> None:

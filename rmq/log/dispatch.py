@@ -4,7 +4,6 @@ What the log appended itself comes as units; anything else (recovery) is read fr
 committed is not here.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import msgpack
@@ -41,33 +40,15 @@ class Dispatcher:
             pending.clear()
         while pending and pending[0].end <= hw:
             done.append(pending.popleft())
-        at = 0
-        while at < len(done):
-            at = self._put_neighbours(done, at)
+        for unit in done:
+            queue = unit.queue
+            queue.put_many(unit.queue_offset, unit.physical_offset, unit.sizes, unit.tags_codes)
+            if queue.topic == STATE_TOPIC:
+                for one in iterate(unit.records):
+                    self._delete_topics(one)
         if done:
             self.position = done[-1].end
         return done
-
-    def _put_neighbours(self, units: Sequence[Unit], at: int) -> int:
-        """Entries for `units[at]` and all that follow it directly in the log and in the same queue; where they end.
-
-        What one connection sent in one go mostly is such a run: one call fills the queue.
-        """
-        first = units[at]
-        queue, begun, end = first.queue, at, first.physical_offset
-        sizes: list[int] = []
-        codes: list[int] = []
-        while at < len(units) and units[at].physical_offset == end and units[at].queue is queue:
-            sizes += units[at].sizes
-            codes += units[at].tags_codes
-            end = units[at].end
-            at += 1
-        queue.put_many(first.queue_offset, first.physical_offset, sizes, codes)
-        if queue.topic == STATE_TOPIC:
-            for unit in units[begun:at]:
-                for one in iterate(unit.records):
-                    self._delete_topics(one)
-        return at
 
     def _walk(self, to: int) -> None:
         for record in self._log.scan(self.position, to):
