@@ -66,8 +66,8 @@ def _by_time(rows: Sequence[Row], by_day: bool) -> go.Figure:
     for topic in sorted({row.topic for row in rows}):
         own = [row for row in rows if row.topic == topic]
         sums = sum_by(own, (lambda row: row.day) if by_day else (lambda row: row.hour), lambda row: row.messages)
-        figure.add_bar(name=escape(topic), x=list(sums), y=list(sums.values()))
-    return figure.update_layout(title=f"Messages by {'day' if by_day else 'hour'} (UTC)", barmode="stack", **_LAYOUT)
+        figure.add_bar(name=escape(topic), x=list(sums), y=list(sums.values()), marker_line_width=0)
+    return figure.update_layout(title=f"Messages by {'day' if by_day else 'hour'} (UTC)", barmode="stack", bargap=0, **_LAYOUT)
 
 
 def _by_topic(rows: Sequence[Row]) -> go.Figure:
@@ -77,9 +77,11 @@ def _by_topic(rows: Sequence[Row]) -> go.Figure:
 
 
 def _by_tag(rows: Sequence[Row]) -> go.Figure:
-    top = sum_by(rows, lambda row: escape(row.tag) or "(no tag)", lambda row: row.messages).most_common(_MOST_TAGS)
+    sums = sum_by(rows, lambda row: escape(row.tag) or "(no tag)", lambda row: row.messages)
+    top = sums.most_common(_MOST_TAGS)
     figure = go.Figure(go.Bar(x=[tag for tag, _ in top], y=[count for _, count in top]))
-    return figure.update_layout(title=f"Messages by tag (at most the {_MOST_TAGS} largest)", **_LAYOUT)
+    title = "Messages by tag" + (f" (the {_MOST_TAGS} largest of {len(sums)})" if len(sums) > _MOST_TAGS else "")
+    return figure.update_layout(title=title, **_LAYOUT)
 
 
 def _numbers(rows: Sequence[Row], keys: dict[str, int]) -> str:

@@ -1,6 +1,5 @@
 """A Spark session on this machine: Java found, workers on this Python, quiet, times in UTC, the format "rmq" registered."""
 
-import logging
 import os
 import signal
 import threading
@@ -45,15 +44,21 @@ def _local_session(name: str) -> SparkSession:
     builder = SparkSession.builder.master(f"local[{cores}]").appName(name)
     for key, value in settings.items():
         builder = builder.config(key, value)
-    before = signal.getsignal(signal.SIGINT)
-    logging.getLogger().addFilter(_is_no_interrupt)
-    try:
+    with _own_interrupts():
         return builder.getOrCreate()
+
+
+@contextmanager
+def _own_interrupts() -> Iterator[None]:
+    """Keeps the caller's way with Ctrl-C, if it has one: Spark puts another in its place, which prints tracebacks. Ctrl-C
+    waits until the block has ended."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.default_int_handler or threading.current_thread() is not threading.main_thread() or os.name == "nt":
+        yield
+        return
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
     finally:
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGINT, before)  # Spark's own talks to Java in the middle of a call and prints what breaks
-
-
-def _is_no_interrupt(record: logging.LogRecord) -> bool:
-    """Py4J logs a traceback when Ctrl-C comes while it waits; the exception itself goes up and tells enough."""
-    return not (record.exc_info and isinstance(record.exc_info[1], KeyboardInterrupt))
+        signal.signal(signal.SIGINT, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)

@@ -33,7 +33,7 @@ def write_store(store: Path, messages: Iterable[Sent], segment_bytes: int = 1 <<
             segments.append(bytearray())
         offsets.append((len(segments) - 1) * segment_bytes + len(segments[-1]))
         number = counts[message.topic] = counts.get(message.topic, -1) + 1
-        stamp(run, 0, [len(run)], 0, number, offsets[-1], message.time_ms.to_bytes(8, "big") + HOST)
+        stamp(run, [(0, [len(run)], 0, number)], offsets[-1], message.time_ms.to_bytes(8, "big") + HOST)
         segments[-1] += run
     (store / "commitlog").mkdir(parents=True)
     for number, segment in enumerate(segments):
