@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import dataclasses
 import errno
+import gc
 import logging
 import os
 import signal
@@ -86,6 +87,7 @@ async def serve(settings: NodeSettings, clock: Clock) -> int:
             settings = dataclasses.replace(settings, namesrv_addresses=(address, *settings.namesrv_addresses))
         if settings.with_broker:
             await parts.enter_async_context(_broker(settings, clock))
+        _freeze_collector()
         log.info("ready (Ctrl-C or SIGTERM stops)")
         await stop.wait()
         log.info("stopping (once more: at once)")
@@ -134,6 +136,14 @@ def _told(what: str, host: str, port: int, flag: str) -> Iterator[None]:
             raise
         why = "no such host" if unknown else os.strerror(error.errno or 0)
         raise OSError(error.errno, f"the {what} cannot listen on {host}:{port} ({why}); choose another with {flag}") from error
+
+
+def _freeze_collector() -> None:
+    """What is there now stays; what comes is freed by its last reference, so the cycle collector need not run every few
+    milliseconds (it took 4 % of a send)."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 100)
 
 
 def _on_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
