@@ -3,8 +3,9 @@
 import os
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import NoReturn
 
 import click
 
@@ -21,17 +22,24 @@ def report(store: Path, out: Path, day: str | None, time_property: str | None) -
 
     Committed messages only; the broker may be running. Running a day again replaces that day.
     """
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, _end)
-    made = build_report(
-        store, out, parse_day(day) if day else None,
-        time_property=time_property, progress=lambda line: click.echo(line, err=True),
-    )  # fmt: skip
+    with _ending_on_interrupt():
+        made = build_report(
+            store, out, parse_day(day) if day else None,
+            time_property=time_property, progress=lambda line: click.echo(line, err=True),
+        )  # fmt: skip
     click.echo(f"{made.messages} messages, {made.bytes} bytes, {made.repeats} repeats")
     click.echo(f"page    {made.page}")
     click.echo(f"rollup  {made.rollups[0].parent.parent} ({len(made.rollups)} day(s))")
 
 
-def _end(_number: int, _frame: object) -> NoReturn:
+@contextmanager
+def _ending_on_interrupt() -> Iterator[None]:
     """Ctrl-C ends at once, because half a call to Java prints tracebacks. Java sees its stdin close and ends too."""
-    os._exit(128 + signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, lambda number, frame: os._exit(128 + signal.SIGINT))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

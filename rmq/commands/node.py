@@ -84,7 +84,8 @@ async def serve(settings: NodeSettings, clock: Clock) -> int:
     async with contextlib.AsyncExitStack() as parts:
         if settings.with_nameserver:
             address = await parts.enter_async_context(_nameserver(settings, clock))
-            settings = dataclasses.replace(settings, namesrv_addresses=(address, *settings.namesrv_addresses))
+            everyone = dict.fromkeys((address, *settings.namesrv_addresses))
+            settings = dataclasses.replace(settings, namesrv_addresses=tuple(everyone))
         if settings.with_broker:
             await parts.enter_async_context(_broker(settings, clock))
         _freeze_collector()

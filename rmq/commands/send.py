@@ -1,6 +1,6 @@
 """`rmq send`: messages from arguments, or from stdin one a line."""
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
 import click
 
@@ -39,9 +39,18 @@ def send(
 
     found = _arguments(bodies) if bodies else _everything() if whole else stdin.lines()
     messages = ([message(body) for body in some] async for some in found)
-    report = None if quiet else form
-    sent = options.run(_send(namesrv, group, messages, hash_key, batch_size, timeout_s, report))
-    click.echo(f"sent {sent} message{'' if sent == 1 else 's'} to {topic}", err=True)
+    sent = 0
+
+    def on_sent(results: Sequence[SendResult]) -> None:
+        nonlocal sent
+        sent += len(results)
+        if not quiet:
+            _show(results, form)
+
+    try:
+        options.run(_send(namesrv, group, messages, hash_key, batch_size, timeout_s, on_sent))
+    finally:  # after a failure or Ctrl-C too: how far it came
+        click.echo(f"sent {sent} message{'' if sent == 1 else 's'} to {topic}", err=True)
 
 
 async def _arguments(bodies: Sequence[str]) -> AsyncIterator[list[bytes]]:
@@ -54,18 +63,13 @@ async def _everything() -> AsyncIterator[list[bytes]]:
 
 async def _send(
     namesrv: str, group: str, messages: AsyncIterator[list[Message]], key: str | None, batch_size: int, timeout_s: float,
-    report: str | None,
-) -> int:
-    """Number of messages sent. `messages`: those that are there. `report`: how each is printed, None for not at all."""
-    sent = 0
+    on_sent: Callable[[Sequence[SendResult]], None],
+) -> None:
+    """`messages`: those that are there, again and again. `on_sent` gets each answer before the next request goes."""  # fmt: skip
     async with Client(namesrv) as client, client.producer(group) as producer:
         async for some in messages:
             for batch in _batches(some, batch_size):
-                results = await _send_some(producer, batch, key, timeout_s)
-                sent += len(results)
-                if report:
-                    _show(results, report)
-    return sent
+                on_sent(await _send_some(producer, batch, key, timeout_s))
 
 
 def _batches(messages: list[Message], size: int) -> Iterator[list[Message]]:

@@ -16,6 +16,7 @@ from rmq import cli
 from rmq.commands import exits, node
 
 _ENV = {name: value for name, value in os.environ.items() if not name.startswith(("RMQ_", "NAMESRV_"))}
+_ONE = b"sent 1 message to Slow"
 Printed = pytest.CaptureFixture[str]
 
 
@@ -98,7 +99,7 @@ def test_a_slow_writer_holds_nothing_up_and_ctrl_c_ends_at_once(running: Running
         sending.stdin.flush()
         assert b"SEND_OK" in sending.stdout.readline()
         sending.send_signal(signal.SIGINT)
-        assert (sending.wait(20), sending.stderr and sending.stderr.read().strip()) == (exits.INTERRUPTED, b"")
+        assert (sending.wait(20), sending.stderr and sending.stderr.read().strip()) == (exits.INTERRUPTED, _ONE)
 
 
 def test_all_of_stdin_can_be_one_message(running: Running, capsys: Printed) -> None:
