@@ -53,3 +53,8 @@ class Applier:
         self._tables.apply(lines, time_ms)
         if any(table == "topic" for table, _, _ in lines):
             self._topics_changed()
+        for table, name, _ in lines:
+            if table == "topic":
+                self._polls.topic_changed(name)
+            elif table == "group":
+                self._polls.groups_changed((name,))

@@ -25,7 +25,9 @@ class Boot(NamedTuple):
     monotonic: float
 
 
-def runtime_facts(store_dir: Path, log: CommitLog, committed: int, boot: Boot, clock: Clock, earliest_ms: int) -> Iterable[tuple[str, object]]:
+def runtime_facts(
+    store_dir: Path, log: CommitLog, committed: int, boot: Boot, clock: Clock, earliest_ms: int
+) -> Iterable[tuple[str, object]]:
     """Names and values. `earliest_ms`: store time of the first record (-1: none)."""
     usage = shutil.disk_usage(store_dir)
     ratio = round((usage.total - usage.free) / usage.total, 4)
@@ -54,6 +56,8 @@ def runtime_facts(store_dir: Path, log: CommitLog, committed: int, boot: Boot, c
         "getMessageEntireTimeMax": 0,
         "putMessageFailedTimes": 0,
         "putMessageDistributeTime": "null",
+        "putLatency99": 0.0,
+        "putLatency999": 0.0,
         "timerReadBehind": 0,
         "timerOffsetBehind": 0,
         "timerCongestNum": 0,

@@ -6,11 +6,14 @@ makes durable is the log's business (`CommitLog.flush` notes the end before it b
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Protocol
 
 from rmq.clock import Clock
 from rmq.errors import StoreError
+
+log = logging.getLogger("rmq.flusher")
 
 ASYNC_FLUSH_BYTES = 32 * 1024 * 1024
 
@@ -29,7 +32,12 @@ class Flusher:
     """`on_flushed` runs on the loop after each good flush, `on_failed` once after the first bad one (D4: final)."""
 
     def __init__(
-        self, log: Flushable, clock: Clock, interval_s: float, on_flushed: Callable[[], None], on_failed: Callable[[StoreError], None]
+        self,
+        log: Flushable,
+        clock: Clock,
+        interval_s: float,
+        on_flushed: Callable[[], None],
+        on_failed: Callable[[StoreError], None],
     ) -> None:
         self._log = log
         self._clock = clock
@@ -39,6 +47,7 @@ class Flusher:
         self._asked = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.Task[None] | None = None
+        self._stopped = False
 
     def start(self) -> None:
         self._task = asyncio.create_task(self._run(), name="flusher")
@@ -54,11 +63,12 @@ class Flusher:
             self._asked.set()
 
     async def stop(self) -> None:
-        """Stop flushing. The store's own close flushes what is left."""
-        for task in (self._task, self._timer):
-            if task is not None:
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
+        """Stop flushing once a running flush has ended. The store's own close flushes what is left."""
+        self._stopped = True
+        self._asked.set()
+        if self._timer is not None:
+            self._timer.cancel()
+        await asyncio.gather(*(task for task in (self._task, self._timer) if task is not None), return_exceptions=True)
 
     async def _tick(self) -> None:
         while True:
@@ -69,11 +79,21 @@ class Flusher:
         while True:
             await self._asked.wait()
             self._asked.clear()
+            if self._stopped:
+                return
             if self._log.durable_end >= self._log.end:
                 continue
             try:
                 await asyncio.to_thread(self._log.flush)
-            except StoreError as error:
-                self._on_failed(error)
+                self._on_flushed()
+            except Exception as error:  # whatever it was: from here on nothing may count as durable
+                self._failed(error)
                 return
-            self._on_flushed()
+
+    def _failed(self, error: Exception) -> None:
+        if isinstance(error, StoreError):
+            log.error("this broker stops writing: %s", error)
+        else:
+            log.error("this broker stops writing; restart it", exc_info=error)
+            error = StoreError(f"flushing failed: {error!r}; restart the node")
+        self._on_failed(error)

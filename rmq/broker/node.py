@@ -8,6 +8,7 @@ import random
 import socket
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import AsyncExitStack
 
 from rmq.broker.apply import Applier, Tables
 from rmq.broker.exports import Exports
@@ -28,10 +29,11 @@ from rmq.clock import Clock
 from rmq.config import NodeSettings
 from rmq.delivery.groups import ConsumerRegistry, GroupTable, groups_json
 from rmq.delivery.offsets import OffsetTable, offsets_json
+from rmq.errors import RmqError
 from rmq.log import record
 from rmq.log.disk import RealDisk
 from rmq.log.settings import ASYNC_FLUSH, SYNC_FLUSH, StoreSettings
-from rmq.log.store import Store
+from rmq.log.store import Report, Store
 from rmq.model import STATE_TOPIC
 from rmq.net import commands as c
 from rmq.net.limits import Limits
@@ -53,6 +55,7 @@ class Broker:
         self._clock = clock
         self._timers = Timers(clock)
         self._boot = Boot(clock.wall_ms(), clock.monotonic())
+        self._running = AsyncExitStack()
         self.address = ""
 
     async def start(self) -> None:
@@ -61,36 +64,36 @@ class Broker:
         host = await _resolve(settings.store_host)
         port = settings.listen_port or _free_port(settings.listen_host)
         self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        self._store = await asyncio.to_thread(Store.open, RealDisk(), str(settings.store_dir), _store_settings(settings, host, port))
-        try:
-            await self._serve(host, port)
-        except BaseException:
-            await asyncio.to_thread(self._store.close)
-            raise
+        self._store = await asyncio.to_thread(
+            Store.open, RealDisk(), str(settings.store_dir), _store_settings(settings, host, port)
+        )
+        async with AsyncExitStack() as running:
+            running.push_async_callback(asyncio.to_thread, self._store.close)
+            _log_recovery(self._store.recovered)
+            await self._serve(host, port, running)
+            self._running = running.pop_all()
 
-    async def _serve(self, host: str, port: int) -> None:
+    async def stop(self) -> None:
+        """Leave the routes, finish what is in work, flush, close: all of it, whatever fails on the way. Raises StoreError."""
+        await self._running.aclose()
+
+    async def _serve(self, host: str, port: int, running: AsyncExitStack) -> None:
+        """Starts part after part; `running` is told how each is stopped, the last one first."""
         store, settings = self._store, self._settings
         self._build(host, port)
         for stored in await asyncio.to_thread(lambda: list(store.state_records())):
             self._tables.apply(lines_of(stored.body), stored.store_timestamp)
         store.open_epoch(self._clock.wall_ms())
+        running.push_async_callback(self._replica.flusher.stop)
         self._replica.start()
         await self._make_system_topics()
+        running.push_async_callback(self._save_tables)
+        running.push_async_callback(self._timers.stop)
         self._start_timers()
+        running.push_async_callback(self._close_server)
         await self._server.listen(settings.listen_host, port)
+        running.push_async_callback(self._registration.stop)
         await self._registration.start()
-        log.info("%s", store.recovered)
-
-    async def stop(self) -> None:
-        """Leave the routes, finish what is in work, flush, close."""
-        await self._registration.stop()
-        self._polls.wake_all()
-        await self._server.close(self._settings.stop_grace_ms / 1000)
-        await self._timers.stop()
-        await self._offsets.write()
-        await self._exports.save()
-        await self._replica.flusher.stop()
-        await asyncio.to_thread(self._store.close)
 
     # --- building -----------------------------------------------------------------------------------------------------
 
@@ -126,11 +129,15 @@ class Broker:
     def _handlers(self) -> Mapping[type[c.Request], Handler]:
         settings, store, tables, registry = self._settings, self._store, self._tables, self._registry
         topics = TopicHandlers(tables.topics, tables.groups, tables.offsets, self._writer.commit, settings.auto_create_group)
-        self._clients = ClientHandlers(registry, tables.groups, topics.ensure_group, self._connection, self._clock)
+        self._clients = ClientHandlers(
+            registry, tables.groups, topics.ensure_group, self._connection, self._polls.groups_changed, self._clock
+        )
         self._offsets = OffsetHandlers(
             tables.offsets, self._writer, tables.topics, store.queues, store.log.store_time, topics.check_group, self._young
         )
-        checks = PullSettings(tables.topics, registry, topics.check_group, settings.max_transfer_count, settings.max_transfer_bytes)
+        checks = PullSettings(
+            tables.topics, registry, topics.check_group, settings.max_transfer_count, settings.max_transfer_bytes
+        )
         pull = PullHandler(checks, store.log, store.queues, self._polls, self._offsets.pulled, self._stats, self._clock)
         send = SendHandler(
             tables.topics, store.queues, self._replica.propose, topics.create, settings.auto_create_topic,
@@ -179,6 +186,18 @@ class Broker:
         every(LATE_S, "long polls", lambda: self._polls.sweep(self._clock.monotonic()))
         every(SAMPLE_S, "rates", self._sample)
         self._sample()
+
+    async def _close_server(self) -> None:
+        self._polls.wake_all()
+        await self._server.close(self._settings.stop_grace_ms / 1000)
+
+    async def _save_tables(self) -> None:
+        """The last offsets and exports. A store that takes nothing more (full disk, failed flush) must still be closed."""
+        for save in (self._offsets.write, self._exports.save):
+            try:
+                await save()
+            except RmqError as error:
+                log.warning("not saved at the end: %s", error)
 
     # --- small joints -------------------------------------------------------------------------------------------------
 
@@ -236,9 +255,26 @@ class Broker:
         return runtime_facts(self._settings.store_dir, store.log, self._replica.committed, self._boot, self._clock, first)
 
 
+def _log_recovery(found: Report) -> None:
+    """What opening the store found, for the operator."""
+    stopped = "the last run stopped in order" if found.clean else "the last run did not stop in order, or this store is new"
+    rebuilt = "; the queues were rebuilt from the log" if found.queues_rebuilt else ""
+    log.info("store opened, the log ends at %d: %s%s", found.end, stopped, rebuilt)
+    if found.cut_bytes:
+        log.warning("%d bytes behind %d were cut off the log: %s", found.cut_bytes, found.end, found.cut_reason)
+    if found.records_behind:
+        log.warning(
+            "whole records stood behind that cut: messages that were acknowledged may be lost; keep the disk for a closer look"
+        )
+    if found.may_have_lost:
+        log.warning("the machine stopped under asynchronous flush: the last messages acknowledged before it may be lost")
+
+
 def _store_settings(settings: NodeSettings, host: str, port: int) -> StoreSettings:
     mode = SYNC_FLUSH if settings.flush == "sync" else ASYNC_FLUSH
-    return StoreSettings(record.host_bytes(host, port), settings.segment_bytes, mode, settings.broker_name, f"n{settings.broker_id}")
+    return StoreSettings(
+        record.host_bytes(host, port), settings.segment_bytes, mode, settings.broker_name, f"n{settings.broker_id}"
+    )
 
 
 async def _resolve(host: str) -> str:

@@ -13,7 +13,8 @@ from typing import Any, Protocol
 import msgpack
 
 from rmq.clock import Clock
-from rmq.errors import BadBytes, RmqError
+from rmq.codes import ResponseCode
+from rmq.errors import BadBytes, Refusal, RmqError
 from rmq.log import record
 from rmq.log.commitlog import Unit
 from rmq.log.consumequeue import ConsumeQueue
@@ -58,7 +59,10 @@ class StateWriter:
         return unit
 
 
-def _tell(done: Callable[[RmqError | None], None], _unit: Unit, error: RmqError | None, _late: bool) -> None:
+def _tell(done: Callable[[RmqError | None], None], _unit: Unit, error: RmqError | None, late: bool) -> None:
+    """A line that is stored but not committed in time is not in force: whoever waits for it must not go on."""
+    if late:
+        error = Refusal(ResponseCode.SYSTEM_ERROR, "outcome unknown: not on the disk in time; look before doing it again")
     done(error)
 
 

@@ -32,7 +32,7 @@ class Rate:
         return (after - before) / (now - then) if now > then else 0.0
 
     def text(self) -> str:
-        """"a b c " as RocketMQ's runtime info prints rates."""
+        """ "a b c " as RocketMQ's runtime info prints rates."""
         rates = [self.per_second(seconds) for seconds in (10, 60, 600)]
         return "".join(f"{rate:.2f} " for rate in (rates[0] or 0.0, *rates[1:]) if rate is not None)
 

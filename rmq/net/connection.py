@@ -68,7 +68,7 @@ class Call:
         if not self.oneway:
             connection._write_refusal(self._id, self._context, refusal)
 
-    def answer_with(self, awaitable: Awaitable[Answer]) -> None:
+    def answer_with(self, awaitable: Awaitable[Answer | Later]) -> None:
         """Answers with what the awaitable gives, or refuses with what it raises; the server keeps the task."""
         self.connection._host.spawn(self, awaitable)
 

@@ -1,12 +1,12 @@
 """Who is connected: heartbeats, the members of a group, and the notice to all of them when the members change."""
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Container, Iterable
 
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.delivery.groups import ConsumerRegistry, GroupTable
 from rmq.errors import Refusal
-from rmq.model import GroupConfig
+from rmq.model import ConsumerData, GroupConfig
 from rmq.net.commands import (
     ConsumerConnection,
     ConsumerList,
@@ -21,7 +21,8 @@ from rmq.net.server import Call, Connection
 
 
 class ClientHandlers:
-    """`ensure_group(name)` makes group and retry topic if they may be made; `connection(id)` finds an open connection."""
+    """`ensure_group(name)` makes group and retry topic if they may be made; `connection(id)` finds an open connection;
+    `subscriptions_changed(groups)` hears of groups whose members or subscriptions are other ones now."""
 
     def __init__(
         self,
@@ -29,18 +30,22 @@ class ClientHandlers:
         groups: GroupTable,
         ensure_group: Callable[[str], Awaitable[None]],
         connection: Callable[[int], Connection | None],
+        subscriptions_changed: Callable[[Container[str]], None],
         clock: Clock,
     ) -> None:
         self._registry = registry
         self._groups = groups
         self._ensure_group = ensure_group
         self._connection = connection
+        self._subscriptions_changed = subscriptions_changed
         self._clock = clock
 
     async def heartbeat(self, request: Heartbeat, call: Call) -> HeartbeatAnswer:
-        for consumer in request.consumers:
-            await self._ensure_group(consumer.group)
+        """A group that may not be is left out and the client told so; its other groups stay members all the same."""
+        consumers, refused = await self._allowed(request)
         peer = call.connection
+        if peer.closed:  # it went while a group was made: nobody would ever tell the registry again
+            raise Refusal(ResponseCode.SYSTEM_ERROR, "the connection has ended")
         peer.client_id = peer.client_id or request.client_id
         host, port = peer.peer
         outcome = self._registry.heartbeat(
@@ -49,14 +54,30 @@ class ClientHandlers:
             language=peer.language,
             version=peer.version,
             address=f"{host}:{port}",
-            consumers=request.consumers,
+            consumers=consumers,
             producers=request.producers,
             fingerprint=request.heartbeat_fingerprint,
             without_sub=request.without_sub,
             now=self._clock.monotonic(),
         )
-        self.notify(outcome.changed)
+        if outcome.changed:
+            self._subscriptions_changed(outcome.changed)
+            self.notify(outcome.changed)
+        if refused is not None:
+            raise refused
         return HeartbeatAnswer(True, outcome.sub_changed)
+
+    async def _allowed(self, request: Heartbeat) -> tuple[list[ConsumerData], Refusal | None]:
+        """The groups that exist or may be made, and what is wrong with the first of the others."""
+        allowed, refused = [], None
+        for consumer in request.consumers:
+            try:
+                await self._ensure_group(consumer.group)
+            except Refusal as refusal:
+                refused = refused or refusal
+            else:
+                allowed.append(consumer)
+        return allowed, refused
 
     def unregister(self, request: UnregisterClient, call: Call) -> None:
         changed = self._registry.unregister(call.connection.id, request.client_id, request.producer_group, request.consumer_group)

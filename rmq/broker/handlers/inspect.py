@@ -66,7 +66,9 @@ class InspectHandlers:
         topics = [request.topic] if request.topic else [t for t in request.topic_list.split(";") if t]
         topics = topics or sorted(self._offsets.topics_of(group) | self._registry.topics_of(group))
         configs = [config for config in map(self._topics.get, topics) if config is not None]
-        rows = await asyncio.to_thread(lambda: [self._progress(group, config, q) for config in configs for q in _queue_ids(config)])
+        rows = await asyncio.to_thread(
+            lambda: [self._progress(group, config, q) for config in configs for q in _queue_ids(config)]
+        )
         return ConsumeStats([row for row in rows if row is not None])
 
     def _progress(self, group: str, config: TopicConfig, queue_id: int) -> QueueProgress:

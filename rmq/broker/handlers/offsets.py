@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 
 from rmq.broker.state import StateWriter
 from rmq.codes import ResponseCode
-from rmq.delivery.offsets import OffsetTable
+from rmq.delivery.offsets import OffsetKey, OffsetTable
 from rmq.errors import Refusal, RmqError
 from rmq.log.consumequeue import ConsumeQueue, ConsumeQueues
 from rmq.net.commands import (
@@ -47,6 +47,7 @@ class OffsetHandlers:
         self._store_time = store_time
         self._check_group = check_group
         self._in_memory = in_memory
+        self._last_write: asyncio.Task[None] | None = None
 
     def query(self, request: QueryConsumerOffset, _call: Call) -> OffsetAnswer:
         """A group without an offset starts at 0 while message 0 is young: so a new group on a new topic misses nothing."""
@@ -61,7 +62,7 @@ class OffsetHandlers:
     def _young(self, queue: ConsumeQueue) -> bool:
         return queue.min <= 0 and (queue.max == 0 or self._in_memory(queue.entry(0).offset))
 
-    def update(self, request: UpdateConsumerOffset, call: Call) -> None | Awaitable[None]:
+    def update(self, request: UpdateConsumerOffset, call: Call) -> Awaitable[None] | None:
         if self._topics.get(request.topic) is None:
             raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic {request.topic} does not exist")
         self._check_group(request.consumer_group)
@@ -69,10 +70,17 @@ class OffsetHandlers:
         return None if call.oneway else self.write()
 
     async def write(self) -> None:
-        """The overlay as it is now, committed. Raises Refusal; the next try writes what this one could not."""
+        """The overlay as it is now, committed. Raises Refusal; the next try writes what this one could not.
+
+        With nothing new to write it still waits for the write on its way: what its caller commits may be in there.
+        """
         dirty = self._table.take_dirty()
-        if not dirty:
-            return
+        if dirty:
+            self._last_write = asyncio.create_task(self._write(dirty), name="offsets")
+        if self._last_write is not None:
+            await asyncio.shield(self._last_write)
+
+    async def _write(self, dirty: list[tuple[OffsetKey, int]]) -> None:
         try:
             await self._writer.commit([("offset", key, value) for key, value in dirty])
         except RmqError:
@@ -101,7 +109,9 @@ class OffsetHandlers:
         if queue is None:
             return OffsetAnswer(0)
         upper = request.boundary_type.upper() == "UPPER"
-        return OffsetAnswer(await asyncio.to_thread(queue.search, request.timestamp, "UPPER" if upper else "LOWER", self._store_time))
+        return OffsetAnswer(
+            await asyncio.to_thread(queue.search, request.timestamp, "UPPER" if upper else "LOWER", self._store_time)
+        )
 
     async def earliest(self, request: GetEarliestStoreTime, _call: Call) -> TimestampAnswer:
         queue = self._existing(request.topic, request.queue_id)

@@ -15,13 +15,19 @@ from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.delivery import filters
 from rmq.delivery.groups import ConsumerRegistry
-from rmq.errors import Refusal
+from rmq.errors import Refusal, RmqError
 from rmq.log.commitlog import CommitLog
 from rmq.log.consumequeue import ConsumeQueue, ConsumeQueues
 from rmq.model import PERM_READ
 from rmq.net.commands import PULL_SUBSCRIPTION, PULL_SUSPEND, Pull, PullAnswer
 from rmq.net.server import LATER, Call, Later
 from rmq.routing.topics import TopicTable
+
+PULL_NOTHING, PULL_RETRY, PULL_MOVED = map(
+    int, (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED)
+)
+FOUND, EMPTY = "FOUND", "NO_MESSAGE_IN_QUEUE"  # remarks are the store's findings [GetMessageStatus]
+MAX_SUSPEND_S = 60.0  # clients ask for 15 or 20; a peer that vanished without a word must not be kept longer
 
 
 class PullSettings(NamedTuple):
@@ -52,7 +58,7 @@ def _codes(expression: str) -> frozenset[int] | None:
 
 
 class PullHandler:
-    """`pulled(group, topic, queue_id, connection_id)` notes who pulled a queue last; `commit` takes a carried offset."""
+    """`pulled(request, call)` is told of each good pull: who pulled a queue last, and the offset it may carry."""
 
     def __init__(
         self,
@@ -72,8 +78,8 @@ class PullHandler:
         self._stats = stats
         self._clock = clock
 
-    def pull(self, request: Pull, call: Call) -> PullAnswer | Later | Awaitable[PullAnswer]:
-        wanted = Wanted(request, self._check(request), self._wanted_codes(request))
+    def pull(self, request: Pull, call: Call) -> Later | Awaitable[Later]:
+        wanted = self._wanted(request)
         self._pulled(request, call)
         return self._read(wanted, call, may_wait=bool(request.sys_flag & PULL_SUSPEND))
 
@@ -87,7 +93,8 @@ class PullHandler:
             raise Refusal(ResponseCode.NO_PERMISSION, f"topic {topic} may not be read (perm {config.perm})")
         if not 0 <= request.queue_id < config.read_queue_nums:
             raise Refusal(
-                ResponseCode.INVALID_PARAMETER, f"queue {request.queue_id} of {topic}: it has queues 0 to {config.read_queue_nums - 1}"
+                ResponseCode.INVALID_PARAMETER,
+                f"queue {request.queue_id} of {topic}: it has queues 0 to {config.read_queue_nums - 1}",
             )
         return self._queues.get(topic, request.queue_id)
 
@@ -96,54 +103,83 @@ class PullHandler:
             return _expression_codes(request.subscription, request.expression_type)
         known = self._settings.registry.subscription(request.consumer_group, request.topic)
         if known is None:
-            raise Refusal(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"group {request.consumer_group} did not subscribe to {request.topic}")
+            raise Refusal(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST, f"group {request.consumer_group} did not subscribe to {request.topic}"
+            )
         if known.version < request.sub_version:
             raise Refusal(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the heartbeat with this subscription is still on its way")
         return _expression_codes(known.expression, known.expression_type)
 
-    def _read(self, wanted: Wanted, call: Call, may_wait: bool) -> PullAnswer | Later | Awaitable[PullAnswer]:
+    def _read(self, wanted: Wanted, call: Call, may_wait: bool) -> Later | Awaitable[Later]:
         request, queue = wanted.request, wanted.queue
         offset, low, high = request.queue_offset, queue.min, queue.max
         if low <= offset < high:
             count = max(1, min(request.max_msg_nums, self._settings.max_messages))
             found = queue.find(offset, count, self._settings.max_bytes, wanted.codes)
             if not found.spans:
-                return self._nothing(found.next_offset, low, high, ResponseCode.PULL_RETRY_IMMEDIATELY)
+                return self._nothing(call, PullAnswer(found.next_offset, low, high, b"", PULL_RETRY), "NO_MATCHED_MESSAGE")
             answer = PullAnswer(found.next_offset, low, high)
             self._stats.found.total += 1
             self._stats.transferred.total += len(found.spans)
             messages = self._log.gather(found.spans)
             if messages is None:
-                return self._read_cold(answer, found.spans)
-            return answer._replace(messages=messages)
+                return self._read_cold(answer, found.spans, call)
+            call.answer(answer._replace(messages=messages), FOUND)
+            return LATER
         if offset == high:
             if may_wait and self._hold(wanted, call):
                 return LATER
-            return self._nothing(offset, low, high, ResponseCode.PULL_NOT_FOUND)
-        return self._nothing(high if offset > high else low, low, high, ResponseCode.PULL_OFFSET_MOVED)
+            return self._nothing(call, PullAnswer(offset, low, high, b"", PULL_NOTHING), "OFFSET_OVERFLOW_ONE" if high else EMPTY)
+        moved = PullAnswer(high if offset > high else low, low, high, b"", PULL_MOVED)
+        return self._nothing(call, moved, _why_moved(offset, low, high))
 
-    def _nothing(self, next_offset: int, low: int, high: int, status: int) -> PullAnswer:
+    def _nothing(self, call: Call, answer: PullAnswer, why: str) -> Later:
         self._stats.missed.total += 1
-        return PullAnswer(next_offset, low, high, b"", status)
+        call.answer(answer, why)
+        return LATER
 
-    async def _read_cold(self, answer: PullAnswer, spans: list[tuple[int, int]]) -> PullAnswer:
-        return answer._replace(messages=await asyncio.to_thread(self._log.gather_cold, spans))
+    async def _read_cold(self, answer: PullAnswer, spans: list[tuple[int, int]], call: Call) -> Later:
+        messages = await asyncio.to_thread(self._log.gather_cold, spans)
+        call.answer(answer._replace(messages=messages), FOUND)
+        return LATER
 
     def _hold(self, wanted: Wanted, call: Call) -> bool:
         request = wanted.request
-        deadline = self._clock.monotonic() + request.suspend_timeout_millis / 1000
-        again = partial(self._again, wanted, call)
-        return self._polls.hold(
-            request.topic, request.queue_id, Held(deadline, wanted.codes, again, again, lambda: not call.connection.closed)
+        deadline = self._clock.monotonic() + min(request.suspend_timeout_millis / 1000, MAX_SUSPEND_S)
+        held = Held(
+            request.consumer_group,
+            deadline,
+            wanted.codes,
+            partial(self._again, request, call),
+            lambda: not call.connection.closed,
         )
+        return self._polls.hold(request.topic, request.queue_id, held)
 
-    def _again(self, wanted: Wanted, call: Call) -> None:
-        """A woken pull may not wait again; what it finds now is its answer."""
-        result = self._read(wanted, call, may_wait=False)
-        if isinstance(result, PullAnswer):
-            call.answer(result)
-        elif result is not LATER:
-            call.answer_with(result)
+    def _again(self, request: Pull, call: Call) -> None:
+        """A woken pull is checked anew and may not wait again; what it finds now is its answer.
+
+        What goes wrong here is this pull's trouble, not that of the message that woke it.
+        """
+        try:
+            result = self._read(self._wanted(request), call, may_wait=False)
+        except Refusal as refusal:
+            call.refuse(refusal)
+        except (RmqError, OSError) as error:
+            call.refuse(
+                Refusal(ResponseCode.SYSTEM_ERROR, f"queue {request.queue_id} of {request.topic} cannot be read: {error}")
+            )
+        else:
+            if result is not LATER:
+                call.answer_with(result)
+
+    def _wanted(self, request: Pull) -> Wanted:
+        return Wanted(request, self._check(request), self._wanted_codes(request))
+
+
+def _why_moved(offset: int, low: int, high: int) -> str:
+    if not high:
+        return EMPTY
+    return "OFFSET_OVERFLOW_BADLY" if offset > high else "OFFSET_TOO_SMALL"
 
 
 def _expression_codes(expression: str, expression_type: str) -> frozenset[int] | None:

@@ -18,7 +18,6 @@ from rmq.net.commands import Send, SendAnswer
 from rmq.net.server import LATER, Call, Later
 from rmq.routing.topics import TopicTable, not_sendable
 
-
 MAX_LANES = 100_000
 _answer = tuple.__new__  # SendAnswer(...) costs twice as much, and this is made for every message
 
@@ -62,7 +61,7 @@ class SendHandler:
             lane = self._open_lane(topic, request.queue_id, config)
         records = request.records
         sizes, tags_codes = record.check(records, topic)
-        if len(sizes) > 1 or len(records) > self._max_body_bytes:
+        if len(sizes) > 1 or request.batch or len(records) > self._max_body_bytes:
             self._check_size(request, len(sizes))
         self._propose(Unit(records, sizes, tags_codes, lane.queue, (_stored, call)))
         return LATER
@@ -85,13 +84,14 @@ class SendHandler:
 
     def _check_size(self, request: Send, count: int) -> None:
         """[MessageExtEncoder, SendMessageProcessor]: what one request may hold. Raises Refusal MESSAGE_ILLEGAL."""
-        if count > 1 and request.topic.startswith(RETRY_PREFIX):
+        if (count > 1 or request.batch) and request.topic.startswith(RETRY_PREFIX):
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, "a batch cannot go to a retry topic: send its messages one by one")
         if len(request.records) <= self._max_body_bytes:
             return
         total = sum(len(one.body) for one in record.iterate(request.records))
         if total > self._max_body_bytes:
-            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, f"{total} bytes of bodies in one send: at most {self._max_body_bytes} are allowed")
+            about = f"{total} bytes of bodies in one send: at most {self._max_body_bytes} are allowed"
+            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, about)
 
     async def _create_and_send(self, request: Send, call: Call) -> Later:
         topic = request.topic

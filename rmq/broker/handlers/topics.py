@@ -32,7 +32,12 @@ class TopicHandlers:
     """`commit(lines)` returns once the lines are committed and applied."""
 
     def __init__(
-        self, topics: TopicTable, groups: GroupTable, offsets: OffsetTable, commit: Callable[[list[Line]], Awaitable[None]], auto_group: bool
+        self,
+        topics: TopicTable,
+        groups: GroupTable,
+        offsets: OffsetTable,
+        commit: Callable[[list[Line]], Awaitable[None]],
+        auto_group: bool,
     ) -> None:
         self._topics = topics
         self._groups = groups
@@ -101,21 +106,29 @@ class TopicHandlers:
 
     def check_group(self, group: str) -> None:
         """Whether the group may consume. An unknown one may if it would be made on first use."""
+        config = self._group_or_may_be(group)
+        if config is not None and not config.consume_enable:
+            raise Refusal(ResponseCode.NO_PERMISSION, f"consumer group {group} is switched off (consumeEnable)")
+
+    def _group_or_may_be(self, group: str) -> GroupConfig | None:
         config = self._groups.get(group)
         if config is None:
             if not self._auto_group:
-                raise Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"consumer group {group} does not exist: create it first")
+                raise Refusal(
+                    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"consumer group {group} does not exist: create it first"
+                )
             check_group_name(group)
-        elif not config.consume_enable:
-            raise Refusal(ResponseCode.NO_PERMISSION, f"consumer group {group} is switched off (consumeEnable)")
+        return config
 
     async def ensure_group(self, group: str) -> None:
-        """Group and its retry topic, made on first use if `autoCreateSubscriptionGroup` allows."""
-        self.check_group(group)
+        """Group and its retry topic, made on first use if `autoCreateSubscriptionGroup` allows.
+
+        A group that is switched off has members, too; only their pulls are refused.
+        """
         lines: list[Line] = []
-        config = self._groups.decided(group)
-        if config is None:
-            config = self._groups.plan_update(GroupConfig(group))
+        config = self._group_or_may_be(group)
+        if config is None:  # or on its way only: who asks meanwhile waits for a line of their own
+            config = self._groups.plan_update(self._groups.decided(group) or GroupConfig(group))
             self._groups.stage(group, config)
             lines.append(("group", group, list(config)))
         retry = RETRY_PREFIX + group
