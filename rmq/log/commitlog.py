@@ -22,7 +22,8 @@ from rmq.log.segments import Segments
 from rmq.log.settings import StoreSettings
 from rmq.model import EPOCH_TOPIC
 
-MAX_GAP_BYTES = 8192  # between two records that one read fetches together
+NEAR_BYTES = 128 * 1024  # what one read fetches at once, whatever lies between the records
+MAX_GAP_BYTES = 8192  # beyond that: between two records that one read fetches together
 MAX_STEP_BACK_MS = 60_000
 _LOG = logging.getLogger(__name__)
 
@@ -271,6 +272,19 @@ class CommitLog:
 
     def gather(self, spans: Spans) -> bytes | None:
         """The records at `spans` (rising offsets), joined. None if a byte is not in memory: then `gather_cold` in a thread."""
+        if not spans:
+            return b""
+        offset, extent = spans[0][0], spans[-1][0] + spans[-1][1] - spans[0][0]
+        if extent <= NEAR_BYTES and spans[-1][0] < self._files.end_of(offset):
+            data = self._files.at(offset).read_cached(offset, extent)
+            if data is None:
+                return None
+            view = memoryview(data)
+            return b"".join([view[at - offset : at - offset + length] for at, length in spans])
+        return self._gather_groups(spans)
+
+    def _gather_groups(self, spans: Spans) -> bytes | None:
+        """Records that lie far apart: one read for each group of neighbours."""
         parts: list[bytes | bytearray] = []
         for first, after, offset, size, whole in self._groups(spans):
             data = self._files.at(offset).read_cached(offset, size)

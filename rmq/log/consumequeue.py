@@ -20,6 +20,7 @@ MAX_SCANNED = 800  # entries examined by one pull [maxFilterMessageSize 16000 / 
 LOWER, UPPER = "LOWER", "UPPER"
 _BLANK = ENTRY.pack(0, 0x7FFFFFFF, 0)  # before the first entry of a queue that does not begin at 0
 _KEPT = 2048  # flushed entries kept in memory when older ones are dropped
+_PLACES = Struct(">qi8x")  # an entry without its code
 _pack = ENTRY.pack
 _PAGE_BYTES = 4096
 _NAME = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789%-_|")
@@ -37,6 +38,17 @@ class Entry(NamedTuple):
     offset: int
     size: int
     tags_code: int
+
+
+def _fitting(spans: list[tuple[int, int]], room: int) -> list[tuple[int, int]]:
+    """As many of the first ones as fit into `room` bytes; the first always does."""
+    if not spans or spans[-1][0] + spans[-1][1] - spans[0][0] <= room:
+        return spans
+    for count, (_, size) in enumerate(spans):
+        room -= size
+        if room < 0 and count:
+            return spans[:count]
+    return spans
 
 
 class ConsumeQueue:
@@ -102,11 +114,14 @@ class ConsumeQueue:
         800 entries (or `max_count`, if more) are examined. Nothing at or above `max`. An offset below `min` begins there.
         """
         offset = max(offset, self.min)
-        limit = max_count if codes is None else max(MAX_SCANNED, max_count)
+        if codes is None:
+            spans = _fitting(list(_PLACES.iter_unpack(self._entries(offset, min(offset + max_count, self.max)))), max_bytes)
+            return Found(offset + len(spans), spans, len(spans))
         number, room = offset, max_bytes
-        spans: list[tuple[int, int]] = []
+        spans = []
+        limit = max(MAX_SCANNED, max_count)
         for position, size, code in ENTRY.iter_unpack(self._entries(offset, min(offset + limit, self.max))):
-            if codes is None or code in codes:
+            if code in codes:
                 if spans and (room < size or len(spans) == max_count):
                     break
                 spans.append((position, size))
