@@ -97,9 +97,10 @@ async def publish_and_consume(file: Path, total: int) -> tuple[list[Member], Mem
         for topic in TOPICS:
             await create_topic(client, topic, cluster="DefaultCluster")
         async with group(nameserver) as members:
-            sending = asyncio.create_task(send(client.producer(), read_flights(file)))
-            victim = await exchange(members, nameserver, total)
-            await sending
+            async with asyncio.TaskGroup() as tasks:  # a failure of one ends the other
+                tasks.create_task(send(client.producer(), read_flights(file)))
+                exchanging = tasks.create_task(exchange(members, nameserver, total))
+            victim = exchanging.result()
             print(f"   {total} sent and acknowledged")
             await until(lambda: sum(m.handled for m in members) >= total and len(count_rows(members)) == total)
     return members, victim
@@ -130,6 +131,9 @@ def differences(file: Path) -> int:
 
 
 def main(file: Path) -> int:
+    if not file.is_file():
+        print(f"{file} is no file; give the path of flights.csv.gz, or nothing for the sample", file=sys.stderr)
+        return 2
     shutil.rmtree(DIRECTORY, ignore_errors=True)
     DIRECTORY.mkdir(parents=True)
     total = sum(1 for _ in read_flights(file))
