@@ -359,12 +359,17 @@ def check(records: bytes, topic: str) -> Checked:
         end = at + total
         if body_length < 0 or end > room or end - lengths_end < CRC_BYTES:
             raise _illegal_parts(records, at, topic_field)
-        if records[topic_at:lengths_end] != topic_field + (end - lengths_end).to_bytes(2, "big"):
+        if records[topic_at : lengths_end - 2] != topic_field or end - lengths_end != (
+            records[lengths_end - 2] << 8 | records[lengths_end - 1]
+        ):
             raise _illegal_parts(records, at, topic_field)
         if crc32(records[body_at:topic_at]) & CRC_MASK != body_crc:
             raise _illegal("wrong body checksum: the record was damaged on its way; send it again")
+        code = check_properties(records, lengths_end, end)
+        if total == room:
+            return _new(Checked, ((total,), (code,)))
         sizes.append(total)
-        codes.append(check_properties(records, lengths_end, end))
+        codes.append(code)
         at = end
     return _new(Checked, (tuple(sizes), tuple(codes)))
 
