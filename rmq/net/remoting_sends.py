@@ -24,6 +24,8 @@ _ITEM = Struct(">iiiii")  # total size, magic, checksum, flag, length of the bod
 _SHORT = Struct(">h")
 _HOST_FLAGS = 0x10 | 0x20  # born or store host is IPv6: said by us, not by a client [MessageSysFlag]
 _INT32 = 2**31
+_SEND_MESSAGE, _SEND_BATCH = int(RequestCode.SEND_MESSAGE), int(RequestCode.SEND_BATCH_MESSAGE)
+_new = tuple.__new__  # a NamedTuple in half the time
 _MAX_TOPIC_CHARACTERS = 255  # more is no name, whatever the rules for names say
 _LETTERS = {  # SendMessageRequestHeaderV2 -> SendMessageRequestHeader
     "a": "producerGroup", "b": "topic", "c": "defaultTopic", "d": "defaultTopicQueueNums", "e": "queueId", "f": "sysFlag",
@@ -92,10 +94,10 @@ class Sends:
     def read(self, header: Header, body: memoryview, born_host: bytes) -> tuple[Send, Sent]:
         """Raises Refusal."""
         ext = header.ext
-        if header.code == RequestCode.SEND_MESSAGE:
+        if header.code == _SEND_MESSAGE:
             ext = {_TO_LETTERS[name]: value for name, value in ext.items() if name in _TO_LETTERS}
         try:
-            if ext.get("m") == "true" or header.code == RequestCode.SEND_BATCH_MESSAGE:
+            if ext.get("m") == "true" or header.code == _SEND_BATCH:
                 return self._read_batch(ext, body, born_host)
             return self._read_single(ext, body, born_host)
         except KeyError as error:
@@ -198,9 +200,9 @@ def _head(ext: Ext) -> tuple[str, int, int, int, int]:
 def _send(ext: Ext, topic: str, records: bytes, reconsume_times: int, batch: bool) -> Send:
     limit = int(ext["l"]) if "l" in ext else -1
     queue_id, queues = int(ext["e"]), int(ext["d"])
-    if not (-_INT32 <= queue_id < _INT32 and -_INT32 <= queues < _INT32 and -_INT32 <= limit < _INT32):
+    if max(queue_id, queues, limit) >= _INT32 or min(queue_id, queues, limit) < -_INT32:
         raise ValueError("queueId, defaultTopicQueueNums or maxReconsumeTimes does not fit in 32 bits")
-    return Send(ext["a"], topic, queue_id, records, reconsume_times, ext["c"], queues, batch, limit)
+    return _new(Send, (ext["a"], topic, queue_id, records, reconsume_times, ext["c"], queues, batch, limit))
 
 
 def _pairs(text: str) -> list[tuple[str, str]]:
