@@ -31,7 +31,7 @@ from rmq.delivery.groups import ConsumerRegistry, GroupTable, groups_json
 from rmq.delivery.offsets import OffsetTable, offsets_json
 from rmq.errors import RmqError
 from rmq.log import record
-from rmq.log.disk import RealDisk
+from rmq.log.disk import Disk, RealDisk
 from rmq.log.settings import ASYNC_FLUSH, SYNC_FLUSH, StoreSettings
 from rmq.log.store import Report, Store
 from rmq.model import STATE_TOPIC
@@ -48,10 +48,12 @@ YOUNG_RATIO = 0.4  # of the memory: what is nearer to the log's end counts as "i
 
 
 class Broker:
-    """`await start()`, `await stop()`. `address` is "host:port" as clients are told, known after start."""
+    """`await start()`, `await stop()`. `address` is "host:port" as clients are told, known after start.
+    `disk`: where the store lies, the machine's own unless a test brings another."""
 
-    def __init__(self, settings: NodeSettings, clock: Clock) -> None:
+    def __init__(self, settings: NodeSettings, clock: Clock, disk: Disk | None = None) -> None:
         self._settings = settings
+        self._disk = disk or RealDisk()
         self._clock = clock
         self._timers = Timers(clock)
         self._boot = Boot(clock.wall_ms(), clock.monotonic())
@@ -65,7 +67,7 @@ class Broker:
         port = settings.listen_port or _free_port(settings.listen_host)
         self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self._store = await asyncio.to_thread(
-            Store.open, RealDisk(), str(settings.store_dir), _store_settings(settings, host, port)
+            Store.open, self._disk, str(settings.store_dir), _store_settings(settings, host, port)
         )
         async with AsyncExitStack() as running:
             running.push_async_callback(asyncio.to_thread, self._store.close)

@@ -1,0 +1,36 @@
+"""A broker with a topic T of 4 queues, and connections to it."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+
+import pytest
+
+from rmq.testing import LocalBroker
+from tests.broker.support import Peer
+
+Connect = Callable[..., Awaitable[Peer]]
+
+
+@pytest.fixture
+async def broker() -> AsyncIterator[LocalBroker]:
+    async with LocalBroker() as broker:
+        await broker.create_topic("T", 4)
+        yield broker
+
+
+@pytest.fixture
+async def connect() -> AsyncIterator[Connect]:
+    """`await connect(broker, "client id")`; closed at the end."""
+    async with AsyncExitStack() as stack:
+
+        async def connect(broker: LocalBroker, client_id: str = "c") -> Peer:
+            peer = await Peer.connect(broker.address, client_id)
+            stack.push_async_callback(peer.close)
+            return peer
+
+        yield connect
+
+
+@pytest.fixture
+async def peer(broker: LocalBroker, connect: Connect) -> Peer:
+    return await connect(broker)

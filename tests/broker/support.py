@@ -1,0 +1,69 @@
+"""Clients of a real broker that send single requests and look at single answers."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from rmq.errors import Refusal
+from rmq.log import record
+from rmq.model import ConsumerData, Subscription
+from rmq.net.channel import Channel
+from rmq.net.commands import Heartbeat, Hello, Pull, PullAnswer, Send, SendAnswer
+from rmq.testing import until
+
+BORN = record.host_bytes("127.0.0.1", 50000)
+SUBSCRIBED, HELD = 4, 6  # sys_flag of pulls that bring their subscription; that may wait as well
+
+
+def send(topic: str, body: bytes = b"body", *, queue_id: int = 0, count: int = 1, tags: str = "", **fields: Any) -> Send:
+    properties = record.properties_to_bytes({"TAGS": tags} if tags else {})
+    draft = record.draft(topic, body, properties, born_timestamp=1000, born_host=BORN)
+    return Send("p", topic, queue_id, draft * count, **fields)
+
+
+def beat(client_id: str, *groups: str, topic: str = "T", expression: str = "*", version: int = 1) -> Heartbeat:
+    subscriptions = [Subscription(topic, expression, "TAG", version)]
+    return Heartbeat(client_id, ["p"], [ConsumerData(group, subscriptions=subscriptions) for group in groups])
+
+
+def bodies(answer: PullAnswer) -> list[bytes]:
+    return [found.body for found in record.iterate(answer.messages)]
+
+
+class Peer:
+    """One connection. `pushed`: what the broker asked of it."""
+
+    def __init__(self, channel: Channel, pushed: list[Any]) -> None:
+        self.channel = channel
+        self.pushed = pushed
+
+    @classmethod
+    async def connect(cls, address: str, client_id: str = "c") -> "Peer":
+        pushed: list[Any] = []
+        channel = await Channel.open(address, Hello(1, client_id), on_request=pushed.append)
+        return cls(channel, pushed)
+
+    async def ask(self, request: Any) -> Any:
+        return await self.channel.request(request, 20.0)
+
+    async def refusal(self, request: Any) -> int:
+        """The code of the refusal that comes."""
+        try:
+            answer = await self.ask(request)
+        except Refusal as refusal:
+            assert refusal.remark, "a refusal says why"
+            return int(refusal.code)
+        raise AssertionError(f"it was not refused: {answer}")
+
+    async def send(self, *requests: Send) -> Sequence[SendAnswer]:
+        return [await self.ask(request) for request in requests]
+
+    async def pull(self, topic: str, offset: int, flag: int = SUBSCRIBED, **fields: Any) -> PullAnswer:
+        answer = await self.ask(Pull("g", topic, fields.pop("queue_id", 0), offset, sys_flag=flag, **fields))
+        assert isinstance(answer, PullAnswer)
+        return answer
+
+    async def wait_for_pushes(self, count: int) -> None:
+        await until(lambda: len(self.pushed) >= count)
+
+    async def close(self) -> None:
+        await self.channel.close()
