@@ -176,7 +176,7 @@ _SEND_CODE = _PLAN_OF_REQUEST[Send].code
 _REQUEST_FLAGS = (0, ONEWAY_FLAG)
 _new = tuple.__new__
 _UINT32_MAX: Final = 2**32 - 1
-_send_answer = Struct(">IBBBIBBBiBqBqB").pack
+_send_answer = Struct(">IBBBIBBBqBqBqB").pack
 """The hot answer in one go: a length and an array of eight, its numbers at their full width (which msgpack allows)."""
 
 
@@ -290,10 +290,10 @@ class Native:
         return request, call_id, flags & ONEWAY_FLAG != 0, None, len(frame)
 
     def answer(self, call_id: int, context: Context, answer: Answer, remark: str) -> bytes:
-        if type(answer) is SendAnswer and not remark and 0 <= call_id <= _UINT32_MAX:
+        if type(answer) is SendAnswer and not remark and 0 <= call_id <= _UINT32_MAX and 0 <= answer.status < 128:
             queue_id, queue_offset, physical_offset, status = answer
             return _send_answer(
-                33, 0x98, 0, 0xCE, call_id, 1, 0xC0, 0xD2, queue_id, 0xD3, queue_offset, 0xD3, physical_offset, status
+                37, 0x98, 0, 0xCE, call_id, 1, 0xC0, 0xD3, queue_id, 0xD3, queue_offset, 0xD3, physical_offset, status
             )
         if answer is None:
             body = _pack((0, call_id, 1, remark or None))

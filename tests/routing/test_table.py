@@ -258,6 +258,7 @@ def test_after_any_history(events):
         elif kind == "scan":
             table.expire(now)
             scanned = now
+            heard = {who: (when, connection) for who, (when, connection) in heard.items() if now - when <= 120.0}
         elif kind == "close":
             table.connection_closed(details[0], now)
             heard = {who: (when, connection) for who, (when, connection) in heard.items() if connection != details[0]}
@@ -267,13 +268,13 @@ def test_after_any_history(events):
                 table.register(a_broker(name, broker_id, port, epoch=epoch), connection_id, now)
             except Refusal:
                 continue
-            who = (name, f"10.0.0.1:{port}")
+            who = (name, broker_id, f"10.0.0.1:{port}")
             if who not in heard or heard[who][1] <= connection_id:
                 heard[who] = (now, connection_id)
         for group in table.clusters():
             assert len(set(group.addresses.values())) == len(group.addresses)
-            for address in group.addresses.values():
-                assert scanned - heard[group.name, address][0] <= 120.0
+            for broker_id, address in group.addresses.items():
+                assert scanned - heard[group.name, broker_id, address][0] <= 120.0
             assert group.epoch >= epochs.get(group.name, 0)
         epochs = {group.name: group.epoch for group in table.clusters()}
         assert bool(table.topics()) == bool(table.clusters())
