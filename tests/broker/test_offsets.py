@@ -1,0 +1,155 @@
+"""Where a group is: asked, committed, fenced, and still known after a restart."""
+
+import asyncio
+import json
+
+from rmq.codes import ResponseCode as R
+from rmq.net.commands import (
+    DeleteGroup,
+    DeleteTopic,
+    GetEarliestStoreTime,
+    GetMaxOffset,
+    GetMinOffset,
+    Pull,
+    QueryConsumerOffset,
+    SearchOffset,
+    UpdateConsumerOffset,
+    UpdateTopic,
+)
+from rmq.testing import LocalBroker, TestClock
+from tests.broker.conftest import Connect
+from tests.broker.support import Peer, send
+
+ASK = QueryConsumerOffset("g", "T", 0)
+
+
+def commit(offset: int, queue_id: int = 0, topic: str = "T") -> UpdateConsumerOffset:
+    return UpdateConsumerOffset("g", topic, queue_id, offset)
+
+
+async def offset(peer: Peer, request: object = ASK) -> int:
+    return int((await peer.ask(request)).offset)
+
+
+async def test_a_new_group_starts_at_0_while_message_0_is_young(peer: Peer) -> None:
+    """So a new group on a new topic misses nothing (C1)."""
+    assert await offset(peer) == 0
+    await peer.send(send("T", count=3))
+    assert await offset(peer) == 0
+    assert await peer.refusal(ASK._replace(set_zero_if_not_found=False)) == R.QUERY_NOT_FOUND
+    assert await offset(peer, ASK._replace(topic="nowhere")) == 0
+
+
+async def test_a_commit_is_seen_at_once(peer: Peer) -> None:
+    peer.channel.post(commit(7))
+    assert await offset(peer) == 7
+    await peer.ask(commit(9))
+    assert await offset(peer) == 9
+    assert await offset(peer, ASK._replace(set_zero_if_not_found=False)) == 9
+
+
+async def test_a_pull_carries_an_offset(peer: Peer) -> None:
+    await peer.send(send("T", count=5))
+    await peer.pull("T", 4, flag=4, commit_offset=3)
+    assert await offset(peer) == 0, "only with its flag"
+    await peer.pull("T", 4, flag=5, commit_offset=3)
+    assert await offset(peer) == 3
+
+
+async def test_a_refused_pull_commits_nothing(peer: Peer) -> None:
+    assert await peer.refusal(Pull("g", "T", 0, 0, sys_flag=1, commit_offset=3)) == R.SUBSCRIPTION_NOT_EXIST
+    assert await offset(peer) == 0
+
+
+async def test_only_who_pulled_last_may_go_back(broker: LocalBroker, connect: Connect) -> None:
+    """C7: a late commit of the member that lost the queue moves nothing back."""
+    old, new = await connect(broker, "old"), await connect(broker, "new")
+    await old.pull("T", 0)
+    await old.ask(commit(50))
+    await new.pull("T", 0)
+    await new.ask(commit(60))
+    await old.ask(commit(55))
+    assert await offset(old) == 60
+    await new.ask(commit(10))
+    assert await offset(old) == 10, "its owner may start again"
+
+
+async def test_refused_commits(peer: Peer, connect: Connect) -> None:
+    assert await peer.refusal(commit(1, topic="nowhere")) == R.TOPIC_NOT_EXIST
+    assert await peer.refusal(commit(-1)) == R.INVALID_PARAMETER
+    assert await peer.refusal(commit(1)._replace(consumer_group="a b")) == R.INVALID_PARAMETER
+    async with LocalBroker(auto_create_group=False) as strict:
+        await strict.create_topic("T", 1)
+        assert await (await connect(strict)).refusal(commit(1)) == R.SUBSCRIPTION_GROUP_NOT_EXIST
+
+
+async def test_offsets_survive_a_restart(broker: LocalBroker, connect: Connect, peer: Peer) -> None:
+    """C5: never "from the start" because the broker was stopped. One-way commits, too: a stop in order writes them."""
+    await peer.ask(commit(7))
+    peer.channel.post(commit(8, queue_id=1))
+    assert await offset(peer, ASK._replace(queue_id=1)) == 8
+    await broker.stop_broker()
+    await broker.start_broker()
+    again = await connect(broker)
+    assert [await offset(again, ASK._replace(queue_id=q)) for q in (0, 1, 2)] == [7, 8, 0]
+
+
+async def test_a_commit_by_request_is_durable_when_answered(connect: Connect) -> None:
+    """C5, D1: under sync flush, with the same offset already on its way, and with others at the same moment."""
+    async with LocalBroker(flush="sync") as broker:
+        await broker.create_topic("T", 4)
+        peer = await connect(broker)
+        end = (await peer.ask(GetMaxOffset("rmq_sys_STATE", 0))).offset
+        await asyncio.gather(*(peer.ask(commit(5, queue_id=n % 2)) for n in range(6)))
+        assert (await peer.ask(GetMaxOffset("rmq_sys_STATE", 0))).offset > end, "committed records are all that this number counts"
+        exported = json.loads(await _exported(broker))
+        assert exported["offsetTable"]["T@g"] == {"0": 5, "1": 5}
+
+
+async def _exported(broker: LocalBroker) -> str:
+    path = broker.store_dir / "config" / "consumerOffset.json"
+    await broker.clock.advance_until(lambda: path.exists() and '"T@g"' in path.read_text(), step_s=5.0)
+    return path.read_text()
+
+
+async def test_a_deleted_topic_takes_its_offsets_along(peer: Peer) -> None:
+    """C5, no ghosts: a topic of that name made later starts from nothing."""
+    await peer.ask(commit(7))
+    peer.channel.post(commit(8))
+    await peer.ask(DeleteTopic("T"))
+    assert await peer.refusal(commit(9)) == R.TOPIC_NOT_EXIST
+    await peer.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
+    assert await peer.refusal(ASK._replace(set_zero_if_not_found=False)) == R.QUERY_NOT_FOUND
+
+
+async def test_a_deleted_group_keeps_its_offsets_unless_told(peer: Peer) -> None:
+    await peer.ask(commit(7))
+    await peer.ask(DeleteGroup("g"))
+    assert await offset(peer) == 7
+    await peer.ask(DeleteGroup("g", clean_offset=True))
+    assert await offset(peer) == 7, "a group that is not there has nothing to clean"
+
+
+async def test_ends_of_a_queue(peer: Peer) -> None:
+    await peer.send(send("T", count=4))
+    assert await offset(peer, GetMaxOffset("T", 0)) == 4
+    assert await offset(peer, GetMinOffset("T", 0)) == 0
+    for request in (GetMaxOffset("nowhere", 0), GetMinOffset("T", 99), GetMaxOffset("T", -1), SearchOffset("T", 9, 0)):
+        assert await offset(peer, request) == 0
+    assert (await peer.ask(GetEarliestStoreTime("T", 1))).timestamp == -1
+    assert (await peer.ask(GetEarliestStoreTime("nowhere", 0))).timestamp == -1
+
+
+async def test_offsets_by_time(connect: Connect) -> None:
+    clock = TestClock(running=False, wall_ms=1_700_000_000_000)
+    async with LocalBroker(clock=clock, stop_grace_ms=0) as broker:
+        peer = await Peer.connect(broker.address)
+        for _ in range(5):
+            await peer.send(send("N"))
+            await clock.advance(0.1)
+        first = (await peer.ask(GetEarliestStoreTime("N", 0))).timestamp
+        assert first == 1_700_000_000_000
+        asked = [(await peer.ask(SearchOffset("N", 0, first + late))).offset for late in (-5, 0, 1, 100, 101, 400, 999)]
+        assert asked == [0, 0, 1, 1, 2, 4, 5]
+        assert (await peer.ask(SearchOffset("N", 0, first + 150, "upper"))).offset == 1
+        await peer.close()
