@@ -11,12 +11,13 @@ import signal
 import socket
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 
 from rmq import config as settings_of
 from rmq.clock import Clock, SystemClock
-from rmq.commands import logs, options
+from rmq.commands import exits, logs, options
 from rmq.config import Entry, NodeSettings
 
 log = logging.getLogger("rmq.node")
@@ -81,6 +82,7 @@ async def serve(settings: NodeSettings, clock: Clock) -> int:
     """Runs until a signal comes; gives the exit code. Raises StoreError or OSError when it cannot start."""
     stop = asyncio.Event()
     _on_signals(asyncio.get_running_loop(), stop)
+    asyncio.get_running_loop().set_exception_handler(_end_on_bugs)
     async with contextlib.AsyncExitStack() as parts:
         if settings.with_nameserver:
             address = await parts.enter_async_context(_nameserver(settings, clock))
@@ -137,6 +139,16 @@ def _told(what: str, host: str, port: int, flag: str) -> Iterator[None]:
             raise
         why = "no such host" if unknown else os.strerror(error.errno or 0)
         raise OSError(error.errno, f"the {what} cannot listen on {host}:{port} ({why}); choose another with {flag}") from error
+
+
+def _end_on_bugs(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """A broken assertion ends the process, as kill -9 would: nothing worse is written, and recovery is made for it."""
+    error = context.get("exception")
+    if isinstance(error, AssertionError):
+        log.critical("a rule that must hold is broken; the node ends. Please report this, then start it again", exc_info=error)
+        logging.shutdown()
+        os._exit(exits.BUG)
+    loop.default_exception_handler(context)
 
 
 def _freeze_collector() -> None:

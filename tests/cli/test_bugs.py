@@ -1,0 +1,37 @@
+"""What a node does when one of its own assertions fails."""
+
+import subprocess
+import sys
+
+PROGRAM = """
+import asyncio
+from rmq.commands.node import _end_on_bugs
+
+def broken():
+    assert False, "the queue has 3 entries, a record says 5"
+
+async def main():
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(_end_on_bugs)
+    loop.call_soon({what})
+    await asyncio.Event().wait() if {what} is broken else await asyncio.sleep(0)
+
+asyncio.run(main())
+"""
+
+
+def run(what: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run([sys.executable, "-c", PROGRAM.format(what=what)], capture_output=True, text=True, timeout=60)
+
+
+def test_a_broken_assertion_ends_the_process_with_its_own_code() -> None:
+    """A bug is no refusal: the node ends before it writes something worse."""
+    ended = run("broken")
+    assert ended.returncode == 70
+    assert "a record says 5" in ended.stderr
+
+
+def test_another_failure_in_a_callback_is_told_and_survived() -> None:
+    ended = run("lambda: int('x')")
+    assert ended.returncode == 0
+    assert "invalid literal" in ended.stderr
