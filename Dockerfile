@@ -11,7 +11,7 @@ ENV RMQ_STORE_DIR=/store PYTHONUNBUFFERED=1
 VOLUME /store
 EXPOSE 9876 10911
 # Its own node only: 9876 in a nameserver, 10911 in a broker (compose says which by HEALTH_ADDRESS).
-HEALTHCHECK --interval=10s --timeout=6s --start-period=10s CMD rmq health --address "${HEALTH_ADDRESS:-127.0.0.1:10911}"
+HEALTHCHECK --interval=10s --timeout=6s --start-period=10s CMD rmq health --timeout 2 --address "${HEALTH_ADDRESS:-127.0.0.1:10911}"
 ENTRYPOINT ["rmq"]
 CMD ["node", "--role", "all"]
 

@@ -61,7 +61,9 @@ def build_report(
     store, out = Path(store).resolve(), Path(out_dir)  # Spark's workers may stand in another directory
     parts = find_parts(store)
     if not parts:
-        raise NothingToReport(f"{store} holds no committed message yet: send some, then run the report again")
+        raise NothingToReport(f"{store} holds no committed message yet; a running broker notes every 10 s how far it is, "
+                              "so wait a little and run the report again")  # fmt: skip
+    _check_writable(out)
     progress(f"starting Spark; {len(parts)} segment file(s) to read")
     with spark_session("rmq report") as session:
         rows, keys = _count(session, store, day, time_property, progress)
@@ -69,6 +71,14 @@ def build_report(
         raise NothingToReport(f"{store} holds no message of {day}" if day else f"{store} holds system messages only")
     progress(f"writing to {out}")
     return _write(out, day, _source(store, rows, time_property), rows, keys)
+
+
+def _check_writable(out: Path) -> None:
+    """Before the work, not after it. Makes nothing."""
+    there = next(place for place in [out.absolute(), *out.absolute().parents] if place.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        raise StoreError(f"the report cannot be written to {out}: {there} is no directory that this user may write to; "
+                         "give another --out")  # fmt: skip
 
 
 def _count(

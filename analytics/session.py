@@ -7,19 +7,26 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from analytics.java import prepare_environment
 from analytics.source import register
+from rmq.errors import RmqError
 
 _LOGGING = Path(__file__).with_name("log4j2.properties")
+
+
+class SparkFailed(RmqError):
+    """Spark did not start; its own words say why (memory, a user without a name, ports)."""
 
 
 @contextmanager
 def spark_session(name: str) -> Iterator[SparkSession]:
     """The active session, or a local one on all cores that ends with the block.
 
-    Raises JavaMissing. A job that runs under spark-submit keeps the session and the settings it was given there.
+    Raises JavaMissing, SparkFailed. A job that runs under spark-submit keeps the session and the settings it was given there.
     """
     active = SparkSession.getActiveSession()
     session = active or _local_session(name)
@@ -44,8 +51,12 @@ def _local_session(name: str) -> SparkSession:
     builder = SparkSession.builder.master(f"local[{cores}]").appName(name)
     for key, value in settings.items():
         builder = builder.config(key, value)
-    with _own_interrupts():
-        return builder.getOrCreate()
+    try:
+        with _own_interrupts():
+            return builder.getOrCreate()
+    except (Py4JError, PySparkException) as error:
+        why = error.java_exception.toString() if isinstance(error, Py4JJavaError) else str(error)
+        raise SparkFailed(f"Spark does not start: {why}") from error
 
 
 @contextmanager

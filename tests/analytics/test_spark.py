@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from rmq.errors import BadBytes, InvalidArgument
+from rmq.errors import BadBytes, InvalidArgument, StoreError
 from tests.analytics.stores import Sent, commit, write_store
 
 pytestmark = pytest.mark.spark
@@ -163,6 +163,13 @@ def test_a_day_without_messages_writes_nothing(spark: Any, two_days: Path) -> No
     with pytest.raises(NothingToReport, match="no message of 2020-01-01"):
         build_report(two_days / "store", two_days / "out", date(2020, 1, 1))
     assert not (two_days / "out").exists()
+
+
+def test_a_place_that_cannot_be_written_is_told_before_the_work(two_days: Path) -> None:
+    in_the_way = two_days / "a-file"
+    in_the_way.touch()
+    with pytest.raises(StoreError, match="give another --out"):
+        build_report(two_days / "store", in_the_way / "out", progress=pytest.fail)
 
 
 def test_damage_found_by_a_task_is_told_plainly(spark: Any, two_days: Path) -> None:
