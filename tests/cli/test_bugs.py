@@ -13,8 +13,9 @@ def broken():
 async def main():
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_end_on_bugs)
-    loop.call_soon({what})
-    await asyncio.Event().wait() if {what} is broken else await asyncio.sleep(0)
+    what = {what}
+    loop.call_soon(what)
+    await (asyncio.Event().wait() if what is broken else asyncio.sleep(0))
 
 asyncio.run(main())
 """
