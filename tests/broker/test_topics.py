@@ -1,0 +1,175 @@
+"""Topics and groups by administration: made, changed, deleted, made again, listed; what tools are told."""
+
+import asyncio
+
+from rmq.codes import ResponseCode as R
+from rmq.errors import Refusal
+from rmq.model import GroupConfig
+from rmq.net.commands import (
+    DeleteGroup,
+    DeleteTopic,
+    GetAllGroupConfig,
+    GetAllTopicConfig,
+    GetConsumeStats,
+    GetGroupConfig,
+    GetMaxOffset,
+    GetMinOffset,
+    GetRoute,
+    GetRuntimeInfo,
+    GetTopicConfig,
+    GetTopicStats,
+    UpdateConsumerOffset,
+    UpdateGroup,
+    UpdateTopic,
+)
+from rmq.testing import LocalBroker
+from tests.broker.conftest import Connect
+from tests.broker.support import Peer, bodies, send
+
+RUNTIME_KEYS = """
+putTps getFoundTps getMissTps getTotalTps getTransferredTps
+msgPutTotalTodayNow msgPutTotalTodayMorning msgPutTotalYesterdayMorning
+msgGetTotalTodayNow msgGetTotalTodayMorning msgGetTotalYesterdayMorning
+brokerVersionDesc brokerVersion brokerActive bootTimestamp startAcceptSendRequestTimeStamp runtime
+sendThreadPoolQueueSize sendThreadPoolQueueCapacity sendThreadPoolQueueHeadWaitTimeMills
+pullThreadPoolQueueSize pullThreadPoolQueueCapacity pullThreadPoolQueueHeadWaitTimeMills
+queryThreadPoolQueueSize queryThreadPoolQueueCapacity queryThreadPoolQueueHeadWaitTimeMills
+litePullThreadPoolQueueSize litePullThreadPoolQueueCapacity litePullThreadPoolQueueHeadWaitTimeMills
+ackThreadPoolQueueSize ackThreadPoolQueueCapacity ackThreadPoolQueueHeadWaitTimeMills
+EndTransactionQueueSize EndTransactionThreadPoolQueueCapacity
+commitLogDiskRatio consumeQueueDiskRatio commitLogMinOffset commitLogMaxOffset commitLogDirCapacity
+dispatchBehindBytes dispatchMaxBuffer pageCacheLockTimeMills earliestMessageTimeStamp
+putMessageEntireTimeMax getMessageEntireTimeMax putMessageTimesTotal putMessageSizeTotal putMessageAverageSize
+putMessageDistributeTime putMessageFailedTimes remainTransientStoreBufferNumbs remainHowManyDataToFlush
+timerReadBehind timerOffsetBehind timerCongestNum timerEnqueueTps timerDequeueTps putLatency99 putLatency999
+""".split()
+
+
+def topic(name: str, queues: int = 1, **fields: int | str | bool) -> UpdateTopic:
+    return UpdateTopic(name, read_queue_nums=queues, write_queue_nums=queues, **fields)  # type: ignore[arg-type]
+
+
+async def test_a_change_is_in_force_when_answered(peer: Peer) -> None:
+    await peer.ask(topic("N", 2))
+    assert await peer.refusal(send("N", queue_id=2)) == R.INVALID_PARAMETER
+    await peer.ask(topic("N", 3))
+    assert (await peer.send(send("N", queue_id=2)))[0].queue_offset == 0
+    config = await peer.ask(GetTopicConfig("N"))
+    assert (config.read_queue_nums, config.write_queue_nums) == (3, 3)
+
+
+async def test_refused_changes_change_nothing(peer: Peer) -> None:
+    for request in (topic("a b"), topic("N", 0), topic("N", perm=1), topic("TBW102"), topic("rmq_sys_STATE"), topic("%RETRY%g"),
+                    topic("DefaultCluster"), topic("broker-a"), topic("N", topic_filter_type="NO")):  # fmt: skip
+        assert await peer.refusal(request) == R.INVALID_PARAMETER, request
+    assert await peer.refusal(topic("N", attributes="+no.such=1")) == R.SYSTEM_ERROR
+    assert await peer.refusal(DeleteTopic("rmq_sys_STATE")) == R.INVALID_PARAMETER
+    assert await peer.refusal(GetTopicConfig("N")) == R.TOPIC_NOT_EXIST
+
+
+async def test_delete_and_make_again_has_no_ghosts(peer: Peer) -> None:
+    """C3, C5: also when all of it is in work at once."""
+    for round_ in range(5):
+        await peer.ask(topic("N"))
+        await peer.send(send("N", b"%d" % round_, count=round_ + 1))
+        assert bodies(await peer.pull("N", 0)) == [b"%d" % round_] * (round_ + 1)
+        await peer.ask(DeleteTopic("N"))
+        assert (await peer.ask(GetMaxOffset("N", 0))).offset == (await peer.ask(GetMinOffset("N", 0))).offset == 0
+    await peer.ask(DeleteTopic("N"))  # no error: repeating helps
+    changes = (topic("N", 2), DeleteTopic("N"), topic("N", 3), send("N"), DeleteTopic("N"), topic("N", 4))
+    await asyncio.gather(*map(peer.ask, changes), return_exceptions=True)
+    await peer.ask(topic("N", 5))
+    assert (await peer.ask(GetTopicConfig("N"))).read_queue_nums == 5
+
+
+async def test_many_who_ask_for_one_group_at_once(connect: Connect) -> None:
+    """None may be told of a group that is not there yet; under sync flush it takes a while to be."""
+    async with LocalBroker(flush="sync") as broker:
+        peers = [await connect(broker, f"c{n}") for n in range(4)]
+        await peers[0].ask(UpdateGroup(GroupConfig("h", retry_queue_nums=0)))
+        await peers[0].ask(DeleteGroup("h"))
+        answers = await asyncio.gather(*(peer.ask(GetGroupConfig(name)) for peer in peers for name in ("g", "h", "g")))
+        assert {answer.name for answer in answers} == {"g", "h"}
+
+
+async def test_groups(peer: Peer) -> None:
+    await peer.ask(UpdateGroup(GroupConfig("g", retry_max_times=3)))
+    assert (await peer.ask(GetGroupConfig("g"))).retry_max_times == 3
+    assert await peer.refusal(UpdateGroup(GroupConfig("g", retry_queue_nums=-1))) == R.INVALID_PARAMETER
+    assert await peer.refusal(DeleteGroup("TOOLS_CONSUMER")) == R.INVALID_PARAMETER
+    names = [group.name for group in (await peer.ask(GetAllGroupConfig())).groups]
+    assert {"g", "TOOLS_CONSUMER", "CID_RMQ_SYS_TRANS"} <= set(names)
+    await peer.ask(DeleteGroup("g"))
+    assert "g" not in [group.name for group in (await peer.ask(GetAllGroupConfig())).groups]
+
+
+async def test_a_change_reaches_the_nameserver_at_once(broker: LocalBroker, connect: Connect) -> None:
+    """N5; nobody moves the clock here."""
+    nameserver = await Peer.connect(broker.nameserver)
+    peer = await connect(broker)
+
+    async def known(name: str) -> bool:
+        try:
+            await nameserver.ask(GetRoute(name))
+        except Refusal:
+            return False
+        return True
+
+    await peer.send(send("made-by-a-send"))
+    async with asyncio.timeout(10):
+        while not await known("made-by-a-send"):
+            pass
+    await peer.ask(DeleteTopic("made-by-a-send"))
+    async with asyncio.timeout(10):
+        while await known("made-by-a-send"):
+            pass
+    await nameserver.close()
+
+
+async def test_system_topics_exist_from_the_start(peer: Peer) -> None:
+    """[TopicConfigManager]."""
+    topics = {config.name: (config.read_queue_nums, config.perm) for config in (await peer.ask(GetAllTopicConfig())).topics}
+    expected = {
+        "TBW102": (8, 7), "SELF_TEST_TOPIC": (1, 6), "BenchmarkTest": (1024, 6), "DefaultCluster": (16, 7), "broker-a": (1, 7),
+        "OFFSET_MOVED_EVENT": (1, 6), "SCHEDULE_TOPIC_XXXX": (18, 6), "DefaultCluster_REPLY_TOPIC": (1, 6),
+        "rmq_sys_REVIVE_LOG_DefaultCluster": (8, 6), "rmq_sys_SYNC_BROKER_MEMBER_broker-a": (1, 1),
+        "RMQ_SYS_TRANS_HALF_TOPIC": (1, 6), "RMQ_SYS_TRANS_OP_HALF_TOPIC": (1, 6), "rmq_sys_wheel_timer": (1, 6),
+        "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC": (1, 6), "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC": (1, 6),
+        "rmq_sys_STATE": (1, 4), "rmq_sys_EPOCH": (1, 4), "T": (4, 6),
+    }  # fmt: skip
+    assert topics == expected
+
+
+async def test_progress_and_ends(broker: LocalBroker, peer: Peer) -> None:
+    await peer.send(send("T", count=5), send("T", queue_id=2))
+    await peer.ask(UpdateConsumerOffset("g", "T", 0, 3))
+    stats = await peer.ask(GetTopicStats("T"))
+    assert [(row.min_offset, row.max_offset, row.last_update_timestamp > 0) for row in stats.queues] == [
+        (0, 5, True), (0, 0, False), (0, 1, True), (0, 0, False),
+    ]  # fmt: skip
+    progress = await peer.ask(GetConsumeStats("g"))
+    assert [(row.broker_offset, row.consumer_offset) for row in progress.queues][:3:2] == [(5, 3), (1, 0)]
+    assert abs(progress.queues[0].last_timestamp - broker.clock.wall_ms()) < 60_000
+    assert (await peer.ask(GetConsumeStats("g", topic_list="nowhere;"))).queues == []
+    assert await peer.refusal(GetTopicStats("nowhere")) == R.TOPIC_NOT_EXIST
+
+
+async def test_runtime_info_has_every_key_that_tools_parse(broker: LocalBroker, peer: Peer) -> None:
+    await peer.send(send("T", count=5))
+    await peer.pull("T", 0)
+    table = (await peer.ask(GetRuntimeInfo())).table
+    assert [key for key in RUNTIME_KEYS if not table.get(key)] == []
+    assert any(key.startswith("commitLogDiskRatio_") for key in table)
+    assert (table["msgPutTotalTodayNow"], table["msgGetTotalTodayNow"]) == ("5", "5")
+    assert 0 <= float(table["commitLogDiskRatio"]) <= 1
+    assert int(table["brokerVersion"]) == 513
+    assert table["commitLogDirCapacity"].split()[0] == "Total"
+    assert table["putTps"].endswith(" ")
+
+
+async def test_rates_follow_the_clock(broker: LocalBroker, peer: Peer) -> None:
+    await broker.clock.advance(10.5)
+    await peer.send(send("T", count=100))
+    await broker.clock.advance(10)
+    put = (await peer.ask(GetRuntimeInfo())).table["putTps"].split()
+    assert 5 < float(put[0]) < 20
