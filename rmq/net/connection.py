@@ -46,18 +46,17 @@ class Call:
 
     def answer(self, answer: Answer, remark: str = "") -> None:
         """Answers with success; a one-way request is only noted as done."""
-        assert not self.answered, "a call was answered twice"
-        self.answered = True
-        connection = self.connection
-        connection._calls -= 1
-        connection._in_flight_bytes -= self._size
-        if connection._draining or not connection._reading:
-            connection._settled()
+        connection = self._settle()
         if not self.oneway and connection._transport is not None:
             connection._send(connection._spelling.answer(self._id, self._context, answer, remark))
 
     def refuse(self, refusal: Refusal) -> None:
         """Answers with the code, remark and hint of the refusal."""
+        connection = self._settle()
+        if not self.oneway:
+            connection._write_refusal(self._id, self._context, refusal)
+
+    def _settle(self) -> "Connection":
         assert not self.answered, "a call was answered twice"
         self.answered = True
         connection = self.connection
@@ -65,8 +64,7 @@ class Call:
         connection._in_flight_bytes -= self._size
         if connection._draining or not connection._reading:
             connection._settled()
-        if not self.oneway:
-            connection._write_refusal(self._id, self._context, refusal)
+        return connection
 
     def answer_with(self, awaitable: Awaitable[Answer | Later]) -> None:
         """Answers with what the awaitable gives, or refuses with what it raises; the server keeps the task."""
