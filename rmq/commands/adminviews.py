@@ -1,7 +1,7 @@
 """What brokers answer, as tables with mqadmin's columns. Pure: no I/O, no clock."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 
 from rmq.codes import ResponseCode
 from rmq.commands.output import Cell, Table
@@ -11,11 +11,9 @@ from rmq.net.commands import ConsumerConnection, ConsumeStats
 Facts = Mapping[str, str]
 
 
-def moment(timestamp_ms: int) -> str:
-    """Local date and time as mqadmin prints it; "-" for none."""
-    if timestamp_ms <= 0:
-        return "-"
-    return datetime.fromtimestamp(timestamp_ms / 1000).strftime("%Y-%m-%d %H:%M:%S,%f")[:-3]
+def moment(timestamp_ms: int) -> datetime | None:
+    """Local time; None for never."""
+    return datetime.fromtimestamp(timestamp_ms / 1000, UTC).astimezone() if timestamp_ms > 0 else None
 
 
 def rate(facts: Facts, name: str) -> float:

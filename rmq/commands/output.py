@@ -5,12 +5,13 @@ Takes rows that are ready; knows nothing of brokers. rich is imported only for a
 
 import sys
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any, NamedTuple
 
 import click
 import orjson
 
-Cell = str | int | float | bool | None
+Cell = str | int | float | bool | datetime | None
 
 
 class Table(NamedTuple):
@@ -78,4 +79,6 @@ def _text(cell: Cell) -> str:
         return "-"
     if isinstance(cell, bool):
         return "true" if cell else "false"
+    if isinstance(cell, datetime):
+        return cell.strftime("%Y-%m-%d %H:%M:%S,%f")[:-3]  # as mqadmin has it, in local time; JSON says the zone
     return f"{cell:.2f}" if isinstance(cell, float) else str(cell)

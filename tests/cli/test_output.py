@@ -4,6 +4,7 @@ import io
 import json
 import logging
 import sys
+from datetime import datetime
 
 import pytest
 from hypothesis import given
@@ -62,10 +63,10 @@ def test_route_status_and_progress() -> None:
     assert route.notes["total_write_queues"] == ("Total write queues", 8)
     queue = MessageQueue("T", "broker-a", 0)
     status = adminviews.topic_status([QueueStats(queue, 1, 9, 0)], 2.5)
-    assert status.rows == [("broker-a", 0, 1, 9, "-")]
+    assert status.rows == [("broker-a", 0, 1, 9, None)]
     stats = ConsumeStats([QueueProgress(queue, 10, 4, 6, 0)], 1.0)
     progress = adminviews.group_progress(stats)
-    assert progress.rows == [("T", "broker-a", 0, 10, 4, 6, 2, "-")]
+    assert progress.rows == [("T", "broker-a", 0, 10, 4, 6, 2, None)]
     assert progress.notes["consume_diff_total"] == ("Consume Diff Total", 6)
     members = ConsumerConnection([ConnectionInfo("id", "a", "PYTHON", 513)], "CONSUME_PASSIVELY", "CLUSTERING", "", [])
     groups = adminviews.groups_progress([("g", stats, members), ("f", stats, None)])
@@ -118,3 +119,14 @@ def test_percentiles_agree_with_sorting_to_one_percent(times: list[float], perce
 def test_cpu_time_is_read_past_a_name_with_brackets() -> None:
     stat = "7 (a) b) S 1 2 3 4 5 6 7 8 9 10 150 50 0 0"
     assert figures.cpu_seconds(stat, 100) == 2.0
+
+
+def test_moments_are_mqadmins_for_people_and_with_their_zone_for_machines(capsys: pytest.CaptureFixture[str]) -> None:
+    at = adminviews.moment(1_795_230_000_123)
+    assert at is not None
+    table = output.Table({"at": "At"}, [(at,), (adminviews.moment(0),)])
+    assert output.plain_lines(table)[1:] == [at.strftime("%Y-%m-%d %H:%M:%S,123"), "-"]
+    output.show(table, "json")
+    shown = json.loads(capsys.readouterr().out)
+    assert (datetime.fromisoformat(shown[0]["at"]), shown[1]["at"]) == (at, None)
+    assert at.utcoffset() is not None
