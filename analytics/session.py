@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -48,12 +49,11 @@ def _local_session(name: str) -> SparkSession:
         "spark.sql.shuffle.partitions": str(2 * cores),  # the default of 200 is for clusters
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
     }
-    builder = SparkSession.builder.master(f"local[{cores}]").appName(name)
-    for key, value in settings.items():
-        builder = builder.config(key, value)
+    conf = SparkConf().setMaster(f"local[{cores}]").setAppName(name).setAll(list(settings.items()))
     try:
         with _own_interrupts():
-            return builder.getOrCreate()
+            SparkContext.getOrCreate(conf)
+        return SparkSession.builder.getOrCreate()
     except (Py4JError, PySparkException) as error:
         why = error.java_exception.toString() if isinstance(error, Py4JJavaError) else str(error)
         raise SparkFailed(f"Spark does not start: {why}") from error
@@ -61,15 +61,8 @@ def _local_session(name: str) -> SparkSession:
 
 @contextmanager
 def _own_interrupts() -> Iterator[None]:
-    """Keeps the caller's way with Ctrl-C, if it has one: Spark puts another in its place, which prints tracebacks. Ctrl-C
-    waits until the block has ended."""
+    """Keeps the caller's way with Ctrl-C, if it has one: Spark puts another in its place, which prints tracebacks."""
     before = signal.getsignal(signal.SIGINT)
-    if before is signal.default_int_handler or threading.current_thread() is not threading.main_thread() or os.name == "nt":
-        yield
-        return
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
+    yield
+    if before is not signal.default_int_handler and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, before)
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
