@@ -259,7 +259,10 @@ class Broker:
 
 def _log_recovery(found: Report) -> None:
     """What opening the store found, for the operator."""
-    stopped = "the last run stopped in order" if found.clean else "the last run did not stop in order, or this store is new"
+    if not found.end:
+        log.info("a new store was made")
+        return
+    stopped = "the last run stopped in order" if found.clean else "the last run did not stop in order"
     rebuilt = "; the queues were rebuilt from the log" if found.queues_rebuilt else ""
     log.info("store opened, the log ends at %d: %s%s", found.end, stopped, rebuilt)
     if found.cut_bytes:

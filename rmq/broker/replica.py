@@ -30,7 +30,12 @@ class Replica:
     """`on_committed(units, stored_ms)` gets the units of each advance, in log order, before their waiters are answered."""
 
     def __init__(
-        self, log: CommitLog, dispatcher: Dispatcher, clock: Clock, sync_flush: bool, on_committed: Callable[[Sequence[Unit], int], None]
+        self,
+        log: CommitLog,
+        dispatcher: Dispatcher,
+        clock: Clock,
+        sync_flush: bool,
+        on_committed: Callable[[Sequence[Unit], int], None],
     ) -> None:
         self._log = log
         self._dispatcher = dispatcher

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
 from rmq.errors import Refusal
 from rmq.log import record
 from rmq.model import ConsumerData, Subscription
@@ -47,12 +49,10 @@ class Peer:
 
     async def refusal(self, request: Any) -> int:
         """The code of the refusal that comes."""
-        try:
-            answer = await self.ask(request)
-        except Refusal as refusal:
-            assert refusal.remark, "a refusal says why"
-            return int(refusal.code)
-        raise AssertionError(f"it was not refused: {answer}")
+        with pytest.raises(Refusal) as refused:
+            await self.ask(request)
+        assert refused.value.remark, "a refusal says why"
+        return int(refused.value.code)
 
     async def send(self, *requests: Send) -> Sequence[SendAnswer]:
         return [await self.ask(request) for request in requests]

@@ -12,9 +12,9 @@ from tests.broker.conftest import Connect
 from tests.broker.support import HELD, Peer, beat, bodies, send
 
 
-async def waiting(peer: Peer, topic: str = "T", offset: int = 0, flag: int = HELD, **fields: object) -> "asyncio.Task[PullAnswer]":
+async def waiting(peer: Peer, offset: int = 0, flag: int = HELD, **fields: object) -> "asyncio.Task[PullAnswer]":
     """A pull that the broker holds: it has come, and is not answered."""
-    task = asyncio.create_task(peer.pull(topic, offset, flag=flag, **fields))
+    task = asyncio.create_task(peer.pull("T", offset, flag=flag, **fields))
     await asyncio.sleep(0)
     await peer.ask(Ping())  # answered behind the pull, had that been answered at once
     assert not task.done()

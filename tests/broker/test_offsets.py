@@ -101,7 +101,7 @@ async def test_a_commit_by_request_is_durable_when_answered(connect: Connect) ->
         peer = await connect(broker)
         end = (await peer.ask(GetMaxOffset("rmq_sys_STATE", 0))).offset
         await asyncio.gather(*(peer.ask(commit(5, queue_id=n % 2)) for n in range(6)))
-        assert (await peer.ask(GetMaxOffset("rmq_sys_STATE", 0))).offset > end, "committed records are all that this number counts"
+        assert (await peer.ask(GetMaxOffset("rmq_sys_STATE", 0))).offset > end, "it counts committed records only"
         exported = json.loads(await _exported(broker))
         assert exported["offsetTable"]["T@g"] == {"0": 5, "1": 5}
 

@@ -73,7 +73,9 @@ async def test_the_subscription_comes_from_the_heartbeat_unless_the_pull_brings_
     assert bodies(await peer.pull("T", 0, flag=0, sub_version=7)) == [b"a"]
 
 
-@pytest.mark.parametrize(("expression", "found"), [("*", b"abc"), ("", b"abc"), ("A || C", b"ac"), ("A", b"a"), (" C||A ", b"ac")])
+@pytest.mark.parametrize(
+    ("expression", "found"), [("*", b"abc"), ("", b"abc"), ("A || C", b"ac"), ("A", b"a"), (" C||A ", b"ac")]
+)
 async def test_tags(peer: Peer, expression: str, found: bytes) -> None:
     """C14."""
     await peer.send(*(send("T", body, tags=tag) for body, tag in ((b"a", "A"), (b"b", "B"), (b"c", "C"))))

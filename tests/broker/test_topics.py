@@ -26,23 +26,20 @@ from rmq.testing import LocalBroker
 from tests.broker.conftest import Connect
 from tests.broker.support import Peer, bodies, send
 
-RUNTIME_KEYS = """
-putTps getFoundTps getMissTps getTotalTps getTransferredTps
-msgPutTotalTodayNow msgPutTotalTodayMorning msgPutTotalYesterdayMorning
-msgGetTotalTodayNow msgGetTotalTodayMorning msgGetTotalYesterdayMorning
-brokerVersionDesc brokerVersion brokerActive bootTimestamp startAcceptSendRequestTimeStamp runtime
-sendThreadPoolQueueSize sendThreadPoolQueueCapacity sendThreadPoolQueueHeadWaitTimeMills
-pullThreadPoolQueueSize pullThreadPoolQueueCapacity pullThreadPoolQueueHeadWaitTimeMills
-queryThreadPoolQueueSize queryThreadPoolQueueCapacity queryThreadPoolQueueHeadWaitTimeMills
-litePullThreadPoolQueueSize litePullThreadPoolQueueCapacity litePullThreadPoolQueueHeadWaitTimeMills
-ackThreadPoolQueueSize ackThreadPoolQueueCapacity ackThreadPoolQueueHeadWaitTimeMills
-EndTransactionQueueSize EndTransactionThreadPoolQueueCapacity
-commitLogDiskRatio consumeQueueDiskRatio commitLogMinOffset commitLogMaxOffset commitLogDirCapacity
-dispatchBehindBytes dispatchMaxBuffer pageCacheLockTimeMills earliestMessageTimeStamp
-putMessageEntireTimeMax getMessageEntireTimeMax putMessageTimesTotal putMessageSizeTotal putMessageAverageSize
-putMessageDistributeTime putMessageFailedTimes remainTransientStoreBufferNumbs remainHowManyDataToFlush
-timerReadBehind timerOffsetBehind timerCongestNum timerEnqueueTps timerDequeueTps putLatency99 putLatency999
-""".split()
+POOLS = ("send", "pull", "query", "litePull", "ack")
+RUNTIME_KEYS = [
+    "putTps", "getFoundTps", "getMissTps", "getTotalTps", "getTransferredTps", "msgPutTotalTodayNow",
+    "msgPutTotalTodayMorning", "msgPutTotalYesterdayMorning", "msgGetTotalTodayNow", "msgGetTotalTodayMorning",
+    "msgGetTotalYesterdayMorning", "brokerVersionDesc", "brokerVersion", "brokerActive", "bootTimestamp",
+    "startAcceptSendRequestTimeStamp", "runtime", "EndTransactionQueueSize", "EndTransactionThreadPoolQueueCapacity",
+    "commitLogDiskRatio", "consumeQueueDiskRatio", "commitLogMinOffset", "commitLogMaxOffset", "commitLogDirCapacity",
+    "dispatchBehindBytes", "dispatchMaxBuffer", "pageCacheLockTimeMills", "earliestMessageTimeStamp",
+    "putMessageEntireTimeMax", "getMessageEntireTimeMax", "putMessageTimesTotal", "putMessageSizeTotal",
+    "putMessageAverageSize", "putMessageDistributeTime", "putMessageFailedTimes", "remainTransientStoreBufferNumbs",
+    "remainHowManyDataToFlush", "timerReadBehind", "timerOffsetBehind", "timerCongestNum", "timerEnqueueTps",
+    "timerDequeueTps", "putLatency99", "putLatency999",
+    *(f"{pool}ThreadPoolQueue{what}" for pool in POOLS for what in ("Size", "Capacity", "HeadWaitTimeMills")),
+]  # fmt: skip
 
 
 def topic(name: str, queues: int = 1, **fields: int | str | bool) -> UpdateTopic:

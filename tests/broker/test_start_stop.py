@@ -1,0 +1,164 @@
+"""Starting, stopping, starting again: what is kept, what is told, and that a failed start leaves nothing behind."""
+
+import asyncio
+import json
+import logging
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmq.broker.node import Broker
+from rmq.clock import SystemClock
+from rmq.config import NodeSettings
+from rmq.errors import StoreError
+from rmq.model import GroupConfig
+from rmq.net.commands import (
+    DeleteTopic,
+    GetClusterInfo,
+    GetGroupConfig,
+    GetTopicConfig,
+    UpdateConsumerOffset,
+    UpdateGroup,
+    UpdateTopic,
+)
+from rmq.testing import LocalBroker
+from tests.broker.conftest import Connect
+from tests.broker.support import Peer, bodies, send
+
+
+def settings(store: Path, port: int = 0) -> NodeSettings:
+    return NodeSettings(role="broker", store_dir=store, listen_port=port, segment_bytes=16 * 1024 * 1024)
+
+
+async def epoch_of(broker: LocalBroker) -> int:
+    peer = await Peer.connect(broker.nameserver)
+    (found,) = (await peer.ask(GetClusterInfo())).brokers
+    await peer.close()
+    return int(found.epoch)
+
+
+async def test_a_restart_keeps_topics_groups_and_messages_and_begins_an_epoch(
+    broker: LocalBroker, connect: Connect, peer: Peer
+) -> None:
+    """C5, N2."""
+    await peer.ask(UpdateTopic("N", read_queue_nums=3, write_queue_nums=2, attributes="+message.type=FIFO"))
+    await peer.ask(UpdateGroup(GroupConfig("g", retry_max_times=3)))
+    await peer.send(send("N", b"before", count=3))
+    topic, first = await peer.ask(GetTopicConfig("N")), await epoch_of(broker)
+    for restart in (1, 2):
+        await broker.stop_broker()
+        await broker.start_broker()
+        assert await epoch_of(broker) == first + restart
+        peer = await connect(broker)
+        assert await peer.ask(GetTopicConfig("N")) == topic
+        assert (await peer.ask(GetGroupConfig("g"))).retry_max_times == 3
+        assert bodies(await peer.pull("N", 0)) == [b"before"] * 3
+    assert (await peer.send(send("N")))[0].queue_offset == 3
+
+
+async def test_deleted_topics_stay_deleted_over_a_restart(broker: LocalBroker, connect: Connect, peer: Peer) -> None:
+    await peer.send(send("N", b"old", count=3))
+    await peer.ask(UpdateConsumerOffset("g", "N", 0, 3))
+    await peer.ask(DeleteTopic("N"))
+    await broker.stop_broker()
+    await broker.start_broker()
+    again = await connect(broker)
+    assert (await again.send(send("N", b"new")))[0].queue_offset == 0
+    assert bodies(await again.pull("N", 0)) == [b"new"]
+
+
+async def test_exports_have_the_shape_of_apache_rocketmqs_files(broker: LocalBroker, peer: Peer) -> None:
+    await peer.ask(UpdateGroup(GroupConfig("g")))
+    await peer.ask(UpdateConsumerOffset("g", "T", 1, 42))
+    await broker.stop_broker()
+
+    def exported(name: str) -> Any:
+        return json.loads((broker.store_dir / "config" / name).read_text())
+
+    assert exported("topics.json")["topicConfigTable"]["T"] == {
+        "attributes": {}, "order": False, "perm": 6, "readQueueNums": 4, "topicFilterType": "SINGLE_TAG", "topicName": "T",
+        "topicSysFlag": 0, "writeQueueNums": 4,
+    }  # fmt: skip
+    group = exported("subscriptionGroup.json")["subscriptionGroupTable"]["g"]
+    assert (group["groupName"], group["consumeEnable"], group["retryMaxTimes"]) == ("g", True, 16)
+    assert exported("consumerOffset.json")["offsetTable"] == {"T@g": {"1": 42}}
+    for name in ("topics.json", "subscriptionGroup.json", "consumerOffset.json"):
+        assert exported(name)["dataVersion"].keys() == {"counter", "stateVersion", "timestamp"}
+        assert not (broker.store_dir / "config" / f"{name}.new").exists()
+
+
+async def test_exports_that_cannot_be_written_are_told_once_and_do_not_stop_the_broker(
+    broker: LocalBroker, peer: Peer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """D14: the store itself is well, and so is everybody who uses it."""
+    caplog.set_level(logging.INFO)
+    (broker.store_dir / "config").write_text("in the way")
+    await peer.send(send("T"))
+    await broker.clock.advance_until(lambda: "exports: cannot write" in caplog.text, step_s=5.0)
+    await broker.clock.advance(30)
+    assert caplog.text.count("exports: cannot write") == 1
+    (broker.store_dir / "config").unlink()
+    await broker.clock.advance_until((broker.store_dir / "config" / "topics.json").exists, step_s=5.0)
+    await broker.clock.advance_until(lambda: "exports: works again" in caplog.text)
+    assert (await peer.send(send("T")))[0].queue_offset == 1
+
+
+async def test_a_second_broker_on_the_same_store_is_refused(broker: LocalBroker, peer: Peer) -> None:
+    """D16: and the first one goes on undisturbed."""
+    second = Broker(settings(broker.store_dir), SystemClock())
+    with pytest.raises(StoreError, match="in use|locked|another process|use"):
+        await second.start()
+    assert (await peer.send(send("T")))[0].queue_offset == 0
+
+
+async def test_a_start_that_fails_leaves_nothing_running_and_nothing_locked(broker: LocalBroker, tmp_path: Path) -> None:
+    """The port is taken: found out last, when everything else runs."""
+    before = asyncio.all_tasks()
+    for _ in range(2):
+        with pytest.raises(OSError, match=r"in use|98"):
+            await Broker(settings(tmp_path, int(broker.address.split(":")[1])), SystemClock()).start()
+        assert {task for task in asyncio.all_tasks() - before if not task.done()} == set()
+    free = Broker(settings(tmp_path), SystemClock())
+    await free.start()
+    await free.stop()
+    assert not (tmp_path / "abort").exists(), "stopped in order"
+
+
+async def test_a_nameserver_that_is_away_delays_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """N3: the broker serves, and says so once."""
+    alone = NodeSettings(
+        role="broker", store_dir=tmp_path, listen_port=0, segment_bytes=16 * 1024 * 1024, namesrv_addresses=("127.0.0.1:1",)
+    )
+    broker = Broker(alone, SystemClock())
+    await broker.start()
+    peer = await Peer.connect(broker.address)
+    assert (await peer.send(send("N")))[0].queue_offset == 0
+    await peer.close()
+    await broker.stop()
+    assert caplog.text.count("nameserver 127.0.0.1:1 does not take this broker") == 1
+
+
+async def test_the_operator_is_told_what_opening_found(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """D6: one sentence, and a warning with the number of bytes where a torn tail was cut."""
+    caplog.set_level(logging.INFO)
+    broker = Broker(settings(tmp_path / "store"), SystemClock())
+    await broker.start()
+    peer = await Peer.connect(broker.address)
+    await peer.send(send("N", b"x" * 5000))
+    killed = tmp_path / "as a kill would leave it"
+    shutil.copytree(tmp_path / "store", killed)
+    await peer.close()
+    await broker.stop()
+    segment = killed / "commitlog" / f"{0:020d}"
+    content = segment.read_bytes()
+    segment.write_bytes(content.rstrip(b"\0")[:-2500].ljust(len(content), b"\0"))
+    caplog.clear()
+    again = Broker(settings(killed), SystemClock())
+    await again.start()
+    await again.stop()
+    text = caplog.text
+    assert "the last run did not stop in order" in text
+    assert "bytes behind 1694 were cut off the log" in text
+    assert "Report(" not in text
