@@ -125,7 +125,7 @@ class Broker:
     def _append(self, topic: str, queue_id: int, draft: bytes) -> None:
         stored = bytearray(draft)
         number = len(self.queues[topic, queue_id])
-        record.stamp(stored, 0, [len(stored)], queue_id, number, number * 1000, bytes(8) + STORE_HOST)
+        record.stamp(stored, [(0, [len(stored)], queue_id, number)], number * 1000, bytes(8) + STORE_HOST)
         self.queues[topic, queue_id].append(bytes(stored))
 
     def _pull(self, request: Pull, call: Call) -> Answer | Later:
