@@ -10,6 +10,7 @@ import click
 from rmq.config import DEFAULT_NAMESRV, parse
 from rmq.errors import InvalidArgument
 
+_LONGEST_MS = 15  # digits: more is no time that anybody means, and does not fit everywhere
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
@@ -63,11 +64,11 @@ def attributes(_: click.Context, __: click.Parameter, value: str) -> str:
 
 def moment(text: str) -> int:
     """Unix ms or a local ISO date and time as Unix ms. Raises BadParameter."""
-    if text.isdecimal():
+    if text.isdecimal() and len(text) <= _LONGEST_MS:
         return int(text)
     try:
         return round(datetime.fromisoformat(text).timestamp() * 1000)
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise click.BadParameter(f"{text!r} is no time; write 2026-11-21T09:00:00 or milliseconds since 1970") from error
 
 

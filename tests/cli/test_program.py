@@ -91,6 +91,8 @@ def test_every_command_has_help(command: list[str], capsys: pytest.CaptureFixtur
     (["send", "T", "x", "-p", "novalue"], "NAME=VALUE"),
     (["send", "T", "x", "-n", "localhost"], "host:port"),
     (["consume", "T", "--from", "yesterday"], "is no time"),
+    (["consume", "T", "--from", "9" * 20], "is no time"),
+    (["consume", "T", "--from", "0001-01-01"], "is no time"),
     (["admin", "updateTopic", "-t", "T"], "either -c CLUSTER or -b BROKER"),
     (["admin", "updateTopic", "-t", "T", "-c", "x", "-b", "y"], "either -c CLUSTER or -b BROKER"),
     (["admin", "updateTopic", "-t", "T", "-c", "x", "-p", "7"], "'7' is not one of"),
