@@ -29,6 +29,7 @@ class Node:
         self.clock = TestClock()
         self.release = threading.Event()
         self.release.set()
+        self.one_more = threading.Semaphore(0)
         self.failing: dict[str, OSError] = {}
         self.reached = 0
 
@@ -45,7 +46,8 @@ class Node:
         """Runs in whichever thread changes the disk."""
         if operation == "fdatasync" and "/commitlog/" in path:
             self.reached += 1
-            self.release.wait()
+            while not self.release.is_set() and not self.one_more.acquire(timeout=0.001):
+                pass
         if operation in self.failing:
             raise self.failing[operation]
 
@@ -96,9 +98,14 @@ async def test_sync_flush_answers_after_the_fsync_and_shows_nothing_before(node:
     assert (await node.peer.ask(GetMaxOffset("T", 0))).offset == 0
     assert not sending.done()
     before = node.reached
+    node.one_more.release()
+    assert (await sending).queue_offset == 0
+    await until(lambda: node.reached > before)
+    assert (await node.peer.ask(GetMaxOffset("T", 0))).offset == 1, "the fsync did not hold what came after it began"
+    assert not any(task.done() for task in more)
     node.release.set()
-    answers = await asyncio.gather(sending, *more)
-    assert [answer.queue_offset for answer in answers] == list(range(11))
+    answers = await asyncio.gather(*more)
+    assert [answer.queue_offset for answer in answers] == list(range(1, 11))
     assert node.reached <= before + 2, "all who came meanwhile share one fsync"
     await node.stop()
 
@@ -143,6 +150,22 @@ async def test_a_change_that_is_not_on_the_disk_in_time_is_not_in_force(node: No
     assert (await sending).status == R.FLUSH_DISK_TIMEOUT
     node.release.set()
     await node.peer.ask(UpdateConsumerOffset("g", "T", 0, 1))
+    await node.stop()
+
+
+async def test_a_commit_by_request_waits_for_the_same_offset_on_its_way(node: Node) -> None:
+    """C5: an answer says that it is written, also when somebody else's write brings it."""
+    await node.start("sync")
+    sending = await hanging_flush(node)
+    node.peer.channel.post(UpdateConsumerOffset("g", "T", 0, 1))
+    await node.peer.ask(Ping())
+    await node.clock.advance(0.5)
+    commits = [asyncio.create_task(node.peer.ask(UpdateConsumerOffset("g", "T", 0, 1))) for _ in range(3)]
+    for _ in range(20):
+        await node.peer.ask(Ping())
+    assert not any(task.done() for task in commits)
+    node.release.set()
+    await asyncio.gather(sending, *commits)
     await node.stop()
 
 

@@ -13,7 +13,8 @@ from tests.broker.support import HELD, Peer, beat, bodies, send
 
 
 async def waiting(peer: Peer, offset: int = 0, flag: int = HELD, **fields: object) -> "asyncio.Task[PullAnswer]":
-    """A pull that the broker holds: it has come, and is not answered."""
+    """A pull that the broker holds: it has come, and is not answered. Nothing but its deadline ends it by time."""
+    fields.setdefault("suspend_timeout_millis", 60_000)
     task = asyncio.create_task(peer.pull("T", offset, flag=flag, **fields))
     await asyncio.sleep(0)
     await peer.ask(Ping())  # answered behind the pull, had that been answered at once
