@@ -180,7 +180,8 @@ async def test_a_failed_flush_is_final(node: Node, flush: str, caplog: pytest.Lo
         assert await node.peer.refusal(send("T")) == R.SYSTEM_ERROR, "outcome unknown"
     else:
         await node.peer.ask(send("T", b"good"))
-        await node.clock.advance_until(lambda: "stops writing" in caplog.text)
+        await node.clock.advance(1)
+        await until(lambda: "stops writing" in caplog.text)
     node.failing.clear()
     assert await node.peer.refusal(send("T")) == R.SERVICE_NOT_AVAILABLE
     assert "this broker stops writing" in caplog.text
