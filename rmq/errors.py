@@ -42,7 +42,7 @@ class Refusal(RmqError):
         self.refresh_routes = code in _REFRESH
 
     def __str__(self) -> str:
-        return f"{_NAMES.get(self.code, 'CODE')} ({self.code}): {self.remark}"
+        return f"{_NAMES.get(self.code, 'CODE')} ({self.code}): {self.remark.strip()}"
 
 
 class Unknown(RmqError):

@@ -33,7 +33,7 @@ class Exports:
     async def _replace(self, name: str, text: bytes) -> None:
         path, new = self._folder / name, self._folder / f"{name}.new"
         try:
-            await aiofiles.os.makedirs(self._folder, exist_ok=True)
+            await aiofiles.os.makedirs(self._folder, mode=0o700, exist_ok=True)
             async with aiofiles.open(new, "wb") as file:
                 await file.write(text)
                 await file.flush()

@@ -6,6 +6,7 @@ tables, waiters, long polls) sees committed ones only, and a waiter is answered 
 """
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, cast
@@ -16,6 +17,8 @@ from rmq.codes import ResponseCode
 from rmq.errors import Refusal, RmqError, StoreError
 from rmq.log.commitlog import CommitLog, Unit
 from rmq.log.dispatch import Dispatcher
+
+log = logging.getLogger("rmq.replica")
 
 MAX_UNCOMMITTED_BYTES = 64 * 1024 * 1024
 SYNC_FLUSH_TIMEOUT_S = 5.0
@@ -45,6 +48,7 @@ class Replica:
         self._burst: list[Unit] = []
         self._unflushed: deque[tuple[float, list[Unit]]] = deque()
         self._failure: StoreError | None = None
+        self._trouble = ""
         self.committed = log.durable_end
         self.flusher = Flusher(log, clock, 0.5, self._flushed, self._flush_failed)
 
@@ -78,16 +82,29 @@ class Replica:
         burst, self._burst = self._burst, []
         try:
             self._log.append(burst, self._clock.wall_ms())
-        except (StoreError, Refusal) as error:
-            burst = self._append_one_by_one(burst) if isinstance(error, Refusal) else _refuse(burst, error)
+        except Refusal:
+            burst = self._append_one_by_one(burst)
+        except StoreError as error:
+            self._tell_trouble(str(error))
+            _refuse(burst, error)
+            return
         if not burst:
             return
+        self._tell_trouble("")
         if self._sync_flush:
             self._unflushed.append((self._clock.monotonic() + SYNC_FLUSH_TIMEOUT_S, burst))
             self.flusher.ask()
         else:
             self.flusher.appended()
             self._advance(self._log.end)
+
+    def _tell_trouble(self, trouble: str) -> None:
+        """A disk that takes nothing is worth one line, and so is its recovery, not one for each send (D14)."""
+        if trouble and not self._trouble:
+            log.error("%s; sends are refused until it is well", trouble)
+        elif self._trouble and not trouble:
+            log.warning("the disk takes records again")
+        self._trouble = trouble
 
     def _append_one_by_one(self, burst: list[Unit]) -> list[Unit]:
         """One unit of the burst fits no segment: it alone is refused. Returns the others."""
@@ -116,9 +133,12 @@ class Replica:
 
     def _advance(self, offset: int) -> None:
         self.committed = offset
-        units = self._dispatcher.advance(offset)
-        self._on_committed(units, self._log.last_stored_ms)
-        _answer(units, None)
+        try:
+            units = self._dispatcher.advance(offset)
+            self._on_committed(units, self._log.last_stored_ms)
+            _answer(units, None)
+        except Exception as bug:  # half of a turn is done: nobody may go on from there
+            raise AssertionError(f"applying committed records broke off: {bug!r}") from bug
 
     def answer_late(self) -> None:
         """Stored in memory, not on disk within syncFlushTimeout: the producer hears FLUSH_DISK_TIMEOUT (10)."""
@@ -129,10 +149,9 @@ class Replica:
             _answer(burst, None, late=True)
 
 
-def _refuse(units: Sequence[Unit], error: StoreError | Refusal) -> list[Unit]:
-    """Nothing of these was stored. Returns what is left of them: nothing."""
+def _refuse(units: Sequence[Unit], error: StoreError | Refusal) -> None:
+    """Nothing of these was stored."""
     _answer(units, error if isinstance(error, Refusal) else Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, str(error)))
-    return []
 
 
 def _answer(units: Sequence[Unit], error: RmqError | None, late: bool = False) -> None:

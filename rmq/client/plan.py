@@ -81,6 +81,6 @@ def _subscription(topic: str, expression: str, tags: frozenset[str] | None, vers
 def _start(start: Start) -> str | int:
     if isinstance(start, datetime):
         return int(start.timestamp() * 1000)
-    if start in (FIRST, LAST) or (isinstance(start, int) and not isinstance(start, bool) and start >= 0):
+    if start in (FIRST, LAST) or (isinstance(start, int) and not isinstance(start, bool) and 0 <= start < 1 << 63):
         return start
     raise InvalidArgument(f'start {start!r}: give "first", "last", a datetime or Unix milliseconds')

@@ -66,7 +66,8 @@ class Channel(Link):
             channel.hello = cast(HelloAnswer, await channel.request(hello, timeout_s))
         except (OSError, TimeoutError, Unknown) as error:
             await channel.close()
-            raise Unreachable(f"{address} cannot be reached: {str(error) or 'no answer in time'}") from None
+            why = "no answer in time" if isinstance(error, TimeoutError | Unknown) else error.strerror or str(error)
+            raise Unreachable(f"{address} cannot be reached: {why}") from None
         except BaseException:
             await channel.close()
             raise
