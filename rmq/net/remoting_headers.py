@@ -124,18 +124,20 @@ def _read_bytes(data: memoryview, at: int, size: int) -> tuple[memoryview, int]:
 
 
 def _read_ext(data: memoryview) -> Ext:
-    """An empty value is none at all [RocketMQSerializable]."""
+    """Key length, key, value length, value, repeated. An empty value is none at all [RocketMQSerializable]."""
     ext: Ext = {}
-    at, end = 0, len(data)
+    raw, at, end = bytes(data), 0, len(data)
     while at < end:
-        if end - at < 2:
+        key_at = at + 2
+        value_at = key_at + (raw[at] << 8 | raw[at + 1] if key_at <= end else end) + 4
+        if value_at > end:
             raise BadBytes("a binary header ends inside a field")
-        key, at = _read_bytes(data, at + 2, _SHORT.unpack_from(data, at)[0])
-        if end - at < 4:
-            raise BadBytes("a binary header ends inside a field")
-        value, at = _read_bytes(data, at + 4, _INT.unpack_from(data, at)[0])
-        if value:
-            ext[str(key, "utf-8")] = str(value, "utf-8")
+        (size,) = _INT.unpack_from(raw, value_at - 4)
+        at = value_at + size
+        if size < 0 or at > end:
+            raise BadBytes(f"a binary header with a part of {size} bytes, {end - value_at} are left")
+        if size:
+            ext[raw[key_at : value_at - 4].decode()] = raw[value_at:at].decode()
     return ext
 
 
