@@ -101,6 +101,7 @@ class CommitLog:
         self._files = Segments(disk, root, settings.segment_bytes, segments)
         self._store_host = settings.store_host
         self._flush_lock = Lock()
+        self._near = memoryview(bytearray(NEAR_BYTES))
         self._broken = ""
         self._epoch: EpochRecord | None = None
         self._epoch_queue: ConsumeQueue | None = None
@@ -271,42 +272,44 @@ class CommitLog:
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def gather(self, spans: Spans) -> bytes | None:
-        """The records at `spans` (rising offsets), joined. None if a byte is not in memory: then `gather_cold` in a thread."""
+        """The records at `spans` (rising offsets), joined. None if a byte is not in memory: then `gather_cold` in a thread.
+
+        For the thread that appends: the bytes pass through one buffer, made once. Raises StoreError.
+        """
         if not spans:
             return b""
         offset, extent = spans[0][0], spans[-1][0] + spans[-1][1] - spans[0][0]
-        if extent <= NEAR_BYTES and spans[-1][0] < self._files.end_of(offset):
-            data = self._files.at(offset).read_cached(offset, extent)
-            if data is None:
+        try:
+            if extent > NEAR_BYTES or spans[-1][0] >= self._files.end_of(offset):
+                return self._gather_groups(spans)
+            view = self._near
+            if not self._files.at(offset).read_cached(offset, view[:extent]):
                 return None
-            view = memoryview(data)
             return b"".join([view[at - offset : at - offset + length] for at, length in spans])
-        return self._gather_groups(spans)
+        except OSError as error:
+            raise StoreError(f"cannot read the log at {offset}: {error}; check the disk") from error
 
     def _gather_groups(self, spans: Spans) -> bytes | None:
         """Records that lie far apart: one read for each group of neighbours."""
-        parts: list[bytes | bytearray] = []
-        for first, after, offset, size, whole in self._groups(spans):
-            data = self._files.at(offset).read_cached(offset, size)
-            if data is None:
+        parts: list[memoryview] = []
+        for first, after, offset, size in self._groups(spans):
+            view = memoryview(bytearray(size))
+            if not self._files.at(offset).read_cached(offset, view):
                 return None
-            if whole:
-                parts.append(data)
-            else:
-                parts.extend([data[at - offset : at - offset + length] for at, length in spans[first:after]])
+            parts.extend([view[at - offset : at - offset + length] for at, length in spans[first:after]])
         return b"".join(parts)
 
     def gather_cold(self, spans: Spans) -> bytes:
         """As `gather`, waiting for the device. Raises StoreError."""
         return b"".join([self.read(offset, size) for offset, size in spans])
 
-    def _groups(self, spans: Spans) -> Iterator[tuple[int, int, int, int, bool]]:
-        """(first, after, offset, size, nothing else between): spans so near that one read fetches them."""
+    def _groups(self, spans: Spans) -> Iterator[tuple[int, int, int, int]]:
+        """(first, after, offset, size): spans so near that one read fetches them."""
         count, index = len(spans), 0
         while index < count:
             first = index
-            offset, wanted = spans[index]
-            stop = offset + wanted
+            offset, size = spans[index]
+            stop = offset + size
             limit = self._files.end_of(offset)
             index += 1
             while index < count:
@@ -314,9 +317,8 @@ class CommitLog:
                 if at - stop > MAX_GAP_BYTES or at >= limit:
                     break
                 stop = at + size
-                wanted += size
                 index += 1
-            yield first, index, offset, stop - offset, wanted == stop - offset
+            yield first, index, offset, stop - offset
 
     def read(self, offset: int, size: int) -> bytes:
         """Bytes of one segment; may wait for the device. Raises StoreError."""

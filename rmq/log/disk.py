@@ -29,8 +29,8 @@ class Disk(Protocol):
         """At most `size` bytes; fewer only at the end of the file."""
         ...
 
-    def pread_cached(self, handle: int, size: int, offset: int) -> bytearray | None:
-        """As pread, but never waits for the device: None when not all bytes are in memory."""
+    def pread_cached(self, handle: int, into: memoryview, offset: int) -> bool:
+        """Fills `into`, never waiting for the device: False when not all bytes are there, or not in memory."""
         ...
 
     def pwrite(self, handle: int, data: bytes | bytearray | memoryview, offset: int) -> int:
@@ -113,15 +113,13 @@ class RealDisk:
             data += more
         return data
 
-    def pread_cached(self, handle: int, size: int, offset: int) -> bytearray | None:
-        data = bytearray(size)
+    def pread_cached(self, handle: int, into: memoryview, offset: int) -> bool:
         try:
-            got = os.preadv(handle, (data,), offset, _NOWAIT)
+            return os.preadv(handle, (into,), offset, _NOWAIT) == len(into)
         except BlockingIOError:
-            return None
+            return False
         except OSError:  # this file system does not know the flag: reading may wait
-            return bytearray(self.pread(handle, size, offset))
-        return data if got == size else None
+            return os.preadv(handle, (into,), offset) == len(into)
 
     def pwrite(self, handle: int, data: bytes | bytearray | memoryview, offset: int) -> int:
         return os.pwrite(handle, data, offset)

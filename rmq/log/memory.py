@@ -145,9 +145,13 @@ class MemoryDisk:
     def pread(self, handle: int, size: int, offset: int) -> bytes:
         return bytes(self._handles[handle][1].seen[offset : offset + size])
 
-    def pread_cached(self, handle: int, size: int, offset: int) -> bytearray | None:
+    def pread_cached(self, handle: int, into: memoryview, offset: int) -> bool:
         file = self._handles[handle][1]
-        return None if file.readers_wait else file.seen[offset : offset + size]
+        data = file.seen[offset : offset + len(into)]
+        if file.readers_wait or len(data) < len(into):
+            return False
+        into[:] = data
+        return True
 
     def pwrite(self, handle: int, data: bytes | bytearray | memoryview, offset: int) -> int:
         path, file = self._handles[handle]

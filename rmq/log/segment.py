@@ -56,9 +56,9 @@ class Segment:
     def read(self, offset: int, size: int) -> bytes:
         return self._disk.pread(self._handle, size, offset - self.base)
 
-    def read_cached(self, offset: int, size: int) -> bytearray | None:
-        """None when reading would wait for the device."""
-        return self._disk.pread_cached(self._handle, size, offset - self.base)
+    def read_cached(self, offset: int, into: memoryview) -> bool:
+        """False when reading would wait for the device."""
+        return self._disk.pread_cached(self._handle, into, offset - self.base)
 
     def write(self, offset: int, data: bytes | bytearray) -> int:
         return self._disk.pwrite(self._handle, data, offset - self.base)

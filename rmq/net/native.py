@@ -19,7 +19,7 @@ import msgpack
 
 from rmq.codes import ResponseCode
 from rmq.errors import BadBytes, Refusal
-from rmq.net.commands import ANSWERS, CODES, REQUESTS, Answer, Hello, Ping, Request, Send, SendAnswer
+from rmq.net.commands import ANSWERS, CODES, REQUESTS, Answer, Hello, Ping, PullAnswer, Request, Send, SendAnswer
 from rmq.net.frames import Context, Greeting, Received
 
 VERSION: Final = 1
@@ -176,6 +176,8 @@ _SEND_CODE = _PLAN_OF_REQUEST[Send].code
 _REQUEST_FLAGS = (0, ONEWAY_FLAG)
 _new = tuple.__new__
 _UINT32_MAX: Final = 2**32 - 1
+_pull_head = Struct(">IBBBIB").pack  # length, array, code, id, flags
+_pull_numbers = Struct(">BqBqBqBI").pack  # three offsets and the head of a byte string
 _send_answer = Struct(">IBBBIBBBqBqBqB").pack
 """The hot answer in one go: a length and an array of eight, its numbers at their full width (which msgpack allows)."""
 
@@ -295,6 +297,8 @@ class Native:
             return _send_answer(
                 37, 0x98, 0, 0xCE, call_id, 1, 0xC0, 0xD3, queue_id, 0xD3, queue_offset, 0xD3, physical_offset, status
             )
+        if type(answer) is PullAnswer and 0 <= call_id <= _UINT32_MAX:
+            return _pull_answer(call_id, answer, remark)
         if answer is None:
             body = _pack((0, call_id, 1, remark or None))
         else:
@@ -323,6 +327,17 @@ class Native:
         if first.version < 1:
             raise Refusal(ResponseCode.VERSION_NOT_SUPPORTED, f"versions 1 to {VERSION} are spoken here, not {first.version}")
         return Greeting(first.client_id, first.language, first.client_version)
+
+
+def _pull_answer(call_id: int, answer: PullAnswer, remark: str) -> bytes:
+    """As `_pack` would write it, but the messages, which may be 256 KiB, are copied once instead of twice."""
+    next_offset, low, high, messages, *rest = answer
+    words = _pack(remark or None)
+    tail = b"".join(map(_pack, rest))
+    size = 8 + len(words) + 32 + len(messages) + len(tail)
+    head = _pull_head(size, 0x98 + len(rest), 0, 0xCE, call_id, 1)
+    numbers = _pull_numbers(0xD3, next_offset, 0xD3, low, 0xD3, high, 0xC6, len(messages))
+    return b"".join((head, words, numbers, messages, tail))
 
 
 def _read_request(plan: Plan | None, values: list[Any]) -> Request | Refusal:

@@ -39,7 +39,9 @@ def test_both_disks_keep_the_port(disk: tuple[Disk, str]) -> None:
     assert port.pwrite(handle, b"hello", 100) == 5
     assert port.pread(handle, 5, 100) == b"hello"
     assert port.pread(handle, 100, 8190) == bytes(2)
-    assert bytes(port.pread_cached(handle, 7, 99) or b"") == b"\0hello\0"
+    found = bytearray(7)
+    assert port.pread_cached(handle, memoryview(found), 99)
+    assert bytes(found) == b"\0hello\0"
     first = port.data_from(handle, 0)
     assert first is not None
     assert first <= 100
