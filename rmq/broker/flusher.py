@@ -85,10 +85,10 @@ class Flusher:
                 continue
             try:
                 await asyncio.to_thread(self._log.flush)
-                self._on_flushed()
             except Exception as error:  # whatever it was: from here on nothing may count as durable
                 self._failed(error)
                 return
+            asyncio.get_running_loop().call_soon(self._on_flushed)  # in a callback of its own: a bug there ends the node
 
     def _failed(self, error: Exception) -> None:
         if isinstance(error, StoreError):
