@@ -239,7 +239,10 @@ class Producer:
         try:
             template = await self._session.routes.get(TEMPLATE_TOPIC)
         except Refusal:
-            hint = f"topic {topic} does not exist: create it with `rmq admin updateTopic -t {topic} -c <cluster>`"
+            hint = (
+                f"topic {topic} does not exist at any registered broker: create it with `rmq admin updateTopic -t {topic} "
+                "-c <cluster>`; if it should be there, see with `rmq admin clusterList` whether its broker is"
+            )
             raise Refusal(ResponseCode.TOPIC_NOT_EXIST, hint) from refusal
         queues = [queue._replace(topic=topic) for queue in writable_queues(template, TEMPLATE_TOPIC)]
         return _some([queue for queue in queues if queue.queue_id < NEW_TOPIC_QUEUES], topic)
