@@ -37,6 +37,7 @@ from rmq.log.store import Report, Store
 from rmq.model import STATE_TOPIC
 from rmq.net import commands as c
 from rmq.net.limits import Limits
+from rmq.net.native import VERSION
 from rmq.net.remoting import Border
 from rmq.net.server import Call, Connection, Handler, Server
 from rmq.routing.topics import TopicTable, is_system_topic, system_topics, topics_json
@@ -217,7 +218,7 @@ class Broker:
 
     def _hello(self, request: c.Hello, _call: Call) -> c.HelloAnswer:
         settings = self._settings
-        version = min(request.version, 1)
+        version = min(request.version, VERSION)
         return c.HelloAnswer(
             version, settings.cluster_name, settings.broker_name, settings.broker_id, self.address, settings.max_message_bytes
         )

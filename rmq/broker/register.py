@@ -11,6 +11,7 @@ from rmq.clock import Clock
 from rmq.errors import RmqError
 from rmq.net.channel import Channel
 from rmq.net.commands import Hello, RegisterBroker, UnregisterBroker
+from rmq.net.native import VERSION
 
 log = logging.getLogger("rmq.register")
 
@@ -76,7 +77,8 @@ class _Peer:
     async def register(self, request: RegisterBroker) -> None:
         channel = self._channel
         if channel is None or channel.closed.is_set():
-            channel = self._channel = await Channel.open(self.address, Hello(1, f"{request.broker_name}@{request.broker_addr}"))
+            hello = Hello(VERSION, f"{request.broker_name}@{request.broker_addr}")
+            channel = self._channel = await Channel.open(self.address, hello)
         await channel.request(request, TIMEOUT_S)
         if self._trouble:
             log.info("registered with nameserver %s again", self.address)

@@ -57,10 +57,6 @@ class Replica:
         self.flusher.start()
         self._advance(self._log.end)
 
-    @property
-    def writable(self) -> bool:
-        return self._failure is None
-
     def propose(self, unit: Unit) -> None:
         """Append `unit` with everything else this loop turn brings; `unit.owner` (a Waiter or None) hears what became of it.
 

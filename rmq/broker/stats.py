@@ -17,9 +17,6 @@ class Rate:
         self.total = 0
         self._samples: deque[tuple[float, int]] = deque(maxlen=KEPT)
 
-    def add(self, count: int) -> None:
-        self.total += count
-
     def sample(self, now: float) -> None:
         self._samples.append((now, self.total))
 

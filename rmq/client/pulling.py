@@ -9,6 +9,7 @@ from rmq.client.plan import FIRST, LAST, PULL_BATCH, Plan
 from rmq.client.session import Session
 from rmq.client.window import Window
 from rmq.codes import ResponseCode
+from rmq.delivery import filters
 from rmq.errors import RmqError, Unknown
 from rmq.log.record import iterate
 from rmq.model import RETRY_PREFIX, MessageQueue
@@ -114,8 +115,7 @@ class Puller:
 
     def _wanted(self, message: ReceivedMessage) -> bool:
         """The broker compares hashes of tags; here the tags themselves are compared (C14)."""
-        tags = self._plan.tags[self.queue.topic]
-        return tags is None or message.tags in tags
+        return filters.matches(self._plan.tags[self.queue.topic], message.tags)
 
     def _correct(self, window: Window, offset: int) -> None:
         """The queue does not reach from where we asked. Forward: go on there. Back: what we hold is no longer so."""

@@ -16,8 +16,7 @@ from rmq.clock import Clock
 from rmq.errors import InvalidArgument, Refusal
 from rmq.log.record import host_bytes
 from rmq.net.commands import Hello
-
-NATIVE_VERSION = 1
+from rmq.net.native import VERSION
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +39,7 @@ def open_session(nameservers: str | Sequence[str], instance: str, settings: Clie
         checked_group(instance)  # it becomes part of a path and of the client id: the same rule serves
     host = local_ip()
     client_id = f"{host}@{instance or f'{os.getpid()}#{secrets.randbits(48)}'}"
-    connections = Connections(Hello(NATIVE_VERSION, client_id), settings, clock)
+    connections = Connections(Hello(VERSION, client_id), settings, clock)
     routes = Routes(nameservers, connections, settings, clock)
     heartbeats = Heartbeats(client_id, connections, routes, settings, clock)
     born_host = host_bytes(host, 0)

@@ -69,7 +69,7 @@ class InspectHandlers:
         rows = await asyncio.to_thread(
             lambda: [self._progress(group, config, q) for config in configs for q in _queue_ids(config)]
         )
-        return ConsumeStats([row for row in rows if row is not None])
+        return ConsumeStats(rows)
 
     def _progress(self, group: str, config: TopicConfig, queue_id: int) -> QueueProgress:
         queue = self._queues.get(config.name, queue_id)

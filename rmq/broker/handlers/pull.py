@@ -118,13 +118,12 @@ class PullHandler:
             found = queue.find(offset, count, self._settings.max_bytes, wanted.codes)
             if not found.spans:
                 return self._nothing(call, PullAnswer(found.next_offset, low, high, b"", PULL_RETRY), "NO_MATCHED_MESSAGE")
-            answer = PullAnswer(found.next_offset, low, high)
             self._stats.found.total += 1
             self._stats.transferred.total += len(found.spans)
             messages = self._log.gather(found.spans)
             if messages is None:
-                return self._read_cold(answer, found.spans, call)
-            call.answer(answer._replace(messages=messages), FOUND)
+                return self._read_cold(PullAnswer(found.next_offset, low, high), found.spans, call)
+            call.answer(PullAnswer(found.next_offset, low, high, messages), FOUND)
             return LATER
         if offset == high:
             if may_wait and self._hold(wanted, call):
