@@ -1,7 +1,7 @@
 """A disk for tests: it forgets what was not flushed, tears writes by sectors, and fails where it is told to.
 
 Nothing here is for production, and nothing here knows records. Like a real one it has two layers: what processes see
-(page cache), and what would be there after a power loss (content by 512-byte sectors, names by directory).
+(page cache), and what would be there after a power loss (content by sectors, names by directory).
 """
 
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from rmq.errors import StoreError
 
-SECTOR_BYTES = 512
+_BLOCK = 4096
 
 
 class PowerLoss(BaseException):
@@ -23,15 +23,49 @@ class _File:
     dirty: set[int] = field(default_factory=set)  # sectors
     readers_wait: bool = False  # as if not in the page cache
 
+    def touch(self, at: int, end: int, sector_bytes: int) -> None:
+        """Bytes [at, end) changed."""
+        if end > at:
+            self.dirty.update(range(at // sector_bytes, (end - 1) // sector_bytes + 1))
+
+    def settle(self, sector_bytes: int) -> None:
+        """All that changed, and the length, is on the device."""
+        seen, durable = self.seen, self.durable
+        _resize(durable, len(seen))
+        for sector in self.dirty:
+            at = sector * sector_bytes
+            durable[at : at + sector_bytes] = seen[at : at + sector_bytes]
+        self.dirty.clear()
+
+    def forget(self, sector_bytes: int, keep: Callable[[], bool]) -> None:
+        """Of what is not on the device only those sectors (and perhaps the length) are left that `keep` says."""
+        size = len(self.seen) if len(self.seen) != len(self.durable) and keep() else len(self.durable)
+        _resize(self.durable, size)
+        for sector in sorted(self.dirty):
+            at = sector * sector_bytes
+            if at < size and keep():
+                piece = self.seen[at : min(at + sector_bytes, size)]
+                self.durable[at : at + len(piece)] = piece
+        self.seen = bytearray(self.durable)
+        self.dirty.clear()
+
+
+def _resize(content: bytearray, size: int) -> None:
+    """Cuts, or extends with zeros."""
+    del content[size:]
+    content.extend(bytes(size - len(content)))
+
 
 class MemoryDisk:
     """See `rmq.log.disk.Disk` for the calls.
 
     `before(operation, path)` is called ahead of each changing operation: it may raise OSError (the device fails) or
-    PowerLoss. `short_write_bytes`: the next write stops there.
+    PowerLoss. A flush that failed so is lost: the next one succeeds without those bytes, as with Linux. `short_write_bytes`:
+    the next write stops there. Sectors of `sector_bytes` reach the device whole or not at all.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, sector_bytes: int = 512) -> None:
+        self.sector_bytes = sector_bytes
         self.before: Callable[[str, str], None] = lambda operation, path: None
         self.short_write_bytes: int | None = None
         self.operations: list[tuple[str, str]] = []
@@ -61,13 +95,12 @@ class MemoryDisk:
                 self._make_name_durable(path)
         self._names = dict(self._durable_names)
         for file in dict.fromkeys(self._names.values()):
-            self._forget(file, keep)
+            file.forget(self.sector_bytes, keep)
 
     def write_back(self) -> None:
         """The kernel writes what it holds to the device by itself, names apart, as it may at any time."""
         for file in self._names.values():
-            file.durable = bytearray(file.seen)
-            file.dirty.clear()
+            file.settle(self.sector_bytes)
 
     def content(self, path: str) -> bytearray:
         """What processes see of a file; may be changed in place (a flipped bit on the device)."""
@@ -89,21 +122,12 @@ class MemoryDisk:
 
     def put(self, path: str, content: bytes) -> None:
         """A file that somebody else made, durable."""
-        self.make_directory(path.rpartition("/")[0])
+        directory = path
+        while directory:
+            directory = directory.rpartition("/")[0]
+            self._directories.add(directory)
         file = _File(bytearray(content), bytearray(content))
         self._names[path] = self._durable_names[path] = file
-
-    @staticmethod
-    def _forget(file: _File, keep: Callable[[], bool]) -> None:
-        size = len(file.seen) if len(file.seen) != len(file.durable) and keep() else len(file.durable)
-        content = (file.durable + bytes(max(0, size - len(file.durable))))[:size]
-        for sector in sorted(file.dirty):
-            at = sector * SECTOR_BYTES
-            if at < size and keep():
-                piece = file.seen[at : min(at + SECTOR_BYTES, size)]
-                content[at : at + len(piece)] = piece
-        file.seen, file.durable = bytearray(content), content
-        file.dirty.clear()
 
     def _make_name_durable(self, path: str) -> None:
         if path in self._names:
@@ -128,8 +152,8 @@ class MemoryDisk:
             raise FileNotFoundError(2, "no such directory", path)
         if path in self._names:
             file = self._names[path]
-            file.dirty.update(range(len(file.seen) // SECTOR_BYTES + 1))
-            file.seen = bytearray()
+            file.touch(0, len(file.seen), self.sector_bytes)
+            file.seen.clear()
         else:
             self._names[path] = _File()
         return self._handle(path)
@@ -160,36 +184,41 @@ class MemoryDisk:
         if self.short_write_bytes is not None:
             data, self.short_write_bytes = data[: self.short_write_bytes], None
         if offset > len(file.seen):
-            file.seen.extend(bytes(offset - len(file.seen)))
+            _resize(file.seen, offset)
         file.seen[offset : offset + len(data)] = data
-        if data:
-            file.dirty.update(range(offset // SECTOR_BYTES, (offset + len(data) - 1) // SECTOR_BYTES + 1))
+        file.touch(offset, offset + len(data), self.sector_bytes)
         return len(data)
 
     def fdatasync(self, handle: int) -> None:
         path, file = self._handles[handle]
-        self._change("fdatasync", path)
-        file.durable = bytearray(file.seen)
-        file.dirty.clear()
+        try:
+            self._change("fdatasync", path)
+        except OSError:
+            file.dirty.clear()
+            raise
+        file.settle(self.sector_bytes)
 
     def allocate(self, handle: int, size: int) -> None:
         self._change("allocate", self._handles[handle][0])
-        self._resize(handle, size)
+        self._set_length(handle, size)
 
     def truncate(self, handle: int, size: int) -> None:
         self._change("truncate", self._handles[handle][0])
-        self._resize(handle, size)
+        self._set_length(handle, size)
 
-    def _resize(self, handle: int, size: int) -> None:
+    def _set_length(self, handle: int, size: int) -> None:
         file = self._handles[handle][1]
-        first = min(size, len(file.seen)) // SECTOR_BYTES
-        file.dirty.update(range(first, max(size, len(file.seen)) // SECTOR_BYTES + 1))
-        file.seen = file.seen[:size] + bytes(max(0, size - len(file.seen)))
+        file.touch(min(size, len(file.seen)), max(size, len(file.seen)), self.sector_bytes)
+        _resize(file.seen, size)
 
     def data_from(self, handle: int, offset: int) -> int | None:
-        rest = self._handles[handle][1].seen[offset:]
-        zeros = len(rest) - len(rest.lstrip(b"\0"))
-        return offset + zeros if zeros < len(rest) else None
+        content = self._handles[handle][1].seen
+        while offset < len(content):
+            block = content[offset : offset + _BLOCK]
+            if rest := block.lstrip(b"\0"):
+                return offset + len(block) - len(rest)
+            offset += len(block)
+        return None
 
     def size(self, path: str) -> int:
         if path not in self._names:
@@ -205,9 +234,11 @@ class MemoryDisk:
         return sorted(inside - {""})
 
     def make_directory(self, path: str) -> None:
-        while path not in self._directories:
+        parent = path.rpartition("/")[0]
+        if path not in self._directories:
+            self.make_directory(parent)
+            self._change("make_directory", path)
             self._directories.add(path)
-            path = path.rpartition("/")[0]
 
     def remove_directory(self, path: str) -> None:
         if self.listdir(path):

@@ -181,3 +181,26 @@ def test_the_memory_disk_forgets_sectors_and_names() -> None:
     disk.rename("/d/a", "/d/b")
     disk.crash()
     assert disk.paths() == ["/d/a"]
+
+
+def test_the_memory_disk_loses_what_a_failed_flush_held() -> None:
+    """D4: as with Linux, the flush after the failed one succeeds, and the bytes are seen until the power goes."""
+    disk = MemoryDisk(sector_bytes=4096)
+    disk.make_directory("/d")
+    handle = disk.create("/d/a")
+    disk.pwrite(handle, b"x" * 8192, 0)
+    disk.fdatasync(handle)
+    disk.fsync_directory("/d")
+    disk.pwrite(handle, b"y" * 5000, 0)
+
+    def fail(operation: str, path: str) -> None:
+        raise OSError(5, "input/output error")
+
+    disk.before = fail
+    with pytest.raises(OSError, match="input"):
+        disk.fdatasync(handle)
+    disk.before = lambda operation, path: None
+    disk.fdatasync(handle)
+    assert disk.pread(handle, 5000, 0) == b"y" * 5000
+    disk.crash()
+    assert bytes(disk.content("/d/a")) == b"x" * 8192
