@@ -40,7 +40,7 @@ class Run(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """Offsets that are durable: the log's end, the committed end, and up to where the ConsumeQueues are.
+    """Offsets that are durable: the log's end, the committed end, and up to where the ConsumeQueues and the index are.
 
     `stored_ms`: store time of the last record below `log`.
     """
@@ -49,6 +49,7 @@ class Progress(NamedTuple):
     hw: int
     cq: int
     stored_ms: int
+    indexed: int = 0
 
 
 class QueueRow(NamedTuple):
@@ -90,7 +91,10 @@ def save_progress(disk: Disk, directory: str, progress: Progress) -> None:
 
 
 def load_progress(disk: Disk, directory: str) -> Progress | None:
-    return _load(disk, directory, "progress", lambda found: Progress(*(int(found[key]) for key in Progress._fields)))
+    def read(found: dict[str, str]) -> Progress:
+        return Progress(*(int(found.get(key, "0") if key == "indexed" else found[key]) for key in Progress._fields))
+
+    return _load(disk, directory, "progress", read)
 
 
 def save_epochs(disk: Disk, directory: str, rows: Sequence[EpochRow], checked_to: int) -> None:

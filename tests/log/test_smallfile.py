@@ -23,12 +23,12 @@ def disk() -> MemoryDisk:
 def test_what_is_saved_is_loaded(disk: MemoryDisk) -> None:
     ownfiles.save_vote(disk, "/own", VOTE)
     ownfiles.save_run(disk, "/own", Run("running", "-", "ASYNC_FLUSH", 12, 0))
-    ownfiles.save_progress(disk, "/own", Progress(10, 9, 8, 7))
+    ownfiles.save_progress(disk, "/own", Progress(10, 9, 8, 7, 6))
     ownfiles.save_epochs(disk, "/own", (EpochRow(1, 0, "aa"), EpochRow(2, 50, "bb")), 70)
     ownfiles.save_queues(disk, "/own", [QueueRow("T", 0, 1, 5)])
     assert ownfiles.load_vote(disk, "/own") == VOTE
     assert ownfiles.load_run(disk, "/own") == Run("running", "-", "ASYNC_FLUSH", 12, 0)
-    assert ownfiles.load_progress(disk, "/own") == Progress(10, 9, 8, 7)
+    assert ownfiles.load_progress(disk, "/own") == Progress(10, 9, 8, 7, 6)
     assert ownfiles.load_epochs(disk, "/own") == ((EpochRow(1, 0, "aa"), EpochRow(2, 50, "bb")), 70)
     assert ownfiles.load_queues(disk, "/own") == [QueueRow("T", 0, 1, 5)]
 
