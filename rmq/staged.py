@@ -4,6 +4,7 @@ Bottom floor, because topics (routing) and groups (delivery) both are such table
 is allowed, is theirs.
 """
 
+from collections.abc import Mapping
 from typing import Generic, TypeVar
 
 from rmq.model import DataVersion
@@ -27,6 +28,14 @@ class StagedTable(Generic[V]):
     def data_version(self) -> DataVersion:
         """Rises with every committed change."""
         return self._version
+
+    def set_version(self, version: DataVersion) -> None:
+        """As a snapshot says it was."""
+        self._version = version
+
+    def committed(self) -> Mapping[str, V]:
+        """What a failover keeps."""
+        return self._committed
 
     def get(self, name: str) -> V | None:
         return self._visible.get(name)

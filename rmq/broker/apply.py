@@ -22,11 +22,11 @@ class Tables:
         self.topics = topics
         self.groups = groups
         self.offsets = offsets
-        self._by_name: Mapping[str, Table] = {"topic": topics, "group": groups, "offset": offsets}
+        self.by_name: Mapping[str, Table] = {"topic": topics, "group": groups, "offset": offsets}
 
     def apply(self, lines: Sequence[Line], time_ms: int) -> None:
         """One committed record. A deleted topic takes the offsets of its queues along."""
-        apply_lines(self._by_name, lines, time_ms)
+        apply_lines(self.by_name, lines, time_ms)
         for table, name, value in lines:
             if table == "topic" and value is None:
                 self.offsets.remove_topic(name)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack
 
+from rmq.broker import snapshot
 from rmq.broker.apply import Applier, Tables
 from rmq.broker.exports import Exports
 from rmq.broker.facts import Boot, runtime_facts
@@ -22,6 +23,7 @@ from rmq.broker.handlers.topics import TopicHandlers
 from rmq.broker.longpoll import LongPolls
 from rmq.broker.register import Registration
 from rmq.broker.replica import Replica
+from rmq.broker.snapshot import SnapshotTaker
 from rmq.broker.state import StateWriter, lines_of
 from rmq.broker.stats import SAMPLE_S, BrokerStats
 from rmq.broker.timers import Timers
@@ -44,7 +46,7 @@ from rmq.routing.topics import TopicTable, is_system_topic, system_topics, topic
 
 log = logging.getLogger("rmq.broker")
 
-OFFSETS_S, EXPORTS_S, PROGRESS_S, EXPIRE_S, LATE_S = 0.2, 5.0, 10.0, 10.0, 1.0
+OFFSETS_S, EXPORTS_S, PROGRESS_S, SNAPSHOT_S, EXPIRE_S, LATE_S = 0.2, 5.0, 10.0, 60.0, 10.0, 1.0
 YOUNG_RATIO = 0.4  # of the memory: what is nearer to the log's end counts as "in memory" [accessMessageInMemoryMaxRatio]
 
 
@@ -84,8 +86,7 @@ class Broker:
         """Starts part after part; `running` is told how each is stopped, the last one first."""
         store, settings = self._store, self._settings
         self._build(host, port)
-        for stored in await asyncio.to_thread(lambda: list(store.state_records())):
-            self._tables.apply(lines_of(stored.body), stored.store_timestamp)
+        await asyncio.to_thread(self._fill_tables)
         store.open_epoch(self._clock.wall_ms())
         running.push_async_callback(self._replica.flusher.stop)
         self._replica.start()
@@ -111,6 +112,7 @@ class Broker:
         self._registration = Registration(settings.namesrv_addresses, self._describe, clock)
         applier = Applier(self._tables, self._polls, self._registration.changed)
         self._replica = Replica(store.log, store.dispatcher, clock, settings.flush == "sync", applier.committed)
+        self._snapshots = SnapshotTaker(self._tables.by_name, store, lambda: self._replica.committed)
         self._writer = StateWriter(self._replica.propose, store.queues.get(STATE_TOPIC, 0), store_host, clock)
         self._exports = Exports(
             settings.store_dir / "config",
@@ -184,6 +186,7 @@ class Broker:
         every(OFFSETS_S, "offsets", self._offsets.write)
         every(EXPORTS_S, "exports", self._exports.save)
         every(PROGRESS_S, "progress", self._save_progress)
+        every(SNAPSHOT_S, "snapshot", self._snapshots.take)
         every(EXPIRE_S, "expire", self._clients.expire)
         every(LATE_S, "late", self._replica.answer_late)
         every(LATE_S, "long polls", lambda: self._polls.sweep(self._clock.monotonic()))
@@ -195,12 +198,17 @@ class Broker:
         await self._server.close(self._settings.stop_grace_ms / 1000)
 
     async def _save_tables(self) -> None:
-        """The last offsets and exports. A store that takes nothing more (full disk, failed flush) must still be closed."""
-        for save in (self._offsets.write, self._exports.save):
+        """The last offsets, exports, snapshot. A store that takes nothing more (full disk, failed flush) must still be closed."""
+        for save in (self._offsets.write, self._exports.save, self._snapshots.take):
             try:
                 await save()
             except RmqError as error:
                 log.warning("not saved at the end: %s", error)
+
+    def _fill_tables(self) -> None:
+        snapshot.load(self._tables.by_name, self._store)
+        for stored in self._store.state_records():
+            self._tables.apply(lines_of(stored.body), stored.store_timestamp)
 
     # --- small joints -------------------------------------------------------------------------------------------------
 

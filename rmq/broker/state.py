@@ -18,14 +18,23 @@ from rmq.errors import BadBytes, Refusal, RmqError
 from rmq.log import record
 from rmq.log.commitlog import Unit
 from rmq.log.consumequeue import ConsumeQueue
-from rmq.model import STATE_TOPIC
+from rmq.model import STATE_TOPIC, DataVersion
 
 Line = tuple[str, Any, Any]
 MAX_LINES_A_RECORD = 2000
 
 
 class Table(Protocol):
+    """Filled by `apply`; `committed` is what a snapshot saves of it, row by row, with the version."""
+
+    @property
+    def data_version(self) -> DataVersion: ...
+
     def apply(self, key: Any, value: Any, time_ms: int = 0) -> None: ...
+
+    def committed(self) -> Mapping[Any, Any]: ...
+
+    def set_version(self, version: DataVersion) -> None: ...
 
 
 class StateWriter:

@@ -41,6 +41,10 @@ class OffsetTable:
         """Rises with every committed change."""
         return self._version
 
+    def set_version(self, version: DataVersion) -> None:
+        """As a snapshot says it was."""
+        self._version = version
+
     def query(self, group: str, topic: str, queue_id: int) -> int | None:
         key = OffsetKey(group, topic, queue_id)
         found = self._overlay.get(key)

@@ -89,13 +89,10 @@ class ConsumeQueue:
             self.trim(_KEPT)
 
     def _begin_behind(self, number: int) -> None:
-        """A queue whose older messages are gone begins at a number above 0, behind blank entries."""
+        """A queue whose older messages are gone begins at a number above 0."""
         if self.max or number < 0:
             raise AssertionError(f"queue {self.topic}/{self.queue_id} has {self.max} entries, a record says {number} (D12)")
-        self._tail_start = number // self._file_entries * self._file_entries
-        self._tail += _BLANK * (number - self._tail_start)
-        self.min = number
-        self.flushed = self._tail_start
+        self._tail_start = self.min = self.flushed = number
 
     def trim(self, kept: int = 0) -> None:
         """Drops durable entries from memory but for the last `kept`. For the thread that calls put_many only."""
@@ -207,6 +204,7 @@ class ConsumeQueue:
         fresh = not self._disk.exists(path)
         if fresh:
             self._disk.make_directory(self._directory)
+            data[:0], at = _BLANK * (at // ENTRY_BYTES), 0  # for RocketMQ, which ends a queue at its first zeros
         handle = self._disk.create(path) if fresh else self._disk.open(path)
         try:
             if fresh:
@@ -226,6 +224,7 @@ class ConsumeQueue:
         for name in reversed(self._disk.listdir(self._directory)):
             if int(name) > base * ENTRY_BYTES:
                 self._disk.unlink(f"{self._directory}/{name}")
+                self._disk.fsync_directory(self._directory)
         path = self._path(base)
         if self._disk.exists(path):
             handle = self._disk.open(path)
@@ -246,11 +245,13 @@ class ConsumeQueue:
     def files_hold(self, minimum: int, maximum: int) -> bool:
         """Whether the files are there, at full length, for entries [minimum, maximum), and the last one is written."""
         size = self._file_entries * ENTRY_BYTES
+        if minimum == maximum:
+            return True
         for base in range(minimum // self._file_entries * self._file_entries, maximum, self._file_entries):
             path = self._path(base)
             if not self._disk.exists(path) or self._disk.size(path) < min(size, (maximum - base) * ENTRY_BYTES):
                 return False
-        return maximum <= minimum or ENTRY.unpack(self._from_files(maximum - 1, maximum))[1] > 0
+        return self._from_files(maximum - 1, maximum)[8:12] > b"\0\0\0\0"
 
 
 def _remove_tree(disk: Disk, directory: str) -> None:

@@ -14,13 +14,13 @@ from rmq.log.epochs import EpochRow
 from rmq.log.ownfiles import CLEAN, RUNNING, Progress, QueueRow, Run, Vote, load_epochs
 from rmq.log.segment import FILLER, BadEntry, Segment, file_name, walk
 from rmq.log.settings import ASYNC_FLUSH, StoreSettings
+from rmq.log.snapshot import Snapshot
 from rmq.model import EPOCH_TOPIC
 
 _NAME_DIGITS = 20
 _MAGICS = (0xDAA320A7.to_bytes(4, "big"), 0xDAA320AB.to_bytes(4, "big"))
 _MAGIC_BYTES = 4
 _BLOCK = 1 << 20
-EMPTY = Progress(0, 0, 0, 0)
 
 
 class Report(NamedTuple):
@@ -75,6 +75,13 @@ def next_vote(disk: Disk, settings: StoreSettings, vote: Vote | None, lost: bool
             "set brokerName back, or give the new group an empty directory"
         )
     return vote._replace(node_id=settings.node_id, incarnation=vote.incarnation + 1, proven=vote.proven and not lost)
+
+
+def lower_bound(disk: Disk, directory: str, snapshot: Snapshot | None) -> Progress:
+    """What is known to be durable where `progress` is missing: what a snapshot and the epochs' cache were saved after."""
+    known = load_epochs(disk, directory)
+    durable = max(snapshot.s1 if snapshot else 0, known[1] if known else 0)
+    return Progress(durable, durable, 0, 0)
 
 
 def may_have_lost(run: Run | None, boot_id: str) -> bool:

@@ -21,7 +21,7 @@ class Segments:
         self._segments = found
         self._spare: int | None = None  # handle of the next file, ready
         self._spare_lock = Lock()
-        self._names_dirty = False
+        self._names_dirty = True  # whoever made the files found may have stopped before their names were durable
 
     def all(self) -> list[Segment]:
         return list(self._segments)
@@ -77,7 +77,7 @@ class Segments:
         """Makes the bytes [from_, to) durable, and the names of the files."""
         touched = [segment for segment in self.all() if segment.base < to and segment.end > from_]
         if self._names_dirty:
-            self._names_dirty = False
+            self._names_dirty = False  # before: a file may be added meanwhile
             self._disk.fsync_directory(self._directory)
         for segment in touched:
             segment.sync()

@@ -14,12 +14,13 @@ from rmq.log import epochs, ownfiles, recovery, smallfile
 from rmq.log.commitlog import CommitLog
 from rmq.log.consumequeue import ConsumeQueues
 from rmq.log.disk import Disk
-from rmq.log.dispatch import Dispatcher
+from rmq.log.dispatch import Dispatcher, deleted_topics
 from rmq.log.epochs import EpochRecord, EpochRow
 from rmq.log.ownfiles import Progress, QueueRow, Run, Vote
 from rmq.log.record import Record, decode, host_text
 from rmq.log.recovery import OpenedLog, Report
 from rmq.log.settings import ASYNC_FLUSH, MIN_SEGMENT_BYTES, SYNC_FLUSH, StoreSettings
+from rmq.log.snapshot import EPOCHS, QUEUES, VOTERS, Snapshots, SnapshotWriter
 from rmq.model import EPOCH_TOPIC, STATE_TOPIC
 
 __all__ = ["ASYNC_FLUSH", "SYNC_FLUSH", "Report", "Store", "StoreSettings"]
@@ -34,10 +35,14 @@ class Store:
     `log`, `queues` and `dispatcher` do the work; `recovered` says what opening found; `vote` who this store is.
     """
 
-    def __init__(self, disk: Disk, root: str, settings: StoreSettings, lock: int, vote: Vote, opened: OpenedLog) -> None:
+    def __init__(
+        self, disk: Disk, root: str, settings: StoreSettings, lock: int, vote: Vote, opened: OpenedLog, snapshots: Snapshots
+    ) -> None:
         self.vote = vote
         self.recovered = opened.report
         self.rows = opened.rows
+        self.voters: tuple[tuple[str, str, str], ...] = ()
+        self.snapshots = snapshots
         self.log = CommitLog(disk, root, settings, opened.segments, opened.end, opened.stored_ms)
         self.queues = ConsumeQueues(disk, f"{root}/consumequeue", settings.queue_file_entries)
         self.dispatcher = Dispatcher(self.log, self.queues, opened.end)
@@ -82,14 +87,17 @@ class Store:
         run, boot_id = ownfiles.load_run(disk, own), disk.boot_id()
         lost = recovery.may_have_lost(run, boot_id)
         vote = recovery.next_vote(disk, settings, ownfiles.load_vote(disk, own), lost)
-        progress = ownfiles.load_progress(disk, own) or recovery.EMPTY
+        snapshots = Snapshots(disk, own)
+        progress = ownfiles.load_progress(disk, own) or recovery.lower_bound(disk, own, snapshots.newest)
         ownfiles.save_vote(disk, own, vote)
         ownfiles.save_run(disk, own, Run(ownfiles.RUNNING, boot_id or "-", settings.flush_mode, os.getpid(), 0))
         smallfile.write_file(disk, f"{root}/abort", b"%d" % os.getpid())
+        disk.fsync_directory(root)
         if disk.exists(f"{own}/next"):
             disk.unlink(f"{own}/next")
         opened = recovery.open_log(disk, root, settings, run, progress)
-        store = cls(disk, root, settings, lock, vote, opened._replace(report=opened.report._replace(may_have_lost=lost)))
+        opened = opened._replace(report=opened.report._replace(may_have_lost=lost))
+        store = cls(disk, root, settings, lock, vote, opened, snapshots)
         try:
             store._finish_opening(progress)
         except BaseException:
@@ -104,15 +112,27 @@ class Store:
             self._save_vote(self.vote._replace(epoch=last_epoch, voted_for="-"))
         if report.records_behind:
             self._save_vote(self.vote._replace(proven=False))
-        rows = ownfiles.load_queues(self._disk, self._own)
+        self.snapshots.drop_behind(log.end)
         trusted = min(progress.cq, log.end)
+        rows = ownfiles.load_queues(self._disk, self._own) if trusted >= log.start else None
         tidy = report.clean and trusted == log.end
         kept = recovery.open_queues(self._disk, self._root, self.queues, rows, log.start, trusted, tidy)
         self.recovered = report._replace(queues_rebuilt=not kept and log.end > log.start)
         self.dispatcher = Dispatcher(log, self.queues, trusted if kept else log.start)
         self.dispatcher.advance(log.end)
+        if not kept:
+            self._restore_counters()
         ownfiles.save_epochs(self._disk, self._own, self.rows, log.end)
         self.save_progress()
+
+    def _restore_counters(self) -> None:
+        """Numbers outlive records: a queue whose messages are all gone goes on where it was, not at 0 (story 33)."""
+        deleted = {topic for one in self.state_records() for topic in deleted_topics(one.body)}
+        for section, rows in self.snapshots.rows():
+            for topic, queue_id, number in rows if section == QUEUES else ():
+                known = self.queues.find(topic, queue_id)
+                if topic not in deleted and (known is None or known.max < number):
+                    self.queues.get(topic, queue_id).begin_at(number, number)
 
     def _save_vote(self, vote: Vote) -> None:
         ownfiles.save_vote(self._disk, self._own, vote)
@@ -135,8 +155,8 @@ class Store:
         self._save_vote(vote._replace(epoch=vote.epoch + 1, voted_for=vote.store_id))
         row = EpochRow(self.vote.epoch, log.end, vote.store_id)
         self.rows = epochs.merged(self.rows, row)
-        voters = ((vote.node_id, vote.store_id, host_text(self._settings.store_host)),)
-        record = EpochRecord(*row, vote.node_id, epochs.START, lossy, voters, self.rows)
+        self.voters = ((vote.node_id, vote.store_id, host_text(self._settings.store_host)),)
+        record = EpochRecord(*row, vote.node_id, epochs.START, lossy, self.voters, self.rows)
         log.begin_epoch(record, self.queues.get(EPOCH_TOPIC, 0), wall_ms)
         log.flush()
         ownfiles.save_epochs(self._disk, self._own, self.rows, log.durable_end)
@@ -156,8 +176,30 @@ class Store:
             number = found.next_offset
 
     def state_records(self) -> Iterator[Record]:
-        """Every committed state record, to fill the tables at a start."""
-        return self.records(STATE_TOPIC, 0)
+        """The committed state records that the newest snapshot does not cover, to fill the tables at a start."""
+        queue, newest = self.queues.get(STATE_TOPIC, 0), self.snapshots.newest
+        return self.records(STATE_TOPIC, 0, queue.first_at_or_behind(newest.s0) if newest else 0)
+
+    # --- snapshots ----------------------------------------------------------------------------------------------------
+
+    def begin_snapshot(self) -> SnapshotWriter:
+        """In any thread; the caller adds its sections. Raises StoreError."""
+        try:
+            writer = self.snapshots.begin()
+            writer.add(EPOCHS, self.rows)
+            writer.add(VOTERS, self.voters)
+        except OSError as error:
+            raise StoreError(f"cannot write a snapshot in {self._own}: {error}; free space or repair the disk") from error
+        return writer
+
+    def publish_snapshot(self, writer: SnapshotWriter, s0: int, s1: int) -> None:
+        """The log is flushed first: a snapshot must never know more than the log (story 45). In any thread. Raises StoreError."""
+        try:
+            self.log.flush()
+            assert self.log.durable_end >= s1, (self.log.durable_end, s1)
+            self.snapshots.publish(writer, s0, s1)
+        except OSError as error:
+            raise StoreError(f"cannot write a snapshot in {self._own}: {error}; free space or repair the disk") from error
 
     # --- saving and stopping ------------------------------------------------------------------------------------------
 

@@ -1,0 +1,200 @@
+"""Snapshot files: whole or not there, never beyond the log, and what they give back when other files are lost."""
+
+from collections.abc import Callable
+
+import msgpack
+import pytest
+
+from rmq.errors import StoreError
+from rmq.log import snapshot
+from rmq.log.memory import PowerLoss
+from rmq.log.snapshot import QUEUES, SnapshotWriter
+from rmq.model import STATE_TOPIC
+from tests.log.conftest import ROOT, Bench
+
+OWN = f"{ROOT}/rmq"
+
+
+def take(bench: Bench, *rows: object, s1: int = 0) -> str:
+    """A snapshot of the numbers of all queues and of `rows`; its path."""
+    store = bench.store
+    s0 = store.dispatcher.position
+    writer = store.begin_snapshot()
+    writer.add(QUEUES, [(queue.topic, queue.queue_id, queue.max) for queue in store.queues.all()])
+    writer.add("test", list(rows))
+    store.publish_snapshot(writer, s0, s1 or s0)
+    return f"{OWN}/snapshot-{s0:020d}"
+
+
+def rows(bench: Bench) -> list[object]:
+    return [row for section, found in bench.store.snapshots.rows() if section == "test" for row in found]
+
+
+def test_two_are_kept_and_the_newest_is_read(bench: Bench) -> None:
+    paths = []
+    for number in range(4):
+        bench.send()
+        paths.append(take(bench, number, ["a", None, {"b": 1}]))
+    assert [path for path in bench.disk.paths() if "/snapshot-" in path] == paths[2:]
+    bench.disk.kill()
+    store = bench.open()
+    assert [kept.path for kept in store.snapshots.kept] == paths[2:]
+    assert rows(bench) == [3, ["a", None, {"b": 1}]]
+    assert store.snapshots.covered == int(paths[2][-20:])
+
+
+def test_a_damaged_newest_one_is_replaced_by_the_older_then_by_the_log(bench: Bench) -> None:
+    """Any byte of it, cut or flipped: nothing of it is believed (D7)."""
+    bench.send()
+    older = take(bench, "older")
+    bench.send()
+    newest = take(bench, "newest")
+    good = bytes(bench.disk.content(newest))
+    bench.disk.kill()
+    for at in range(len(good)):
+        flipped = good[:at] + bytes((good[at] ^ 0x10,)) + good[at + 1 :]
+        for bad in (good[:at], flipped):
+            bench.disk.put(newest, bad)
+            found = snapshot.Snapshots(bench.disk, OWN)
+            assert [kept.path for kept in found.kept] == [older]
+            assert [text for _, text in found.rows()][-1] == ["older"]
+            assert newest in found.damaged[0]
+    bench.disk.unlink(older)
+    assert list(bench.open().state_records()) == []
+    assert (bench.store.snapshots.newest, bench.store.snapshots.covered) == (None, 0)
+    assert not bench.disk.exists(newest), "what nobody believes is removed"
+
+
+def test_one_of_a_newer_version_stops_the_start(bench: Bench) -> None:
+    """D17."""
+    path = take(bench)
+    head = msgpack.packb(("rmq-snapshot", [2]))
+    block = snapshot._BLOCK.pack(len(head), snapshot.crc32(head)) + head
+    bench.disk.put(path, block + bytes(bench.disk.content(path))[len(block) :])
+    bench.store.close()
+    with pytest.raises(StoreError, match="run the newer version"):
+        bench.open()
+
+
+def test_snapshot_never_beyond_flushed_log(bench: Bench) -> None:
+    """Story 45: what a snapshot knows is durable in the log before it has its name."""
+    bench.append(bench.unit(b"unflushed"))
+    bench.store.dispatcher.advance(bench.store.log.end)
+    end = bench.store.log.end
+    take(bench, "rows")
+    bench.disk.crash()
+    assert bench.open().log.end == end
+    assert rows(bench) == ["rows"]
+    bench.begin()
+    before = [kept.path for kept in bench.store.snapshots.kept]
+
+    def fail(operation: str, path: str) -> None:
+        if operation == "fdatasync" and "/commitlog/" in path:
+            raise OSError(5, "input/output error")
+
+    bench.disk.before = fail
+    bench.append(bench.unit(b"lost"))
+    with pytest.raises(StoreError):
+        take(bench, "more")
+    assert [path for path in bench.disk.paths() if "/snapshot-" in path] == before
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_power_lost_at_every_step_of_publishing(new_bench: Callable[..., Bench], keep: bool) -> None:
+    """D5: the old or the new one, never neither."""
+    step = 0
+    while True:
+        bench = new_bench().begin()
+        bench.send()
+        take(bench, 1)
+        bench.send()
+        take(bench, 2)
+        bench.send()
+        left = step
+
+        def stop(operation: str, path: str) -> None:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise PowerLoss
+
+        bench.disk.before = stop
+        try:
+            take(bench, 3)
+        except PowerLoss:
+            bench.disk.crash(lambda: keep)
+            bench.open()
+            assert rows(bench) in ([2], [3])
+            step += 1
+        else:
+            break
+    assert step > 8
+
+
+def test_a_failed_one_leaves_the_others_and_the_next_try_works(bench: Bench) -> None:
+    """D14."""
+    take(bench, 1)
+    bench.send()
+
+    def full(operation: str, path: str) -> None:
+        if operation == "pwrite" and "snapshot" in path:
+            raise OSError(28, "no space left on device")
+
+    bench.disk.before = full
+    with pytest.raises(StoreError, match="free space"):
+        take(bench, 2)
+    bench.disk.before = lambda operation, path: None
+    assert rows(bench) == [1]
+    take(bench, 2)
+    assert rows(bench) == [2]
+    assert isinstance(bench.store.snapshots.begin(), SnapshotWriter)
+
+
+def delete(bench: Bench, topic: str) -> None:
+    bench.send(msgpack.packb([["topic", topic, None]]), STATE_TOPIC)
+
+
+@pytest.mark.parametrize("lost", ["/consumequeue/", "/rmq/queues", "/rmq/progress"])
+def test_idle_queue_number_survives_retention(bench: Bench, lost: str) -> None:
+    """Story 33: all records of a queue are gone with their segment, then its derived files: it does not begin at 0 again.
+
+    A topic deleted behind the snapshot does begin at 0, as it would have without the loss (story 35).
+    """
+    for topic in ("idle", "deleted", "reborn"):
+        bench.send(topic=topic, queue_id=1, count=7)
+    while len(bench.store.log.segments()) < 3:
+        bench.send(b"x" * 500)
+    take(bench)
+    delete(bench, "deleted")
+    delete(bench, "reborn")
+    bench.send(topic="reborn", queue_id=1)
+    expected = bench.bodies()
+    bench.store.save_progress()
+    bench.disk.kill()
+    for path in bench.disk.paths():
+        if path == bench.segment() or lost in path:
+            bench.disk.unlink(path)
+    for _ in range(3):
+        store = bench.open()
+        assert (store.queues.get("idle", 1).min, store.queues.get("idle", 1).max) == (7, 7)
+        assert (store.queues.get("deleted", 1).max, store.queues.get("reborn", 1).max) == (0, 1)
+        bench.store.close()
+    bench.open()
+    assert bench.bodies() == expected[-len(bench.bodies()) :]
+    assert bench.begin().send(b"next", "idle", 1).queue_offset == 7
+    bench.store.save_progress()
+    blank = bytes(bench.disk.content(f"{ROOT}/consumequeue/idle/1/{0:020d}"))[: 7 * 20]
+    assert blank == (b"\0" * 8 + b"\x7f\xff\xff\xff" + b"\0" * 8) * 7, "RocketMQ would end the queue at the first zeros"
+
+
+def test_the_lower_bound_is_known_without_progress(bench: Bench) -> None:
+    """Story 47: damage below what a snapshot was saved after is no torn tail, even if `progress` is lost."""
+    victim = bench.send(b"victim")
+    bench.fill(3)
+    take(bench)
+    bench.disk.kill()
+    bench.disk.unlink(f"{OWN}/progress")
+    bench.disk.unlink(f"{OWN}/epochs")
+    bench.disk.flip(bench.segment(victim.start // 8192 * 8192), (victim.start % 8192 + 95) * 8)
+    with pytest.raises(StoreError, match=f"CommitLog at {victim.start}"):
+        bench.open()
