@@ -4,6 +4,7 @@
 New entries are kept in memory and written behind by `flush`. One thread puts and trims; flush and readers may be others.
 """
 
+import logging
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 from struct import Struct
@@ -23,6 +24,7 @@ _KEPT = 2048  # flushed entries kept in memory when older ones are dropped
 _PLACES = Struct(">qi8x")  # an entry without its code
 _pack = ENTRY.pack
 _PAGE_BYTES = 4096
+_LOG = logging.getLogger(__name__)
 _NAME = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789%-_|")
 
 
@@ -201,7 +203,7 @@ class ConsumeQueue:
 
     def _write(self, base: int, at: int, data: bytearray) -> None:
         path = self._path(base)
-        fresh = not self._disk.exists(path)
+        fresh = at == 0  # nothing of it was ever durable, whatever an earlier attempt or a deleted topic left there
         if fresh:
             self._disk.make_directory(self._directory)
             data[:0], at = _BLANK * (at // ENTRY_BYTES), 0  # for RocketMQ, which ends a queue at its first zeros
@@ -296,15 +298,22 @@ class ConsumeQueues:
         return list(self._queues.values())
 
     def delete(self, topic: str) -> None:
-        """Drops all queues of a topic with their files; a topic of that name made later begins at 0."""
+        """Drops all queues of a topic with their files; a topic of that name made later begins at 0.
+
+        A file that cannot be removed is in nobody's way, and goes at a later start.
+        """
         with self._files:
             for queue in self.of_topic(topic):
                 del self._queues[topic, queue.queue_id]
             directory = f"{self._directory}/{topic}"
-            if _NAME.issuperset(topic) and self._disk.exists(directory):
+            if not _NAME.issuperset(topic) or not self._disk.exists(directory):
+                return
+            try:
                 for queue_id in self._disk.listdir(directory):
                     _remove_tree(self._disk, f"{directory}/{queue_id}")
                 _remove_tree(self._disk, directory)
+            except OSError as error:
+                _LOG.warning("files of the deleted topic %s are left in %s: %s", topic, directory, error)
 
     def delete_all(self) -> None:
         """Everything goes, to be rebuilt from the log."""

@@ -125,6 +125,8 @@ def _find_end(disk: Disk, root: str, segments: list[Segment], run: Run | None, p
             "(repairing from other nodes comes in a later release)"
         )
     behind = any(_has_record(segment, tail.end) for segment in segments if segment.end > tail.end)
+    for segment in segments:
+        segment.rewrite(progress.log, tail.end)
     cut_bytes = _cut(disk, root, segments, tail.end)
     report = Report(clean, tail.end, cut_bytes, tail.reason if cut_bytes else "", behind)
     rows = tuple(row for row in tail.rows if row.start < tail.end)

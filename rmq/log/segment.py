@@ -79,6 +79,18 @@ class Segment:
                 yield offset, data
             offset += len(data)
 
+    def rewrite(self, offset: int, to: int) -> None:
+        """Writes what of [offset, to) lies in this file once more, and makes it durable.
+
+        After a failed flush the kernel takes the pages for clean although the device never got them: a later flush, also
+        by the next process, would report success falsely (D4).
+        """
+        for at, data in self.blocks(max(offset, self.base), min(to, self.end)):
+            if self.write(at, data) != len(data):
+                raise OSError(28, f"short write at {at}", self.path)
+        if offset < self.end and to > self.base:
+            self.sync()
+
     def zero(self, offset: int, to: int | None = None) -> int:
         """Zeros from `offset` to `to` (the end), writing only where something else is (stale bytes are poison).
 

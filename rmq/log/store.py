@@ -209,14 +209,16 @@ class Store:
             self._save_progress()
 
     def _save_progress(self) -> None:
-        position, stored_ms = self.dispatcher.position, self.log.durable_stored_ms
-        durable = self.log.durable_end
+        position = self.dispatcher.position
+        self.log.flush()  # before entries of a topic made anew reach the files: the deletion before it must be durable
         self.queues.flush()
         rows = sorted(
             QueueRow(queue.topic, queue.queue_id, queue.min, queue.flushed)
             for queue in self.queues.all()
             if queue.flushed > queue.min or queue.min
         )
+        durable = self.log.flush()  # and before rows are saved that lack a deleted topic
+        stored_ms = self.log.durable_stored_ms
         try:
             if rows != self._saved_rows:
                 ownfiles.save_queues(self._disk, self._own, rows)

@@ -22,8 +22,8 @@ def draft(topic: str = "T", body: bytes = b"body", **properties: str) -> bytes:
 class Bench:
     """One store directory on one memory disk, opened, killed and opened again as a test tells it."""
 
-    def __init__(self, settings: StoreSettings = SETTINGS) -> None:
-        self.disk = MemoryDisk()
+    def __init__(self, settings: StoreSettings = SETTINGS, disk: MemoryDisk | None = None) -> None:
+        self.disk = disk or MemoryDisk()
         self.settings = settings
         self.wall_ms = 1_700_000_000_000
         self.store = Store.open(self.disk, ROOT, settings)
@@ -82,6 +82,20 @@ class Bench:
 
     def segment(self, base: int = 0) -> str:
         return f"{ROOT}/commitlog/{base:020d}"
+
+
+def nth(count: int, error: BaseException, operations: tuple[str, ...] = ()) -> Callable[[str, str], None]:
+    """A hook that raises `error` at the `count`-th operation (of these kinds, if any are named), and only there."""
+    left = count
+
+    def before(operation: str, path: str) -> None:
+        nonlocal left
+        if not operations or operation in operations:
+            left -= 1
+            if left == 0:
+                raise error
+
+    return before
 
 
 @pytest.fixture

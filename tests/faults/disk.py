@@ -1,0 +1,269 @@
+"""Thousands of small histories of one store on a disk that fails, forgets, tears and reorders, each checked to the last byte.
+
+    python -m tests.faults.disk --cases 20000 [--seed 1]
+
+A case appends, flushes, dispatches, saves and stops, in any order, over a few runs. Each run ends by a kill, or by a power
+loss between or within operations, of which any subset of unflushed sectors (512 B or 4 KiB) and directory entries
+survives; recovery itself may lose power as well. After each opening the store must be exactly what a slow walk over the
+bytes says, a prefix of what was appended, and not shorter than what was durable (D1, D2, D6, D9-D12). Prints what the cases
+covered, and fails if some kind of trouble did not occur (G4).
+"""
+
+import argparse
+import random
+import time
+from collections import Counter
+from collections.abc import Callable
+
+from rmq.errors import StoreError
+from rmq.log.commitlog import Unit
+from rmq.log.memory import MemoryDisk, PowerLoss
+from rmq.log.settings import SYNC_FLUSH
+from tests.log.conftest import ROOT, SETTINGS, Bench, nth
+from tests.log.model import Model, deletion, problems, slow_end
+
+KINDS = (
+    "clean stop", "kill", "power lost between operations", "power lost in append", "power lost in flush", "power lost in save",
+    "power lost in close", "power lost in recovery", "torn tail", "cut across two segments", "whole records behind the cut",
+    "lost name", "returned name", "rolled", "queues rebuilt", "queues kept", "short write", "full disk", "failed fsync",
+    "failed save", "4 KiB sectors", "topic deleted", "marked as perhaps lossy",
+)  # fmt: skip
+NO_SPACE = OSError(28, "no space left")
+
+
+class Case:
+    """One history, all of it from one seed. `found`: what went wrong; `covered`: what happened."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.covered: Counter[str] = Counter()
+        self.found: list[str] = []
+        sector = self.chance.choice((512, 4096))
+        self.covered["4 KiB sectors"] += sector == 4096
+        segment, entries = self.chance.choice((4096, 8192)), self.chance.choice((5, 50))
+        settings = SETTINGS._replace(segment_bytes=segment, queue_file_entries=entries)
+        if self.chance.random() < 0.3:
+            settings = settings._replace(flush_mode=SYNC_FLUSH)
+        self.bench = Bench(settings, MemoryDisk(sector))
+        self.model = Model()
+        self.bench.begin()
+        self.durable = self.least = self.bench.store.log.durable_end  # `least`: what the next opening must find
+        self.incarnation = 1
+        self.share = self.chance.choice((0.0, 0.3, 0.5, 0.9, 1.0))  # of what is not flushed that survives
+
+    def run(self) -> None:
+        for _ in range(self.chance.randrange(1, 4)):
+            try:
+                for _ in range(self.chance.randrange(2, 14)):
+                    self.chance.choice(ACTIONS)(self)
+                self.chance.choice((Case.kill, Case.lose_power, Case.lose_power, Case.close, Case.lose_power_within))(self)
+            except PowerLoss:
+                self.crash()
+            self.reopen()
+
+    # --- what a run does ----------------------------------------------------------------------------------------------
+
+    def units(self) -> list[Unit]:
+        chance = self.chance
+        return [
+            self.bench.unit(
+                chance.randbytes(4) + b"x" * chance.choice((0, 30, 200, 500)),
+                chance.choice("TTU"),
+                chance.randrange(3),
+                chance.choice((1, 1, 3)),
+                TAGS="a",
+            )
+            for _ in range(chance.randrange(1, 5))
+        ]
+
+    def append(self, *units: Unit) -> None:
+        units = units or tuple(self.units())
+        try:
+            self.bench.append(*units)
+        except StoreError:
+            return  # refused: must never be seen
+        except PowerLoss:
+            self.model.take(units)
+            raise
+        self.model.take(units)
+
+    def flush(self) -> None:
+        self.durable = max(self.durable, self.bench.store.log.flush())
+
+    def dispatch(self) -> None:
+        self.bench.store.dispatcher.advance(self.bench.store.log.end)
+
+    def save(self) -> None:
+        self.bench.store.save_progress()
+
+    def delete_topic(self) -> None:
+        self.append(deletion(self.bench, "U"))
+        self.dispatch()
+        self.covered["topic deleted"] += 1
+
+    def write_back(self) -> None:
+        self.bench.disk.write_back()
+
+    def append_on_a_full_disk(self) -> None:
+        """Any of the operations of an append fails; what is refused must not come back."""
+        self.bench.store.log.flush()
+        end, disk = self.bench.store.log.end, self.bench.disk
+        if self.chance.random() < 0.5:
+            disk.short_write_bytes = self.chance.randrange(60)
+            self.covered["short write"] += 1
+        else:
+            disk.before = nth(self.chance.randrange(1, 4), NO_SPACE, ("pwrite", "create", "allocate", "rename"))
+        self.append()
+        disk.before, disk.short_write_bytes = _nothing, None
+        self.covered["full disk"] += self.bench.store.log.end == end
+
+    def save_on_a_full_disk(self) -> None:
+        self.flush()
+        self.bench.disk.before = nth(self.chance.randrange(1, 12), NO_SPACE)
+        try:
+            self.save()
+        except StoreError:
+            self.covered["failed save"] += 1
+        self.bench.disk.before = _nothing
+
+    # --- how it ends --------------------------------------------------------------------------------------------------
+
+    def kill(self) -> None:
+        """Everything written stays, and so everything appended must."""
+        self.covered["kill"] += 1
+        self.least = self.bench.store.log.end
+        self.bench.disk.kill()
+
+    def close(self) -> None:
+        self.bench.store.close()
+        self.least = self.durable = self.bench.store.log.end
+        self.covered["clean stop"] += 1
+        if self.chance.random() < 0.5:
+            self.crash()
+
+    def lose_power(self) -> None:
+        self.covered["power lost between operations"] += 1
+        self.crash()
+
+    def lose_power_within(self) -> None:
+        name, action = self.chance.choice(ENDINGS)
+        self.append()
+        if action is not Case.fail_flush:
+            self.bench.disk.before = nth(self.chance.randrange(1, 9), PowerLoss())
+        try:
+            action(self)
+        except PowerLoss:
+            self.covered[f"power lost in {name}"] += 1
+            raise
+        self.lose_power()
+
+    def fail_flush(self) -> None:
+        """From then on this log takes nothing; what it said was durable is."""
+        self.bench.disk.before = nth(1, OSError(5, "input/output error"), ("fdatasync", "fsync_directory"))
+        for attempt in (self.flush, lambda: self.bench.append(self.bench.unit()), self.flush):
+            try:
+                attempt()
+            except StoreError:
+                self.covered["failed fsync"] += 1
+            else:
+                self.found.append("something was taken or flushed after a failed flush (D4)")
+
+    def crash(self) -> None:
+        self.least = self.durable
+        before = set(self.bench.disk.paths())
+        self.bench.disk.crash(lambda: self.chance.random() < self.share)
+        after = set(self.bench.disk.paths())
+        self.covered["lost name"] += bool(before - after)
+        self.covered["returned name"] += bool(after - before)
+
+    # --- and what is there then ---------------------------------------------------------------------------------------
+
+    def reopen(self) -> None:
+        bench = self.bench
+        segments = len(bench.disk.listdir(f"{ROOT}/commitlog"))
+        while self.chance.random() < 0.2:
+            self.lose_power_in_recovery()
+        expected = slow_end(bench.disk, bench.settings.segment_bytes)
+        store = bench.open()
+        end = store.log.end
+        if end != expected:
+            self.found.append(f"the log ends at {end}; a slow walk says {expected}")
+        if end < self.least:
+            self.found.append(f"the log ends at {end}, at least {self.least} was promised (D1, D2)")
+        self.model.cut(end)
+        self.found += problems(bench, self.model)
+        self.note(segments)
+        bench.begin()
+        self.durable = store.log.durable_end
+
+    def lose_power_in_recovery(self) -> None:
+        self.bench.disk.before = nth(self.chance.randrange(1, 40), PowerLoss())
+        try:
+            self.bench.open()
+        except PowerLoss:
+            self.covered["power lost in recovery"] += 1
+        self.crash()
+
+    def note(self, segments: int) -> None:
+        """What was covered; and that who this store is did not go back (R8, R12)."""
+        store, report = self.bench.store, self.bench.store.recovered
+        left = len(store.log.segments())
+        self.covered["torn tail"] += report.cut_bytes > 0
+        self.covered["cut across two segments"] += report.cut_bytes > 0 and left < segments
+        self.covered["whole records behind the cut"] += report.records_behind
+        self.covered["rolled"] += left > 1
+        self.covered["queues rebuilt" if report.queues_rebuilt else "queues kept"] += 1
+        self.covered["marked as perhaps lossy"] += report.may_have_lost
+        if store.vote.incarnation <= self.incarnation or store.vote.epoch < max((row.epoch for row in store.rows), default=0):
+            self.found.append(f"the vote file went back: {store.vote}")
+        self.incarnation = store.vote.incarnation
+
+
+ACTIONS: tuple[Callable[[Case], None], ...] = (
+    Case.append, Case.append, Case.append, Case.append, Case.flush, Case.dispatch, Case.save, Case.write_back, Case.delete_topic,
+    Case.append_on_a_full_disk, Case.save_on_a_full_disk,
+)  # fmt: skip
+ENDINGS: tuple[tuple[str, Callable[[Case], None]], ...] = (
+    ("append", Case.append), ("flush", Case.fail_flush), ("flush", Case.flush), ("save", Case.save), ("close", Case.close),
+)  # fmt: skip
+
+
+def _nothing(operation: str, path: str) -> None:
+    """Nothing is wrong with the disk."""
+
+
+def campaign(seeds: range) -> tuple[Counter[str], dict[int, list[str]]]:
+    """What the cases covered, and what was found, by seed."""
+    covered: Counter[str] = Counter()
+    found: dict[int, list[str]] = {}
+    for seed in seeds:
+        case = Case(seed)
+        try:
+            case.run()
+        except Exception as error:  # a bug of the store is a finding like any other
+            case.found.append(repr(error))
+        covered += case.covered
+        if case.found:
+            found[seed] = case.found
+    return covered, found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cases", type=int, default=20_000)
+    parser.add_argument("--seed", type=int, default=1, help="of the first case; `--cases 1` repeats one")
+    options = parser.parse_args()
+    begun = time.monotonic()
+    covered, found = campaign(range(options.seed, options.seed + options.cases))
+    for kind in KINDS:
+        print(f"{covered[kind]:8} {kind}")
+    for seed, texts in list(found.items())[:20]:
+        print(f"seed {seed}: {'; '.join(texts)}")
+    missed = [kind for kind in KINDS if not covered[kind]] if options.cases >= 1000 else []
+    print(f"{options.cases} cases in {time.monotonic() - begun:.0f} s, {len(found)} with problems"
+          + (f"; never happened: {', '.join(missed)}" if missed else ""))  # fmt: skip
+    raise SystemExit(1 if found or missed else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+"""What a store must hold, told by a list of what was appended; and a slow way to find where a log ends.
+
+The model knows nothing of segments, sectors or files: only which records there were, in which order, and where each ends.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgpack
+
+from rmq.errors import BadBytes
+from rmq.log import record
+from rmq.log.commitlog import Unit
+from rmq.log.memory import MemoryDisk
+from rmq.log.segment import FILLER
+from rmq.model import STATE_TOPIC
+from tests.log.conftest import ROOT, Bench
+
+Queues = dict[tuple[str, int], list[tuple[int, bytes]]]
+
+
+class Event(NamedTuple):
+    """One record, whose last byte is before `end`. Number -1: from here on `topic` is deleted."""
+
+    end: int
+    topic: str
+    queue_id: int
+    number: int
+    body: bytes
+
+
+class Model:
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def take(self, units: Sequence[Unit]) -> None:
+        """Units that were appended, or may have been when power was lost."""
+        for unit in units:
+            if unit.end < 0:  # not even placed
+                return
+            at = unit.physical_offset
+            for number, found in enumerate(record.iterate(unit.records), unit.queue_offset):
+                at += found.total_size
+                if unit.queue.topic == STATE_TOPIC:
+                    self.events += [Event(at, line[1], 0, -1, b"") for line in msgpack.unpackb(found.body)]
+                else:
+                    self.events.append(Event(at, unit.queue.topic, unit.queue.queue_id, number, found.body))
+
+    def cut(self, end: int) -> None:
+        """The log ends there."""
+        self.events = [event for event in self.events if event.end <= end]
+
+    def queues(self) -> Queues:
+        """(number, body) of every message of every queue that has some."""
+        queues: Queues = {}
+        for event in self.events:
+            if event.number >= 0:
+                queues.setdefault((event.topic, event.queue_id), []).append((event.number, event.body))
+            else:
+                queues = {key: held for key, held in queues.items() if key[0] != event.topic}
+        return queues
+
+
+def deletion(bench: Bench, topic: str) -> Unit:
+    """The state record that deletes a topic."""
+    return bench.unit(msgpack.packb([["topic", topic, None]]), STATE_TOPIC)
+
+
+def problems(bench: Bench, model: Model) -> list[str]:
+    """What is wrong with an open store, in words. The model must have been cut to the log's end."""
+    store, found = bench.store, []
+    log, expected = store.log, model.queues()
+    held: Queues = {}
+    for queue in store.queues.all():
+        if queue.topic in ("T", "U") and queue.max:
+            records = list(store.records(queue.topic, queue.queue_id))
+            held[queue.topic, queue.queue_id] = [(one.queue_offset, one.body) for one in records]
+            if any((one.topic, one.queue_id) != (queue.topic, queue.queue_id) for one in records):
+                found.append(f"{queue.topic}/{queue.queue_id} points to records of others (D12)")
+            if [one.queue_offset for one in records] != list(range(queue.min, queue.max)):
+                found.append(f"{queue.topic}/{queue.queue_id} has a gap or a repeat (D12)")
+            if queue.next != queue.max:
+                found.append(f"{queue.topic}/{queue.queue_id} would number its next message {queue.next}, not {queue.max}")
+    if held != expected:
+        found.append(f"the queues hold {sizes(held)}, appended were {sizes(expected)}, or bodies differ (D6, D10)")
+    for segment in log.segments():
+        behind = max(segment.base, log.end)
+        if behind < segment.end and segment.read(behind, segment.end - behind).strip(b"\0"):
+            found.append(f"bytes are left behind the end {log.end} (D9)")
+    if not store.dispatcher.position == log.durable_end == log.end:
+        found.append("not all of the log is dispatched and durable after opening")
+    if sum(1 for _ in log.scan(log.start, log.end)) < len(model.events):
+        found.append("the log holds fewer records than were appended")
+    return found
+
+
+def sizes(queues: Queues) -> dict[tuple[str, int], int]:
+    return {key: len(held) for key, held in queues.items()}
+
+
+def slow_end(disk: MemoryDisk, segment_bytes: int) -> int:
+    """Where the log on this disk ends: the slow twin of recovery. It looks at one record after the other, from byte 0."""
+    content = b"".join(
+        bytes(disk.content(f"{ROOT}/commitlog/{name}")).ljust(segment_bytes, b"\0") for name in disk.listdir(f"{ROOT}/commitlog")
+    )
+    end = at = 0
+    while len(content) - at >= FILLER.size:
+        left, magic = FILLER.unpack_from(content, at)
+        segment_end = (at // segment_bytes + 1) * segment_bytes
+        if magic == record.BLANK_MAGIC and left == segment_end - at:
+            at = segment_end
+            continue
+        try:
+            at += record.verify(content[:segment_end], at, at, True)
+        except BadBytes:
+            break
+        end = at
+    return end
