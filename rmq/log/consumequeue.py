@@ -203,7 +203,7 @@ class ConsumeQueue:
 
     def _write(self, base: int, at: int, data: bytearray) -> None:
         path = self._path(base)
-        fresh = at == 0  # nothing of it was ever durable, whatever an earlier attempt or a deleted topic left there
+        fresh = at <= (self.min - base) * ENTRY_BYTES or not at  # whatever a failed attempt or a deleted topic left there
         if fresh:
             self._disk.make_directory(self._directory)
             data[:0], at = _BLANK * (at // ENTRY_BYTES), 0  # for RocketMQ, which ends a queue at its first zeros
