@@ -18,6 +18,26 @@ RETRY_PREFIX, DLQ_PREFIX = "%RETRY%", "%DLQ%"
 MAX_TOPIC_LENGTH, MAX_GROUP_LENGTH = 127, 120
 
 
+class EpochRow(NamedTuple):
+    """Bytes of the log from `start` on, up to the next row, were appended by `writer` (a storeId, 16 hex digits) in `epoch`.
+
+    `lossy`: committed bytes may be gone before it. Two rows are the same if epoch and writer are.
+    """
+
+    epoch: int
+    start: int
+    writer: str
+    lossy: bool = False
+
+
+class Voter(NamedTuple):
+    """One who counts in the elections of a group. `store` is "" as long as the disk behind a configured peer is unknown."""
+
+    node: str
+    store: str
+    address: str
+
+
 class MessageQueue(NamedTuple):
     """One queue of a topic at one broker group. Sorts as RocketMQ sorts: topic, broker name, queue id."""
 

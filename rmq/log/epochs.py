@@ -9,17 +9,12 @@ from typing import Any, NamedTuple
 import msgpack
 
 from rmq.errors import BadBytes
+from rmq.model import EpochRow, Voter
+
+__all__ = ["EpochRecord", "EpochRow", "Voter", "merged", "pack", "unpack"]
 
 START, ROLL = "start", "roll"
 MAX_ROWS = 64  # in a record
-
-
-class EpochRow(NamedTuple):
-    """Bytes from `start` on, up to the next row, were appended by `writer` (a storeId, 16 hex digits) in `epoch`."""
-
-    epoch: int
-    start: int
-    writer: str
 
 
 class EpochRecord(NamedTuple):
@@ -35,11 +30,11 @@ class EpochRecord(NamedTuple):
     node_id: str
     kind: str
     lossy: bool
-    voters: tuple[tuple[str, str, str], ...]
+    voters: tuple[Voter, ...]
     table: tuple[EpochRow, ...]
 
     def row(self) -> EpochRow:
-        return EpochRow(self.epoch, self.start, self.writer)
+        return EpochRow(self.epoch, self.start, self.writer, self.lossy)
 
 
 def pack(record: EpochRecord) -> bytes:
@@ -53,7 +48,7 @@ def unpack(body: bytes) -> EpochRecord:
         found: dict[str, Any] = msgpack.unpackb(body)
         e, s, w, n, k, lossy, voters, table = (found[key] for key in _KEYS)
         rows = tuple(EpochRow(*row) for row in table)
-        return EpochRecord(int(e), int(s), str(w), str(n), str(k), bool(lossy), tuple((*voter,) for voter in voters), rows)
+        return EpochRecord(int(e), int(s), str(w), str(n), str(k), bool(lossy), tuple(Voter(*voter) for voter in voters), rows)
     except (ValueError, KeyError, TypeError, msgpack.UnpackException) as error:
         raise BadBytes(f"an epoch record of {len(body)} bytes cannot be read: {error!r}") from error
 

@@ -98,7 +98,7 @@ def load_progress(disk: Disk, directory: str) -> Progress | None:
 
 
 def save_epochs(disk: Disk, directory: str, rows: Sequence[EpochRow], checked_to: int) -> None:
-    lines = [["row", str(row.epoch), str(row.start), row.writer] for row in rows]
+    lines = [["row", str(row.epoch), str(row.start), row.writer, *(["lossy"] if row.lossy else [])] for row in rows]
     smallfile.save(disk, directory, "epochs", [*lines, ["checkedTo", str(checked_to)]])
 
 
@@ -107,7 +107,7 @@ def load_epochs(disk: Disk, directory: str) -> tuple[tuple[EpochRow, ...], int] 
     lines = smallfile.load(disk, directory, "epochs")
     if not lines:
         return None
-    rows = tuple(EpochRow(int(epoch), int(start), writer) for _, epoch, start, writer in lines[:-1])
+    rows = tuple(EpochRow(int(line[1]), int(line[2]), line[3], line[4:] == ["lossy"]) for line in lines[:-1])
     return rows, int(lines[-1][1])
 
 

@@ -15,7 +15,7 @@ from rmq.log.commitlog import CommitLog
 from rmq.log.consumequeue import ConsumeQueues
 from rmq.log.disk import Disk
 from rmq.log.dispatch import Dispatcher, deleted_topics
-from rmq.log.epochs import EpochRecord, EpochRow
+from rmq.log.epochs import EpochRecord, EpochRow, Voter
 from rmq.log.ownfiles import Progress, QueueRow, Run, Vote
 from rmq.log.record import Record, decode, host_text
 from rmq.log.recovery import OpenedLog, Report
@@ -153,10 +153,10 @@ class Store:
         log, vote = self.log, self.vote
         lossy = not vote.proven and log.end > log.start
         self._save_vote(vote._replace(epoch=vote.epoch + 1, voted_for=vote.store_id))
-        row = EpochRow(self.vote.epoch, log.end, vote.store_id)
+        row = EpochRow(self.vote.epoch, log.end, vote.store_id, lossy)
         self.rows = epochs.merged(self.rows, row)
-        self.voters = ((vote.node_id, vote.store_id, host_text(self._settings.store_host)),)
-        record = EpochRecord(*row, vote.node_id, epochs.START, lossy, self.voters, self.rows)
+        self.voters = (Voter(vote.node_id, vote.store_id, host_text(self._settings.store_host)),)
+        record = EpochRecord(row.epoch, row.start, row.writer, vote.node_id, epochs.START, lossy, self.voters, self.rows)
         log.begin_epoch(record, self.queues.get(EPOCH_TOPIC, 0), wall_ms)
         log.flush()
         ownfiles.save_epochs(self._disk, self._own, self.rows, log.durable_end)

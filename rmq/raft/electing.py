@@ -1,0 +1,208 @@
+"""Elections: every change of role, and who may lead. The log decides (R9); everything else is time.
+
+A pre-vote asks whether a vote would be granted and changes nothing anywhere (R10); the vote itself is durable before it
+leaves (R8).
+"""
+
+from rmq.model import EpochRow, Voter
+from rmq.raft import epochs, following, leading
+from rmq.raft import messages as m
+from rmq.raft.quorum import Outcome, outcome
+from rmq.raft.roles import MOVES, Candidate, Follower, Leader, Peer, Role, State
+
+START = "start"  # kind of the epoch record
+
+
+class Elections:
+    """The part of the machine that knows roles. `role` and `state` are for reading."""
+
+    def __init__(self, state: State, now: float) -> None:
+        self.state = state
+        alone = len(state.voters) == 1 and state.is_voter()
+        self.role: Role = Follower(now if alone else now + self._patience())
+
+    @property
+    def leader(self) -> str:
+        """The node id of the leader, "" if unknown."""
+        if isinstance(self.role, Leader):
+            return self.state.me.node
+        return self.role.leader if isinstance(self.role, Follower) else ""
+
+    # --- roles --------------------------------------------------------------------------------------------------------
+
+    def _become(self, role: Role) -> None:
+        assert (type(self.role), type(role)) in MOVES, f"{self.role} cannot become {role}"
+        self.role = role
+
+    def _patience(self) -> float:
+        """How long it waits for a leader before it stands. Who is unfit leaves it to others first."""
+        timing, state = self.state.timing, self.state
+        unfit = any(state.health) or state.reseeding
+        return timing.fetch_timeout * (3 if unfit else 1) + state.chance() * timing.fetch_random
+
+    def _follow(self, leader: str, now: float, transfer: bool = False) -> None:
+        """A follower, of nobody if `leader` is ""."""
+        role = Follower(now + self._patience(), leader, transfer=transfer)
+        self._become(role)
+        following.fetch(self.state, role, now)
+
+    def _step_down(self, now: float) -> None:
+        assert isinstance(self.role, Leader)
+        leading.close(self.state, self.role)
+        self._follow("", now)
+
+    def _adopt(self, epoch: int, leader: str, now: float) -> None:
+        """A newer epoch exists (R12)."""
+        if isinstance(self.role, Leader):
+            self.role.over = f"epoch {epoch} has begun elsewhere"
+            leading.close(self.state, self.role)
+        self.state.save_vote(epoch, "-", self.state.proven)
+        self._follow(leader, now)
+
+    # --- elections ----------------------------------------------------------------------------------------------------
+
+    def _stand(self, now: float, pre: bool, transfer: bool) -> None:
+        """Asks every voter; before that, whether it would be granted, which changes nothing anywhere (R10)."""
+        state = self.state
+        if state.me.fixed or not state.is_voter() or not state.ready or state.reseeding:
+            if isinstance(self.role, Candidate):
+                self._follow("", now)
+            return
+        if not pre:
+            state.save_vote(state.epoch + 1, state.me.store, state.proven)
+        timing = state.timing
+        until = now + timing.vote + state.chance() * timing.vote_random
+        lost = self.role.lost if isinstance(self.role, Candidate) else self.leader
+        role = Candidate(pre, transfer, now, until, lost)
+        self._become(role)
+        ask(state, role)
+        self._count(role, now)
+
+    def _count(self, role: Candidate, now: float) -> None:
+        found = outcome(self.state.voters, role.grants)
+        if found is Outcome.OPEN:
+            return
+        if role.pre:
+            self._stand(now, pre=False, transfer=role.transfer)
+        else:
+            self._win(role, found, now)
+
+    def _win(self, role: Candidate, found: Outcome, now: float) -> None:
+        """The first append of the office is its epoch record (R6)."""
+        state, me = self.state, self.state.me
+        lossy = found is Outcome.EVERYBODY and state.end > state.log_start
+        voters = tuple(Voter(one.node, one.store or role.stores[one.node], one.address) for one in state.voters)
+        leader = Leader(now, peers=peers_of(role, voters))
+        self._become(leader)
+        row = EpochRow(state.epoch, state.end, me.store, lossy)
+        state.out.append(m.AppendEpoch(row, START, voters, (*state.rows, row)))
+
+    def _on_vote(self, vote: m.Vote, ticket: m.Ticket, now: float) -> None:
+        if vote.pre:
+            self._reply_vote(ticket, self._objection(vote, now))
+            return
+        if vote.epoch > self.state.epoch:
+            self._adopt(vote.epoch, "", now)
+        refusal = objection(self.state, vote)
+        if not refusal:
+            if isinstance(self.role, Candidate):  # that was only asking in this epoch
+                self._follow("", now)
+            assert isinstance(self.role, Follower)
+            self.state.save_vote(vote.epoch, vote.store, self.state.proven)
+            self.role.stand_at = now + self._patience()
+        self._reply_vote(ticket, refusal)
+
+    def _objection(self, vote: m.Vote, now: float) -> str:
+        """Why a pre-vote is denied: also by whoever is in touch with a leader, unless that leader wants it."""
+        role, timing = self.role, self.state.timing
+        if not vote.transfer:
+            if isinstance(role, Leader) and now < role.lease:
+                return "this node leads"
+            if isinstance(role, Follower) and role.leader and role.connected and now - role.heard < timing.fetch_timeout:
+                return "a leader is there"
+        return objection(self.state, vote)
+
+    def _reply_vote(self, ticket: m.Ticket, refusal: str) -> None:
+        state = self.state
+        self.state.out.append(
+            m.Reply(ticket, m.VoteAnswer(state.epoch, not refusal, state.proven, state.me.store, refusal, self.leader))
+        )
+
+    def _voted(self, event: m.Answered, now: float) -> None:
+        """Only answers to the running round count (R16)."""
+        role, vote, answer = self.role, event.request, event.answer
+        assert isinstance(vote, m.Vote)
+        if not isinstance(answer, m.VoteAnswer) or not isinstance(role, Candidate) or vote != ballot(self.state, role):
+            return
+        if answer.granted:
+            note(self.state, role, event.node, answer)
+            self._count(role, now)
+        elif role.pre and answer.hint not in ("", role.lost, self.state.me.node) and answer.epoch == self.state.epoch:
+            self._follow(answer.hint, now)
+
+    def _on_announce(self, announce: m.Announce, ticket: m.Ticket, now: float) -> None:
+        state = self.state
+        if announce.epoch > state.epoch:
+            self._adopt(announce.epoch, announce.leader, now)
+        elif announce.epoch == state.epoch and announce.leader != self.leader:
+            assert not isinstance(self.role, Leader), f"two leaders in epoch {state.epoch}: this one and {announce.leader} (R1)"
+            assert not self.leader or state.me.fixed, f"two leaders in epoch {state.epoch}: {self.leader}, {announce.leader} (R1)"
+            self._follow(announce.leader, now)
+        elif announce.epoch == state.epoch and isinstance(self.role, Follower) and self.role.fetch is None:
+            following.fetch(state, self.role, now)
+        state.out.append(m.Reply(ticket, m.EpochAnswer(state.epoch)))
+
+    def _on_resign(self, resign: m.Resign, ticket: m.Ticket, now: float) -> None:
+        """The first successor stands at once, the others give each before them one round."""
+        state = self.state
+        if resign.epoch == state.epoch and isinstance(self.role, Follower):
+            place = resign.successors.index(state.me.node) if state.me.node in resign.successors else len(resign.successors)
+            self._follow("", now, transfer=True)
+            self.role.stand_at = now + place * state.timing.vote if place < len(resign.successors) else now + self._patience()
+            if place == 0 and not any(state.health):
+                self._stand(now, pre=True, transfer=True)
+        state.out.append(m.Reply(ticket, m.EpochAnswer(state.epoch)))
+
+
+# --- votes ------------------------------------------------------------------------------------------------------------
+
+
+def ballot(state: State, role: Candidate) -> m.Vote:
+    """The question of this round; a pre-vote asks for the epoch after this one."""
+    epoch = state.epoch + 1 if role.pre else state.epoch
+    return m.Vote(epoch, state.me.node, state.me.store, epochs.last(state.rows)[0], state.end, role.pre, role.transfer)
+
+
+def ask(state: State, role: Candidate) -> None:
+    """Grants its own vote and asks all others."""
+    me = state.me
+    own = state.voter_of(me.node, me.store)
+    assert own is not None
+    role.grants[own], role.stores[me.node] = state.proven, me.store
+    vote = ballot(state, role)
+    for node in dict.fromkeys(voter.node for voter in state.voters if voter.node != me.node):
+        state.out.append(m.Send(node, vote))
+
+
+def objection(state: State, vote: m.Vote) -> str:
+    """Why this vote is not granted, "" if it is: an older or given vote, or a log that lacks what is here (R8, R9)."""
+    if vote.epoch < state.epoch or (vote.epoch == state.epoch and state.voted_for not in ("-", vote.store)):
+        return f"the vote in epoch {state.epoch} is given"
+    if not state.ready or state.reseeding:
+        return "this node is being filled from a snapshot"
+    if (vote.last_epoch, vote.end) < (epochs.last(state.rows)[0], state.end):
+        return "the log here goes further"
+    return ""
+
+
+def note(state: State, role: Candidate, node: str, answer: m.VoteAnswer) -> None:
+    """A grant counts only of a store in the candidate's own list."""
+    voter = state.voter_of(node, answer.store)
+    if voter is not None:
+        role.grants[voter], role.stores[node] = answer.proven, answer.store
+
+
+def peers_of(role: Candidate, voters: m.Voters) -> dict[str, Peer]:
+    """What the winner knows: whoever granted has seen this office when the vote was sent."""
+    granted = {role.stores[voter.node] for voter in role.grants if voter.node in role.stores}
+    return {voter.store: Peer(voter.node, voter.store, seen=role.asked_at) for voter in voters if voter.store in granted}

@@ -1,0 +1,132 @@
+"""The follower: fetches, takes over what comes, cuts where its log parts from the leader's. One request is under way."""
+
+from rmq.raft import epochs
+from rmq.raft.messages import (
+    MAX_CATCH_UP_BYTES,
+    MAX_FETCH_BYTES,
+    Ack,
+    AppendBytes,
+    Cut,
+    Diverged,
+    Fatal,
+    Fetch,
+    FetchOk,
+    Reseed,
+    Reseeded,
+    ReseedFrom,
+    Send,
+    Warn,
+)
+from rmq.raft.roles import BEHIND_BYTES, Follower, State
+
+LOST_S = 0.5  # an answer that is late by so much is not coming
+UNKNOWN_END = 1 << 62
+
+
+def fetch(state: State, role: Follower, now: float) -> None:
+    """Asks the leader for what is behind the end."""
+    if not role.leader or state.reseeding:
+        return
+    me, health = state.me, state.health
+    state.fetches += 1
+    far = role.leader_hw - state.end > BEHIND_BYTES
+    request = Fetch(
+        state.fetches, me.group, me.node, me.store, me.incarnation, state.epoch, state.end, *epochs.last(state.rows),
+        min(state.ack, state.end), state.hw, state.log_start, role.echo,
+        learner=not state.is_named(), unproven=not state.proven, disk_full=health.disk_full,
+        reseed=state.keep_from >= 0, sync_flush=me.sync_flush,
+        max_bytes=MAX_CATCH_UP_BYTES if far else MAX_FETCH_BYTES, max_wait=state.timing.max_wait,
+    )  # fmt: skip
+    role.fetch, role.fetch_sent, role.pending = request, now, None
+    state.out.append(Send(role.leader, request))
+
+
+def tick(state: State, role: Follower, now: float) -> None:
+    """Asks again when an answer was lost, or when the last one could not be used."""
+    waited = now - role.fetch_sent
+    if role.pending is None and waited >= state.timing.max_wait + (LOST_S if role.fetch else 0.0):
+        fetch(state, role, now)
+
+
+def on_ok(state: State, role: Follower, answer: FetchOk, now: float) -> None:
+    role.heard, role.connected, role.echo, role.leader_hw = now, True, answer.stamp, answer.hw
+    if answer.from_ != state.end:
+        fetch(state, role, now)
+    elif answer.data:
+        role.pending = answer
+        state.out.append(AppendBytes(answer.from_, answer.data))
+    else:
+        _settle(state, role, answer, now)
+
+
+def grown(state: State, role: Follower, now: float) -> None:
+    """The bytes of the last answer stand in the log, as far as they were good."""
+    answer = role.pending
+    if answer is not None:
+        role.pending, role.bad = None, 0
+        _settle(state, role, answer, now)
+
+
+def bad_bytes(state: State, role: Follower, why: str, now: float) -> None:
+    """Dropped and fetched again; the third time it is the leader's copy that is damaged."""
+    role.bad += 1
+    if role.bad == 3:
+        state.out.append(Warn(f"the leader {role.leader} sends damaged bytes ({why}): look at its disk, hand over leadership"))
+    role.pending = role.fetch = None
+    role.fetch_sent = now
+    if role.bad < 3:
+        fetch(state, role, now)
+
+
+def failed(role: Follower, now: float) -> None:
+    """The disk took nothing: the next tick asks again."""
+    role.pending = role.fetch = None
+    role.fetch_sent = now
+
+
+def _settle(state: State, role: Follower, answer: FetchOk, now: float) -> None:
+    state.commit(min(answer.hw, state.end))
+    if state.required is None and answer.hw >= answer.epoch_start_end:
+        state.required = answer.hw
+        if state.ready_at == UNKNOWN_END:
+            state.ready_at = answer.hw
+    state.prove()
+    fetch(state, role, now)
+
+
+def flushed(state: State, role: Follower, grew: bool) -> None:
+    """Under sync flush the leader counts what is durable; a parked fetch could not say so."""
+    if state.me.sync_flush and grew and role.fetch is not None and role.leader:
+        me = state.me
+        state.out.append(Send(role.leader, Ack(state.epoch, me.store, me.incarnation, state.ack)))
+    state.prove()
+
+
+def on_diverged(state: State, role: Follower, answer: Diverged, now: float) -> None:
+    """Cut to what both logs have and ask again (R14); never below what is committed (R15)."""
+    to = max(epochs.cut_at(state.rows, state.end, answer.parted_epoch, answer.end, answer.writer), state.log_start)
+    if to < state.hw:
+        if not (answer.lossy or state.me.fixed):
+            where = f"the leader {role.leader}'s log of epoch {answer.epoch} ends at {to}, but {state.hw} was committed here"
+            state.out.append(Fatal(f"{where}: committed messages would be lost. Keep this disk and ask which node is wrong"))
+            return
+        state.keep_from = to  # tables cannot be undone: this node begins anew from a snapshot
+    elif to < state.end:
+        state.cut(to)
+        state.out.append(Cut(to, state.rows, keep=state.me.fixed))
+    fetch(state, role, now)
+
+
+def on_reseed(state: State, role: Follower, answer: ReseedFrom) -> None:
+    state.save_vote(state.epoch, state.voted_for, False)
+    state.reseeding, state.ready_at = True, UNKNOWN_END
+    state.out.append(Reseed(role.leader, answer, state.keep_from))
+
+
+def reseeded(state: State, event: Reseeded) -> None:
+    """The log is empty and begins at the leader's; nothing is served until everything committed is here."""
+    state.log_start = state.end = state.durable = state.hw = event.log_start
+    state.rows = epochs.below(event.rows, event.log_start)
+    state.lists = [(-1, event.voters)]
+    state.reseeding, state.keep_from = False, -1
+    state.required, state.ready_at = None, UNKNOWN_END

@@ -1,0 +1,302 @@
+"""The leader: answers fetches, moves the committed offset, keeps its lease, hands its office over. It never cuts (R2)."""
+
+from math import inf
+
+from rmq.raft import epochs
+from rmq.raft.messages import (
+    Ack,
+    Announce,
+    Diverged,
+    Done,
+    Fenced,
+    Fetch,
+    FetchOk,
+    NotLeader,
+    Replicated,
+    Reply,
+    ReplyBytes,
+    ReseedFrom,
+    Resign,
+    Send,
+    SteppedDown,
+    Ticket,
+)
+from rmq.raft.quorum import held_by_majority
+from rmq.raft.roles import Leader, Peer, State
+
+HW_WAIT_S = 0.02  # how long a follower without new bytes waits to hear of a new HW
+ANNOUNCE_S, SILENT_S = 0.25, 0.5
+NEAR_BYTES = 1 << 20
+
+
+def on_fetch(state: State, role: Leader, request: Fetch, ticket: Ticket, now: float) -> None:
+    peer = _peer(state, role, request)
+    if isinstance(peer, str):
+        state.out.append(Reply(ticket, Fenced(state.epoch, peer)))
+        return
+    _release(state, role, peer, now)
+    peer.touched, peer.disk_full, peer.unproven = now, request.disk_full, request.unproven
+    if request.from_ < state.log_start or request.reseed:
+        _reseed(state, request, ticket)
+        return
+    if not epochs.holds(state.rows, state.log_start, state.end, request.from_, request.last_epoch, request.last_writer):
+        _diverge(state, request, ticket)
+        return
+    assert request.from_ <= state.end, f"store {request.store} has {request.from_}, this log ends at {state.end}"
+    peer.end = max(peer.end, request.from_)  # within one incarnation and epoch its log only grows
+    peer.ack = max(peer.ack, min(request.ack, request.from_))
+    peer.seen = max(peer.seen, min(request.echo, now))
+    peer.hw = state.hw if request.disk_full else request.hw
+    renew_lease(state, role)
+    _note_near(state, peer, now)
+    peer.fetch, peer.ticket = request, ticket
+    peer.until = now + min(request.max_wait, state.timing.max_wait)
+    commit(state, role, now)
+    if peer.fetch is not None:
+        _serve(state, role, peer, now)
+
+
+def _peer(state: State, role: Leader, request: Fetch) -> Peer | str:
+    """Who asks; a text if it is refused."""
+    if request.group != state.me.group:
+        return f"this is group {state.me.group!r}, not {request.group!r}: look at brokerName and the peers' addresses"
+    peer = role.peers.get(request.store)
+    if peer is None:
+        refusal = _refusal(state, role, request)
+        if refusal:
+            return refusal
+        peer = role.peers[request.store] = Peer(request.node, request.store)
+    if request.incarnation < peer.incarnation:
+        return f"a newer run of this store was here ({peer.incarnation}): its directory was copied or set back"
+    if request.incarnation > peer.incarnation:
+        _release(state, role, peer, 0.0)
+        seen = peer.seen if peer.incarnation == 0 else -inf  # of its vote
+        peer = role.peers[request.store] = Peer(request.node, request.store, request.incarnation, seen=seen)
+    return peer
+
+
+def _refusal(state: State, role: Leader, request: Fetch) -> str:
+    """Voters and joining nodes may come; a new disk of a known node becomes a learner, an old one that was replaced does not."""
+    if state.me.fixed or request.node in role.joining or any(voter.store == request.store for voter in state.voters):
+        return ""
+    if not any(voter.node == request.node for voter in state.voters):
+        return f"node {request.node!r} is no member of this group: add it with 'rmq admin addPeer'"
+    if not request.learner or request.store in role.removed:
+        return f"another disk took the place of this one at node {request.node!r}: give the node an empty directory"
+    return ""
+
+
+def _reseed(state: State, request: Fetch, ticket: Ticket) -> None:
+    if state.snapshot is None:
+        state.out.append(Reply(ticket, NotLeader(state.epoch, state.me.node)))  # one is being made: ask again
+        return
+    state.out.append(Reply(ticket, ReseedFrom(request.id, state.epoch, *state.snapshot, state.log_start)))
+
+
+def _diverge(state: State, request: Fetch, ticket: Ticket) -> None:
+    found = epochs.parting(state.rows, state.end, request.last_epoch)
+    if found is None:
+        _reseed(state, request, ticket)
+    else:
+        answer = Diverged(request.id, state.epoch, found.epoch, found.end, found.writer, found.lossy)
+        state.out.append(Reply(ticket, answer))
+
+
+def _note_near(state: State, peer: Peer, now: float) -> None:
+    if state.end - peer.end > NEAR_BYTES:
+        peer.caught_up = inf
+    elif peer.caught_up == inf:
+        peer.caught_up = now
+
+
+def on_ack(state: State, role: Leader, ack: Ack, now: float) -> None:
+    """One-way, so it may come late: it never says more than the fetches of its run said."""
+    peer = role.peers.get(ack.store)
+    if peer is not None and ack.epoch == state.epoch and ack.incarnation == peer.incarnation and ack.ack > peer.ack:
+        peer.ack = min(ack.ack, state.end)
+        commit(state, role, now)
+
+
+# --- answers ----------------------------------------------------------------------------------------------------------
+
+
+def _serve(state: State, role: Leader, peer: Peer, now: float) -> None:
+    """Answers the parked fetch if there is something to say, now or soon."""
+    assert peer.fetch is not None
+    if peer.until <= now or (peer.fetch.from_ < state.end and not peer.disk_full):
+        _release(state, role, peer, now)
+    elif peer.hw < state.hw:
+        peer.until = min(peer.until, now + HW_WAIT_S)
+
+
+def _release(state: State, role: Leader, peer: Peer, now: float) -> None:
+    """Answers the parked fetch, if there is one, with what there is."""
+    request = peer.fetch
+    if request is None:
+        return
+    answer = FetchOk(
+        request.id, state.epoch, state.me.node, request.from_, b"", state.hw, role.start_end, state.log_start, now
+    )  # fmt: skip
+    if request.from_ < state.end and not peer.disk_full:
+        state.out.append(ReplyBytes(peer.ticket, answer, request.max_bytes))
+    else:
+        state.out.append(Reply(peer.ticket, answer))
+    peer.hw, peer.fetch, peer.ticket = state.hw, None, None
+
+
+def grown(state: State, role: Leader, now: float) -> None:
+    """More bytes: parked followers get them, and alone they are committed at once."""
+    commit(state, role, now)
+    for peer in role.peers.values():
+        if peer.fetch is not None:
+            _serve(state, role, peer, now)
+
+
+# --- committed offset and lease ---------------------------------------------------------------------------------------
+
+
+def commit(state: State, role: Leader, now: float) -> None:
+    """HW moves over what a majority of voters has, once that reaches this epoch's own record (R6)."""
+    if not role.start_end:
+        return
+    before = state.hw
+    if state.me.fixed:
+        state.commit(state.ack)
+        _replicated(state, role)
+    else:
+        have = held_by_majority([_ack_of(state, role, voter.store) for voter in state.voters])
+        if have >= role.start_end:
+            state.commit(have)
+    if state.hw == before:
+        return
+    if state.hw >= role.start_end and not state.proven:
+        state.save_vote(state.epoch, state.voted_for, True)
+    for peer in role.peers.values():
+        if peer.fetch is not None:
+            _serve(state, role, peer, now)
+
+
+def _ack_of(state: State, role: Leader, store: str) -> int:
+    if store == state.me.store:
+        return state.ack
+    peer = role.peers.get(store)
+    return peer.ack if peer is not None else -1
+
+
+def _replicated(state: State, role: Leader) -> None:
+    acks = sorted((state.ack, *(peer.ack for peer in role.peers.values())), reverse=True)
+    in_sync = state.me.in_sync
+    offset = acks[in_sync - 1] if in_sync <= len(acks) else -1
+    if offset > role.replicated:
+        role.replicated = offset
+        state.out.append(Replicated(offset))
+
+
+def renew_lease(state: State, role: Leader) -> None:
+    """Until then a majority has certainly seen this leader in office; only echoed stamps tell (R11)."""
+    if state.me.fixed:
+        role.lease = inf
+        return
+    seen = [
+        inf if voter.store == state.me.store else role.peers[voter.store].seen if voter.store in role.peers else -inf
+        for voter in state.voters
+    ]
+    role.lease = held_by_majority(seen) + state.timing.check_quorum
+
+
+# --- time, and giving the office up -----------------------------------------------------------------------------------
+
+
+def tick(state: State, role: Leader, now: float) -> None:
+    for peer in role.peers.values():
+        if peer.fetch is not None and peer.until <= now:
+            _release(state, role, peer, now)
+    if now > role.lease + state.timing.check_quorum:
+        role.over = "no majority of the voters has been heard of"
+        return
+    _announce(state, role, now)
+    _hand(state, role, now)
+
+
+def _announce(state: State, role: Leader, now: float) -> None:
+    """To every member that does not fetch (R12: a node of a newer epoch answers with it)."""
+    me = state.me
+    touched: dict[str, float] = {}
+    for peer in role.peers.values():
+        touched[peer.node] = max(touched.get(peer.node, -inf), peer.touched)
+    nodes = dict.fromkeys([voter.node for voter in state.voters] + list(role.joining))
+    for node in nodes:
+        quiet = now - touched.get(node, -inf) > SILENT_S and now - role.announced.get(node, -inf) >= ANNOUNCE_S
+        if node != me.node and quiet:
+            role.announced[node] = now
+            state.out.append(Send(node, Announce(state.epoch, me.node, me.address, state.voters)))
+
+
+def successors(state: State, role: Leader) -> list[Peer]:
+    """Voters that could lead, the best one first."""
+    stores = {voter.store for voter in state.voters} - {state.me.store}
+    able = [peer for store, peer in role.peers.items() if store in stores and not peer.disk_full and not peer.unproven]
+    return sorted(able, key=lambda peer: (-peer.ack, peer.node != state.me.preferred, peer.node))
+
+
+def hand_over(state: State, role: Leader, node: str, ticket: Ticket, now: float) -> None:
+    """Stops writes until that node has everything, then resigns; gives up after 2 s."""
+    able = successors(state, role)
+    chosen = node or (able[0].node if able else "")
+    if role.handing_to or not any(peer.node == chosen for peer in able):
+        why = "leadership is being handed over already" if role.handing_to else f"node {chosen!r} cannot lead now"
+        state.out.append(Done(ticket, f"{why}: look at haStatus"))
+        return
+    role.handing_to, role.hand_until, role.hand_ticket = chosen, now + state.timing.transfer, ticket
+
+
+def _hand(state: State, role: Leader, now: float) -> None:
+    if not role.handing_to:
+        _want_to_hand(state, role, now)
+        return
+    able = successors(state, role)
+    if any(peer.node == role.handing_to and peer.ack == state.end for peer in able):
+        able.sort(key=lambda peer: peer.node != role.handing_to)
+        names = tuple(peer.node for peer in able)
+        state.out.append(Done(role.hand_ticket))
+        role.hand_ticket = None
+        resign(state, role, names, f"leadership goes to {role.handing_to}")
+    elif now >= role.hand_until:
+        state.out.append(Done(role.hand_ticket, f"{role.handing_to} did not get everything in time: try again"))
+        role.handing_to, role.hand_ticket = "", None
+
+
+def _want_to_hand(state: State, role: Leader, now: float) -> None:
+    """A leader without room, or with damage, goes; and so does one that only stands in for the preferred leader."""
+    timing, me = state.timing, state.me
+    if me.fixed or now < role.hand_until + timing.transfer or state.hw < role.start_end:
+        return
+    able = successors(state, role)
+    if state.health.disk_full or state.health.damaged:
+        if able:
+            hand_over(state, role, able[0].node, None, now)
+    elif me.preferred not in ("", me.node) and now - role.since > timing.preferred:
+        preferred = [peer for peer in able if peer.node == me.preferred]
+        if preferred and now - preferred[0].caught_up > timing.preferred:
+            hand_over(state, role, me.preferred, None, now)
+
+
+def resign(state: State, role: Leader, names: tuple[str, ...], why: str) -> None:
+    """The others are told who shall stand; the office ends with this step."""
+    for node in dict.fromkeys(voter.node for voter in state.voters if voter.node != state.me.node):
+        state.out.append(Send(node, Resign(state.epoch, names)))
+    role.over = why
+
+
+def close(state: State, role: Leader) -> None:
+    """The office is over: nobody waits for an answer of it."""
+    for peer in role.peers.values():
+        if peer.fetch is not None:
+            state.out.append(Reply(peer.ticket, NotLeader(state.epoch, "")))
+    waiting = [ticket for _, ticket in role.joining.values()] + list(role.leaving.values()) + [role.hand_ticket]
+    if role.change is not None:
+        waiting.append(role.change.ticket)
+    for ticket in waiting:
+        if ticket is not None:
+            state.out.append(Done(ticket, "outcome unknown: this node is no longer the leader; ask the new one"))
+    state.out.append(SteppedDown(state.epoch, role.over))

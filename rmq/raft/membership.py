@@ -1,0 +1,101 @@
+"""Who is a voter: one change at a time, each a record in the log, in force as soon as it stands there (R22).
+
+A newcomer is a learner first. A new disk behind a known node takes the old one's place in two changes: one swap would
+allow two majorities without a common member.
+"""
+
+from rmq.model import Voter
+from rmq.raft import leading
+from rmq.raft.messages import AppendEpoch, Done, Fenced, Join, Leave, Reply, Voters
+from rmq.raft.roles import Change, Leader, Peer, State
+
+VOTERS = "voters"  # kind of the epoch record
+
+
+def join(state: State, role: Leader, event: Join) -> None:
+    if any(voter.node == event.node for voter in state.voters):
+        state.out.append(Done(event.ticket, f"{event.node!r} is a member already"))
+    else:
+        role.joining[event.node] = (event.address, event.ticket)
+
+
+def leave(state: State, role: Leader, event: Leave) -> None:
+    nodes = {voter.node for voter in state.voters}
+    if event.node in role.joining:
+        _, ticket = role.joining.pop(event.node)
+        state.out += (Done(ticket, "taken back"), Done(event.ticket))
+    elif event.node not in nodes or len(nodes) == 1:
+        why = "it is the only one" if event.node in nodes else "no member has that name"
+        state.out.append(Done(event.ticket, f"{event.node!r} cannot be removed: {why}"))
+    else:
+        role.leaving[event.node] = event.ticket
+
+
+def advance(state: State, role: Leader, now: float, begin: bool) -> None:
+    """At the end of each step: ends the change that was committed, begins the next
+    if it may. This may append, so nothing follows it."""
+    change = role.change
+    if change is not None and change.end and state.hw >= change.end:
+        role.change = None
+        _end(state, role, change)
+    if begin and role.change is None and not role.over and role.start_end and state.hw >= role.start_end:
+        _begin(state, role, now)
+
+
+def _end(state: State, role: Leader, change: Change) -> None:
+    peer = role.peers.pop(change.gone, None)
+    if peer is not None and peer.fetch is not None:
+        state.out.append(Reply(peer.ticket, Fenced(state.epoch, "this store was taken out of the group")))
+    if change.gone:
+        role.removed.add(change.gone)
+    if not any(voter.node == change.node for voter in state.voters):
+        role.leaving.pop(change.node, None)
+    state.out.append(Done(change.ticket))
+    if not role.over and not state.is_voter():
+        names = tuple(peer.node for peer in leading.successors(state, role))
+        leading.resign(state, role, names, "this node was taken out of the group")
+
+
+def failed(state: State, role: Leader, why: str) -> None:
+    """The disk did not take the record of the change."""
+    if role.change is not None and not role.change.end:
+        state.out.append(Done(role.change.ticket, why))
+        role.leaving.pop(role.change.node, None)
+        role.change = None
+
+
+def _begin(state: State, role: Leader, now: float) -> None:
+    voters = state.voters
+    gone, ticket = _replaced(voters), None
+    if gone is None and role.leaving:
+        node, ticket = next(iter(role.leaving.items()))
+        gone = next(voter for voter in voters if voter.node == node)
+    if gone is not None:
+        _propose(state, role, tuple(voter for voter in voters if voter != gone), Change(gone.node, ticket, gone.store))
+        return
+    for peer in role.peers.values():
+        if _may_vote(state, role, peer, now):
+            old = next((voter for voter in voters if voter.node == peer.node), None)
+            address, ticket = role.joining.pop(peer.node, (old.address if old else "", None))
+            _propose(state, role, (*voters, Voter(peer.node, peer.store, address)), Change(peer.node, ticket, ""))
+            return
+
+
+def _replaced(voters: Voters) -> Voter | None:
+    """The older of two disks behind one node: newcomers stand at the end."""
+    for index, voter in enumerate(voters):
+        if any(later.node == voter.node for later in voters[index + 1 :]):
+            return voter
+    return None
+
+
+def _may_vote(state: State, role: Leader, peer: Peer, now: float) -> bool:
+    if any(voter.store == peer.store for voter in state.voters) or state.me.fixed:
+        return False
+    known = peer.node in role.joining or any(voter.node == peer.node for voter in state.voters)
+    return known and now - peer.caught_up >= state.timing.caught_up and now - peer.touched < state.timing.fetch_timeout
+
+
+def _propose(state: State, role: Leader, voters: Voters, change: Change) -> None:
+    role.change = change
+    state.out.append(AppendEpoch(state.rows[-1], VOTERS, voters, state.rows))

@@ -1,0 +1,203 @@
+"""What a node knows in every role, what each role keeps, and the legal moves between roles.
+
+Only data, and the few changes of it that must hold their own rules. Transitions are in `core`, `following`, `leading`.
+
+    follower  -> candidate             no leader for a while; asks first (pre-vote), then stands
+    candidate -> follower              a leader is there, a newer epoch, or nobody answers
+    candidate -> leader                won
+    leader    -> follower              newer epoch, lost its majority, hands over
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import inf
+
+from rmq.model import Voter
+from rmq.raft import epochs
+from rmq.raft.messages import (
+    Boot,
+    Commit,
+    Effect,
+    EpochMark,
+    Fetch,
+    FetchOk,
+    Health,
+    Identity,
+    SaveVote,
+    Ticket,
+    Timing,
+    Voters,
+)
+
+BEHIND_BYTES = 64 << 20
+
+
+class State:
+    """What outlives a change of role. `out`: the effects of the running step."""
+
+    def __init__(self, me: Identity, boot: Boot, timing: Timing, chance: Callable[[], float]) -> None:
+        self.me = me
+        self.timing = timing
+        self.chance = chance
+        self.epoch, self.voted_for, self.proven = boot.epoch, boot.voted_for, boot.proven
+        self.log_start, self.end, self.hw = boot.log_start, boot.end, boot.hw
+        self.durable = boot.end
+        self.rows = boot.rows
+        self.lists = list(boot.lists)
+        self.ready_at = boot.ready_at
+        self.required: int | None = None  # committed when this run first heard of a leader: having it proves the store
+        self.reseeding = False
+        self.keep_from = -1  # the lossy leader's log parts from this one there, below what was committed here
+        self.fetches = 0
+        self.snapshot: tuple[int, int, int] | None = None
+        self.health = Health()
+        self.out: list[Effect] = []
+
+    @property
+    def voters(self) -> Voters:
+        """The last list in the log counts, committed or not (R22)."""
+        return self.lists[-1][1] if self.lists else ()
+
+    @property
+    def ack(self) -> int:
+        """What this node promises to keep (R7)."""
+        return self.durable if self.me.sync_flush else self.end
+
+    @property
+    def ready(self) -> bool:
+        """False while the log behind a snapshot is not all here: no reads, no votes."""
+        return self.end >= self.ready_at
+
+    def is_voter(self) -> bool:
+        me = self.me
+        return any(voter.store == me.store or (not voter.store and voter.node == me.node) for voter in self.voters)
+
+    def is_named(self) -> bool:
+        """Whether a list from the log names this very disk."""
+        return any(voter.store == self.me.store for voter in self.voters)
+
+    def voter_of(self, node: str, store: str) -> Voter | None:
+        """The voter that this store is; a configured one whose disk is unknown is found by its node id."""
+        for voter in self.voters:
+            if voter.store == store or (not voter.store and voter.node == node):
+                return voter
+        return None
+
+    def save_vote(self, epoch: int, voted_for: str, proven: bool) -> None:
+        assert epoch >= self.epoch, f"epoch {self.epoch} would fall to {epoch} (R12)"
+        assert epoch > self.epoch or self.voted_for in ("-", voted_for), f"a second vote in epoch {epoch} (R8)"
+        self.epoch, self.voted_for, self.proven = epoch, voted_for, proven
+        self.out.append(SaveVote(epoch, voted_for, proven))
+
+    def commit(self, hw: int) -> None:
+        """HW never goes back (R17)."""
+        if hw > self.hw:
+            assert hw <= self.end, f"committed {hw} is behind the end {self.end}"
+            self.hw = hw
+            while len(self.lists) > 1 and self.lists[1][0] < hw:
+                self.lists.pop(0)
+            self.out.append(Commit(hw))
+
+    def take(self, mark: EpochMark) -> None:
+        """An epoch record that was appended: its row, and its list of voters at once (R22)."""
+        self.rows = epochs.merged(self.rows, mark.row)
+        if mark.voters != self.voters:
+            self.lists.append((mark.start, mark.voters))
+
+    def cut(self, to: int) -> None:
+        self.rows = epochs.below(self.rows, to)
+        while len(self.lists) > 1 and self.lists[-1][0] >= to:
+            self.lists.pop()
+        self.end = self.durable = to
+
+    def prove(self) -> None:
+        """Everything that may have been acknowledged before this run is here again (D3)."""
+        if not self.proven and self.required is not None and self.ack >= self.required:
+            self.save_vote(self.epoch, self.voted_for, True)
+
+
+@dataclass(slots=True)
+class Follower:
+    """`leader`: node id, "" if unknown. `heard`: when it last answered. `stand_at`: when this node begins to ask for votes."""
+
+    stand_at: float
+    leader: str = ""
+    heard: float = -inf
+    connected: bool = True
+    transfer: bool = False  # the leader asked this node to stand
+    fetch: Fetch | None = None  # the one outstanding request (R16)
+    fetch_sent: float = -inf
+    pending: FetchOk | None = None  # its bytes are being appended
+    echo: float = -1.0
+    leader_hw: int = 0
+    bad: int = 0  # times in a row that the leader's bytes were no entries
+
+
+@dataclass(slots=True)
+class Candidate:
+    """`pre`: only asking. `grants`: who granted, and whether proven; `stores`: the disks behind configured nodes."""
+
+    pre: bool
+    transfer: bool
+    asked_at: float
+    until: float
+    lost: str  # the leader it no longer hears: no use in being told of it
+    grants: dict[Voter, bool] = field(default_factory=dict)
+    stores: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Peer:
+    """What a leader knows of one store that fetches. `seen`: the newest stamp of mine that it has echoed."""
+
+    node: str
+    store: str
+    incarnation: int = 0
+    end: int = -1
+    ack: int = -1
+    hw: int = 0  # that it was told
+    seen: float = -inf
+    touched: float = -inf  # when it last fetched
+    caught_up: float = inf  # since when it is near the end
+    disk_full: bool = False
+    unproven: bool = False
+    fetch: Fetch | None = None  # parked
+    ticket: Ticket = None
+    until: float = 0.0  # when the parked fetch is answered at the latest
+
+
+@dataclass(slots=True)
+class Change:
+    """A change of membership under way. `end` of its record (0: not appended); `gone`: the store that it takes out."""
+
+    node: str
+    ticket: Ticket
+    gone: str
+    end: int = 0
+
+
+@dataclass(slots=True)
+class Leader:
+    """`start_end`: where this epoch's first record ends (0: not appended yet). `peers`: by store."""
+
+    since: float
+    start_end: int = 0
+    lease: float = -inf  # a majority has certainly seen this leader until then
+    peers: dict[str, Peer] = field(default_factory=dict)
+    announced: dict[str, float] = field(default_factory=dict)  # by node: when last
+    joining: dict[str, tuple[str, Ticket]] = field(default_factory=dict)  # node -> address
+    leaving: dict[str, Ticket] = field(default_factory=dict)
+    removed: set[str] = field(default_factory=set)  # stores taken out in this epoch
+    change: Change | None = None
+    replicated: int = -1  # fixed mode: what enough nodes have
+    handing_to: str = ""  # node that leadership is being handed to
+    hand_until: float = 0.0
+    hand_ticket: Ticket = None
+    over: str = ""  # why it must step down at the end of this step
+
+
+Role = Follower | Candidate | Leader
+MOVES = {
+    (Follower, Follower), (Follower, Candidate), (Candidate, Candidate), (Candidate, Follower), (Candidate, Leader),
+    (Leader, Follower),
+}  # fmt: skip

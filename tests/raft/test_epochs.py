@@ -1,0 +1,64 @@
+"""Where two logs part, against logs written out byte by byte."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmq.model import EpochRow
+from rmq.raft import epochs
+
+Log = list[tuple[int, str]]  # who wrote each byte
+
+
+def rows_of(log: Log) -> tuple[EpochRow, ...]:
+    starts = [at for at, byte in enumerate(log) if at == 0 or log[at - 1] != byte]
+    return tuple(EpochRow(log[at][0], at, log[at][1]) for at in starts)
+
+
+@st.composite
+def two_logs(draw: st.DrawFn) -> tuple[Log, Log]:
+    """Logs as elections make them: a common beginning, then each its own epochs; one writer an epoch, or not (fixed mode)."""
+    common = draw(st.lists(st.integers(1, 3), max_size=3))
+    tails = [draw(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 3)), max_size=3)) for _ in range(2)]
+    prefix: Log = []
+    for epoch, count in enumerate(common, 1):
+        prefix += [(epoch, "w")] * count
+    logs = []
+    for writer, tail in zip("xy", tails, strict=True):
+        log, epoch = list(prefix), len(common)
+        for step, count in tail:
+            epoch += step + 1
+            log += [(epoch, writer)] * count
+        logs.append(log)
+    return logs[0], logs[1]
+
+
+@given(two_logs())
+def test_rounds_end_at_the_common_prefix(logs: tuple[Log, Log]) -> None:
+    """R14: in at most as many rounds as the follower has rows, and never below the common part."""
+    leader, follower = logs
+    common = next((at for at, (a, b) in enumerate(zip(leader, follower, strict=False)) if a != b), min(map(len, logs)))
+    rows = rows_of(leader)
+    for _ in range(len(rows_of(follower)) + 1):
+        mine = rows_of(follower)
+        if epochs.holds(rows, 0, len(leader), len(follower), *epochs.last(mine)):
+            assert leader[: len(follower)] == follower
+            assert len(follower) == common
+            return
+        found = epochs.parting(rows, len(leader), epochs.last(mine)[0])
+        if found is None:
+            assert common == 0  # nothing in common: it begins anew
+            return
+        cut = epochs.cut_at(mine, len(follower), found.epoch, found.end, found.writer)
+        assert common <= cut < len(follower)
+        follower = follower[:cut]
+    raise AssertionError("more rounds than rows")
+
+
+def test_rows_below_and_from() -> None:
+    rows = (EpochRow(1, 0, "a"), EpochRow(3, 50, "b"), EpochRow(4, 90, "c"))
+    assert epochs.below(rows, 50) == rows[:1]
+    assert epochs.below(rows, 51) == rows[:2]
+    assert epochs.from_start(rows, 60) == rows[1:]
+    assert epochs.from_start(rows, 0) == rows
+    assert [epochs.end_of(rows, index, 120) for index in range(3)] == [50, 90, 120]
+    assert epochs.merged(rows, EpochRow(4, 100, "d")) == rows

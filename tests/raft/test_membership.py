@@ -1,0 +1,158 @@
+"""Handing over and membership as short stories on toy logs."""
+
+from rmq.model import Voter
+from rmq.raft import messages as m
+from rmq.raft.roles import Follower, Leader
+from tests.raft.toy import World, lead
+
+# --- handing over -----------------------------------------------------------------------------------------------------
+
+
+def test_transfer() -> None:
+    world = World()
+    lead(world, count=2)
+    world["a"].feed(m.Transfer("c", "ticket"))
+    assert not world["a"].core.accepts()
+    world.run(0.2)
+    assert world["c"].core.leads()
+    assert world["a"].done == {"ticket": ""}
+    assert world["c"].epoch == 2
+    world["c"].write()
+    world.run(0.5)
+    assert world["a"].committed == 50
+
+
+def test_transfer_to_a_dead_node_is_given_up() -> None:
+    world = World()
+    lead(world)
+    world["c"].stop()
+    world["a"].write()
+    world["a"].feed(m.Transfer("c", "ticket"))
+    world.run(2.2)
+    assert "in time" in world["a"].done["ticket"]
+    assert world["a"].core.accepts()
+
+
+def test_leader_disk_full_hands_over() -> None:
+    """Story 61."""
+    world = World()
+    lead(world)
+    world["b"].feed(m.Health(disk_full=True))
+    world.run(0.5)
+    world["a"].feed(m.Health(disk_full=True))
+    world.run(3.0)
+    assert world["c"].core.leads()
+
+
+def test_full_follower_does_not_stop_group() -> None:
+    """Story 62: it gets no bytes, hears that its leader lives, and does not stand."""
+    world = World()
+    lead(world)
+    world["b"].feed(m.Health(disk_full=True))
+    world.run(0.5)
+    world["a"].write(2)
+    world.run(10.0)
+    assert world["a"].committed == 30
+    assert world["b"].end == 10
+    assert world["b"].core.leader == "a"
+    world["b"].feed(m.Health())
+    world.run(1.0)
+    assert world["b"].end == 30
+
+
+def test_damaged_node_not_elected() -> None:
+    """Story 48, D8: it stands only when nobody else does."""
+    world = World()
+    lead(world)
+    world["b"].feed(m.Health(damaged=True))
+    world["a"].stop()
+    world.run(4.0)
+    assert world["c"].core.leads()
+
+
+# --- membership -------------------------------------------------------------------------------------------------------
+
+
+def grow(world: World, name: str = "d") -> None:
+    world.add(name, ())
+    world["a"].feed(m.Join(name, f"{name}:1", "join"))
+    world.run(3.0)
+
+
+def test_a_node_joins_and_counts() -> None:
+    """R22: a learner first, then one record."""
+    world = World()
+    lead(world, count=2)
+    grow(world)
+    assert world["a"].done == {"join": ""}
+    assert [voter.node for voter in world["d"].core.state.voters] == list("abcd")
+    world["b"].stop()
+    world["c"].stop()
+    committed = world["a"].committed
+    world["a"].write()
+    world.run(0.5)
+    assert world["a"].committed == committed  # two of four
+
+
+def test_leader_removed_itself() -> None:
+    """Story 60: it does not count itself while the record is committed, then it goes."""
+    world = World()
+    lead(world)
+    world["a"].feed(m.Leave("a", "leave"))
+    world.run(3.0)
+    assert world["a"].done == {"leave": ""}
+    assert world.leader().name in "bc"
+    assert [voter.node for voter in world.leader().core.state.voters] == ["b", "c"]
+    world.run(10.0)
+    assert isinstance(world["a"].core.role, Follower)
+
+
+def test_voters_change_cut_is_undone() -> None:
+    """Story 59: the list that was never committed goes with its record."""
+    world = World()
+    lead(world)
+    world.isolate("a")
+    world["a"].feed(m.Leave("c", "leave"))
+    world.run(0.1)
+    assert [voter.node for voter in world["a"].core.state.voters] == ["a", "b"]
+    world.elect("b").write()
+    world.run(4.0)
+    assert "unknown" in world["a"].done["leave"]
+    world.cut.clear()
+    world.run(3.0)
+    assert [voter.node for voter in world["a"].core.state.voters] == list("abc")
+
+
+def test_new_disk_swap_is_two_changes() -> None:
+    """Stories 66, 23: the new store is added, then the old one removed; the old disk is refused for good."""
+    world = World()
+    lead(world, count=2)
+    old = world["c"]
+    old.stop()
+    del world.nodes["c"]
+    new = world.add("c", ((-1, tuple(Voter(name, "", f"{name}:1") for name in "abc")),))
+    new.store = "s-new"
+    new.boot()
+    world.run(4.0)
+    lists = [[voter.store for voter in effect.voters] for effect in world["a"].of(m.AppendEpoch)[1:]]  # type: ignore[union-attr]
+    assert lists == [["s-a", "s-b", "s-c", "s-new"], ["s-a", "s-b", "s-new"]]
+    assert new.proven
+    world.nodes["c"] = old
+    old.start()
+    world.run(2.0)
+    assert any("took the place" in effect.text for effect in old.of(m.Warn))  # type: ignore[union-attr]
+    assert world["a"].core.leads()
+
+
+def test_a_removed_node_disturbs_nobody() -> None:
+    world = World()
+    lead(world)
+    world.isolate("c")
+    world["a"].feed(m.Leave("c", "leave"))
+    world.run(3.0)
+    assert world["a"].done == {"leave": ""}
+    world.cut.clear()
+    world.run(30.0)
+    assert world["a"].core.leads()
+    assert world["a"].epoch == 1
+    assert isinstance(world["a"].core.role, Leader)

@@ -1,0 +1,411 @@
+"""Dangers of replication as short stories on toy logs. The same machine on real logs: tests/sim.
+
+The numbers are those of the list in docs/reliability.
+"""
+
+import pytest
+
+from rmq.model import Voter
+from rmq.raft import messages as m
+from rmq.raft.roles import Candidate, Follower
+from tests.raft.toy import Letter, World, lead
+
+# --- elections --------------------------------------------------------------------------------------------------------
+
+
+def test_a_group_elects_writes_and_commits() -> None:
+    world = World()
+    world.run(4.0)
+    leader = world.leader()
+    leader.write(3)
+    world.run(0.5)
+    assert {node.end for node in world.nodes.values()} == {40}
+    assert {node.committed for node in world.nodes.values()} == {40}
+    assert {node.core.leader for node in world.nodes.values()} == {leader.name}
+    assert leader.of(m.AppendEpoch)[0].row.lossy is False  # type: ignore[union-attr]
+
+
+def test_without_faults_no_epoch_rises() -> None:
+    """L2, R10."""
+    world = World()
+    world.run(4.0)
+    epoch = world.leader().epoch
+    world.run(60.0)
+    assert {node.epoch for node in world.nodes.values()} == {epoch}
+
+
+def test_alone_it_leads_at_once() -> None:
+    world = World("a", formed=False)
+    world.tick()
+    assert world["a"].core.leads()
+    world["a"].write()
+    assert world["a"].committed == 20
+    assert world["a"].proven
+
+
+def test_the_vote_is_durable_before_anything_leaves() -> None:
+    """R8: candidacy, vote answers and fetches of an epoch come after its SaveVote."""
+    world = World()
+    lead(world)
+    for node in world.nodes.values():
+        saved = 0
+        for effect in node.effects:
+            if isinstance(effect, m.SaveVote):
+                saved = effect.epoch
+            elif isinstance(effect, m.Send) and not (isinstance(effect.request, m.Vote) and effect.request.pre):
+                assert effect.request.epoch <= saved
+            elif isinstance(effect, m.Reply):
+                assert effect.answer.epoch <= saved
+
+
+def test_forgotten_vote() -> None:
+    """Story 11, R8: one vote an epoch, also across a restart, and the same one again is no second."""
+    world = World()
+    first = m.Vote(5, "a", "s-a", 0, 0, False, False)
+    c = world["c"]
+    c.feed(m.Asked(first, ("a", first)))
+    c.stop()
+    c.start()
+    for vote in (first._replace(candidate="b", store="s-b"), first):
+        c.feed(m.Asked(vote, (vote.candidate, vote)))
+    answers = [effect.answer for effect in c.of(m.Reply)]  # type: ignore[union-attr]
+    assert [answer.granted for answer in answers] == [True, False, True]
+
+
+@pytest.mark.parametrize("pre", [True, False])
+def test_behind_candidate_refused_in_vote_not_only_prevote(pre: bool) -> None:
+    """Story 14, R9: the log decides, in both rounds."""
+    world = World()
+    lead(world, count=2)
+    c = world["c"]
+    c.feed(m.Unreachable("a"))
+    for end, granted in ((20, False), (30, True), (40, True)):
+        vote = m.Vote(c.epoch + 1, "b", "s-b", c.epoch, end, pre, False)
+        c.feed(m.Asked(vote, ("b", vote)))
+        answer = c.of(m.Reply)[-1].answer  # type: ignore[union-attr]
+        assert answer.granted is granted, answer
+        if granted:
+            break
+
+
+def test_isolated_node_returns_epoch_unchanged() -> None:
+    """Story 15, R10: it asked in vain for a long time; nobody's epoch rose."""
+    world = World()
+    lead(world)
+    world.isolate("c")
+    world.run(30.0)
+    assert isinstance(world["c"].core.role, Candidate)
+    world.cut.clear()
+    world["a"].write()
+    world.run(2.0)
+    assert world["a"].core.leads()
+    assert {node.epoch for node in world.nodes.values()} == {1}
+    assert world["c"].committed == 20
+
+
+def test_a_killed_leader_is_replaced_within_a_second() -> None:
+    """L1: a refused connection says more than silence."""
+    world = World()
+    lead(world)
+    world["a"].stop()
+    for name in "bc":
+        world[name].feed(m.Unreachable("a"))
+    start = world.now
+    while not any(world[name].core.leads() for name in "bc"):
+        world.run(0.02)
+    assert world.now - start < 0.6
+
+
+def test_late_loop_starts_no_election() -> None:
+    """Story 30: after a pause the sockets speak first, and every timer begins anew."""
+    world = World()
+    lead(world)
+    world.now += 60.0
+    world.tick("b", "c")
+    assert all(isinstance(world[name].core.role, Follower) for name in "bc")
+    world.run(1.0)
+    assert {node.epoch for node in world.nodes.values()} == {1}
+
+
+def test_one_way_cut_follower_does_not_disturb() -> None:
+    """L2: it hears nobody, everybody hears it."""
+    world = World()
+    lead(world)
+    world.cut = {("a", "c"), ("b", "c")}
+    world.run(30.0)
+    assert world["a"].core.leads()
+    assert {world[name].epoch for name in "ab"} == {1}
+
+
+# --- who may win ------------------------------------------------------------------------------------------------------
+
+
+def test_bootstrap_needs_all() -> None:
+    """Story 24: two of three blank disks might be the two that were wiped."""
+    world = World(formed=False)
+    world["c"].stop()
+    world.run(10.0)
+    assert not any(node.core.leads() for node in world.nodes.values())
+    world["c"].start()
+    world.run(4.0)
+    leader = world.leader()
+    assert leader.core.state.voters == tuple(Voter(name, f"s-{name}", f"{name}:1") for name in "abc")
+    assert all(node.proven for node in world.nodes.values())
+    assert not leader.of(m.AppendEpoch)[0].row.lossy  # type: ignore[union-attr]
+
+
+def test_wiped_node_cannot_elect() -> None:
+    """Story 22, D3: b and a blank c are a majority, but not one that knows what was committed."""
+    world = World()
+    lead(world, count=3)
+    voters = world["a"].core.state.voters
+    world["a"].stop()
+    world["c"].stop()
+    del world.nodes["c"]
+    world.add("c", ((-1, voters),))
+    world["b"].log = world["b"].log[:1]
+    world["b"].stop()
+    world["b"].start()
+    world.run(20.0)
+    assert not any(node.core.leads() for node in world.nodes.values() if node.alive)
+    world["a"].start()
+    world.run(5.0)
+    world.leader().write()
+    world.run(2.0)
+    assert {node.end for node in world.nodes.values()} == {world.leader().end}
+    assert world["c"].proven
+
+
+def test_all_lose_power_longest_log_wins() -> None:
+    """Story 21: under async flush; the new epoch says that committed messages may be gone."""
+    world = World()
+    lead(world, count=3)
+    for name, kept in zip("abc", (1, 3, 2), strict=True):
+        node = world[name]
+        node.stop()
+        node.log, node.proven = node.log[:kept], False
+    for node in world.nodes.values():
+        node.start()
+    world.run(6.0)
+    leader = world.leader()
+    assert leader.name == "b"
+    assert leader.of(m.AppendEpoch)[-1].row.lossy  # type: ignore[union-attr]
+    world.run(1.0)
+    assert all(node.proven for node in world.nodes.values())
+
+
+def test_unproven_catches_up_then_votes() -> None:
+    """Stories 19, 18: proven again once it has what was committed when it came back, not before."""
+    world = World()
+    lead(world, count=3)
+    c = world["c"]
+    c.stop()
+    c.log, c.proven = c.log[:2], False
+    c.start()
+    world["a"].write()
+    grown_at = [0]
+
+    def small(letter: Letter) -> bool:
+        if isinstance(letter.answer, m.FetchOk) and letter.to == "c" and letter.answer.data:
+            assert not c.proven or c.end >= 50
+            grown_at.append(c.end)
+        return True
+
+    for _ in range(100):
+        world.now += 0.02
+        world.tick()
+        world.deliver(small)
+    assert c.proven
+    assert len(grown_at) > 2
+
+
+def test_unproven_meets_new_leader_without_commit() -> None:
+    """Story 20: a leader that has not committed in its epoch does not know yet what is committed."""
+    world = World()
+    lead(world, count=3)
+    c = world["c"]
+    c.stop()
+    c.log, c.proven = c.log[:1], False
+    c.start()
+    announce = m.Announce(2, "b", "b:1", c.core.state.voters)
+    c.feed(m.Asked(announce, ("b", announce)))
+    for hw, proven in ((10, False), (50, False)):
+        assert isinstance(c.core.role, Follower)
+        request = c.core.role.fetch
+        assert request is not None
+        c.feed(m.Answered("b", request, m.FetchOk(request.id, 2, "b", 10, b"", hw, 50, 0, 1.0)))
+        assert c.proven is proven
+    assert c.core.state.required == 50
+
+
+# --- committing -------------------------------------------------------------------------------------------------------
+
+
+def test_early_commit_of_older_epoch() -> None:
+    """Story 13, R6: an entry of an old epoch on a majority is not committed by that alone; a later leader may overwrite it."""
+    world = World()
+    lead(world)
+    world.isolate("a")
+    world["a"].write()
+    world["a"].stop()
+    world.cut.clear()
+    world["a"].start()
+    world["a"].batch = 1
+    world["a"].core.role.stand_at = world.now  # type: ignore[union-attr]
+    for name in "bc":
+        world[name].feed(m.Unreachable("a"))
+    world.tick("a")
+    world.deliver(lambda letter: not (isinstance(letter.request, m.Fetch) and letter.request.from_ == 20))
+    a = world["a"]
+    assert a.core.leads()
+    assert [node.end for node in world.nodes.values()] == [30, 20, 20]
+    acks = [letter for letter in world.post if isinstance(letter.request, m.Fetch)]
+    assert [letter.request.ack for letter in acks] == [20, 20]  # type: ignore[union-attr]
+    world.post.clear()
+    for letter in acks:
+        world.hand(letter)
+        assert a.core.state.hw == 0
+    world.deliver()
+    assert a.core.state.hw == 30
+
+
+def test_sync_flush_counts_what_is_durable() -> None:
+    """R7, story 27: the leader itself too; and its own disk may be the last."""
+    world = World(sync_flush=True)
+    world.elect("a")
+    for node in world.nodes.values():
+        node.flush()
+    world.run(0.2)
+    assert world["a"].committed == 10
+    world["a"].write()
+    world.run(0.3)
+    assert world["a"].committed == 10
+    world["a"].flush()
+    world.run(0.3)
+    assert world["a"].committed == 10
+    world["b"].flush()  # its fetch is parked: the acknowledgement comes by itself
+    world.deliver()
+    assert world["a"].committed == 20
+    world["a"].write()
+    world.run(0.1)
+    for name in "bc":
+        world[name].flush()
+    world.deliver()
+    assert world["a"].core.state.durable == 20
+    assert world["a"].committed == 30
+
+
+def test_old_incarnation_ack_after_restart() -> None:
+    """Story 17: what a run promised that then lost power does not count."""
+    world = World(sync_flush=True)
+    world.elect("a")
+    for node in world.nodes.values():
+        node.flush()
+    world.run(0.2)
+    late = m.Ack(1, "s-b", world["b"].incarnation, 20)
+    world["b"].stop()
+    world["b"].start()
+    world.run(1.0)
+    world["c"].stop()
+    world["a"].write()
+    world["a"].flush()
+    world["a"].feed(m.Asked(late))
+    assert world["a"].committed == 10
+    stale = m.Fetch(99, "g", "b", "s-b", late.incarnation, 1, 20, 1, "s-a", 20, 10, 0)
+    world["a"].feed(m.Asked(stale, ("b", stale)))
+    assert isinstance(world["a"].of(m.Reply)[-1].answer, m.Fenced)  # type: ignore[union-attr]
+    assert world["a"].committed == 10
+
+
+def test_stale_divergence_answer() -> None:
+    """Story 16, R16: an answer to an older question cuts nothing."""
+    world = World()
+    lead(world, count=3)
+    b = world["b"]
+    old = m.Fetch(1, "g", "b", "s-b", b.incarnation, b.epoch, 0, 0, "", 0, 0, 0)
+    b.feed(m.Answered("a", old, m.Diverged(1, b.epoch, 1, 10, "s-a", False)))
+    assert b.end == 40
+    assert not b.of(m.Cut)
+
+
+def test_never_cut_below_committed() -> None:
+    """R15: it stops instead, and says why."""
+    world = World()
+    lead(world, count=3)
+    b = world["b"]
+    assert b.committed == 40
+    assert isinstance(b.core.role, Follower)
+    request = b.core.role.fetch
+    assert request is not None
+    b.feed(m.Answered("a", request, m.Diverged(request.id, b.epoch, 1, 20, "s-a", False)))
+    assert "committed" in b.core.stopped
+    assert b.end == 40
+    assert b.core.step(m.Tick(), world.now) == []
+
+
+def test_a_foreign_tail_is_cut() -> None:
+    """R14, story 32: what only the old leader had goes when it comes back."""
+    world = World()
+    lead(world, count=2)
+    world.isolate("a")
+    world["a"].write(2)
+    world.run(0.1)
+    world.elect("b").write(1)
+    world.run(4.0)
+    assert not world["a"].core.leads()
+    world.cut.clear()
+    world.run(2.0)
+    assert world["a"].log == world["b"].log
+    assert world["a"].of(m.Cut)[0].to == 30  # type: ignore[union-attr]
+
+
+# --- lease ------------------------------------------------------------------------------------------------------------
+
+
+def test_check_quorum_stops_acks_and_reads() -> None:
+    """Story 29, R11: alone, it may not answer; a while later it lays its office down."""
+    world = World()
+    lead(world)
+    core = world["a"].core
+    assert core.lease_good(world.now)
+    assert core.serves_reads(world.now)
+    world.isolate("a")
+    world.run(1.4)
+    assert not core.lease_good(world.now)
+    assert not core.serves_reads(world.now)
+    assert core.leads()
+    world.run(1.4)
+    assert isinstance(core.role, Follower)
+    assert world["a"].of(m.SteppedDown)
+
+
+def test_buffered_fetches_after_pause_renew_no_lease() -> None:
+    """Story 28, R11: only an echoed stamp tells when the follower wrote."""
+    world = World()
+    lead(world)
+    world.tick("b", "c")
+    world.now += 0.3
+    world.tick("a")
+    answers = list(world.post)
+    world.post.clear()
+    for letter in answers:
+        world.hand(letter)
+    buffered = list(world.post)
+    assert any(isinstance(letter.request, m.Fetch) for letter in buffered)
+    world.now += 20.0
+    for letter in buffered:
+        world.hand(letter)
+    assert not world["a"].core.lease_good(world.now)
+
+
+def test_new_leader_serves_no_read_before_its_own_commit() -> None:
+    """R17."""
+    world = World()
+    lead(world, count=1)
+    b = world.elect("b")
+    b.core.state.hw = b.core.role.start_end - 1  # type: ignore[union-attr]
+    assert not b.core.serves_reads(world.now)
+    world.run(0.3)
+    b.write()
+    world.run(0.3)
+    assert b.core.serves_reads(world.now)
