@@ -18,7 +18,7 @@ from rmq.broker.handlers.clients import ClientHandlers
 from rmq.broker.handlers.inspect import InspectHandlers, RuntimeInfoHandler
 from rmq.broker.handlers.offsets import OffsetHandlers
 from rmq.broker.handlers.pull import PullHandler, PullSettings
-from rmq.broker.handlers.send import SendHandler
+from rmq.broker.handlers.send import SendHandler, SendSettings
 from rmq.broker.handlers.topics import TopicHandlers
 from rmq.broker.longpoll import LongPolls
 from rmq.broker.register import Registration
@@ -32,7 +32,7 @@ from rmq.config import NodeSettings
 from rmq.delivery.groups import ConsumerRegistry, GroupTable, groups_json
 from rmq.delivery.offsets import OffsetTable, offsets_json
 from rmq.errors import RmqError
-from rmq.log import record
+from rmq.log import plain, record
 from rmq.log.disk import Disk, RealDisk
 from rmq.log.settings import ASYNC_FLUSH, SYNC_FLUSH, StoreSettings
 from rmq.log.store import Report, Store
@@ -47,6 +47,7 @@ from rmq.routing.topics import TopicTable, is_system_topic, system_topics, topic
 log = logging.getLogger("rmq.broker")
 
 OFFSETS_S, EXPORTS_S, PROGRESS_S, SNAPSHOT_S, EXPIRE_S, LATE_S = 0.2, 5.0, 10.0, 60.0, 10.0, 1.0
+SHARED_BYTES = 32 * 1024
 YOUNG_RATIO = 0.4  # of the memory: what is nearer to the log's end counts as "in memory" [accessMessageInMemoryMaxRatio]
 
 
@@ -128,7 +129,7 @@ class Broker:
             max_connections_per_address=settings.max_connections_per_address,
             idle_seconds=settings.idle_timeout_ms / 1000,
         )
-        border = Border(record.draft, settings.cluster_name, settings.broker_name, store_host=(host, port), limits=limits)
+        border = Border(plain, settings.cluster_name, settings.broker_name, store_host=(host, port), limits=limits)
         self._server = Server(self._handlers(), limits, border, clock, on_close=self._clients.closed)
 
     def _handlers(self) -> Mapping[type[c.Request], Handler]:
@@ -144,10 +145,10 @@ class Broker:
             tables.topics, registry, topics.check_group, settings.max_transfer_count, settings.max_transfer_bytes
         )
         pull = PullHandler(checks, store.log, store.queues, self._polls, self._offsets.pulled, self._stats, self._clock)
-        send = SendHandler(
-            tables.topics, store.queues, self._replica.propose, topics.create, settings.auto_create_topic,
-            settings.max_message_bytes, random.Random(),
-        )  # fmt: skip
+        sending = SendSettings(
+            settings.auto_create_topic, settings.max_message_bytes, min(SHARED_BYTES, settings.segment_bytes // 16)
+        )
+        send = SendHandler(tables.topics, store.queues, self._replica.propose, topics.create, sending, random.Random())
         inspect = InspectHandlers(
             settings.broker_name, tables.topics, tables.offsets, registry, store.log.store_time, store.queues, self._stats
         )
@@ -156,6 +157,7 @@ class Broker:
         return {
             c.Hello: self._hello,
             c.Send: send.send,
+            c.DraftedSend: send.drafted,
             c.Pull: pull.pull,
             c.QueryConsumerOffset: offsets.query,
             c.UpdateConsumerOffset: offsets.update,

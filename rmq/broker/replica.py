@@ -60,6 +60,7 @@ class Replica:
     def propose(self, unit: Unit) -> None:
         """Append `unit` with everything else this loop turn brings; `unit.owner` (a Waiter or None) hears what became of it.
 
+        More records may be added to it as long as it is open, which is at most to the end of the turn.
         Raises Refusal SYSTEM_BUSY when too much is uncommitted, SERVICE_NOT_AVAILABLE after a failed flush: not stored.
         """
         if not self._burst:
@@ -76,6 +77,8 @@ class Replica:
 
     def _append(self) -> None:
         burst, self._burst = self._burst, []
+        for unit in burst:
+            unit.open = False
         try:
             self._log.append(burst, self._clock.wall_ms())
         except Refusal:

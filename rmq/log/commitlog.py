@@ -6,7 +6,7 @@ Offsets are bytes of the log. `end` always is the end of a record (or the start 
 
 import logging
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from threading import Lock
 from typing import NoReturn
 
@@ -33,27 +33,37 @@ Spans = Sequence[tuple[int, int]]  # (offset, size)
 class Unit:
     """Records of one queue that are appended together or not at all.
 
-    `records`, `sizes` and `tags_codes` come from `record.draft` and `record.check`. Append fills in `queue_offset` and
+    `records`, `sizes` and `tags_codes` come from `record.draft` and `record.check`; while the unit is `open`, whoever made
+    it may add more to `parts`, `sizes`, `tags_codes` and `size` (bytes in all). Append fills in `queue_offset` and
     `physical_offset` of the first record, `start` (before a filler, if one was needed) and `end`. `owner` is the
-    caller's; units with None are the log's own (epoch records). `records` stays as given: the stamps are in the log.
+    caller's; units with None are the log's own (epoch records). The parts stay as given: the stamps are in the log.
     """
 
-    __slots__ = ("end", "owner", "physical_offset", "queue", "queue_offset", "records", "sizes", "start", "tags_codes")
+    __slots__ = (
+        "end", "open", "owner", "parts", "physical_offset", "queue", "queue_offset", "size", "sizes", "start", "tags_codes",
+    )  # fmt: skip
 
     def __init__(
         self,
         records: bytes,
-        sizes: tuple[int, ...],
-        tags_codes: tuple[int, ...],
+        sizes: Iterable[int],
+        tags_codes: Iterable[int],
         queue: ConsumeQueue,
         owner: object = None,
     ) -> None:
-        self.records = records
-        self.sizes = sizes
-        self.tags_codes = tags_codes
+        self.parts = [records]
+        self.size = len(records)
+        self.sizes = [*sizes]
+        self.tags_codes = [*tags_codes]
+        self.open = True
         self.queue = queue
         self.owner = owner
         self.queue_offset = self.physical_offset = self.start = self.end = -1
+
+    @property
+    def records(self) -> bytes:
+        """All parts, joined."""
+        return b"".join(self.parts)
 
 
 class _Run:
@@ -69,7 +79,7 @@ class _Run:
 
     def stamp(self, numbers: dict[ConsumeQueue, int], stored: bytes) -> None:
         """`numbers`: next number of each queue met so far in this burst."""
-        data = self.data = bytearray().join([unit.records for unit in self.units])
+        data = self.data = bytearray().join([part for unit in self.units for part in unit.parts])
         groups = []
         for unit in self.units:
             queue, sizes = unit.queue, unit.sizes
@@ -153,7 +163,7 @@ class CommitLog:
         segment_end = self._files.end_of(position)
         for unit in units:
             start = position
-            length = len(unit.records)
+            length = unit.size
             if position + length + FILLER.size > segment_end:
                 self._check_fits(unit)
                 run.filler = FILLER.pack(segment_end - position, BLANK_MAGIC)
@@ -162,9 +172,9 @@ class CommitLog:
                 if unit.queue is not self._epoch_queue:
                     first = self._epoch_unit(epochs.ROLL, wall_ms)
                     first.start, first.physical_offset = position, segment_end
-                    start = first.end = segment_end + len(first.records)
+                    start = first.end = segment_end + first.size
                     run.units.append(first)
-                position = segment_end + sum(len(before.records) for before in run.units)
+                position = segment_end + sum(before.size for before in run.units)
                 segment_end += self.segment_bytes
             unit.start, unit.physical_offset = start, position
             position += length
@@ -173,18 +183,18 @@ class CommitLog:
         return runs
 
     def _check_fits(self, unit: Unit) -> None:
-        if len(unit.records) > self.max_unit_bytes:
+        if unit.size > self.max_unit_bytes:
             raise Refusal(
                 ResponseCode.MESSAGE_ILLEGAL,
-                f"not stored: {len(unit.records)} bytes in one send; this broker's segments hold at most {self.max_unit_bytes}",
+                f"not stored: {unit.size} bytes in one send; this broker's segments hold at most {self.max_unit_bytes}",
             )
 
     def _widen(self, unit: Unit) -> None:
         """Makes room for the 16 bytes of an IPv6 store host; the records are encoded again."""
-        if not unit.records[39] & record.SYS_STORE_V6:
-            wide = [record.encode(record.with_store_host(one, self._store_host)) for one in record.iterate(unit.records)]
-            unit.records = b"".join(wide)
-            unit.sizes = tuple(map(len, wide))
+        if not unit.parts[0][39] & record.SYS_STORE_V6:
+            unit.parts = [record.encode(record.with_store_host(one, self._store_host)) for one in record.iterate(unit.records)]
+            unit.sizes = [*map(len, unit.parts)]
+            unit.size = sum(unit.sizes)
 
     def _epoch_unit(self, kind: str, wall_ms: int) -> Unit:
         assert self._epoch is not None

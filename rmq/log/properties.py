@@ -81,7 +81,8 @@ def tags_code(tag: str) -> int:
 
 
 @lru_cache(maxsize=8192)
-def _code_of(tag: bytes) -> int:
+def code_of(tag: bytes) -> int:
+    """`tags_code` of a tag as it is stored."""
     return java_hash(tag.decode("utf-8", "replace"))
 
 
@@ -94,27 +95,29 @@ def tags_code_in(properties: bytes) -> int:
     tag = properties[at + 5 : end] if end > 0 else properties[at + 5 :]
     if not tag or (at and properties[at - 1] != 2):  # empty, or the end of another name: read them all
         return tags_code(bytes_to_properties(properties).get("TAGS", ""))
-    return _code_of(tag)
+    return code_of(tag)
 
 
-_plain = re.compile(
+_PAIRS = (
     rb"(?:TAGS\x01([\x03-\x7f]++)\x02"
     rb"|(?![_RPITD](?:_CRC32#|MQ_SRC|EAL_|OP_CK|NNER_|IMER_|RAN_MSG|ELAY\x01|AGS\x01))[\x03-\x7f]++\x01[\x03-\x7f]*+\x02)*+"
-    rb"__CRC32#\x01[0-9]{10}\x02"
-).fullmatch
-"""What nearly all properties are: ASCII pairs, no name that begins like a reserved one, the checksum last. Group 1: the tag.
+)
+plain_pairs = re.compile(_PAIRS).fullmatch
+"""What nearly all properties are: ASCII pairs, no name that begins like a reserved one. Group 1: the tag.
 
 Possessive, so it never goes back and takes time in proportion to the length (S10). What it does not match is not wrong yet.
 """
+plain_properties = re.compile(_PAIRS + rb"__CRC32#\x01[0-9]{10}\x02").fullmatch
+"""The same with the checksum behind them, as in a record."""
 
 
 def check_properties(buf: bytes, at: int, end: int) -> int:
     """The tag's hash. Refusal(MESSAGE_ILLEGAL) unless these are whole pairs, nothing reserved, `__CRC32#` last and once."""
-    match = _plain(buf, at, end)
+    match = plain_properties(buf, at, end)
     if match is None:
         return check_thoroughly(buf[at:end])
     tag = match[1]
-    return 0 if tag is None else _code_of(tag)
+    return 0 if tag is None else code_of(tag)
 
 
 def check_thoroughly(properties: bytes) -> int:

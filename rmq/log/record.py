@@ -72,7 +72,7 @@ SYS_TRANSACTION, SYS_PREPARED, SYS_COMMIT, SYS_ROLLBACK = 0xC, 0x4, 0x8, 0xC
 SYS_INNER_BATCH = 0x80
 _SYS_FROM_CLIENT = SYS_COMPRESSED | SYS_MULTI_TAGS | SYS_BORN_V6 | 0x700
 
-_EMPTY_CRC = CRC_NAME + b"\x010000000000\x02"
+EMPTY_CRC = CRC_NAME + b"\x010000000000\x02"
 _CRC_HEAD = CRC_NAME + b"\x01"
 
 _INT = Struct(">i")
@@ -86,7 +86,7 @@ _PUT_STORED = {16: Struct("16s").pack_into, 28: Struct("28s").pack_into}  # stor
 _HEADS = tuple(Struct(f">iiiiiqqiq{born}sq{store}siqi") for born, store in ((8, 8), (20, 8), (8, 20), (20, 20)))
 # What check() wants of it: totalSize, magic, bodyCRC, sysFlag, preparedTransactionOffset, bodyLength.
 _new = tuple.__new__  # a NamedTuple in half the time
-_claims, _claims_v6 = Struct(">iii24xi36xqi").unpack_from, Struct(">iii24xi48xqi").unpack_from
+claims, _claims_v6 = Struct(">iii24xi36xqi").unpack_from, Struct(">iii24xi48xqi").unpack_from
 # What verify() wants: totalSize, magic, bodyCRC, physicalOffset; bodyLength stands at 84, 96 or 108.
 _PLACE = Struct(">iii16xqi")
 
@@ -195,7 +195,7 @@ def _crc_is_right(record: memoryview) -> bool:
 
 def has_topic(buf: Buffer, at: int, topic: str) -> bool:
     """Whether the whole record at `at` is of that topic; cheaper than decoding it."""
-    field = _topic_field(topic)[1]
+    field = topic_field_of(topic)[1]
     body = at + _HEADS[buf[at + 39] >> 4 & 3].size
     start = body + int.from_bytes(buf[body - 4 : body], "big")
     return buf[start : start + len(field)] == field
@@ -263,7 +263,7 @@ def draft(
         raise InvalidArgument(f"properties take {len(properties)} bytes, at most {MAX_PROPERTIES_BYTES} are allowed")
     if len(born_host) == 20:
         sys_flag |= SYS_BORN_V6
-    magic, topic_field = _topic_field(topic)
+    magic, topic_field = topic_field_of(topic)
     head = _HEADS[sys_flag >> 4 & 3]
     total = head.size + len(body) + len(topic_field) + 2 + len(properties) + CRC_BYTES
     store_host = bytes(20 if sys_flag & SYS_STORE_V6 else 8)
@@ -290,13 +290,13 @@ def draft(
             topic_field,
             _SHORT.pack(len(properties) + CRC_BYTES),
             properties,
-            _EMPTY_CRC,
+            EMPTY_CRC,
         )
     )
 
 
 @lru_cache(maxsize=16_384)
-def _topic_field(topic: str) -> tuple[int, bytes]:
+def topic_field_of(topic: str) -> tuple[int, bytes]:
     """(magic, length and text of the topic): version 2 above 127 bytes."""
     text = topic.encode()
     if len(text) > 127:
@@ -337,14 +337,14 @@ def check(records: bytes, topic: str) -> Checked:
     Raises Refusal(MESSAGE_ILLEGAL) that says what is wrong: sizes, magic, flags, topic, body checksum, properties,
     a reserved property, or a kind of message that is not served yet.
     """
-    magic, topic_field = _topic_field(topic)
+    magic, topic_field = topic_field_of(topic)
     at, room = 0, len(records)
     sizes: list[int] = []
     codes: list[int] = []
     while at < room or not room:
         if room - at < MIN_RECORD_BYTES:
             raise _illegal(f"a record needs {MIN_RECORD_BYTES} bytes, {room - at} came")
-        total, said, body_crc, sys_flag, prepared, body_length = _claims(records, at)
+        total, said, body_crc, sys_flag, prepared, body_length = claims(records, at)
         body_at = at + 88
         if sys_flag:
             if sys_flag & ~_SYS_FROM_CLIENT:
@@ -394,7 +394,7 @@ def _illegal_parts(buf: bytes, at: int, topic_field: bytes) -> Refusal:
         record = decode(buf, at)
     except BadBytes as error:
         return _illegal(str(error))
-    if _topic_field(record.topic)[1] != topic_field:
+    if topic_field_of(record.topic)[1] != topic_field:
         return _illegal("the topic inside the record is not the topic of the request")
     return _illegal(f"properties must end with a {CRC_BYTES}-byte {CRC_NAME.decode()} property and be shorter than 32768 bytes")
 

@@ -9,7 +9,7 @@ error). Every other refusal is an `errors.Refusal`. Pure: no I/O, no clock.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar, Union
+from typing import Any, NamedTuple, TypeVar, Union, cast
 
 from rmq.codes import RequestCode
 from rmq.model import (
@@ -202,6 +202,19 @@ class Send(NamedTuple):
     default_topic_queue_nums: int = 4
     batch: bool = False
     max_reconsume_times: int = -1
+
+
+class DraftedSend(Send):
+    """A send whose one record the border made of a message in another spelling, and has checked. It has no spelling itself.
+
+    One element more than `Send`: the hash of the record's tag.
+    """
+
+    __slots__ = ()
+
+    @property
+    def tags_code(self) -> int:
+        return cast(int, tuple.__getitem__(self, 9))
 
 
 # --- pulling and offsets ----------------------------------------------------------------------------------------------

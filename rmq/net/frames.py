@@ -38,7 +38,7 @@ class Greeting(NamedTuple):
 class Spelling(Protocol):
     """One way of writing commands into frames. Encoders return whole frames, ready to be written."""
 
-    def decode(self, frame: memoryview) -> Received:
+    def decode(self, frame: bytes) -> Received:
         """`frame`: one whole frame without its length. Raises BadBytes if the connection is beyond repair."""
         ...
 

@@ -16,7 +16,7 @@ from rmq.net.remoting_fields import read as read_fields
 from rmq.net.remoting_fields import write as write_fields
 from rmq.net.remoting_headers import ANSWER_FLAG, ONEWAY_FLAG, Ext, Header, write
 from rmq.net.remoting_headers import read as read_header
-from rmq.net.remoting_sends import Draft, Sends, Sent, host_bytes, is_send
+from rmq.net.remoting_sends import Records, Sends, Sent, host_bytes, is_send
 
 STANDARD_JSON_VERSION = 401
 """From V4_9_4 on clients get the broker ids of a route quoted [ClientRequestProcessor]."""
@@ -34,11 +34,10 @@ _EMPTY_EXT = frozenset({11, 14, 15, 35, 38, 103, 361})
 class _Asked:
     """What the answer to a request needs of it."""
 
-    __slots__ = ("header", "quoted", "sent")
+    __slots__ = ("header", "quoted")
 
-    def __init__(self, header: Header, sent: Sent | None, quoted: bool) -> None:
+    def __init__(self, header: Header, quoted: bool) -> None:
         self.header = header
-        self.sent = sent
         self.quoted = quoted
 
 
@@ -62,14 +61,14 @@ class RemotingAnswer(NamedTuple):
 class Border:
     """What all remoting connections of one server share.
 
-    `draft` is `rmq.log.record.draft`, or None where nothing can be sent (a nameserver). `cluster_name` goes into the
+    `records` is `rmq.log.plain`, or None where nothing can be sent (a nameserver). `cluster_name` goes into the
     messages' properties, `store_host` into their ids; it may be set later, when the port is known. `broker_name` is
     what recall handles name, which come with timer messages.
     """
 
     def __init__(
         self,
-        draft: Draft | None = None,
+        records: Records | None = None,
         cluster_name: str = "DefaultCluster",
         broker_name: str = "",
         region: str = "DefaultRegion",
@@ -78,7 +77,7 @@ class Border:
     ) -> None:
         self.broker_name = broker_name
         self.limits = limits
-        self.sends = None if draft is None else Sends(draft, cluster_name, region, store_host)
+        self.sends = None if records is None else Sends(records, cluster_name, region, store_host)
 
     def set_store_host(self, store_host: Address) -> None:
         """The advertised IP address and port of this broker."""
@@ -100,22 +99,35 @@ class Remoting:
         self._limits = limits
         self._born_host = born_host
 
-    def decode(self, frame: memoryview) -> Received:
+    def decode(self, frame: bytes) -> Received:
+        if self._sends is not None and frame[:1] == b"\0":
+            try:
+                known = self._sends.read_known(frame, self._born_host)
+            except Refusal:
+                known = None  # said below
+            if known is not None:
+                send, sent = known
+                return send, sent.opaque, sent.header.flag & ONEWAY_FLAG != 0, sent, len(frame)
+        return self._decode(frame)
+
+    def _decode(self, frame: bytes) -> Received:
         header, body = read_header(frame, self._limits.max_header_bytes)
         flag = header.flag
         if flag & ANSWER_FLAG:
             return RemotingAnswer(header), header.opaque, False, None, len(frame)
-        asked = _Asked(header, None, False)
+        asked = _Asked(header, False)
+        context: _Asked | Sent = asked
+        request: Request | Refusal
         try:
-            request: Request | Refusal = self._read(header, body, asked)
+            if is_send(header.code) and self._sends is not None:
+                request, context = self._sends.read(frame, header, body, self._born_host)
+            else:
+                request = self._read(header, body, asked)
         except Refusal as error:
-            request = Refusal(error.code, error.remark)  # a new one: the raised one holds on to the read buffer
-        return request, header.opaque, flag & ONEWAY_FLAG != 0, asked, len(frame)
+            request = Refusal(error.code, error.remark)  # a new one: the raised one holds on to the frame
+        return request, header.opaque, flag & ONEWAY_FLAG != 0, context, len(frame)
 
-    def _read(self, header: Header, body: memoryview, asked: _Asked) -> Request:
-        if is_send(header.code) and self._sends is not None:
-            send, asked.sent = self._sends.read(header, body, self._born_host)
-            return send
+    def _read(self, header: Header, body: bytes, asked: _Asked) -> Request:
         cls = _REQUESTS.get(header.code)
         if cls is None or cls is Send:
             raise Refusal(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {header.code} not supported")
@@ -129,16 +141,19 @@ class Remoting:
         return reader(header.ext, body)  # type: ignore[no-any-return]
 
     def answer(self, call_id: int, context: Context, answer: Answer, remark: str) -> bytes:
+        if type(context) is Sent:
+            assert self._sends is not None
+            assert type(answer) is SendAnswer
+            return self._sends.write_answer(context, answer, remark)
         assert isinstance(context, _Asked)
         header = context.header
-        if type(answer) is SendAnswer:
-            assert self._sends is not None
-            assert context.sent is not None
-            return self._sends.write_answer(header, context.sent, answer, remark)
         code, ext, body = _spell(answer, header, context.quoted)
         return write(header.binary, code, ANSWER_FLAG, header.opaque, remark, ext, body)
 
     def refusal(self, call_id: int, context: Context, refusal: Refusal) -> bytes:
+        if type(context) is Sent:
+            assert self._sends is not None
+            return self._sends.write_refusal(context, refusal)
         assert isinstance(context, _Asked)
         header = context.header
         ext: Ext | None = {} if header.code in _EMPTY_EXT else None
@@ -153,7 +168,7 @@ class Remoting:
 
     def greet(self, first: object, context: Context) -> Greeting | None:
         """No introduction is needed; language and version stand in every header."""
-        if not isinstance(context, _Asked):
+        if not isinstance(context, _Asked | Sent):
             raise Refusal(ResponseCode.SYSTEM_ERROR, "an answer to nothing")
         return Greeting("", context.header.language, context.header.version)
 
@@ -181,4 +196,4 @@ def _pull_ext(answer: PullAnswer) -> Ext:
     }
 
 
-__all__ = ["Border", "Draft", "Remoting", "RemotingAnswer"]
+__all__ = ["Border", "Records", "Remoting", "RemotingAnswer"]

@@ -48,7 +48,7 @@ _WRONG_BODY = ResponseCode.SYSTEM_ERROR
 # --- reading what clients send ----------------------------------------------------------------------------------------
 
 
-def load(body: memoryview, what: str) -> Json:
+def load(body: bytes, what: str) -> Json:
     """The object in a body. Raises Refusal."""
     try:
         value = orjson.loads(body) if len(body) else None
@@ -111,7 +111,7 @@ def _consumer(source: Any) -> ConsumerData:
     )
 
 
-def read_heartbeat(ext: Ext, body: memoryview) -> Heartbeat:
+def read_heartbeat(ext: Ext, body: bytes) -> Heartbeat:
     """[HeartbeatData]"""
     source = load(body, "HEART_BEAT")
     return Heartbeat(
@@ -136,7 +136,7 @@ def _topic_config(source: Any) -> TopicConfig:
     )
 
 
-def read_registration(ext: Ext, body: memoryview) -> RegisterBroker:
+def read_registration(ext: Ext, body: bytes) -> RegisterBroker:
     """[RegisterBrokerRequestHeader, RegisterBrokerBody], uncompressed. RocketMQ's brokers know no epoch: it is 0."""
     if ext.get("compressed") == "true":
         raise bad_field(RegisterBroker, "compressed registrations are not served; set compressedRegister=false")
@@ -160,7 +160,7 @@ def read_registration(ext: Ext, body: memoryview) -> RegisterBroker:
     )
 
 
-def read_group(ext: Ext, body: memoryview) -> UpdateGroup:
+def read_group(ext: Ext, body: bytes) -> UpdateGroup:
     """[SubscriptionGroupConfig]"""
     source = load(body, "UPDATE_AND_CREATE_SUBSCRIPTIONGROUP")
     defaults = GroupConfig("")
@@ -171,7 +171,7 @@ def read_group(ext: Ext, body: memoryview) -> UpdateGroup:
     return UpdateGroup(GroupConfig._make(values))
 
 
-REQUEST_READERS: dict[type[Any], Callable[[Ext, memoryview], Any]] = {
+REQUEST_READERS: dict[type[Any], Callable[[Ext, bytes], Any]] = {
     Heartbeat: read_heartbeat,
     RegisterBroker: read_registration,
     UpdateGroup: read_group,

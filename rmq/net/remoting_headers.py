@@ -45,7 +45,7 @@ class Header(NamedTuple):
     binary: bool
 
 
-def read(frame: memoryview, max_header_bytes: int) -> tuple[Header, memoryview]:
+def read(frame: bytes, max_header_bytes: int) -> tuple[Header, bytes]:
     """Header and body of a frame without its length. Raises BadBytes: the connection cannot go on."""
     if len(frame) < 4:
         raise BadBytes(f"a remoting frame of {len(frame)} bytes has no room for a header")
@@ -60,7 +60,7 @@ def read(frame: memoryview, max_header_bytes: int) -> tuple[Header, memoryview]:
     raise BadBytes(f"serialize type {kind}; 0 (JSON) and 1 (ROCKETMQ) are known")
 
 
-def _read_json(data: memoryview) -> Header:
+def _read_json(data: bytes) -> Header:
     try:
         header = orjson.loads(data)
     except orjson.JSONDecodeError as error:
@@ -97,7 +97,7 @@ def _text(value: Any) -> str:
     return value if type(value) is str else orjson.dumps(value).decode()
 
 
-def _read_binary(data: memoryview) -> Header:
+def _read_binary(data: bytes) -> Header:
     if len(data) < _FIXED.size + 4:
         raise BadBytes(f"a binary header of {len(data)} bytes; {_FIXED.size + 4} are the least")
     code, language, version, opaque, flag, remark_size = _FIXED.unpack_from(data)
@@ -117,13 +117,13 @@ def _read_binary(data: memoryview) -> Header:
     return Header(code, flag, opaque, name, version, ext, text, True)
 
 
-def _read_bytes(data: memoryview, at: int, size: int) -> tuple[memoryview, int]:
+def _read_bytes(data: bytes, at: int, size: int) -> tuple[bytes, int]:
     if not 0 <= size <= len(data) - at:
         raise BadBytes(f"a binary header with a part of {size} bytes, {len(data) - at} are left")
     return data[at : at + size], at + size
 
 
-def _read_ext(data: memoryview) -> Ext:
+def _read_ext(data: bytes) -> Ext:
     """Key length, key, value length, value, repeated. An empty value is none at all [RocketMQSerializable]."""
     ext: Ext = {}
     raw, at, end = bytes(data), 0, len(data)

@@ -5,17 +5,21 @@ makes. Pure.
 """
 
 import itertools
+from collections.abc import Callable
 from ipaddress import ip_address
 from struct import Struct
 from struct import error as StructError
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
+
+import orjson
 
 from rmq.codes import RequestCode, ResponseCode
 from rmq.errors import InvalidArgument, Refusal
-from rmq.net.commands import Send, SendAnswer
+from rmq.net.commands import DraftedSend, Send, SendAnswer
 from rmq.net.frames import Address
 from rmq.net.remoting_fields import bad_field
-from rmq.net.remoting_headers import VERSION, Ext, Header, frame, write
+from rmq.net.remoting_headers import VERSION, Ext, Header, write
+from rmq.net.remoting_shapes import Fields, Shapes
 
 MAX_BATCH: Final = 20_000
 """Messages in one batch; more would hold up everybody else while they are encoded."""
@@ -32,14 +36,15 @@ _LETTERS = {  # SendMessageRequestHeaderV2 -> SendMessageRequestHeader
     "g": "bornTimestamp", "h": "flag", "i": "properties", "j": "reconsumeTimes", "l": "maxReconsumeTimes", "m": "batch",
 }  # fmt: skip
 _TO_LETTERS = {name: letter for letter, name in _LETTERS.items()}
-_DROPPED = frozenset({"POP_CK", "__CRC32#", "MSG_REGION", "TRACE_ON", "CLUSTER"})  # or replaced by what we say
+_DROPPED = frozenset({b"POP_CK", b"__CRC32#", b"MSG_REGION", b"TRACE_ON", b"CLUSTER"})  # or replaced by what we say
 
 
-class Draft(Protocol):
-    """`rmq.log.record.draft`. Raises InvalidArgument, and `struct.error` for numbers that do not fit a record."""
+class Records(Protocol):
+    """`rmq.log.plain`, as far as it makes records. Raises `struct.error` for numbers that do not fit a record."""
 
-    def __call__(
+    def draft(
         self,
+        /,
         topic: str,
         body: bytes,
         properties: bytes,
@@ -49,17 +54,23 @@ class Draft(Protocol):
         born_timestamp: int,
         born_host: bytes,
         reconsume_times: int,
-    ) -> bytes: ...
+    ) -> bytes:
+        """Raises InvalidArgument."""
+        ...
+
+    def plain_draft(self, topic: str, /) -> Callable[[bytes, bytes, int, int, bytes, int], tuple[bytes, int] | None]: ...
 
 
-class Sent:
-    """What the answer to a send needs of the request. `sizes`: of the records of a batch, which lie back to back."""
+class Sent(NamedTuple):
+    """What the answer to a send needs of the request. `header`: its own, or one of the same shape, but for the opaque.
 
-    __slots__ = ("sizes", "unique_key")
+    `sizes`: of the records of a batch, which lie back to back; None for a single message.
+    """
 
-    def __init__(self, unique_key: str, sizes: list[int] | None) -> None:
-        self.unique_key = unique_key
-        self.sizes = sizes
+    header: Header
+    opaque: int
+    unique_key: bytes
+    sizes: list[int] | None
 
 
 def host_bytes(address: Address) -> bytes:
@@ -74,10 +85,13 @@ def host_bytes(address: Address) -> bytes:
 class Sends:
     """`region` and `cluster` go into every message's properties, `store_host` into the ids of the answers."""
 
-    def __init__(self, draft: Draft, cluster: str, region: str, store_host: Address) -> None:
-        self._draft = draft
-        self._added = _joined({"MSG_REGION": region, "TRACE_ON": "true", "CLUSTER": cluster})
+    def __init__(self, records: Records, cluster: str, region: str, store_host: Address) -> None:
+        self._draft = records.draft
+        self._plain_draft = records.plain_draft
+        self._added = _joined({b"MSG_REGION": region.encode(), b"TRACE_ON": b"true", b"CLUSTER": cluster.encode()})
         self._answer_ext = {"TRACE_ON": "true", "MSG_REGION": region}
+        self._region = region
+        self._shapes = Shapes()
         self._counter = itertools.count()
         self._id_prefix = ""
         self._unique_prefix = b""
@@ -87,138 +101,157 @@ class Sends:
         """Once the address is known under which everybody reaches this broker."""
         host = host_bytes(store_host)
         self._id_prefix = host.hex().upper()
+        self._answer_form = (
+            b'{"code":%%d,"extFields":{"queueId":"%%d","transactionId":"%%b","msgId":"%b%%016X",'
+            b'"TRACE_ON":"true","MSG_REGION":%b,"queueOffset":"%%d"},"flag":1,"language":"JAVA",'
+            b'"opaque":%%d,"serializeTypeCurrentRPC":"JSON","version":%d}'
+        ) % (self._id_prefix.encode(), orjson.dumps(self._region).replace(b"%", b"%%"), VERSION)
         self._unique_prefix = host[:-4] + host[-2:]
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
-    def read(self, header: Header, body: memoryview, born_host: bytes) -> tuple[Send, Sent]:
-        """Raises Refusal."""
+    def read(self, frame: bytes, header: Header, body: bytes, born_host: bytes) -> tuple[Send, Sent]:
+        """`frame`: the whole of it, without its length. Raises Refusal."""
         ext = header.ext
         if header.code == _SEND_MESSAGE:
             ext = {_TO_LETTERS[name]: value for name, value in ext.items() if name in _TO_LETTERS}
         try:
-            if ext.get("m") == "true" or header.code == _SEND_BATCH:
-                return self._read_batch(ext, body, born_host)
-            return self._read_single(ext, body, born_host)
+            fields = _fields(ext, header.code == _SEND_BATCH)
+            send = self._read(header, header.opaque, fields, int(ext["g"]), ext.get("i", "").encode(), body, born_host)
         except KeyError as error:
             name = str(error.args[0])
             raise bad_field(Send, f"field {name} ({_LETTERS[name]}) is missing") from None
-        except InvalidArgument as error:
-            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
         except ValueError as error:
             raise bad_field(Send, f"a number cannot be read: {str(error)[:80]}") from None
+        if not header.binary:
+            self._shapes.learn(frame[4 : len(frame) - len(body)], header, fields)
+        return send
+
+    def read_known(self, frame: bytes, born_host: bytes) -> tuple[Send, Sent] | None:
+        """The same for a frame whose header looks like an earlier one; None if it does not. Raises Refusal."""
+        stop = 4 + int.from_bytes(frame[:4], "big")  # the kind of a JSON header is 0
+        cut = self._shapes.cut(frame, stop)
+        if cut is None:
+            return None
+        shape, born_timestamp, properties, opaque = cut
+        return self._read(shape.header, opaque, shape.fields, born_timestamp, properties, frame[stop:], born_host)
+
+    def _read(
+        self, header: Header, opaque: int, fields: Fields, born_timestamp: int, properties: bytes, body: bytes, born_host: bytes
+    ) -> tuple[Send, Sent]:
+        group, topic, default_topic, queues, queue_id, flag, sys_flag, reconsume_times, limit, batch = fields
+        sizes = None
+        try:
+            if batch:
+                # Nothing is added to the properties of the messages, as 5.5.0 adds nothing.
+                drafts = [
+                    self._draft(
+                        topic, item, item_properties, flag=item_flag, sys_flag=sys_flag, born_timestamp=born_timestamp,
+                        born_host=born_host, reconsume_times=reconsume_times,
+                    )
+                    for item_flag, item, item_properties in _batch_items(body)
+                ]  # fmt: skip
+                records, sizes = b"".join(drafts), [*map(len, drafts)]
+                unique_key = dict(_pairs(properties)).get(b"UNIQ_KEY", b"")
+            elif body:
+                properties, unique_key = self._properties(properties, born_timestamp)
+                if not sys_flag:
+                    plain = self._plain_draft(topic)(body, properties, flag, born_timestamp, born_host, reconsume_times)
+                    if plain is not None:
+                        records, tags_code = plain
+                        drafted = _new(
+                            DraftedSend,
+                            (group, topic, queue_id, records, reconsume_times, default_topic, queues, batch, limit, tags_code),
+                        )
+                        return drafted, _new(Sent, (header, opaque, unique_key, None))
+                records = self._draft(
+                    topic, body, properties, flag=flag, sys_flag=sys_flag, born_timestamp=born_timestamp,
+                    born_host=born_host, reconsume_times=reconsume_times,
+                )  # fmt: skip
+            else:
+                raise Refusal(ResponseCode.MESSAGE_ILLEGAL, "the message body is empty")
+        except InvalidArgument as error:
+            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
         except StructError:  # of the draft: the record has 32 bits for flag, sysFlag and reconsumeTimes, 64 for the time
             raise bad_field(Send, "h (flag), f (sysFlag), j (reconsumeTimes) or g (bornTimestamp) is too large") from None
+        send = _new(Send, (group, topic, queue_id, records, reconsume_times, default_topic, queues, batch, limit))
+        return send, _new(Sent, (header, opaque, unique_key, sizes))
 
-    def _read_single(self, ext: Ext, body: memoryview, born_host: bytes) -> tuple[Send, Sent]:
-        topic, flag, sys_flag, born_timestamp, reconsume_times = _head(ext)
-        if not body:
-            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, "the message body is empty")
-        properties, unique_key = self._properties(ext.get("i", ""), born_timestamp)
-        record = self._draft(
-            topic, bytes(body), properties.encode(), flag=flag, sys_flag=sys_flag, born_timestamp=born_timestamp,
-            born_host=born_host, reconsume_times=reconsume_times,
-        )  # fmt: skip
-        return _send(ext, topic, record, reconsume_times, False), Sent(unique_key, None)
-
-    def _read_batch(self, ext: Ext, body: memoryview, born_host: bytes) -> tuple[Send, Sent]:
-        """Nothing is added to the properties of the messages, as 5.5.0 adds nothing."""
-        topic, _, sys_flag, born_timestamp, reconsume_times = _head(ext)
-        drafts = [
-            self._draft(
-                topic, item, properties, flag=flag, sys_flag=sys_flag, born_timestamp=born_timestamp,
-                born_host=born_host, reconsume_times=reconsume_times,
-            )
-            for flag, item, properties in _batch_items(body)
-        ]  # fmt: skip
-        unique_key = dict(_pairs(ext.get("i", ""))).get("UNIQ_KEY", "")
-        send = _send(ext, topic, b"".join(drafts), reconsume_times, True)
-        return send, Sent(unique_key, [len(draft) for draft in drafts])
-
-    def _properties(self, text: str, born_timestamp: int) -> tuple[str, str]:
+    def _properties(self, text: bytes, born_timestamp: int) -> tuple[bytes, bytes]:
         """The properties with ours, and the unique key."""
-        if text and text[-1] != "\x02":
-            text += "\x02"
-        at = text.find("UNIQ_KEY\x01")
+        if text and text[-1] != 2:
+            text += b"\x02"
+        at = text.find(b"UNIQ_KEY\x01")
         if (
-            (at > 0 and text[at - 1] != "\x02")
-            or "POP_CK" in text or "__CRC32#" in text or "MSG_REGION" in text or "TRACE_ON" in text or "CLUSTER" in text
+            (at > 0 and text[at - 1] != 2)
+            or b"POP_CK" in text or b"__CRC32#" in text or b"MSG_REGION" in text or b"TRACE_ON" in text or b"CLUSTER" in text
         ):  # fmt: skip
             text = _joined({name: value for name, value in _pairs(text) if name not in _DROPPED})
-            at = 0 if text.startswith("UNIQ_KEY\x01") else text.find("\x02UNIQ_KEY\x01") + 1 or -1
+            at = 0 if text.startswith(b"UNIQ_KEY\x01") else text.find(b"\x02UNIQ_KEY\x01") + 1 or -1
         if at >= 0:
-            return text + self._added, text[at + 9 : text.index("\x02", at)]
+            return text + self._added, text[at + 9 : text.index(b"\x02", at)]
         unique_key = self._unique_id(born_timestamp)
-        return f"{text}UNIQ_KEY\x01{unique_key}\x02{self._added}", unique_key
+        return b"".join((text, b"UNIQ_KEY\x01", unique_key, b"\x02", self._added)), unique_key
 
-    def _unique_id(self, born_timestamp: int) -> str:
+    def _unique_id(self, born_timestamp: int) -> bytes:
         """For a message without one: our address, the time the client gave, and a counter, in the usual length."""
         stamp = (born_timestamp & 0xFFFFFFFFFFFF).to_bytes(6, "big")
         count = (next(self._counter) & 0xFFFFFFFF).to_bytes(4, "big")
-        return (self._unique_prefix + stamp + count).hex().upper()
+        return (self._unique_prefix + stamp + count).hex().upper().encode()
 
     # --- answers ------------------------------------------------------------------------------------------------------
 
-    def write_answer(self, header: Header, sent: Sent, answer: SendAnswer, remark: str) -> bytes:
+    def write_answer(self, sent: Sent, answer: SendAnswer, remark: str) -> bytes:
         """`msgId` is the place of the record, or of all records of a batch [MessageDecoder.createMessageId]."""
-        place = answer.physical_offset
-        if sent.sizes is None:
-            msg_id = f"{self._id_prefix}{place:016X}"
-        else:
-            places = itertools.accumulate(sent.sizes[:-1], initial=place)
-            msg_id = ",".join(f"{self._id_prefix}{place:016X}" for place in places)
-        key = sent.unique_key
-        if not header.binary and not remark and key.isalnum() and key.isascii():
-            return self._write_usual(header.opaque, answer, key, msg_id)
-        ext = {"queueId": str(answer.queue_id), "msgId": msg_id, "queueOffset": str(answer.queue_offset), **self._answer_ext}
+        header, opaque, key, sizes = sent
+        queue_id, queue_offset, place, status = answer
+        if sizes is None and not header.binary and not remark and key.isalnum():  # by hand: nothing in it needs escaping
+            text = self._answer_form % (status, queue_id, key, place, queue_offset, opaque)
+            return (len(text) + 4 << 32 | len(text)).to_bytes(8, "big") + text
+        places = itertools.accumulate(sizes[:-1] if sizes else (), initial=place)
+        msg_id = ",".join([f"{self._id_prefix}{place:016X}" for place in places])
+        ext = {"queueId": str(queue_id), "msgId": msg_id, "queueOffset": str(queue_offset), **self._answer_ext}
         if key:
-            ext["transactionId"] = key
-        return write(header.binary, answer.status, 1, header.opaque, remark, ext)
+            ext["transactionId"] = key.decode("utf-8", "replace")
+        return write(header.binary, status, 1, opaque, remark, ext)
 
-    def _write_usual(self, opaque: int, answer: SendAnswer, key: str, msg_id: str) -> bytes:
-        """The same as JSON, written by hand: nothing in it needs escaping."""
-        header = (
-            f'{{"code":{answer.status},"extFields":{{"queueId":"{answer.queue_id}","transactionId":"{key}","msgId":"{msg_id}",'
-            f'"TRACE_ON":"true","MSG_REGION":"{self._answer_ext["MSG_REGION"]}","queueOffset":"{answer.queue_offset}"}},'
-            f'"flag":1,"language":"JAVA","opaque":{opaque},"serializeTypeCurrentRPC":"JSON","version":{VERSION}}}'
-        )
-        return frame(False, header.encode(), b"")
+    def write_refusal(self, sent: Sent, refusal: Refusal) -> bytes:
+        """With the fields that clients read from refusals too [MQClientAPIImpl.processSendResponse]."""
+        return write(sent.header.binary, int(refusal.code) or 1, 1, sent.opaque, refusal.remark, self.refusal_ext())
 
     def refusal_ext(self) -> Ext:
         """Clients read these from refusals too [MQClientAPIImpl.processSendResponse]."""
         return dict(self._answer_ext)
 
 
-def _head(ext: Ext) -> tuple[str, int, int, int, int]:
-    """Topic, flag, sysFlag, bornTimestamp, reconsumeTimes; raises KeyError, ValueError, Refusal."""
+def _fields(ext: Ext, batch: bool) -> Fields:
+    """Raises KeyError, ValueError, Refusal."""
     topic = ext["b"]
     if len(topic) > _MAX_TOPIC_CHARACTERS:
         raise Refusal(ResponseCode.INVALID_PARAMETER, f"a topic name has at most {_MAX_TOPIC_CHARACTERS} characters")
-    return topic, int(ext["h"]), int(ext["f"]) & ~_HOST_FLAGS, int(ext["g"]), int(ext.get("j", "0"))
-
-
-def _send(ext: Ext, topic: str, records: bytes, reconsume_times: int, batch: bool) -> Send:
+    flag, sys_flag, reconsume_times = int(ext["h"]), int(ext["f"]) & ~_HOST_FLAGS, int(ext.get("j", "0"))
     limit = int(ext["l"]) if "l" in ext else -1
     queue_id, queues = int(ext["e"]), int(ext["d"])
     if max(queue_id, queues, limit) >= _INT32 or min(queue_id, queues, limit) < -_INT32:
         raise ValueError("queueId, defaultTopicQueueNums or maxReconsumeTimes does not fit in 32 bits")
-    return _new(Send, (ext["a"], topic, queue_id, records, reconsume_times, ext["c"], queues, batch, limit))
+    batch = batch or ext.get("m") == "true"
+    return Fields(ext["a"], topic, ext["c"], queues, queue_id, flag, sys_flag, reconsume_times, limit, batch)
 
 
-def _pairs(text: str) -> list[tuple[str, str]]:
+def _pairs(text: bytes) -> list[tuple[bytes, bytes]]:
     pairs = []
-    for entry in text.split("\x02"):
-        name, mark, value = entry.partition("\x01")
+    for entry in text.split(b"\x02"):
+        name, mark, value = entry.partition(b"\x01")
         if name and mark:
             pairs.append((name, value))
     return pairs
 
 
-def _joined(pairs: dict[str, str]) -> str:
-    return "".join(f"{name}\x01{value}\x02" for name, value in pairs.items())
+def _joined(pairs: dict[bytes, bytes]) -> bytes:
+    return b"".join([b"%b\x01%b\x02" % pair for pair in pairs.items()])
 
 
-def _batch_items(body: memoryview) -> list[tuple[int, bytes, bytes]]:
+def _batch_items(body: bytes) -> list[tuple[int, bytes, bytes]]:
     """(flag, body, properties) of every message of a batch body [MessageDecoder.decodeMessages]. Raises Refusal."""
     if not body:
         raise _bad_batch("it is empty")

@@ -13,7 +13,7 @@ from typing import Any
 from rmq.clock import Clock, SystemClock
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal
-from rmq.net.commands import Answer, Hello, HelloAnswer, Ping, Request
+from rmq.net.commands import Answer, DraftedSend, Hello, HelloAnswer, Ping, Request, Send
 from rmq.net.connection import LATER, Allow, Call, Connection, Handler, Later
 from rmq.net.frames import Address
 from rmq.net.limits import Limits
@@ -47,6 +47,8 @@ class Server:
         network: Network = TCP,
     ) -> None:
         own: dict[type[Any], Handler] = {Ping: _pong, Hello: _hello}
+        if Send in handlers:
+            own[DraftedSend] = handlers[Send]
         self.handlers: Mapping[type[Any], Handler] = own | dict(handlers)
         self.limits = limits
         self.border = border
@@ -169,8 +171,7 @@ class Server:
             asyncio.get_running_loop().call_exception_handler(context)
         else:
             log.error("a handler failed", exc_info=error)
-        if not call.answered:
-            call.refuse(Refusal(ResponseCode.SYSTEM_ERROR, f"internal error: {type(error).__name__}; see the broker's log"))
+        call.refuse(Refusal(ResponseCode.SYSTEM_ERROR, f"internal error: {type(error).__name__}; see the broker's log"))
 
     # --- deadlines ----------------------------------------------------------------------------------------------------
 

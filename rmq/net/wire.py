@@ -45,19 +45,19 @@ class Reader:
         `data` may be overwritten afterwards: nothing returned refers to it.
         """
         if not self._rest:
-            received, taken = self._cut(data)
+            received, taken = self._cut(bytes(data))
             if taken < len(data):
                 self._rest += data[taken:]
             return received
         self._rest += data
         if len(self._rest) < self._needed:
             return []
-        received, taken = self._cut(memoryview(self._rest))
+        received, taken = self._cut(bytes(self._rest))
         if taken:
             self._rest = self._rest[taken:]
         return received
 
-    def _cut(self, data: memoryview) -> tuple[list[Received], int]:
+    def _cut(self, data: bytes) -> tuple[list[Received], int]:
         """The commands at the beginning of `data` and how many bytes they took."""
         received: list[Received] = []
         at, end, longest = 0, len(data), self._limits.max_frame_bytes - 4
@@ -66,7 +66,7 @@ class Reader:
         while end - at >= _TELLING_BYTES:
             (length,) = _LENGTH.unpack_from(data, at)
             if not 0 < length <= longest:
-                raise BadBytes(_bad_length(bytes(data[at : at + 4]), length, longest))
+                raise BadBytes(_bad_length(data[at : at + 4], length, longest))
             if spelling is None:
                 spelling = self.spelling = self._tell(data[at + 4])
             stop = at + 4 + length

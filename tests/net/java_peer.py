@@ -115,7 +115,7 @@ BODIES: dict[type[Any], Any] = {
 
 def read_answer(header: Header, body: bytes, request_type: type[Any]) -> Any:
     """The answer as ours; None for an empty one. Only for answers with a good code."""
-    answer_type = commands.ANSWERS[request_type]
+    answer_type = commands.ANSWERS[commands.Send if request_type is commands.DraftedSend else request_type]
     if answer_type is None:
         return None
     if answer_type in FROM_EXT:

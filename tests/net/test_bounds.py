@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rmq.errors import Unreachable
-from rmq.log.record import draft
+from rmq.log import plain
 from rmq.net.channel import Channel
 from rmq.net.commands import GetMaxOffset, Hello, OffsetAnswer, Ping, Pull, PullAnswer, Send, SendAnswer
 from rmq.net.limits import Limits
@@ -35,7 +35,7 @@ class Broker:
         self.server = Server(
             {Send: self.send, Pull: self.pull, GetMaxOffset: lambda request, call: OffsetAnswer(1)},
             limits=Limits(**limits),
-            border=Border(draft),
+            border=Border(plain),
             clock=self.clock,
             on_close=self.reasons.append,
         )

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from rmq.errors import Refusal
-from rmq.log.record import draft, iterate
+from rmq.log import plain
+from rmq.log.record import iterate
 from rmq.net.commands import CODES, Send
 from rmq.net.limits import Limits
 from rmq.net.native import Native
@@ -32,7 +33,7 @@ class Exchange(NamedTuple):
 
 
 def border() -> Border:
-    return Border(draft, "DefaultCluster", store_host=("127.0.0.1", 22911))
+    return Border(plain, "DefaultCluster", store_host=("127.0.0.1", 22911))
 
 
 def frames(name: str) -> Iterator[tuple[dict[str, Any], bytes]]:
@@ -54,7 +55,7 @@ def exchanges(name: str) -> Iterator[Exchange]:
 
 
 def parts(raw: bytes) -> tuple[Header, bytes]:
-    header, body = read(memoryview(raw)[4:], LIMITS.max_header_bytes)
+    header, body = read(raw[4:], LIMITS.max_header_bytes)
     return header, bytes(body)
 
 
@@ -90,7 +91,7 @@ def test_our_answer_made_of_theirs_is_theirs(name: str) -> None:
     """Code, field names and values and the body are the same; only the order inside JSON objects may differ."""
     for exchange in exchanges(name):
         spelling = border().spelling(("127.0.0.1", 4000))
-        request, call_id, oneway, context, _ = spelling.decode(memoryview(exchange.request)[4:])
+        request, call_id, oneway, context, _ = spelling.decode(exchange.request[4:])
         asked, _ = parts(exchange.request)
         theirs, their_body = parts(exchange.answer)
         if isinstance(request, Refusal) or asked.code not in COMPARED | {15} or "recallHandle" in theirs.ext:
@@ -151,7 +152,7 @@ def test_a_recorded_send_becomes_the_record_rocketmq_stored() -> None:
     stored: dict[str, Any] = {}
     for exchange in exchanges("client-5.5.0-json/push-concurrent.jsonl.gz"):
         spelling = border().spelling(("127.0.0.1", 4000))
-        request, *_ = spelling.decode(memoryview(exchange.request)[4:])
+        request, *_ = spelling.decode(exchange.request[4:])
         _, body = parts(exchange.answer)
         if isinstance(request, Send):
             sent |= {_unique_key(record.properties): record for record in iterate(request.records)}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rmq.errors import Refusal, Unknown, Unreachable
-from rmq.log.record import draft
+from rmq.log import plain
 from rmq.net.channel import Channel
 from rmq.net.commands import (
     GetEarliestStoreTime,
@@ -59,7 +59,7 @@ class Broker:
                 GetEarliestStoreTime: lambda request, call: TimestampAnswer(5),
             },
             limits=Limits(),
-            border=Border(draft, store_host=("127.0.0.1", 10911)),
+            border=Border(plain, store_host=("127.0.0.1", 10911)),
             clock=self.clock,
             allow=self.allow,
             on_close=self.ended.append,
@@ -291,14 +291,14 @@ async def test_both_spellings_reach_the_same_handlers(broker: Broker, address: t
     headers = []
     for _ in range(2):
         size = int.from_bytes(await peer.reader.readexactly(4), "big")
-        headers.append(read(memoryview(await peer.reader.readexactly(size)), 1 << 16)[0])
+        headers.append(read(await peer.reader.readexactly(size), 1 << 16)[0])
     assert headers[0].ext == {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "false"}
     assert (headers[1].binary, headers[1].opaque, headers[1].ext["queueOffset"]) == (True, 2, "1")
     java = next(one for one in broker.server.connections if one.language == "JAVA")
     assert (java.client_id, java.version) == ("java@1", 513)
     java.push(NotifyConsumerIdsChanged("g"))
     size = int.from_bytes(await peer.reader.readexactly(4), "big")
-    header, _ = read(memoryview(await peer.reader.readexactly(size)), 1 << 16)
+    header, _ = read(await peer.reader.readexactly(size), 1 << 16)
     assert (header.code, header.flag, header.ext) == (40, 2, {"consumerGroup": "g"})
     await channel.request(Send("g", "t", 3, b"native"), 10)
     assert [send.topic for send in broker.sent] == ["orders", "t"]

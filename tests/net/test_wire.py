@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmq.errors import BadBytes, Refusal
-from rmq.log.record import draft
+from rmq.log import plain
 from rmq.net.commands import GetRoute, Pull, Send
 from rmq.net.limits import Limits
 from rmq.net.native import Native
@@ -18,7 +18,7 @@ from tests.net import java_peer
 
 LIMITS = Limits(max_frame_bytes=4096)
 NATIVE = Native(1 << 20)
-BORDER = Border(draft)
+BORDER = Border(plain)
 
 
 def reader(limits: Limits = LIMITS, remoting: bool = True) -> Reader:

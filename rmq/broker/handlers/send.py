@@ -6,15 +6,16 @@ name, forbidden topics, the topic itself (made if it may be), permission, queue,
 
 import random
 from collections.abc import Awaitable, Callable
+from itertools import accumulate
 from typing import NamedTuple
 
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal, RmqError
-from rmq.log import record
+from rmq.log import plain, record
 from rmq.log.commitlog import Unit
 from rmq.log.consumequeue import ConsumeQueue, ConsumeQueues
 from rmq.model import PERM_WRITE, RETRY_PREFIX, TopicConfig
-from rmq.net.commands import Send, SendAnswer
+from rmq.net.commands import DraftedSend, Send, SendAnswer
 from rmq.net.server import LATER, Call, Later
 from rmq.routing.topics import TopicTable, not_sendable
 
@@ -22,15 +23,37 @@ MAX_LANES = 100_000
 _answer = tuple.__new__  # SendAnswer(...) costs twice as much, and this is made for every message
 
 
-class Lane(NamedTuple):
-    """A queue that may be sent to, as long as its topic's settings are this very object."""
+class SendSettings(NamedTuple):
+    """`max_body_bytes`: of one message [maxMessageSize]. `shared_bytes`: how much the requests of one unit may hold together;
+    a unit lies in one segment, so this is what a segment's end may waste."""
 
-    config: TopicConfig
-    queue: ConsumeQueue
+    auto_create: bool
+    max_body_bytes: int
+    shared_bytes: int
+
+
+class Lane:
+    """A queue that may be sent to, as long as its topic's settings are this very object.
+
+    `unit` holds what this turn of the loop sent to it: the requests of one turn are appended, indexed and answered
+    together. Its owner's argument is [(call, index of its first record in the unit)].
+    """
+
+    __slots__ = ("asked", "config", "queue", "tag_of", "unit")
+
+    def __init__(self, config: TopicConfig, queue: ConsumeQueue) -> None:
+        self.config = config
+        self.queue = queue
+        self.tag_of = plain.plain_check(config.name)
+        self.asked: Asked = []
+        self.unit: Unit | None = None
+
+
+Asked = list[tuple[Call, int]]
 
 
 class SendHandler:
-    """`create(config)` makes a topic and returns once it is committed. `max_body_bytes`: of one message [maxMessageSize]."""
+    """`create(config)` makes a topic and returns once it is committed."""
 
     def __init__(
         self,
@@ -38,16 +61,14 @@ class SendHandler:
         queues: ConsumeQueues,
         propose: Callable[[Unit], None],
         create: Callable[[TopicConfig], Awaitable[None]],
-        auto_create: bool,
-        max_body_bytes: int,
+        settings: SendSettings,
         chance: random.Random,
     ) -> None:
         self._topics = topics
         self._queues = queues
         self._propose = propose
         self._create = create
-        self._auto_create = auto_create
-        self._max_body_bytes = max_body_bytes
+        self._auto_create, self._max_body_bytes, self._shared_bytes = settings
         self._chance = chance
         self._lanes: dict[tuple[str, int], Lane] = {}
 
@@ -60,11 +81,50 @@ class SendHandler:
         if lane is None or lane.config is not config:
             lane = self._open_lane(topic, request.queue_id, config)
         records = request.records
-        sizes, tags_codes = record.check(records, topic)
+        code = None if request.batch or len(records) > self._max_body_bytes else lane.tag_of(records)
+        return self._take(request, call, lane, records, code)
+
+    def drafted(self, request: DraftedSend, call: Call) -> Later | Awaitable[Later]:
+        """The same for a record that the border made: it needs no second look."""
+        lane = self._lanes.get((request.topic, request.queue_id))
+        config = self._topics.get(request.topic)
+        records = request.records
+        if lane is None or lane.config is not config or len(records) > self._max_body_bytes:
+            return self.send(request, call)
+        return self._take(request, call, lane, records, request.tags_code)
+
+    def _take(self, request: Send, call: Call, lane: Lane, records: bytes, code: int | None) -> Later:
+        size = len(records)
+        unit = lane.unit
+        if code is None or unit is None or not unit.open or unit.size + size > self._shared_bytes:
+            self._add(request, call, lane, code)
+            return LATER
+        sizes = unit.sizes
+        lane.asked.append((call, len(sizes)))
+        sizes.append(size)
+        unit.parts.append(records)
+        unit.tags_codes.append(code)
+        unit.size += size
+        return LATER
+
+    def _add(self, request: Send, call: Call, lane: Lane, code: int | None) -> None:
+        """The long way: a record that is not plain, several, or the first of this turn. Raises Refusal."""
+        records = request.records
+        sizes, codes = record.check(records, request.topic) if code is None else ((len(records),), (code,))
         if len(sizes) > 1 or request.batch or len(records) > self._max_body_bytes:
             self._check_size(request, len(sizes))
-        self._propose(Unit(records, sizes, tags_codes, lane.queue, (_stored, call)))
-        return LATER
+        unit = lane.unit
+        if unit is not None and unit.open and unit.size + len(records) <= self._shared_bytes:
+            lane.asked.append((call, len(unit.sizes)))
+            unit.parts.append(records)
+            unit.sizes += sizes
+            unit.tags_codes += codes
+            unit.size += len(records)
+            return
+        asked = [(call, 0)]
+        unit = Unit(records, sizes, codes, lane.queue, (_stored, asked))
+        self._propose(unit)
+        lane.unit, lane.asked = unit, asked
 
     def _open_lane(self, topic: str, queue_id: int, config: TopicConfig) -> Lane:
         """Whether this queue may be sent to at all. Raises Refusal."""
@@ -104,11 +164,15 @@ class SendHandler:
         return LATER
 
 
-def _stored(call: Call, unit: Unit, error: RmqError | None, late: bool) -> None:
+def _stored(asked: Asked, unit: Unit, error: RmqError | None, late: bool) -> None:
     if error is None:
         status = ResponseCode.FLUSH_DISK_TIMEOUT if late else 0
-        call.answer(_answer(SendAnswer, (unit.queue.queue_id, unit.queue_offset, unit.physical_offset, status)))
+        queue_id, number = unit.queue.queue_id, unit.queue_offset
+        places = [*accumulate(unit.sizes, initial=unit.physical_offset)]
+        for call, index in asked:
+            call.answer(_answer(SendAnswer, (queue_id, number + index, places[index], status)))
     elif isinstance(error, Refusal):
-        call.refuse(error)
+        for call, _ in asked:
+            call.refuse(error)
     else:
         raise error
