@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from rmq.broker.longpoll import LongPolls
 from rmq.broker.state import Line, Table, apply_lines, lines_of
+from rmq.delivery.cursors import CursorTable
 from rmq.delivery.groups import GroupTable
 from rmq.delivery.offsets import OffsetTable
 from rmq.log import record
@@ -22,7 +23,8 @@ class Tables:
         self.topics = topics
         self.groups = groups
         self.offsets = offsets
-        self.by_name: Mapping[str, Table] = {"topic": topics, "group": groups, "offset": offsets}
+        self.cursors = CursorTable()
+        self.by_name: Mapping[str, Table] = {"topic": topics, "group": groups, "offset": offsets, "cursor": self.cursors}
 
     def apply(self, lines: Sequence[Line], time_ms: int) -> None:
         """One committed record. A deleted topic takes the offsets of its queues along."""

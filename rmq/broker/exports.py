@@ -1,6 +1,7 @@
 """config/*.json: this broker's tables as RocketMQ's own programs would find them.
 
-Exports only, for RocketMQ's eyes: never read back here. The old file stays beside the new one as `.bak`, as in RocketMQ.
+Exports only, for RocketMQ's eyes: never read back, except after RocketMQ itself wrote them (`rmq.broker.adopt`). The old file
+stays beside the new one as `.bak`, as in RocketMQ.
 """
 
 import os
@@ -15,7 +16,7 @@ from rmq.errors import StoreError
 
 
 class Exports:
-    """`tables`: file name -> the JSON value it should hold now."""
+    """`tables`: file name -> the JSON value it should hold now; None: no such file is needed."""
 
     def __init__(self, folder: Path, tables: Mapping[str, Callable[[], object]]) -> None:
         self._folder = folder
@@ -24,8 +25,11 @@ class Exports:
 
     async def save(self) -> None:
         """Write the files that changed. Raises StoreError."""
-        for name, value in self._tables.items():
-            text = orjson.dumps(value(), option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
+        for name, table in self._tables.items():
+            value = table()
+            if value is None:
+                continue
+            text = orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
             if self._written.get(name) != text:
                 await self._replace(name, text)
                 self._written[name] = text

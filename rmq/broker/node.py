@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack
 
-from rmq.broker import snapshot
+from rmq.broker import adopt, snapshot
 from rmq.broker.apply import Applier, Tables
 from rmq.broker.exports import Exports
 from rmq.broker.facts import Boot, runtime_facts
@@ -29,8 +29,9 @@ from rmq.broker.stats import SAMPLE_S, BrokerStats
 from rmq.broker.timers import Timers
 from rmq.clock import Clock
 from rmq.config import NodeSettings
+from rmq.delivery.cursors import delays_json
 from rmq.delivery.groups import ConsumerRegistry, GroupTable, groups_json
-from rmq.delivery.offsets import OffsetTable, offsets_json
+from rmq.delivery.offsets import OffsetTable, lmq_offsets_json, offsets_json
 from rmq.errors import RmqError
 from rmq.log import plain, record
 from rmq.log.disk import Disk, RealDisk
@@ -75,7 +76,7 @@ class Broker:
         )
         async with AsyncExitStack() as running:
             running.push_async_callback(asyncio.to_thread, self._store.close)
-            _log_recovery(self._store.recovered)
+            _log_recovery(self._store.recovered, self._store.adopted is not None)
             await self._serve(host, port, running)
             self._running = running.pop_all()
 
@@ -89,6 +90,14 @@ class Broker:
         self._build(host, port)
         await asyncio.to_thread(self._fill_tables)
         store.open_epoch(self._clock.wall_ms())
+        if store.adopting:
+            host_bytes, wall_ms = record.host_bytes(host, port), self._clock.wall_ms()
+            imported = await asyncio.to_thread(
+                adopt.import_tables, store, self._tables, settings.store_dir / "config", host_bytes, wall_ms
+            )
+            log.info("adopted: %s", adopt.summary(store.adopted, imported))
+            for note in imported.notes:
+                log.warning("adopted: %s", note)
         running.push_async_callback(self._replica.flusher.stop)
         self._replica.start()
         await self._make_system_topics()
@@ -120,7 +129,9 @@ class Broker:
             {
                 "topics.json": lambda: topics_json(self._tables.topics),
                 "subscriptionGroup.json": lambda: groups_json(self._tables.groups),
-                "consumerOffset.json": lambda: offsets_json(self._tables.offsets),
+                "consumerOffset.json": lambda: offsets_json(self._tables.offsets, self._tables.cursors),
+                "lmqConsumerOffset.json": lambda: lmq_offsets_json(self._tables.offsets, self._tables.cursors),
+                "delayOffset.json": lambda: delays_json(self._tables.cursors),
             },
         )
         limits = Limits(
@@ -268,14 +279,15 @@ class Broker:
         return runtime_facts(self._settings.store_dir, store.log, self._replica.committed, self._boot, self._clock, first)
 
 
-def _log_recovery(found: Report) -> None:
+def _log_recovery(found: Report, adopted: bool) -> None:
     """What opening the store found, for the operator."""
     if not found.end:
         log.info("a new store was made")
         return
     stopped = "the last run stopped in order" if found.clean else "the last run did not stop in order"
     rebuilt = "; the queues were rebuilt from the log" if found.queues_rebuilt else ""
-    log.info("store opened, the log ends at %d: %s%s", found.end, stopped, rebuilt)
+    if not adopted:
+        log.info("store opened, the log ends at %d: %s%s", found.end, stopped, rebuilt)
     if found.cut_bytes:
         log.warning("%d bytes behind %d were cut off the log: %s", found.cut_bytes, found.end, found.cut_reason)
     if found.records_behind:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from rmq.codes import ResponseCode
+from rmq.delivery.cursors import BROADCAST, LMQ, PULL, CursorTable
 from rmq.errors import BadBytes, Refusal
 from rmq.model import DataVersion
 
@@ -157,9 +158,9 @@ class OffsetTable:
         return self._committed
 
 
-def offsets_json(table: OffsetTable) -> dict[str, Any]:
-    """RocketMQ's config/consumerOffset.json (5.5.0) as a JSON value: committed offsets only."""
-    offsets: dict[str, dict[str, int]] = {}
+def offsets_json(table: OffsetTable, kept: CursorTable) -> dict[str, Any]:
+    """RocketMQ's config/consumerOffset.json (5.5.0) as a JSON value: committed offsets only, and what was adopted beside."""
+    offsets: dict[str, dict[Any, int]] = dict(kept.of(BROADCAST))
     topics: dict[str, set[str]] = {}
     for key, offset in sorted(table.committed().items()):
         offsets.setdefault(f"{key.topic}@{key.group}", {})[str(key.queue_id)] = offset
@@ -169,8 +170,13 @@ def offsets_json(table: OffsetTable) -> dict[str, Any]:
         "dataVersion": {"counter": version.counter, "stateVersion": version.state_version, "timestamp": version.timestamp},
         "groupTopicMap": {group: sorted(names) for group, names in topics.items()},
         "offsetTable": offsets,
-        "pullOffsetTable": {},
+        "pullOffsetTable": kept.of(PULL),
     }
+
+
+def lmq_offsets_json(table: OffsetTable, kept: CursorTable) -> dict[str, Any] | None:
+    """config/lmqConsumerOffset.json, which takes the place of consumerOffset.json under enableLmq; None if it was never there."""
+    return offsets_json(table, kept) | {"lmqOffsetTable": kept.of(LMQ)} if kept.get(LMQ) else None
 
 
 def from_json(value: Mapping[str, Any]) -> list[tuple[OffsetKey, int]]:

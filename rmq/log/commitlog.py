@@ -15,9 +15,9 @@ from rmq.errors import Refusal, StoreError
 from rmq.log import epochs, record
 from rmq.log.consumequeue import ConsumeQueue
 from rmq.log.disk import Disk
-from rmq.log.epochs import EpochRecord
+from rmq.log.epochs import EpochRecord, EpochRow
 from rmq.log.record import BLANK_MAGIC, Record, stamp
-from rmq.log.segment import FILLER, BadEntry, Segment, walk
+from rmq.log.segment import FILLER, BadEntry, Segment, walk_rows
 from rmq.log.segments import Segments
 from rmq.log.settings import StoreSettings
 from rmq.model import EPOCH_TOPIC
@@ -107,6 +107,7 @@ class CommitLog:
         self.end = self.durable_end = end
         self.last_stored_ms = self.durable_stored_ms = last_stored_ms
         self.clock_stepped_back = 0  # how often the wall clock was more than 60 s behind the log
+        self.rows: tuple[EpochRow, ...] = ()  # of the epoch table: which bytes are foreign
         self.pending: deque[Unit] = deque()  # appended, not dispatched yet, in log order; the Dispatcher takes them
         self._files = Segments(disk, root, settings.segment_bytes, segments)
         self._store_host = settings.store_host
@@ -348,7 +349,7 @@ class CommitLog:
         position = from_
         while position < to:
             segment = self._files.at(position)
-            for place in walk(segment.read, segment.end, position, min(to, segment.end), True):
+            for place in walk_rows(segment.read, segment.end, position, min(to, segment.end), self.rows):
                 yield record.decode(place.buf, place.at)
                 position = place.offset + place.size
             if position < to:

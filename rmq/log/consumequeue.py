@@ -19,13 +19,14 @@ ENTRY = Struct(">qiq")
 ENTRY_BYTES = 20
 MAX_SCANNED = 800  # entries examined by one pull [maxFilterMessageSize 16000 / 20]
 LOWER, UPPER = "LOWER", "UPPER"
-_BLANK = ENTRY.pack(0, 0x7FFFFFFF, 0)  # before the first entry of a queue that does not begin at 0
+_BLANK_SIZE = 0x7FFFFFFF
+_BLANK = ENTRY.pack(0, _BLANK_SIZE, 0)  # before the first entry of a queue that does not begin at 0
 _KEPT = 2048  # flushed entries kept in memory when older ones are dropped
 _PLACES = Struct(">qi8x")  # an entry without its code
 _pack = ENTRY.pack
 _PAGE_BYTES = 4096
 _LOG = logging.getLogger(__name__)
-_NAME = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789%-_|")
+_NAME = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789%-_|$")
 
 
 class Found(NamedTuple):
@@ -66,6 +67,7 @@ class ConsumeQueue:
         self._file_entries = file_entries
         self._tail = bytearray()  # entries [_tail_start, max)
         self._tail_start = 0
+        self._has_blanks = False  # some were met between entries, so readers look for them
         self._moving = Lock()  # held by whoever needs to know where the tail begins
 
     def __repr__(self) -> str:
@@ -96,6 +98,14 @@ class ConsumeQueue:
             raise AssertionError(f"queue {self.topic}/{self.queue_id} has {self.max} entries, a record says {number} (D12)")
         self._tail_start = self.min = self.flushed = number
 
+    def skip_to(self, number: int) -> None:
+        """Blank entries for messages that the log does not have; readers pass over them. Nothing happens at the beginning
+        of a queue or behind its end."""
+        if self.min < self.max < number:
+            self._tail += _BLANK * (number - self.max)
+            self.max = number
+            self._has_blanks = True
+
     def trim(self, kept: int = 0) -> None:
         """Drops durable entries from memory but for the last `kept`. For the thread that calls put_many only."""
         with self._moving:
@@ -115,18 +125,26 @@ class ConsumeQueue:
         offset = max(offset, self.min)
         if codes is None:
             spans = _fitting(list(_PLACES.iter_unpack(self._entries(offset, min(offset + max_count, self.max)))), max_bytes)
+            if self._has_blanks:
+                return self._without_blanks(offset, max_count, max_bytes)
             return Found(offset + len(spans), spans, len(spans))
         number, room = offset, max_bytes
         spans = []
         limit = max(MAX_SCANNED, max_count)
         for position, size, code in ENTRY.iter_unpack(self._entries(offset, min(offset + limit, self.max))):
-            if code in codes:
+            if code in codes and size != _BLANK_SIZE:
                 if spans and (room < size or len(spans) == max_count):
                     break
                 spans.append((position, size))
                 room -= size
             number += 1
         return Found(number, spans, number - offset)
+
+    def _without_blanks(self, offset: int, max_count: int, max_bytes: int) -> Found:
+        entries = list(_PLACES.iter_unpack(self._entries(offset, min(offset + max_count, self.max))))
+        spans = _fitting([span for span in entries if span[1] != _BLANK_SIZE], max_bytes)
+        last = entries.index(spans[-1]) + 1 if spans else len(entries)
+        return Found(offset + last, spans, last)
 
     def entry(self, number: int) -> Entry:
         """One entry. InvalidArgument outside [min, max)."""
@@ -154,6 +172,7 @@ class ConsumeQueue:
             finally:
                 self._disk.close(handle)
             first += count
+        self._has_blanks = self._has_blanks or _BLANK in data
         return data
 
     def search(self, timestamp: int, boundary: str, store_time: Callable[[int], int]) -> int:
@@ -164,12 +183,20 @@ class ConsumeQueue:
         low, high = self.min, self.max
         while low < high:
             middle = (low + high) // 2
-            time_ms = store_time(self.entry(middle).offset)
+            time_ms = store_time(self._solid(middle).offset)
             if time_ms < timestamp or (boundary == UPPER and time_ms == timestamp):
                 low = middle + 1
             else:
                 high = middle
         return low if boundary == LOWER else max(low - 1, self.min)
+
+    def _solid(self, number: int) -> Entry:
+        """The entry, or for a blank one that of the message before it: in the order of the log it stands there."""
+        found = self.entry(number)
+        while found.size == _BLANK_SIZE and number > self.min:
+            number -= 1
+            found = self.entry(number)
+        return found
 
     def first_at_or_behind(self, offset: int) -> int:
         """The first message whose record is not before `offset` of the log; max if none."""
@@ -178,7 +205,7 @@ class ConsumeQueue:
             return high
         while low < high:
             middle = (low + high) // 2
-            if self.entry(middle).offset < offset:
+            if self._solid(middle).offset < offset:
                 low = middle + 1
             else:
                 high = middle
@@ -247,7 +274,7 @@ class ConsumeQueue:
     def files_hold(self, minimum: int, maximum: int) -> bool:
         """Whether the files are there, at full length, for entries [minimum, maximum), and the last one is written."""
         size = self._file_entries * ENTRY_BYTES
-        if minimum == maximum:
+        if minimum == maximum:  # its records are all expired: the number is all there is
             return True
         for base in range(minimum // self._file_entries * self._file_entries, maximum, self._file_entries):
             path = self._path(base)
@@ -279,7 +306,7 @@ class ConsumeQueues:
         if queue is None:
             if not topic or not _NAME.issuperset(topic) or len(topic) > 255 or not 0 <= queue_id < 1 << 31:
                 raise InvalidArgument(
-                    f"topic {topic[:300]!r}, queue {queue_id}: 1 to 255 letters, digits, %, -, _ and |, "
+                    f"topic {topic[:300]!r}, queue {queue_id}: 1 to 255 letters, digits, %, -, _, | and $, "
                     "and a queue number from 0 on"
                 )
             directory = f"{self._directory}/{topic}/{queue_id}"

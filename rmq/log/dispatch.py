@@ -9,9 +9,10 @@ from typing import Any
 import msgpack
 
 from rmq.errors import BadBytes, InvalidArgument, StoreError
+from rmq.log import epochs
 from rmq.log.commitlog import CommitLog, Unit
-from rmq.log.consumequeue import ConsumeQueues
-from rmq.log.record import Record, entry_code, has_queue_entry, iterate
+from rmq.log.consumequeue import ConsumeQueue, ConsumeQueues
+from rmq.log.record import Record, entry_code, iterate, queue_places
 from rmq.model import STATE_TOPIC
 
 TOPIC_TABLE = "topic"  # of the state lines [table, key, value]
@@ -56,16 +57,28 @@ class Dispatcher:
             self.position = record.physical_offset + record.total_size
 
     def _put(self, record: Record) -> None:
-        if not has_queue_entry(record):
-            return
-        try:
-            queue = self._queues.get(record.topic, record.queue_id)
-        except InvalidArgument as error:
-            raise StoreError(f"CommitLog at {record.physical_offset}: {error}; this store needs another version") from error
-        queue.put_many(record.queue_offset, record.physical_offset, (record.total_size,), (entry_code(record),))
-        queue.next = max(queue.next, queue.max)
+        for topic, queue_id, number in queue_places(record):
+            try:
+                queue = self._queues.get(topic, queue_id)
+            except InvalidArgument as error:
+                raise StoreError(f"CommitLog at {record.physical_offset}: {error}; this store needs another version") from error
+            if number != queue.max and epochs.is_foreign(self._log.rows, record.physical_offset):
+                queue = self._fit(queue, number)
+                if number < queue.max:  # RocketMQ passes over it too [ConsumeQueue.putMessagePositionInfo]
+                    continue
+            queue.put_many(number, record.physical_offset, (record.total_size,), (entry_code(record),))
+            queue.next = max(queue.next, queue.max)
         if record.topic == STATE_TOPIC:
             self._delete_topics(record)
+
+    def _fit(self, queue: ConsumeQueue, number: int) -> ConsumeQueue:
+        """Numbers in Apache RocketMQ's bytes need not go on where the queue ends: it deletes a topic without a trace in the
+        log (then they begin at 0 again), and it may leave some out (then blank entries stand for them)."""
+        if number == 0:
+            self._queues.delete(queue.topic)
+            return self._queues.get(queue.topic, queue.queue_id)
+        queue.skip_to(number)
+        return queue
 
     def _delete_topics(self, record: Record) -> None:
         """A topic's queues go at the position of the line that deletes it, so a rebuild ends the same."""
@@ -78,7 +91,7 @@ def deleted_topics(body: bytes) -> list[str]:
     if b"\xa5topic" not in body:  # msgpack's spelling of the table's name; most records are consumer offsets
         return []
     try:
-        lines: list[list[Any]] = msgpack.unpackb(body)
+        lines: list[list[Any]] = msgpack.unpackb(body, strict_map_key=False)
         return [line[1] for line in lines if line[0] == TOPIC_TABLE and line[2] is None and isinstance(line[1], str)]
     except (ValueError, IndexError, TypeError, msgpack.UnpackException) as error:
         raise BadBytes(f"a state record of {len(body)} bytes cannot be read: {error!r}") from error

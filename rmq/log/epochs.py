@@ -4,6 +4,7 @@ An epoch record is an ordinary record of the topic rmq_sys_EPOCH; its body is a 
 from the log alone; the file `epochs` is a cache. Who may begin an epoch is not decided here.
 """
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import msgpack
@@ -14,6 +15,7 @@ from rmq.model import EpochRow, Voter
 __all__ = ["EpochRecord", "EpochRow", "Voter", "merged", "pack", "unpack"]
 
 START, ROLL = "start", "roll"
+FOREIGN = 0  # the epoch of bytes that Apache RocketMQ wrote; their rows may stand between ours
 MAX_ROWS = 64  # in a record
 
 
@@ -58,4 +60,31 @@ _KEYS = ("e", "s", "w", "n", "k", "lossy", "voters", "table")
 
 def merged(table: tuple[EpochRow, ...], row: EpochRow) -> tuple[EpochRow, ...]:
     """The table with that row as its newest; rows that begin at or behind it go."""
-    return (*(old for old in table if old.start < row.start and old.epoch < row.epoch), row)
+    return (*(old for old in table if old.start < row.start and (old.epoch < row.epoch or row.epoch == FOREIGN)), row)
+
+
+def joined(table: tuple[EpochRow, ...], record: EpochRecord) -> tuple[EpochRow, ...]:
+    """The table with everything that an epoch record met in the log says; rows that it does not know stay."""
+    said = {row.start: row for row in (*record.table, record.row())}
+    return tuple(row for _, row in sorted(({row.start: row for row in table} | said).items()))
+
+
+def pieces(rows: tuple[EpochRow, ...], from_: int, to: int) -> Iterator[tuple[int, int, bool]]:
+    """[from_, to) cut where it changes hands: (start, end, whether the bytes are ours). What no row covers is ours."""
+    start, ours = from_, True
+    for row in rows:
+        if row.start > start:
+            end = min(row.start, to)
+            yield start, end, ours
+            start = end
+        if start >= to:
+            return
+        ours = row.epoch != FOREIGN
+    if start < to:
+        yield start, to, ours
+
+
+def is_foreign(rows: tuple[EpochRow, ...], offset: int) -> bool:
+    """Whether Apache RocketMQ wrote the byte at `offset`."""
+    covering = [row.epoch for row in rows if row.start <= offset]
+    return bool(covering) and covering[-1] == FOREIGN

@@ -13,7 +13,7 @@ from rmq.log.disk import Disk
 from rmq.log.epochs import EpochRow
 from rmq.log.smallfile import Lines
 
-RUNNING, CLEAN = "running", "clean"
+RUNNING, CLEAN, ADOPTING = "running", "clean", "adopting"
 _T = TypeVar("_T")
 
 
@@ -30,13 +30,17 @@ class Vote(NamedTuple):
 
 
 class Run(NamedTuple):
-    """The last run. `end`: the log's end when it stopped cleanly, else 0. `boot_id` "-" when nobody knows."""
+    """The last run. `boot_id` "-" when nobody knows. `state` adopting: tables of Apache RocketMQ are not all taken over yet.
+
+    When it stopped cleanly: `end` of the log (else 0), and in `exports` (name, SHA-256) of each config/*.json.
+    """
 
     state: str
     boot_id: str
     flush_mode: str
     pid: int
     end: int
+    exports: tuple[tuple[str, str], ...] = ()
 
 
 class Progress(NamedTuple):
@@ -75,13 +79,17 @@ def load_vote(disk: Disk, directory: str) -> Vote | None:
 
 
 def save_run(disk: Disk, directory: str, run: Run) -> None:
-    _save(disk, directory, "run", zip(_RUN, run, strict=True))
+    lines = [[key, str(value)] for key, value in zip(_RUN, run[:-1], strict=True)]
+    smallfile.save(disk, directory, "run", [*lines, *(["export", name, digest] for name, digest in run.exports)])
 
 
 def load_run(disk: Disk, directory: str) -> Run | None:
+    lines = smallfile.load(disk, directory, "run") or []
+    exports = tuple((line[1], line[2]) for line in lines if line[0] == "export" and len(line) == 3)
+
     def read(found: dict[str, str]) -> Run:
         state, boot_id, flush_mode, pid, end = (found[key] for key in _RUN)
-        return Run(state, boot_id, flush_mode, int(pid), int(end))
+        return Run(state, boot_id, flush_mode, int(pid), int(end), exports)
 
     return _load(disk, directory, "run", read)
 
@@ -105,10 +113,11 @@ def save_epochs(disk: Disk, directory: str, rows: Sequence[EpochRow], checked_to
 def load_epochs(disk: Disk, directory: str) -> tuple[tuple[EpochRow, ...], int] | None:
     """(rows, checkedTo)"""
     lines = smallfile.load(disk, directory, "epochs")
-    if not lines:
-        return None
-    rows = tuple(EpochRow(int(line[1]), int(line[2]), line[3], line[4:] == ["lossy"]) for line in lines[:-1])
-    return rows, int(lines[-1][1])
+    return (epoch_rows(lines), int(lines[-1][1])) if lines else None
+
+
+def epoch_rows(lines: Lines) -> tuple[EpochRow, ...]:
+    return tuple(EpochRow(int(line[1]), int(line[2]), line[3], line[4:] == ["lossy"]) for line in lines[:-1])
 
 
 def save_queues(disk: Disk, directory: str, rows: Sequence[QueueRow]) -> None:

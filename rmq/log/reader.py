@@ -1,7 +1,8 @@
 """Reading a store that somebody else owns: its segments, its committed end, its records. Nothing is written or locked.
 
 For the analytics and for tools. Works on our stores, running or stopped, and on those of Apache RocketMQ (plain, not
-DLedger), whose files are the same. A running store's committed end is what it last saved (at most 10 s old).
+DLedger), whose files are the same; also on one of ours that adopted such bytes. A running store's committed end is what
+it last saved (at most 10 s old).
 """
 
 import os
@@ -9,21 +10,22 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from rmq.errors import StoreError
-from rmq.log import smallfile
+from rmq.log import ownfiles, smallfile
+from rmq.log.epochs import FOREIGN, EpochRow
 from rmq.log.record import Record, decode
-from rmq.log.segment import BadEntry, walk
+from rmq.log.segment import BadEntry, walk_rows
 
 
 class SegmentFile(NamedTuple):
-    """One file of a CommitLog: its path, the offset of its first byte, its length, and whether its records are ours.
+    """One file of a CommitLog: its path, the offset of its first byte, its length, and who wrote which bytes.
 
-    In files of ours every record carries a checksum of all of it, which is checked; Apache RocketMQ's need not.
+    Every record of ours carries a checksum of all of it, which is checked; Apache RocketMQ's (epoch 0 in `rows`) need not.
     """
 
     path: str
     base: int
     size: int
-    protected: bool
+    rows: tuple[EpochRow, ...] = ()
 
 
 def read_segments(root: str) -> list[SegmentFile]:
@@ -33,9 +35,23 @@ def read_segments(root: str) -> list[SegmentFile]:
         names = sorted(name for name in os.listdir(directory) if len(name) == 20 and name.isdecimal())
     except OSError as error:
         raise StoreError(f"{root} is no store directory (it has no readable commitlog/): {error}") from error
-    ours = os.path.isdir(os.path.join(root, "rmq"))
+    rows = read_rows(root)
     paths = [os.path.join(directory, name) for name in names]
-    return [SegmentFile(path, int(os.path.basename(path)), os.path.getsize(path), ours) for path in paths]
+    return [SegmentFile(path, int(os.path.basename(path)), os.path.getsize(path), rows) for path in paths]
+
+
+def read_rows(root: str) -> tuple[EpochRow, ...]:
+    """Who wrote which bytes of the log, as the file `rmq/epochs` says; all of it is RocketMQ's without a directory `rmq/`.
+
+    Raises StoreError if the file is damaged.
+    """
+    path = os.path.join(root, "rmq", "epochs")
+    try:
+        with open(path, "rb") as file:
+            lines = smallfile.parse(path, "epochs", file.read())
+    except FileNotFoundError:
+        return () if os.path.isdir(os.path.join(root, "rmq")) else (EpochRow(FOREIGN, 0, "-"),)
+    return ownfiles.epoch_rows(lines)
 
 
 def committed_end(root: str) -> int | None:
@@ -68,7 +84,7 @@ def read_records(segment: SegmentFile, committed: int | None = None) -> Iterator
             return os.pread(file.fileno(), size, offset - segment.base)
 
         try:
-            for place in walk(read, end, segment.base, to, segment.protected):
+            for place in walk_rows(read, end, segment.base, to, segment.rows):
                 yield decode(place.buf, place.at)
         except BadEntry:
             if committed is not None:

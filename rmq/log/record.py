@@ -52,6 +52,7 @@ __all__ = [
     "java_hash",
     "message_id",
     "properties_to_bytes",
+    "queue_places",
     "stamp",
     "store_timestamp",
     "strip_reserved",
@@ -407,6 +408,18 @@ _DELAYS_S = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200
 def has_queue_entry(record: Record) -> bool:
     """Prepared and rollback records of RocketMQ 4's transactions and inner batches have no ConsumeQueue entry."""
     return record.sys_flag & SYS_TRANSACTION not in (SYS_PREPARED, SYS_ROLLBACK) and not record.sys_flag & SYS_INNER_BATCH
+
+
+def queue_places(record: Record) -> Iterator[tuple[str, int, int]]:
+    """(topic, queue, number) of each ConsumeQueue entry of a record: one, none, or more with RocketMQ's multi-dispatch."""
+    if has_queue_entry(record):
+        yield record.topic, record.queue_id, record.queue_offset
+    if b"INNER_MULTI_DISPATCH\x01" in record.properties:
+        said = bytes_to_properties(record.properties)
+        names, numbers = (said.get(f"INNER_MULTI_{what}", "").split(",") for what in ("DISPATCH", "QUEUE_OFFSET"))
+        for name, number in zip(names, numbers, strict=False):
+            if number.isdecimal():
+                yield name, 0, int(number)
 
 
 def entry_code(record: Record) -> int:

@@ -11,8 +11,8 @@ from rmq.log import epochs, record
 from rmq.log.consumequeue import ConsumeQueues
 from rmq.log.disk import Disk
 from rmq.log.epochs import EpochRow
-from rmq.log.ownfiles import CLEAN, RUNNING, Progress, QueueRow, Run, Vote, load_epochs
-from rmq.log.segment import FILLER, BadEntry, Segment, file_name, walk
+from rmq.log.ownfiles import CLEAN, Progress, QueueRow, Run, Vote, load_epochs
+from rmq.log.segment import FILLER, BadEntry, Segment, file_name, walk, walk_rows
 from rmq.log.settings import ASYNC_FLUSH, StoreSettings
 from rmq.log.snapshot import Snapshot
 from rmq.model import EPOCH_TOPIC
@@ -50,21 +50,6 @@ class OpenedLog(NamedTuple):
     report: Report
 
 
-def refuse_foreign(disk: Disk, root: str) -> None:
-    """Raises StoreError for a directory that Apache RocketMQ wrote."""
-    names = disk.listdir(root)
-    if any(name.startswith("dledger-") for name in names):
-        raise StoreError(
-            f"{root} is a DLedger store of Apache RocketMQ, whose log has another format: it cannot be opened; "
-            "give this node an empty directory"
-        )
-    if "rmq" not in names and disk.listdir(f"{root}/commitlog"):
-        raise StoreError(
-            f"{root} was written by Apache RocketMQ: adopting such a store comes in a later release; "
-            "give this node an empty directory (the analytics can read this one as it is)"
-        )
-
-
 def next_vote(disk: Disk, settings: StoreSettings, vote: Vote | None, lost: bool) -> Vote:
     """The vote of the run that begins: one more incarnation; a store that may have lost bytes is no longer proven."""
     if vote is None:
@@ -86,7 +71,7 @@ def lower_bound(disk: Disk, directory: str, snapshot: Snapshot | None) -> Progre
 
 def may_have_lost(run: Run | None, boot_id: str) -> bool:
     """Whether unflushed bytes that were acknowledged may be gone: it ran under async flush, and the kernel is another."""
-    if run is None or run.state != RUNNING or run.flush_mode != ASYNC_FLUSH:
+    if run is None or run.state == CLEAN or run.flush_mode != ASYNC_FLUSH:
         return False
     return run.boot_id in ("", "-") or run.boot_id != boot_id
 
@@ -96,7 +81,7 @@ def may_have_lost(run: Run | None, boot_id: str) -> bool:
 
 def open_log(disk: Disk, root: str, settings: StoreSettings, run: Run | None, progress: Progress) -> OpenedLog:
     """Opens the segments, finds the end, and makes everything behind it zero and durable. Raises StoreError."""
-    segments = _open_segments(disk, f"{root}/commitlog", settings.segment_bytes, progress.log)
+    segments = open_segments(disk, f"{root}/commitlog", settings.segment_bytes, progress.log)
     try:
         return _find_end(disk, root, segments, run, progress)
     except BaseException as error:
@@ -111,12 +96,11 @@ def _find_end(disk: Disk, root: str, segments: list[Segment], run: Run | None, p
     known = load_epochs(disk, f"{root}/rmq")
     clean = run is not None and run.state == CLEAN
     if run is not None and clean and known is not None and run.end == progress.log:
-        _check_unchanged(root, segments, run.end)
         return OpenedLog(segments, run.end, progress.stored_ms, known[0], Report(True, run.end))
     for segment in segments:
         if segment.end > progress.log:
             segment.sync()  # an error of the last run's write-back shows here and is final (D4)
-    tail = _Tail(segments, progress, known[0] if known else ())
+    tail = Tail(segments, progress, known[0] if known else _rows_in(segments, progress.log))
     tail.walk()
     if tail.end < progress.log:
         raise StoreError(
@@ -124,16 +108,16 @@ def _find_end(disk: Disk, root: str, segments: list[Segment], run: Run | None, p
             "were durable. Nothing was changed. Restore the directory from a backup or start with an empty one "
             "(repairing from other nodes comes in a later release)"
         )
-    behind = any(_has_record(segment, tail.end) for segment in segments if segment.end > tail.end)
+    behind = any(has_record(segment, tail.end, True) for segment in segments if segment.end > tail.end)
     for segment in segments:
         segment.rewrite(progress.log, tail.end)
-    cut_bytes = _cut(disk, root, segments, tail.end)
+    cut_bytes = cut(disk, root, segments, tail.end)
     report = Report(clean, tail.end, cut_bytes, tail.reason if cut_bytes else "", behind)
     rows = tuple(row for row in tail.rows if row.start < tail.end)
     return OpenedLog(segments, tail.end, tail.stored_ms, rows, report)
 
 
-def _open_segments(disk: Disk, directory: str, size: int, durable: int) -> list[Segment]:
+def open_segments(disk: Disk, directory: str, size: int, durable: int) -> list[Segment]:
     bases = [int(name) for name in disk.listdir(directory) if len(name) == _NAME_DIGITS and name.isdecimal()]
     bases = _without_empty_end(disk, directory, bases, size)
     found: list[Segment] = []
@@ -173,31 +157,21 @@ def _without_empty_end(disk: Disk, directory: str, bases: list[int], size: int) 
     return bases
 
 
-def _check_unchanged(root: str, segments: list[Segment], end: int) -> None:
-    """After a clean stop nothing stands behind the end, unless another program appended."""
-    for segment in segments:
-        if segment.end > end and segment.read(max(end, segment.base), FILLER.size).strip(b"\0"):
-            raise StoreError(
-                f"{root} was changed by another program since this node stopped: taking over such changes "
-                "comes in a later release; restore the directory as it was"
-            )
-
-
-class _Tail:
+class Tail:
     """The walk over the segments from the one that holds the last durable byte."""
 
     def __init__(self, segments: list[Segment], progress: Progress, rows: tuple[EpochRow, ...]) -> None:
         self._segments = [segment for segment in segments if segment.end > progress.log]
         self.end = self._segments[0].base if self._segments else progress.log
         self.stored_ms = progress.stored_ms
-        self.rows = rows
+        self.rows = self._known = rows
         self.reason = ""
 
     def walk(self) -> None:
         """Moves `end` behind the last good record; `reason` says what stood there."""
         try:
             for segment in self._segments:
-                for place in walk(segment.read, segment.end, segment.base, segment.end, True):
+                for place in walk_rows(segment.read, segment.end, segment.base, segment.end, self._known):
                     if record.has_topic(place.buf, place.at, EPOCH_TOPIC):
                         self._take_epoch(record.decode(place.buf, place.at))
                     self.end = place.offset + place.size
@@ -207,52 +181,65 @@ class _Tail:
 
     def _take_epoch(self, found: record.Record) -> None:
         try:
-            epoch = epochs.unpack(found.body)
+            self.rows = epochs.joined(self.rows, epochs.unpack(found.body))
         except BadBytes as error:
             raise BadEntry(self.end, str(error)) from error
-        for row in (*epoch.table, epoch.row()):
-            if not self.rows or row.epoch > self.rows[-1].epoch:
-                self.rows = epochs.merged(self.rows, row)
 
 
-def _has_record(segment: Segment, from_: int) -> bool:
-    """Whether a whole record of ours stands somewhere behind: then the cut may have hit a flipped bit."""
+def _rows_in(segments: list[Segment], from_: int) -> tuple[EpochRow, ...]:
+    """What the epoch records behind `from_` say, when the file `epochs` is lost: without it nobody knows which bytes are
+    Apache RocketMQ's and carry no checksum of ours, so none is asked for here."""
+    rows: tuple[EpochRow, ...] = ()
+    for segment in segments:
+        if segment.end <= from_:
+            continue
+        try:
+            for place in walk(segment.read, segment.end, segment.base, segment.end, False):
+                if record.has_topic(place.buf, place.at, EPOCH_TOPIC):
+                    rows = epochs.joined(rows, epochs.unpack(record.decode(place.buf, place.at).body))
+        except BadBytes:  # the walk that decides says what it is
+            break
+    return rows
+
+
+def has_record(segment: Segment, from_: int, protected: bool) -> bool:
+    """Whether a whole record (`protected`: of ours) stands somewhere behind: then the cut may have hit a flipped bit."""
     for at, data in segment.blocks(max(from_, segment.base), segment.end):
         data += segment.read(at + len(data), min(_MAGIC_BYTES, segment.end - at - len(data)))  # one that lies across
         for magic in _MAGICS:
             found = data.find(magic)
             while found >= 0:
-                if at + found - 4 >= segment.base and _is_record(segment, at + found - 4):
+                if at + found - 4 >= segment.base and _is_record(segment, at + found - 4, protected):
                     return True
                 found = data.find(magic, found + 1)
     return False
 
 
-def _is_record(segment: Segment, start: int) -> bool:
+def _is_record(segment: Segment, start: int, protected: bool) -> bool:
     size = int.from_bytes(segment.read(start, 4), "big")
     if size > segment.end - start:
         return False
     try:
-        record.verify(segment.read(start, size), 0, start, True)
+        record.verify(segment.read(start, size), 0, start, protected)
     except BadBytes:
         return False
     return True
 
 
-def _cut(disk: Disk, root: str, segments: list[Segment], end: int) -> int:
+def cut(disk: Disk, root: str, segments: list[Segment], end: int) -> int:
     """Zeros behind `end`, later files removed, all of it durable. How many bytes were there."""
-    cut = 0
+    length = 0
     while len(segments) > 1 and segments[-1].base >= end:
         segment = segments.pop()
         behind = len(segment.read(segment.base, FILLER.size).strip(b"\0"))
-        cut = segment.end - end if behind else cut
+        length = segment.end - end if behind else length
         segment.close()
         disk.unlink(segment.path)
     disk.fsync_directory(f"{root}/commitlog")
     if segments:
-        cut = max(cut, segments[-1].zero(end))
+        length = max(length, segments[-1].zero(end))
         segments[-1].sync()
-    return cut
+    return length
 
 
 # --- the ConsumeQueues ------------------------------------------------------------------------------------------------

@@ -10,7 +10,8 @@ from struct import Struct
 from threading import Lock
 
 from rmq.errors import StoreError
-from rmq.log import epochs, ownfiles, recovery, smallfile
+from rmq.log import adoption, epochs, ownfiles, recovery, smallfile
+from rmq.log.adoption import Adopted
 from rmq.log.commitlog import CommitLog
 from rmq.log.consumequeue import ConsumeQueues
 from rmq.log.disk import Disk
@@ -32,7 +33,8 @@ _CHECKPOINT_BYTES = 4096
 class Store:
     """One node's directory, open. One thread at a time appends, dispatches and closes; `save_progress` may run beside it.
 
-    `log`, `queues` and `dispatcher` do the work; `recovered` says what opening found; `vote` who this store is.
+    `log`, `queues` and `dispatcher` do the work; `recovered` says what opening found; `vote` who this store is. `adopting`:
+    tables of Apache RocketMQ wait to be taken over (`rmq.broker.adopt`); `adopted`: what of its log was, at this opening.
     """
 
     def __init__(
@@ -43,7 +45,10 @@ class Store:
         self.rows = opened.rows
         self.voters: tuple[tuple[str, str, str], ...] = ()
         self.snapshots = snapshots
+        self.adopting = False
+        self.adopted: Adopted | None = None
         self.log = CommitLog(disk, root, settings, opened.segments, opened.end, opened.stored_ms)
+        self.log.rows = opened.rows
         self.queues = ConsumeQueues(disk, f"{root}/consumequeue", settings.queue_file_entries)
         self.dispatcher = Dispatcher(self.log, self.queues, opened.end)
         self._disk = disk
@@ -80,24 +85,30 @@ class Store:
     @classmethod
     def _open_locked(cls, disk: Disk, root: str, settings: StoreSettings, lock: int) -> "Store":
         """In this order: vote, run, abort, log, queues (docs/storage, recovery)."""
-        recovery.refuse_foreign(disk, root)
+        adoption.refuse(disk, root)
         own = f"{root}/rmq"
         for directory in (own, f"{root}/commitlog", f"{root}/consumequeue"):
             disk.make_directory(directory)
         run, boot_id = ownfiles.load_run(disk, own), disk.boot_id()
         lost = recovery.may_have_lost(run, boot_id)
         vote = recovery.next_vote(disk, settings, ownfiles.load_vote(disk, own), lost)
+        adopted = None
+        if adoption.is_due(disk, root, settings, run):
+            adopted = adoption.take_over(disk, root, settings, vote.store_id, run)
+            vote = vote._replace(proven=adopted.tidy and (vote.proven or run is None))
+        state = ownfiles.ADOPTING if adopted or (run is not None and run.state == ownfiles.ADOPTING) else ownfiles.RUNNING
         snapshots = Snapshots(disk, own)
         progress = ownfiles.load_progress(disk, own) or recovery.lower_bound(disk, own, snapshots.newest)
         ownfiles.save_vote(disk, own, vote)
-        ownfiles.save_run(disk, own, Run(ownfiles.RUNNING, boot_id or "-", settings.flush_mode, os.getpid(), 0))
+        ownfiles.save_run(disk, own, Run(state, boot_id or "-", settings.flush_mode, os.getpid(), 0))
         smallfile.write_file(disk, f"{root}/abort", b"%d" % os.getpid())
         disk.fsync_directory(root)
         if disk.exists(f"{own}/next"):
             disk.unlink(f"{own}/next")
-        opened = recovery.open_log(disk, root, settings, run, progress)
+        opened = recovery.open_log(disk, root, settings, None if adopted else run, progress)
         opened = opened._replace(report=opened.report._replace(may_have_lost=lost))
         store = cls(disk, root, settings, lock, vote, opened, snapshots)
+        store.adopting, store.adopted = state == ownfiles.ADOPTING, adopted
         try:
             store._finish_opening(progress)
         except BaseException:
@@ -154,7 +165,7 @@ class Store:
         lossy = not vote.proven and log.end > log.start
         self._save_vote(vote._replace(epoch=vote.epoch + 1, voted_for=vote.store_id))
         row = EpochRow(self.vote.epoch, log.end, vote.store_id, lossy)
-        self.rows = epochs.merged(self.rows, row)
+        self.rows = log.rows = epochs.merged(self.rows, row)
         self.voters = (Voter(vote.node_id, vote.store_id, host_text(self._settings.store_host)),)
         record = EpochRecord(row.epoch, row.start, row.writer, vote.node_id, epochs.START, lossy, self.voters, self.rows)
         log.begin_epoch(record, self.queues.get(EPOCH_TOPIC, 0), wall_ms)
@@ -162,6 +173,12 @@ class Store:
         ownfiles.save_epochs(self._disk, self._own, self.rows, log.durable_end)
         self._save_vote(self.vote._replace(proven=True))
         return self.vote.epoch
+
+    def finish_adoption(self) -> None:
+        """What Apache RocketMQ's tables say is in the log now, and durable: this store is ours like any other. Raises OSError."""
+        boot_id = self._disk.boot_id() or "-"
+        ownfiles.save_run(self._disk, self._own, Run(ownfiles.RUNNING, boot_id, self._settings.flush_mode, os.getpid(), 0))
+        self.adopting = False
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -241,14 +258,19 @@ class Store:
             end = self.log.flush()
             self.dispatcher.advance(end)
             self.save_progress()
-            boot_id = self._disk.boot_id() or "-"
-            ownfiles.save_run(self._disk, self._own, Run(ownfiles.CLEAN, boot_id, self._settings.flush_mode, os.getpid(), end))
+            if not self.adopting:
+                self._save_clean_run(end)
             self._disk.unlink(f"{self._root}/abort")
             self._disk.fsync_directory(self._root)
         except OSError as error:
             raise StoreError(f"{self._root} could not be closed in order: {error}; the next start will recover it") from error
         finally:
             self.abandon()
+
+    def _save_clean_run(self, end: int) -> None:
+        sums = tuple(adoption.export_sums(self._disk, self._root).items())
+        run = Run(ownfiles.CLEAN, self._disk.boot_id() or "-", self._settings.flush_mode, os.getpid(), end, sums)
+        ownfiles.save_run(self._disk, self._own, run)
 
     def abandon(self) -> None:
         """Lets go of the directory as a killed process would: nothing is flushed or saved."""

@@ -1,7 +1,6 @@
 """What is left after a kill, a power loss, a lost file or a flipped bit, and what the next start makes of it."""
 
 import random
-import struct
 from collections.abc import Callable
 
 import pytest
@@ -382,15 +381,6 @@ def test_a_later_segment_whose_predecessors_name_was_lost_is_removed(bench: Benc
     assert bench.open().log.end == end
     assert not bench.disk.exists(bench.segment(end // 8192 * 8192 + 2 * 8192))
 
-
-def test_rocketmq_visited_between_runs(bench: Bench) -> None:
-    """Story 56, as far as it goes today: bytes behind a clean stop are another program's, and the start is refused."""
-    bench.fill(5)
-    end = bench.store.log.end
-    bench.store.close()
-    bench.disk.content(bench.segment(end // 8192 * 8192))[end % 8192 : end % 8192 + 4] = struct.pack(">i", 120)
-    with pytest.raises(StoreError, match="changed by another program"):
-        bench.open()
 
 
 def test_a_damaged_own_file_stops_the_start(bench: Bench) -> None:

@@ -1,0 +1,237 @@
+"""The tables of Apache RocketMQ, read from config/*.json once and written into our log as state records.
+
+For a directory whose log `rmq.log.adoption` has taken over. What the JSON says wins over older records of ours, because
+RocketMQ served with it last. Nothing here changes a file of RocketMQ's.
+"""
+
+import re
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgpack
+import orjson
+
+from rmq.broker import snapshot
+from rmq.broker.apply import Tables
+from rmq.broker.state import MAX_LINES_A_RECORD, Line, lines_of
+from rmq.delivery import cursors, groups, offsets
+from rmq.delivery.offsets import BROADCAST_SUFFIX, OffsetKey
+from rmq.errors import BadBytes, StoreError
+from rmq.log import record
+from rmq.log.adoption import Adopted
+from rmq.log.commitlog import Unit
+from rmq.log.disk import Disk
+from rmq.log.settings import StoreSettings
+from rmq.log.store import Store
+from rmq.model import EPOCH_TOPIC, STATE_TOPIC, GroupConfig, TopicConfig
+from rmq.routing import topics
+from rmq.routing.topics import is_system_topic
+
+_TIMERCHECK = struct.Struct(">7q")
+_KEPT = ("consumerFilter.json", "consumerOrderInfo.json", "messageRequestMode.json")  # tables of kinds not served yet
+_BARE_KEY = re.compile(rb'"(?:[^"\\]|\\.)*"|([{,]\s*)(-?\d+)(\s*:)')
+
+
+class Found(NamedTuple):
+    """What the files say; None for a table whose file is not there. `notes`: for the operator."""
+
+    topics: list[TopicConfig] | None
+    groups: list[GroupConfig] | None
+    offsets: dict[OffsetKey, int] | None
+    cursors: dict[cursors.Key, Any]
+    notes: list[str]
+
+
+class Imported(NamedTuple):
+    topics: int
+    groups: int
+    offsets: int
+    cursors: int
+    lines: int
+    notes: list[str]
+
+
+def summary(log: Adopted | None, tables: Imported) -> str:
+    """One line that says what was taken over."""
+    taken = "the log was taken over before"
+    if log is not None:
+        what = "Apache RocketMQ wrote here since the last run:" if log.visited else "a store of Apache RocketMQ:"
+        taken = f"{what} {log.records} records of {log.queues} queues in bytes {log.start} to {log.end}"
+        if log.cut_bytes:
+            taken += f" ({log.cut_bytes} bytes of a torn tail are kept in rmq/lost-0-{log.end})"
+    return f"{taken}; {tables.topics} topics, {tables.groups} groups, {tables.offsets} consumer offsets, {tables.cursors} cursors"
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def parse_json(data: bytes) -> Any:
+    """JSON as fastjson writes it: keys that are numbers stand without quotes. Raises BadBytes."""
+
+    def quoted(match: re.Match[bytes]) -> bytes:
+        return match[0] if match[2] is None else b'%s"%s"%s' % (match[1], match[2], match[3])
+
+    try:
+        return orjson.loads(_BARE_KEY.sub(quoted, data))
+    except orjson.JSONDecodeError as error:
+        raise BadBytes(f"this is no JSON: {error}") from error
+
+
+def read_tables(config: Path) -> Found:
+    """Reads the files of a directory config/. Raises StoreError for what this release could not serve."""
+    notes: list[str] = []
+
+    def load(name: str) -> Any:
+        """As RocketMQ: an empty or broken file counts as missing, then its .bak is tried [ConfigManager]."""
+        for path in (config / name, config / f"{name}.bak"):
+            try:
+                found = parse_json(path.read_bytes())
+            except FileNotFoundError:
+                continue
+            except BadBytes as error:
+                notes.append(f"{path.name} is passed over: {error}")
+                continue
+            if path.suffix == ".bak":
+                notes.append(f"{name} is missing or broken: {path.name} was taken")
+            return found
+        return None
+
+    if _rows(load("topicQueueMapping.json"), "topicQueueMappingInfoMap"):
+        raise StoreError("this store has static topics (topicQueueMapping.json), which are not served: make them ordinary first")
+    topic_rows = load("topics.json")
+    configs = None if topic_rows is None else topics.from_json(topic_rows)
+    for one in configs or ():
+        if one.attributes.get("queue.type") == "BatchCQ":
+            raise StoreError(f"topic {one.name} has queue.type=BatchCQ (inner batches), not served: delete it in RocketMQ first")
+    group_rows = load("subscriptionGroup.json")
+    if _rows(group_rows, "forbiddenTable"):
+        notes.append("forbiddenTable of subscriptionGroup.json is not served: those groups may read these topics now")
+    plain, lmq = load("consumerOffset.json"), load("lmqConsumerOffset.json")
+    committed: dict[OffsetKey, int] = {}
+    kept: dict[cursors.Key, Any] = {}
+    for value in filter(None, (plain, lmq)):
+        committed |= dict(offsets.from_json(value))
+        kept |= _kept_offsets(value)
+    if lmq is not None:
+        kept[cursors.LMQ,] = True
+    kept |= {(cursors.DELAY, int(level)): int(at) for level, at in _rows(load("delayOffset.json"), "offsetTable").items()}
+    kept |= _timercheck(config / "timercheck")
+    notes += [f"{name} stays as it is: what it is for is not served yet" for name in _KEPT if _is_used(load(name))]
+    none_said = plain is None and lmq is None
+    group_configs = None if group_rows is None else groups.from_json(group_rows)
+    return Found(configs, group_configs, None if none_said else committed, kept, notes)
+
+
+def _rows(value: Any, name: str) -> dict[str, Any]:
+    return (value or {}).get(name) or {}
+
+
+def _is_used(value: Any) -> bool:
+    """Whether a table has any row."""
+    return any(rows for name, rows in (value or {}).items() if isinstance(rows, dict) and name != "dataVersion")
+
+
+def _kept_offsets(value: Mapping[str, Any]) -> dict[cursors.Key, Any]:
+    """Offsets that RocketMQ 5 keeps beside those of groups: of broadcast groups, of pulls, of light queues."""
+    kept: dict[cursors.Key, Any] = {}
+    for name, queues in _rows(value, "offsetTable").items():
+        if name.endswith(BROADCAST_SUFFIX):
+            kept[cursors.BROADCAST, name] = {int(queue): int(at) for queue, at in queues.items()}
+    for name, queues in _rows(value, "pullOffsetTable").items():
+        kept[cursors.PULL, name] = {int(queue): int(at) for queue, at in queues.items()}
+    for name, at in _rows(value, "lmqOffsetTable").items():
+        kept[cursors.LMQ, name] = at
+    return kept
+
+
+def _timercheck(path: Path) -> dict[cursors.Key, Any]:
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return {}
+    return {(cursors.TIMER,): list(_TIMERCHECK.unpack_from(data))} if len(data) >= _TIMERCHECK.size else {}
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+def plan(found: Found, tables: Tables, with_queues: set[str], complete: bool) -> list[Line]:
+    """The state lines after which the tables say what the files say.
+
+    `with_queues`: topics that have messages. `complete`: RocketMQ stopped in order, so what its tables lack was deleted.
+    """
+    lines: list[Line] = []
+    if found.topics is not None:
+        named = {one.name: one for one in found.topics if one.name not in (STATE_TOPIC, EPOCH_TOPIC)}
+        if complete:
+            known = with_queues | {one.name for one in tables.topics.all()}
+            gone = sorted(name for name in known - named.keys() if not is_system_topic(name) and not name.startswith("%LMQ%"))
+            lines += [("topic", name, None) for name in gone]
+        lines += [("topic", one.name, list(one)) for one in named.values() if tables.topics.get(one.name) != one]
+    if found.groups is not None:
+        if complete:
+            gone = sorted({one.name for one in tables.groups.all()} - {one.name for one in found.groups})
+            lines += [("group", name, None) for name in gone if not groups.is_system_group(name)]
+        lines += [("group", one.name, list(one)) for one in found.groups if tables.groups.get(one.name) != one]
+    if found.offsets is not None:
+        before = tables.offsets.committed()
+        if complete:
+            lines += [("offset", key, None) for key in sorted(before.keys() - found.offsets.keys())]
+        lines += [("offset", key, at) for key, at in sorted(found.offsets.items()) if before.get(key) != at]
+    old = tables.cursors.committed()
+    lines += [("cursor", key, None) for key in sorted(old.keys() - found.cursors.keys(), key=repr) if complete]
+    return lines + [("cursor", key, value) for key, value in found.cursors.items() if old.get(key) != value]
+
+
+def import_tables(store: Store, tables: Tables, config: Path, host: bytes, wall_ms: int) -> Imported:
+    """Writes them into the epoch that has begun, and ends the adoption once they are durable. In any thread, before the
+    store has another user. Raises StoreError, BadBytes: the next start tries again.
+    """
+    found = read_tables(config)
+    complete = store.adopted is not None and store.adopted.tidy
+    lines = plan(found, tables, {queue.topic for queue in store.queues.all() if queue.max}, complete)
+    queue = store.queues.get(STATE_TOPIC, 0)
+    for body in _bodies(lines, store.log.max_unit_bytes - 1024):
+        draft = record.draft(STATE_TOPIC, body, b"", born_timestamp=wall_ms, born_host=host)
+        store.log.append([Unit(draft, (len(draft),), (0,), queue)], wall_ms)
+    store.log.flush()
+    store.finish_adoption()
+    counts = (len(found.topics or ()), len(found.groups or ()), len(found.offsets or ()), len(found.cursors))
+    return Imported(*counts, len(lines), found.notes)
+
+
+def adopt(disk: Disk, root: str, settings: StoreSettings, wall_ms: int) -> str | None:
+    """The whole of it without a node: takes the directory over and closes it. Says what was done; None if nothing was due.
+
+    Raises StoreError, BadBytes; what is half done then is done by the next try.
+    """
+    store = Store.open(disk, root, settings)
+    try:
+        done = None
+        if store.adopting:
+            tables = Tables(topics.TopicTable(), groups.GroupTable(), offsets.OffsetTable())
+            snapshot.load(tables.by_name, store)
+            for stored in store.state_records():
+                tables.apply(lines_of(stored.body), stored.store_timestamp)
+            store.open_epoch(wall_ms)
+            imported = import_tables(store, tables, Path(root) / "config", settings.store_host, wall_ms)
+            done = "; ".join([summary(store.adopted, imported), *imported.notes])
+    except BaseException:
+        store.abandon()
+        raise
+    store.close()
+    return done
+
+
+def _bodies(lines: Sequence[Line], most: int) -> Iterator[bytes]:
+    """The lines as bodies of state records, none longer than `most` bytes (one line always goes)."""
+    packed = [bytes(msgpack.packb(line)) for line in lines]
+    while packed:
+        count, size = 1, len(packed[0])
+        while count < min(len(packed), MAX_LINES_A_RECORD) and size + len(packed[count]) + 5 <= most:
+            size += len(packed[count])
+            count += 1
+        yield bytes(msgpack.Packer().pack_array_header(count)) + b"".join(packed[:count])
+        del packed[:count]

@@ -1,0 +1,61 @@
+"""Positions of services that move messages by themselves: delay levels, timers, offsets of kinds that RocketMQ keeps apart.
+
+Adopted from Apache RocketMQ and kept for the services that will need them, so that a message that waits there is not lost;
+exported again for RocketMQ. Rows are opaque here. The first word of a key says whose the row is.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from rmq.model import DataVersion
+
+DELAY = "delayOffset"  # (DELAY, level) -> next message of that level's queue of SCHEDULE_TOPIC_XXXX
+TIMER = "timercheck"  # (TIMER,) -> the seven numbers of config/timercheck
+PULL = "pullOffset"  # (PULL, topic@group) -> {queue: offset}
+BROADCAST = "broadcastOffset"  # (BROADCAST, topic@group@broadcast) -> {queue: offset}
+LMQ = "lmqOffset"  # (LMQ, name@group) -> offset; ("lmqOffset",) alone: the store keeps its offsets in lmqConsumerOffset.json
+
+Key = tuple[Any, ...]
+
+
+class CursorTable:
+    def __init__(self) -> None:
+        self._rows: dict[Key, Any] = {}
+        self._version = DataVersion()
+
+    @property
+    def data_version(self) -> DataVersion:
+        """Rises with every committed change."""
+        return self._version
+
+    def set_version(self, version: DataVersion) -> None:
+        """As a snapshot says it was."""
+        self._version = version
+
+    def committed(self) -> Mapping[Key, Any]:
+        """What a failover keeps."""
+        return self._rows
+
+    def apply(self, key: Iterable[Any], value: Any, time_ms: int = 0) -> None:
+        """A committed state line; None removes the row. `time_ms`: when it was stored."""
+        if value is None:
+            self._rows.pop(tuple(key), None)
+        else:
+            self._rows[tuple(key)] = value
+        self._version = DataVersion(self._version.counter + 1, max(time_ms, self._version.timestamp))
+
+    def get(self, *key: Any) -> Any:
+        return self._rows.get(key)
+
+    def of(self, kind: str) -> dict[Any, Any]:
+        """The rows of one kind that have a second word, by it."""
+        found = {key[1]: value for key, value in self._rows.items() if key[0] == kind and len(key) == 2}
+        return dict(sorted(found.items()))
+
+
+def delays_json(table: CursorTable) -> dict[str, Any] | None:
+    """RocketMQ's config/delayOffset.json as a JSON value; None if no level was ever used."""
+    levels = table.of(DELAY)
+    version = table.data_version
+    said = {"counter": version.counter, "stateVersion": version.state_version, "timestamp": version.timestamp}
+    return {"dataVersion": said, "offsetTable": {str(level): offset for level, offset in levels.items()}} if levels else None

@@ -1,0 +1,265 @@
+"""Taking over a directory that Apache RocketMQ wrote, or wrote in since this node stopped (docs/storage).
+
+Its bytes stay as they are and become a *foreign* stretch of the log: epoch 0, checked by structure, position and body
+checksum only, because RocketMQ need not write a checksum over the whole record. Everything here happens under the store's
+lock, and may be interrupted anywhere: the next start does it again. What config/*.json says is the broker's to read
+(`rmq.broker.adopt`); until that is committed too, the file `run` says `adopting`.
+"""
+
+from hashlib import sha256
+from typing import NamedTuple
+
+from rmq.errors import StoreError
+from rmq.log import epochs, ownfiles, record, recovery, smallfile
+from rmq.log.consumequeue import ENTRY, ENTRY_BYTES, ConsumeQueues
+from rmq.log.disk import Disk
+from rmq.log.epochs import FOREIGN, EpochRow
+from rmq.log.ownfiles import CLEAN, RUNNING, Progress, QueueRow, Run
+from rmq.log.segment import FILLER, BadEntry, Segment, walk
+from rmq.log.settings import StoreSettings
+from rmq.log.snapshot import Snapshots
+
+_BLOCK = 1 << 20
+_TABS = b"\n\t"  # RocketMQ indents its JSON with them, we do not
+_REFUSED = {  # directory below the root -> what it means
+    "batchconsumequeue": "it has topics with queue.type=BatchCQ (inner batches), which are not served; "
+    "copy these topics through a client",
+    "kvStore": "it keeps POP's receipts in RocksDB (popConsumerKVServiceEnable), so popped messages would be lost; "
+    "let consumers finish and switch that off in RocketMQ first",
+    "compaction/compactionLog": "it has compacted topics (cleanup.policy=COMPACTION), which are not served; "
+    "copy them through a client",
+    "config/topics": "its tables are in RocksDB (storeType=defaultRocksDB); go back to storeType=default in RocketMQ first",
+}
+
+
+class Adopted(NamedTuple):
+    """What was taken over: foreign bytes [start, end) with so many records in so many queues.
+
+    `visited`: it is a store of ours that RocketMQ wrote in. `tidy`: RocketMQ stopped in order, so its tables are complete.
+    `cut_bytes`: a torn tail behind `end`, kept in `rmq/lost-0-<end>`.
+    """
+
+    visited: bool
+    tidy: bool
+    start: int
+    end: int
+    records: int
+    queues: int
+    cut_bytes: int = 0
+
+
+# --- is there anything to take over? ----------------------------------------------------------------------------------
+
+
+def refuse(disk: Disk, root: str) -> None:
+    """Raises StoreError for what cannot be taken over, and says why. Nothing has been changed then."""
+    if any(name.startswith("dledger-") for name in disk.listdir(root)):
+        raise StoreError(
+            f"{root} is a DLedger store of Apache RocketMQ, whose log has another format: it cannot be opened; "
+            "give this node an empty directory and copy the messages through a client"
+        )
+    for name, why in _REFUSED.items():
+        if _holds_files(disk, f"{root}/{name}"):
+            raise StoreError(f"{root} was written by Apache RocketMQ and cannot be adopted: {why}. Nothing was changed")
+
+
+def _holds_files(disk: Disk, path: str) -> bool:
+    try:
+        names = disk.listdir(path)
+    except NotADirectoryError:
+        return False
+    return bool(names)
+
+
+def is_due(disk: Disk, root: str, settings: StoreSettings, run: Run | None) -> bool:
+    """Whether another program wrote here: this is no store of ours yet, or RocketMQ opened it since our last run."""
+    if run is None:
+        vote = ownfiles.load_vote(disk, f"{root}/rmq")
+        return bool(_segment_names(disk, root)) and (vote is None or not vote.epoch)
+    if run.state == CLEAN:
+        return _is_longer(disk, root, run.end) or (bool(run.exports) and dict(run.exports) != export_sums(disk, root))
+    return run.state == RUNNING and (_has_tabs(disk, root) or _has_stranger(disk, root, settings, run))
+
+
+def export_sums(disk: Disk, root: str) -> dict[str, str]:
+    """SHA-256 of each config/*.json."""
+    names = [name for name in disk.listdir(f"{root}/config") if name.endswith(".json")]
+    return {name: sha256(smallfile.read_file(disk, f"{root}/config/{name}") or b"").hexdigest() for name in names}
+
+
+def _is_longer(disk: Disk, root: str, end: int) -> bool:
+    """After a clean stop of ours nothing stands behind the end."""
+    for name in _segment_names(disk, root):
+        path, base = f"{root}/commitlog/{name}", int(name)
+        if base + disk.size(path) > end and _read(disk, path, max(end - base, 0), FILLER.size).strip(b"\0"):
+            return True
+    return False
+
+
+def _has_tabs(disk: Disk, root: str) -> bool:
+    names = [name for name in disk.listdir(f"{root}/config") if name in ("topics.json", "consumerOffset.json")]
+    return any(_TABS in (smallfile.read_file(disk, f"{root}/config/{name}") or b"") for name in names)
+
+
+def _has_stranger(disk: Disk, root: str, settings: StoreSettings, run: Run) -> bool:
+    """After a crash of ours: `abort` is not ours, and behind our last record stands a whole one without our checksum."""
+    if smallfile.read_file(disk, f"{root}/abort") == b"%d" % run.pid:
+        return False
+    progress = _progress(disk, f"{root}/rmq")
+    known = ownfiles.load_epochs(disk, f"{root}/rmq")
+    segments = recovery.open_segments(disk, f"{root}/commitlog", settings.segment_bytes, progress.log)
+    try:
+        tail = recovery.Tail(segments, progress, known[0] if known else ())
+        tail.walk()
+        return tail.end >= progress.log and _begins_foreign(segments, tail.end)
+    finally:
+        for segment in segments:
+            segment.close()
+
+
+def _progress(disk: Disk, own: str) -> Progress:
+    return ownfiles.load_progress(disk, own) or recovery.lower_bound(disk, own, Snapshots(disk, own).newest)
+
+
+def _begins_foreign(segments: list[Segment], end: int) -> bool:
+    for segment in segments:
+        if segment.end > end:
+            try:
+                place = next(walk(segment.read, segment.end, max(end, segment.base), segment.end, False), None)
+            except BadEntry:
+                return False
+            if place is not None:
+                return not record.has_crc(record.decode(place.buf, place.at))
+    return False
+
+
+# --- taking over ------------------------------------------------------------------------------------------------------
+
+
+def take_over(disk: Disk, root: str, settings: StoreSettings, writer: str, run: Run | None) -> Adopted:
+    """Finds what RocketMQ wrote, cuts its torn tail, and notes that in our own files, `run` not among them.
+
+    `writer`: this store's id, so that two directories never count as one. Raises StoreError, having changed nothing,
+    when whole records stand behind a bad one: RocketMQ would drop them all.
+    """
+    own = f"{root}/rmq"
+    tidy = not disk.exists(f"{root}/abort") and (run is None or run.state == CLEAN)
+    known, progress = ownfiles.load_epochs(disk, own), _progress(disk, own)
+    visited = run is not None
+    last = max(map(int, _segment_names(disk, root)), default=0)
+    segments = recovery.open_segments(disk, f"{root}/commitlog", settings.segment_bytes, last)
+    try:
+        rows, start = (known[0] if known else ()), (segments[0].base if segments else 0)
+        if visited:
+            ours = recovery.Tail(segments, progress, rows)
+            ours.walk()
+            rows, start, progress = ours.rows, ours.end, progress._replace(stored_ms=ours.stored_ms)
+        walked = _Walked(start, progress.stored_ms)
+        walked.walk(segments)
+        behind = [segment for segment in segments if segment.end > walked.end]
+        if walked.end < progress.log or any(recovery.has_record(segment, walked.end, False) for segment in behind):
+            raise StoreError(
+                f"the log in {root} is damaged at {walked.end} ({walked.reason}), and whole records that RocketMQ would drop "
+                "stand behind. Nothing was changed. `rmq store verify` shows the place, `rmq store repair` saves the rest"
+            )
+        cut_bytes = keep_lost(disk, own, segments, FOREIGN, walked.end, segments[-1].end) if segments else 0
+        for segment in segments:
+            segment.sync()  # theirs may be in the page cache only; our files are going to say that they are durable
+        recovery.cut(disk, root, segments, walked.end)
+    finally:
+        for segment in segments:
+            segment.close()
+    if not visited:
+        progress = progress._replace(cq=start)
+        _note_queues(disk, root, walked)
+    if walked.end > start:
+        rows = epochs.merged(tuple(row for row in rows if row.start < start), EpochRow(FOREIGN, start, writer))
+    ownfiles.save_epochs(disk, own, rows, walked.end)
+    ownfiles.save_progress(disk, own, progress._replace(log=walked.end, hw=walked.end, stored_ms=walked.stored_ms))
+    return Adopted(visited, tidy, start, walked.end, walked.count, len(walked.next), cut_bytes)
+
+
+class _Walked:
+    """The foreign records from `start` on. `next`: number behind the last one of each queue."""
+
+    def __init__(self, start: int, stored_ms: int) -> None:
+        self.end = start
+        self.stored_ms = stored_ms
+        self.count = 0
+        self.next: dict[tuple[str, int], int] = {}
+        self.reason = ""
+
+    def walk(self, segments: list[Segment]) -> None:
+        try:
+            for segment in segments:
+                if segment.end <= self.end:
+                    continue
+                for place in walk(segment.read, segment.end, max(self.end, segment.base), segment.end, False):
+                    found = record.decode(place.buf, place.at)
+                    for topic, queue_id, number in record.queue_places(found):
+                        self.next[topic, queue_id] = number + 1
+                    self.count += 1
+                    self.end, self.stored_ms = place.offset + place.size, found.store_timestamp
+        except BadEntry as error:
+            self.reason = str(error)
+
+
+def keep_lost(disk: Disk, own: str, segments: list[Segment], epoch: int, from_: int, to: int) -> int:
+    """Copies the log's bytes from `from_` up to the last one before `to` that is not zero into `lost-<epoch>-<from_>`.
+
+    Returns how many. Durable when it returns. Raises OSError.
+    """
+    length = 0
+    for segment in segments:
+        for at, data in segment.blocks(max(from_, segment.base), min(segment.end, to)):
+            length = at + len(data.rstrip(b"\0")) - from_
+    if length <= 0:
+        return 0
+    handle = disk.create(f"{own}/lost-{epoch}-{from_}")
+    try:
+        for segment in segments:
+            for at in range(max(from_, segment.base), min(segment.end, from_ + length), _BLOCK):
+                disk.pwrite(handle, segment.read(at, min(_BLOCK, segment.end - at, from_ + length - at)), at - from_)
+        disk.fdatasync(handle)
+    finally:
+        disk.close(handle)
+    disk.fsync_directory(own)
+    return length
+
+
+def _note_queues(disk: Disk, root: str, walked: _Walked) -> None:
+    """Queues whose records are all expired go on counting where RocketMQ's files end. Then its files go, to be made anew
+    from the log: theirs may have another length, and hold entries of what is gone."""
+    own, there = f"{root}/rmq", f"{root}/consumequeue"
+    ends = {(row.topic, row.queue_id): row.max for row in ownfiles.load_queues(disk, own) or ()}
+    for topic in disk.listdir(there):
+        for queue_id in filter(str.isdecimal, disk.listdir(f"{there}/{topic}")):
+            key = (topic, int(queue_id))
+            ends[key] = max(ends.get(key, 0), _entries_below(disk, f"{there}/{topic}/{queue_id}", walked.end))
+    rows = [QueueRow(*key, end, end) for key, end in sorted(ends.items()) if end and key not in walked.next]
+    ownfiles.save_queues(disk, own, rows)
+    ConsumeQueues(disk, there, 1).delete_all()
+
+
+def _entries_below(disk: Disk, directory: str, end: int) -> int:
+    """The number behind the last entry in RocketMQ's files of one queue that points below `end` of the log."""
+    for name in reversed(disk.listdir(directory)):
+        data = (smallfile.read_file(disk, f"{directory}/{name}") or b"").rstrip(b"\0")
+        data = data.ljust(-(-len(data) // ENTRY_BYTES) * ENTRY_BYTES, b"\0")
+        for at in range(len(data) - ENTRY_BYTES, -1, -ENTRY_BYTES):
+            offset, size, _ = ENTRY.unpack_from(data, at)
+            if size > 0 and 0 <= offset < end:
+                return (int(name) + at) // ENTRY_BYTES + 1
+    return 0
+
+
+def _segment_names(disk: Disk, root: str) -> list[str]:
+    return [name for name in disk.listdir(f"{root}/commitlog") if len(name) == 20 and name.isdecimal()]
+
+
+def _read(disk: Disk, path: str, at: int, size: int) -> bytes:
+    handle = disk.open(path)
+    try:
+        return disk.pread(handle, size, at)
+    finally:
+        disk.close(handle)

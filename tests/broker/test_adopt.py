@@ -1,0 +1,233 @@
+"""Directories that Apache RocketMQ wrote: taken over with everything in them, or refused with the reason (story 57)."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rmq.broker import adopt, snapshot
+from rmq.broker.apply import Tables
+from rmq.broker.state import lines_of
+from rmq.client import Message
+from rmq.delivery.cursors import BROADCAST, DELAY, LMQ, PULL, TIMER, delays_json
+from rmq.delivery.groups import GroupTable
+from rmq.delivery.offsets import OffsetKey, OffsetTable, offsets_json
+from rmq.errors import StoreError
+from rmq.log import record
+from rmq.log.commitlog import Unit
+from rmq.log.consumequeue import ENTRY
+from rmq.log.disk import RealDisk
+from rmq.log.epochs import FOREIGN
+from rmq.log.store import Store, StoreSettings
+from rmq.model import GroupConfig, TopicConfig
+from rmq.routing.topics import TopicTable
+from rmq.testing import LocalBroker
+from tests.golden import ADOPTED, REFUSED, SETS, after, all_records, later, setting, told, unpack
+
+HOST = record.host_bytes("127.0.0.1", 1)
+WALL_MS = 1_800_000_000_000
+
+
+def settings(name: str) -> StoreSettings:
+    return StoreSettings(HOST, setting(name, "mappedFileSizeCommitLog"), group="broker-a", queue_file_entries=1000)
+
+
+def adopted(name: str, root: Path) -> str:
+    done = adopt.adopt(RealDisk(), str(root), settings(name), WALL_MS)
+    assert done is not None
+    return done
+
+
+def opened(name: str, root: Path) -> tuple[Store, Tables]:
+    store = Store.open(RealDisk(), str(root), settings(name))
+    tables = Tables(TopicTable(), GroupTable(), OffsetTable())
+    snapshot.load(tables.by_name, store)
+    for stored in store.state_records():
+        tables.apply(lines_of(stored.body), stored.store_timestamp)
+    return store, tables
+
+
+@pytest.fixture(scope="module", params=ADOPTED)
+def taken(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path, Store, Tables]]:
+    """An adopted set: its name, its directory, and it opened again."""
+    name = str(request.param)
+    root = unpack(name, tmp_path_factory.mktemp("adopt"))
+    adopted(name, root)
+    store, tables = opened(name, root)
+    assert store.recovered.clean, "an adopted store that was closed is one of ours"
+    assert not store.adopting
+    yield name, root, store, tables
+    store.close()
+
+
+Taken = tuple[str, Path, Store, Tables]
+
+
+def test_every_record_is_there_as_it_was(taken: Taken) -> None:
+    """D17: RocketMQ's bytes stay; behind them our epoch begins, and no other byte is claimed."""
+    name, root, store, _ = taken
+    theirs = {one.physical_offset: one for one in all_records(unpack(name, root.parent / "untouched"))}
+    ours = {one.physical_offset: one for one in store.log.scan(store.log.start, store.log.end)}
+    assert {offset: ours[offset] for offset in theirs} == theirs
+    assert all(one.topic.startswith("rmq_sys_") for offset, one in ours.items() if offset not in theirs)
+    end = max(offset + one.total_size for offset, one in theirs.items())
+    assert [(row.epoch, row.start) for row in store.rows] == [(FOREIGN, min(theirs)), (1, end)]
+    assert len(theirs) == told(name)["checked"]["records"]
+
+
+def test_every_queue_is_what_rocketmq_says(taken: Taken) -> None:
+    """D12, R18: each message under its number, minimum and maximum as RocketMQ's tools gave them."""
+    name, _, store, _ = taken
+    grown = {(topic, queue_id) for topic, queue_id, _ in later(name)}
+    for topic, rows in after(name).get("queues", {}).items():
+        for row in rows:
+            if (topic, row["queueId"]) in grown or row["max"] == 0:
+                continue
+            queue = store.queues.find(topic, row["queueId"])
+            assert queue is not None
+            assert (queue.min if queue.max > queue.min else queue.max, queue.max) == (row["min"], row["max"]), row
+    for topic, queues in after(name).get("messages", {}).items():
+        for queue_id, messages in queues.items():
+            expected = {m["queueOffset"]: m["physicalOffset"] for m in messages} if messages else {}
+            found = {one.queue_offset: one.physical_offset for one in store.records(topic, int(queue_id))}
+            assert found == {n: at for n, at in expected.items() if (topic, int(queue_id), n) not in later(name)}
+
+
+def test_topics_groups_and_offsets_are_what_rocketmq_says(taken: Taken) -> None:
+    name, _, _, tables = taken
+    said = told(name)["before_stop"] if told(name).get("before_stop") else {}
+    for topic, config in said.get("topicConfigs", {}).items():
+        one = tables.topics.get(topic)
+        assert one is not None, topic
+        assert (one.read_queue_nums, one.write_queue_nums, one.perm, one.order) == (
+            config["readQueueNums"], config["writeQueueNums"], config["perm"], config["order"],
+        )  # fmt: skip
+    for group, row in said.get("subscriptionGroups", {}).get("subscriptionGroupTable", {}).items():
+        known = tables.groups.get(group)
+        assert known is not None or "subscriptionGroup" not in " ".join(told(name)["files"]), group
+        assert known is None or (known.retry_queue_nums, known.retry_max_times, known.consume_enable) == (
+            row["retryQueueNums"], row["retryMaxTimes"], row["consumeEnable"],
+        )  # fmt: skip
+    expected = (said.get("consumerOffset") or {}).get("offsetTable", {})
+    found = offsets_json(tables.offsets, tables.cursors)["offsetTable"]
+    exported = {key: {str(queue): at for queue, at in queues.items()} for key, queues in found.items()}
+    for key, queues in expected.items():
+        if not key.endswith("@CID_RMQ_SYS_TRANS"):  # RocketMQ's own; it went on until the stop
+            assert exported.get(key) == queues, key
+
+
+def test_positions_of_kinds_not_served_yet_are_kept(taken: Taken) -> None:
+    """Pending delays, timers, halves and retries are lost nowhere: their records stay, and so do RocketMQ's positions."""
+    _, root, _, tables = taken
+    file = root / "config" / "delayOffset.json"
+    levels = adopt.parse_json(file.read_bytes())["offsetTable"]
+    assert {str(level): at for level, at in tables.cursors.of(DELAY).items()} == levels
+    assert ((delays_json(tables.cursors) or {}).get("offsetTable") or {}) == levels
+    assert (tables.cursors.get(TIMER) is not None) == (root / "config" / "timercheck").exists()
+    for offsets_file in ("consumerOffset.json", "lmqConsumerOffset.json"):
+        if (root / "config" / offsets_file).exists():
+            value = adopt.parse_json((root / "config" / offsets_file).read_bytes())
+            assert tables.cursors.of(PULL).keys() == (value.get("pullOffsetTable") or {}).keys()
+            assert tables.cursors.of(BROADCAST).keys() == {n for n in value["offsetTable"] if n.endswith("@broadcast")}
+            assert bool(tables.cursors.get(LMQ)) == offsets_file.startswith("lmq")
+
+
+@pytest.mark.parametrize("name", [name for name in SETS if name not in ADOPTED])
+def test_what_cannot_be_served_is_refused_with_the_reason(name: str, tmp_path: Path) -> None:
+    root = unpack(name, tmp_path)
+    before = {path: path.stat().st_mtime_ns for path in root.rglob("*") if path.is_file() and path.name != "lock"}
+    reason = next(reason for word, reason in REFUSED.items() if word in name)
+    with pytest.raises(StoreError, match=reason):
+        Store.open(RealDisk(), str(root), settings(name))
+    assert {path: path.stat().st_mtime_ns for path in root.rglob("*") if path.is_file() and path.name != "lock"} == before
+
+
+def test_a_queue_whose_records_are_all_expired_goes_on_counting(tmp_path: Path) -> None:
+    """Story 33: s12's oldest segments are gone; what is sent now must not get a number that was given before."""
+    root = unpack("s12-retention", tmp_path)
+    adopted("s12-retention", root)
+    store, _ = opened("s12-retention", root)
+    queue = store.queues.get("s12-auto", 3)
+    assert (queue.min, queue.next) == (2, 2)
+    store.open_epoch(WALL_MS)
+    draft = record.draft("s12-auto", b"new", b"", born_timestamp=1, born_host=HOST)
+    store.log.append([Unit(draft, (len(draft),), (0,), queue)], WALL_MS)
+    store.close()
+    file = (root / "consumequeue" / "s12-auto" / "3" / f"{0:020d}").read_bytes()
+    assert [ENTRY.unpack_from(file, n * 20)[1] for n in range(3)] == [0x7FFFFFFF, 0x7FFFFFFF, len(draft)]
+    store, _ = opened("s12-retention", root)
+    assert [one.body for one in store.records("s12-auto", 3)] == [b"new"]
+    store.close()
+
+
+async def test_a_node_takes_a_store_over_and_serves_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Story 57: the group goes on where it was under RocketMQ, new messages follow, and RocketMQ's tables are exported again."""
+    root = unpack("s01-plain", tmp_path)
+    said = after("s01-plain")["consumerOffset"]["offsetTable"]["s1-orders@CG_all"]
+    waiting = sum(row["max"] for row in after("s01-plain")["queues"]["s1-orders"]) - sum(said.values())
+    caplog.set_level("INFO", "rmq.broker")
+    sizes = {"segment_bytes": setting("s01-plain", "mappedFileSizeCommitLog"), "max_message_bytes": 8192}
+    async with LocalBroker(store_dir=root, **sizes) as broker:
+        assert "176 records of 11 queues" in caplog.text
+        async with broker.client() as client, client.producer() as producer:
+            await producer.send(Message("s1-orders", b"new"))
+            async with client.consumer("CG_all", topics={"s1-orders": "*"}) as consumer:
+                got: list[bytes] = []
+                while len(got) <= waiting:
+                    got += [message.body for message in await consumer.receive(timeout=10)]
+                await consumer.commit(sync=True)
+        assert got.count(b"new") == 1
+        await broker.stop_broker()
+        exported = json.loads((root / "config" / "consumerOffset.json").read_bytes())["offsetTable"]["s1-orders@CG_all"]
+        assert sum(exported.values()) == sum(said.values()) + waiting + 1
+        caplog.clear()
+        await broker.start_broker()
+        assert "adopted" not in caplog.text, "nobody else was here"
+
+
+def test_fastjsons_bare_keys_and_broken_files(tmp_path: Path) -> None:
+    """Numbers as keys stand without quotes; an empty or broken file counts as missing, and its .bak is taken."""
+    strange = b'{"a":{0:1,\n 17 : {-3:2}},"b":"{0:1}, \\" {1:2"}'
+    assert adopt.parse_json(strange) == {"a": {"0": 1, "17": {"-3": 2}}, "b": '{0:1}, " {1:2'}
+    (tmp_path / "delayOffset.json").write_bytes(b"")
+    (tmp_path / "delayOffset.json.bak").write_bytes(b'{"offsetTable":{3:7}}')
+    (tmp_path / "topics.json").write_bytes(b'{"topicConfigTable":')
+    found = adopt.read_tables(tmp_path)
+    assert (found.topics, found.groups, found.offsets) == (None, None, None)
+    assert found.cursors == {(DELAY, 3): 7}
+    assert len(found.notes) == 3
+
+
+def test_what_rocketmqs_tables_lack_was_deleted_only_if_it_stopped_in_order(tmp_path: Path) -> None:
+    tables = Tables(TopicTable(), GroupTable(), OffsetTable())
+    tables.apply([("topic", "Old", list(TopicConfig("Old"))), ("group", "old", list(GroupConfig("old")))], 1)
+    tables.apply([("offset", OffsetKey("old", "Old", 0), 5), ("cursor", [DELAY, 1], 5)], 1)
+    (tmp_path / "topics.json").write_bytes(b'{"topicConfigTable":{}}')
+    (tmp_path / "subscriptionGroup.json").write_bytes(b'{"subscriptionGroupTable":{}}')
+    (tmp_path / "consumerOffset.json").write_bytes(b'{"offsetTable":{"T@g":{0:3}}}')
+    found = adopt.read_tables(tmp_path)
+    with_queues = {"Old", "Ghost", "rmq_sys_STATE", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "%LMQ%x"}
+    assert adopt.plan(found, tables, with_queues, complete=False) == [("offset", OffsetKey("g", "T", 0), 3)]
+    assert adopt.plan(found, tables, with_queues, complete=True) == [
+        ("topic", "Ghost", None),
+        ("topic", "Old", None),
+        ("group", "old", None),
+        ("offset", OffsetKey("old", "Old", 0), None),
+        ("offset", OffsetKey("g", "T", 0), 3),
+        ("cursor", (DELAY, 1), None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "reason"),
+    [
+        ("topics.json", '{"topicConfigTable":{"B":{"attributes":{"queue.type":"BatchCQ"},"perm":6,"readQueueNums":1,'
+         '"topicName":"B","writeQueueNums":1}}}', "BatchCQ"),
+        ("topicQueueMapping.json", '{"topicQueueMappingInfoMap":{"S":{}}}', "static topics"),
+    ],
+)  # fmt: skip
+def test_tables_of_kinds_that_cannot_be_served(tmp_path: Path, file: str, text: str, reason: str) -> None:
+    (tmp_path / file).write_text(text)
+    with pytest.raises(StoreError, match=reason):
+        adopt.read_tables(tmp_path)
