@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -162,5 +163,5 @@ async def test_the_operator_is_told_what_opening_found(tmp_path: Path, caplog: p
     await again.stop()
     text = caplog.text
     assert "the last run did not stop in order" in text
-    assert "bytes behind 1694 were cut off the log" in text
+    assert re.search(r"WARNING .* 26\d\d bytes behind \d+ were cut off the log", text)
     assert "Report(" not in text
