@@ -117,6 +117,9 @@ class MemoryDisk:
         """The file is no longer in the page cache (until called with False)."""
         self._names[path].readers_wait = evicted
 
+    def is_directory(self, path: str) -> bool:
+        return path in self._directories
+
     def paths(self) -> list[str]:
         return sorted(self._names)
 

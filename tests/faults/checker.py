@@ -6,11 +6,13 @@ from typing import NamedTuple
 
 
 class Ack(NamedTuple):
-    """A send that was answered SEND_OK."""
+    """A send that was answered SEND_OK, at `at_s` (monotonic)."""
 
     queue_id: int
     queue_offset: int
     body: bytes
+    physical_offset: int = -1
+    at_s: float = 0.0
 
 
 class Stored(NamedTuple):

@@ -11,6 +11,7 @@ import asyncio
 import os
 import random
 import tempfile
+import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,10 +33,12 @@ class Round(NamedTuple):
 
 
 class Campaign:
-    """One store over many kills."""
+    """One store over many blows. `enough`: a round ends somewhere within so many acknowledgements."""
 
-    def __init__(self, store: Path, flush: str, seed: int) -> None:
-        self.node = NodeProcess(store, flush=flush, segment_bytes=str(16 * 1024 * 1024))
+    enough = range(500, 4000)
+
+    def __init__(self, node: NodeProcess, seed: int) -> None:
+        self.node = node
         self._chance = random.Random(seed)
         self._sent = 0
         self._next = dict.fromkeys(range(QUEUES), 0)
@@ -49,13 +52,13 @@ class Campaign:
     async def round(self) -> Round:
         acks: list[Ack] = []
         unknown: list[bytes] = []
-        enough = self._chance.randrange(500, 4000)  # kill after so many acknowledgements
+        enough = self._chance.choice(self.enough)
         reached = asyncio.Event()
         channels = [await Channel.open(self.node.address, Hello(1, f"sender-{i}")) for i in range(CONNECTIONS)]
         each = [channel for channel in channels for _ in range(IN_FLIGHT)]
         senders = [asyncio.create_task(self._send(channel, acks, unknown, enough, reached)) for channel in each]
         await reached.wait()
-        await self.node.kill()
+        await self.strike()
         await asyncio.gather(*senders)
         for channel in channels:
             await channel.close()
@@ -65,10 +68,17 @@ class Campaign:
             f"queue {q}: begins at {stored[0].queue_offset}, not {self._next[q]}"
             for q, stored in queues.items() if stored and stored[0].queue_offset != self._next[q]
         ]  # fmt: skip
-        found += problems(acks, unknown, queues)
+        found += self.judge(acks, unknown, queues)
         for queue_id, stored in queues.items():
             self._next[queue_id] += len(stored)
         return Round(len(acks), len(unknown), found)
+
+    async def strike(self) -> None:
+        await self.node.kill()
+
+    def judge(self, acks: list[Ack], unknown: list[bytes], queues: dict[int, list[Stored]]) -> list[str]:
+        """What is wrong with what was found afterwards."""
+        return problems(acks, unknown, queues)
 
     async def _send(self, channel: Channel, acks: list[Ack], unknown: list[bytes], enough: int, reached: asyncio.Event) -> None:
         """Sends until the connection breaks."""
@@ -86,7 +96,7 @@ class Campaign:
             except RmqError:
                 return
             assert isinstance(answer, SendAnswer)
-            acks.append(Ack(queue_id, answer.queue_offset, body))
+            acks.append(Ack(queue_id, answer.queue_offset, body, answer.physical_offset, time.monotonic()))
             if len(acks) >= enough:
                 reached.set()
 
@@ -106,7 +116,7 @@ class Campaign:
 
 
 async def campaign(store: Path, flush: str, rounds: int, seed: int, tell: bool = False) -> list[Round]:
-    run = Campaign(store, flush, seed)
+    run = Campaign(NodeProcess(store, flush=flush, segment_bytes=str(16 * 1024 * 1024)), seed)
     await run.prepare()
     done = []
     for number in range(rounds):

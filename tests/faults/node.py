@@ -22,9 +22,14 @@ def free_port() -> int:
 
 
 class NodeProcess:
-    """`rmq node --role all` on loopback. `settings`: names of NodeSettings in lower case -> text."""
+    """`rmq node --role all` on loopback. `settings`: names of NodeSettings in lower case -> text.
 
-    def __init__(self, store: Path, **settings: str) -> None:
+    `command` runs the program, `environment` is added to the process's own; what it prints goes to `log`.
+    """
+
+    def __init__(self, store: Path, *, log: Path | None = None, **settings: str) -> None:
+        self.command = [sys.executable, "-m", "rmq.cli"]
+        self.environment: dict[str, str] = {}
         self.port = free_port()
         self.namesrv_port = free_port()
         self._settings = {
@@ -34,7 +39,7 @@ class NodeProcess:
             "namesrv_port": str(self.namesrv_port),
             **settings,
         }
-        self._log = store.with_suffix(".log")
+        self._log = log or store.with_suffix(".log")
         self.process: asyncio.subprocess.Process | None = None
 
     @property
@@ -44,10 +49,10 @@ class NodeProcess:
     async def start(self) -> None:
         """Returns once the broker answers."""
         env = {k: v for k, v in os.environ.items() if not k.startswith("RMQ_")}
-        env |= {f"RMQ_{name.upper()}": value for name, value in self._settings.items()}
+        env |= {f"RMQ_{name.upper()}": value for name, value in self._settings.items()} | self.environment
         with self._log.open("ab") as log:
             self.process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "rmq.cli", "node", env=env, stdout=log, stderr=log, stdin=asyncio.subprocess.DEVNULL
+                *self.command, "node", env=env, stdout=log, stderr=log, stdin=asyncio.subprocess.DEVNULL
             )
         await asyncio.wait_for(self._answers(), READY_S)
 
