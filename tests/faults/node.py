@@ -72,6 +72,11 @@ class NodeProcess:
     async def kill(self) -> None:
         await self._end(signal.SIGKILL)
 
+    def freeze(self) -> None:
+        """It does nothing more, and must be killed."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)
+
     async def stop(self) -> int:
         """SIGTERM; the exit code."""
         return await self._end(signal.SIGTERM)

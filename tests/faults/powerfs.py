@@ -331,7 +331,7 @@ class PowerFs:
         return answer
 
     async def lose_power(self, seed: int, share: float) -> dict[str, int]:
-        """Who used it must be dead by now."""
+        """Who uses it gets errors from here on, and must be killed."""
         return await self.order(do="lose", seed=seed, share=share)
 
 
