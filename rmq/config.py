@@ -21,6 +21,7 @@ from rmq.configkinds import (
     choice,
     flag,
     host,
+    hours,
     identifier,
     integer,
     optional,
@@ -61,6 +62,15 @@ class NodeSettings:
     flush: str = _setting("async", choice("async", "sync", ASYNC_FLUSH="async", SYNC_FLUSH="sync"),
                           "sync: a send is answered after fsync", "flushDiskType")  # fmt: skip
     segment_bytes: int = _setting(1024 * MIB, size(4096, 2**31), "bytes of one CommitLog file", "mappedFileSizeCommitLog")
+    reserved_hours: int = _setting(72, integer(1, 1_000_000), "how long messages are kept", "fileReservedTime")
+    delete_hours: tuple[int, ...] = _setting((4,), hours(), "hours of the day in which expired files are deleted", "deleteWhen")
+    max_used_percent: int = _setting(75, integer(10, 95), "of the disk; above: expired files go at any hour",
+                                     "diskMaxUsedSpaceRatio")  # fmt: skip
+    clean_forcibly_percent: int = _setting(85, integer(30, 85), "of the disk; above: the oldest files go though not expired",
+                                           "diskSpaceCleanForciblyRatio")  # fmt: skip
+    clean_forcibly: bool = _setting(True, flag(), "files may go though not expired", "cleanFileForciblyEnable")
+    refuse_sends_percent: int = _setting(90, integer(35, 90), "of the disk; above: sends are refused",
+                                         "diskSpaceWarningLevelRatio")  # fmt: skip
     max_message_bytes: int = _setting(4 * MIB, size(1, 128 * MIB), "longest body", "maxMessageSize")
     max_transfer_bytes: int = _setting(256 * 1024, size(1024, 128 * MIB), "bytes in the answer to one pull",
                                        "maxTransferBytesOnMessageInMemory")  # fmt: skip

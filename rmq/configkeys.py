@@ -69,8 +69,6 @@ PATHS = {
 
 _LATER = _keys("""
     flushIntervalCommitLog syncFlushTimeout registerNameServerPeriod
-    fileReservedTime deleteWhen diskMaxUsedSpaceRatio diskSpaceCleanForciblyRatio diskSpaceWarningLevelRatio
-    cleanFileForciblyEnable deleteCommitLogFilesInterval redeleteHangedFileInterval cleanResourceInterval
     dLegerGroup dLegerPeers dLegerSelfId preferredLeaderId isEnableBatchPush haListenPort haMasterAddress slaveReadEnable
     brokerIP2 slaveTimeout enableAutoInSyncReplicas totalReplicas enableSlaveActingMaster enableRemoteEscape controllerAddr
     messageDelayLevel timerWheelEnable timerMaxDelaySec timerPrecisionMs enableScheduleMessageStats
@@ -90,6 +88,8 @@ _LATER = _keys("""
 
 _NO_EFFECT = _keys("""
     rocketmqHome productEnvName clusterTest
+    deleteCommitLogFilesInterval redeleteHangedFileInterval cleanResourceInterval destroyMapedFileIntervalForcibly
+    deleteConsumeQueueFilesInterval deleteFileBatchMax
     sendMessageThreadPoolNums pullMessageThreadPoolNums putMessageFutureThreadPoolNums processReplyMessageThreadPoolNums
     queryMessageThreadPoolNums adminBrokerThreadPoolNums clientManageThreadPoolNums consumerManageThreadPoolNums
     heartbeatThreadPoolNums endTransactionThreadPoolNums ackMessageThreadPoolNums litePullMessageThreadPoolNums

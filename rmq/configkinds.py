@@ -54,6 +54,19 @@ def size(low: int, high: int) -> Kind:
     return Kind(f"a number of bytes from {low} to {high}, or 16MiB, 1GiB", parse)
 
 
+def hours() -> Kind:
+    """Hours of the day as RocketMQ writes them: `04`, or `02;14`."""
+
+    def parse(raw: object) -> tuple[int, ...]:
+        if isinstance(raw, str):
+            raw = [part for part in raw.split(";") if part.strip()]
+        if not isinstance(raw, (list, tuple)) or not raw:
+            raise TypeError(raw)
+        return tuple(sorted({_within(_whole(part), 0, 23) for part in raw}))
+
+    return Kind("hours of the day, 0 to 23, with ; between", parse)
+
+
 def flag() -> Kind:
     words = {"true": True, "false": False, "1": True, "0": False, "yes": True, "no": False, "on": True, "off": False}
 

@@ -183,7 +183,7 @@ def test_every_default_is_what_parsing_its_text_gives() -> None:
     settings = NodeSettings()
     for name in NAMES:
         value = getattr(settings, name)
-        text = ";".join(value) if isinstance(value, tuple) else str(value)
+        text = ";".join(map(str, value)) if isinstance(value, tuple) else str(value)
         assert parse(name, text) == value, name
 
 

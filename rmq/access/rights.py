@@ -45,6 +45,7 @@ _GET_GROUP = Right(Action.GET, Resource.GROUP)
 _GET_CLUSTER = Right(Action.GET, Resource.CLUSTER)
 _ADMIN_TOPIC = Right(Action.ADMIN, Resource.TOPIC)
 _ADMIN_GROUP = Right(Action.ADMIN, Resource.GROUP)
+_ADMIN_CLUSTER = Right(Action.ADMIN, Resource.CLUSTER)
 _NODE = Right(Action.NODE, Resource.CLUSTER)
 _CLIENT = Right(Action.CLIENT, Resource.NONE)
 
@@ -85,6 +86,8 @@ RIGHTS: Final[dict[RequestCode, Right]] = {
     RequestCode.DELETE_TOPIC_IN_NAMESRV: _ADMIN_TOPIC,
     RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: _ADMIN_GROUP,
     RequestCode.DELETE_SUBSCRIPTIONGROUP: _ADMIN_GROUP,
+    RequestCode.DELETE_EXPIRED_COMMITLOG: _ADMIN_CLUSTER,
+    RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: _ADMIN_CLUSTER,
 }
 
 

@@ -30,7 +30,7 @@ def runtime_facts(
 ) -> Iterable[tuple[str, object]]:
     """Names and values. `earliest_ms`: store time of the first record (-1: none)."""
     usage = shutil.disk_usage(store_dir)
-    ratio = round((usage.total - usage.free) / usage.total, 4)
+    ratio = round(usage.used / max(usage.used + usage.free, 1), 4)  # [UtilAll.getDiskPartitionSpaceUsedPercent]
     yield from {
         "brokerVersionDesc": "V5_5_0",
         "brokerVersion": 513,

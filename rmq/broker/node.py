@@ -14,6 +14,7 @@ from rmq.broker import adopt, snapshot
 from rmq.broker.apply import Applier, Tables
 from rmq.broker.exports import Exports
 from rmq.broker.facts import Boot, runtime_facts
+from rmq.broker.handlers.cleaning import CleaningHandlers
 from rmq.broker.handlers.clients import ClientHandlers
 from rmq.broker.handlers.inspect import InspectHandlers, RuntimeInfoHandler
 from rmq.broker.handlers.offsets import OffsetHandlers
@@ -23,6 +24,7 @@ from rmq.broker.handlers.topics import TopicHandlers
 from rmq.broker.longpoll import LongPolls
 from rmq.broker.register import Registration
 from rmq.broker.replica import Replica
+from rmq.broker.retention import Retention
 from rmq.broker.snapshot import SnapshotTaker
 from rmq.broker.state import StateWriter, lines_of
 from rmq.broker.stats import SAMPLE_S, BrokerStats
@@ -35,6 +37,7 @@ from rmq.delivery.offsets import OffsetTable, lmq_offsets_json, offsets_json
 from rmq.errors import RmqError
 from rmq.log import plain, record
 from rmq.log.disk import Disk, RealDisk
+from rmq.log.retention import RetentionSettings
 from rmq.log.settings import ASYNC_FLUSH, SYNC_FLUSH, StoreSettings
 from rmq.log.store import Report, Store
 from rmq.model import STATE_TOPIC
@@ -47,7 +50,7 @@ from rmq.routing.topics import TopicTable, is_system_topic, system_topics, topic
 
 log = logging.getLogger("rmq.broker")
 
-OFFSETS_S, EXPORTS_S, PROGRESS_S, SNAPSHOT_S, EXPIRE_S, LATE_S = 0.2, 5.0, 10.0, 60.0, 10.0, 1.0
+OFFSETS_S, EXPORTS_S, PROGRESS_S, SNAPSHOT_S, RETENTION_S, EXPIRE_S, LATE_S = 0.2, 5.0, 10.0, 60.0, 10.0, 10.0, 1.0
 SHARED_BYTES = 32 * 1024
 YOUNG_RATIO = 0.4  # of the memory: what is nearer to the log's end counts as "in memory" [accessMessageInMemoryMaxRatio]
 
@@ -123,7 +126,10 @@ class Broker:
         applier = Applier(self._tables, self._polls, self._registration.changed)
         self._replica = Replica(store.log, store.dispatcher, clock, settings.flush == "sync", applier.committed)
         self._snapshots = SnapshotTaker(self._tables.by_name, store, lambda: self._replica.committed)
-        self._writer = StateWriter(self._replica.propose, store.queues.get(STATE_TOPIC, 0), store_host, clock)
+        self._retention = Retention(
+            _retention_settings(settings), store, clock, lambda: self._replica.committed, self._replica.refuse
+        )
+        self._writer = StateWriter(self._replica.propose_state, store.queues.get(STATE_TOPIC, 0), store_host, clock)
         self._exports = Exports(
             settings.store_dir / "config",
             {
@@ -164,6 +170,7 @@ class Broker:
             settings.broker_name, tables.topics, tables.offsets, registry, store.log.store_time, store.queues, self._stats
         )
         runtime = RuntimeInfoHandler(self._stats, self._facts)
+        cleaning = CleaningHandlers(self._retention.delete_expired, self._retention.clean_queues)
         clients, offsets = self._clients, self._offsets
         return {
             c.Hello: self._hello,
@@ -192,6 +199,8 @@ class Broker:
             c.GetConsumeStats: inspect.consume_stats,
             c.QueryTopicConsumeByWho: inspect.consumed_by,
             c.GetRuntimeInfo: runtime.runtime_info,
+            c.DeleteExpiredLog: cleaning.delete_expired_log,
+            c.CleanExpiredQueues: cleaning.clean_expired_queues,
         }
 
     def _start_timers(self) -> None:
@@ -200,6 +209,7 @@ class Broker:
         every(EXPORTS_S, "exports", self._exports.save)
         every(PROGRESS_S, "progress", self._save_progress)
         every(SNAPSHOT_S, "snapshot", self._snapshots.take)
+        every(RETENTION_S, "retention", self._retention.run)
         every(EXPIRE_S, "expire", self._clients.expire)
         every(LATE_S, "late", self._replica.answer_late)
         every(LATE_S, "long polls", lambda: self._polls.sweep(self._clock.monotonic()))
@@ -303,6 +313,15 @@ def _store_settings(settings: NodeSettings, host: str, port: int) -> StoreSettin
     return StoreSettings(
         record.host_bytes(host, port), settings.segment_bytes, mode, settings.broker_name, f"n{settings.broker_id}"
     )
+
+
+def _retention_settings(settings: NodeSettings) -> RetentionSettings:
+    percents = (settings.max_used_percent, settings.clean_forcibly_percent, settings.refuse_sends_percent)
+    max_used, forcibly, refuse_sends = (percent / 100 for percent in percents)
+    return RetentionSettings(
+        reserved_ms=settings.reserved_hours * 3_600_000, hours=frozenset(settings.delete_hours), max_used=max_used,
+        clean_forcibly=forcibly, refuse_sends=refuse_sends, by_force=settings.clean_forcibly,
+    )  # fmt: skip
 
 
 async def _resolve(host: str) -> str:

@@ -48,6 +48,8 @@ class Replica:
         self._burst: list[Unit] = []
         self._unflushed: deque[tuple[float, list[Unit]]] = deque()
         self._failure: StoreError | None = None
+        self._full = ("", "")  # why sends, and why state records, are refused
+        self._checked = False  # in this turn
         self._trouble = ""
         self.committed = log.durable_end
         self.flusher = Flusher(log, clock, 0.5, self._flushed, self._flush_failed)
@@ -63,20 +65,37 @@ class Replica:
         More records may be added to it as long as it is open, which is at most to the end of the turn.
         Raises Refusal SYSTEM_BUSY when too much is uncommitted, SERVICE_NOT_AVAILABLE after a failed flush: not stored.
         """
-        if not self._burst:
-            self._check_room()
-            asyncio.get_running_loop().call_soon(self._append)
+        if not self._checked:
+            self._check_room(self._full[0])
+            self._checked = True
+            self._begin_burst()
         self._burst.append(unit)
 
-    def _check_room(self) -> None:
+    def propose_state(self, unit: Unit) -> None:
+        """As `propose`, for the broker's own records: they still go when the disk is too full for messages."""
+        self._check_room(self._full[1])
+        self._begin_burst()
+        self._burst.append(unit)
+
+    def refuse(self, sends: str, everything: str) -> None:
+        """From now on `propose` (and `propose_state`) refuse for that reason; "" ends it."""
+        self._full = (sends, everything)
+
+    def _begin_burst(self) -> None:
+        if not self._burst:
+            asyncio.get_running_loop().call_soon(self._append)
+
+    def _check_room(self, full: str) -> None:
         """Once a turn: what one turn brings is bounded by the connections' limits."""
+        if full:
+            raise Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, f"not stored: {full}")
         if self._failure is not None:
             raise Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, f"this broker stopped writing: {self._failure}")
         if self._log.end - self.committed > MAX_UNCOMMITTED_BYTES:
             raise Refusal(ResponseCode.SYSTEM_BUSY, "64 MiB are waiting to be committed: send slower, or look at the disk")
 
     def _append(self) -> None:
-        burst, self._burst = self._burst, []
+        burst, self._burst, self._checked = self._burst, [], False
         for unit in burst:
             unit.open = False
         try:

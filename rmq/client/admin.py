@@ -15,9 +15,11 @@ from rmq.errors import InvalidArgument, Refusal, RmqError
 from rmq.model import RETRY_PREFIX, GroupConfig, MessageQueue, Route, TopicConfig
 from rmq.net.commands import (
     Answer,
+    CleanExpiredQueues,
     ClusterInfo,
     ConsumerConnection,
     ConsumeStats,
+    DeleteExpiredLog,
     DeleteGroup,
     DeleteTopic,
     DeleteTopicInNameserver,
@@ -86,6 +88,22 @@ async def runtime_info(client: Client, address: str) -> dict[str, str]:
     """State and counters of one broker, by RocketMQ's names."""
     answer = await client.session.connections.request(address, GetRuntimeInfo())
     return _typed(RuntimeInfo, answer).table
+
+
+async def delete_expired_log(client: Client, *, cluster: str = "", broker: str = "") -> list[str]:
+    """Old segments go now, not at the usual hour. Where that was done."""
+    return await _ask_brokers(client, cluster, broker, DeleteExpiredLog())
+
+
+async def clean_expired_queues(client: Client, *, cluster: str = "", broker: str = "") -> list[str]:
+    """Queue files whose messages are gone are deleted. Where that was done."""
+    return await _ask_brokers(client, cluster, broker, CleanExpiredQueues())
+
+
+async def _ask_brokers(client: Client, cluster: str, broker: str, request: Request) -> list[str]:
+    addresses = await broker_addresses(client, cluster=cluster, broker=broker, leaders_only=False)
+    await ask_each(client, addresses, request)
+    return addresses
 
 
 # --- topics -----------------------------------------------------------------------------------------------------------

@@ -118,6 +118,32 @@ def broker_status(namesrv: str, cluster: str, broker: str, timeout_s: float, for
         output.show(adminviews.broker_status(found), form)
 
 
+@admin.command("deleteExpiredCommitLog")
+@options.namesrv
+@_cluster
+@_broker
+@options.timeout
+@options.output
+def delete_expired_commit_log(namesrv: str, cluster: str, broker: str, timeout_s: float, form: str) -> None:
+    """Delete log files past their time now, at any hour."""
+    where = {"cluster": cluster, "broker": broker}
+    addresses = _run(namesrv, timeout_s, lambda client: ask.delete_expired_log(client, **where))
+    _report("delete expired log files", addresses, form)
+
+
+@admin.command("cleanExpiredCQ")
+@options.namesrv
+@_cluster
+@_broker
+@options.timeout
+@options.output
+def clean_expired_queues(namesrv: str, cluster: str, broker: str, timeout_s: float, form: str) -> None:
+    """Delete queue files whose messages are gone."""
+    where = {"cluster": cluster, "broker": broker}
+    addresses = _run(namesrv, timeout_s, lambda client: ask.clean_expired_queues(client, **where))
+    _report("clean expired queues", addresses, form)
+
+
 # --- topics -----------------------------------------------------------------------------------------------------------
 
 

@@ -37,4 +37,4 @@ def check(file: Path | None, role: str | None, form: str) -> None:
 def _text(value: object) -> str | int | bool:
     if isinstance(value, (int, bool)):
         return value
-    return ";".join(value) if isinstance(value, tuple) else str(value)
+    return ";".join(map(str, value)) if isinstance(value, tuple) else str(value)

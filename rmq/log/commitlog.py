@@ -376,6 +376,11 @@ class CommitLog:
             unit.queue.next = unit.queue_offset
         self.end = self.durable_end = to
 
+    def drop_before(self, start: int) -> list[Segment]:
+        """The log begins at `start` (a segment's) from now on: see `Segments.drop_before`. In any thread. Raises OSError."""
+        self.start = max(self.start, start)  # published before a byte goes (D15)
+        return self._files.drop_before(start)
+
     def close(self) -> None:
         """Closes the files; flushes nothing."""
         self._files.close()

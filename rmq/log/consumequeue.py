@@ -201,7 +201,9 @@ class ConsumeQueue:
     def first_at_or_behind(self, offset: int) -> int:
         """The first message whose record is not before `offset` of the log; max if none."""
         low, high = self.min, self.max
-        if low < high and self.entry(high - 1).offset < offset:  # the usual case at a start
+        if low < high and self.entry(low).offset >= offset:  # the usual cases: retention, a start
+            return low
+        if low < high and self.entry(high - 1).offset < offset:
             return high
         while low < high:
             middle = (low + high) // 2
@@ -244,6 +246,25 @@ class ConsumeQueue:
         finally:
             self._disk.close(handle)
         if fresh:
+            self._disk.fsync_directory(self._directory)
+
+    def begin_behind(self, offset: int) -> None:
+        """Messages before `offset` of the log are going: `min` says so first (D15). In any thread."""
+        if self.min < self.max:
+            self.min = self.first_at_or_behind(offset)
+
+    def drop_files(self, empty_too: bool = False) -> None:
+        """Removes files that hold only messages below `min`; the last one stays, unless `empty_too` and all are gone.
+
+        In any thread. Raises OSError.
+        """
+        end = self._path(self.min // self._file_entries * self._file_entries)
+        names = [f"{self._directory}/{name}" for name in self._disk.listdir(self._directory)]
+        if not (empty_too and self.min == self.max == self.flushed):
+            names = [path for path in names[:-1] if path < end]
+        for path in names:
+            self._disk.unlink(path)
+        if names:
             self._disk.fsync_directory(self._directory)
 
     def cut_files(self, end: int) -> None:
@@ -347,6 +368,16 @@ class ConsumeQueues:
         self._queues.clear()
         for topic in self._disk.listdir(self._directory):
             self.delete(topic)
+
+    def drop_files(self, empty_too: bool = False) -> None:
+        """Removes files whose messages are gone (see `ConsumeQueue.drop_files`). In any thread. Raises StoreError."""
+        try:
+            for queue in self.all():
+                with self._files:
+                    if self._queues.get((queue.topic, queue.queue_id)) is queue:
+                        queue.drop_files(empty_too)
+        except OSError as error:
+            raise StoreError(f"cannot clean {self._directory}: {error}; check the disk") from error
 
     def flush(self) -> None:
         """Makes every entry durable. May run in another thread. Raises StoreError."""

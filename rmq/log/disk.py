@@ -8,6 +8,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import shutil
 from pathlib import Path
 from typing import ClassVar, Protocol
 
@@ -54,6 +55,14 @@ class Disk(Protocol):
         ...
 
     def size(self, path: str) -> int: ...
+
+    def modified_ms(self, path: str) -> int:
+        """When the file was last changed, Unix ms."""
+        ...
+
+    def used_ratio(self, path: str) -> float:
+        """How full the disk with that path is, 0 to 1, as its users see it: what is kept for root counts as used."""
+        ...
 
     def exists(self, path: str) -> bool: ...
 
@@ -149,6 +158,13 @@ class RealDisk:
 
     def size(self, path: str) -> int:
         return os.stat(path).st_size
+
+    def modified_ms(self, path: str) -> int:
+        return os.stat(path).st_mtime_ns // 1_000_000
+
+    def used_ratio(self, path: str) -> float:
+        usage = shutil.disk_usage(path)
+        return usage.used / max(usage.used + usage.free, 1)
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)

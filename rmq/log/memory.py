@@ -69,6 +69,8 @@ class MemoryDisk:
         self.before: Callable[[str, str], None] = lambda operation, path: None
         self.short_write_bytes: int | None = None
         self.operations: list[tuple[str, str]] = []
+        self.modified: dict[str, int] = {}  # ms, as a test says
+        self.used = 0.0
         self._names: dict[str, _File] = {}
         self._durable_names: dict[str, _File] = {}
         self._directories: set[str] = {"", "/"}
@@ -227,6 +229,12 @@ class MemoryDisk:
         if path not in self._names:
             raise FileNotFoundError(2, "no such file", path)
         return len(self._names[path].seen)
+
+    def modified_ms(self, path: str) -> int:
+        return self.modified.get(path, 0)
+
+    def used_ratio(self, path: str) -> float:
+        return self.used
 
     def exists(self, path: str) -> bool:
         return path in self._names or path in self._directories

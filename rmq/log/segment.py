@@ -4,8 +4,10 @@ An entry is a record with the filler before it, if there is one (docs/storage). 
 there are and what may be appended is the CommitLog's.
 """
 
+import errno
 from collections.abc import Callable, Iterator
 from struct import Struct
+from threading import Lock
 from typing import NamedTuple
 
 from rmq.errors import BadBytes
@@ -25,6 +27,10 @@ class BadEntry(BadBytes):
     def __init__(self, at: int, why: str) -> None:
         super().__init__(f"CommitLog at {at}: {why}")
         self.at = at
+
+
+def gone(path: str) -> OSError:
+    return OSError(errno.ESTALE, "deleted by retention", path)
 
 
 class Place(NamedTuple):
@@ -50,16 +56,40 @@ class Segment:
         self.size = size
         self._disk = disk
         self._handle = handle
+        self._readers = 0
+        self._retired = False
+        self._counting = Lock()
 
     @property
     def end(self) -> int:
         return self.base + self.size
 
     def read(self, offset: int, size: int) -> bytes:
-        return self._disk.pread(self._handle, size, offset - self.base)
+        """In any thread."""
+        with self._counting:
+            if self._retired:
+                raise gone(self.path)
+            self._readers += 1
+        try:
+            return self._disk.pread(self._handle, size, offset - self.base)
+        finally:
+            self._leave()
+
+    def _leave(self) -> None:
+        with self._counting:
+            self._readers -= 1
+            if self._retired and not self._readers:
+                self._disk.close(self._handle)
+
+    def retire(self) -> None:
+        """Closes the file once its last reader is done (D15). For the thread of `read_cached`, which cannot be in it."""
+        with self._counting:
+            self._retired = True
+            if not self._readers:
+                self._disk.close(self._handle)
 
     def read_cached(self, offset: int, into: memoryview) -> bool:
-        """False when reading would wait for the device."""
+        """False when reading would wait for the device. In one thread only."""
         return self._disk.pread_cached(self._handle, into, offset - self.base)
 
     def write(self, offset: int, data: bytes | bytearray) -> int:

@@ -1,13 +1,14 @@
 """The files of one CommitLog: which there are, the next one made ahead of time, all of them flushed, the last ones cut.
 
-Knows no records and no units. `add` and `cut` belong to the appending thread; `prepare` and `sync` may run in another.
+Knows no records and no units. `add` and `cut` belong to the appending thread; `prepare`, `sync` and `drop_before` may run
+in another. The list is replaced, never changed, so whoever reads it needs no lock.
 """
 
 import contextlib
 from threading import Lock
 
 from rmq.log.disk import Disk
-from rmq.log.segment import Segment, file_name
+from rmq.log.segment import Segment, file_name, gone
 
 
 class Segments:
@@ -21,6 +22,8 @@ class Segments:
         self._segments = found
         self._spare: int | None = None  # handle of the next file, ready
         self._spare_lock = Lock()
+        self._leaving: list[Segment] = []  # no longer in the list, perhaps still on the disk
+        self._changing = Lock()  # held by whoever replaces the list
         self._names_dirty = True  # whoever made the files found may have stopped before their names were durable
 
     def all(self) -> list[Segment]:
@@ -30,8 +33,11 @@ class Segments:
         return self._segments[-1] if self._segments else None
 
     def at(self, offset: int) -> Segment:
-        """The file with the byte at `offset`, which must be there."""
-        return self._segments[(offset - self._segments[0].base) // self.segment_bytes]
+        """The file with the byte at `offset`, which must not be behind the last one."""
+        segments = self._segments
+        if offset < segments[0].base:
+            raise gone(f"{self._directory}, byte {offset}")
+        return segments[(offset - segments[0].base) // self.segment_bytes]
 
     def end_of(self, offset: int) -> int:
         """Where the file with `offset` ends, whether it is there or not."""
@@ -50,8 +56,27 @@ class Segments:
                 raise
         segment = Segment(self._disk, path, base, self.segment_bytes, handle)
         self._names_dirty = True
-        self._segments.append(segment)
+        with self._changing:
+            self._segments = [*self._segments, segment]
         return segment
+
+    def drop_before(self, start: int) -> list[Segment]:
+        """Removes the files that end at or before `start`, oldest first, never the last one; durable when it returns.
+
+        A crash, or a failure after which it is called again, leaves a log without a gap. The caller retires what is
+        returned: readers may still be in there.
+        """
+        with self._changing:
+            leaving = [segment for segment in self._segments[:-1] if segment.end <= start]
+            self._segments = self._segments[len(leaving) :]
+        self._leaving += leaving
+        first = file_name(self._segments[0].base)
+        for name in self._disk.listdir(self._directory):
+            if len(name) == len(first) and name.isdecimal() and name < first:
+                self._disk.unlink(f"{self._directory}/{name}")
+                self._disk.fsync_directory(self._directory)
+        leaving, self._leaving = self._leaving, []
+        return leaving
 
     def _make_spare(self) -> int:
         """A file of zeros that have their room on the device; a recycled file could hold old records (D9)."""
@@ -85,7 +110,8 @@ class Segments:
     def cut(self, to: int) -> None:
         """Removes the files behind `to`, zeros the rest of the one it lies in, and makes that durable."""
         while len(self._segments) > 1 and self._segments[-1].base >= to:
-            segment = self._segments.pop()
+            with self._changing:
+                *self._segments, segment = self._segments
             segment.close()
             self._disk.unlink(segment.path)
         self._disk.fsync_directory(self._directory)

@@ -6,6 +6,7 @@ Layout below the root: `commitlog/`, `consumequeue/`, `lock`, `abort`, `checkpoi
 
 import os
 from collections.abc import Iterator
+from itertools import pairwise
 from struct import Struct
 from threading import Lock
 
@@ -20,6 +21,8 @@ from rmq.log.epochs import EpochRecord, EpochRow, Voter
 from rmq.log.ownfiles import Progress, QueueRow, Run, Vote
 from rmq.log.record import Record, decode, host_text
 from rmq.log.recovery import OpenedLog, Report
+from rmq.log.retention import MAX_AT_ONCE, SegmentFacts
+from rmq.log.segment import Segment
 from rmq.log.settings import ASYNC_FLUSH, MIN_SEGMENT_BYTES, SYNC_FLUSH, StoreSettings
 from rmq.log.snapshot import EPOCHS, QUEUES, VOTERS, Snapshots, SnapshotWriter
 from rmq.model import EPOCH_TOPIC, STATE_TOPIC
@@ -217,6 +220,45 @@ class Store:
             self.snapshots.publish(writer, s0, s1)
         except OSError as error:
             raise StoreError(f"cannot write a snapshot in {self._own}: {error}; free space or repair the disk") from error
+
+    # --- retention ----------------------------------------------------------------------------------------------------
+
+    def used_ratio(self) -> float:
+        """How full the disk is, 0 to 1. Raises StoreError."""
+        try:
+            return self._disk.used_ratio(self._root)
+        except OSError as error:
+            raise StoreError(f"cannot ask how full the disk with {self._root} is: {error}") from error
+
+    def oldest_segments(self) -> list[SegmentFacts]:
+        """Those that retention may look at. A segment's last record is not younger than the next one's first.
+
+        In a thread. Raises StoreError.
+        """
+        segments = [segment for segment in self.log.segments() if segment.base < self.log.end][: MAX_AT_ONCE + 1]
+        try:
+            return [
+                SegmentFacts(one.end, max(self._disk.modified_ms(one.path), self.log.store_time(after.base)))
+                for one, after in pairwise(segments)
+            ]
+        except OSError as error:
+            raise StoreError(f"cannot look at the oldest segments: {error}; check the disk") from error
+
+    def drop_before(self, start: int) -> list[Segment]:
+        """Everything before `start` (a segment's) leaves log and queues. Returns what the appending thread is to retire.
+
+        First every queue says where it begins now, durably; then bytes go, the log's first. A crash between any two steps
+        leaves a store that opens with the same queues (D15). In a thread. Raises StoreError.
+        """
+        for queue in self.queues.all():
+            queue.begin_behind(start)
+        self.save_progress()
+        try:
+            dropped = self.log.drop_before(start)
+        except OSError as error:
+            raise StoreError(f"cannot delete the segments below {start}: {error}; check the disk") from error
+        self.queues.drop_files()
+        return dropped
 
     # --- saving and stopping ------------------------------------------------------------------------------------------
 

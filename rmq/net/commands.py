@@ -434,6 +434,16 @@ class GetRuntimeInfo(NamedTuple):
     """What the broker says of itself, for tools."""
 
 
+@command(RequestCode.DELETE_EXPIRED_COMMITLOG, None)
+class DeleteExpiredLog(NamedTuple):
+    """Delete the segments that are past their time now, not at the hour of deleteWhen."""
+
+
+@command(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, None)
+class CleanExpiredQueues(NamedTuple):
+    """Delete the queue files whose messages are all gone."""
+
+
 Request = Union[
     Hello, Ping,
     GetRoute, GetClusterInfo, GetTopicList, RegisterBroker, UnregisterBroker, DeleteTopicInNameserver,
@@ -442,6 +452,7 @@ Request = Union[
     UpdateTopic, DeleteTopic, GetTopicConfig, GetAllTopicConfig, GetTopicStats,
     UpdateGroup, DeleteGroup, GetGroupConfig, GetAllGroupConfig,
     GetConsumeStats, GetConsumerConnection, QueryTopicConsumeByWho, GetRuntimeInfo,
+    DeleteExpiredLog, CleanExpiredQueues,
 ]  # fmt: skip
 Answer = Union[
     None, HelloAnswer, Route, ClusterInfo, TopicList, HeartbeatAnswer, ConsumerList, SendAnswer, PullAnswer, OffsetAnswer,

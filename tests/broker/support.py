@@ -54,6 +54,14 @@ class Peer:
         assert refused.value.remark, "a refusal says why"
         return int(refused.value.code)
 
+    async def ask_code(self, request: Any) -> int:
+        """The code of the refusal that comes, 0 if none does."""
+        try:
+            await self.ask(request)
+        except Refusal as refusal:
+            return int(refusal.code)
+        return 0
+
     async def send(self, *requests: Send) -> Sequence[SendAnswer]:
         return [await self.ask(request) for request in requests]
 

@@ -149,6 +149,8 @@ def test_admin_commands(running: Running, capsys: Printed) -> None:
     assert facts["brokerActive"] == "true"
     assert int(facts["pid"]) == running.process.pid
     printed_json(capsys, "admin", "clusterList", *where, "-m")
+    for command, place in (("deleteExpiredCommitLog", ["-b", "broker-a"]), ("cleanexpiredcq", ["-c", "DefaultCluster"])):
+        assert printed_json(capsys, "admin", command, *where, *place)["addresses"] == [running.broker]
 
 
 def test_a_deleted_topic_is_gone(running: Running, capsys: Printed) -> None:

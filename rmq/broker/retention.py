@@ -1,0 +1,87 @@
+"""Deleting what is old, and refusing what a full disk cannot take. Which segments go is decided in rmq.log.retention."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+
+from rmq.clock import Clock
+from rmq.log.retention import MAX_DRIFT_MS, Facts, RetentionSettings, count_to_delete
+from rmq.log.segment import Segment
+from rmq.log.store import Store
+
+log = logging.getLogger("rmq.retention")
+
+
+class Retention:
+    """`committed()`: the committed offset. `on_full(sends, everything)`: why those must be refused ("": they need not)."""
+
+    def __init__(
+        self,
+        settings: RetentionSettings,
+        store: Store,
+        clock: Clock,
+        committed: Callable[[], int],
+        on_full: Callable[[str, str], None],
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._clock = clock
+        self._committed = committed
+        self._on_full = on_full
+        self._origin = (clock.wall_ms(), clock.monotonic())
+        self._working = asyncio.Lock()
+        self._drifted = False
+
+    async def run(self) -> None:
+        """For every 10 s. Raises StoreError."""
+        used = await asyncio.to_thread(self._store.used_ratio)
+        self._tell_full(used)
+        await self._delete(used, by_hand=False)
+
+    async def delete_expired(self) -> int:
+        """All that is expired, at any hour, because an administrator says so. The number of segments. Raises StoreError."""
+        used = await asyncio.to_thread(self._store.used_ratio)
+        total = 0
+        while count := await self._delete(used, by_hand=True):
+            total += count
+        return total
+
+    async def clean_queues(self) -> None:
+        """Queue files whose messages are all gone; the numbers of those queues stay. Raises StoreError."""
+        async with self._working:
+            await asyncio.to_thread(self._store.save_progress)
+            await asyncio.to_thread(self._store.queues.drop_files, True)
+
+    def _tell_full(self, used: float) -> None:
+        about = f"the disk is {used:.0%} full; free space, or let messages expire sooner (fileReservedTime)"
+        limits = self._settings
+        self._on_full(about if used >= limits.refuse_sends else "", about if used >= limits.refuse_all else "")
+
+    async def _delete(self, used: float, by_hand: bool) -> int:
+        async with self._working:
+            segments = await asyncio.to_thread(self._store.oldest_segments)
+            count = count_to_delete(segments, self._facts(used, by_hand), self._settings)
+            if not count:
+                return 0
+            start = segments[count - 1].end
+            dropped: list[Segment] = await asyncio.to_thread(self._store.drop_before, start)
+            for segment in dropped:
+                segment.retire()
+            log.info("%d segments deleted, the log begins at %d", count, start, extra={"disk_used": round(used, 3)})
+            return count
+
+    def _facts(self, used: float, by_hand: bool) -> Facts:
+        store, now_ms = self._store, self._clock.wall_ms()
+        safe_to = min(self._committed(), store.log.durable_end, store.snapshots.covered)
+        return Facts(now_ms, time.localtime(now_ms / 1000).tm_hour, used, self._drift_ms(now_ms), safe_to, by_hand=by_hand)
+
+    def _drift_ms(self, now_ms: int) -> int:
+        wall_ms, monotonic = self._origin
+        drift_ms = now_ms - wall_ms - int((self._clock.monotonic() - monotonic) * 1000)
+        drifted = abs(drift_ms) > MAX_DRIFT_MS
+        if drifted != self._drifted:
+            self._drifted = drifted
+            told = "nothing is deleted by age until it is back, or this node is restarted" if drifted else "it is back"
+            log.warning("the wall clock moved by %d s against the monotonic one: %s", drift_ms // 1000, told)
+        return drift_ms

@@ -1,0 +1,69 @@
+"""Retention: which segments may leave the log. Decided here from plain facts; done by the store.
+
+Hours, ages and ratios are RocketMQ's [DefaultMessageStore.CleanCommitLogService]; what must never be deleted is ours
+(docs/storage, retention).
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+MAX_AT_ONCE = 10  # [deleteFileBatchMax]
+MAX_DRIFT_MS = 3_600_000  # between the wall clock and the monotonic one; beyond it no age can be believed
+
+
+class RetentionSettings(NamedTuple):
+    """`hours`: of the day, in which expired segments go. Ratios are of the disk's use, 0 to 1, each above the one before.
+
+    Above `max_used` expired ones go at any hour, above `clean_forcibly` the oldest go though they are not expired (unless
+    `by_force` is off), above `refuse_sends` producers are refused, above `refuse_all` nothing is stored at all.
+    """
+
+    reserved_ms: int = 72 * 3_600_000
+    hours: frozenset[int] = frozenset({4})
+    max_used: float = 0.75
+    clean_forcibly: float = 0.85
+    refuse_sends: float = 0.90
+    refuse_all: float = 0.95
+    by_force: bool = True
+
+
+class SegmentFacts(NamedTuple):
+    """`newest_ms`: the later of the file's last change and its last record's store time."""
+
+    end: int
+    newest_ms: int
+
+
+class Facts(NamedTuple):
+    """What decides, at one moment.
+
+    `hour`: of the day, local. `used`: of the disk, 0 to 1. `drift_ms`: how far the wall clock has moved against the
+    monotonic one since the start. `safe_to`: below it everything is committed, durable and held by a snapshot, and nothing
+    alive (timers, unresolved halves) points there. `follower_from`: where the slowest follower that is not given up yet
+    has to read on; None if there is none. `by_hand`: an administrator asked.
+    """
+
+    now_ms: int
+    hour: int
+    used: float
+    drift_ms: int
+    safe_to: int
+    follower_from: int | None = None
+    by_hand: bool = False
+
+
+def count_to_delete(segments: Sequence[SegmentFacts], facts: Facts, settings: RetentionSettings) -> int:
+    """How many of the oldest segments go now. `segments`: oldest first, without the active one (D15)."""
+    forced = settings.by_force and facts.used >= settings.clean_forcibly
+    due = facts.by_hand or facts.hour in settings.hours or facts.used >= settings.max_used
+    trusted = abs(facts.drift_ms) <= MAX_DRIFT_MS
+    limit = facts.safe_to
+    if facts.follower_from is not None and facts.used < settings.clean_forcibly:
+        limit = min(limit, facts.follower_from)
+    count = 0
+    for segment in segments[:MAX_AT_ONCE]:
+        expired = due and trusted and facts.now_ms - segment.newest_ms >= settings.reserved_ms
+        if segment.end > limit or not (expired or forced):
+            break
+        count += 1
+    return count

@@ -1,0 +1,164 @@
+"""A broker that deletes what is old, tells consumers where its queues begin now, and refuses what a full disk cannot take."""
+
+import dataclasses
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from rmq.broker.node import Broker
+from rmq.codes import ResponseCode as R
+from rmq.config import NodeSettings
+from rmq.log.memory import MemoryDisk
+from rmq.net.commands import (
+    CleanExpiredQueues,
+    DeleteExpiredLog,
+    GetMaxOffset,
+    GetMinOffset,
+    GetTopicConfig,
+    UpdateConsumerOffset,
+    UpdateTopic,
+)
+from rmq.testing import TestClock
+from tests.broker.support import Peer, bodies, send
+
+
+class Node:
+    """A broker with small segments on a memory disk."""
+
+    def __init__(self, store: Path) -> None:
+        self.disk = MemoryDisk()
+        self.clock = TestClock()
+        self.settings = NodeSettings(role="broker", store_dir=store, listen_port=0, stop_grace_ms=100, segment_bytes=140_000,
+                                     max_message_bytes=1000, delete_hours=tuple(range(24)))  # fmt: skip
+
+    async def start(self) -> "Node":
+        self.broker = Broker(self.settings, self.clock, self.disk)
+        await self.broker.start()
+        self.peer = await Peer.connect(self.broker.address)
+        return self
+
+    async def fill(self) -> None:
+        await self.peer.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
+        await self.peer.ask(UpdateTopic("Once", read_queue_nums=1, write_queue_nums=1))
+        await self.peer.ask(send("Once"))
+        while len(self.segments()) < 4:
+            await self.peer.ask(send("T", b"x" * 900))
+        await self.snapshots(2)
+
+    async def snapshots(self, count: int) -> None:
+        """That many more, each behind a message."""
+        for _ in range(count):
+            before = self.names("snapshot-")
+            await self.peer.ask(send("T"))
+            await self.clock.advance_until(lambda before=before: self.names("snapshot-") != before, 10.0)  # type: ignore[misc]
+
+    def names(self, part: str) -> list[str]:
+        return [path for path in self.disk.paths() if part in path and not path.endswith(".new")]
+
+    def segments(self) -> list[str]:
+        return self.names("/commitlog/")
+
+    async def minimum(self, topic: str = "T") -> int:
+        return int((await self.peer.ask(GetMinOffset(topic, 0))).offset)
+
+    async def restart(self, later_h: float) -> None:
+        """Stopped for so long: what it holds is older then."""
+        await self.stop()
+        self.clock = TestClock(wall_ms=self.clock.wall_ms() + int(later_h * 3_600_000))
+        await self.start()
+
+    async def stop(self) -> None:
+        await self.peer.close()
+        await self.broker.stop()
+
+
+@pytest.fixture
+async def node(tmp_path: Path) -> AsyncIterator[Node]:
+    node = await Node(tmp_path).start()
+    await node.fill()
+    yield node
+    await node.stop()
+
+
+async def test_expired_segments_go_and_pulls_below_are_sent_to_the_new_minimum(node: Node) -> None:
+    """D15: 21 with the minimum, as RocketMQ; a new start says the same."""
+    assert await node.minimum() == 0
+    await node.restart(70)
+    await node.clock.advance(30)
+    assert len(node.segments()) == 4, "not before their time"
+    await node.restart(3)
+    await node.clock.advance_until(lambda: len(node.segments()) == 1, 10.0)
+    low = await node.minimum()
+    assert low > 100
+    moved = await node.peer.pull("T", 5)
+    assert (moved.status, moved.next_begin_offset, moved.min_offset) == (R.PULL_OFFSET_MOVED, low, low)
+    assert bodies(await node.peer.pull("T", low))
+    assert (await node.minimum("Once"), (await node.peer.ask(GetMaxOffset("Once", 0))).offset) == (1, 1)
+    await node.stop()
+    await node.start()
+    assert await node.minimum() == low
+    assert (await node.peer.ask(GetTopicConfig("Once"))).read_queue_nums == 1, "its record is gone, the topic is not"
+    assert (await node.peer.ask(send("Once"))).queue_offset == 1
+
+
+async def test_clock_back_one_hour_and_ten_years(node: Node) -> None:
+    """Story 52, T1: a wall clock that jumps deletes nothing by age, whichever way; a full disk is believed."""
+    for jump_ms in (10 * 365 * 24 * 3_600_000, -20 * 365 * 24 * 3_600_000, (10 * 365 * 24 - 2) * 3_600_000):
+        node.clock.jump_wall(jump_ms)
+        await node.clock.advance(20)
+        await node.peer.ask(DeleteExpiredLog())
+        assert len(node.segments()) == 4
+    assert (await node.peer.ask(send("T"))).status == 0
+    node.disk.used = 0.86
+    await node.clock.advance_until(lambda: len(node.segments()) == 1, 10.0)
+
+
+async def test_an_administrator_may_ask_at_any_hour(node: Node) -> None:
+    hour = time.localtime(node.clock.wall_ms() / 1000).tm_hour
+    node.settings = dataclasses.replace(node.settings, delete_hours=((hour + 20) % 24,))
+    await node.restart(96)
+    await node.clock.advance(30)
+    assert len(node.segments()) == 4
+    await node.peer.ask(DeleteExpiredLog())
+    assert len(node.segments()) == 1
+    assert node.names("/consumequeue/Once/")
+    await node.peer.ask(CleanExpiredQueues())
+    assert not node.names("/consumequeue/Once/")
+    assert (await node.peer.ask(send("Once"))).queue_offset == 1
+    assert bodies(await node.peer.pull("Once", 1)) == [b"body"]
+
+
+async def test_what_no_snapshot_covers_stays(tmp_path: Path) -> None:
+    """Settings live in those records only."""
+    node = await Node(tmp_path).start()
+    await node.peer.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
+    while len(node.segments()) < 4:
+        await node.peer.ask(send("T", b"x" * 900))
+    node.disk.used = 0.9
+    await node.peer.ask(DeleteExpiredLog())
+    assert len(node.segments()) == 4
+    await node.stop()
+
+
+async def test_a_nearly_full_disk_refuses_sends_and_keeps_offsets(node: Node) -> None:
+    """D14: 14 (not stored) above 90 %, while the broker's own records still go up to 95 %; it is left by itself."""
+
+    async def settled(used: float, code: int) -> None:
+        node.disk.used = used
+        while (await node.peer.ask_code(send("T"))) != code:
+            await node.clock.advance(10)
+
+    await settled(0.91, R.SERVICE_NOT_AVAILABLE)
+    await node.peer.ask(UpdateConsumerOffset("g", "T", 0, 1))
+    await node.peer.ask(UpdateTopic("New", read_queue_nums=1, write_queue_nums=1))
+    assert await node.peer.refusal(send("New")) == R.SERVICE_NOT_AVAILABLE
+    assert bodies(await node.peer.pull("T", await node.minimum())), "consuming goes on"
+    node.disk.used = 0.96
+    offset = 2
+    while (await node.peer.ask_code(UpdateConsumerOffset("g", "T", 0, offset))) == 0:
+        await node.clock.advance(10)
+        offset += 1
+    await settled(0.5, R.SUCCESS)
+    await node.peer.ask(UpdateConsumerOffset("g", "T", 0, offset))
