@@ -9,10 +9,12 @@ from functools import lru_cache
 from struct import Struct
 
 from rmq.log.crc import crc32
-from rmq.log.properties import CRC_BYTES, MAX_PROPERTIES_BYTES, code_of, plain_pairs, plain_properties
+from rmq.log.properties import CRC_BYTES, MAX_PROPERTIES_BYTES, code_of, plain_given, plain_properties
 from rmq.log.record import CRC_MASK, EMPTY_CRC, claims, draft, topic_field_of
 
 __all__ = ["draft", "plain_check", "plain_draft"]
+
+PlainDraft = Callable[[bytes, bytes, int, int, bytes, int], tuple[bytes, int, bytes] | None]
 
 _length = Struct(">H").pack
 _head = Struct(">iiiiiqqiq8sq8siqi").pack
@@ -57,23 +59,27 @@ def plain_check(topic: str) -> Callable[[bytes], int | None]:
 
 
 @lru_cache(maxsize=4096)
-def plain_draft(topic: str) -> Callable[[bytes, bytes, int, int, bytes, int], tuple[bytes, int] | None]:
+def plain_draft(topic: str, added: bytes) -> PlainDraft:
     """A function for the messages of that topic: `draft` and `check` in one, for a message of the usual kind.
 
-    It is given body, properties, flag, born timestamp, born host and reconsumeTimes, and gives the record and the hash of
-    its tag; or None if it must go the long way. Raises struct.error for numbers that do not fit.
+    It is given body, properties, flag, born timestamp, born host and reconsumeTimes, and gives the record, the hash of its
+    tag and its UNIQ_KEY; or None if it must go the long way. `added`: the properties that the broker adds to the client's.
+    Raises struct.error for numbers that do not fit.
     """
     magic, topic_field = topic_field_of(topic)
-    fixed = 90 + len(topic_field)
+    fixed, more, tail = 90 + len(topic_field), len(added) + CRC_BYTES, added + EMPTY_CRC
     middles: dict[int, bytes] = {}  # length of the properties -> what stands before them
 
     def draft_plain(
         body: bytes, properties: bytes, flag: int, born_timestamp: int, born_host: bytes, reconsume_times: int
-    ) -> tuple[bytes, int] | None:
-        match = plain_pairs(properties)
+    ) -> tuple[bytes, int, bytes] | None:
+        match = plain_given(properties)
         if match is None or len(born_host) != 8:
             return None
-        length, size = len(properties) + CRC_BYTES, len(body)
+        unique_key, tag = match.groups()
+        if unique_key is None:
+            return None
+        length, size = len(properties) + more, len(body)
         middle = middles.get(length)
         if middle is None:
             if length > MAX_PROPERTIES_BYTES + CRC_BYTES:
@@ -83,8 +89,6 @@ def plain_draft(topic: str) -> Callable[[bytes, bytes, int, int, bytes, int], tu
             middle = middles[length] = topic_field + _length(length)
         crc, total = crc32(body) & CRC_MASK, fixed + size + length
         head = _head(total, magic, crc, 0, flag, 0, 0, 0, born_timestamp, born_host, 0, _NO_HOST, reconsume_times, 0, size)
-        record = b"".join((head, body, middle, properties, EMPTY_CRC))
-        tag = match[1]
-        return record, 0 if tag is None else code_of(tag)
+        return b"".join((head, body, middle, properties, tail)), 0 if tag is None else code_of(tag), unique_key
 
     return draft_plain

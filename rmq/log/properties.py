@@ -102,13 +102,16 @@ _PAIRS = (
     rb"(?:TAGS\x01([\x03-\x7f]++)\x02"
     rb"|(?![_RPITD](?:_CRC32#|MQ_SRC|EAL_|OP_CK|NNER_|IMER_|RAN_MSG|ELAY\x01|AGS\x01))[\x03-\x7f]++\x01[\x03-\x7f]*+\x02)*+"
 )
-plain_pairs = re.compile(_PAIRS).fullmatch
-"""What nearly all properties are: ASCII pairs, no name that begins like a reserved one. Group 1: the tag.
+plain_properties = re.compile(_PAIRS + rb"__CRC32#\x01[0-9]{10}\x02").fullmatch
+"""What nearly all properties are: ASCII pairs, no name that begins like a reserved one, the checksum last. Group 1: the tag.
 
 Possessive, so it never goes back and takes time in proportion to the length (S10). What it does not match is not wrong yet.
 """
-plain_properties = re.compile(_PAIRS + rb"__CRC32#\x01[0-9]{10}\x02").fullmatch
-"""The same with the checksum behind them, as in a record."""
+plain_given = re.compile(
+    _PAIRS.replace(rb"(?:TAGS", rb"(?:UNIQ_KEY\x01([0-9A-Za-z]++)\x02|TAGS")
+    .replace(rb"(?![_RPITD](?:", rb"(?![_RPITDMCU](?:SG_REGION\x01|RACE_ON\x01|LUSTER\x01|NIQ_KEY\x01|")
+).fullmatch
+"""The same of a message that is no record yet: without the checksum and without what the broker adds. Groups: unique id, tag."""
 
 
 def check_properties(buf: bytes, at: int, end: int) -> int:

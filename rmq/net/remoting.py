@@ -100,7 +100,7 @@ class Remoting:
         self._born_host = born_host
 
     def decode(self, frame: bytes) -> Received:
-        if self._sends is not None and frame[:1] == b"\0":
+        if frame[:1] == b"\0" and self._sends is not None:
             try:
                 known = self._sends.read_known(frame, self._born_host)
             except Refusal:

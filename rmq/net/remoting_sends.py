@@ -58,7 +58,9 @@ class Records(Protocol):
         """Raises InvalidArgument."""
         ...
 
-    def plain_draft(self, topic: str, /) -> Callable[[bytes, bytes, int, int, bytes, int], tuple[bytes, int] | None]: ...
+    def plain_draft(
+        self, topic: str, added: bytes, /
+    ) -> Callable[[bytes, bytes, int, int, bytes, int], tuple[bytes, int, bytes] | None]: ...
 
 
 class Sent(NamedTuple):
@@ -133,8 +135,8 @@ class Sends:
         cut = self._shapes.cut(frame, stop)
         if cut is None:
             return None
-        shape, born_timestamp, properties, opaque = cut
-        return self._read(shape.header, opaque, shape.fields, born_timestamp, properties, frame[stop:], born_host)
+        (_, _, _, header, fields), born_timestamp, properties, opaque = cut
+        return self._read(header, opaque, fields, born_timestamp, properties, frame[stop:], born_host)
 
     def _read(
         self, header: Header, opaque: int, fields: Fields, born_timestamp: int, properties: bytes, body: bytes, born_host: bytes
@@ -154,16 +156,17 @@ class Sends:
                 records, sizes = b"".join(drafts), [*map(len, drafts)]
                 unique_key = dict(_pairs(properties)).get(b"UNIQ_KEY", b"")
             elif body:
-                properties, unique_key = self._properties(properties, born_timestamp)
+                if properties and properties[-1] != 2:
+                    properties += b"\x02"  # which RocketMQ 4 leaves out
                 if not sys_flag:
-                    plain = self._plain_draft(topic)(body, properties, flag, born_timestamp, born_host, reconsume_times)
+                    plain = self._plain_draft(topic, self._added)(
+                        body, properties, flag, born_timestamp, born_host, reconsume_times
+                    )
                     if plain is not None:
-                        records, tags_code = plain
-                        drafted = _new(
-                            DraftedSend,
-                            (group, topic, queue_id, records, reconsume_times, default_topic, queues, batch, limit, tags_code),
-                        )
-                        return drafted, _new(Sent, (header, opaque, unique_key, None))
+                        records, code, unique_key = plain
+                        drafted = (group, topic, queue_id, records, reconsume_times, default_topic, queues, batch, limit, code)
+                        return _new(DraftedSend, drafted), _new(Sent, (header, opaque, unique_key, None))
+                properties, unique_key = self._properties(properties, born_timestamp)
                 records = self._draft(
                     topic, body, properties, flag=flag, sys_flag=sys_flag, born_timestamp=born_timestamp,
                     born_host=born_host, reconsume_times=reconsume_times,
@@ -179,9 +182,7 @@ class Sends:
 
     def _properties(self, text: bytes, born_timestamp: int) -> tuple[bytes, bytes]:
         """The properties with ours, and the unique key."""
-        if text and text[-1] != 2:
-            text += b"\x02"
-        at = text.find(b"UNIQ_KEY\x01")
+        at = text.rfind(b"UNIQ_KEY\x01")
         if (
             (at > 0 and text[at - 1] != 2)
             or b"POP_CK" in text or b"__CRC32#" in text or b"MSG_REGION" in text or b"TRACE_ON" in text or b"CLUSTER" in text

@@ -15,7 +15,6 @@ from rmq.net.remoting_headers import Header
 MAX_SHAPES: Final = 10_000
 _BORN, _QUOTE = b'"g":"', b'"'
 _PROPERTIES, _OPAQUE = b'"i":"', b'"opaque":'
-_new = tuple.__new__  # a NamedTuple in half the time
 _printable = re.compile(rb"[ !#-~]*+").match  # what may stand inside a JSON text as it is; others are rare, and parsed
 _MAX_DIGITS = 9  # so that it fits in 32 bits with a sign
 
@@ -45,13 +44,8 @@ class Shape(NamedTuple):
     fields: Fields
 
 
-class Cut(NamedTuple):
-    """A header of a known shape. `properties` are raw, no longer escaped."""
-
-    shape: Shape
-    born_timestamp: int
-    properties: bytes
-    opaque: int
+Cut = tuple[Shape, int, bytes, int]
+"""A header of a known shape: born timestamp, properties (raw, no longer escaped), opaque."""
 
 
 class Shapes:
@@ -88,7 +82,7 @@ class Shapes:
             properties = properties.replace(b"\\u0001", b"\x01").replace(b"\\u0002", b"\x02")
             if b"\\" in properties:
                 return None
-        return _new(Cut, (shape, int(born), properties, int(opaque)))
+        return shape, int(born), properties, int(opaque)
 
     def learn(self, data: bytes, header: Header, fields: Fields) -> None:
         """`data` is the text of a header that was read as `header`, and that means `fields`."""

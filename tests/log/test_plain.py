@@ -5,6 +5,7 @@ import random
 from rmq.errors import InvalidArgument, Refusal
 from rmq.log import plain, record
 
+ADDED = b"CLUSTER\x01c\x02"
 HOST = bytes([10, 0, 0, 9, 0, 0, 15, 160])
 TOPICS = ("T", "orders", "%RETRY%" + "g" * 130)
 TEXTS = (
@@ -17,6 +18,7 @@ TEXTS = (
     b"a",
     b"x\x01\x02",
 )
+GIVEN = (*TEXTS[:5], b"MSG_REGION\x01r\x02", b"TRACE_ON\x01true\x02")
 
 
 def test_a_plain_check_says_what_the_check_says() -> None:
@@ -39,15 +41,16 @@ def test_a_plain_draft_is_the_draft_and_passes_the_check() -> None:
     decided = 0
     for _ in range(2000):
         topic, body = chance.choice(TOPICS), chance.randbytes(chance.randrange(50))
-        properties = b"".join(chance.choices(TEXTS[:7], weights=(9, 1, 9, 1, 1, 1, 1), k=chance.randrange(4)))
-        made = plain.plain_draft(topic)(body, properties, 7, 1_700_000_000_000, HOST, 2)
+        properties = b"UNIQ_KEY\x010A\x02" + b"".join(chance.choices(GIVEN, weights=(9, 1, 9, 1, 1, 1, 1), k=chance.randrange(4)))
+        made = plain.plain_draft(topic, ADDED)(body, properties, 7, 1_700_000_000_000, HOST, 2)
         if made is not None:
             decided += 1
             slowly = record.draft(
-                topic, body, properties, flag=7, born_timestamp=1_700_000_000_000, born_host=HOST, reconsume_times=2
+                topic, body, properties + ADDED, flag=7, born_timestamp=1_700_000_000_000, born_host=HOST, reconsume_times=2
             )
             assert made[0] == slowly
             assert record.check(made[0], topic) == ((len(slowly),), (made[1],))
+            assert made[2] == b"0A"
     assert decided > 500
 
 
@@ -57,8 +60,9 @@ def test_what_is_not_plain_goes_the_long_way() -> None:
     assert plain.plain_check("T")(good + good) is None
     assert plain.plain_check("U")(good) is None
     assert plain.plain_check("T")(b"") is None
-    assert plain.plain_draft("T")(b"x", b"KEYS\x01" + b"k" * 32_768 + b"\x02", 0, 1, HOST, 0) is None
-    assert plain.plain_draft("T")(b"x", b"", 0, 1, bytes(20), 0) is None
+    assert plain.plain_draft("T", b"")(b"x", b"KEYS\x01" + b"k" * 32_768 + b"\x02", 0, 1, HOST, 0) is None
+    assert plain.plain_draft("T", b"")(b"x", b"UNIQ_KEY\x010A\x02", 0, 1, bytes(20), 0) is None
+    assert plain.plain_draft("T", b"")(b"x", b"TAGS\x01a\x02", 0, 1, HOST, 0) is None
 
 
 def _draft(chance: random.Random, topic: str) -> bytes:
