@@ -68,5 +68,9 @@ class StoreError(RmqError):
     """The store cannot do it: disk full, failed flush, locked or damaged directory. The message says what to do."""
 
 
+class PerhapsStored(StoreError):
+    """An append failed and could not be undone: after a restart its records may be found."""
+
+
 class Closed(RmqError):
     """The client or node has been closed."""

@@ -14,7 +14,7 @@ from typing import Any, cast
 from rmq.broker.flusher import Flusher
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
-from rmq.errors import Refusal, RmqError, StoreError
+from rmq.errors import PerhapsStored, Refusal, RmqError, StoreError
 from rmq.log.commitlog import CommitLog, Unit
 from rmq.log.dispatch import Dispatcher
 
@@ -168,7 +168,9 @@ class Replica:
 
 
 def _refuse(units: Sequence[Unit], error: StoreError | Refusal) -> None:
-    """Nothing of these was stored."""
+    """Nothing of these was stored, or nobody knows."""
+    if isinstance(error, PerhapsStored):
+        error = Refusal(ResponseCode.SYSTEM_ERROR, f"outcome unknown: {error}")
     _answer(units, error if isinstance(error, Refusal) else Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, str(error)))
 
 

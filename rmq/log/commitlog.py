@@ -11,7 +11,7 @@ from threading import Lock
 from typing import NoReturn
 
 from rmq.codes import ResponseCode
-from rmq.errors import Refusal, StoreError
+from rmq.errors import PerhapsStored, Refusal, StoreError
 from rmq.log import epochs, record
 from rmq.log.consumequeue import ConsumeQueue
 from rmq.log.disk import Disk
@@ -134,6 +134,7 @@ class CommitLog:
 
         Moves `end` and the queues' `next` only when everything is written. Raises Refusal for a unit that no segment
         can hold and StoreError ("not stored") if the disk failed; then nothing has changed and the bytes are zero again.
+        PerhapsStored (a StoreError) if they could not be made zero.
         """
         if not units:
             return
@@ -236,11 +237,11 @@ class CommitLog:
                 segment.zero(run.offset, run.offset + len(run.data))
                 segment.sync()
         except OSError as error:
-            self._break(f"a failed append could not be undone ({error})", error)
+            self._break(f"a failed append could not be undone ({error})", error, PerhapsStored)
 
-    def _break(self, what: str, error: OSError) -> NoReturn:
+    def _break(self, what: str, error: OSError, kind: type[StoreError] = StoreError) -> NoReturn:
         self._broken = f"{what}: this store accepts nothing more; repair the disk and restart the node"
-        raise StoreError(self._broken) from error
+        raise kind(self._broken) from error
 
     def _segment_for(self, offset: int) -> Segment:
         """The file for bytes at `offset`, made if it is the next one."""

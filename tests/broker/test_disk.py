@@ -220,3 +220,27 @@ async def test_a_full_disk_refuses_sends_and_nothing_else_and_is_left_by_itself(
     await again.start("async")
     assert (await again.peer.ask(GetMaxOffset("T", 0))).offset == stored + 1
     await again.stop()
+
+
+async def test_an_append_that_cannot_be_undone_has_an_unknown_outcome(node: Node) -> None:
+    """C2: the record may be found after a restart, so the producer must not hear "not stored" (14)."""
+    await node.start("async")
+    await node.peer.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
+    before = node.disk.before
+    writes = 0
+
+    def broken_after_half_a_write(operation: str, path: str) -> None:
+        nonlocal writes
+        writes += operation == "pwrite" and "commitlog" in path
+        if writes > 1:
+            raise OSError(5, "Input/output error")
+        before(operation, path)
+
+    node.disk.before = broken_after_half_a_write
+    node.disk.short_write_bytes = 300
+    assert await node.peer.refusal(send("T", b"x" * 500)) == R.SYSTEM_ERROR
+    assert await node.peer.refusal(send("T")) == R.SERVICE_NOT_AVAILABLE
+    node.disk.before = before
+    await node.peer.close()
+    with pytest.raises(StoreError, match="could not be undone"):
+        await node.broker.stop()

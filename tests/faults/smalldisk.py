@@ -1,0 +1,85 @@
+"""A small ext4 of its own, to be filled, starved of inodes, or broken: a file mounted by loop. Needs root and Linux."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+def why_not() -> str:
+    """Why there can be none here; "" if there can."""
+    if os.name != "posix" or os.geteuid() != 0:
+        return "needs root, to mount"
+    if not shutil.which("mkfs.ext4") or not Path("/dev/loop-control").exists():
+        return "needs mkfs.ext4 and loop devices"
+    return ""
+
+
+class SmallDisk:
+    """`path` is where it is mounted."""
+
+    def __init__(self, image: Path, path: Path) -> None:
+        self.path = path
+        self._image = image
+        self._ballast = 0
+
+    def mount(self) -> None:
+        _run("mount", "-o", "loop,errors=remount-ro", str(self._image), str(self.path))
+
+    def unmount(self) -> None:
+        _run("umount", "--lazy", str(self.path))
+
+    def fill(self, leave_bytes: int) -> None:
+        """Somebody else's file takes all but so many bytes."""
+        left = os.statvfs(self.path)
+        size = left.f_bavail * left.f_frsize - leave_bytes
+        with open(self.path / "ballast", "ab") as file:
+            while size >= left.f_frsize:
+                try:
+                    os.posix_fallocate(file.fileno(), file.tell(), size)
+                    file.seek(size, os.SEEK_CUR)
+                except OSError:  # the file system itself needs some of it
+                    size //= 2
+                    continue
+                size = 0 if leave_bytes else size // 2
+
+    def take_inodes(self) -> None:
+        """Somebody else's empty files take all that are left."""
+        (self.path / "files").mkdir()
+        try:
+            while True:
+                self._ballast += 1
+                (self.path / "files" / str(self._ballast)).touch()
+        except OSError:
+            pass
+
+    def free(self) -> None:
+        """What somebody else took is given back."""
+        (self.path / "ballast").unlink(missing_ok=True)
+        shutil.rmtree(self.path / "files", ignore_errors=True)
+
+    def break_down(self) -> None:
+        """As after an error of the device: the kernel makes it read-only under those who use it."""
+        subprocess.run(["mount", "-o", "remount,abort", str(self.path)], check=False, capture_output=True)
+
+
+@contextmanager
+def small_disk(folder: Path, megabytes: int, *options: str) -> Iterator[SmallDisk]:
+    """`options`: for mkfs.ext4. Raises CalledProcessError where loop devices cannot be mounted."""
+    image, path = folder / "image", folder / "disk"
+    path.mkdir()
+    with image.open("wb") as file:
+        file.truncate(megabytes << 20)
+    _run("mkfs.ext4", "-q", "-F", "-m", "0", *options, str(image))
+    disk = SmallDisk(image, path)
+    disk.mount()
+    try:
+        yield disk
+    finally:
+        disk.unmount()
+
+
+def _run(*command: str) -> None:
+    subprocess.run(command, check=True, capture_output=True)
