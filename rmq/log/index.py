@@ -13,6 +13,7 @@ from rmq.errors import BadBytes, StoreError
 from rmq.log.disk import Disk
 from rmq.log.indexfile import Header, IndexFile, Shape, file_name
 from rmq.log.indexkeys import Harvester, key_hash
+from rmq.log.ownfiles import IndexRow
 from rmq.log.record import BLANK_MAGIC
 from rmq.log.segment import FILLER
 
@@ -20,13 +21,6 @@ BURST_BYTES = 1 << 20  # of the log
 _BLOCK_BYTES = 1 << 18  # read at once: between two of them other threads run
 _NAME_DIGITS = 17
 _LOG = logging.getLogger(__name__)
-
-
-class IndexRow(NamedTuple):
-    """A file that must be there, and the offset of its last record; -1 while it is being filled."""
-
-    name: str
-    end: int
 
 
 class LastRun(NamedTuple):
@@ -82,14 +76,14 @@ class Index:
             rows = None
         if rows is None:
             self._files, to = (), 0
-            self._delete(self._names())
+            delete_files(self._disk, self._directory)
         self.position = self._taken = max(to, self._log.start)
 
     def _take_over(self, rows: Sequence[IndexRow]) -> list[IndexFile]:
         """The files, with the entries of records below `to` only."""
         _, to, tidy = self._last_run
         needed = [row.name for row in rows if not 0 <= row.end < self._log.start]  # retention may have deleted the others
-        self._delete(set(self._names()).difference(needed))
+        self._delete(set(_names(self._disk, self._directory)).difference(needed))
         files = [IndexFile.open(self._disk, self._directory, name, self._shape) for name in needed]
         if any(file.room for file in files[:-1]):
             raise StoreError(f"in {self._directory} a file before the last one is not full")
@@ -105,10 +99,6 @@ class Index:
         for name in names:
             self._disk.unlink(f"{self._directory}/{name}")
 
-    def _names(self) -> list[str]:
-        names = self._disk.listdir(self._directory)
-        return [name for name in names if len(name) == _NAME_DIGITS and name.isdecimal()]
-
     # --- building -----------------------------------------------------------------------------------------------------
 
     def advance(self, to: int, wall_ms: int) -> None:
@@ -121,6 +111,7 @@ class Index:
                 if self.position < 0:
                     self._open()
                 self._put(wall_ms)  # what a full disk left over
+                self._taken = self.position = max(self.position, self._log.start)  # retention may be faster
                 if self.position < to:
                     self._take(min(to, self.position + BURST_BYTES), to)
                     self._put(wall_ms)
@@ -218,3 +209,13 @@ class Index:
     def full_ms(self) -> int:
         """End time of the newest full file [indexMsgTimestamp]; 0 without one."""
         return max((file.header.end_ms for file in self._files if not file.room), default=0)
+
+
+def delete_files(disk: Disk, directory: str) -> None:
+    """Every file of an index goes. Raises OSError."""
+    for name in _names(disk, directory):
+        disk.unlink(f"{directory}/{name}")
+
+
+def _names(disk: Disk, directory: str) -> list[str]:
+    return [name for name in disk.listdir(directory) if len(name) == _NAME_DIGITS and name.isdecimal()]

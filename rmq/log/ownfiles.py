@@ -1,4 +1,4 @@
-"""What our own small files say: vote, run, epochs, progress, queues (docs/storage has the table).
+"""What our own small files say: vote, run, epochs, progress, queues, index (docs/storage has the table).
 
 Each is a NamedTuple with a `save_...` and a `load_...`; load gives None when the file is not there. When each must be
 durable is decided by those who call. All raise StoreError for a file that cannot be read (see `rmq.log.smallfile`).
@@ -65,6 +65,13 @@ class QueueRow(NamedTuple):
     max: int
 
 
+class IndexRow(NamedTuple):
+    """A file of the index that must be there, and the offset of its last record; -1 while it is being filled."""
+
+    name: str
+    end: int
+
+
 def save_vote(disk: Disk, directory: str, vote: Vote) -> None:
     words = (vote.store_id, vote.node_id, vote.group, vote.epoch, vote.voted_for, vote.incarnation, int(vote.proven))
     _save(disk, directory, "vote", zip(_VOTE, words, strict=True))
@@ -129,6 +136,15 @@ def load_queues(disk: Disk, directory: str) -> list[QueueRow] | None:
     if lines is None:
         return None
     return [QueueRow(topic, int(queue_id), int(low), int(high)) for _, topic, queue_id, low, high in lines]
+
+
+def save_index(disk: Disk, directory: str, rows: Sequence[IndexRow]) -> None:
+    smallfile.save(disk, directory, "index", [["file", row.name, str(row.end)] for row in rows])
+
+
+def load_index(disk: Disk, directory: str) -> list[IndexRow] | None:
+    lines = smallfile.load(disk, directory, "index")
+    return None if lines is None else [IndexRow(name, int(end)) for _, name, end in lines]
 
 
 _VOTE = ("storeId", "nodeId", "group", "epoch", "votedFor", "incarnation", "proven")

@@ -10,6 +10,7 @@ class StoreSettings(NamedTuple):
     """`store_host`: the advertised address as records hold it (`record.host_bytes`); it is in every message id.
 
     `segment_bytes` should be at least twice the largest record. `queue_file_entries`: entries in one ConsumeQueue file.
+    `index_slots`, `index_entries`: of one index file [maxHashSlotNum, maxIndexNum]; no slots: no index.
     `group` is RocketMQ's brokerName, `node_id` this node's name in it.
     """
 
@@ -19,3 +20,5 @@ class StoreSettings(NamedTuple):
     group: str = "broker-a"
     node_id: str = "n0"
     queue_file_entries: int = 300_000
+    index_slots: int = 0
+    index_entries: int = 20_000_000

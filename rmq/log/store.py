@@ -1,6 +1,6 @@
 """The store of one node: opens and joins the log, its queues, dispatch and the small files. No rules of its own.
 
-Layout below the root: `commitlog/`, `consumequeue/`, `lock`, `abort`, `checkpoint` are Apache RocketMQ's,
+Layout below the root: `commitlog/`, `consumequeue/`, `index/`, `lock`, `abort`, `checkpoint` are Apache RocketMQ's,
 `rmq/` is ours.
 """
 
@@ -18,6 +18,7 @@ from rmq.log.consumequeue import ConsumeQueues
 from rmq.log.disk import Disk
 from rmq.log.dispatch import Dispatcher, deleted_topics
 from rmq.log.epochs import EpochRecord, EpochRow, Voter
+from rmq.log.indexed import Indexed
 from rmq.log.ownfiles import Progress, QueueRow, Run, Vote
 from rmq.log.record import Record, decode, host_text
 from rmq.log.recovery import OpenedLog, Report
@@ -54,6 +55,7 @@ class Store:
         self.log.rows = opened.rows
         self.queues = ConsumeQueues(disk, f"{root}/consumequeue", settings.queue_file_entries)
         self.dispatcher = Dispatcher(self.log, self.queues, opened.end)
+        self.indexed = Indexed(disk, root, settings, self.log)
         self._disk = disk
         self._root = root
         self._own = f"{root}/rmq"
@@ -134,6 +136,7 @@ class Store:
         self.recovered = report._replace(queues_rebuilt=not kept and log.end > log.start)
         self.dispatcher = Dispatcher(log, self.queues, trusted if kept else log.start)
         self.dispatcher.advance(log.end)
+        self.indexed.open(min(progress.indexed, log.end), report.clean and not self.adopting)
         if not kept:
             self._restore_counters()
         ownfiles.save_epochs(self._disk, self._own, self.rows, log.end)
@@ -255,6 +258,7 @@ class Store:
         self.save_progress()
         try:
             dropped = self.log.drop_before(start)
+            self.indexed.delete_before(start)
         except OSError as error:
             raise StoreError(f"cannot delete the segments below {start}: {error}; check the disk") from error
         self.queues.drop_files()
@@ -276,21 +280,23 @@ class Store:
             for queue in self.queues.all()
             if queue.flushed > queue.min or queue.min
         )
+        self.indexed.flush()
         durable = self.log.flush()  # and before rows are saved that lack a deleted topic
         stored_ms = self.log.durable_stored_ms
         try:
             if rows != self._saved_rows:
                 ownfiles.save_queues(self._disk, self._own, rows)
                 self._saved_rows = rows
+            self.indexed.save()
             done = min(position, durable)
-            ownfiles.save_progress(self._disk, self._own, Progress(durable, done, done, stored_ms))
+            ownfiles.save_progress(self._disk, self._own, Progress(durable, done, done, stored_ms, self.indexed.to))
             self._save_checkpoint(stored_ms, done)
         except OSError as error:
             raise StoreError(f"cannot save progress in {self._own}: {error}; free space or repair the disk") from error
 
     def _save_checkpoint(self, stored_ms: int, position: int) -> None:
         """For Apache RocketMQ's eyes [StoreCheckpoint]; never read here."""
-        data = _CHECKPOINT.pack(stored_ms, stored_ms, 0, 0, 0, position).ljust(_CHECKPOINT_BYTES, b"\0")
+        data = _CHECKPOINT.pack(stored_ms, stored_ms, self.indexed.full_ms, 0, 0, position).ljust(_CHECKPOINT_BYTES, b"\0")
         smallfile.write_file(self._disk, f"{self._root}/checkpoint.new", data)
         self._disk.rename(f"{self._root}/checkpoint.new", f"{self._root}/checkpoint")
 
@@ -299,6 +305,7 @@ class Store:
         try:
             end = self.log.flush()
             self.dispatcher.advance(end)
+            self.indexed.finish(end)
             self.save_progress()
             if not self.adopting:
                 self._save_clean_run(end)

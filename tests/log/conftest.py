@@ -12,7 +12,7 @@ from rmq.log.store import Store, StoreSettings
 HOST = record.host_bytes("127.0.0.1", 10911)
 BORN = record.host_bytes("127.0.0.1", 50000)
 ROOT = "/store"
-SETTINGS = StoreSettings(HOST, segment_bytes=8192, queue_file_entries=50)
+SETTINGS = StoreSettings(HOST, segment_bytes=8192, queue_file_entries=50, index_slots=16, index_entries=20)
 
 
 def draft(topic: str = "T", body: bytes = b"body", **properties: str) -> bytes:
@@ -79,6 +79,10 @@ class Bench:
             for queue in self.store.queues.all()
             if queue.max
         }
+
+    def index_files(self) -> list[bytes]:
+        """What is in the files of the index; their names depend on when they were made."""
+        return [bytes(self.disk.content(path)) for path in self.disk.paths() if path.startswith(f"{ROOT}/index/")]
 
     def segment(self, base: int = 0) -> str:
         return f"{ROOT}/commitlog/{base:020d}"

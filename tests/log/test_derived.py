@@ -20,6 +20,10 @@ LOSSES: dict[str, Callable[[str], bool]] = {
     "the rows": lambda path: path.endswith("/rmq/queues"),
     "progress": lambda path: path.endswith("/rmq/progress"),
     "checkpoint": lambda path: path.endswith("/checkpoint"),
+    "the index": lambda path: "/index/" in path,
+    "an index file": lambda path: "/index/" in path and path[-1] in "02468",
+    "the index's rows": lambda path: path.endswith("/rmq/index"),
+    "queues, index, progress": lambda path: "/consumequeue/" in path or "/index/" in path or path.endswith("/progress"),
     "epochs, progress, rows, one queue": lambda path: path.endswith(("/epochs", "/progress", "/queues")) or "/T/2/" in path,
 }
 
@@ -27,13 +31,14 @@ LOSSES: dict[str, Callable[[str], bool]] = {
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("loss", LOSSES)
 def test_derived_files_are_disposable(bench: Bench, loss: str, clean: bool) -> None:
-    """D10: lose any of them, stopped in order or not, and the queues are the same, file for file."""
+    """D10: lose any of them, stopped in order or not, and queues and index are the same, file for file."""
     bench.fill(60)
     bench.store.save_progress()
     bench.fill(10)
     bench.store.close()
-    expected = bench.queues()
+    expected, index = bench.queues(), bench.index_files()
     files = {path: bytes(bench.disk.content(path)) for path in bench.disk.paths() if "/consumequeue/" in path}
+    assert len(index) > 2
     if not clean:
         bench.open()
         bench.disk.kill()
@@ -44,6 +49,7 @@ def test_derived_files_are_disposable(bench: Bench, loss: str, clean: bool) -> N
     assert bench.queues() == expected
     bench.store.close()
     assert {path: bytes(bench.disk.content(path)) for path in bench.disk.paths() if "/consumequeue/" in path} == files
+    assert bench.index_files() == index
 
 
 def test_progress_never_beyond_flushed_log(bench: Bench) -> None:
@@ -158,7 +164,7 @@ def test_the_files_of_rocketmq_are_all_there(bench: Bench) -> None:
     bench.fill(5)
     end = bench.store.log.end
     bench.store.close()
-    assert {"lock", "checkpoint", "commitlog", "consumequeue", "rmq"} == set(bench.disk.listdir(ROOT))
+    assert {"lock", "checkpoint", "commitlog", "consumequeue", "index", "rmq"} == set(bench.disk.listdir(ROOT))
     checkpoint = bytes(bench.disk.content(f"{ROOT}/checkpoint"))
     assert len(checkpoint) == 4096
     assert struct.unpack_from(">qqqqqq", checkpoint) == (bench.wall_ms, bench.wall_ms, 0, 0, 0, end)

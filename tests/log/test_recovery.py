@@ -31,7 +31,7 @@ def test_a_clean_stop_is_taken_up_where_it_was(bench: Bench) -> None:
     expected, end = bench.queues(), bench.store.log.end
     bench.store.close()
     assert not bench.disk.exists(f"{ROOT}/abort")
-    assert ownfiles.load_progress(bench.disk, OWN) == Progress(end, end, end, bench.wall_ms)
+    assert ownfiles.load_progress(bench.disk, OWN) == Progress(end, end, end, bench.wall_ms, end)
     bench.disk.crash()
     store = bench.open()
     assert store.recovered.clean

@@ -1,0 +1,337 @@
+"""The index against slow twins: hashes, files, windows of time; disks that fail and machines that stop at every write."""
+
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rmq.errors import BadBytes, StoreError
+from rmq.log import record
+from rmq.log.index import Index, LastRun
+from rmq.log.indexfile import ENTRY, Shape, file_name
+from rmq.log.indexkeys import Harvester, key_hash
+from rmq.log.memory import MemoryDisk, PowerLoss
+from rmq.log.query import Wanted, by_key, record_at
+from rmq.log.record import Record
+from rmq.log.store import Store
+from tests.log.conftest import BORN, HOST, ROOT, Bench
+
+SHAPE = Shape(16, 20)
+WORDS = st.one_of(
+    st.sampled_from(["C000020208B64E0E2F2A67B3348A00FF", "order-1", "polygenelubricants", "\U0001f600", "中文", "z" * 65]),
+    st.text(st.characters(exclude_characters="\x01\x02 ", exclude_categories=["Cs"]), min_size=1, max_size=80),
+)
+
+
+class ToyLog:
+    """Records back to back in one segment; those of a list of (topic, unique key, keys, tag, store time)."""
+
+    segment_bytes = 1 << 30
+    start = 0
+
+    def __init__(self) -> None:
+        self.data = b""
+        self.records: list[Record] = []
+
+    def add(self, topic: str, properties: bytes, stored_ms: int = 1000, **fields: Any) -> None:
+        blank = record.decode(record.draft(topic, b"", b"", born_timestamp=0, born_host=fields.pop("born_host", BORN)))
+        changed = blank._replace(
+            properties=properties, store_timestamp=stored_ms, physical_offset=len(self.data), store_host=HOST, **fields
+        )
+        data = record.encode(changed)
+        self.records.append(record.decode(data))
+        self.data += data
+
+    def read(self, offset: int, size: int) -> bytes:
+        return self.data[offset : offset + size]
+
+    def store_time(self, offset: int) -> int:
+        return record.store_timestamp(self.data, offset)
+
+
+def words_of(one: Record) -> list[tuple[str, bool]]:
+    """What a record is found by, in RocketMQ's order, and whether it is the tag."""
+    properties = record.bytes_to_properties(one.properties)
+    if one.sys_flag & 0xC == 0xC:
+        return []
+    words = [properties.get("UNIQ_KEY", ""), *properties.get("KEYS", "").split(" ")]
+    return [(word, False) for word in words if word] + ([(properties["TAGS"], True)] if "TAGS" in properties else [])
+
+
+def pairs(**properties: str) -> bytes:
+    return record.properties_to_bytes(properties)
+
+
+def built(log: ToyLog, disk: MemoryDisk | None = None) -> Index:
+    index = Index(disk or MemoryDisk(), "/index", SHAPE, log, LastRun(None, 0, True))
+    while index.position < len(log.data):
+        index.advance(len(log.data), 1_700_000_000_000)
+    return index
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_hashes_are_java_s(data: st.DataObject) -> None:
+    """Twin: java_hash of the whole text, whatever the kind of record and of words."""
+    log = ToyLog()
+    for _ in range(data.draw(st.integers(1, 6))):
+        found = {name: data.draw(WORDS) for name in data.draw(st.permutations(["UNIQ_KEY", "KEYS", "TAGS", "other"]))}
+        found["KEYS"] = " ".join(data.draw(st.lists(WORDS, max_size=3))) + data.draw(st.sampled_from(["", " "]))
+        properties = b"".join(
+            f"{name}\x01{value}\x02".encode() for name, value in found.items() if value or data.draw(st.booleans())
+        )
+        kind = data.draw(st.sampled_from(["plain", "497", "v2", "v6", "prepared", "rollback", "twice", "crc"]))
+        topic, fields = data.draw(st.sampled_from(["T", "%RETRY%g", "topic-1"])), dict[str, Any]()
+        if kind == "497":
+            properties = properties.removesuffix(b"\x02")
+        elif kind == "v2":
+            topic *= 40
+            fields["magic"] = record.MAGIC_V2
+        elif kind == "v6":
+            fields["born_host"] = bytes(16) + BORN[-4:]
+        elif kind in ("prepared", "rollback"):
+            fields["sys_flag"] = 0x4 if kind == "prepared" else 0xC
+        elif kind == "twice":
+            properties += f"UNIQ_KEY\x01{data.draw(WORDS)}\x02TAGS\x01\x02".encode()
+        elif kind == "crc":
+            properties += b"__CRC32#\x010123456789\x02"
+        log.add(topic, properties, **fields)
+    entries: list[int] = []
+    assert Harvester().harvest(log.data + b"\0\0\0\x50", 0, entries) == len(log.data)
+    expected = [(key_hash(one.topic, word, tag=tag), one.physical_offset) for one in log.records for word, tag in words_of(one)]
+    assert list(zip(entries[::4], entries[1::4], strict=True)) == expected
+
+
+def test_the_hash_that_has_no_positive_twin_is_zero() -> None:
+    """|-2^31| does not fit: RocketMQ takes 0, and so does the quick way."""
+    assert record.java_hash("polygenelubricants") == -(2**31)
+    word = solve("T#")
+    assert record.java_hash("T#" + word) == -(2**31)
+    log, entries = ToyLog(), list[int]()
+    log.add("T", pairs(UNIQ_KEY=word, KEYS=word + " " + word.lower()))
+    Harvester().harvest(log.data, 0, entries)
+    assert entries[:8:4] == [0, 0]
+    assert key_hash("T", word) == 0
+
+
+def solve(head: str) -> str:
+    """Seven characters from "0" to "N" that bring Java's hash of the text to -2^31."""
+    rest = (2**31 - record.java_hash(head) * 31**7 - 48 * sum(31**power for power in range(7))) % 2**32
+    return "".join(chr(48 + rest // 31**power % 31) for power in range(6, -1, -1))
+
+
+def random_log(seed: int, count: int = 120) -> ToyLog:
+    log, chance, stored = ToyLog(), random.Random(seed), 1_000_000
+    for number in range(count):
+        stored += chance.choice([0, 1, 400, 5000, -30_000, 3_600_000 * (chance.random() < 0.05)])
+        properties = {"UNIQ_KEY": f"{number:032X}"} if chance.random() < 0.8 else {}
+        if chance.random() < 0.7:
+            properties["KEYS"] = " ".join(f"k{chance.randrange(30)}" for _ in range(chance.randrange(1, 3)))
+        if chance.random() < 0.5:
+            properties["TAGS"] = f"t{chance.randrange(3)}"
+        log.add(chance.choice("TU"), pairs(**properties) + b"__CRC32#\x010000000000\x02", stored)
+    return log
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_every_word_is_found_in_every_window_of_time(seed: int) -> None:
+    """C16, twin: the records looked at one by one; the clock steps back and stands still for hours."""
+    log = random_log(seed)
+    index, chance = built(log), random.Random(seed)
+    times = sorted({one.store_timestamp for one in log.records})
+    words = {(one.topic, *word) for one in log.records for word in words_of(one)}
+    for topic, word, tag in words:
+        begin, end = sorted(chance.choices([0, *times, times[-1] + 1], k=2))
+        limit = chance.choice([1, 2, 64])
+        expected = [
+            one.physical_offset
+            for one in log.records
+            if one.topic == topic and (word, tag) in words_of(one) and begin <= one.store_timestamp <= end
+        ]
+        found = by_key(log, index, Wanted(topic, word, tag, limit, begin, end), len(log.data))
+        assert [record.decode(one).physical_offset for one in found.records] == expected[-limit:]
+        assert found.complete
+    assert index.last.end_offset == max(one.physical_offset for one in log.records if words_of(one))
+
+
+def test_nothing_above_the_committed_end_is_found() -> None:
+    """R18: neither by key nor by place, though the index may know it already."""
+    log = random_log(1)
+    index, last = built(log), next(one for one in reversed(log.records) if words_of(one))
+    topic, (word, tag) = last.topic, words_of(last)[0]
+    wanted = Wanted(topic, word, tag, 64, 0, 2**62)
+    end = last.physical_offset + last.total_size
+    assert len(by_key(log, index, wanted, end).records) == len(by_key(log, index, wanted, end - 1).records) + 1
+    assert record_at(log, last.physical_offset, end)
+    assert record_at(log, last.physical_offset, end - 1) is None
+
+
+def test_many_words_with_one_hash_are_told_apart_or_said() -> None:
+    """Collisions are never answered; more of them than one query may look at make the answer incomplete."""
+    log = ToyLog()
+    for number in range(10_050):
+        log.add("T", pairs(KEYS="AaAa" if number else "BBBB"))
+    index = Index(MemoryDisk(), "/index", Shape(16, 50_000), log, LastRun(None, 0, True))
+    while index.position < len(log.data):
+        index.advance(len(log.data), 1)
+    assert key_hash("T", "AaAa") == key_hash("T", "BBBB")
+    assert len(by_key(log, index, Wanted("T", "AaAa", False, 64, 0, 2**62), len(log.data)).records) == 64
+    assert by_key(log, index, Wanted("T", "BBBB", False, 64, 0, 2**62), len(log.data)) == ([], False)
+
+
+# --- disks that fail --------------------------------------------------------------------------------------------------
+
+
+def content(disk: MemoryDisk) -> list[bytes]:
+    return [bytes(disk.content(path)) for path in disk.paths() if path.startswith("/index/")]
+
+
+def test_a_disk_that_fails_at_any_operation_loses_and_doubles_nothing() -> None:
+    """D14: what could not be written is written by the next call; the files end as if nothing had happened."""
+    log, good = random_log(3), MemoryDisk()
+    built(log, good).flush()
+    expected, operations = content(good), len(good.operations)
+    for failing in range(operations):
+        disk = MemoryDisk()
+        index = Index(disk, "/index", SHAPE, log, LastRun(None, 0, True))
+        left = [failing]
+
+        def fail(operation: str, path: str, left: list[int] = left) -> None:
+            left[0] -= 1
+            if -3 <= left[0] < 0:
+                raise OSError(28, "No space left on device", path)
+
+        disk.before = fail
+        failures = 0
+        while failures < 20:
+            try:
+                index.advance(len(log.data), 1_700_000_000_000)
+                index.flush()
+                if index.position == len(log.data):
+                    break
+            except StoreError:
+                failures += 1
+        assert content(disk) == expected, failing
+
+
+def index_of(store: Store) -> Index:
+    assert store.indexed.index
+    return store.indexed.index
+
+
+def crashes() -> Iterator[tuple[int, Callable[[], bool]]]:
+    for at in range(0, 210, 3):
+        chance = random.Random(at)
+        yield at, lambda chance=chance: chance.random() < 0.5
+
+
+def test_power_lost_at_any_write_leaves_an_index_that_goes_on() -> None:
+    """D6, D10, D11, R20: sectors kept and lost by chance; after the next start the index is what the log says."""
+    stopped = 0
+    for at, keep in crashes():
+        bench = Bench().begin()
+        left = [at]
+
+        def stop(operation: str, path: str, left: list[int] = left) -> None:
+            left[0] -= 1
+            if left[0] < 0:
+                raise PowerLoss
+
+        bench.disk.before = stop
+        chance = random.Random(at)
+        try:
+            for _ in range(6):
+                bench.fill(5)
+                index_of(bench.store).advance(bench.store.log.end, bench.wall_ms)
+                if chance.random() < 0.6:
+                    bench.store.save_progress()
+        except PowerLoss:
+            stopped += 1
+        bench.disk.crash(keep)
+        store = bench.open()
+        found = index_of(store)
+        while found.position < store.log.end:
+            found.advance(store.log.end, bench.wall_ms)
+        found.flush()
+        after = bench.index_files()
+        for path in [path for path in bench.disk.paths() if path.startswith(f"{ROOT}/index/")]:
+            bench.disk.unlink(path)
+        again = Index(bench.disk, f"{ROOT}/index", SHAPE, store.log, LastRun(None, 0, True))
+        while again.position < store.log.end:
+            again.advance(store.log.end, bench.wall_ms)
+        again.flush()
+        assert after == bench.index_files(), at
+    assert stopped > 60
+
+
+def test_an_index_that_is_switched_off_leaves_no_hole(bench: Bench) -> None:
+    bench.fill(30)
+    bench.store.close()
+    expected, with_index = bench.index_files(), bench.settings
+    assert expected
+    bench.settings = with_index._replace(index_slots=0)
+    bench.open()
+    assert bench.store.indexed.index is None
+    bench.begin().fill(3)
+    bench.store.close()
+    assert bench.index_files() == []
+    bench.settings = with_index
+    bench.open()
+    bench.store.close()
+    assert len(bench.index_files()) >= len(expected)
+    assert all(ENTRY.unpack_from(data, SHAPE.entries_at + 20)[1] for data in bench.index_files()[1:])
+
+
+def test_files_of_another_size_are_built_anew(bench: Bench) -> None:
+    bench.fill(30)
+    bench.store.close()
+    bench.settings = bench.settings._replace(index_slots=32)
+    bench.open()
+    bench.store.close()
+    assert {len(data) for data in bench.index_files()} == {Shape(32, 20).file_bytes}
+
+
+def test_retention_takes_files_below_the_start_of_the_log_and_never_the_last() -> None:
+    """D15; and a start after it does not miss them."""
+    log, disk = random_log(5), MemoryDisk()
+    index = built(log, disk)
+    run = index.flush()
+    assert run is not None
+    assert run.rows is not None
+    ends = [row.end for row in run.rows]
+    assert index.delete_before(ends[1]) == 1
+    assert index.delete_before(ends[1] + 1) == 1
+    log.start = ends[1] + 1  # type: ignore[misc]
+    files = content(disk)
+    again = Index(disk, "/index", SHAPE, log, run)
+    again.advance(len(log.data), 1)
+    again.flush()
+    assert content(disk) == files
+    assert index.delete_before(len(log.data)) == len(run.rows) - 3
+    assert len(content(disk)) == 1
+
+
+def test_a_record_that_cannot_be_read_stops_the_index_there() -> None:
+    """D8: it is not skipped silently."""
+    log = random_log(2)
+    bad = log.records[50].physical_offset
+    log.data = log.data[:bad] + bytes(100) + log.data[bad + 100 :]
+    index = Index(MemoryDisk(), "/index", SHAPE, log, LastRun(None, 0, True))
+    for _ in range(2):
+        with pytest.raises(BadBytes, match=f"CommitLog at {bad}"):
+            index.advance(len(log.data), 1)
+    assert index.position < bad
+
+
+def test_names_sort_whatever_the_clock_does() -> None:
+    """Local time; the same millisecond, or one set back by an hour, goes on from the last name."""
+    name = file_name(1_700_000_000_123)
+    assert len(name) == 17
+    assert name.endswith("20123")
+    assert file_name(1_700_000_000_123, name) == str(int(name) + 1)
+    assert file_name(1_699_996_400_000, name) == str(int(name) + 1)
+    assert file_name(1_700_000_000_124, name) == str(int(name) + 1)
+    assert file_name(1, "20261231235959999") == "20270101000000000"
