@@ -6,7 +6,7 @@ Offsets are bytes of the log. `end` always is the end of a record (or the start 
 
 import logging
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from threading import Lock
 from typing import NoReturn
 
@@ -125,9 +125,31 @@ class CommitLog:
         return self.segment_bytes - FILLER.size - 4096 if self.segment_bytes > 8192 else self.segment_bytes // 2
 
     def begin_epoch(self, epoch: EpochRecord, queue: ConsumeQueue, wall_ms: int) -> None:
-        """Appends this leader's first record; `queue` is the one of rmq_sys_EPOCH. Until then nothing can be appended."""
+        """Appends an epoch record: this leader's first one, until which nothing can be appended, or a change of voters.
+
+        `queue` is the one of rmq_sys_EPOCH. Raises as `append`; then what was true before still is.
+        """
+        before = self._epoch
         self._epoch, self._epoch_queue = epoch, queue
-        self.append([self._epoch_unit(epochs.START, wall_ms)], wall_ms)
+        try:
+            self.append([self._epoch_unit(epoch.kind, wall_ms)], wall_ms)
+        except BaseException:
+            self._epoch = before
+            raise
+
+    def end_epoch(self) -> None:
+        """This node leads no more: nothing can be appended until it begins another epoch."""
+        self._epoch = None
+
+    def put(self, pieces: Sequence[tuple[int, bytes]], end: int, stored_ms: int) -> None:
+        """A leader's bytes, which the caller has checked: (offset, bytes) for each file, up to `end`. All or none, as `append`."""
+        if self._broken:
+            raise StoreError(self._broken)
+        runs = [_Run(offset) for offset, _ in pieces]
+        for run, (_, data) in zip(runs, pieces, strict=True):
+            run.data += data
+        self._write(runs)
+        self.end, self.last_stored_ms = end, stored_ms
 
     def append(self, units: Sequence[Unit], wall_ms: int) -> None:
         """Stamps the units and writes them, each whole, in this order; all or none.
@@ -304,7 +326,7 @@ class CommitLog:
     def _gather_groups(self, spans: Spans) -> bytes | None:
         """Records that lie far apart: one read for each group of neighbours."""
         parts: list[memoryview] = []
-        for first, after, offset, size in self._groups(spans):
+        for first, after, offset, size in _groups(spans, self._files.end_of):
             view = memoryview(bytearray(size))
             if not self._files.at(offset).read_cached(offset, view):
                 return None
@@ -314,23 +336,6 @@ class CommitLog:
     def gather_cold(self, spans: Spans) -> bytes:
         """As `gather`, waiting for the device. Raises StoreError."""
         return b"".join([self.read(offset, size) for offset, size in spans])
-
-    def _groups(self, spans: Spans) -> Iterator[tuple[int, int, int, int]]:
-        """(first, after, offset, size): spans so near that one read fetches them."""
-        count, index = len(spans), 0
-        while index < count:
-            first = index
-            offset, size = spans[index]
-            stop = offset + size
-            limit = self._files.end_of(offset)
-            index += 1
-            while index < count:
-                at, size = spans[index]
-                if at - stop > MAX_GAP_BYTES or at >= limit:
-                    break
-                stop = at + size
-                index += 1
-            yield first, index, offset, stop - offset
 
     def read(self, offset: int, size: int) -> bytes:
         """Bytes of one segment; may wait for the device. Raises StoreError."""
@@ -366,16 +371,30 @@ class CommitLog:
     def cut(self, to: int) -> None:
         """Everything behind `to` (the end of a record) becomes zero, for good; numbers given out behind it are free again.
 
-        Returns when that is durable: an old record behind a cut would fit exactly behind a new one. Raises StoreError.
+        Returns when that and all before it is durable: an old record behind a cut would fit exactly behind a new one.
+        Raises StoreError.
         """
-        try:
-            self._files.cut(to)
-        except OSError as error:
-            self._break(f"a cut at {to} failed ({error})", error)
-        while self.pending and self.pending[-1].end > to:
-            unit = self.pending.pop()
-            unit.queue.next = unit.queue_offset
-        self.end = self.durable_end = to
+        with self._flush_lock:
+            self.end = to  # nobody reads behind it any more
+            while self.pending and self.pending[-1].end > to:
+                unit = self.pending.pop()
+                unit.queue.next = unit.queue_offset
+            try:
+                self._files.sync(self.durable_end, to)  # of the file before perhaps, too
+                self._files.cut(to)
+            except OSError as error:
+                self._break(f"a cut at {to} failed ({error})", error)
+            self.durable_end = to
+
+    def begin_at(self, start: int) -> None:
+        """Everything goes; the log is empty and begins at `start`, a file's first byte. Durable. Raises StoreError."""
+        with self._flush_lock:
+            self.pending.clear()
+            self.start = self.end = self.durable_end = start
+            try:
+                self._files.begin_at(start)
+            except OSError as error:
+                self._break(f"the log could not be begun at {start} ({error})", error)
 
     def drop_before(self, start: int) -> list[Segment]:
         """The log begins at `start` (a segment's) from now on: see `Segments.drop_before`. In any thread. Raises OSError."""
@@ -385,3 +404,21 @@ class CommitLog:
     def close(self) -> None:
         """Closes the files; flushes nothing."""
         self._files.close()
+
+
+def _groups(spans: Spans, end_of: Callable[[int], int]) -> Iterator[tuple[int, int, int, int]]:
+    """(first, after, offset, size): spans so near that one read fetches them. `end_of(offset)`: where its file ends."""
+    count, index = len(spans), 0
+    while index < count:
+        first = index
+        offset, size = spans[index]
+        stop = offset + size
+        limit = end_of(offset)
+        index += 1
+        while index < count:
+            at, size = spans[index]
+            if at - stop > MAX_GAP_BYTES or at >= limit:
+                break
+            stop = at + size
+            index += 1
+        yield first, index, offset, stop - offset

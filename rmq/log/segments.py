@@ -114,10 +114,20 @@ class Segments:
                 *self._segments, segment = self._segments
             segment.close()
             self._disk.unlink(segment.path)
-        self._disk.fsync_directory(self._directory)
+            self._disk.fsync_directory(self._directory)  # each before the next: a crash leaves no gap
         for segment in self._segments[-1:]:
             segment.zero(to)
             segment.sync()
+
+    def begin_at(self, base: int) -> None:
+        """Removes every file, the last one first, and makes an empty one at `base`; durable."""
+        while self._segments:
+            segment = self._segments.pop()
+            segment.close()
+            self._disk.unlink(segment.path)
+            self._disk.fsync_directory(self._directory)
+        self.add(base)
+        self.sync(base, base + 1)
 
     def close(self) -> None:
         for segment in self._segments:
