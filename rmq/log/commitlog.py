@@ -17,7 +17,7 @@ from rmq.log.consumequeue import ConsumeQueue
 from rmq.log.disk import Disk
 from rmq.log.epochs import EpochRecord, EpochRow
 from rmq.log.record import BLANK_MAGIC, Record, stamp
-from rmq.log.segment import FILLER, BadEntry, Segment, walk_rows
+from rmq.log.segment import FILLER, BadEntry, Place, Segment, walk_rows
 from rmq.log.segments import Segments
 from rmq.log.settings import StoreSettings
 from rmq.model import EPOCH_TOPIC
@@ -142,7 +142,7 @@ class CommitLog:
         self._epoch = None
 
     def put(self, pieces: Sequence[tuple[int, bytes]], end: int, stored_ms: int) -> None:
-        """A leader's bytes, which the caller has checked: (offset, bytes) for each file, up to `end`. All or none, as `append`."""
+        """A leader's bytes, which the caller has checked: (offset, bytes) for each file. All or none, as `append`."""
         if self._broken:
             raise StoreError(self._broken)
         runs = [_Run(offset) for offset, _ in pieces]
@@ -180,7 +180,7 @@ class CommitLog:
         """Gives each unit its place; rolls where one does not fit with 8 bytes to spare."""
         if len(self._store_host) == 20:
             for unit in units:
-                self._widen(unit)
+                _widen(unit, self._store_host)
         position = self.end
         run = _Run(position)
         runs = [run]
@@ -213,13 +213,6 @@ class CommitLog:
                 f"not stored: {unit.size} bytes in one send; this broker's segments hold at most {self.max_unit_bytes}",
             )
 
-    def _widen(self, unit: Unit) -> None:
-        """Makes room for the 16 bytes of an IPv6 store host; the records are encoded again."""
-        if not unit.parts[0][39] & record.SYS_STORE_V6:
-            unit.parts = [record.encode(record.with_store_host(one, self._store_host)) for one in record.iterate(unit.records)]
-            unit.sizes = [*map(len, unit.parts)]
-            unit.size = sum(unit.sizes)
-
     def _epoch_unit(self, kind: str, wall_ms: int) -> Unit:
         assert self._epoch is not None
         assert self._epoch_queue is not None
@@ -227,7 +220,7 @@ class CommitLog:
         data = record.draft(EPOCH_TOPIC, body, b"", born_timestamp=wall_ms, born_host=self._store_host)
         unit = Unit(data, (len(data),), (0,), self._epoch_queue)
         if len(self._store_host) == 20:
-            self._widen(unit)
+            _widen(unit, self._store_host)
         return unit
 
     def _stored_ms(self, wall_ms: int) -> int:
@@ -315,23 +308,13 @@ class CommitLog:
         offset, extent = spans[0][0], spans[-1][0] + spans[-1][1] - spans[0][0]
         try:
             if extent > NEAR_BYTES or spans[-1][0] >= self._files.end_of(offset):
-                return self._gather_groups(spans)
+                return _gather_groups(self._files, spans)
             view = self._near
             if not self._files.at(offset).read_cached(offset, view[:extent]):
                 return None
             return b"".join([view[at - offset : at - offset + length] for at, length in spans])
         except OSError as error:
             raise StoreError(f"cannot read the log at {offset}: {error}; check the disk") from error
-
-    def _gather_groups(self, spans: Spans) -> bytes | None:
-        """Records that lie far apart: one read for each group of neighbours."""
-        parts: list[memoryview] = []
-        for first, after, offset, size in _groups(spans, self._files.end_of):
-            view = memoryview(bytearray(size))
-            if not self._files.at(offset).read_cached(offset, view):
-                return None
-            parts.extend([view[at - offset : at - offset + length] for at, length in spans[first:after]])
-        return b"".join(parts)
 
     def gather_cold(self, spans: Spans) -> bytes:
         """As `gather`, waiting for the device. Raises StoreError."""
@@ -352,11 +335,15 @@ class CommitLog:
 
     def scan(self, from_: int, to: int) -> Iterator[Record]:
         """The records from `from_` to `to` (both ends of records), each checked. Raises BadEntry, OSError."""
+        return (record.decode(place.buf, place.at) for place in self.places(from_, to))
+
+    def places(self, from_: int, to: int) -> Iterator[Place]:
+        """As `scan`, not decoded."""
         position = from_
         while position < to:
             segment = self._files.at(position)
             for place in walk_rows(segment.read, segment.end, position, min(to, segment.end), self.rows):
-                yield record.decode(place.buf, place.at)
+                yield place
                 position = place.offset + place.size
             if position < to:
                 position = self._behind(segment, to)
@@ -422,3 +409,22 @@ def _groups(spans: Spans, end_of: Callable[[int], int]) -> Iterator[tuple[int, i
             stop = at + size
             index += 1
         yield first, index, offset, stop - offset
+
+
+def _gather_groups(files: Segments, spans: Spans) -> bytes | None:
+    """Records that lie far apart: one read for each group of neighbours."""
+    parts: list[memoryview] = []
+    for first, after, offset, size in _groups(spans, files.end_of):
+        view = memoryview(bytearray(size))
+        if not files.at(offset).read_cached(offset, view):
+            return None
+        parts.extend([view[at - offset : at - offset + length] for at, length in spans[first:after]])
+    return b"".join(parts)
+
+
+def _widen(unit: Unit, store_host: bytes) -> None:
+    """Makes room for the 16 bytes of an IPv6 store host; the records are encoded again."""
+    if not unit.parts[0][39] & record.SYS_STORE_V6:
+        wide = [record.encode(record.with_store_host(one, store_host)) for one in record.iterate(unit.records)]
+        unit.parts, unit.sizes = [b"".join(wide)], [*map(len, wide)]
+        unit.size = len(unit.parts[0])

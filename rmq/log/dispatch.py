@@ -12,7 +12,7 @@ from rmq.errors import BadBytes, InvalidArgument, StoreError
 from rmq.log import epochs
 from rmq.log.commitlog import CommitLog, Unit
 from rmq.log.consumequeue import ConsumeQueue, ConsumeQueues
-from rmq.log.record import Record, entry_code, iterate, queue_places
+from rmq.log.record import Record, decode, entry_code, iterate, queue_places
 from rmq.model import STATE_TOPIC
 
 TOPIC_TABLE = "topic"  # of the state lines [table, key, value]
@@ -27,36 +27,50 @@ class Dispatcher:
         self._queues = queues
 
     def advance(self, hw: int) -> list[Unit]:
-        """Dispatches all records that end at or below `hw`; the units among them, in log order.
+        """Dispatches all records that end at or below `hw`, and gives them as units, in log order.
 
-        A record whose number is not the next of its queue is a bug or damage and ends the process (D12).
+        What this node appended itself comes as it was appended, as soon as all of a unit is committed; a leader's bytes are
+        read from the log. A record whose number is not the next of its queue is a bug or damage and ends the process (D12).
         """
         pending = self._log.pending
-        first = pending[0].start if pending else hw
-        if self.position < min(first, hw):
-            self._walk(min(first, hw))
         done: list[Unit] = []
-        if pending and pending[-1].end <= hw:  # all of them, mostly
-            done.extend(pending)
-            pending.clear()
-        while pending and pending[0].end <= hw:
-            done.append(pending.popleft())
-        for unit in done:
-            queue = unit.queue
-            queue.put_many(unit.queue_offset, unit.physical_offset, unit.sizes, unit.tags_codes)
-            if queue.topic == STATE_TOPIC:
-                for one in iterate(unit.records):
-                    self._delete_topics(one)
-        if done:
-            self.position = done[-1].end
+        while self.position < hw:
+            if not pending or self.position < pending[0].start:
+                done += self._walked(min(pending[0].start, hw) if pending else hw)
+            elif pending[0].end <= hw:
+                unit = pending.popleft()
+                unit.queue.put_many(unit.queue_offset, unit.physical_offset, unit.sizes, unit.tags_codes)
+                self.position = unit.end
+                if unit.queue.topic == STATE_TOPIC:
+                    for one in iterate(unit.records):
+                        self._delete_topics(one)
+                done.append(unit)
+            else:
+                break
         return done
 
-    def _walk(self, to: int) -> None:
+    def catch_up(self, to: int) -> None:
+        """As `advance`, for a start: nothing is kept in memory."""
         for record in self._log.scan(self.position, to):
             self._put(record)
             self.position = record.physical_offset + record.total_size
 
-    def _put(self, record: Record) -> None:
+    def _walked(self, to: int) -> list[Unit]:
+        units = []
+        for place in self._log.places(self.position, to):
+            record = decode(place.buf, place.at)
+            for queue, number in self._put(record):
+                data = bytes(place.buf[place.at : place.at + place.size])
+                unit = Unit(data, (place.size,), (entry_code(record),), queue)
+                unit.queue_offset, unit.physical_offset = number, place.offset
+                unit.start, unit.end = self.position, place.offset + place.size
+                units.append(unit)
+            self.position = place.offset + place.size
+        return units
+
+    def _put(self, record: Record) -> list[tuple[ConsumeQueue, int]]:
+        """The queues it went to, and its number in each."""
+        put = []
         for topic, queue_id, number in queue_places(record):
             try:
                 queue = self._queues.get(topic, queue_id)
@@ -68,8 +82,10 @@ class Dispatcher:
                     continue
             queue.put_many(number, record.physical_offset, (record.total_size,), (entry_code(record),))
             queue.next = max(queue.next, queue.max)
+            put.append((queue, number))
         if record.topic == STATE_TOPIC:
             self._delete_topics(record)
+        return put
 
     def _fit(self, queue: ConsumeQueue, number: int) -> ConsumeQueue:
         """Numbers in Apache RocketMQ's bytes need not go on where the queue ends: it deletes a topic without a trace in the

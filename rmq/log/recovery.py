@@ -66,7 +66,7 @@ def lower_bound(disk: Disk, directory: str, snapshot: Snapshot | None) -> Progre
     """What is known to be durable where `progress` is missing: what a snapshot and the epochs' cache were saved after."""
     known = load_epochs(disk, directory)
     durable = max(snapshot.s1 if snapshot else 0, known[1] if known else 0)
-    return Progress(durable, durable, 0, 0)
+    return Progress(durable, snapshot.s1 if snapshot else 0, 0, 0)
 
 
 def may_have_lost(run: Run | None, boot_id: str) -> bool:

@@ -153,7 +153,7 @@ def walk(
         at = position - base
         if len(buf) - at < 8 or len(buf) - at < int.from_bytes(buf[at : at + 4], "big"):
             base, at = position, 0
-            buf = _read_for(read, position, segment_end)
+            buf = _read_for(read, position, to)
         left, magic = FILLER.unpack_from(buf, at) if len(buf) - at >= 8 else (0, 0)
         if magic == BLANK_MAGIC:
             if left != segment_end - position:
@@ -177,10 +177,10 @@ def walk_rows(
         yield from walk(read, segment_end, start, end, ours)
 
 
-def _read_for(read: Callable[[int, int], bytes], position: int, segment_end: int) -> bytes:
-    """A block from there, or the whole record if it is larger."""
-    buf = read(position, min(_BLOCK, segment_end - position))
+def _read_for(read: Callable[[int, int], bytes], position: int, to: int) -> bytes:
+    """A block from there, or the whole record if it is larger; nothing behind `to`."""
+    buf = read(position, min(_BLOCK, to - position))
     size = int.from_bytes(buf[:4], "big")
-    if len(buf) < size <= segment_end - position:
+    if len(buf) < size <= to - position:
         buf = read(position, size)
     return buf

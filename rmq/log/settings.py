@@ -11,7 +11,8 @@ class StoreSettings(NamedTuple):
 
     `segment_bytes` should be at least twice the largest record. `queue_file_entries`: entries in one ConsumeQueue file.
     `index_slots`, `index_entries`: of one index file [maxHashSlotNum, maxIndexNum]; no slots: no index.
-    `group` is RocketMQ's brokerName, `node_id` this node's name in it.
+    `group` is RocketMQ's brokerName, `node_id` this node's name in it. `alone`: whatever was appended here is committed;
+    otherwise the group decides (rmq.raft).
     """
 
     store_host: bytes
@@ -22,3 +23,4 @@ class StoreSettings(NamedTuple):
     queue_file_entries: int = 300_000
     index_slots: int = 0
     index_entries: int = 20_000_000
+    alone: bool = True

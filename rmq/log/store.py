@@ -7,8 +7,6 @@ Layout below the root: `commitlog/`, `consumequeue/`, `index/`, `lock`, `abort`,
 import os
 from collections.abc import Iterator
 from itertools import pairwise
-from struct import Struct
-from threading import Lock
 
 from rmq.errors import StoreError
 from rmq.log import adoption, epochs, ownfiles, recovery, smallfile
@@ -19,7 +17,8 @@ from rmq.log.disk import Disk
 from rmq.log.dispatch import Dispatcher, deleted_topics
 from rmq.log.epochs import EpochRecord, EpochRow, Voter
 from rmq.log.indexed import Indexed
-from rmq.log.ownfiles import Progress, QueueRow, Run, Vote
+from rmq.log.ownfiles import Progress, Run, Vote
+from rmq.log.progress import Saved
 from rmq.log.record import Record, decode, host_text
 from rmq.log.recovery import OpenedLog, Report
 from rmq.log.retention import MAX_AT_ONCE, SegmentFacts
@@ -29,9 +28,6 @@ from rmq.log.snapshot import EPOCHS, QUEUES, VOTERS, Snapshots, SnapshotWriter
 from rmq.model import EPOCH_TOPIC, STATE_TOPIC
 
 __all__ = ["ASYNC_FLUSH", "SYNC_FLUSH", "Report", "Store", "StoreSettings"]
-
-_CHECKPOINT = Struct(">qqqqqq")
-_CHECKPOINT_BYTES = 4096
 
 
 class Store:
@@ -46,8 +42,7 @@ class Store:
     ) -> None:
         self.vote = vote
         self.recovered = opened.report
-        self.rows = opened.rows
-        self.voters: tuple[tuple[str, str, str], ...] = ()
+        self.voters: tuple[Voter, ...] = ()
         self.snapshots = snapshots
         self.adopting = False
         self.adopted: Adopted | None = None
@@ -56,13 +51,12 @@ class Store:
         self.queues = ConsumeQueues(disk, f"{root}/consumequeue", settings.queue_file_entries)
         self.dispatcher = Dispatcher(self.log, self.queues, opened.end)
         self.indexed = Indexed(disk, root, settings, self.log)
+        self.saved = Saved(disk, root, self.log, self.queues, self.indexed)
         self._disk = disk
         self._root = root
         self._own = f"{root}/rmq"
         self._settings = settings
         self._lock = lock
-        self._saved_rows: list[QueueRow] | None = None
-        self._saving = Lock()
 
     @classmethod
     def open(cls, disk: Disk, root: str, settings: StoreSettings) -> "Store":
@@ -121,6 +115,15 @@ class Store:
             raise
         return store
 
+    @property
+    def rows(self) -> tuple[EpochRow, ...]:
+        """The epoch table."""
+        return self.log.rows
+
+    @rows.setter
+    def rows(self, rows: tuple[EpochRow, ...]) -> None:
+        self.log.rows = rows
+
     def _finish_opening(self, progress: Progress) -> None:
         log, report = self.log, self.recovered
         last_epoch = max((row.epoch for row in self.rows), default=0)
@@ -128,22 +131,33 @@ class Store:
             self._save_vote(self.vote._replace(epoch=last_epoch, voted_for="-"))
         if report.records_behind:
             self._save_vote(self.vote._replace(proven=False))
-        self.snapshots.drop_behind(log.end)
-        trusted = min(progress.cq, log.end)
+        committed = log.end if self._settings.alone else min(max(progress.hw, log.start), log.end)
+        if self._settings.alone:
+            self.snapshots.drop_behind(log.end)  # a re-seeded member is still catching up with its snapshot
+        trusted = min(progress.cq, committed)
         rows = ownfiles.load_queues(self._disk, self._own) if trusted >= log.start else None
-        tidy = report.clean and trusted == log.end
+        tidy = report.clean and trusted == committed
         kept = recovery.open_queues(self._disk, self._root, self.queues, rows, log.start, trusted, tidy)
         self.recovered = report._replace(queues_rebuilt=not kept and log.end > log.start)
         self.dispatcher = Dispatcher(log, self.queues, trusted if kept else log.start)
-        self.dispatcher.advance(log.end)
-        self.indexed.open(min(progress.indexed, log.end), report.clean and not self.adopting)
-        if not kept:
-            self._restore_counters()
-        ownfiles.save_epochs(self._disk, self._own, self.rows, log.end)
+        self.dispatcher.catch_up(committed)
+        self.indexed.open(min(progress.indexed, committed), report.clean and not self.adopting)
+        if not kept and (self._settings.alone or not self.ready_at):
+            self.restore_counters()
+        self.saved.save_epochs(log.end)
         self.save_progress()
 
-    def _restore_counters(self) -> None:
-        """Numbers outlive records: a queue whose messages are all gone goes on where it was, not at 0 (story 33)."""
+    @property
+    def ready_at(self) -> int:
+        """Where the tables of the newest snapshot are exact, if the log of a re-seeded member is not there yet; else 0."""
+        newest = self.snapshots.newest
+        return newest.s1 if newest and newest.s1 > self.log.end else 0
+
+    def restore_counters(self) -> None:
+        """Numbers outlive records: a queue whose messages are all gone goes on where it was, not at 0 (story 33).
+
+        For a log that reaches its newest snapshot.
+        """
         deleted = {topic for one in self.state_records() for topic in deleted_topics(one.body)}
         for section, rows in self.snapshots.rows():
             for topic, queue_id, number in rows if section == QUEUES else ():
@@ -154,6 +168,13 @@ class Store:
     def _save_vote(self, vote: Vote) -> None:
         ownfiles.save_vote(self._disk, self._own, vote)
         self.vote = vote
+
+    def save_vote(self, epoch: int, voted_for: str, proven: bool) -> None:
+        """Durable when it returns (R8). Raises StoreError."""
+        try:
+            self._save_vote(self.vote._replace(epoch=epoch, voted_for=voted_for, proven=proven))
+        except OSError as error:
+            raise StoreError(f"cannot save the vote in {self._own}: {error}; free space or repair the disk") from error
 
     # --- epochs -------------------------------------------------------------------------------------------------------
 
@@ -171,12 +192,12 @@ class Store:
         lossy = not vote.proven and log.end > log.start
         self._save_vote(vote._replace(epoch=vote.epoch + 1, voted_for=vote.store_id))
         row = EpochRow(self.vote.epoch, log.end, vote.store_id, lossy)
-        self.rows = log.rows = epochs.merged(self.rows, row)
+        self.rows = epochs.merged(self.rows, row)
         self.voters = (Voter(vote.node_id, vote.store_id, host_text(self._settings.store_host)),)
         record = EpochRecord(row.epoch, row.start, row.writer, vote.node_id, epochs.START, lossy, self.voters, self.rows)
         log.begin_epoch(record, self.queues.get(EPOCH_TOPIC, 0), wall_ms)
         log.flush()
-        ownfiles.save_epochs(self._disk, self._own, self.rows, log.durable_end)
+        self.saved.save_epochs(log.durable_end)
         self._save_vote(self.vote._replace(proven=True))
         return self.vote.epoch
 
@@ -268,44 +289,15 @@ class Store:
 
     def save_progress(self) -> None:
         """Makes derived files durable, then says so (D11). For every 10 s, in any thread. Raises StoreError."""
-        with self._saving:
-            self._save_progress()
-
-    def _save_progress(self) -> None:
-        position = self.dispatcher.position
-        self.log.flush()  # before entries of a topic made anew reach the files: the deletion before it must be durable
-        self.queues.flush()
-        rows = sorted(
-            QueueRow(queue.topic, queue.queue_id, queue.min, queue.flushed)
-            for queue in self.queues.all()
-            if queue.flushed > queue.min or queue.min
-        )
-        self.indexed.flush()
-        durable = self.log.flush()  # and before rows are saved that lack a deleted topic
-        stored_ms = self.log.durable_stored_ms
-        try:
-            if rows != self._saved_rows:
-                ownfiles.save_queues(self._disk, self._own, rows)
-                self._saved_rows = rows
-            self.indexed.save()
-            done = min(position, durable)
-            ownfiles.save_progress(self._disk, self._own, Progress(durable, done, done, stored_ms, self.indexed.to))
-            self._save_checkpoint(stored_ms, done)
-        except OSError as error:
-            raise StoreError(f"cannot save progress in {self._own}: {error}; free space or repair the disk") from error
-
-    def _save_checkpoint(self, stored_ms: int, position: int) -> None:
-        """For Apache RocketMQ's eyes [StoreCheckpoint]; never read here."""
-        data = _CHECKPOINT.pack(stored_ms, stored_ms, self.indexed.full_ms, 0, 0, position).ljust(_CHECKPOINT_BYTES, b"\0")
-        smallfile.write_file(self._disk, f"{self._root}/checkpoint.new", data)
-        self._disk.rename(f"{self._root}/checkpoint.new", f"{self._root}/checkpoint")
+        self.saved.save(lambda: self.dispatcher.position)
 
     def close(self) -> None:
         """A clean stop: everything appended is flushed, dispatched and saved; the next start need not look. Raises StoreError."""
         try:
             end = self.log.flush()
-            self.dispatcher.advance(end)
-            self.indexed.finish(end)
+            if self._settings.alone:
+                self.dispatcher.advance(end)
+            self.indexed.finish(self.dispatcher.position)
             self.save_progress()
             if not self.adopting:
                 self._save_clean_run(end)

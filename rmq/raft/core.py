@@ -29,7 +29,6 @@ class Core(Elections):
             m.Answered: self._answered,
             m.Unreachable: self._unreachable,
             m.Grown: self._grown,
-            m.BadBytesCame: self._bad_bytes,
             m.AppendFailed: self._append_failed,
             m.Flushed: self._flushed,
             m.Health: self._health,
@@ -188,7 +187,7 @@ class Core(Elections):
     def _grown(self, event: m.Grown, now: float) -> None:
         state, role = self.state, self.role
         assert event.end >= state.end, f"the log shrank from {state.end} to {event.end} (R2)"
-        state.end = event.end
+        advanced, state.end = event.end > state.end, event.end
         for mark in event.marks:
             state.take(mark)
         if isinstance(role, Leader):
@@ -202,11 +201,7 @@ class Core(Elections):
                 leading.renew_lease(state, role)
             leading.grown(state, role, now)
         elif isinstance(role, Follower):
-            following.grown(state, role, now)
-
-    def _bad_bytes(self, event: m.BadBytesCame, now: float) -> None:
-        if isinstance(self.role, Follower):
-            following.bad_bytes(self.state, self.role, event.why, now)
+            following.grown(state, role, event, advanced, now)
 
     def _append_failed(self, event: m.AppendFailed, now: float) -> None:
         if isinstance(self.role, Leader):

@@ -11,6 +11,7 @@ from rmq.raft.messages import (
     Fatal,
     Fetch,
     FetchOk,
+    Grown,
     Reseed,
     Reseeded,
     ReseedFrom,
@@ -59,21 +60,22 @@ def on_ok(state: State, role: Follower, answer: FetchOk, now: float) -> None:
         _settle(state, role, answer, now)
 
 
-def grown(state: State, role: Follower, now: float) -> None:
-    """The bytes of the last answer stand in the log, as far as they were good."""
-    answer = role.pending
-    if answer is not None:
-        role.pending, role.bad = None, 0
+def grown(state: State, role: Follower, event: Grown, advanced: bool, now: float) -> None:
+    """The bytes of the last answer stand in the log, as far as they were good; the rest is fetched again.
+
+    The third time in a row it is the leader's copy that is damaged; then the next tick is soon enough.
+    """
+    answer, role.pending = role.pending, None
+    if answer is None:
+        return
+    if not event.bad:
+        role.bad = 0
         _settle(state, role, answer, now)
-
-
-def bad_bytes(state: State, role: Follower, why: str, now: float) -> None:
-    """Dropped and fetched again; the third time it is the leader's copy that is damaged."""
-    role.bad += 1
+        return
+    role.bad = 1 if advanced else role.bad + 1
     if role.bad == 3:
-        state.out.append(Warn(f"the leader {role.leader} sends damaged bytes ({why}): look at its disk, hand over leadership"))
-    role.pending = role.fetch = None
-    role.fetch_sent = now
+        why = f"the leader {role.leader} sends damaged bytes ({event.bad})"
+        state.out.append(Warn(f"{why}: look at its disk and hand leadership over"))
     if role.bad < 3:
         fetch(state, role, now)
 
@@ -114,6 +116,8 @@ def on_diverged(state: State, role: Follower, answer: Diverged, now: float) -> N
     elif to < state.end:
         state.cut(to)
         state.out.append(Cut(to, state.rows, keep=state.me.fixed))
+    else:
+        state.keep_from = state.end  # nothing to cut, and still not a prefix of the leader's: only a snapshot helps
     fetch(state, role, now)
 
 

@@ -76,13 +76,12 @@ class Diverged(NamedTuple):
 
 
 class ReseedFrom(NamedTuple):
-    """What the follower needs is gone here: it takes this snapshot, then the log from `log_start` on."""
+    """What the follower needs is gone here: it takes the snapshot `s0` (exact at `s1`), then the log from `log_start` on."""
 
     id: int
     epoch: int
     s0: int
     s1: int
-    size: int
     log_start: int
 
 
@@ -192,17 +191,11 @@ class EpochMark(NamedTuple):
 
 
 class Grown(NamedTuple):
-    """The log now ends at `end`: own records, or the bytes of an `AppendBytes`."""
+    """The log now ends at `end`: own records, or the bytes of an `AppendBytes` as far as they were good (`bad`: what was not)."""
 
     end: int
     marks: tuple[EpochMark, ...] = ()
-
-
-class BadBytesCame(NamedTuple):
-    """The bytes of an `AppendBytes` were not all good; what was is reported by the `Grown` before."""
-
-    at: int
-    why: str
+    bad: str = ""
 
 
 class AppendFailed(NamedTuple):
@@ -224,10 +217,10 @@ class Health(NamedTuple):
 
 
 class Retained(NamedTuple):
-    """Old segments go: the log starts at `log_start`; `snapshot` is the newest one as (S0, S1, size), if there is any."""
+    """The log starts at `log_start`; `snapshot` is the newest one as (S0, S1), if there is any."""
 
     log_start: int
-    snapshot: tuple[int, int, int] | None
+    snapshot: tuple[int, int] | None
 
 
 class Reseeded(NamedTuple):
@@ -277,7 +270,7 @@ class Promote(NamedTuple):
 
 
 Event = (
-    Tick | Asked | Answered | Unreachable | Grown | BadBytesCame | AppendFailed | Flushed | Health | Retained
+    Tick | Asked | Answered | Unreachable | Grown | AppendFailed | Flushed | Health | Retained
     | Reseeded | ReseedFailed | Join | Leave | Transfer | Follow | Promote
 )  # fmt: skip
 
@@ -303,7 +296,7 @@ class AppendEpoch(NamedTuple):
 
 
 class AppendBytes(NamedTuple):
-    """Check the leader's bytes, append the whole good entries, and report `Grown` (and `BadBytesCame`). Last of its list."""
+    """Check the leader's bytes, append the whole good entries, and report `Grown`. Last of its list."""
 
     at: int
     data: bytes
@@ -445,3 +438,4 @@ class Boot(NamedTuple):
     rows: Rows
     lists: tuple[tuple[int, Voters], ...]
     ready_at: int = 0
+    snapshot: tuple[int, int] | None = None

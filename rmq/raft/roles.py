@@ -49,7 +49,7 @@ class State:
         self.reseeding = False
         self.keep_from = -1  # the lossy leader's log parts from this one there, below what was committed here
         self.fetches = 0
-        self.snapshot: tuple[int, int, int] | None = None
+        self.snapshot = boot.snapshot
         self.health = Health()
         self.out: list[Effect] = []
 

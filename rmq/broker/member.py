@@ -1,0 +1,239 @@
+"""A member of a broker group: feeds the machine (rmq.raft) and carries out what it wants, in its order.
+
+No network, no loop, no clock: those are the shell's. The live broker and the seeded simulation are two shells of it.
+What takes time (fsync of the vote, a cut) may be carried out elsewhere: the shell says so, and events wait meanwhile.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from rmq.errors import BadBytes, StoreError
+from rmq.log.commitlog import Unit
+from rmq.log.epochs import EpochRecord
+from rmq.log.replicated import FoundEpoch, ReplicatedLog, read_entries
+from rmq.log.store import Store
+from rmq.raft import messages as m
+from rmq.raft.core import Core
+
+LOG_GREW = m.Grown(-1)  # its end is looked up when its turn comes
+
+
+class Shell(Protocol):
+    """What a member needs of the world around it."""
+
+    def monotonic(self) -> float: ...
+
+    def wall_ms(self) -> int: ...
+
+    def chance(self) -> float:
+        """In [0, 1)."""
+        ...
+
+    def offload(self, work: Callable[[], None], then: Callable[[], None]) -> bool:
+        """Carries out `work`. True: it is done; otherwise `then` is called when it is. An error in it ends the node."""
+        ...
+
+    def send(self, node: str, request: m.Request) -> None:
+        """The answer comes back as `Answered`, with this request."""
+        ...
+
+    def reply(self, ticket: m.Ticket, answer: m.Answer) -> None: ...
+
+    def grew(self) -> None:
+        """A leader's bytes were appended: they want to be flushed."""
+        ...
+
+    def committed(self, units: Sequence[Unit]) -> None:
+        """Dispatched: apply them, then answer who waits (while `core.lease_good`)."""
+        ...
+
+    def replicated(self, offset: int) -> None: ...
+
+    def became_leader(self, epoch: int, unsettled: frozenset[str]) -> None:
+        """Sends may be taken, but for topics in `unsettled` not before this epoch's record is committed."""
+        ...
+
+    def stepped_down(self, epoch: int, reason: str) -> None:
+        """All who wait get "unknown"."""
+        ...
+
+    def reseed(self, order: m.Reseed) -> None:
+        """Fetch the snapshot, then call `reseed_from` or feed `ReseedFailed`."""
+        ...
+
+    def done(self, ticket: m.Ticket, refusal: str) -> None: ...
+
+    def warn(self, text: str) -> None: ...
+
+    def fatal(self, reason: str) -> None:
+        """The node must stop."""
+        ...
+
+
+class Member:
+    """`handle` takes events. `core` tells who leads and what may be answered."""
+
+    def __init__(self, replicated: ReplicatedLog, me: m.Identity, peers: m.Voters, timing: m.Timing, shell: Shell) -> None:
+        """`peers`: the voters as configured; they count only while the log names none."""
+        store = replicated.store
+        lists = replicated.voter_lists()
+        store.voters = lists[-1][1] if lists else peers
+        vote, log = store.vote, store.log
+        boot = m.Boot(
+            vote.epoch, vote.voted_for, vote.proven, log.start, log.end, store.dispatcher.position, store.rows,
+            lists or ((-1, peers),), store.ready_at, _newest(store),
+        )  # fmt: skip
+        self.core = Core(me, boot, timing, shell.chance, shell.monotonic())
+        self._replicated = replicated
+        self._store: Store = store
+        self._log = log
+        self._me = me
+        self._shell = shell
+        self._events: deque[m.Event] = deque()
+        self._effects: deque[m.Effect] = deque()
+        self._busy = False
+        self._does: dict[type, Callable[..., None]] = {
+            m.AppendEpoch: self._append_epoch,
+            m.AppendBytes: self._append_bytes,
+            m.Send: lambda effect: shell.send(*effect),
+            m.Reply: lambda effect: shell.reply(*effect),
+            m.ReplyBytes: self._reply_bytes,
+            m.Commit: self._commit,
+            m.Replicated: lambda effect: shell.replicated(*effect),
+            m.BecameLeader: lambda effect: shell.became_leader(effect.epoch, self._unsettled),
+            m.SteppedDown: self._stepped_down,
+            m.Reseed: self._reseed,
+            m.Done: lambda effect: shell.done(*effect),
+            m.Warn: lambda effect: shell.warn(*effect),
+            m.Fatal: lambda effect: shell.fatal(*effect),
+        }
+        self._works: dict[type, Callable[..., None]] = {
+            m.SaveVote: lambda effect: store.save_vote(*effect),
+            m.Cut: self._cut,
+        }
+        self._unsettled: frozenset[str] = frozenset()
+        self._ready_at = store.ready_at  # the tables of a snapshot are ahead of the log until then
+
+    # --- events -------------------------------------------------------------------------------------------------------
+
+    def handle(self, event: m.Event) -> None:
+        """Now, or as soon as what is being carried out is done."""
+        self._events.append(event)
+        if not self._busy:
+            self._busy = True
+            self._run()
+
+    def append(self, units: Sequence[Unit]) -> None:
+        """As leader (`core.accepts()`): raises as `CommitLog.append`, then nothing was."""
+        self._log.append(units, self._shell.wall_ms())
+        self.handle(LOG_GREW)
+
+    def flushed(self) -> None:
+        self.handle(m.Flushed(self._log.durable_end))
+
+    def retained(self) -> None:
+        """Old segments are gone, or there is a new snapshot."""
+        self.handle(m.Retained(self._log.start, _newest(self._store)))
+        self._store.rows = self.core.state.rows
+
+    def _resume(self) -> None:
+        """What was carried out elsewhere is done."""
+        self._run()
+
+    def _run(self) -> None:
+        effects, events = self._effects, self._events
+        while True:
+            while effects:
+                effect = effects.popleft()
+                work = self._works.get(type(effect))
+                if work is None:
+                    self._does[type(effect)](effect)
+                elif not self._shell.offload(lambda work=work, effect=effect: work(effect), self._resume):  # type: ignore[misc]
+                    return
+            if not events:
+                self._busy = False
+                return
+            event = events.popleft()
+            if event is LOG_GREW:
+                event = m.Grown(self._log.end)
+            effects.extend(self.core.step(event, self._shell.monotonic()))
+
+    def _report(self, event: m.Event) -> None:
+        """What an append brought about comes before anything else."""
+        self._events.appendleft(event)
+
+    # --- effects ------------------------------------------------------------------------------------------------------
+
+    def _append_epoch(self, effect: m.AppendEpoch) -> None:
+        row = effect.row
+        found = EpochRecord(
+            row.epoch, row.start, row.writer, self._me.node, effect.kind, row.lossy, effect.voters, effect.table
+        )  # fmt: skip
+        try:
+            self._unsettled = self._replicated.number_queues()
+            stood = self._replicated.append_epoch(found, self._shell.wall_ms())
+        except StoreError as error:
+            self._report(m.AppendFailed(str(error)))
+            return
+        self._grown((stood,))
+
+    def _append_bytes(self, effect: m.AppendBytes) -> None:
+        try:
+            taken = self._replicated.take(effect.at, effect.data)
+        except StoreError as error:
+            self._report(m.AppendFailed(str(error)))
+            return
+        self._grown(taken.epochs, taken.bad)
+        self._shell.grew()
+
+    def _grown(self, found: Sequence[FoundEpoch], bad: str = "") -> None:
+        """The store learns the table first: it is saved with whatever is flushed from now on."""
+        store = self._store
+        for one in found:
+            if not store.rows or one.record.epoch > store.rows[-1].epoch:
+                store.rows = (*store.rows, one.record.row())
+            store.voters = one.record.voters
+        marks = tuple(m.EpochMark(one.start, one.record.row(), one.record.kind, one.record.voters) for one in found)
+        self._report(m.Grown(self._log.end, marks, bad))
+
+    def _cut(self, effect: m.Cut) -> None:
+        self._replicated.cut(effect.to, effect.rows, effect.keep)
+        self._store.voters = self.core.state.voters
+
+    def _reply_bytes(self, effect: m.ReplyBytes) -> None:
+        answer = effect.answer
+        try:
+            data = read_entries(self._log, answer.from_, effect.max_bytes)
+        except (StoreError, BadBytes) as error:
+            self._shell.warn(f"{error}: a follower that needs these bytes must wait")
+            data = b""
+        self._shell.reply(effect.ticket, answer._replace(data=data))
+
+    def _commit(self, effect: m.Commit) -> None:
+        units = self._store.dispatcher.advance(effect.hw)
+        ready_at = self._ready_at
+        if ready_at and effect.hw >= ready_at:
+            self._ready_at = 0
+            self._store.restore_counters()
+        self._shell.committed(units)
+
+    def _stepped_down(self, effect: m.SteppedDown) -> None:
+        self._log.end_epoch()
+        self._shell.stepped_down(effect.epoch, effect.reason)
+
+    def _reseed(self, effect: m.Reseed) -> None:
+        if effect.keep_from >= 0:
+            self._replicated.keep(effect.keep_from)
+        self._shell.reseed(effect)
+
+    def reseed_from(self, log_start: int, s1: int, rows: m.Rows, voters: m.Voters, place: Callable[[], None]) -> None:
+        """The leader's snapshot is here (`place` puts it into the directory): the log begins anew at `log_start`."""
+        self._replicated.begin_anew(log_start, rows, voters, place)
+        self._ready_at = s1
+        self.handle(m.Reseeded(log_start, rows, voters, s1))
+
+
+def _newest(store: Store) -> tuple[int, int] | None:
+    snapshot = store.snapshots.newest
+    return (snapshot.s0, snapshot.s1) if snapshot else None

@@ -1,0 +1,95 @@
+"""How far everything is durable, saved in an order that is true after a crash between any two steps (D11).
+
+Knows the log, its queues and our small files; when to save is the caller's. In any thread, one at a time.
+"""
+
+from collections.abc import Callable
+from struct import Struct
+from threading import Lock
+
+from rmq.errors import StoreError
+from rmq.log import ownfiles, smallfile
+from rmq.log.commitlog import CommitLog
+from rmq.log.consumequeue import ConsumeQueues
+from rmq.log.disk import Disk
+from rmq.log.epochs import EpochRow
+from rmq.log.indexed import Indexed
+from rmq.log.ownfiles import Progress, QueueRow
+
+_CHECKPOINT = Struct(">qqqqqq")
+_CHECKPOINT_BYTES = 4096
+
+
+class Saved:
+    """What `progress`, `queues`, `epochs` and RocketMQ's `checkpoint` say."""
+
+    def __init__(self, disk: Disk, root: str, log: CommitLog, queues: ConsumeQueues, indexed: Indexed) -> None:
+        self._disk = disk
+        self._root = root
+        self._own = f"{root}/rmq"
+        self._log = log
+        self._queues = queues
+        self._indexed = indexed
+        self._rows: list[QueueRow] | None = None
+        self._epochs: tuple[EpochRow, ...] = ()
+        self._saving = Lock()
+
+    def save(self, position: Callable[[], int]) -> None:
+        """Flushes log and queues, then says so. `position()`: up to where the queues hold everything. Raises StoreError."""
+        with self._saving:
+            self._save(position())
+
+    def _save(self, position: int) -> None:
+        self._log.flush()  # before entries of a topic made anew reach the files: the deletion before it must be durable
+        self._queues.flush()
+        rows = sorted(
+            QueueRow(queue.topic, queue.queue_id, queue.min, queue.flushed)
+            for queue in self._queues.all()
+            if queue.flushed > queue.min or queue.min
+        )
+        self._indexed.flush()
+        durable = self._log.flush()  # and before rows are saved that lack a deleted topic
+        stored_ms = self._log.durable_stored_ms
+        try:
+            if self._log.rows != self._epochs:
+                self.save_epochs(durable)
+            if rows != self._rows:
+                ownfiles.save_queues(self._disk, self._own, rows)
+                self._rows = rows
+            self._indexed.save()
+            done = min(position, durable)
+            progress = Progress(durable, done, done, stored_ms, self._indexed.to)
+            ownfiles.save_progress(self._disk, self._own, progress)
+            self._save_checkpoint(stored_ms, done)
+        except OSError as error:
+            raise StoreError(f"cannot save progress in {self._own}: {error}; free space or repair the disk") from error
+
+    def save_epochs(self, checked_to: int) -> None:
+        """The table as it is below `checked_to`; `progress` never passes that. Raises OSError."""
+        rows = self._log.rows
+        ownfiles.save_epochs(self._disk, self._own, rows, checked_to)
+        self._epochs = rows
+
+    def rewind(self, to: int, rows: tuple[EpochRow, ...], shorten: Callable[[], None]) -> None:
+        """`shorten` takes everything behind `to` from the log, then `rows` is the epoch table. Raises StoreError.
+
+        First `progress` says no more than `to`, last the epochs are saved: a crash anywhere leaves a valid prefix of the
+        old log (stories 2, 65). Nobody saves progress meanwhile.
+        """
+        with self._saving:
+            try:
+                known = ownfiles.load_progress(self._disk, self._own)
+                if known is not None and known.log > to:
+                    lower = Progress(to, min(known.hw, to), min(known.cq, to), known.stored_ms, min(known.indexed, to))
+                    ownfiles.save_progress(self._disk, self._own, lower)
+                shorten()
+                self._log.rows = rows
+                self.save_epochs(self._log.end)
+            except OSError as error:
+                raise StoreError(f"cannot shorten the log in {self._root}: {error}; repair the disk and restart") from error
+
+    def _save_checkpoint(self, stored_ms: int, position: int) -> None:
+        """For Apache RocketMQ's eyes [StoreCheckpoint]; never read here."""
+        data = _CHECKPOINT.pack(stored_ms, stored_ms, self._indexed.full_ms, 0, 0, position).ljust(_CHECKPOINT_BYTES, b"\0")
+        smallfile.write_file(self._disk, f"{self._root}/checkpoint.new", data)
+        self._disk.rename(f"{self._root}/checkpoint.new", f"{self._root}/checkpoint")

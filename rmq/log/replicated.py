@@ -1,0 +1,254 @@
+"""The log as a member of a group uses it: entries taken over from a leader or given to a follower, cuts, epoch records.
+
+Entries are whole: a record with the filler before it, which travels as its 8 bytes. Who leads and what is committed is
+decided elsewhere (rmq.raft); here is what that means for bytes. One thread at a time, the one that appends.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from rmq.errors import BadBytes, StoreError
+from rmq.log import epochs, record, smallfile
+from rmq.log.commitlog import CommitLog
+from rmq.log.disk import Disk
+from rmq.log.dispatch import deleted_topics
+from rmq.log.epochs import EpochRecord, EpochRow, Voter
+from rmq.log.record import BLANK_MAGIC
+from rmq.log.segment import FILLER
+from rmq.log.store import Store
+from rmq.model import EPOCH_TOPIC, STATE_TOPIC
+
+VOTERS = "voters"  # kind of an epoch record: a change of membership
+_BLOCK = 1 << 20
+
+
+class FoundEpoch(NamedTuple):
+    """An epoch record in the log, and where its entry begins (at its filler, if it has one)."""
+
+    start: int
+    record: EpochRecord
+
+
+class Taken(NamedTuple):
+    """The log now ends at `end`. `epochs`: the epoch records among the new entries. `bad`: what stopped it, "" if nothing did."""
+
+    end: int
+    epochs: tuple[FoundEpoch, ...]
+    bad: str
+
+
+def append_entries(log: CommitLog, rows: tuple[EpochRow, ...], at: int, data: bytes) -> Taken:
+    """Appends the whole good entries of a leader's bytes, which belong at `at`, the log's end. Raises StoreError: nothing was.
+
+    `rows`: the epoch table of the log. The first entry that is not right in every respect ends it (D7, D9).
+    """
+    assert at == log.end, f"bytes for {at}, the log ends at {log.end}"
+    entries = _Entries(log.segment_bytes, rows, at, data)
+    entries.walk()
+    if entries.position > at:
+        log.put(entries.pieces(), entries.position, entries.stored_ms)
+    return Taken(entries.position, tuple(entries.epochs), entries.bad)
+
+
+class _Entries:
+    """The walk over received bytes. `position`: end of the last good entry, `bad`: what stood there."""
+
+    def __init__(self, segment_bytes: int, rows: tuple[EpochRow, ...], at: int, data: bytes) -> None:
+        self.position = at
+        self.stored_ms = 0
+        self.epochs: list[FoundEpoch] = []
+        self.bad = ""
+        self._segment_bytes = segment_bytes
+        self._rows = rows
+        self._protected = any(row.epoch for row in rows)  # bytes of Apache RocketMQ, before the first epoch, need not be
+        self._data = data
+        self._index = 0  # of `position` in `data`
+        self._pieces: list[tuple[int, int]] = [(at, 0)]  # offset and index where the bytes of each file begin
+
+    def walk(self) -> None:
+        try:
+            while self._index < len(self._data):
+                self._take_entry()
+        except BadBytes as error:
+            self.bad = str(error)
+
+    def pieces(self) -> list[tuple[int, bytes]]:
+        ends = [*(index for _, index in self._pieces[1:]), self._index]
+        return [(offset, self._data[index:end]) for (offset, index), end in zip(self._pieces, ends, strict=True)]
+
+    def _take_entry(self) -> None:
+        data, place, index = self._data, self.position, self._index
+        limit = (place // self._segment_bytes + 1) * self._segment_bytes
+        left, magic = FILLER.unpack_from(data, index) if len(data) - index >= FILLER.size else (0, 0)
+        crossed = magic == BLANK_MAGIC
+        if crossed:
+            if left != limit - place or len(data) == index + FILLER.size:
+                raise BadBytes(f"entry at {place}: a filler of {left} bytes, {limit - place} are left, {len(data)} came")
+            place, index, limit = limit, index + FILLER.size, limit + self._segment_bytes
+        size = record.verify(data, index, place, self._protected)
+        if place + size + FILLER.size > limit:
+            raise BadBytes(f"record at {place}: {size} bytes reach into the end of its file")
+        if record.has_topic(data, index, EPOCH_TOPIC):
+            record.verify(data, index, place, True)
+            self._protected = True
+            self._take_epoch(epochs.unpack(record.decode(data, index).body))
+        if crossed:
+            self._pieces.append((place, index))
+        self.stored_ms = record.store_timestamp(data, index)
+        self.position, self._index = place + size, index + size
+
+    def _take_epoch(self, found: EpochRecord) -> None:
+        """A new epoch starts where its first entry does; the others of an epoch repeat its row."""
+        last = self._rows[-1] if self._rows else None
+        if found.kind == epochs.START:
+            right = found.start == self.position and (last is None or found.epoch > last.epoch)
+        else:
+            right = last is None or (found.epoch, found.writer) == (last.epoch, last.writer)
+        if not right:
+            raise BadBytes(f"entry at {self.position}: its record of epoch {found.epoch} does not fit behind {last}")
+        if last is None or found.epoch > last.epoch:
+            self._rows = (*self._rows, found.row())
+        self.epochs.append(FoundEpoch(self.position, found))
+
+
+def read_entries(log: CommitLog, from_: int, max_bytes: int) -> bytes:
+    """Whole entries from `from_`, the end of one, as many as fit into `max_bytes`, at least one. Raises StoreError."""
+    parts: list[bytes] = []
+    position, room = from_, max_bytes
+    while position < log.end:
+        limit = (position // log.segment_bytes + 1) * log.segment_bytes
+        data = log.read(position, max(min(room, log.end - position, limit - position), min(4, log.end - position)))
+        if position + len(data) == log.end:
+            parts.append(data)
+            break
+        whole, at_filler = _whole(data)
+        if at_filler:
+            first = int.from_bytes(log.read(limit, 4), "big")
+            fits = whole + FILLER.size + first <= room
+            if not fits and (parts or whole):
+                parts.append(data[:whole])
+                break
+            parts.append(data[: whole + FILLER.size])
+            position, room = limit, max(room - whole - FILLER.size, first)
+        elif whole:
+            parts.append(data[:whole])
+            position, room = position + whole, room - whole
+        elif parts:
+            break
+        else:
+            room = int.from_bytes(data[:4], "big") if len(data) < FILLER.size or _magic(data) != BLANK_MAGIC else FILLER.size
+    return b"".join(parts)
+
+
+def _whole(data: bytes) -> tuple[int, bool]:
+    """How many bytes of whole records there are, and whether a filler follows."""
+    at = 0
+    while len(data) - at >= FILLER.size:
+        if _magic(data, at) == BLANK_MAGIC:
+            return at, True
+        size = int.from_bytes(data[at : at + 4], "big")
+        if at + size > len(data):
+            break
+        at += size
+    return at, False
+
+
+def _magic(data: bytes, at: int = 0) -> int:
+    return int(FILLER.unpack_from(data, at)[1])
+
+
+class ReplicatedLog:
+    """One store as a member of a group. `disk` and `root` are the store's."""
+
+    def __init__(self, store: Store, disk: Disk, root: str) -> None:
+        self.store = store
+        self.log = store.log
+        self._disk = disk
+        self._own = f"{root}/rmq"
+
+    # --- what stands in the log ---------------------------------------------------------------------------------------
+
+    def voter_lists(self) -> tuple[tuple[int, tuple[Voter, ...]], ...]:
+        """(start of the entry, voters): the last list that was dispatched, and each one behind. Raises StoreError, BadBytes."""
+        store = self.store
+        queue = store.queues.find(EPOCH_TOPIC, 0)
+        lists: list[tuple[int, tuple[Voter, ...]]] = []
+        if queue is not None and queue.max > queue.min:
+            last = next(store.records(EPOCH_TOPIC, 0, queue.max - 1))
+            lists.append((last.physical_offset, epochs.unpack(last.body).voters))
+        elif store.snapshots.newest is not None:
+            rows = [row for section, found in store.snapshots.rows() if section == VOTERS for row in found]
+            lists.append((store.log.start, tuple(Voter(*row) for row in rows)))
+        start = store.dispatcher.position
+        for found in self.log.scan(start, self.log.end):
+            if found.topic == EPOCH_TOPIC:
+                lists.append((start, epochs.unpack(found.body).voters))
+            start = found.physical_offset + found.total_size
+        return tuple(lists)
+
+    def number_queues(self) -> frozenset[str]:
+        """Sets the next number of every queue behind the uncommitted tail, as dispatch will find it. Raises StoreError.
+
+        The topics that this tail deletes: what is sent to them before the tail is dispatched has no place to go.
+        """
+        queues, unsettled = self.store.queues, set()
+        for queue in queues.all():
+            queue.next = queue.max
+        for found in self.log.scan(self.store.dispatcher.position, self.log.end):
+            for topic, queue_id, number in record.queue_places(found):
+                queues.get(topic, queue_id).next = number + 1
+            if found.topic == STATE_TOPIC:
+                unsettled.update(deleted_topics(found.body))
+        return frozenset(unsettled)
+
+    # --- changing it --------------------------------------------------------------------------------------------------
+
+    def append_epoch(self, found: EpochRecord, wall_ms: int) -> FoundEpoch:
+        """As leader: the epoch's first record, or a change of its voters. Raises StoreError: nothing was appended."""
+        start = self.log.end
+        self.log.begin_epoch(found, self.store.queues.get(EPOCH_TOPIC, 0), wall_ms)
+        return FoundEpoch(start, found)
+
+    def take(self, at: int, data: bytes) -> Taken:
+        return append_entries(self.log, self.store.rows, at, data)
+
+    def cut(self, to: int, rows: tuple[EpochRow, ...], keep: bool) -> None:
+        """Cuts the log to `to`; durable when it returns. `rows`: the epoch table after it. Raises StoreError."""
+        if keep:
+            self.keep(to)
+        self.store.saved.rewind(to, rows, lambda: self.log.cut(to))
+
+    def keep(self, from_: int) -> None:
+        """Saves the log's bytes from there on in a file for the operator. Raises StoreError."""
+        epoch = self.store.rows[-1].epoch if self.store.rows else 0
+        data, position = b"", from_
+        while position < self.log.end:
+            segment_end = (position // self.log.segment_bytes + 1) * self.log.segment_bytes
+            size = min(_BLOCK, self.log.end - position, segment_end - position)
+            data, position = data + self.log.read(position, size), position + size
+        if data:
+            try:
+                smallfile.write_file(self._disk, f"{self._own}/lost-{epoch}-{from_}", data)
+                self._disk.fsync_directory(self._own)
+            except OSError as error:
+                raise StoreError(f"cannot keep what is cut off in {self._own}: {error}; free space, then restart") from error
+
+    def begin_anew(
+        self, log_start: int, rows: tuple[EpochRow, ...], voters: tuple[Voter, ...], place: Callable[[], None]
+    ) -> None:
+        """Log and derived files go; the log is empty and begins at `log_start`. Raises StoreError.
+
+        `place` puts the snapshot of the leader into the directory, before anything goes: a crash at any point leaves tables
+        that are complete once the log reaches its S1.
+        """
+        store = self.store
+
+        def shorten() -> None:
+            place()
+            store.queues.delete_all()
+            self.log.begin_at(log_start)
+
+        store.saved.rewind(0, rows, shorten)
+        store.voters = voters
+        store.dispatcher.position = log_start
+        store.save_progress()
