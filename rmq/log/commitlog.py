@@ -346,12 +346,9 @@ class CommitLog:
                 yield place
                 position = place.offset + place.size
             if position < to:
-                position = self._behind(segment, to)
-
-    def _behind(self, segment: Segment, to: int) -> int:
-        if segment.end >= to or segment is self._files.last():
-            raise BadEntry(segment.end, f"the log should go on to {to}")
-        return segment.end
+                if segment.end >= to or segment is self._files.last():
+                    raise BadEntry(segment.end, f"the log should go on to {to}")
+                position = segment.end
 
     # --- cutting ------------------------------------------------------------------------------------------------------
 
