@@ -8,8 +8,7 @@ An answer that has a field `status` carries one of several "good" response codes
 error). Every other refusal is an `errors.Refusal`. Pure: no I/O, no clock.
 """
 
-from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar, Union, cast
+from typing import NamedTuple, Union, cast
 
 from rmq.codes import RequestCode
 from rmq.model import (
@@ -24,21 +23,10 @@ from rmq.model import (
     Subscription,
     TopicConfig,
 )
-
-CODES: dict[type[Any], RequestCode] = {}
-ANSWERS: dict[type[Any], type[Any] | None] = {}
-C = TypeVar("C")
-
-
-def command(code: RequestCode, answer: type[Any] | None) -> Callable[[type[C]], type[C]]:
-    """Enters the class below as the command with this code and this type of answer."""
-
-    def enter(cls: type[C]) -> type[C]:
-        CODES[cls], ANSWERS[cls] = code, answer
-        return cls
-
-    return enter
-
+from rmq.net.peercommands import PeerAnswer, PeerRequest
+from rmq.net.vocabulary import ANSWERS as ANSWERS
+from rmq.net.vocabulary import CODES as CODES
+from rmq.net.vocabulary import command
 
 # --- connection -------------------------------------------------------------------------------------------------------
 
@@ -452,12 +440,12 @@ Request = Union[
     UpdateTopic, DeleteTopic, GetTopicConfig, GetAllTopicConfig, GetTopicStats,
     UpdateGroup, DeleteGroup, GetGroupConfig, GetAllGroupConfig,
     GetConsumeStats, GetConsumerConnection, QueryTopicConsumeByWho, GetRuntimeInfo,
-    DeleteExpiredLog, CleanExpiredQueues,
+    DeleteExpiredLog, CleanExpiredQueues, PeerRequest,
 ]  # fmt: skip
 Answer = Union[
     None, HelloAnswer, Route, ClusterInfo, TopicList, HeartbeatAnswer, ConsumerList, SendAnswer, PullAnswer, OffsetAnswer,
     TimestampAnswer, TopicConfig, TopicConfigs, TopicStats, GroupConfig, GroupConfigs, ConsumeStats, ConsumerConnection,
-    GroupList, RuntimeInfo,
+    GroupList, RuntimeInfo, PeerAnswer,
 ]  # fmt: skip
 
 REQUESTS: dict[int, type[Request]] = {code: cls for cls, code in CODES.items()}
