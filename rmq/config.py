@@ -71,6 +71,9 @@ class NodeSettings:
     clean_forcibly: bool = _setting(True, flag(), "files may go though not expired", "cleanFileForciblyEnable")
     refuse_sends_percent: int = _setting(90, integer(35, 90), "of the disk; above: sends are refused",
                                          "diskSpaceWarningLevelRatio")  # fmt: skip
+    message_index: bool = _setting(True, flag(), "messages are found by key", "messageIndexEnable")
+    index_slots: int = _setting(5_000_000, integer(1, _HIGHEST), "hash slots of one index file", "maxHashSlotNum")
+    index_entries: int = _setting(20_000_000, integer(2, _HIGHEST), "entries of one index file", "maxIndexNum")
     max_message_bytes: int = _setting(4 * MIB, size(1, 128 * MIB), "longest body", "maxMessageSize")
     max_transfer_bytes: int = _setting(256 * 1024, size(1024, 128 * MIB), "bytes in the answer to one pull",
                                        "maxTransferBytesOnMessageInMemory")  # fmt: skip

@@ -74,7 +74,7 @@ _LATER = _keys("""
     messageDelayLevel timerWheelEnable timerMaxDelaySec timerPrecisionMs enableScheduleMessageStats
     transactionTimeOut transactionCheckMax transactionCheckInterval rejectTransactionMessage
     enablePropertyFilter enableCalcFilterBitMap traceTopicEnable msgTraceTopicName enableDetailStat
-    messageIndexEnable messageIndexSafe maxIndexNum maxHashSlotNum mappedFileSizeConsumeQueue enableConsumeQueueExt
+    messageIndexSafe mappedFileSizeConsumeQueue enableConsumeQueueExt
     mappedFileSizeConsumeQueueExt readOnlyCommitLogStorePaths enableLmq enableMultiDispatch popPollingSize
     enablePopLog recallMessageEnable enableCompaction storeReplyMessageEnable brokerPermission regionId
     autoDeleteUnusedStats autoDeleteUnusedTopic brokerTopicEnable clusterTopicEnable longPollingEnable shortPollingTimeMills

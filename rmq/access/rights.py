@@ -63,6 +63,8 @@ RIGHTS: Final[dict[RequestCode, Right]] = {
     RequestCode.GET_MIN_OFFSET: _GET_TOPIC,
     RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: _GET_TOPIC,
     RequestCode.GET_EARLIEST_MSG_STORETIME: _GET_TOPIC,
+    RequestCode.QUERY_MESSAGE: _GET_TOPIC,
+    RequestCode.VIEW_MESSAGE_BY_ID: _GET_CLUSTER,  # the topic it names is not looked at
     RequestCode.HEART_BEAT: _SUB_GROUP,
     RequestCode.UNREGISTER_CLIENT: _SUB_GROUP,
     RequestCode.GET_CONSUMER_LIST_BY_GROUP: _SUB_GROUP,

@@ -19,8 +19,10 @@ from rmq.broker.handlers.clients import ClientHandlers
 from rmq.broker.handlers.inspect import InspectHandlers, RuntimeInfoHandler
 from rmq.broker.handlers.offsets import OffsetHandlers
 from rmq.broker.handlers.pull import PullHandler, PullSettings
+from rmq.broker.handlers.query import QueryHandlers
 from rmq.broker.handlers.send import SendHandler, SendSettings
 from rmq.broker.handlers.topics import TopicHandlers
+from rmq.broker.indexer import Indexer
 from rmq.broker.longpoll import LongPolls
 from rmq.broker.register import Registration
 from rmq.broker.replica import Replica
@@ -50,7 +52,7 @@ from rmq.routing.topics import TopicTable, is_system_topic, system_topics, topic
 
 log = logging.getLogger("rmq.broker")
 
-OFFSETS_S, EXPORTS_S, PROGRESS_S, SNAPSHOT_S, RETENTION_S, EXPIRE_S, LATE_S = 0.2, 5.0, 10.0, 60.0, 10.0, 10.0, 1.0
+OFFSETS_S, INDEX_S, EXPORTS_S, PROGRESS_S, SNAPSHOT_S, RETENTION_S, EXPIRE_S, LATE_S = 0.2, 0.2, 5.0, 10.0, 60.0, 10.0, 10.0, 1.0
 SHARED_BYTES = 32 * 1024
 YOUNG_RATIO = 0.4  # of the memory: what is nearer to the log's end counts as "in memory" [accessMessageInMemoryMaxRatio]
 
@@ -106,6 +108,8 @@ class Broker:
         await self._make_system_topics()
         running.push_async_callback(self._save_tables)
         running.push_async_callback(self._timers.stop)
+        if self._indexer is not None:
+            running.callback(self._indexer.stop)
         self._start_timers()
         running.push_async_callback(self._close_server)
         await self._server.listen(settings.listen_host, port)
@@ -126,6 +130,8 @@ class Broker:
         applier = Applier(self._tables, self._polls, self._registration.changed)
         self._replica = Replica(store.log, store.dispatcher, clock, settings.flush == "sync", applier.committed)
         self._snapshots = SnapshotTaker(self._tables.by_name, store, lambda: self._replica.committed)
+        index = store.indexed.index
+        self._indexer = None if index is None else Indexer(index, lambda: self._replica.committed, clock)
         self._retention = Retention(
             _retention_settings(settings), store, clock, lambda: self._replica.committed, self._replica.refuse
         )
@@ -171,6 +177,7 @@ class Broker:
         )
         runtime = RuntimeInfoHandler(self._stats, self._facts)
         cleaning = CleaningHandlers(self._retention.delete_expired, self._retention.clean_queues)
+        lookups = QueryHandlers(store.log, store.indexed.index, self._indexer, lambda: self._replica.committed)
         clients, offsets = self._clients, self._offsets
         return {
             c.Hello: self._hello,
@@ -183,6 +190,8 @@ class Broker:
             c.GetMinOffset: offsets.min_offset,
             c.SearchOffset: offsets.search,
             c.GetEarliestStoreTime: offsets.earliest,
+            c.QueryMessage: lookups.by_key,
+            c.ViewMessage: lookups.by_offset,
             c.Heartbeat: clients.heartbeat,
             c.UnregisterClient: clients.unregister,
             c.GetConsumerList: clients.members,
@@ -207,6 +216,8 @@ class Broker:
         every = self._timers.every
         every(OFFSETS_S, "offsets", self._offsets.write)
         every(EXPORTS_S, "exports", self._exports.save)
+        if self._indexer is not None:
+            every(INDEX_S, "index", self._indexer.work)
         every(PROGRESS_S, "progress", self._save_progress)
         every(SNAPSHOT_S, "snapshot", self._snapshots.take)
         every(RETENTION_S, "retention", self._retention.run)
@@ -311,8 +322,9 @@ def _log_recovery(found: Report, adopted: bool) -> None:
 def _store_settings(settings: NodeSettings, host: str, port: int) -> StoreSettings:
     mode = SYNC_FLUSH if settings.flush == "sync" else ASYNC_FLUSH
     return StoreSettings(
-        record.host_bytes(host, port), settings.segment_bytes, mode, settings.broker_name, f"n{settings.broker_id}"
-    )
+        record.host_bytes(host, port), settings.segment_bytes, mode, settings.broker_name, f"n{settings.broker_id}",
+        index_slots=settings.index_slots if settings.message_index else 0, index_entries=settings.index_entries,
+    )  # fmt: skip
 
 
 def _retention_settings(settings: NodeSettings) -> RetentionSettings:

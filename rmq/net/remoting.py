@@ -8,7 +8,19 @@ from typing import Any, NamedTuple
 
 from rmq.codes import RequestCode, ResponseCode
 from rmq.errors import BadBytes, Refusal
-from rmq.net.commands import ANSWERS, CODES, REQUESTS, Answer, Pull, PullAnswer, Request, Send, SendAnswer
+from rmq.net.commands import (
+    ANSWERS,
+    CODES,
+    REQUESTS,
+    Answer,
+    MessageAnswer,
+    Pull,
+    PullAnswer,
+    QueryMessageAnswer,
+    Request,
+    Send,
+    SendAnswer,
+)
 from rmq.net.frames import Address, Context, Greeting, Received
 from rmq.net.limits import Limits
 from rmq.net.remoting_bodies import ANSWER_WRITERS, REQUEST_READERS
@@ -27,6 +39,7 @@ _REQUESTS: dict[int, type[Any]] = {
     **{code: cls for code, cls in REQUESTS.items() if code < _OURS},
     **{int(code): cls for code, cls in _ALIASES.items()},
 }
+_INDEX_EXT = ("indexLastUpdateTimestamp", "indexLastUpdatePhyoffset")
 # Answers in which RocketMQ's broker leaves an empty `extFields` where it has nothing to say.
 _EMPTY_EXT = frozenset({11, 14, 15, 35, 38, 103, 361})
 
@@ -179,6 +192,11 @@ def _spell(answer: Answer, header: Header, quoted: bool) -> tuple[int, Ext | Non
         return 0, {} if header.code in _EMPTY_EXT else None, b""
     if type(answer) is PullAnswer:
         return answer.status, _pull_ext(answer), answer.messages
+    if type(answer) is QueryMessageAnswer:
+        numbers = write_fields(answer)
+        return answer.status, {name: numbers[name] for name in _INDEX_EXT}, answer.messages
+    if type(answer) is MessageAnswer:
+        return 0, None, answer.message
     writer = ANSWER_WRITERS.get(type(answer))
     if writer is None:
         return 0, write_fields(answer), b""

@@ -9,12 +9,21 @@ from typing import Any, NamedTuple, get_type_hints
 
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal
-from rmq.net.commands import GetRoute, HeartbeatAnswer, Pull, UnregisterClient, UpdateConsumerOffset, UpdateTopic
+from rmq.net.commands import (
+    GetRoute,
+    HeartbeatAnswer,
+    Pull,
+    QueryMessage,
+    UnregisterClient,
+    UpdateConsumerOffset,
+    UpdateTopic,
+)
 from rmq.net.remoting_headers import Ext
 
 _INT64 = range(-(2**63), 2**63)
 _ODD_NAMES: dict[type[Any], dict[str, str]] = {
     UnregisterClient: {"client_id": "clientID"},
+    QueryMessage: {"unique_key_query": "_UNIQUE_KEY_QUERY"},
     HeartbeatAnswer: {"is_support_heart_beat_v2": "IS_SUPPORT_HEART_BEAT_V2", "is_sub_change": "IS_SUB_CHANGE"},
 }
 # Fields that have a default among us but that RocketMQ's clients must send [CFNotNull].

@@ -34,7 +34,7 @@ class Node:
         self.reached = 0
 
     async def start(self, flush: str) -> "Node":
-        small = {"segment_bytes": 140_000, "max_message_bytes": 1000}
+        small = {"segment_bytes": 140_000, "index_slots": 100, "index_entries": 1000, "max_message_bytes": 1000}
         node = NodeSettings(role="broker", store_dir=self.store, listen_port=0, flush=flush, stop_grace_ms=100, **small)
         self.disk.before = self._before
         self.broker = Broker(node, self.clock, self.disk)

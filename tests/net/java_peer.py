@@ -141,7 +141,14 @@ def _heartbeat_answer(header: Header, body: bytes) -> commands.HeartbeatAnswer:
     )
 
 
+def _found(header: Header, body: bytes) -> commands.QueryMessageAnswer:
+    numbers = (int(header.ext[name]) for name in ("indexLastUpdateTimestamp", "indexLastUpdatePhyoffset"))
+    return commands.QueryMessageAnswer(*numbers, body, header.code)
+
+
 FROM_EXT: dict[type[Any], Any] = {
+    commands.QueryMessageAnswer: _found,
+    commands.MessageAnswer: lambda header, body: commands.MessageAnswer(body),
     commands.SendAnswer: _send,
     commands.PullAnswer: _pull,
     commands.HeartbeatAnswer: _heartbeat_answer,

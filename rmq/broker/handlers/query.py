@@ -1,0 +1,63 @@
+"""Single messages for those who look one up: by key, unique key or tag, and by the offset in a message id.
+
+Only committed messages are answered (R18), all of them or with the word "incomplete" (C16). Everything is read in threads.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from rmq.broker.indexer import Indexer
+from rmq.codes import ResponseCode
+from rmq.errors import Refusal
+from rmq.log import query, record
+from rmq.log.commitlog import CommitLog
+from rmq.log.index import Index
+from rmq.model import EPOCH_TOPIC, STATE_TOPIC
+from rmq.net.commands import MessageAnswer, QueryMessage, QueryMessageAnswer, ViewMessage
+from rmq.net.server import LATER, Call, Later
+
+MAX_FOUND = 64  # [maxMsgsNumBatch]
+MAX_FOUND_UNIQUE = 32  # [defaultQueryMaxNum]
+BY_TAG = "T"  # [MessageConst.INDEX_TAG_TYPE]
+_NOT_FOUND = "can not find message, maybe time range not correct"
+
+
+class QueryHandlers:
+    """`index` None: this broker keeps none. `committed()`: the committed offset."""
+
+    def __init__(self, log: CommitLog, index: Index | None, indexer: Indexer | None, committed: Callable[[], int]) -> None:
+        self._log = log
+        self._index = index
+        self._indexer = indexer
+        self._committed = committed
+
+    async def by_key(self, request: QueryMessage, call: Call) -> Later:
+        index, indexer, committed = self._index, self._indexer, self._committed()
+        if index is None or indexer is None:
+            raise Refusal(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                "this broker keeps no index of keys: set message_index (messageIndexEnable) and restart it",
+            )
+        limit = MAX_FOUND_UNIQUE if request.unique_key_query else max(0, min(request.max_num, MAX_FOUND))
+        wanted = query.Wanted(
+            request.topic, request.key, request.index_type == BY_TAG, limit, request.begin_timestamp, request.end_timestamp
+        )
+        reached = await indexer.reach(committed)
+        found = await asyncio.to_thread(query.by_key, self._log, index, wanted, committed)
+        complete = reached and found.complete
+        trouble = "" if complete else f"incomplete: the index reaches {index.position} of {committed} bytes; ask again later"
+        if found.records:
+            last = index.last
+            answer = QueryMessageAnswer(last.end_ms, last.end_offset, b"".join(found.records), complete=complete)
+            call.answer(answer, trouble)
+        elif trouble:
+            raise Refusal(ResponseCode.SYSTEM_BUSY, trouble)
+        else:
+            call.answer(QueryMessageAnswer(status=int(ResponseCode.QUERY_NOT_FOUND)), _NOT_FOUND)
+        return LATER
+
+    async def by_offset(self, request: ViewMessage, _call: Call) -> MessageAnswer:
+        found = await asyncio.to_thread(query.record_at, self._log, request.offset, self._committed())
+        if found is None or any(record.has_topic(found, 0, topic) for topic in (STATE_TOPIC, EPOCH_TOPIC)):
+            raise Refusal(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {request.offset}")
+        return MessageAnswer(found)
