@@ -21,6 +21,7 @@ _COMMANDS = {
     "send": ("rmq.commands.send:send", "Send messages from the command line or from stdin."),
     "consume": ("rmq.commands.consume:consume", "Receive messages and print them."),
     "health": ("rmq.commands.health:health", "Ask nodes whether they serve; for health checks."),
+    "store": ("rmq.commands.store:store", "Check a store directory, look into it, repair it."),
     "bench": ("rmq.commands.bench:bench", "Measure sending, receiving, and the way through."),
     "report": ("analytics.cli:report", "Make a report of a store with Spark (needs the extra `spark`)."),
     "completion": ("rmq.commands.completion:completion", "Print the completion script of a shell."),

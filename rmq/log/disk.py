@@ -230,6 +230,15 @@ class RealDisk:
         return os.urandom(count)
 
 
+class ReadOnlyDisk(RealDisk):
+    """For looking at a directory that somebody else may be using: no byte of a file can be changed through it."""
+
+    _flags = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)
+
+    def create(self, path: str) -> int:
+        raise PermissionError(errno.EROFS, "opened for reading only", path)
+
+
 _BLOCK = 1 << 20
 _NOWAIT = getattr(os, "RWF_NOWAIT", 0)
 _fdatasync = getattr(os, "fdatasync", os.fsync)  # macOS has only the second

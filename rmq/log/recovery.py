@@ -4,6 +4,7 @@ For a node that stands alone (docs/storage, recovery). It reports and never gues
 is damage and stops the start; above it is a torn tail and is cut.
 """
 
+import re
 from typing import NamedTuple
 
 from rmq.errors import BadBytes, StoreError
@@ -18,7 +19,7 @@ from rmq.log.snapshot import Snapshot
 from rmq.model import EPOCH_TOPIC
 
 _NAME_DIGITS = 20
-_MAGICS = (0xDAA320A7.to_bytes(4, "big"), 0xDAA320AB.to_bytes(4, "big"))
+_MAGIC = re.compile(rb"\xda\xa3\x20[\xa7\xab]")
 _MAGIC_BYTES = 4
 _BLOCK = 1 << 20
 
@@ -204,15 +205,18 @@ def _rows_in(segments: list[Segment], from_: int) -> tuple[EpochRow, ...]:
 
 def has_record(segment: Segment, from_: int, protected: bool) -> bool:
     """Whether a whole record (`protected`: of ours) stands somewhere behind: then the cut may have hit a flipped bit."""
+    return find_record(segment, from_, protected) is not None
+
+
+def find_record(segment: Segment, from_: int, protected: bool) -> int | None:
+    """Where the first whole record at or behind `from_` begins."""
     for at, data in segment.blocks(max(from_, segment.base), segment.end):
         data += segment.read(at + len(data), min(_MAGIC_BYTES, segment.end - at - len(data)))  # one that lies across
-        for magic in _MAGICS:
-            found = data.find(magic)
-            while found >= 0:
-                if at + found - 4 >= segment.base and _is_record(segment, at + found - 4, protected):
-                    return True
-                found = data.find(magic, found + 1)
-    return False
+        found = sorted(at + place.start() - 4 for place in _MAGIC.finditer(data))
+        for start in found:
+            if start >= max(from_, segment.base) and _is_record(segment, start, protected):
+                return start
+    return None
 
 
 def _is_record(segment: Segment, start: int, protected: bool) -> bool:

@@ -1,4 +1,7 @@
-"""Apache RocketMQ's Java client and mqadmin, run against our nodes. Needs Maven and a JDK; fetched jars stay in a cache."""
+"""Apache RocketMQ's Java client and mqadmin, run against our nodes, and its broker, on our directories.
+
+Needs Maven and a JDK; fetched jars stay in a cache.
+"""
 
 import asyncio
 import os
@@ -8,8 +11,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 HERE = Path(__file__).parent
-CACHE = Path(os.environ.get("RMQ_INTEROP_CACHE", Path.home() / ".cache" / "rmq" / "interop-5.5.0"))
-_OPENED = ["--add-opens=java.base/java.nio=ALL-UNNAMED", "--add-opens=java.base/java.lang=ALL-UNNAMED"]
+CACHE = Path(os.environ.get("RMQ_INTEROP_CACHE", Path.home() / ".cache" / "rmq" / "interop-5.5.0-broker"))
+_OPENED = [
+    "--add-opens=java.base/java.nio=ALL-UNNAMED",
+    "--add-opens=java.base/java.lang=ALL-UNNAMED",
+    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+    "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
+]
 MISSING = "" if shutil.which("mvn") and shutil.which("javac") else "Maven and a JDK are needed (mvn, javac)"
 
 
@@ -27,7 +35,8 @@ def build() -> None:
 
 
 def _command(main: str, *args: str) -> list[str]:
-    return ["java", "-Xmx256m", *_OPENED, f"-Duser.home={CACHE}", "-cp", f"{CACHE / 'classes'}:{CACHE / 'lib'}/*", main, *args]
+    homes = [f"-Duser.home={CACHE}", f"-Drocketmq.home.dir={CACHE}"]
+    return ["java", "-Xmx400m", *_OPENED, *homes, "-cp", f"{CACHE / 'classes'}:{CACHE / 'lib'}/*", main, *args]
 
 
 class Java:
@@ -42,8 +51,47 @@ class Java:
     @classmethod
     async def start(cls, *args: str) -> "Java":
         """Interop.java with these arguments."""
+        return await cls._run("Interop", *args)
+
+    @classmethod
+    async def _run(cls, main: str, *args: str) -> "Java":
         pipe, null = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
-        return cls(await asyncio.create_subprocess_exec(*_command("Interop", *args), stdin=pipe, stdout=pipe, stderr=null))
+        return cls(await asyncio.create_subprocess_exec(*_command(main, *args), stdin=pipe, stdout=pipe, stderr=null))
+
+    @classmethod
+    async def start_nameserver(cls, folder: Path, port: int) -> "Java":
+        """RocketMQ's nameserver; returns when it serves."""
+        file = folder / "namesrv.conf"
+        file.write_text(f"listenPort={port}\nbindAddress=127.0.0.1\n")
+        nameserver = await cls._run("org.apache.rocketmq.namesrv.NamesrvStartup", "-c", str(file))
+        await nameserver.until(lambda: any("boot success" in line for line in nameserver.lines))
+        return nameserver
+
+    @classmethod
+    async def start_broker(cls, store: Path, nameserver: str, port: int, segment_bytes: int) -> "Java":
+        """RocketMQ's broker on that directory; returns when it serves."""
+        settings = {
+            "brokerClusterName": "DefaultCluster", "brokerName": "broker-a", "brokerId": 0, "brokerIP1": "127.0.0.1",
+            "bindAddress": "127.0.0.1", "listenPort": port, "namesrvAddr": nameserver, "storePathRootDir": store,
+            "storePathCommitLog": store / "commitlog", "mappedFileSizeCommitLog": segment_bytes,
+        }  # fmt: skip
+        file = store.parent / "broker.conf"
+        file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        broker = await cls._run("org.apache.rocketmq.broker.BrokerStartup", "-c", str(file))
+        await broker.until(lambda: any("boot success" in line for line in broker.lines))
+        return broker
+
+    async def terminate(self) -> None:
+        """SIGTERM, as its scripts stop a broker."""
+        self._process.terminate()
+        async with asyncio.timeout(60):
+            await self._reader
+            await self._process.wait()
+
+    async def kill(self) -> None:
+        self._process.kill()
+        await self._reader
+        await self._process.wait()
 
     async def _read(self) -> None:
         assert self._process.stdout is not None

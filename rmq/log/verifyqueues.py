@@ -1,0 +1,183 @@
+"""Each unit of the ConsumeQueue files against the record it speaks of (D12), in one walk over the log.
+
+Memory is one small window per queue. RocketMQ's queues of inner batches (46-byte units) are read too.
+"""
+
+from collections.abc import Iterator
+from struct import Struct
+
+from rmq.log.consumequeue import ENTRY, ENTRY_BYTES
+from rmq.log.disk import Disk
+from rmq.log.record import SYS_INNER_BATCH, Record, bytes_to_properties, entry_code, queue_places
+
+_BATCH = Struct(">qiqqqhii")  # offset, size, code, store time, base number, count, -1, 0
+_BLANK_SIZE = 0x7FFFFFFF
+_WINDOW = 64  # units read at once
+_TOLD = 3  # mismatches of one queue that are spelled out
+
+Told = tuple[str, str, bool]
+
+
+class _Files:
+    """Units of one queue, read in rising order through a small window."""
+
+    def __init__(self, disk: Disk, directory: str, unit: Struct) -> None:
+        self._disk = disk
+        self._directory = directory
+        self.unit = unit
+        self._bases = [int(name) for name in disk.listdir(directory) if len(name) == 20 and name.isdecimal()]
+        self._sizes = [disk.size(f"{directory}/{base:020d}") for base in self._bases]
+        self._first, self._window = 0, b""
+
+    @property
+    def there(self) -> bool:
+        return bool(self._bases)
+
+    def raw(self, number: int) -> bytes:
+        """The bytes of a unit; fewer, or none, where the files do not have it."""
+        size = self.unit.size
+        at = (number - self._first) * size
+        if not 0 <= at < len(self._window):
+            self._first, self._window = number, self._read(number * size, size * _WINDOW)
+            at = 0
+        return self._window[at : at + size]
+
+    def _read(self, position: int, size: int) -> bytes:
+        for base, length in zip(self._bases, self._sizes, strict=True):
+            if base <= position < base + length:
+                handle = self._disk.open(f"{self._directory}/{base:020d}")
+                try:
+                    return self._disk.pread(handle, min(size, base + length - position), position - base)
+                finally:
+                    self._disk.close(handle)
+        return b""
+
+    def behind(self, number: int) -> tuple[int, int, int] | None:
+        """A written unit at or behind `number`: (its number, offset, size); None if there is none."""
+        found = self.raw(number)
+        if len(found) < self.unit.size:
+            return None
+        offset, size = ENTRY.unpack_from(found)[:2]
+        return (number, offset, size) if size > 0 else None
+
+
+class _Queue:
+    def __init__(self, files: _Files) -> None:
+        self.files = files
+        self.next = -1  # number of the next message, as the log has it
+        self.units = 0
+        self.wrong: list[tuple[str, int]] = []  # what is wrong, and the end of the record it is about
+        self.missing: list[int] = []  # ends of records without a unit
+
+
+class QueueWalk:
+    """`take` each record in log order, then `finish`. `count`: queues, `units`: right ones."""
+
+    def __init__(self, disk: Disk, root: str) -> None:
+        self.count = self.units = 0
+        self._disk = disk
+        self._root = root
+        self._queues: dict[tuple[str, int], _Queue] = {}
+        self._batches = set(disk.listdir(f"{root}/batchconsumequeue"))
+        self._batch_units: dict[tuple[str, int], int] = {}
+        self._told: list[Told] = []
+
+    def delete(self, topic: str) -> None:
+        """A committed line deletes the topic: what was wrong with queues that went is nobody's business."""
+        for key in [key for key in self._queues if key[0] == topic]:
+            del self._queues[key]
+
+    def take(self, found: Record, foreign: bool, holes: bool) -> None:
+        """`holes`: some records before it could not be read, so numbers may be left out."""
+        if found.topic in self._batches:
+            self._take_batch(found)
+            return
+        for topic, queue_id, number in queue_places(found):
+            queue = self._queue(topic, queue_id)
+            if queue.next >= 0 and number != queue.next:
+                queue = self._renumbered(queue, (topic, queue_id), number, found, foreign, holes)
+            queue.next = max(number + 1, queue.next)
+            self._compare(queue, number, found)
+
+    def _queue(self, topic: str, queue_id: int) -> _Queue:
+        queue = self._queues.get((topic, queue_id))
+        if queue is None:
+            safe = "/" not in topic and topic not in ("", ".", "..")
+            directory = f"{self._root}/consumequeue/{topic}/{queue_id}" if safe else f"{self._root}/consumequeue/-"
+            queue = self._queues[topic, queue_id] = _Queue(_Files(self._disk, directory, ENTRY))
+        return queue
+
+    def _renumbered(
+        self, queue: _Queue, key: tuple[str, int], number: int, found: Record, foreign: bool, holes: bool
+    ) -> _Queue:
+        if foreign and number == 0:  # RocketMQ deleted the topic, which leaves no trace in the log
+            self.delete(key[0])
+            return self._queue(*key)
+        damage = not (foreign or (holes and number > queue.next))
+        what = f"the record at {found.physical_offset} has number {number}, {queue.next} would be next"
+        self._told.append((_name(*key), what, damage))
+        return queue
+
+    def _compare(self, queue: _Queue, number: int, found: Record) -> None:
+        raw, end = queue.files.raw(number), found.physical_offset + found.total_size
+        expected = ENTRY.pack(found.physical_offset, found.total_size, entry_code(found))
+        if raw == expected:
+            queue.units += 1
+        elif not raw.strip(b"\0"):
+            queue.missing.append(end)
+        else:
+            said = ENTRY.unpack(raw) if len(raw) == ENTRY_BYTES else raw.hex()
+            queue.wrong.append((f"unit {number} says {said}, its record {ENTRY.unpack(expected)}", end))
+
+    def _take_batch(self, found: Record) -> None:
+        """A unit of RocketMQ's BatchConsumeQueue: an inner batch, or a single message in such a topic."""
+        key = (found.topic, found.queue_id)
+        number = self._batch_units.get(key, 0)
+        self._batch_units[key] = number + 1
+        files = _Files(self._disk, f"{self._root}/batchconsumequeue/{found.topic}/{found.queue_id}", _BATCH)
+        said = bytes_to_properties(found.properties)
+        inner = found.sys_flag & SYS_INNER_BATCH
+        base, count = (int(said.get("INNER_BASE", -1)), int(said.get("INNER_NUM", 0))) if inner else (found.queue_offset, 1)
+        expected = (found.physical_offset, found.total_size, entry_code(found), found.store_timestamp, base, count, -1, 0)
+        raw = files.raw(number)
+        if raw == _BATCH.pack(*expected):
+            self.units += 1
+        else:
+            unit = _BATCH.unpack(raw) if len(raw) == _BATCH.size else raw.hex()
+            self._told.append((_name(*key), f"batch unit {number} says {unit}, its record {expected}", True))
+
+    def finish(self, end: int, must: int, ours: bool) -> Iterator[Told]:
+        """What is wrong. Units of records that end at or below `must` have to be there; others may come with the next start.
+
+        Units behind the last record are damage in a store of ours only when `must` covers the whole log: RocketMQ leaves
+        old ones behind its cuts.
+        """
+        yield from self._told
+        for (topic, queue_id), queue in sorted(self._queues.items()):
+            name = _name(topic, queue_id)
+            self.count += 1
+            self.units += queue.units
+            if not queue.files.there and not ours:
+                yield name, "has messages in the log and no files: did RocketMQ delete the topic?", False
+                continue
+            yield from self._problems(name, queue, must)
+            behind = queue.files.behind(queue.next)
+            if behind and behind[2] != _BLANK_SIZE:
+                yield name, f"unit {behind[0]} points to {behind[1]}, which is no record of it", ours and must >= end
+        self.count += len(self._batch_units)
+
+    def _problems(self, name: str, queue: _Queue, must: int) -> Iterator[Told]:
+        lacking = [end for end in queue.missing if end <= must]
+        if lacking:
+            yield name, f"{len(lacking)} units are missing, the first for the record that ends at {lacking[0]}", True
+        if len(queue.missing) > len(lacking):
+            late = len(queue.missing) - len(lacking)
+            yield name, f"{late} units are not written yet; the next start makes them", False
+        for what, end in queue.wrong[:_TOLD]:
+            yield name, what, end <= must or not must
+        if len(queue.wrong) > _TOLD:
+            yield name, f"{len(queue.wrong) - _TOLD} more units are wrong", True
+
+
+def _name(topic: str, queue_id: int) -> str:
+    return f"consumequeue/{topic}/{queue_id}"

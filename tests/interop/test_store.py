@@ -1,0 +1,110 @@
+"""One directory, used in turn by our node and by Apache RocketMQ 5.5.0's broker (stories 56 and 57, live)."""
+
+import asyncio
+import socket
+from pathlib import Path
+
+import pytest
+
+from rmq.client import Message
+from rmq.testing import SEGMENT_BYTES, LocalBroker
+from tests.interop import java
+from tests.interop.java import Java, mqadmin
+
+pytestmark = [pytest.mark.java, pytest.mark.skipif(bool(java.MISSING), reason=java.MISSING)]
+
+
+def free_port() -> int:
+    """One whose neighbours (replication, fast port) are likely free too."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+async def received(nameserver: str, group: str, count: int) -> list[str]:
+    """What RocketMQ's consumer gets of topic Both, until it has `count` messages and the broker knows that."""
+    consumer = await Java.start("consume", nameserver, "Both", group, "*")
+    await consumer.until(lambda: len(consumer.got("GOT")) >= count)
+    async with asyncio.timeout(60):
+        while "Consume Diff Total: 0" not in await mqadmin("consumerProgress", "-n", nameserver, "-g", group):
+            pass
+    await consumer.stop()
+    return sorted(fields[-1] for fields in consumer.got("GOT"))
+
+
+async def ours(broker: LocalBroker, group: str, count: int, send: str = "") -> list[str]:
+    """Send three messages, if told how they begin; then what our consumer gets."""
+    got: list[str] = []
+    async with broker.client() as client:
+        if send:
+            async with client.producer() as producer:
+                for number in range(3):
+                    await producer.send(Message("Both", f"{send}-{number}".encode(), tags="red", keys=[f"k-{send}-{number}"]))
+        async with client.consumer(group, topics={"Both": "*"}, start="first") as consumer:
+            while len(got) < count:
+                got += [message.body.decode() for message in await consumer.receive(timeout=20)]
+            await consumer.commit(sync=True)
+    return sorted(got)
+
+
+async def ends(nameserver: str) -> list[tuple[str, ...]]:
+    """mqadmin's line of each queue: number, minimum, maximum; once the broker is registered."""
+    async with asyncio.timeout(60):
+        while True:
+            lines = (await mqadmin("topicStatus", "-n", nameserver, "-t", "Both")).splitlines()
+            if found := sorted(tuple(line.split()[1:4]) for line in lines if line.startswith("broker-a")):
+                return found
+
+
+async def test_both_write_in_turn_and_nothing_is_lost_or_repeated(tmp_path: Path) -> None:
+    """Queues, messages, keys and group offsets are the same for both, and each goes on where the other stopped."""
+    await asyncio.to_thread(java.build)
+    nameserver_port = free_port()
+    theirs_at = f"127.0.0.1:{nameserver_port}"
+    nameserver = await Java.start_nameserver(tmp_path, nameserver_port)
+    async with LocalBroker(store_dir=tmp_path / "store") as broker:
+        await broker.create_topic("Both", queues=4)
+        first = await ours(broker, "g", 3, send="first")
+        assert first == [f"first-{n}" for n in range(3)]
+        before = await ends(broker.nameserver)
+        await broker.stop_broker()
+
+        apache = await Java.start_broker(tmp_path / "store", theirs_at, free_port(), SEGMENT_BYTES)
+        assert await ends(theirs_at) == before
+        assert len(await found_by_key(theirs_at, "k-first-1")) == 1
+        assert "Consume Diff Total: 0" in await mqadmin("consumerProgress", "-n", theirs_at, "-g", "g")
+        producer = await Java.start("send", theirs_at, "Both", "4")
+        await producer.until(lambda: len(producer.got("SENT")) == 5)
+        await producer.stop()
+        theirs = sorted([f"single-{n}" for n in range(4)] + [f"batch-{n}" for n in range(3)] + ["oneway"])
+        assert await received(theirs_at, "g", len(theirs)) == theirs
+        between = await ends(theirs_at)
+        await apache.terminate()
+
+        await broker.start_broker()
+        assert await ends(broker.nameserver) == between
+        assert len(await found_by_key(broker.nameserver, "key-single-2")) == 1
+        assert await ours(broker, "g", 3, send="second") == [f"second-{n}" for n in range(3)]
+        everything = sorted([*first, *theirs, *[f"second-{n}" for n in range(3)]])
+        assert await ours(broker, "all", len(everything)) == everything
+        after = await ends(broker.nameserver)
+        await broker.stop_broker()
+
+        apache = await Java.start_broker(tmp_path / "store", theirs_at, free_port(), SEGMENT_BYTES)
+        assert await ends(theirs_at) == after
+        assert len(await found_by_key(theirs_at, "k-second-2")) == 1
+        assert await received(theirs_at, "all_again", len(everything)) == everything
+        assert "Consume Diff Total: 0" in await mqadmin("consumerProgress", "-n", theirs_at, "-g", "g")
+        await apache.kill()
+
+        await broker.start_broker()
+        assert await ends(broker.nameserver) == after
+        assert await ours(broker, "g", 3, send="third") == [f"third-{n}" for n in range(3)]
+    await nameserver.terminate()
+
+
+async def found_by_key(nameserver: str, key: str) -> list[str]:
+    """mqadmin's line of each message with that key."""
+    text = await mqadmin("queryMsgByKey", "-n", nameserver, "-t", "Both", "-k", key)
+    return [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
