@@ -26,6 +26,7 @@ from rmq.configkinds import (
     integer,
     optional,
     path,
+    peers,
     size,
 )
 from rmq.errors import InvalidArgument
@@ -58,6 +59,11 @@ class NodeSettings:
     advertised_host: str = _setting("", optional(host()), "host that clients are told; empty: listen_host", "brokerIP1")
     namesrv_port: int = _setting(9876, integer(0, 65535), "port of the nameserver; 0: any free one")
     namesrv_addresses: tuple[str, ...] = _setting((), addresses(), "nameservers to register with", "namesrvAddr")
+    elected: bool = _setting(False, flag(), "the nodes of the group elect their leader", "enableDLegerCommitLog")
+    peers: tuple[str, ...] = _setting((), peers(), "nodes of the elected group, as id-host:port", "dLegerPeers")
+    node_id: str = _setting("", optional(identifier()), "id of this node among the peers", "dLegerSelfId")
+    peer_group: str = _setting("", optional(identifier()), "RocketMQ's second name of the group; as broker_name", "dLegerGroup")
+    preferred_leader: str = _setting("", optional(identifier()), "node that leads when it can", "preferredLeaderId")
     store_dir: Path = _setting(_STORE_DIR, path(), "directory of the store", "storePathRootDir")  # noqa: RUF009
     flush: str = _setting("async", choice("async", "sync", ASYNC_FLUSH="async", SYNC_FLUSH="sync"),
                           "sync: a send is answered after fsync", "flushDiskType")  # fmt: skip
@@ -123,8 +129,21 @@ def _contradictions(settings: NodeSettings) -> Iterator[str]:
     if settings.segment_bytes < 2 * settings.max_message_bytes:  # a record that still does not fit is refused when it comes
         yield (f"segment_bytes: {settings.segment_bytes} is too small for max_message_bytes {settings.max_message_bytes}; "
                f"at least {2 * settings.max_message_bytes}")  # fmt: skip
+    if settings.elected and settings.with_broker:
+        yield from _group_contradictions(settings)
     if settings.role == "all" and settings.listen_port == settings.namesrv_port != 0:
         yield f"namesrv_port: {settings.namesrv_port} is the broker's listen_port too; choose another"
+
+
+def _group_contradictions(settings: NodeSettings) -> Iterator[str]:
+    ids = [peer.partition("-")[0] for peer in settings.peers]
+    if settings.node_id not in ids:
+        yield (f"node_id: {settings.node_id!r} is none of the peers {', '.join(ids) or '(none are given)'}; "
+               "set node_id (RocketMQ: dLegerSelfId) and peers (dLegerPeers)")  # fmt: skip
+    if settings.peer_group not in ("", settings.broker_name):
+        yield f"peer_group: {settings.peer_group} must be broker_name {settings.broker_name}: one group, one name"
+    if settings.preferred_leader not in ("", *ids):
+        yield f"preferred_leader: {settings.preferred_leader} is none of the peers {', '.join(ids)}"
 
 
 _ROWS = {row.name: row for row in dataclasses.fields(NodeSettings)}

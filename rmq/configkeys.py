@@ -41,10 +41,9 @@ def _keys(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-_ALONE = "this release runs every broker group with one node; remove the key, or stay with RocketMQ for this group"
+_ALONE = "only groups that elect their leader keep copies (enableDLegerCommitLog=true); remove the key, or stay with RocketMQ"
 _OPEN = "access control is not served yet and running on would leave the broker open; remove the key to accept that"
 _PROMISES = {
-    "enableDLegerCommitLog": Promise(_false, f"elected leaders (DLedger) are not served yet: {_ALONE}"),
     "brokerRole": Promise(lambda value: value.upper() in ("ASYNC_MASTER", "SYNC_MASTER"),
                           f"a SLAVE would never receive anything: {_ALONE}"),
     "enableControllerMode": Promise(_false, f"controllers are not served yet: {_ALONE}"),
@@ -69,7 +68,7 @@ PATHS = {
 
 _LATER = _keys("""
     flushIntervalCommitLog syncFlushTimeout registerNameServerPeriod
-    dLegerGroup dLegerPeers dLegerSelfId preferredLeaderId isEnableBatchPush haListenPort haMasterAddress slaveReadEnable
+    isEnableBatchPush haListenPort haMasterAddress slaveReadEnable
     brokerIP2 slaveTimeout enableAutoInSyncReplicas totalReplicas enableSlaveActingMaster enableRemoteEscape controllerAddr
     messageDelayLevel timerWheelEnable timerMaxDelaySec timerPrecisionMs enableScheduleMessageStats
     transactionTimeOut transactionCheckMax transactionCheckInterval rejectTransactionMessage

@@ -115,6 +115,26 @@ def path() -> Kind:
     return Kind("a directory", parse)
 
 
+def peers() -> Kind:
+    """Nodes of a group as RocketMQ writes them: `n0-host:port;n1-host:port`."""
+
+    def parse(raw: object) -> tuple[str, ...]:
+        if isinstance(raw, str):
+            raw = [part for part in raw.split(";") if part.strip()]
+        if not isinstance(raw, (list, tuple)):
+            raise TypeError(raw)
+        found = tuple(str(part).strip() for part in raw)
+        for part in found:
+            node, _, where = part.partition("-")
+            _full(_NAME, node)
+            address(where)
+        if len({part.partition("-")[0] for part in found}) < len(found):
+            raise ValueError(raw)
+        return found
+
+    return Kind("nodes as id-host:port with ; between, each id once", parse)
+
+
 def address(raw: object) -> str:
     """`host:port` (`[v6]:port`), checked. Raises ValueError."""
     if not isinstance(raw, str):

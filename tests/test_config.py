@@ -65,14 +65,13 @@ def test_the_file_that_rocketmq_ships_is_read(tmp_path: Path) -> None:
     assert settings.namesrv_addresses == ("127.0.0.1:9876", "127.0.0.1:9877")
     assert settings.store_dir == tmp_path / "store"
     text = "\n".join(loaded.warnings)
-    assert "dLegerPeers is not served yet" in text
+    assert settings.peers == ("n0-127.0.0.1:40911", "n1-127.0.0.1:40912", "n2-127.0.0.1:40913")
+    assert (settings.elected, settings.node_id) == (False, "n0")
     assert "sendMessageThreadPoolNums has no effect here" in text
-    assert f"{tmp_path / 'broker-n0.conf'}:10" in text
 
 
 @pytest.mark.parametrize(("line", "key"), [
     ("brokerRole=SLAVE", "brokerRole"),
-    ("enableDLegerCommitLog=true", "enableDLegerCommitLog"),
     ("inSyncReplicas=2", "inSyncReplicas"),
     ("aclEnable=true", "aclEnable"),
     ("tls.server.mode=enforcing", "tls.server.mode"),
@@ -82,6 +81,21 @@ def test_a_key_whose_promise_would_be_broken_is_refused_with_its_line(tmp_path: 
     file = written(tmp_path, "broker.conf", f"brokerName=a\n{line}\n")
     with pytest.raises(InvalidArgument, match=rf"broker\.conf:2: {key}=\w+ is refused"):
         load(file)
+
+
+@pytest.mark.parametrize(("line", "why"), [
+    ("dLegerSelfId=n7", "'n7' is none of the peers n0, n1, n2"),
+    ("dLegerGroup=other", "must be broker_name RaftNode00"),
+    ("preferredLeaderId=n9", "n9 is none of the peers"),
+    ("dLegerPeers=n0-127.0.0.1:1;n0-127.0.0.1:2", "each id once"),
+    ("dLegerPeers=127.0.0.1:1", "id-host:port"),
+])
+def test_an_elected_group_must_make_sense(tmp_path: Path, line: str, why: str) -> None:
+    key = line.partition("=")[0]
+    text = "\n".join(row for row in shipped(tmp_path, "true").read_text().splitlines() if not row.startswith(key))
+    assert load(shipped(tmp_path, "true"), {}, [Entry("role", "broker", "--role")]).settings.elected
+    with pytest.raises(InvalidArgument, match=why):
+        load(written(tmp_path, "broker.conf", f"{text}\n{line}\n"), {}, [Entry("role", "broker", "--role")])
 
 
 def test_harmless_values_of_such_keys_pass(tmp_path: Path) -> None:
