@@ -69,6 +69,7 @@ class ConsumeQueue:
         self._tail_start = 0
         self._has_blanks = False  # some were met between entries, so readers look for them
         self._moving = Lock()  # held by whoever needs to know where the tail begins
+        self._whole = -1  # first entry of the file written last: its name and length are durable
 
     def __repr__(self) -> str:
         return f"<ConsumeQueue {self.topic}/{self.queue_id} [{self.min}, {self.max}) next {self.next}>"
@@ -78,6 +79,7 @@ class ConsumeQueue:
         self.min = minimum
         self.max = self.next = self.flushed = self._tail_start = maximum
         self._tail.clear()
+        self._whole = (maximum - 1) // self._file_entries * self._file_entries if maximum > minimum else -1
 
     def put_many(self, number: int, offset: int, sizes: Sequence[int], tags_codes: Sequence[int]) -> None:
         """Entries of records that stand back to back from `offset`; the first is message `number` of the queue (D12)."""
@@ -232,7 +234,7 @@ class ConsumeQueue:
 
     def _write(self, base: int, at: int, data: bytearray) -> None:
         path = self._path(base)
-        fresh = at <= (self.min - base) * ENTRY_BYTES or not at  # whatever a failed attempt or a deleted topic left there
+        fresh = base != self._whole or not self._disk.exists(path)  # whatever a failed attempt or a deleted topic left there
         if fresh:
             self._disk.make_directory(self._directory)
             data[:0], at = _BLANK * (at // ENTRY_BYTES), 0  # for RocketMQ, which ends a queue at its first zeros
@@ -247,6 +249,7 @@ class ConsumeQueue:
             self._disk.close(handle)
         if fresh:
             self._disk.fsync_directory(self._directory)
+            self._whole = base
 
     def begin_behind(self, offset: int) -> None:
         """Messages before `offset` of the log are going: `min` says so first (D15). In any thread."""

@@ -2,11 +2,11 @@
 
     python -m tests.faults.disk --cases 20000 [--seed 1]
 
-A case appends, flushes, dispatches, saves and stops, in any order, over a few runs. Each run ends by a kill, or by a power
-loss between or within operations, of which any subset of unflushed sectors (512 B or 4 KiB) and directory entries
-survives; recovery itself may lose power as well. After each opening the store must be exactly what a slow walk over the
-bytes says, a prefix of what was appended, and not shorter than what was durable (D1, D2, D6, D9-D12). Prints what the cases
-covered, and fails if some kind of trouble did not occur (G4).
+A case appends, flushes, dispatches, saves, takes snapshots, drops old segments, cuts and stops, in any order, over a few
+runs. Each run ends by a kill (derived files may be deleted then), or by a power loss between or within operations, of which
+any subset of unflushed sectors (512 B or 4 KiB) and directory entries survives; recovery may lose power as well. After each
+opening the store must be exactly what a slow walk over the bytes says, a prefix of what was appended, and not shorter than
+what was durable (D1, D2, D6, D9-D12). Prints what the cases covered, and fails if some kind of trouble did not occur (G4).
 """
 
 import argparse
@@ -19,15 +19,27 @@ from rmq.errors import StoreError
 from rmq.log.commitlog import Unit
 from rmq.log.memory import MemoryDisk, PowerLoss
 from rmq.log.settings import SYNC_FLUSH
+from rmq.log.snapshot import QUEUES
 from tests.log.conftest import ROOT, SETTINGS, Bench, nth
 from tests.log.model import Model, deletion, problems, slow_end
 
 KINDS = (
     "clean stop", "kill", "power lost between operations", "power lost in append", "power lost in flush", "power lost in save",
-    "power lost in close", "power lost in recovery", "torn tail", "cut across two segments", "whole records behind the cut",
+    "power lost in close", "power lost in snapshot", "power lost in retention", "power lost in cut", "power lost in recovery",
+    "snapshot", "segments dropped", "cut", "derived files lost", "a queue with its number only",
+    "torn tail", "cut across two segments", "whole records behind the cut",
     "lost name", "returned name", "rolled", "queues rebuilt", "queues kept", "short write", "full disk", "failed fsync",
     "failed save", "4 KiB sectors", "topic deleted", "marked as perhaps lossy",
 )  # fmt: skip
+DERIVED = (
+    "/consumequeue/T/0/",
+    "/consumequeue/U/",
+    "/consumequeue/",
+    "/rmq/queues",
+    "/rmq/epochs",
+    "/rmq/progress",
+    "checkpoint",
+)
 NO_SPACE = OSError(28, "no space left")
 
 
@@ -48,6 +60,7 @@ class Case:
         self.model = Model()
         self.bench.begin()
         self.durable = self.least = self.bench.store.log.durable_end  # `least`: what the next opening must find
+        self.going = 0  # where retention wants the log to begin
         self.incarnation = 1
         self.share = self.chance.choice((0.0, 0.3, 0.5, 0.9, 1.0))  # of what is not flushed that survives
 
@@ -101,6 +114,41 @@ class Case:
         self.dispatch()
         self.covered["topic deleted"] += 1
 
+    def snapshot(self) -> None:
+        store = self.bench.store
+        s0 = store.dispatcher.position
+        writer = store.begin_snapshot()
+        writer.add(QUEUES, [(queue.topic, queue.queue_id, queue.max) for queue in store.queues.all()])
+        store.publish_snapshot(writer, s0, s0)
+        self.durable = max(self.durable, store.log.durable_end)
+        self.covered["snapshot"] += 1
+
+    def retention(self) -> None:
+        """What a snapshot covers goes, but for the last segment."""
+        store = self.bench.store
+        bases = [
+            one.base for one in store.log.segments()[1:] if one.base <= min(store.snapshots.covered, store.dispatcher.position)
+        ]
+        if bases:
+            self.going = self.chance.choice(bases)
+            for segment in store.drop_before(self.going):
+                segment.retire()
+            self.durable = max(self.durable, store.log.durable_end)
+            self.covered["segments dropped"] += 1
+
+    def cut(self) -> None:
+        """What is neither dispatched nor durable goes, from the end of any record on."""
+        log = self.bench.store.log
+        ends = [
+            event.end for event in self.model.events if event.end >= max(self.bench.store.dispatcher.position, log.durable_end)
+        ]
+        if ends:
+            end = self.chance.choice(ends)
+            log.cut(end)
+            self.model.cut(end)
+            self.durable = end
+            self.covered["cut"] += 1
+
     def write_back(self) -> None:
         self.bench.disk.write_back()
 
@@ -133,6 +181,17 @@ class Case:
         self.covered["kill"] += 1
         self.least = self.bench.store.log.end
         self.bench.disk.kill()
+        if self.chance.random() < 0.3:
+            self.lose_derived_files()
+
+    def lose_derived_files(self) -> None:
+        """Any combination of them (D10)."""
+        kinds = [kind for kind in DERIVED if self.chance.random() < 0.5]
+        for path in self.bench.disk.paths():
+            if any(kind in path for kind in kinds):
+                self.bench.disk.unlink(path)
+                self.bench.disk.fsync_directory(path.rpartition("/")[0])
+                self.covered["derived files lost"] += 1
 
     def close(self) -> None:
         self.bench.store.close()
@@ -191,7 +250,7 @@ class Case:
         if end < self.least:
             self.found.append(f"the log ends at {end}, at least {self.least} was promised (D1, D2)")
         self.model.cut(end)
-        self.found += problems(bench, self.model)
+        self.found += problems(bench, self.model, self.going)
         self.note(segments)
         bench.begin()
         self.durable = store.log.durable_end
@@ -212,6 +271,7 @@ class Case:
         self.covered["cut across two segments"] += report.cut_bytes > 0 and left < segments
         self.covered["whole records behind the cut"] += report.records_behind
         self.covered["rolled"] += left > 1
+        self.covered["a queue with its number only"] += any(queue.min == queue.max > 0 for queue in store.queues.all())
         self.covered["queues rebuilt" if report.queues_rebuilt else "queues kept"] += 1
         self.covered["marked as perhaps lossy"] += report.may_have_lost
         if store.vote.incarnation <= self.incarnation or store.vote.epoch < max((row.epoch for row in store.rows), default=0):
@@ -221,10 +281,11 @@ class Case:
 
 ACTIONS: tuple[Callable[[Case], None], ...] = (
     Case.append, Case.append, Case.append, Case.append, Case.flush, Case.dispatch, Case.save, Case.write_back, Case.delete_topic,
-    Case.append_on_a_full_disk, Case.save_on_a_full_disk,
+    Case.append_on_a_full_disk, Case.save_on_a_full_disk, Case.snapshot, Case.retention, Case.cut,
 )  # fmt: skip
 ENDINGS: tuple[tuple[str, Callable[[Case], None]], ...] = (
     ("append", Case.append), ("flush", Case.fail_flush), ("flush", Case.flush), ("save", Case.save), ("close", Case.close),
+    ("snapshot", Case.snapshot), ("retention", Case.retention), ("cut", Case.cut),
 )  # fmt: skip
 
 

@@ -20,8 +20,9 @@ Queues = dict[tuple[str, int], list[tuple[int, bytes]]]
 
 
 class Event(NamedTuple):
-    """One record, whose last byte is before `end`. Number -1: from here on `topic` is deleted."""
+    """One record, in [start, end) of the log. Number -1: from here on `topic` is deleted."""
 
+    start: int
     end: int
     topic: str
     queue_id: int
@@ -40,25 +41,31 @@ class Model:
                 return
             at = unit.physical_offset
             for number, found in enumerate(record.iterate(unit.records), unit.queue_offset):
-                at += found.total_size
+                start, at = at, at + found.total_size
                 if unit.queue.topic == STATE_TOPIC:
-                    self.events += [Event(at, line[1], 0, -1, b"") for line in msgpack.unpackb(found.body)]
+                    self.events += [Event(start, at, line[1], 0, -1, b"") for line in msgpack.unpackb(found.body)]
                 else:
-                    self.events.append(Event(at, unit.queue.topic, unit.queue.queue_id, number, found.body))
+                    self.events.append(Event(start, at, unit.queue.topic, unit.queue.queue_id, number, found.body))
 
     def cut(self, end: int) -> None:
         """The log ends there."""
         self.events = [event for event in self.events if event.end <= end]
 
-    def queues(self) -> Queues:
-        """(number, body) of every message of every queue that has some."""
+    def queues(self, start: int = 0) -> Queues:
+        """(number, body) of every message from `start` of the log on, of every queue that ever had one."""
         queues: Queues = {}
         for event in self.events:
-            if event.number >= 0:
-                queues.setdefault((event.topic, event.queue_id), []).append((event.number, event.body))
-            else:
+            if event.number < 0:
                 queues = {key: held for key, held in queues.items() if key[0] != event.topic}
+                continue
+            held = queues.setdefault((event.topic, event.queue_id), [])
+            if event.start >= start:
+                held.append((event.number, event.body))
         return queues
+
+    def numbers(self) -> dict[tuple[str, int], int]:
+        """The next number of every queue, whether its messages are still there or not."""
+        return {key: held[-1][0] + 1 for key, held in self.queues().items()}
 
 
 def deletion(bench: Bench, topic: str) -> Unit:
@@ -66,44 +73,57 @@ def deletion(bench: Bench, topic: str) -> Unit:
     return bench.unit(msgpack.packb([["topic", topic, None]]), STATE_TOPIC)
 
 
-def problems(bench: Bench, model: Model) -> list[str]:
-    """What is wrong with an open store, in words. The model must have been cut to the log's end."""
+def problems(bench: Bench, model: Model, going: int = 0) -> list[str]:
+    """What is wrong with an open store, in words. The model must have been cut to the log's end.
+
+    `going`: where retention wanted the log to begin when it was interrupted; queues may begin there already.
+    """
     store, found = bench.store, []
-    log, expected = store.log, model.queues()
-    held: Queues = {}
-    for queue in store.queues.all():
-        if queue.topic in ("T", "U") and queue.max:
-            records = list(store.records(queue.topic, queue.queue_id))
-            held[queue.topic, queue.queue_id] = [(one.queue_offset, one.body) for one in records]
-            if any((one.topic, one.queue_id) != (queue.topic, queue.queue_id) for one in records):
-                found.append(f"{queue.topic}/{queue.queue_id} points to records of others (D12)")
-            if [one.queue_offset for one in records] != list(range(queue.min, queue.max)):
-                found.append(f"{queue.topic}/{queue.queue_id} has a gap or a repeat (D12)")
-            if queue.next != queue.max:
-                found.append(f"{queue.topic}/{queue.queue_id} would number its next message {queue.next}, not {queue.max}")
-    if held != expected:
-        found.append(f"the queues hold {sizes(held)}, appended were {sizes(expected)}, or bodies differ (D6, D10)")
+    log = store.log
+    held, here, there = _held(bench, found), model.queues(log.start), model.queues(going)
+    for key in held.keys() | here.keys():
+        if held.get(key) not in (here.get(key), there.get(key)):
+            found.append(f"{key} holds {_brief(held.get(key))}, appended were {_brief(here.get(key))} (D6, D10, D12)")
+    for key, number in model.numbers().items():
+        if store.queues.get(*key).next != number:
+            found.append(f"{key} would number its next message {store.queues.get(*key).next}, not {number} (D12)")
     for segment in log.segments():
         behind = max(segment.base, log.end)
         if behind < segment.end and segment.read(behind, segment.end - behind).strip(b"\0"):
             found.append(f"bytes are left behind the end {log.end} (D9)")
     if not store.dispatcher.position == log.durable_end == log.end:
         found.append("not all of the log is dispatched and durable after opening")
-    if sum(1 for _ in log.scan(log.start, log.end)) < len(model.events):
+    if sum(1 for _ in log.scan(log.start, log.end)) < sum(event.start >= log.start for event in model.events):
         found.append("the log holds fewer records than were appended")
     return found
 
 
-def sizes(queues: Queues) -> dict[tuple[str, int], int]:
-    return {key: len(held) for key, held in queues.items()}
+def _held(bench: Bench, found: list[str]) -> Queues:
+    """(number, body) of what the store serves of our topics; a point to another's record is added to `found`."""
+    held: Queues = {}
+    for queue in bench.store.queues.all():
+        if queue.topic in ("T", "U") and queue.max:
+            records = list(bench.store.records(queue.topic, queue.queue_id))
+            held[queue.topic, queue.queue_id] = [(one.queue_offset, one.body) for one in records]
+            if any((one.topic, one.queue_id) != (queue.topic, queue.queue_id) for one in records):
+                found.append(f"{queue.topic}/{queue.queue_id} points to records of others (D12)")
+            if [one.queue_offset for one in records] != list(range(queue.min, queue.max)):
+                found.append(f"{queue.topic}/{queue.queue_id} has a gap or a repeat (D12)")
+    return held
+
+
+def _brief(held: list[tuple[int, bytes]] | None) -> str:
+    return f"{held[0][0]} to {held[-1][0]}" if held else "nothing"
 
 
 def slow_end(disk: MemoryDisk, segment_bytes: int) -> int:
-    """Where the log on this disk ends: the slow twin of recovery. It looks at one record after the other, from byte 0."""
-    content = b"".join(
-        bytes(disk.content(f"{ROOT}/commitlog/{name}")).ljust(segment_bytes, b"\0") for name in disk.listdir(f"{ROOT}/commitlog")
-    )
-    end = at = 0
+    """Where the log on this disk ends: the slow twin of recovery. It looks at one record after the other, from the first."""
+    names = disk.listdir(f"{ROOT}/commitlog")
+    base = int(names[0]) if names else 0
+    content = bytes(base)
+    while f"{len(content):020d}" in names:
+        content += bytes(disk.content(f"{ROOT}/commitlog/{len(content):020d}")).ljust(segment_bytes, b"\0")
+    end = at = base
     while len(content) - at >= FILLER.size:
         left, magic = FILLER.unpack_from(content, at)
         segment_end = (at // segment_bytes + 1) * segment_bytes

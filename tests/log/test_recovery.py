@@ -382,7 +382,6 @@ def test_a_later_segment_whose_predecessors_name_was_lost_is_removed(bench: Benc
     assert not bench.disk.exists(bench.segment(end // 8192 * 8192 + 2 * 8192))
 
 
-
 def test_a_damaged_own_file_stops_the_start(bench: Bench) -> None:
     bench.store.close()
     for kind in ("vote", "run", "progress", "epochs", "queues"):
