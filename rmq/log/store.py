@@ -274,6 +274,7 @@ class Store:
         First every queue says where it begins now, durably; then bytes go, the log's first. A crash between any two steps
         leaves a store that opens with the same queues (D15). In a thread. Raises StoreError.
         """
+        self.save_progress()  # to behind `start`: no start from there meets a number below where a queue will say it begins
         for queue in self.queues.all():
             queue.begin_behind(start)
         self.save_progress()

@@ -44,10 +44,11 @@ NO_SPACE = OSError(28, "no space left")
 
 
 class Case:
-    """One history, all of it from one seed. `found`: what went wrong; `covered`: what happened."""
+    """One history, all of it by `chance`. `found`: what went wrong; `covered`: what happened."""
 
-    def __init__(self, seed: int) -> None:
-        self.chance = random.Random(seed)
+    def __init__(self, chance: random.Random) -> None:
+        self.chance = chance
+        self.sent = 0
         self.covered: Counter[str] = Counter()
         self.found: list[str] = []
         sector = self.chance.choice((512, 4096))
@@ -66,28 +67,21 @@ class Case:
 
     def run(self) -> None:
         for _ in range(self.chance.randrange(1, 4)):
-            try:
-                for _ in range(self.chance.randrange(2, 14)):
-                    self.chance.choice(ACTIONS)(self)
-                self.chance.choice((Case.kill, Case.lose_power, Case.lose_power, Case.close, Case.lose_power_within))(self)
-            except PowerLoss:
-                self.crash()
+            for _ in range(self.chance.randrange(2, 14)):
+                self.chance.choice(ACTIONS)(self)
+            self.chance.choice(ENDINGS)(self)
             self.reopen()
 
     # --- what a run does ----------------------------------------------------------------------------------------------
 
     def units(self) -> list[Unit]:
+        return [self.unit() for _ in range(self.chance.randrange(1, 5))]
+
+    def unit(self) -> Unit:
         chance = self.chance
-        return [
-            self.bench.unit(
-                chance.randbytes(4) + b"x" * chance.choice((0, 30, 200, 500)),
-                chance.choice("TTU"),
-                chance.randrange(3),
-                chance.choice((1, 1, 3)),
-                TAGS="a",
-            )
-            for _ in range(chance.randrange(1, 5))
-        ]
+        self.sent += 1
+        body = b"%d-" % self.sent + b"x" * chance.choice((0, 30, 200, 500))
+        return self.bench.unit(body, chance.choice("TTU"), chance.randrange(3), chance.choice((1, 1, 3)), TAGS="a")
 
     def append(self, *units: Unit) -> None:
         units = units or tuple(self.units())
@@ -137,17 +131,14 @@ class Case:
             self.covered["segments dropped"] += 1
 
     def cut(self) -> None:
-        """What is neither dispatched nor durable goes, from the end of any record on."""
+        """What is neither dispatched nor durable goes, from the end of any unit on."""
         log = self.bench.store.log
-        ends = [
-            event.end for event in self.model.events if event.end >= max(self.bench.store.dispatcher.position, log.durable_end)
-        ]
-        if ends:
-            end = self.chance.choice(ends)
-            log.cut(end)
-            self.model.cut(end)
-            self.durable = end
-            self.covered["cut"] += 1
+        least = max(self.bench.store.dispatcher.position, log.durable_end)
+        end = self.chance.choice([least, *(unit.end for unit in log.pending if unit.end > least)])
+        self.covered["cut"] += end < log.end
+        log.cut(end)
+        self.model.cut(end)
+        self.durable = end
 
     def write_back(self) -> None:
         self.bench.disk.write_back()
@@ -205,16 +196,18 @@ class Case:
         self.crash()
 
     def lose_power_within(self) -> None:
-        name, action = self.chance.choice(ENDINGS)
+        name, action, most = self.chance.choice(WITHIN)
+        if action is Case.retention:
+            self.dispatch()
+            self.snapshot()
         self.append()
         if action is not Case.fail_flush:
-            self.bench.disk.before = nth(self.chance.randrange(1, 9), PowerLoss())
+            self.bench.disk.before = nth(self.chance.randrange(1, most), PowerLoss())
         try:
             action(self)
         except PowerLoss:
             self.covered[f"power lost in {name}"] += 1
-            raise
-        self.lose_power()
+        self.crash()
 
     def fail_flush(self) -> None:
         """From then on this log takes nothing; what it said was durable is."""
@@ -283,9 +276,12 @@ ACTIONS: tuple[Callable[[Case], None], ...] = (
     Case.append, Case.append, Case.append, Case.append, Case.flush, Case.dispatch, Case.save, Case.write_back, Case.delete_topic,
     Case.append_on_a_full_disk, Case.save_on_a_full_disk, Case.snapshot, Case.retention, Case.cut,
 )  # fmt: skip
-ENDINGS: tuple[tuple[str, Callable[[Case], None]], ...] = (
-    ("append", Case.append), ("flush", Case.fail_flush), ("flush", Case.flush), ("save", Case.save), ("close", Case.close),
-    ("snapshot", Case.snapshot), ("retention", Case.retention), ("cut", Case.cut),
+ENDINGS: tuple[Callable[[Case], None], ...] = (
+    Case.kill, Case.lose_power, Case.lose_power, Case.close, Case.lose_power_within,
+)  # fmt: skip
+WITHIN: tuple[tuple[str, Callable[[Case], None], int], ...] = (  # with about how many operations each may take
+    ("append", Case.append, 5), ("flush", Case.fail_flush, 0), ("flush", Case.flush, 6), ("save", Case.save, 25),
+    ("close", Case.close, 35), ("snapshot", Case.snapshot, 10), ("retention", Case.retention, 25), ("cut", Case.cut, 7),
 )  # fmt: skip
 
 
@@ -298,7 +294,7 @@ def campaign(seeds: range) -> tuple[Counter[str], dict[int, list[str]]]:
     covered: Counter[str] = Counter()
     found: dict[int, list[str]] = {}
     for seed in seeds:
-        case = Case(seed)
+        case = Case(random.Random(seed))
         try:
             case.run()
         except Exception as error:  # a bug of the store is a finding like any other

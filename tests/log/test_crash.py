@@ -15,6 +15,7 @@ from rmq.log import ownfiles, smallfile
 from rmq.log.commitlog import Unit
 from rmq.log.memory import MemoryDisk, PowerLoss
 from rmq.log.ownfiles import Progress, QueueRow, Run, Vote
+from rmq.log.snapshot import QUEUES
 from tests.log.conftest import ROOT, Bench, nth
 from tests.log.model import Model, deletion, problems
 
@@ -27,7 +28,7 @@ class Story:
     def __init__(self) -> None:
         self.bench = Bench().begin()
         self.model = Model()
-        self.durable = 0
+        self.durable = self.going = 0  # `going`: where retention wants the log to begin
         for number in range(12):
             self.append(b"x" * (number * 37 % 300), "TU"[number % 2], number % 3)
         self.flush()
@@ -61,7 +62,7 @@ class Story:
         end = self.bench.open().log.end
         assert end >= least
         self.model.cut(end)
-        assert problems(self.bench, self.model) == []
+        assert problems(self.bench, self.model, self.going) == []
 
 
 def roll(story: Story) -> None:
@@ -94,6 +95,25 @@ def cut(story: Story) -> None:
     story.model.cut(target)
 
 
+def snapshot(story: Story) -> None:
+    store = story.bench.store
+    store.dispatcher.advance(store.log.end)
+    writer = store.begin_snapshot()
+    writer.add(QUEUES, [(queue.topic, queue.queue_id, queue.max) for queue in store.queues.all()])
+    store.publish_snapshot(writer, store.dispatcher.position, store.dispatcher.position)
+    story.durable = store.log.durable_end
+
+
+def retention(story: Story) -> None:
+    for _ in range(3):
+        roll(story)
+    snapshot(story)
+    story.going = story.bench.store.log.segments()[2].base
+    for segment in story.bench.store.drop_before(story.going):
+        segment.retire()
+    story.durable = story.bench.store.log.durable_end
+
+
 def stop(story: Story) -> None:
     story.durable = story.bench.store.log.durable_end
     story.bench.store.close()
@@ -113,7 +133,7 @@ def recover(story: Story) -> None:
     story.bench.begin()
 
 
-SCENARIOS = [roll, save, delete_a_topic, cut, stop, stop_and_start, recover]
+SCENARIOS = [roll, save, snapshot, retention, delete_a_topic, cut, stop, stop_and_start, recover]
 
 
 def operations_of(scenario: Scenario) -> int:
