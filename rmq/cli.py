@@ -20,6 +20,7 @@ _COMMANDS = {
     "admin": ("rmq.commands.admin:admin", "Look at a cluster and change it (mqadmin's commands)."),
     "send": ("rmq.commands.send:send", "Send messages from the command line or from stdin."),
     "consume": ("rmq.commands.consume:consume", "Receive messages and print them."),
+    "msg": ("rmq.commands.msg:msg", "Look messages up by id, key, place or time."),
     "health": ("rmq.commands.health:health", "Ask nodes whether they serve; for health checks."),
     "store": ("rmq.commands.store:store", "Check a store directory, look into it, repair it."),
     "bench": ("rmq.commands.bench:bench", "Measure sending, receiving, and the way through."),

@@ -10,7 +10,7 @@ import click
 
 from rmq.client import Client, ClientSettings
 from rmq.client import admin as ask
-from rmq.commands import adminviews, options, output
+from rmq.commands import adminviews, msg, options, output
 from rmq.errors import InvalidArgument, Refusal, Unknown, Unreachable
 from rmq.model import DLQ_PREFIX, RETRY_PREFIX, BrokerAddresses
 from rmq.net.commands import ConsumerConnection, ConsumeStats
@@ -290,3 +290,9 @@ async def _progress(client: Client, group: str) -> tuple[str, ConsumeStats, Cons
         if adminviews.is_absent(refusal.code):
             return group, stats, None
         raise
+
+
+# --- messages ---------------------------------------------------------------------------------------------------------
+
+for _command in (msg.query_by_id, msg.query_by_unique_key, msg.query_by_key, msg.query_by_offset):
+    admin.add_command(_command)

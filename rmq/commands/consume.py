@@ -1,18 +1,16 @@
 """`rmq consume`: a member of a consumer group that prints what it receives."""
 
 import asyncio
-import base64
 import contextlib
 import signal
 import sys
 from collections.abc import Coroutine
-from datetime import datetime
 from typing import Any, Literal
 
 import click
 
 from rmq.client import Client, Consumer, ReceivedMessage
-from rmq.commands import options, output
+from rmq.commands import messageviews, options, output
 
 _BATCH = 32
 
@@ -80,23 +78,6 @@ def _show(message: ReceivedMessage, form: str) -> None:
     if form == "body":
         sys.stdout.buffer.write(message.body + b"\n")
     elif form == "json":
-        output.show_json_line(_as_json(message))
+        output.show_json_line(messageviews.as_json(message))
     else:
-        queue = message.queue
-        stored = datetime.fromtimestamp(message.store_timestamp / 1000).isoformat(sep=" ", timespec="milliseconds")
-        head = f"{queue.broker_name}/{queue.queue_id}@{message.queue_offset}  {stored}  {message.tags or '-'}"
-        click.echo(f"{head}  {' '.join(message.keys) or '-'}  {message.body.decode(errors='replace')}")
-
-
-def _as_json(message: ReceivedMessage) -> dict[str, object]:
-    queue = message.queue
-    try:
-        body: dict[str, object] = {"body": message.body.decode()}
-    except UnicodeDecodeError:
-        body = {"body_base64": base64.b64encode(message.body).decode()}
-    return {
-        "message_id": message.message_id, "topic": message.topic, "broker": queue.broker_name, "queue": queue.queue_id,
-        "offset": message.queue_offset, "tags": message.tags, "keys": message.keys, "properties": message.properties,
-        "born_timestamp": message.born_timestamp, "store_timestamp": message.store_timestamp,
-        "reconsume_times": message.reconsume_times, **body,
-    }  # fmt: skip
+        click.echo(messageviews.line(message))

@@ -1,0 +1,233 @@
+"""`rmq msg ...`: look single messages up. The same under mqadmin's names: `rmq admin queryMsgBy...`."""
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import click
+
+from rmq.client import Client, ClientSettings, ReceivedMessage, lookups
+from rmq.client.lookups import FOREVER_MS, Hits
+from rmq.codes import ResponseCode
+from rmq.commands import exits, messageviews, options, output
+from rmq.errors import InvalidArgument, Refusal
+from rmq.model import MessageQueue
+
+T = TypeVar("T")
+
+
+@click.group()
+def msg() -> None:
+    """Look messages up: by id, key, place or time.
+
+    A message sent through a broker is found as soon as its send was acknowledged. A broker that is still building its
+    index says so; then the command ends with 1, whatever it found.
+    """
+
+
+def _moment(_: click.Context, __: click.Parameter, value: str | None) -> int | None:
+    return None if value is None else options.moment(value)
+
+
+_begin = click.option("--from", "begin", callback=_moment, metavar="TIME", help="Stored at or after; 2026-11-21T09:00 or ms.")
+_end = click.option("--to", "end", callback=_moment, metavar="TIME", help="Stored at or before.")
+_limit = click.option("-m", "--max", "limit", type=click.IntRange(1, 64), default=64, show_default=True, help="So many.")
+_full = click.option("--full", is_flag=True, help="All of each message, not a line.")
+
+
+def _run(namesrv: str, timeout_s: float, work: Callable[[Client], Awaitable[T]]) -> T:
+    async def with_client() -> T:
+        settings = ClientSettings(request_timeout_s=timeout_s, connect_timeout_s=timeout_s)
+        async with Client(namesrv, settings=settings) as client:
+            return await work(client)
+
+    return options.run(with_client())
+
+
+def _show_one(message: ReceivedMessage, form: str) -> None:
+    if form == "json":
+        output.show_json(messageviews.as_full_json(message))
+    else:
+        click.echo("\n".join(messageviews.block(message)))
+
+
+def _show_hits(found: Hits, what: str, form: str, full: bool) -> int:
+    """Prints them; the exit code."""
+    if not found.messages:
+        raise Refusal(ResponseCode.QUERY_NOT_FOUND, f"no message with {what}")
+    if form == "json":
+        rows = [messageviews.as_full_json(message) for message in found.messages]
+        output.show_json({"complete": found.complete, "messages": rows})
+    elif full:
+        click.echo("\n\n".join("\n".join(messageviews.block(message)) for message in found.messages))
+    else:
+        output.show(messageviews.hits(found.messages), form)
+    if not found.complete:
+        click.echo("rmq: incomplete: a broker is still building its index; ask again later", err=True)
+    return exits.OK if found.complete else exits.FAILED
+
+
+@msg.command("id")
+@click.argument("message_id", metavar="ID")
+@click.option("-t", "--topic", default="", metavar="NAME", help="Of a unique id; an id with the place in the log needs none.")
+@options.namesrv
+@options.timeout
+@options.output
+def by_id(message_id: str, topic: str, namesrv: str, timeout_s: float, form: str) -> int:
+    """The message with this ID, of either kind."""
+    return _by_id(message_id, topic, namesrv, timeout_s, form)
+
+
+def _by_id(message_id: str, topic: str, namesrv: str, timeout_s: float, form: str) -> int:
+    try:
+        lookups.parse_offset_id(message_id)
+    except InvalidArgument:
+        if not topic:
+            raise InvalidArgument(f"{message_id} names no place in a log; for a unique id say the topic too: -t TOPIC") from None
+        return _by_unique(topic, message_id, namesrv, timeout_s, form)
+    _show_one(_run(namesrv, timeout_s, lambda client: lookups.by_offset_id(client, message_id)), form)
+    return exits.OK
+
+
+@msg.command("unique")
+@click.argument("topic")
+@click.argument("unique_id", metavar="ID")
+@options.namesrv
+@options.timeout
+@options.output
+def by_unique(topic: str, unique_id: str, namesrv: str, timeout_s: float, form: str) -> int:
+    """The message of TOPIC with this unique id, which `rmq send` and every client print."""
+    return _by_unique(topic, unique_id, namesrv, timeout_s, form)
+
+
+def _by_unique(topic: str, unique_id: str, namesrv: str, timeout_s: float, form: str) -> int:
+    found = _run(namesrv, timeout_s, lambda client: lookups.by_key(client, topic, unique_id, unique=True))
+    return _show_hits(found, f"id {unique_id} in {topic}", form, full=True)
+
+
+@msg.command("key")
+@click.argument("topic")
+@click.argument("key")
+@click.option("--tag", is_flag=True, help="KEY is a tag.")
+@_begin
+@_end
+@_limit
+@_full
+@options.namesrv
+@options.timeout
+@options.output
+def by_key(
+    topic: str, key: str, tag: bool, begin: int | None, end: int | None, limit: int, full: bool, namesrv: str, timeout_s: float,
+    form: str,
+) -> int:
+    """The newest messages of TOPIC with this KEY, oldest first."""  # fmt: skip
+    found = _run(namesrv, timeout_s, lambda client: lookups.by_key(
+        client, topic, key, begin_ms=begin or 0, end_ms=FOREVER_MS if end is None else end, limit=limit, tag=tag
+    ))  # fmt: skip
+    return _show_hits(found, f"{'tag' if tag else 'key'} {key} in {topic}", form, full)
+
+
+@msg.command("at")
+@click.argument("topic")
+@click.argument("broker")
+@click.argument("queue", type=click.IntRange(min=0))
+@click.argument("offset", type=click.IntRange(min=0))
+@options.namesrv
+@options.timeout
+@options.output
+def at(topic: str, broker: str, queue: int, offset: int, namesrv: str, timeout_s: float, form: str) -> None:
+    """The message with the number OFFSET in a queue of TOPIC at BROKER (its name)."""
+    _at(MessageQueue(topic, broker, queue), offset, namesrv, timeout_s, form)
+
+
+def _at(queue: MessageQueue, offset: int, namesrv: str, timeout_s: float, form: str) -> None:
+    _show_one(_run(namesrv, timeout_s, lambda client: lookups.at(client, queue, offset)), form)
+
+
+@msg.command("print")
+@click.argument("topic")
+@_begin
+@_end
+@click.option("-q", "--queue", type=click.IntRange(min=0), help="Only this queue of every broker.")
+@click.option("-m", "--max", "limit", type=click.IntRange(min=1), help="Stop after so many.")
+@options.namesrv
+@options.timeout
+@click.option("-o", "--output", "form", type=click.Choice(["text", "json"]), default="text", show_default=True,
+              help="A line a message, or a JSON object a line.")
+def print_messages(
+    topic: str, begin: int | None, end: int | None, queue: int | None, limit: int | None, namesrv: str, timeout_s: float,
+    form: str,
+) -> None:
+    """Messages of TOPIC that are stored now, queue by queue, by the time they were stored."""  # fmt: skip
+
+    async def work(client: Client) -> None:
+        left = limit
+        found = lookups.between(
+            client, topic, begin_ms=begin or 0, end_ms=FOREVER_MS if end is None else end, queue_id=queue
+        )
+        async for message in found:
+            if form == "json":
+                output.show_json_line(messageviews.as_full_json(message))
+            else:
+                click.echo(messageviews.line(message))
+            left = None if left is None else left - 1
+            if left == 0:
+                return
+
+    _run(namesrv, timeout_s, work)
+
+
+# --- mqadmin's names --------------------------------------------------------------------------------------------------
+
+_topic = click.option("-t", "--topic", required=True, metavar="NAME")
+_id = click.option("-i", "--msg-id", "message_id", required=True, metavar="ID")
+
+
+@click.command("queryMsgById")
+@options.namesrv
+@_id
+@click.option("-t", "--topic", default="", metavar="NAME", help="Of a unique id.")
+@options.timeout
+@options.output
+def query_by_id(namesrv: str, message_id: str, topic: str, timeout_s: float, form: str) -> int:
+    """A message by its id, of either kind."""
+    return _by_id(message_id, topic, namesrv, timeout_s, form)
+
+
+@click.command("queryMsgByUniqueKey")
+@options.namesrv
+@_id
+@_topic
+@options.timeout
+@options.output
+def query_by_unique_key(namesrv: str, message_id: str, topic: str, timeout_s: float, form: str) -> int:
+    """A message by its unique id."""
+    return _by_unique(topic, message_id, namesrv, timeout_s, form)
+
+
+@click.command("queryMsgByKey")
+@options.namesrv
+@_topic
+@click.option("-k", "--msg-key", "key", required=True, metavar="KEY")
+@click.option("-b", "--begin-timestamp", "begin", callback=_moment, metavar="TIME", help="Stored at or after.")
+@click.option("-e", "--end-timestamp", "end", callback=_moment, metavar="TIME", help="Stored at or before.")
+@click.option("-m", "--max-num", "limit", type=click.IntRange(1, 64), default=64, show_default=True)
+@options.timeout
+@options.output
+@click.pass_context
+def query_by_key(context: click.Context, /, **given: object) -> int:
+    """Messages by a key."""
+    result: int = context.invoke(by_key, tag=False, full=False, **given)
+    return result
+
+
+@click.command("queryMsgByOffset")
+@options.namesrv
+@_topic
+@click.option("-b", "--broker-name", "broker", required=True, metavar="NAME")
+@click.option("-i", "--queue-id", "queue", required=True, type=click.IntRange(min=0))
+@click.option("--offset", required=True, type=click.IntRange(min=0), help="mqadmin's -o.")
+@options.timeout
+@options.output
+def query_by_offset(namesrv: str, topic: str, broker: str, queue: int, offset: int, timeout_s: float, form: str) -> None:
+    """A message by its number in a queue."""
+    _at(MessageQueue(topic, broker, queue), offset, namesrv, timeout_s, form)

@@ -1,0 +1,132 @@
+"""`rmq msg` and mqadmin's queryMsgBy... against a real broker."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from rmq import cli
+from rmq.client import Message, SendResult
+from rmq.commands import exits
+from rmq.testing import LocalBroker
+
+Printed = pytest.CaptureFixture[str]
+
+
+async def run(broker: LocalBroker, capsys: Printed, *arguments: str) -> tuple[int, str, str]:
+    """Exit code, stdout, stderr."""
+    capsys.readouterr()
+    code = await asyncio.to_thread(cli.run, [*arguments, "-n", broker.nameserver])
+    printed = capsys.readouterr()
+    return code, printed.out, printed.err
+
+
+async def asked(broker: LocalBroker, capsys: Printed, *arguments: str) -> Any:
+    code, out, err = await run(broker, capsys, *arguments, "-o", "json")
+    assert code == exits.OK, err
+    return json.loads(out)
+
+
+async def send(broker: LocalBroker, *messages: Message) -> list[SendResult]:
+    async with broker.client() as client, client.producer() as producer:
+        return [await producer.send(message) for message in messages]
+
+
+async def test_a_message_is_found_by_everything_it_has(capsys: Printed) -> None:
+    async with LocalBroker() as broker:
+        await broker.create_topic("T", 1)
+        one, two = await send(
+            broker,
+            Message("T", b"one", tags="new", keys=["red", "round"], properties={"colour": "red"}),
+            Message("T", b"\x00\xff", keys=["red"]),
+        )
+        found = await asked(broker, capsys, "msg", "unique", "T", one.message_id)
+        assert found["complete"]
+        message = found["messages"][0]
+        assert (message["body"], message["keys"], message["tags"]) == ("one", ["red", "round"], "new")
+        assert (message["topic"], message["queue"], message["offset"], message["broker"]) == ("T", 0, 0, "broker-a")
+        assert message["properties"]["colour"] == "red"
+        by_place = await asked(broker, capsys, "msg", "id", message["offset_message_id"])
+        assert by_place == {**message, "broker": broker.address}
+        for way in (("msg", "id", one.message_id, "-t", "T"), ("msg", "key", "T", "round"), ("msg", "key", "T", "new", "--tag")):
+            assert (await asked(broker, capsys, *way))["messages"] == [message]
+        assert await asked(broker, capsys, "msg", "at", "T", "broker-a", "0", "0") == message
+        both = (await asked(broker, capsys, "msg", "key", "T", "red"))["messages"]
+        assert [row.get("body") or row["body_base64"] for row in both] == ["one", "AP8="]
+        assert len((await asked(broker, capsys, "msg", "key", "T", "red", "-m", "1"))["messages"]) == 1
+        code, out, _ = await run(broker, capsys, "msg", "unique", "T", two.message_id)
+        assert code == exits.OK
+        assert "Body:              00ff (hex)" in out
+        assert f"Message ID:        {two.message_id}" in out
+
+
+async def test_printing_by_time(capsys: Printed) -> None:
+    async with LocalBroker() as broker:
+        await broker.create_topic("T", 2)
+        await send(broker, *(Message("T", b"early %d" % number) for number in range(4)))
+        await broker.clock.advance(10)
+        middle = broker.clock.wall_ms() - 1000
+        await send(broker, *(Message("T", b"late %d" % number) for number in range(40)))
+
+        async def bodies(*arguments: str) -> set[str]:
+            code, out, err = await run(broker, capsys, "msg", "print", "T", *arguments)
+            assert code == exits.OK, err
+            return {line.split("  ")[-1] for line in out.splitlines()}
+
+        early, late = {f"early {number}" for number in range(4)}, {f"late {number}" for number in range(40)}
+        assert await bodies() == early | late
+        assert await bodies("--from", str(middle)) == late
+        assert await bodies("--to", str(middle)) == early
+        assert await bodies("-q", "0") | await bodies("-q", "1") == early | late
+        assert len(await bodies("-m", "7")) == 7
+        code, out, _ = await run(broker, capsys, "msg", "print", "T", "-o", "json")
+        assert code == exits.OK
+        assert {json.loads(line)["body"] for line in out.splitlines()} == early | late
+
+
+async def test_mqadmins_names(capsys: Printed) -> None:
+    async with LocalBroker() as broker:
+        await broker.create_topic("T", 1)
+        (one,) = await send(broker, Message("T", b"one", keys=["k"]))
+        by_key = (await asked(broker, capsys, "admin", "queryMsgByKey", "-t", "T", "-k", "k", "-b", "0"))["messages"]
+        by_unique = await asked(broker, capsys, "admin", "queryMsgByUniqueKey", "-t", "T", "-i", one.message_id)
+        assert by_key == by_unique["messages"]
+        place = by_key[0]["offset_message_id"]
+        by_id = await asked(broker, capsys, "admin", "queryMsgById", "-i", place, "-t", "T")
+        number = ("-b", "broker-a", "-i", "0", "--offset", "0")
+        by_offset = await asked(broker, capsys, "admin", "queryMsgByOffset", "-t", "T", *number)
+        assert by_id["message_id"] == by_offset["message_id"] == one.message_id
+        code, out, _ = await run(broker, capsys, "admin", "querymsgbykey", "-t", "T", "-k", "k")
+        assert code == exits.OK
+        assert out.startswith("#Message ID")
+        assert one.message_id in out
+
+
+@pytest.mark.parametrize(("arguments", "code", "said"), [
+    (["msg", "key", "T", "nobody"], exits.FAILED, "no message with key nobody in T"),
+    (["msg", "unique", "T", "0" * 32], exits.FAILED, "no message with id"),
+    (["msg", "id", "0" * 32], exits.USAGE, "-t TOPIC"),
+    (["msg", "id", "xyz"], exits.USAGE, "names no place"),
+    (["msg", "at", "T", "broker-a", "0", "9"], exits.FAILED, "has messages 0 to 0, not 9"),
+    (["msg", "key", "Unknown", "k"], exits.FAILED, "Unknown"),
+    (["msg", "key", "T", "k", "--from", "yesterday"], exits.USAGE, "is no time"),
+])  # fmt: skip
+async def test_what_is_not_there_is_said(arguments: list[str], code: int, said: str, capsys: Printed) -> None:
+    async with LocalBroker() as broker:
+        await broker.create_topic("T", 1)
+        await send(broker, Message("T", b"one", keys=["k"]))
+        found, _, err = await run(broker, capsys, *arguments)
+        assert found == code
+        assert said in err
+
+
+async def test_an_id_of_no_message(capsys: Printed) -> None:
+    """D9: the place is right, no record begins there."""
+    async with LocalBroker() as broker:
+        await broker.create_topic("T", 1)
+        await send(broker, Message("T", b"one", keys=["k"]))
+        place = (await asked(broker, capsys, "msg", "key", "T", "k"))["messages"][0]["offset_message_id"]
+        code, _, err = await run(broker, capsys, "msg", "id", f"{int(place, 16) + 1:032X}")
+        assert code == exits.FAILED
+        assert "can not find message by the offset" in err
