@@ -20,6 +20,7 @@ from rmq.commands.output import Table, show, show_json, show_json_line
 from rmq.commands.storelines import index_lines, of, own_lines, record_line, records, short, state_lines, units
 from rmq.errors import BadBytes, InvalidArgument
 from rmq.log import ownfiles, reader, record
+from rmq.log import repair as mending
 from rmq.log.adoption import refuse
 from rmq.log.disk import ReadOnlyDisk, RealDisk
 from rmq.log.settings import StoreSettings
@@ -49,14 +50,18 @@ def verify(directory: Path, index_slots: int, form: str) -> int:
 
     Says what was checked, what is wrong, and what nobody can check. Exit code 5 when something is damaged.
     """
-    with _bar("verify", _log_bytes(directory)) as told:
-        report = Verifier(ReadOnlyDisk(), str(directory), index_slots, told).run()
+    report = _look(ReadOnlyDisk(), directory, index_slots)
     wrong = list(_wrong_tables(directory / "config"))
     if form == "json":
         show_json(_report_json(report, wrong))
     else:
         _show_report(report, wrong)
     return exits.OK if report.clean and not wrong else exits.DAMAGED
+
+
+def _look(disk: RealDisk, directory: Path, index_slots: int) -> Report:
+    with _bar("verify", _log_bytes(directory)) as told:
+        return Verifier(disk, str(directory), index_slots, told).run()
 
 
 def _wrong_tables(config: Path) -> Iterator[str]:
@@ -197,6 +202,41 @@ def adopt(directory: Path, name: str, index_slots: int, yes: bool) -> int:
     done = adoption.adopt(RealDisk(), str(directory), _settings(directory, name, index_slots), time.time_ns() // 1_000_000)
     click.echo(done or "nothing to take over: this is a store of rmq, and nobody else wrote in it")
     return exits.OK
+
+
+@store.command()
+@_DIRECTORY
+@_SLOTS
+@_YES
+def repair(directory: Path, index_slots: int, yes: bool) -> int:
+    """Do about damage what one node alone can do, after saying what that is.
+
+    Damaged stretches of the log are kept aside and replaced, so that everything around them is served again under its old
+    position and number; derived files are made anew. In a group start the node with an empty directory instead: it gets
+    everything from the others.
+    """
+    disk, root = RealDisk(), str(directory)
+    settings = _settings(directory, "broker-a", index_slots)
+    lock = disk.lock(f"{root}/lock")
+    try:
+        steps = mending.plan(disk, root, _look(disk, directory, index_slots), settings.segment_bytes, _HOST)
+        for step in steps:
+            click.echo(f"- {step.what}", err=True)
+        if not steps:
+            click.echo("there is nothing to repair")
+            return exits.OK
+        if not yes:
+            click.confirm("Do this?", abort=True, err=True)
+        for step in steps:
+            step.do()
+        report = _look(disk, directory, index_slots)
+    finally:
+        disk.unlock(lock)
+    left = [found for found in report.findings if found.damage and found.where in ("commitlog", "rmq/vote", "rmq/run")]
+    for found in left:
+        click.echo(f"DAMAGED: {found.where}: {found.what}")
+    click.echo("repaired; start the node, then look with `rmq store verify`" if not left else "this cannot be repaired")
+    return exits.DAMAGED if left else exits.OK
 
 
 @store.command()

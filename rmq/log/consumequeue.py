@@ -101,12 +101,13 @@ class ConsumeQueue:
         self._tail_start = self.min = self.flushed = number
 
     def skip_to(self, number: int) -> None:
-        """Blank entries for messages that the log does not have; readers pass over them. Nothing happens at the beginning
-        of a queue or behind its end."""
-        if self.min < self.max < number:
+        """Blank entries for messages that the log does not have, up to `number`; readers pass over them."""
+        if number > self.max > self.min:
             self._tail += _BLANK * (number - self.max)
             self.max = number
             self._has_blanks = True
+        elif number > self.max:
+            self.begin_at(number, number)
 
     def trim(self, kept: int = 0) -> None:
         """Drops durable entries from memory but for the last `kept`. For the thread that calls put_many only."""

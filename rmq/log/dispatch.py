@@ -12,7 +12,7 @@ from rmq.errors import BadBytes, InvalidArgument, StoreError
 from rmq.log import epochs
 from rmq.log.commitlog import CommitLog, Unit
 from rmq.log.consumequeue import ConsumeQueue, ConsumeQueues
-from rmq.log.record import Record, decode, entry_code, iterate, queue_places
+from rmq.log.record import UNKNOWN_TOPIC, Record, decode, entry_code, is_tombstone, iterate, queue_places
 from rmq.model import STATE_TOPIC
 
 TOPIC_TABLE = "topic"  # of the state lines [table, key, value]
@@ -23,6 +23,7 @@ class Dispatcher:
 
     def __init__(self, log: CommitLog, queues: ConsumeQueues, position: int) -> None:
         self.position = position
+        self._numbers_lost = False  # behind a repaired stretch
         self._log = log
         self._queues = queues
 
@@ -71,6 +72,8 @@ class Dispatcher:
     def _put(self, record: Record) -> list[tuple[ConsumeQueue, int]]:
         """The queues it went to, and its number in each."""
         put = []
+        if is_tombstone(record):
+            self._bury(record)
         for topic, queue_id, number in queue_places(record):
             try:
                 queue = self._queues.get(topic, queue_id)
@@ -80,6 +83,8 @@ class Dispatcher:
                 queue = self._fit(queue, number)
                 if number < queue.max:  # RocketMQ passes over it too [ConsumeQueue.putMessagePositionInfo]
                     continue
+            if self._numbers_lost:
+                queue.skip_to(number)
             queue.put_many(number, record.physical_offset, (record.total_size,), (entry_code(record),))
             queue.next = max(queue.next, queue.max)
             put.append((queue, number))
@@ -95,6 +100,15 @@ class Dispatcher:
             return self._queues.get(queue.topic, queue.queue_id)
         queue.skip_to(number)
         return queue
+
+    def _bury(self, record: Record) -> None:
+        """A message that is lost keeps its number; where nobody knows what was lost, later numbers may leave some out."""
+        if record.topic == UNKNOWN_TOPIC:
+            self._numbers_lost = True
+        else:
+            queue = self._queues.get(record.topic, record.queue_id)
+            queue.skip_to(record.queue_offset + 1)
+            queue.next = max(queue.next, queue.max)
 
     def _delete_topics(self, record: Record) -> None:
         """A topic's queues go at the position of the line that deletes it, so a rebuild ends the same."""

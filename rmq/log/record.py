@@ -48,6 +48,7 @@ __all__ = [
     "has_topic",
     "host_bytes",
     "host_text",
+    "is_tombstone",
     "iterate",
     "java_hash",
     "message_id",
@@ -57,6 +58,7 @@ __all__ = [
     "store_timestamp",
     "strip_reserved",
     "tags_code",
+    "tombstone",
     "verify",
 ]
 
@@ -71,6 +73,8 @@ MIN_RECORD_BYTES = 91  # V1, IPv4 hosts, everything of variable length empty
 SYS_COMPRESSED, SYS_MULTI_TAGS, SYS_BORN_V6, SYS_STORE_V6 = 0x1, 0x2, 0x10, 0x20
 SYS_TRANSACTION, SYS_PREPARED, SYS_COMMIT, SYS_ROLLBACK = 0xC, 0x4, 0x8, 0xC
 SYS_INNER_BATCH = 0x80
+LOST = -1  # reconsumeTimes of a tombstone
+UNKNOWN_TOPIC = "!"  # of a tombstone where nobody knows what stood there; no user's topic can have that name
 _SYS_FROM_CLIENT = SYS_COMPRESSED | SYS_MULTI_TAGS | SYS_BORN_V6 | 0x700
 
 EMPTY_CRC = CRC_NAME + b"\x010000000000\x02"
@@ -420,6 +424,27 @@ def queue_places(record: Record) -> Iterator[tuple[str, int, int]]:
         for name, number in zip(names, numbers, strict=False):
             if number.isdecimal():
                 yield name, 0, int(number)
+
+
+def tombstone(topic: str, queue_id: int, number: int, offset: int, size: int, store_host: bytes, *, protected: bool) -> bytes:
+    """A record of `size` bytes (or as few as it takes) for `offset` in place of one that is lost [repair].
+
+    It says of which queue and number that was, and has no ConsumeQueue entry. `protected`: with our checksum.
+    """
+    made = draft(topic, b"", b"", sys_flag=SYS_ROLLBACK, born_timestamp=0, born_host=store_host, reconsume_times=LOST)
+    if protected:
+        body = bytes(max(size - len(made), 0))
+        made = draft(topic, body, b"", sys_flag=SYS_ROLLBACK, born_timestamp=0, born_host=store_host, reconsume_times=LOST)
+        run = bytearray(made)
+        stamp(run, [(0, (len(run),), queue_id, number)], offset, bytes(8) + store_host)
+        return bytes(run)
+    body = bytes(max(size - len(made) + CRC_BYTES, 0))
+    plain = decode(made)._replace(properties=b"", body=body, body_crc=crc32(body) & CRC_MASK, store_host=store_host)
+    return encode(plain._replace(queue_id=queue_id, queue_offset=number, physical_offset=offset))
+
+
+def is_tombstone(record: Record) -> bool:
+    return record.reconsume_times == LOST and record.sys_flag & SYS_TRANSACTION == SYS_ROLLBACK
 
 
 def entry_code(record: Record) -> int:

@@ -101,7 +101,7 @@ def _find_end(disk: Disk, root: str, segments: list[Segment], run: Run | None, p
     for segment in segments:
         if segment.end > progress.log:
             segment.sync()  # an error of the last run's write-back shows here and is final (D4)
-    tail = Tail(segments, progress, known[0] if known else _rows_in(segments, progress.log))
+    tail = Tail(segments, progress, known[0] if known else rows_in(segments, progress.log))
     tail.walk()
     if tail.end < progress.log:
         raise StoreError(
@@ -187,7 +187,7 @@ class Tail:
             raise BadEntry(self.end, str(error)) from error
 
 
-def _rows_in(segments: list[Segment], from_: int) -> tuple[EpochRow, ...]:
+def rows_in(segments: list[Segment], from_: int) -> tuple[EpochRow, ...]:
     """What the epoch records behind `from_` say, when the file `epochs` is lost: without it nobody knows which bytes are
     Apache RocketMQ's and carry no checksum of ours, so none is asked for here."""
     rows: tuple[EpochRow, ...] = ()

@@ -45,7 +45,10 @@ class Hole(NamedTuple):
 
 
 class Report(NamedTuple):
-    """`checked`: what was looked at, and how many of it. `unchecked`: what nobody could check. `end`: of the last record."""
+    """`checked`: what was looked at, and how many of it. `unchecked`: what nobody could check. `end`: of the last record.
+
+    `holes` can be mended by `rmq.log.repair`; `rows`: the epoch table that was gone by.
+    """
 
     start: int
     end: int
@@ -53,6 +56,7 @@ class Report(NamedTuple):
     findings: list[Finding]
     unchecked: list[str]
     holes: list[Hole]
+    rows: tuple[EpochRow, ...] = ()
 
     @property
     def clean(self) -> bool:
@@ -91,7 +95,7 @@ class Verifier:
         finally:
             for segment in segments:
                 segment.close()
-        return Report(start, end, self._checked, self._findings, self._unchecked, self._holes)
+        return Report(start, end, self._checked, self._findings, self._unchecked, self._holes, self._rows)
 
     def _found(self, where: str, what: str, at: int = -1, *, damage: bool = True) -> None:
         self._findings.append(Finding(damage, where, what, at))
@@ -150,6 +154,8 @@ class Verifier:
             if not size and name == names[-1]:
                 self._found(path, "is empty: whoever made it was stopped in between", damage=False)
                 continue
+            if found and base > found[-1].end and (base - found[-1].end) % found[-1].size == 0:
+                self._holes.append(Hole(found[-1].end, base, "the file is missing"))
             if found and base != found[-1].end:
                 self._found(path, f"the file before it, for offset {found[-1].end}, is missing or of another length", base)
             found.append(Segment(self._disk, path, base, size, self._disk.open(path)))
@@ -159,10 +165,14 @@ class Verifier:
     def _walk_log(self, segments: list[Segment]) -> int:
         durable = self._progress.log if self._progress else 0
         clean = self._run.state == CLEAN if self._run else not self._disk.exists(f"{self._root}/abort")
+        if self._ours and not self._rows:  # the file is lost or damaged, or nothing was written yet
+            self._rows = recovery.rows_in(segments, 0)
         queues = QueueWalk(self._disk, f"{self._root}")
         index = IndexWalk(self._disk, f"{self._root}/index", self._index_slots)
         seen = _Seen(queues, index, segments[0].base if segments else 0)
         for segment in segments:
+            if segment.base > seen.end and any(hole.end == segment.base for hole in self._holes):
+                seen.pass_over(segment.base)
             self._walk_segment(segment, segments, seen, durable)
         end = seen.end
         if end < durable:
@@ -287,9 +297,13 @@ class _Seen:
         self._index.skip(to)
 
     def take(self, found: Record, rows: tuple[EpochRow, ...]) -> None:
+        self.holes = self.holes or (record.is_tombstone(found) and found.topic == record.UNKNOWN_TOPIC)
         foreign = epochs.is_foreign(rows, found.physical_offset)
         self._queues.take(found, foreign, self.holes)
-        self._index.take(found)
+        if record.is_tombstone(found):
+            self._index.skip(found.physical_offset + found.total_size)
+        else:
+            self._index.take(found)
         if found.topic == STATE_TOPIC:
             for topic in deleted_topics(found.body):
                 self._queues.delete(topic)

@@ -96,7 +96,7 @@ class IndexWalk:
             self._lacking += 1
 
     def skip(self, end: int) -> None:
-        """Passes over the entries below `end`: their records are damaged."""
+        """Passes over the entries below `end`: their records are damaged or lost."""
         while self._next is not None and self._next[0] < end:
             self._next = next(self._entries, None)
 

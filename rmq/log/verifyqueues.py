@@ -8,7 +8,7 @@ from struct import Struct
 
 from rmq.log.consumequeue import ENTRY, ENTRY_BYTES
 from rmq.log.disk import Disk
-from rmq.log.record import SYS_INNER_BATCH, Record, bytes_to_properties, entry_code, queue_places
+from rmq.log.record import SYS_INNER_BATCH, UNKNOWN_TOPIC, Record, bytes_to_properties, entry_code, is_tombstone, queue_places
 
 _BATCH = Struct(">qiqqqhii")  # offset, size, code, store time, base number, count, -1, 0
 _BLANK_SIZE = 0x7FFFFFFF
@@ -92,12 +92,28 @@ class QueueWalk:
         if found.topic in self._batches:
             self._take_batch(found)
             return
+        if is_tombstone(found):
+            self._take_tombstone(found)
         for topic, queue_id, number in queue_places(found):
             queue = self._queue(topic, queue_id)
             if queue.next >= 0 and number != queue.next:
                 queue = self._renumbered(queue, (topic, queue_id), number, found, foreign, holes)
             queue.next = max(number + 1, queue.next)
             self._compare(queue, number, found)
+
+    def _take_tombstone(self, found: Record) -> None:
+        """What is lost, and was replaced: its number stays, its unit is blank (or its queue begins behind it)."""
+        if found.topic == UNKNOWN_TOPIC:
+            what = f"{found.total_size} bytes at {found.physical_offset} are lost, and were replaced"
+            self._told.append(("commitlog", what, False))
+            return
+        queue, number = self._queue(found.topic, found.queue_id), found.queue_offset
+        what = f"message {number} at {found.physical_offset} is lost, and was replaced"
+        self._told.append((_name(found.topic, found.queue_id), what, False))
+        if queue.next in (-1, number):
+            queue.next = number + 1
+            if queue.files.raw(number)[8:12] not in (b"", bytes(4), _BLANK_SIZE.to_bytes(4, "big")):
+                queue.wrong.append((f"unit {number} is not blank", found.physical_offset + found.total_size))
 
     def _queue(self, topic: str, queue_id: int) -> _Queue:
         queue = self._queues.get((topic, queue_id))

@@ -202,3 +202,30 @@ def _rest(terminal: int) -> Iterator[bytes]:
             yield data
     except OSError:  # the other side is closed
         os.close(terminal)
+
+
+def test_repair_explains_asks_and_saves_the_rest(root: Path, run: Any) -> None:
+    """D8: nothing happens without an answer; then all other messages are there under their old numbers."""
+    segment = root / "commitlog" / f"{16384:020d}"
+    data = bytearray(segment.read_bytes())
+    data[5000] ^= 1
+    segment.write_bytes(data)
+    before = contents(root)
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    asked = subprocess.run(
+        [sys.executable, "-m", "rmq.cli", "store", "repair", root, *SLOTS], input="n\n", capture_output=True, text=True,
+        check=False, env=env,
+    )  # fmt: skip
+    assert asked.returncode == exits.INTERRUPTED
+    assert "are kept in rmq/lost-... and replaced; lost: T/" in asked.stderr
+    assert contents(root) == before
+    code, out, err = run("repair", root, *SLOTS, "--yes")
+    assert (code, "repaired" in out) == (exits.OK, True), err
+    store = Store.open(RealDisk(), str(root), SETTINGS)
+    found = [one for queue_id in range(3) for one in store.records("T", queue_id)]
+    store.close()
+    assert len(found) == 59
+    code, out, _ = run("verify", root, *SLOTS)
+    assert code == exits.OK
+    assert "is lost, and was replaced" in out
+    assert "nothing to repair" in run("repair", root, *SLOTS)[1]
