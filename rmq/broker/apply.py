@@ -26,6 +26,12 @@ class Tables:
         self.cursors = CursorTable()
         self.by_name: Mapping[str, Table] = {"topic": topics, "group": groups, "offset": offsets, "cursor": self.cursors}
 
+    def clear(self) -> None:
+        """All rows go: the log begins anew."""
+        for table in self.by_name.values():
+            for key in list(table.committed()):
+                table.apply(key, None)
+
     def apply(self, lines: Sequence[Line], time_ms: int) -> None:
         """One committed record. A deleted topic takes the offsets of its queues along."""
         apply_lines(self.by_name, lines, time_ms)

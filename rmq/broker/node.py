@@ -14,6 +14,7 @@ from rmq.broker import adopt, snapshot
 from rmq.broker.apply import Applier, Tables
 from rmq.broker.exports import Exports
 from rmq.broker.facts import Boot, runtime_facts
+from rmq.broker.group import Group, Hooks
 from rmq.broker.handlers.cleaning import CleaningHandlers
 from rmq.broker.handlers.clients import ClientHandlers
 from rmq.broker.handlers.inspect import InspectHandlers, RuntimeInfoHandler
@@ -94,7 +95,8 @@ class Broker:
         store, settings = self._store, self._settings
         self._build(host, port)
         await asyncio.to_thread(self._fill_tables)
-        store.open_epoch(self._clock.wall_ms())
+        if self._group is None:
+            store.open_epoch(self._clock.wall_ms())
         if store.adopting:
             host_bytes, wall_ms = record.host_bytes(host, port), self._clock.wall_ms()
             imported = await asyncio.to_thread(
@@ -103,9 +105,10 @@ class Broker:
             log.info("adopted: %s", adopt.summary(store.adopted, imported))
             for note in imported.notes:
                 log.warning("adopted: %s", note)
-        running.push_async_callback(self._replica.flusher.stop)
-        self._replica.start()
-        await self._make_system_topics()
+        running.push_async_callback(self._group.stop if self._group else self._replica.flusher.stop)
+        if self._group is None:
+            self._replica.start()
+            await self._make_system_topics()
         running.push_async_callback(self._save_tables)
         running.push_async_callback(self._timers.stop)
         if self._indexer is not None:
@@ -113,8 +116,14 @@ class Broker:
         self._start_timers()
         running.push_async_callback(self._close_server)
         await self._server.listen(settings.listen_host, port)
+        if self._group is not None:
+            if self._group.peer_port != port:
+                await self._server.listen(settings.listen_host, self._group.peer_port)
+            self._replica.start()
         running.push_async_callback(self._registration.stop)
         await self._registration.start()
+        if self._group is not None:
+            running.push_async_callback(self._group.hand_over)
 
     # --- building -----------------------------------------------------------------------------------------------------
 
@@ -128,13 +137,20 @@ class Broker:
         self._stats = BrokerStats(self._topic_ends, lambda: store.log.end)
         self._registration = Registration(settings.namesrv_addresses, self._describe, clock)
         applier = Applier(self._tables, self._polls, self._registration.changed)
-        self._replica = Replica(store.log, store.dispatcher, clock, settings.flush == "sync", applier.committed)
-        self._snapshots = SnapshotTaker(self._tables.by_name, store, lambda: self._replica.committed)
+        self._group: Group | None = None
+        if settings.elected:
+            hooks = Hooks(self._settled, self._left_office, self._begun_anew)
+            self._group = Group(settings, store, self._disk, clock, self.address, applier.committed, hooks)
+            self._replica: Replica = self._group.replica
+        else:
+            self._replica = Replica(store.log, store.dispatcher, clock, settings.flush == "sync", applier.committed)
+        self._snapshots = SnapshotTaker(self._tables.by_name, store, lambda: self._replica.committed_end)
         index = store.indexed.index
-        self._indexer = None if index is None else Indexer(index, lambda: self._replica.committed, clock)
+        self._indexer = None if index is None else Indexer(index, lambda: self._replica.committed_end, clock)
         self._retention = Retention(
-            _retention_settings(settings), store, clock, lambda: self._replica.committed, self._replica.refuse
-        )
+            _retention_settings(settings), store, clock, lambda: self._replica.committed_end, self._replica.refuse,
+            self._group.follower_from if self._group else lambda: None,
+        )  # fmt: skip
         self._writer = StateWriter(self._replica.propose_state, store.queues.get(STATE_TOPIC, 0), store_host, clock)
         self._exports = Exports(
             settings.store_dir / "config",
@@ -153,7 +169,8 @@ class Broker:
             idle_seconds=settings.idle_timeout_ms / 1000,
         )
         border = Border(plain, settings.cluster_name, settings.broker_name, store_host=(host, port), limits=limits)
-        self._server = Server(self._handlers(), limits, border, clock, on_close=self._clients.closed)
+        allow = self._group.allow if self._group else None
+        self._server = Server(self._handlers(), limits, border, clock, allow, self._clients.closed)
 
     def _handlers(self) -> Mapping[type[c.Request], Handler]:
         settings, store, tables, registry = self._settings, self._store, self._tables, self._registry
@@ -167,7 +184,7 @@ class Broker:
         checks = PullSettings(
             tables.topics, registry, topics.check_group, settings.max_transfer_count, settings.max_transfer_bytes
         )
-        pull = PullHandler(checks, store.log, store.queues, self._polls, self._offsets.pulled, self._stats, self._clock)
+        pull = PullHandler(checks, store.log, store.queues, self._polls, self._pulled, self._stats, self._clock)
         sending = SendSettings(
             settings.auto_create_topic, settings.max_message_bytes, min(SHARED_BYTES, settings.segment_bytes // 16)
         )
@@ -177,7 +194,7 @@ class Broker:
         )
         runtime = RuntimeInfoHandler(self._stats, self._facts)
         cleaning = CleaningHandlers(self._retention.delete_expired, self._retention.clean_queues)
-        lookups = QueryHandlers(store.log, store.indexed.index, self._indexer, lambda: self._replica.committed)
+        lookups = QueryHandlers(store.log, store.indexed.index, self._indexer, lambda: self._replica.committed_end)
         clients, offsets = self._clients, self._offsets
         return {
             c.Hello: self._hello,
@@ -210,17 +227,18 @@ class Broker:
             c.GetRuntimeInfo: runtime.runtime_info,
             c.DeleteExpiredLog: cleaning.delete_expired_log,
             c.CleanExpiredQueues: cleaning.clean_expired_queues,
+            **(self._group.handlers if self._group else {}),
         }
 
     def _start_timers(self) -> None:
         every = self._timers.every
-        every(OFFSETS_S, "offsets", self._offsets.write)
+        every(OFFSETS_S, "offsets", self._group.when_leading(self._offsets.write) if self._group else self._offsets.write)
         every(EXPORTS_S, "exports", self._exports.save)
         if self._indexer is not None:
             every(INDEX_S, "index", self._indexer.work)
         every(PROGRESS_S, "progress", self._save_progress)
-        every(SNAPSHOT_S, "snapshot", self._snapshots.take)
-        every(RETENTION_S, "retention", self._retention.run)
+        every(SNAPSHOT_S, "snapshot", self._take_snapshot)
+        every(RETENTION_S, "retention", self._retain)
         every(EXPIRE_S, "expire", self._clients.expire)
         every(LATE_S, "late", self._replica.answer_late)
         every(LATE_S, "long polls", lambda: self._polls.sweep(self._clock.monotonic()))
@@ -233,7 +251,8 @@ class Broker:
 
     async def _save_tables(self) -> None:
         """The last offsets, exports, snapshot. A store that takes nothing more (full disk, failed flush) must still be closed."""
-        for save in (self._offsets.write, self._exports.save, self._snapshots.take):
+        leads = self._group is None or self._group.replica.settled
+        for save in (*((self._offsets.write,) if leads else ()), self._exports.save, self._take_snapshot):
             try:
                 await save()
             except RmqError as error:
@@ -243,6 +262,42 @@ class Broker:
         snapshot.load(self._tables.by_name, self._store)
         for stored in self._store.state_records():
             self._tables.apply(lines_of(stored.body), stored.store_timestamp)
+
+    # --- a node of an elected group -----------------------------------------------------------------------------------
+
+    def _settled(self) -> None:
+        """This node leads: the routes say so, and what every group needs is there."""
+        self._registration.changed()
+        self._making = asyncio.create_task(self._make_system_topics(), name="system topics")
+        self._making.add_done_callback(_tell_failure)
+
+    def _left_office(self) -> None:
+        for table in (self._tables.topics, self._tables.groups, self._tables.offsets):
+            table.drop_overlay()
+        self._polls.wake_all()
+        self._registration.changed()
+
+    def _begun_anew(self) -> None:
+        self._tables.clear()
+        self._fill_tables()
+        self._registration.changed()
+
+    async def _take_snapshot(self) -> None:
+        if self._group is None:
+            await self._snapshots.take()
+        elif not self._group.member.core.state.reseeding:
+            await self._snapshots.take()
+            self._group.member.retained()
+
+    async def _retain(self) -> None:
+        await self._retention.run()
+        if self._group is not None:
+            self._group.member.retained()
+
+    def _pulled(self, request: c.Pull, call: Call) -> None:
+        """A follower notes no offsets: they are the leader's to keep."""
+        if self._group is None or self._group.replica.settled:
+            self._offsets.pulled(request, call)
 
     # --- small joints -------------------------------------------------------------------------------------------------
 
@@ -268,8 +323,8 @@ class Broker:
     def _describe(self) -> c.RegisterBroker:
         settings, topics = self._settings, self._tables.topics
         return c.RegisterBroker(
-            settings.cluster_name, settings.broker_name, settings.broker_id, self.address, self._store.epoch, topics.all(),
-            topics.data_version,
+            settings.cluster_name, settings.broker_name, self._group.broker_id if self._group else settings.broker_id,
+            self.address, self._group.epoch if self._group else self._store.epoch, topics.all(), topics.data_version,
         )  # fmt: skip
 
     def _connection(self, connection_id: int) -> Connection | None:
@@ -297,7 +352,13 @@ class Broker:
     def _facts(self) -> Iterable[tuple[str, object]]:
         store = self._store
         first = store.log.store_time(store.log.start) if store.log.end > store.log.start else -1
-        return runtime_facts(self._settings.store_dir, store.log, self._replica.committed, self._boot, self._clock, first)
+        return runtime_facts(self._settings.store_dir, store.log, self._replica.committed_end, self._boot, self._clock, first)
+
+
+def _tell_failure(task: "asyncio.Task[None]") -> None:
+    """Making the system topics failed: the office was lost again, and the next leader makes them."""
+    if not task.cancelled() and task.exception() is not None:
+        log.info("the system topics were not made: %s", task.exception())
 
 
 def _log_recovery(found: Report, adopted: bool) -> None:
@@ -322,7 +383,8 @@ def _log_recovery(found: Report, adopted: bool) -> None:
 def _store_settings(settings: NodeSettings, host: str, port: int) -> StoreSettings:
     mode = SYNC_FLUSH if settings.flush == "sync" else ASYNC_FLUSH
     return StoreSettings(
-        record.host_bytes(host, port), settings.segment_bytes, mode, settings.broker_name, f"n{settings.broker_id}",
+        record.host_bytes(host, port), settings.segment_bytes, mode, settings.broker_name,
+        settings.node_id if settings.elected else f"n{settings.broker_id}", alone=not settings.elected,
         index_slots=settings.index_slots if settings.message_index else 0, index_entries=settings.index_entries,
     )  # fmt: skip
 

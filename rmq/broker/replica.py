@@ -51,7 +51,7 @@ class Replica:
         self._full = ("", "")  # why sends, and why state records, are refused
         self._checked = False  # in this turn
         self._trouble = ""
-        self.committed = log.durable_end
+        self.committed_end = log.durable_end
         self.flusher = Flusher(log, clock, 0.5, self._flushed, self._flush_failed)
 
     def start(self) -> None:
@@ -81,17 +81,36 @@ class Replica:
         """From now on `propose` (and `propose_state`) refuse for that reason; "" ends it."""
         self._full = (sends, everything)
 
+    # --- what an elected member does otherwise (`rmq.broker.elected`) -------------------------------------------------
+
+    def _write(self, units: Sequence[Unit]) -> None:
+        self._log.append(units, self._clock.wall_ms())
+
+    def _appended(self, burst: list[Unit]) -> None:
+        if self._sync_flush:
+            self._unflushed.append((self._clock.monotonic() + SYNC_FLUSH_TIMEOUT_S, burst))
+            self.flusher.ask()
+        else:
+            self.flusher.appended()
+            self._advance(self._log.end)
+
+    def _check_office(self) -> None:
+        """Raises Refusal if this node may not append now."""
+
+    # --- a turn's burst -----------------------------------------------------------------------------------------------
+
     def _begin_burst(self) -> None:
         if not self._burst:
             asyncio.get_running_loop().call_soon(self._append)
 
     def _check_room(self, full: str) -> None:
         """Once a turn: what one turn brings is bounded by the connections' limits."""
+        self._check_office()
         if full:
             raise Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, f"not stored: {full}")
         if self._failure is not None:
             raise Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, f"this broker stopped writing: {self._failure}")
-        if self._log.end - self.committed > MAX_UNCOMMITTED_BYTES:
+        if self._log.end - self.committed_end > MAX_UNCOMMITTED_BYTES:
             raise Refusal(ResponseCode.SYSTEM_BUSY, "64 MiB are waiting to be committed: send slower, or look at the disk")
 
     def _append(self) -> None:
@@ -99,7 +118,7 @@ class Replica:
         for unit in burst:
             unit.open = False
         try:
-            self._log.append(burst, self._clock.wall_ms())
+            self._write(burst)
         except Refusal:
             burst = self._append_one_by_one(burst)
         except StoreError as error:
@@ -109,12 +128,7 @@ class Replica:
         if not burst:
             return
         self._tell_trouble("")
-        if self._sync_flush:
-            self._unflushed.append((self._clock.monotonic() + SYNC_FLUSH_TIMEOUT_S, burst))
-            self.flusher.ask()
-        else:
-            self.flusher.appended()
-            self._advance(self._log.end)
+        self._appended(burst)
 
     def _tell_trouble(self, trouble: str) -> None:
         """A disk that takes nothing is worth one line, and so is its recovery, not one for each send (D14)."""
@@ -129,7 +143,7 @@ class Replica:
         stored = []
         for unit in burst:
             try:
-                self._log.append([unit], self._clock.wall_ms())
+                self._write([unit])
             except (StoreError, Refusal) as error:
                 _refuse([unit], error)
             else:
@@ -139,22 +153,22 @@ class Replica:
     def _flushed(self) -> None:
         if self._sync_flush:
             self._advance(self._log.durable_end)
-            while self._unflushed and self._unflushed[0][1][-1].end <= self.committed:
+            while self._unflushed and self._unflushed[0][1][-1].end <= self.committed_end:
                 self._unflushed.popleft()
 
     def _flush_failed(self, error: StoreError) -> None:
         self._failure = error
         unknown = Refusal(ResponseCode.SYSTEM_ERROR, f"outcome unknown: {error}")
         for _, burst in self._unflushed:
-            _answer(burst, unknown)
+            answer(burst, unknown)
         self._unflushed.clear()
 
     def _advance(self, offset: int) -> None:
-        self.committed = offset
+        self.committed_end = offset
         try:
             units = self._dispatcher.advance(offset)
             self._on_committed(units, self._log.last_stored_ms)
-            _answer(units, None)
+            answer(units, None)
         except Exception as bug:  # half of a turn is done: nobody may go on from there
             raise AssertionError(f"applying committed records broke off: {bug!r}") from bug
 
@@ -164,17 +178,17 @@ class Replica:
         for deadline, burst in self._unflushed:
             if deadline > now:
                 return
-            _answer(burst, None, late=True)
+            answer(burst, None, late=True)
 
 
 def _refuse(units: Sequence[Unit], error: StoreError | Refusal) -> None:
     """Nothing of these was stored, or nobody knows."""
     if isinstance(error, PerhapsStored):
         error = Refusal(ResponseCode.SYSTEM_ERROR, f"outcome unknown: {error}")
-    _answer(units, error if isinstance(error, Refusal) else Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, str(error)))
+    answer(units, error if isinstance(error, Refusal) else Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, str(error)))
 
 
-def _answer(units: Sequence[Unit], error: RmqError | None, late: bool = False) -> None:
+def answer(units: Sequence[Unit], error: RmqError | None, late: bool = False) -> None:
     for unit in units:
         waiter = cast("Waiter | None", unit.owner)
         if waiter is not None:

@@ -14,7 +14,8 @@ log = logging.getLogger("rmq.retention")
 
 
 class Retention:
-    """`committed()`: the committed offset. `on_full(sends, everything)`: why those must be refused ("": they need not)."""
+    """`committed()`: the committed offset. `on_full(sends, everything)`: why those must be refused ("": they need not).
+    `follower_from()`: where the slowest follower reads on."""
 
     def __init__(
         self,
@@ -23,12 +24,14 @@ class Retention:
         clock: Clock,
         committed: Callable[[], int],
         on_full: Callable[[str, str], None],
+        follower_from: Callable[[], int | None] = lambda: None,
     ) -> None:
         self._settings = settings
         self._store = store
         self._clock = clock
         self._committed = committed
         self._on_full = on_full
+        self._follower_from = follower_from
         self._origin = (clock.wall_ms(), clock.monotonic())
         self._working = asyncio.Lock()
         self._drifted = False
@@ -74,7 +77,8 @@ class Retention:
     def _facts(self, used: float, by_hand: bool) -> Facts:
         store, now_ms = self._store, self._clock.wall_ms()
         safe_to = min(self._committed(), store.log.durable_end, store.snapshots.covered)
-        return Facts(now_ms, time.localtime(now_ms / 1000).tm_hour, used, self._drift_ms(now_ms), safe_to, by_hand=by_hand)
+        hour = time.localtime(now_ms / 1000).tm_hour
+        return Facts(now_ms, hour, used, self._drift_ms(now_ms), safe_to, self._follower_from(), by_hand)
 
     def _drift_ms(self, now_ms: int) -> int:
         wall_ms, monotonic = self._origin

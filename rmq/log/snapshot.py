@@ -19,7 +19,8 @@ from rmq.log.disk import Disk
 VERSION = 1
 KEPT = 2  # the older one serves when the newest is damaged
 QUEUES, EPOCHS, VOTERS = "queues", "epochs", "voters"  # sections of the store's own: (topic, queue, next number), epoch rows, ...
-_PREFIX, _NEW = "snapshot-", "snapshot.new"
+NEW = "snapshot.new"  # one in the making
+_PREFIX = "snapshot-"
 _HEAD, _END = "rmq-snapshot", "end"
 _BLOCK = Struct(">II")  # length and checksum of what follows
 _MAX_BLOCK_BYTES = 1 << 28
@@ -39,7 +40,7 @@ class SnapshotWriter:
     def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk
         self._directory = directory
-        self._handle = disk.create(f"{directory}/{_NEW}")
+        self._handle = disk.create(f"{directory}/{NEW}")
         self._open = True
         self._position = 0
         self._write(_HEAD, [VERSION])
@@ -62,7 +63,7 @@ class SnapshotWriter:
         self._disk.fdatasync(self._handle)
         self.abandon()
         path = f"{self._directory}/{_PREFIX}{s0:020d}"
-        self._disk.rename(f"{self._directory}/{_NEW}", path)
+        self._disk.rename(f"{self._directory}/{NEW}", path)
         self._disk.fsync_directory(self._directory)
         return Snapshot(path, s0, s1)
 
@@ -113,6 +114,31 @@ class Snapshots:
         made = writer.publish(s0, s1)
         self.kept = [*(old for old in self.kept if old.path != made.path), made][-KEPT:]
         self._tidy()
+
+    def install(self) -> Snapshot:
+        """What was written to `snapshot.new` from another node's is the only one from now on. Raises BadBytes, OSError."""
+        found = _checked(self._disk, f"{self._directory}/{NEW}")
+        made = found._replace(path=f"{self._directory}/{_PREFIX}{found.s0:020d}")
+        self._disk.rename(found.path, made.path)
+        self._disk.fsync_directory(self._directory)
+        self.kept = [made]
+        self._tidy()
+        return made
+
+    def received(self) -> Iterator[tuple[str, list[Any]]]:
+        """(section, rows) of what was written to `snapshot.new`. Raises BadBytes if it is not a whole one."""
+        yield from (block for block in _blocks(self._disk, f"{self._directory}/{NEW}") if block[0] != _END)
+
+    def read(self, s0: int, position: int, size: int) -> tuple[bytes, int]:
+        """Bytes of the kept snapshot that begins at `s0`, and how many it has. For another node. Raises StoreError, OSError."""
+        for snapshot in self.kept:
+            if snapshot.s0 == s0:
+                handle = self._disk.open(snapshot.path)
+                try:
+                    return self._disk.pread(handle, size, position), self._disk.size(snapshot.path)
+                finally:
+                    self._disk.close(handle)
+        raise StoreError(f"there is no snapshot of {s0} here any more")
 
     def drop_behind(self, end: int) -> None:
         """Those that speak of bytes at or behind `end`, where the log was cut: other bytes will stand there."""

@@ -17,7 +17,7 @@ OK, DIVERGED, RESEED, NOT_LEADER, FENCED = range(5)  # kinds of FetchLogAnswer
 class FetchLogAnswer(NamedTuple):
     """`kind` tells which fields count. OK: `data` are whole entries from `from_offset` on, committed below `hw`; the leader's
     epoch record ends at `epoch_start_end`; `stamp` comes back as the next `echo`. DIVERGED: the leader's `parted_epoch` of
-    `writer` ends at `end`. RESEED: take the snapshot `s0` to `s1` of `size` bytes, then the log from `log_start`. NOT_LEADER,
+    `writer` ends at `end`. RESEED: take the snapshot `s0` to `s1`, then the log from `log_start`. NOT_LEADER,
     FENCED: `hint` is the leader, `reason` why.
     """
 
@@ -36,7 +36,6 @@ class FetchLogAnswer(NamedTuple):
     lossy: bool = False
     s0: int = 0
     s1: int = 0
-    size: int = 0
     hint: str = ""
     reason: str = ""
 

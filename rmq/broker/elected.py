@@ -1,0 +1,296 @@
+"""The replica of a node whose group elects its leader: the live shell of `member`.
+
+Sends are taken only in office; what was appended is committed by the group, and answered while a majority certainly
+follows this leader (R11). Reads are allowed as the machine says. Everything else is as in `replica`.
+"""
+
+import asyncio
+import logging
+import random
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from rmq.broker.member import Member
+from rmq.broker.peers import Peers
+from rmq.broker.peerwire import spell_answer
+from rmq.broker.replica import Replica, answer
+from rmq.clock import Clock
+from rmq.codes import ResponseCode
+from rmq.errors import Refusal, StoreError
+from rmq.log.commitlog import Unit
+from rmq.log.store import Store
+from rmq.net.server import Call
+from rmq.raft import messages as m
+from rmq.raft.roles import Candidate, Leader
+
+log = logging.getLogger("rmq.elected")
+
+ANSWER_WITHIN_S = 5.0  # a send that is not committed by then has an unknown outcome
+
+
+class Office(Protocol):
+    """What the rest of the broker does when this node's place in the group changes."""
+
+    def settled(self) -> None:
+        """As leader: everything of earlier epochs is committed and applied; tables may be changed, routes told."""
+        ...
+
+    def left(self) -> None:
+        """The office is lost: whatever was not committed is forgotten."""
+        ...
+
+    def begun_anew(self) -> None:
+        """The log began anew from the leader's snapshot: the tables are to be read again."""
+        ...
+
+
+class ElectedReplica(Replica):
+    """`join(member, peers)` must follow at once; the two need this one as their shell."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        sync_flush: bool,
+        on_committed: Callable[[Sequence[Unit], int], None],
+        office: Office,
+        fetch_snapshot: Callable[[m.Reseed], None],
+    ) -> None:
+        super().__init__(store.log, store.dispatcher, clock, sync_flush, on_committed)
+        self.committed_end = store.dispatcher.position
+        self._office = office
+        self._fetch_snapshot = fetch_snapshot
+        self._waiting: deque[tuple[float, Unit]] = deque()
+        self._unsettled: frozenset[str] = frozenset()
+        self._settled = False
+        self._ticking: asyncio.Task[None] | None = None
+        self._leader_addresses: dict[str, str] = {}
+        self._stopped = False
+
+    def join(self, member: Member, peers: Peers) -> None:
+        self._member = member
+        self._peers = peers
+
+    # --- what the broker asks -----------------------------------------------------------------------------------------
+
+    @property
+    def member(self) -> Member:
+        return self._member
+
+    @property
+    def settled(self) -> bool:
+        """Whether this node leads and all of earlier epochs is applied."""
+        return self._settled
+
+    @property
+    def leader_address(self) -> str:
+        """Where clients reach the leader; "" if nobody knows."""
+        return self._leader_addresses.get(self._member.core.leader, "")
+
+    @property
+    def role(self) -> str:
+        role = self._member.core.role
+        return "leader" if isinstance(role, Leader) else "candidate" if isinstance(role, Candidate) else "follower"
+
+    def note_leader(self, node: str, address: str) -> None:
+        self._leader_addresses[node] = address
+
+    def check_reads(self) -> None:
+        """Raises Refusal if this node may not answer reads now (R17, R19)."""
+        if not self._member.core.serves_reads(self._clock.monotonic()):
+            raise Refusal(
+                ResponseCode.SERVICE_NOT_AVAILABLE, "this node may not answer reads now: ask again, or another one",
+                self.leader_address,
+            )  # fmt: skip
+
+    def check_leads(self) -> None:
+        """Raises Refusal if this node may not change tables now."""
+        if not self._settled or not self._member.core.accepts():
+            raise self._not_leader()
+
+    # --- life ---------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self.flusher.start()
+        self._ticking = asyncio.create_task(self._tick(), name="group-ticks")
+
+    async def hand_over(self) -> None:
+        """Before a stop: another node leads then, so that nobody has to wait for an election. Takes 2 s at most."""
+        core = self._member.core
+        if not core.leads() or len(core.state.voters) < 2:
+            return
+        handed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._member.handle(m.Transfer("", handed))
+        refusal = await handed
+        if refusal:
+            log.warning("leadership could not be handed over: %s", refusal)
+            return
+        for _ in range(40):  # until the successor announces itself: it needs this node's vote
+            if core.leader not in ("", core.state.me.node):
+                return
+            await self._clock.sleep(0.05)
+
+    async def stop(self) -> None:
+        """After this nobody is answered any more."""
+        self._stopped = True
+        if self._ticking is not None:
+            self._ticking.cancel()
+            await asyncio.gather(self._ticking, return_exceptions=True)
+        await self._peers.close()
+        await self.flusher.stop()
+
+    async def _tick(self) -> None:
+        while True:
+            now = self._clock.monotonic()
+            await self._clock.sleep(max(0.0, self._member.core.wake_at(now) - now))
+            try:
+                self._member.handle(m.Tick())
+                self._release()
+            except Exception as bug:
+                self.fatal(f"a step of the group's machine broke off: {bug!r}")
+                raise
+
+    # --- appending ----------------------------------------------------------------------------------------------------
+
+    def propose(self, unit: Unit) -> None:
+        if self._unsettled and unit.queue.topic in self._unsettled:
+            raise Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, f"not stored: {unit.queue.topic} is being deleted; try again")
+        super().propose(unit)
+
+    def propose_state(self, unit: Unit) -> None:
+        self.check_leads()
+        super().propose_state(unit)
+
+    def _check_office(self) -> None:
+        if not self._member.core.accepts():
+            raise self._not_leader()
+
+    def _not_leader(self) -> Refusal:
+        core = self._member.core
+        hint = "" if core.leader == core.state.me.node else self.leader_address  # while the office changes hands
+        where = f"the leader is {hint}" if hint else "no leader is known yet; try again"
+        return Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, f"not stored: this node does not lead its group now; {where}", hint)
+
+    def _write(self, units: Sequence[Unit]) -> None:
+        self._check_office()
+        until, known = self._clock.monotonic() + ANSWER_WITHIN_S, len(self._waiting)
+        self._waiting.extend((until, unit) for unit in units)
+        try:
+            self._member.append(units)
+        except (StoreError, Refusal):
+            while len(self._waiting) > known:
+                self._waiting.pop()
+            raise
+
+    def _appended(self, burst: list[Unit]) -> None:
+        if self._sync_flush:
+            self.flusher.ask()
+        else:
+            self.flusher.appended()
+
+    def answer_late(self) -> None:
+        """Not committed in time: nobody knows what will become of it."""
+        now = self._clock.monotonic()
+        for until, unit in self._waiting:
+            if until > now:
+                return
+            answer([unit], Refusal(ResponseCode.SYSTEM_ERROR, "outcome unknown: the group did not commit it in time"))
+
+    def _release(self) -> None:
+        """Answers who waits for what is committed, while the lease is good; else they wait on."""
+        waiting = self._waiting
+        if waiting and waiting[0][1].end <= self.committed_end and self._member.core.lease_good(self._clock.monotonic()):
+            done = []
+            while waiting and 0 <= waiting[0][1].end <= self.committed_end:
+                done.append(waiting.popleft()[1])
+            answer(done, None)
+
+    def _flushed(self) -> None:
+        if not self._stopped:
+            self._member.flushed()
+
+    def _flush_failed(self, error: StoreError) -> None:
+        self.fatal(f"{error}")
+
+    # --- as the member's shell ----------------------------------------------------------------------------------------
+
+    def monotonic(self) -> float:
+        return self._clock.monotonic()
+
+    def wall_ms(self) -> int:
+        return self._clock.wall_ms()
+
+    def chance(self) -> float:
+        return random.random()
+
+    def offload(self, work: Callable[[], None], then: Callable[[], None]) -> bool:
+        async def carry_out() -> None:
+            try:
+                await asyncio.to_thread(work)
+            except Exception as error:
+                self.fatal(f"{error}")
+                return
+            then()
+
+        self._offloaded = asyncio.get_running_loop().create_task(carry_out(), name="group-files")
+        return False
+
+    def send(self, node: str, request: m.Request) -> None:
+        if not self._stopped:
+            self._peers.send(node, request)
+
+    def reply(self, ticket: m.Ticket, answer: m.Answer) -> None:
+        if isinstance(ticket, Call):
+            ticket.answer(spell_answer(answer))
+
+    def grew(self) -> None:
+        self._appended([])
+
+    def committed(self, units: Sequence[Unit]) -> None:
+        self.committed_end = self._member.core.state.hw
+        try:
+            self._on_committed(units, self._log.last_stored_ms)
+        except Exception as bug:  # half of a turn is done: nobody may go on from there
+            raise AssertionError(f"applying committed records broke off: {bug!r}") from bug
+        role = self._member.core.role
+        if not self._settled and isinstance(role, Leader) and role.start_end and self.committed_end >= role.start_end:
+            self._settled, self._unsettled = True, frozenset()
+            log.info("this node leads the group in epoch %d", self._member.core.state.epoch)
+            self._office.settled()
+        self._release()
+
+    def replicated(self, offset: int) -> None:
+        """Of fixed groups only."""
+
+    def became_leader(self, epoch: int, unsettled: frozenset[str]) -> None:
+        self._unsettled = unsettled
+        self.note_leader(self._member.core.state.me.node, self._member.core.state.me.address)
+
+    def stepped_down(self, epoch: int, reason: str) -> None:
+        log.warning("this node no longer leads the group (epoch %d): %s", epoch, reason)
+        self._settled, self._unsettled = False, frozenset()
+        waiting, self._waiting = self._waiting, deque()
+        unknown = Refusal(ResponseCode.SYSTEM_ERROR, f"outcome unknown: this node lost its office ({reason})")
+        answer([unit for _, unit in waiting], unknown)
+        self._office.left()
+
+    def reseed(self, order: m.Reseed) -> None:
+        log.warning("this node's log cannot go on: it begins anew from the snapshot of %s", order.node)
+        self._fetch_snapshot(order)
+
+    def done(self, ticket: m.Ticket, refusal: str) -> None:
+        if isinstance(ticket, Call):
+            if refusal:
+                ticket.refuse(Refusal(ResponseCode.SYSTEM_ERROR, refusal, self.leader_address))
+            else:
+                ticket.answer(None)
+        elif isinstance(ticket, asyncio.Future) and not ticket.done():
+            ticket.set_result(refusal)
+
+    def warn(self, text: str) -> None:
+        log.warning("%s", text)
+
+    def fatal(self, reason: str) -> None:
+        """The node ends, as kill -9 would end it; the group goes on without it."""
+        asyncio.get_running_loop().call_exception_handler({"message": reason, "exception": AssertionError(reason)})

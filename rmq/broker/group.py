@@ -1,0 +1,127 @@
+"""A node's part in a group that elects its leader: joins machine, log, connections and handlers. No behaviour of its own."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from rmq.broker.elected import ElectedReplica
+from rmq.broker.handlers.group import GroupHandlers
+from rmq.broker.member import Member
+from rmq.broker.peers import Peers
+from rmq.broker.reseed import Reseeder
+from rmq.clock import Clock
+from rmq.config import NodeSettings
+from rmq.log.commitlog import Unit
+from rmq.log.disk import Disk
+from rmq.log.replicated import ReplicatedLog
+from rmq.log.store import Store
+from rmq.model import Voter
+from rmq.net import commands as c
+from rmq.net.server import Connection, Handler
+from rmq.raft import messages as m
+from rmq.raft.roles import Leader
+
+GRACE_S = 600.0  # how long a follower that is away still holds segments back
+
+_READS = frozenset({
+    c.Pull, c.QueryConsumerOffset, c.GetMaxOffset, c.GetMinOffset, c.SearchOffset, c.GetEarliestStoreTime, c.QueryMessage,
+    c.ViewMessage, c.GetTopicStats, c.GetConsumeStats,
+})  # fmt: skip
+
+
+class Hooks(NamedTuple):
+    """What the broker does when this node's place changes (`elected.Office`)."""
+
+    settled: Callable[[], None]
+    left: Callable[[], None]
+    begun_anew: Callable[[], None]
+
+
+class Group:
+    """`address`: where clients reach this node. `on_committed`: as of `Replica`."""
+
+    def __init__(
+        self,
+        settings: NodeSettings,
+        store: Store,
+        disk: Disk,
+        clock: Clock,
+        address: str,
+        on_committed: Callable[[Sequence[Unit], int], None],
+        hooks: Hooks,
+    ) -> None:
+        self._clock = clock
+        self._peers_known = {peer.partition("-")[0]: peer.partition("-")[2] for peer in settings.peers}
+        self._peer_port = int(self._peers_known[settings.node_id].rpartition(":")[2])
+        self._follower_id = list(self._peers_known).index(settings.node_id) + 1
+        name, root, sync = settings.broker_name, str(settings.store_dir), settings.flush == "sync"
+        self._reseeder = Reseeder(store, disk, f"{root}/rmq", name, hooks.begun_anew)
+        self.replica = ElectedReplica(store, clock, sync, on_committed, hooks, self._reseeder.begin)
+        peers = Peers(name, f"{name}/{settings.node_id}", self._address_of, self._handle, clock)
+        vote = store.vote
+        me = m.Identity(
+            name, settings.node_id, vote.store_id, vote.incarnation, address, sync, settings.preferred_leader
+        )  # fmt: skip
+        voters = tuple(Voter(node, "", where) for node, where in self._peers_known.items())
+        self.member = Member(ReplicatedLog(store, disk, root), me, voters, m.Timing(), self.replica)
+        self.replica.join(self.member, peers)
+        self._reseeder.join(self.member, peers)
+        self.handlers: Mapping[type[Any], Handler] = GroupHandlers(self.replica, store, name).by_request()
+
+    # --- what the broker asks -----------------------------------------------------------------------------------------
+
+    @property
+    def broker_id(self) -> int:
+        """RocketMQ's: 0 for the leader, once it may be told as such; else the place among the peers, from 1 on."""
+        return 0 if self.replica.settled else self._follower_id
+
+    @property
+    def peer_port(self) -> int:
+        """Where the other nodes reach this one."""
+        return self._peer_port
+
+    @property
+    def epoch(self) -> int:
+        return self.member.core.state.epoch
+
+    def allow(self, _connection: Connection, request: c.Request) -> None:
+        """Raises Refusal for a read that may not be answered now, and for offsets at a node that does not lead."""
+        if type(request) in _READS:
+            self.replica.check_reads()
+        elif type(request) is c.UpdateConsumerOffset:
+            self.replica.check_leads()
+
+    def follower_from(self) -> int | None:
+        """From which offset on the log must stay for followers that were here lately; None if nobody needs it."""
+        role, now = self.member.core.role, self._clock.monotonic()
+        peers = role.peers.values() if isinstance(role, Leader) else ()
+        return min((peer.end for peer in peers if peer.end >= 0 and now - peer.touched < GRACE_S), default=None)
+
+    def when_leading(self, job: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
+        """The same job, done only by a leader."""
+
+        async def do() -> None:
+            if self.replica.settled:
+                await job()
+
+        return do
+
+    async def hand_over(self) -> None:
+        await self.replica.hand_over()
+
+    async def stop(self) -> None:
+        await self._reseeder.stop()
+        await self.replica.stop()
+
+    # --- joints -------------------------------------------------------------------------------------------------------
+
+    def _handle(self, event: m.Event) -> None:
+        self.member.handle(event)
+
+    def _address_of(self, node: str) -> str:
+        """As configured here, else as the log or whoever adds the node says."""
+        if node in self._peers_known:
+            return self._peers_known[node]
+        role = self.member.core.role
+        if isinstance(role, Leader) and node in role.joining:
+            return role.joining[node][0]
+        return next((voter.address for voter in self.member.core.state.voters if voter.node == node), "")

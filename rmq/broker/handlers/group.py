@@ -1,0 +1,131 @@
+"""What the nodes of an elected group ask each other, and what an administrator tells and asks the group.
+
+The machine decides (`rmq.raft`); here questions are handed to it, and its answer comes back through the call. A question
+of another group, dialled by mistake, gets no further.
+"""
+
+import asyncio
+import math
+from collections.abc import Awaitable, Mapping
+from typing import Any
+
+from rmq.broker.elected import ElectedReplica
+from rmq.broker.peerwire import to_request
+from rmq.codes import ResponseCode
+from rmq.errors import Refusal, StoreError
+from rmq.log.store import Store
+from rmq.net.peercommands import (
+    AckLog,
+    AddPeer,
+    AnnounceLeader,
+    AskVote,
+    FetchLog,
+    GetGroupStatus,
+    GroupStatus,
+    MemberStatus,
+    ReadSnapshot,
+    RemovePeer,
+    ResignLeader,
+    SnapshotPart,
+    TransferLeader,
+)
+from rmq.net.server import LATER, Call, Handler, Later
+from rmq.raft import messages as m
+from rmq.raft.roles import Leader, Peer
+
+MAX_PART_BYTES = 1 << 20
+
+
+class GroupHandlers:
+    def __init__(self, replica: ElectedReplica, store: Store, group: str) -> None:
+        self._replica = replica
+        self._store = store
+        self._group = group
+
+    def by_request(self) -> Mapping[type[Any], Handler]:
+        return {
+            FetchLog: self.ask,
+            AckLog: self.tell,
+            AskVote: self.ask,
+            AnnounceLeader: self.announced,
+            ResignLeader: self.ask,
+            ReadSnapshot: self.read_snapshot,
+            AddPeer: self.add_peer,
+            RemovePeer: self.remove_peer,
+            TransferLeader: self.transfer,
+            GetGroupStatus: self.status,
+        }
+
+    # --- between nodes ------------------------------------------------------------------------------------------------
+
+    def ask(self, request: FetchLog | AskVote | ResignLeader | AnnounceLeader, call: Call) -> Later:
+        self._check_group(request.group)
+        self._replica.member.handle(m.Asked(to_request(request), call))
+        return LATER
+
+    def announced(self, request: AnnounceLeader, call: Call) -> Later:
+        self._check_group(request.group)
+        self._replica.note_leader(request.leader, request.address)
+        return self.ask(request, call)
+
+    def tell(self, request: AckLog, _call: Call) -> None:
+        self._check_group(request.group)
+        self._replica.member.handle(m.Asked(to_request(request)))
+
+    def read_snapshot(self, request: ReadSnapshot, _call: Call) -> Awaitable[SnapshotPart]:
+        self._check_group(request.group)
+        return asyncio.to_thread(self._read_snapshot, request)
+
+    def _read_snapshot(self, request: ReadSnapshot) -> SnapshotPart:
+        try:
+            data, total = self._store.snapshots.read(request.s0, request.position, min(request.max_bytes, MAX_PART_BYTES))
+        except (StoreError, OSError) as error:
+            raise Refusal(ResponseCode.SYSTEM_ERROR, f"no snapshot at {request.s0} any more: fetch again ({error})") from error
+        return SnapshotPart(data, total)
+
+    def _check_group(self, group: str) -> None:
+        if group != self._group:
+            about = f"this is a node of group {self._group!r}, not of {group!r}: look at brokerName and dLegerPeers"
+            raise Refusal(ResponseCode.INVALID_PARAMETER, about)
+
+    # --- administration -----------------------------------------------------------------------------------------------
+
+    def add_peer(self, request: AddPeer, call: Call) -> Later:
+        self._replica.member.handle(m.Join(request.node, request.address, call))
+        return LATER
+
+    def remove_peer(self, request: RemovePeer, call: Call) -> Later:
+        self._replica.member.handle(m.Leave(request.node, call))
+        return LATER
+
+    def transfer(self, request: TransferLeader, call: Call) -> Later:
+        self._replica.member.handle(m.Transfer(request.node, call))
+        return LATER
+
+    def status(self, _request: GetGroupStatus, _call: Call) -> GroupStatus:
+        core = self._replica.member.core
+        state, me, now = core.state, core.state.me, self._replica.monotonic()
+        return GroupStatus(
+            self._replica.role, me.node, me.store, core.leader, self._replica.leader_address, state.epoch, state.log_start,
+            state.end, state.durable, state.hw, state.proven, core.lease_good(now), me.sync_flush, list(state.rows),
+            self._members(now),
+        )  # fmt: skip
+
+    def _members(self, now: float) -> list[MemberStatus]:
+        """Voters first, then who else fetches. Only the leader knows how far the others are."""
+        core = self._replica.member.core
+        state, me = core.state, core.state.me
+        peers = dict(core.role.peers) if isinstance(core.role, Leader) else {}
+        peers[me.store] = Peer(me.node, me.store, end=state.end, ack=state.ack, touched=now, unproven=not state.proven)
+        rows = []
+        for voter in state.voters:
+            rows.append(_row(peers.pop(voter.store, Peer(voter.node, voter.store)), voter.address, True, state.end, now))
+        return rows + [_row(peer, "", False, state.end, now) for peer in peers.values()]
+
+
+def _row(peer: Peer, address: str, voter: bool, end: int, now: float) -> MemberStatus:
+    ago = -1.0 if math.isinf(peer.touched) else max(0.0, now - peer.touched)
+    lag = max(0, end - peer.end) if peer.end >= 0 else -1
+    return MemberStatus(
+        peer.node, peer.store, address, voter, peer.end, peer.ack, lag, ago, peer.disk_full, peer.unproven
+    )  # fmt: skip

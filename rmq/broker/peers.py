@@ -1,0 +1,145 @@
+"""The connections to the other nodes of the group: one each, opened when needed and again when lost.
+
+An answer is handed back with its question; a question without an answer is forgotten, because the machine asks again.
+Only a node whose process is certainly gone (its connection broke and a new one is refused) is told as unreachable.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from rmq.broker.peerwire import read_answer, to_command
+from rmq.clock import Clock
+from rmq.errors import Refusal, RmqError, Unreachable
+from rmq.net import peercommands as c
+from rmq.net.channel import Channel
+from rmq.net.commands import Answer, Hello, Request
+from rmq.net.limits import MIB, Limits
+from rmq.net.native import VERSION
+from rmq.raft import messages as m
+
+log = logging.getLogger("rmq.peers")
+
+ANSWER_S, OPEN_S, AGAIN_S = 2.0, 1.0, 0.25
+LIMITS = Limits(max_frame_bytes=32 * MIB)  # a fetch may bring 8 MiB, or one record of the largest size
+
+
+class Peers:
+    """`address_of(node)`: "host:port" or "" if unknown. `handle` takes the events."""
+
+    def __init__(
+        self, group: str, name: str, address_of: Callable[[str], str], handle: Callable[[m.Event], None], clock: Clock
+    ) -> None:
+        self._group = group
+        self._hello = Hello(VERSION, name)
+        self._address_of = address_of
+        self._handle = handle
+        self._clock = clock
+        self._peers: dict[str, _Peer] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def send(self, node: str, request: m.Request) -> None:
+        """Asks in the background."""
+        task = asyncio.create_task(self._ask(node, request), name=f"ask {node}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def request(self, node: str, command: Request, timeout_s: float = ANSWER_S) -> Answer:
+        """Raises Unreachable, Unknown, Refusal."""
+        return await self._peer(node).request(command, timeout_s)
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*(peer.close() for peer in self._peers.values()))
+
+    def _peer(self, node: str) -> "_Peer":
+        address = self._address_of(node)
+        peer = self._peers.get(node)
+        if peer is None or peer.address != address:
+            peer = self._peers[node] = _Peer(address, self._hello, self._clock, lambda: self._handle(m.Unreachable(node)))
+        return peer
+
+    async def _ask(self, node: str, request: m.Request) -> None:
+        peer, command = self._peer(node), to_command(self._group, request)
+        try:
+            if isinstance(command, c.AckLog):
+                await peer.post(command)
+                return
+            answer = await peer.request(command, ANSWER_S)
+        except Refusal as refusal:
+            peer.tell(f"node {node} refuses: {refusal.remark}")
+        except RmqError as error:
+            peer.tell(f"node {node}: {error}")
+        else:
+            peer.tell("")
+            self._handle(m.Answered(node, request, read_answer(request, answer)))
+
+
+class _Peer:
+    """One node. `gone()` is called when its connection was lost and a new one is refused."""
+
+    def __init__(self, address: str, hello: Hello, clock: Clock, gone: Callable[[], None]) -> None:
+        self.address = address
+        self._hello = hello
+        self._clock = clock
+        self._gone = gone
+        self._channel: Channel | None = None
+        self._opening: asyncio.Task[Channel] | None = None
+        self._watch: asyncio.Task[None] | None = None
+        self._not_before = 0.0
+        self._trouble = ""
+
+    async def request(self, command: Request, timeout_s: float) -> Answer:
+        return await (await self._open()).request(command, timeout_s)
+
+    async def post(self, command: Request) -> None:
+        (await self._open()).post(command)
+
+    async def _open(self) -> Channel:
+        if self._channel is not None and not self._channel.closed.is_set():
+            return self._channel
+        if self._opening is None:
+            if not self.address:
+                raise Unreachable("its address is not known")
+            if self._clock.monotonic() < self._not_before:
+                raise Unreachable(f"{self.address} refused a moment ago")
+            self._opening = asyncio.create_task(self._connect(), name=f"open {self.address}")
+        return await asyncio.shield(self._opening)
+
+    async def _connect(self) -> Channel:
+        try:
+            channel = await Channel.open(self.address, self._hello, LIMITS, None, self._clock, timeout_s=OPEN_S)
+        except RmqError:
+            self._not_before = self._clock.monotonic() + AGAIN_S
+            raise
+        finally:
+            self._opening = None
+        self._channel = channel
+        self._watch = asyncio.create_task(self._until_lost(channel), name=f"watch {self.address}")
+        return channel
+
+    async def _until_lost(self, channel: Channel) -> None:
+        """A lost connection is tried again at once: if that is refused, nobody is there any more."""
+        await channel.closed.wait()
+        try:
+            await self._open()
+        except Unreachable:
+            self._gone()
+        except RmqError:
+            return  # it is there, but busy or strange
+
+    def tell(self, trouble: str) -> None:
+        """A node that stays away is worth one line."""
+        if trouble and not self._trouble:
+            log.warning("%s", trouble)
+        elif self._trouble and not trouble:
+            log.info("%s answers again", self.address)
+        self._trouble = trouble
+
+    async def close(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+        if self._channel is not None:
+            await self._channel.close()

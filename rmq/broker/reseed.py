@@ -1,0 +1,85 @@
+"""Beginning anew: this node's log is no prefix of the leader's, so it takes the leader's snapshot and goes on from there.
+
+The snapshot is read part by part into a file aside and put in place by the store in one step, before anything of the old
+log goes (docs/storage): a crash at any point leaves the old store, or one that fills up from the leader.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from rmq.broker.member import Member
+from rmq.broker.peers import Peers
+from rmq.errors import BadBytes, RmqError, StoreError
+from rmq.log.disk import Disk
+from rmq.log.snapshot import EPOCHS, NEW, VOTERS
+from rmq.log.store import Store
+from rmq.model import EpochRow, Voter
+from rmq.net.peercommands import ReadSnapshot, SnapshotPart
+from rmq.raft import messages as m
+
+log = logging.getLogger("rmq.reseed")
+
+PART_S = 10.0
+
+
+class Reseeder:
+    """`done()` is called when the store has begun anew."""
+
+    def __init__(self, store: Store, disk: Disk, own: str, group: str, done: Callable[[], None]) -> None:
+        """`own`: the directory of the store's own files."""
+        self._store = store
+        self._disk = disk
+        self._path = f"{own}/{NEW}"
+        self._group = group
+        self._done = done
+        self._task: asyncio.Task[None] | None = None
+
+    def join(self, member: Member, peers: Peers) -> None:
+        self._member = member
+        self._peers = peers
+
+    def begin(self, order: m.Reseed) -> None:
+        self._task = asyncio.create_task(self._run(order), name="reseed")
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self, order: m.Reseed) -> None:
+        try:
+            await self._fetch(order)
+            rows, voters = await asyncio.to_thread(self._read)
+        except (RmqError, OSError) as error:
+            log.warning("the snapshot of %s could not be had: %s; trying again", order.node, error)
+            self._member.handle(m.ReseedFailed())
+            return
+        answer = order.answer
+        self._member.reseed_from(answer.log_start, answer.s1, rows, voters, self._install)
+        self._done()
+
+    async def _fetch(self, order: m.Reseed) -> None:
+        """Into the file aside. Raises RmqError, OSError."""
+        handle, position, total = self._disk.create(self._path), 0, 1
+        try:
+            while position < total:
+                part = await self._peers.request(order.node, ReadSnapshot(self._group, order.answer.s0, position), PART_S)
+                assert isinstance(part, SnapshotPart)
+                total = part.total
+                if not part.data:
+                    raise StoreError(f"it ends after {position} of {total} bytes")
+                position += await asyncio.to_thread(self._disk.pwrite, handle, part.data, position)
+            await asyncio.to_thread(self._disk.fdatasync, handle)
+        finally:
+            self._disk.close(handle)
+
+    def _read(self) -> tuple[m.Rows, m.Voters]:
+        """Epoch table and voters of what came. Raises StoreError, BadBytes."""
+        found = {section: rows for section, rows in self._store.snapshots.received() if section in (EPOCHS, VOTERS)}
+        if len(found) < 2:
+            raise BadBytes("it names no epochs or no voters")
+        return tuple(EpochRow(*row) for row in found[EPOCHS]), tuple(Voter(*row) for row in found[VOTERS])
+
+    def _install(self) -> None:
+        self._store.snapshots.install()
