@@ -85,6 +85,10 @@ class NodeSettings:
                                        "maxTransferBytesOnMessageInMemory")  # fmt: skip
     max_transfer_count: int = _setting(32, integer(1, 10_000), "messages in the answer to one pull",
                                        "maxTransferCountOnMessageInMemory")  # fmt: skip
+    max_transfer_disk_bytes: int = _setting(64 * 1024, size(1024, 128 * MIB), "the same where the disk has to be read",
+                                            "maxTransferBytesOnMessageInDisk")  # fmt: skip
+    max_transfer_disk_count: int = _setting(8, integer(1, 10_000), "messages, where the disk has to be read",
+                                            "maxTransferCountOnMessageInDisk")  # fmt: skip
     auto_create_topic: bool = _setting(True, flag(), "a send may make its topic", "autoCreateTopicEnable")
     auto_create_group: bool = _setting(True, flag(), "a consumer may make its group", "autoCreateSubscriptionGroup")
     default_topic_queue_nums: int = _setting(8, integer(1, 1024), "queues of TBW102", "defaultTopicQueueNums")

@@ -100,7 +100,7 @@ _NO_EFFECT = _keys("""
     transientStorePoolSize fastFailIfNoBufferInStorePool warmMapedFileEnable mmapEnable flushCommitLogTimed
     flushCommitLogLeastPages flushCommitLogThoroughInterval flushIntervalConsumeQueue flushConsumeQueueLeastPages
     flushConsumeQueueThoroughInterval commitIntervalCommitLog commitCommitLogLeastPages flushLeastPagesWhenWarmMapedFile
-    accessMessageInMemoryMaxRatio maxTransferBytesOnMessageInDisk maxTransferCountOnMessageInDisk
+    accessMessageInMemoryMaxRatio 
     transferMsgByHeap serverWorkerThreads serverCallbackExecutorThreads serverSelectorThreads serverOnewaySemaphoreValue
     serverAsyncSemaphoreValue serverChannelMaxIdleTimeSeconds serverSocketSndBufSize serverSocketRcvBufSize
     serverPooledByteBufAllocatorEnable serverSocketBacklog useEpollNativeSelector clientWorkerThreads

@@ -40,6 +40,8 @@ def runtime_facts(
         "bootTimestamp": boot.wall_ms,
         "startAcceptSendRequestTimeStamp": 0,
         "runtime": _duration(clock.monotonic() - boot.monotonic),
+        "storeDamaged": str(log.damages),
+        "clockSteppedBack": log.clock_stepped_back,
         "commitLogMinOffset": log.start,
         "commitLogMaxOffset": log.end,
         "commitLogDirCapacity": f"Total : {_size(usage.total)}, Free : {_size(usage.free)}.",

@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack
 
 from rmq.broker import adopt, snapshot
 from rmq.broker.apply import Applier, Tables
+from rmq.broker.coldreads import ColdReads
 from rmq.broker.exports import Exports
 from rmq.broker.facts import Boot, runtime_facts
 from rmq.broker.group import Group, Hooks
@@ -37,13 +38,13 @@ from rmq.config import NodeSettings
 from rmq.delivery.cursors import delays_json
 from rmq.delivery.groups import ConsumerRegistry, GroupTable, groups_json
 from rmq.delivery.offsets import OffsetTable, lmq_offsets_json, offsets_json
-from rmq.errors import RmqError
+from rmq.errors import RmqError, StoreError
 from rmq.log import plain, record
 from rmq.log.disk import Disk, RealDisk
 from rmq.log.retention import RetentionSettings
 from rmq.log.settings import ASYNC_FLUSH, SYNC_FLUSH, StoreSettings
 from rmq.log.store import Report, Store
-from rmq.model import STATE_TOPIC
+from rmq.model import PERM_WRITE, STATE_TOPIC
 from rmq.net import commands as c
 from rmq.net.limits import Limits
 from rmq.net.native import VERSION
@@ -94,22 +95,17 @@ class Broker:
         """Starts part after part; `running` is told how each is stopped, the last one first."""
         store, settings = self._store, self._settings
         self._build(host, port)
+        running.callback(self._cold.close)
         await asyncio.to_thread(self._fill_tables)
-        if self._group is None:
-            store.open_epoch(self._clock.wall_ms())
-        if store.adopting:
-            host_bytes, wall_ms = record.host_bytes(host, port), self._clock.wall_ms()
-            imported = await asyncio.to_thread(
-                adopt.import_tables, store, self._tables, settings.store_dir / "config", host_bytes, wall_ms
-            )
-            log.info("adopted: %s", adopt.summary(store.adopted, imported))
-            for note in imported.notes:
-                log.warning("adopted: %s", note)
         running.push_async_callback(self._group.stop if self._group else self._replica.flusher.stop)
-        if self._group is None:
+        if store.read_only:
+            if self._group is not None:
+                raise StoreError(f"{store.log.damages}: run `rmq store repair`, or give this node an empty directory")
+            self._replica.refuse(f"{store.log.damages}: this node only reads", f"{store.log.damages}: this node only reads")
             self._replica.start()
-            await self._make_system_topics()
-        running.push_async_callback(self._save_tables)
+        else:
+            await self._begin_writing(record.host_bytes(host, port))
+            running.push_async_callback(self._save_tables)
         running.push_async_callback(self._timers.stop)
         if self._indexer is not None:
             running.callback(self._indexer.stop)
@@ -125,6 +121,20 @@ class Broker:
         if self._group is not None:
             running.push_async_callback(self._group.hand_over)
 
+    async def _begin_writing(self, host: bytes) -> None:
+        store, wall_ms = self._store, self._clock.wall_ms()
+        if self._group is None:
+            store.open_epoch(wall_ms)
+        if store.adopting:
+            config = self._settings.store_dir / "config"
+            imported = await asyncio.to_thread(adopt.import_tables, store, self._tables, config, host, wall_ms)
+            log.info("adopted: %s", adopt.summary(store.adopted, imported))
+            for note in imported.notes:
+                log.warning("adopted: %s", note)
+        if self._group is None:
+            self._replica.start()
+            await self._make_system_topics()
+
     # --- building -----------------------------------------------------------------------------------------------------
 
     def _build(self, host: str, port: int) -> None:
@@ -134,6 +144,7 @@ class Broker:
         self._tables = Tables(TopicTable(own_names), GroupTable(), OffsetTable())
         self._registry = ConsumerRegistry(settings.client_expiry_ms / 1000)
         self._polls = LongPolls()
+        self._cold = ColdReads(settings.max_transfer_disk_count, settings.max_transfer_disk_bytes)
         self._stats = BrokerStats(self._topic_ends, lambda: store.log.end)
         self._registration = Registration(settings.namesrv_addresses, self._describe, clock)
         applier = Applier(self._tables, self._polls, self._registration.changed)
@@ -182,7 +193,7 @@ class Broker:
             tables.offsets, self._writer, tables.topics, store.queues, store.log.store_time, topics.check_group, self._young
         )
         checks = PullSettings(
-            tables.topics, registry, topics.check_group, settings.max_transfer_count, settings.max_transfer_bytes
+            tables.topics, registry, topics.check_group, settings.max_transfer_count, settings.max_transfer_bytes, self._cold
         )
         pull = PullHandler(checks, store.log, store.queues, self._polls, self._pulled, self._stats, self._clock)
         sending = SendSettings(
@@ -232,13 +243,14 @@ class Broker:
 
     def _start_timers(self) -> None:
         every = self._timers.every
-        every(OFFSETS_S, "offsets", self._group.when_leading(self._offsets.write) if self._group else self._offsets.write)
-        every(EXPORTS_S, "exports", self._exports.save)
-        if self._indexer is not None:
-            every(INDEX_S, "index", self._indexer.work)
-        every(PROGRESS_S, "progress", self._save_progress)
-        every(SNAPSHOT_S, "snapshot", self._take_snapshot)
-        every(RETENTION_S, "retention", self._retain)
+        if not self._store.read_only:
+            every(OFFSETS_S, "offsets", self._group.when_leading(self._offsets.write) if self._group else self._offsets.write)
+            every(EXPORTS_S, "exports", self._exports.save)
+            if self._indexer is not None:
+                every(INDEX_S, "index", self._indexer.work)
+            every(PROGRESS_S, "progress", self._save_progress)
+            every(SNAPSHOT_S, "snapshot", self._take_snapshot)
+            every(RETENTION_S, "retention", self._retain)
         every(EXPIRE_S, "expire", self._clients.expire)
         every(LATE_S, "late", self._replica.answer_late)
         every(LATE_S, "long polls", lambda: self._polls.sweep(self._clock.monotonic()))
@@ -322,9 +334,12 @@ class Broker:
 
     def _describe(self) -> c.RegisterBroker:
         settings, topics = self._settings, self._tables.topics
+        found = topics.all()
+        if self._store.read_only:  # producers go elsewhere
+            found = [topic._replace(perm=topic.perm & ~PERM_WRITE) for topic in found]
         return c.RegisterBroker(
             settings.cluster_name, settings.broker_name, self._group.broker_id if self._group else settings.broker_id,
-            self.address, self._group.epoch if self._group else self._store.epoch, topics.all(), topics.data_version,
+            self.address, self._group.epoch if self._group else self._store.epoch, found, topics.data_version,
         )  # fmt: skip
 
     def _connection(self, connection_id: int) -> Connection | None:
@@ -351,7 +366,10 @@ class Broker:
 
     def _facts(self) -> Iterable[tuple[str, object]]:
         store = self._store
-        first = store.log.store_time(store.log.start) if store.log.end > store.log.start else -1
+        try:
+            first = store.log.store_time(store.log.start) if store.log.end > store.log.start else -1
+        except StoreError:  # damaged
+            first = -1
         return runtime_facts(self._settings.store_dir, store.log, self._replica.committed_end, self._boot, self._clock, first)
 
 
@@ -370,6 +388,11 @@ def _log_recovery(found: Report, adopted: bool) -> None:
     rebuilt = "; the queues were rebuilt from the log" if found.queues_rebuilt else ""
     if not adopted:
         log.info("store opened, the log ends at %d: %s%s", found.end, stopped, rebuilt)
+    for start, end, why in found.damaged:
+        log.error(
+            "bytes %d to %d of the log are damaged (%s): this node only reads, and nothing in there; stop it and run "
+            "`rmq store repair`", start, end, why
+        )  # fmt: skip
     if found.cut_bytes:
         log.warning("%d bytes behind %d were cut off the log: %s", found.cut_bytes, found.end, found.cut_reason)
     if found.records_behind:

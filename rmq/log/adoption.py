@@ -10,7 +10,7 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from rmq.errors import StoreError
-from rmq.log import epochs, ownfiles, record, recovery, smallfile
+from rmq.log import damage, epochs, ownfiles, record, recovery, smallfile
 from rmq.log.consumequeue import ENTRY, ENTRY_BYTES, ConsumeQueues
 from rmq.log.disk import Disk
 from rmq.log.epochs import FOREIGN, EpochRow
@@ -157,7 +157,7 @@ def take_over(disk: Disk, root: str, settings: StoreSettings, writer: str, run: 
         walked = _Walked(start, progress.stored_ms)
         walked.walk(segments)
         behind = [segment for segment in segments if segment.end > walked.end]
-        if walked.end < progress.log or any(recovery.has_record(segment, walked.end, False) for segment in behind):
+        if walked.end < progress.log or any(damage.has_record(segment, walked.end, False) for segment in behind):
             raise StoreError(
                 f"the log in {root} is damaged at {walked.end} ({walked.reason}), and whole records that RocketMQ would drop "
                 "stand behind. Nothing was changed. `rmq store verify` shows the place, `rmq store repair` saves the rest"

@@ -14,6 +14,7 @@ from rmq.codes import ResponseCode
 from rmq.errors import PerhapsStored, Refusal, StoreError
 from rmq.log import epochs, record
 from rmq.log.consumequeue import ConsumeQueue
+from rmq.log.damage import Damages
 from rmq.log.disk import Disk
 from rmq.log.epochs import EpochRecord, EpochRow
 from rmq.log.record import BLANK_MAGIC, Record, stamp
@@ -113,6 +114,7 @@ class CommitLog:
         self._store_host = settings.store_host
         self._flush_lock = Lock()
         self._near = memoryview(bytearray(NEAR_BYTES))
+        self.damages = Damages()
         self._broken = ""
         self._epoch: EpochRecord | None = None
         self._epoch_queue: ConsumeQueue | None = None
@@ -306,6 +308,8 @@ class CommitLog:
         if not spans:
             return b""
         offset, extent = spans[0][0], spans[-1][0] + spans[-1][1] - spans[0][0]
+        if self.damages:
+            self.damages.check(*spans[0])
         try:
             if extent > NEAR_BYTES or spans[-1][0] >= self._files.end_of(offset):
                 return _gather_groups(self._files, spans)
@@ -317,11 +321,13 @@ class CommitLog:
             raise StoreError(f"cannot read the log at {offset}: {error}; check the disk") from error
 
     def gather_cold(self, spans: Spans) -> bytes:
-        """As `gather`, waiting for the device. Raises StoreError."""
-        return b"".join([self.read(offset, size) for offset, size in spans])
+        """As `gather`, waiting for the device, and checking each record: what a disk gives back may be damaged (D8)."""
+        return b"".join([self.damages.checked(self.read(offset, size), offset, self.rows) for offset, size in spans])
 
     def read(self, offset: int, size: int) -> bytes:
         """Bytes of one segment; may wait for the device. Raises StoreError."""
+        if self.damages:
+            self.damages.check(offset, size)
         if not self.start <= offset <= offset + size <= self.end:
             raise StoreError(f"bytes {offset} to {offset + size} are not in this log ({self.start} to {self.end})")
         try:

@@ -5,7 +5,7 @@ New entries are kept in memory and written behind by `flush`. One thread puts an
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from struct import Struct
 from threading import Lock
@@ -149,6 +149,32 @@ class ConsumeQueue:
         last = entries.index(spans[-1]) + 1 if spans else len(entries)
         return Found(offset + last, spans, last)
 
+    def is_at_hand(self, offset: int, count: int) -> bool:
+        """Whether so many entries from there on can be read without waiting for the device. For the thread that puts."""
+        if offset >= self._tail_start:
+            return True
+        end = min(offset + count, self._tail_start)
+        try:
+            return all(self._is_cached(base, first, last) for base, first, last in self._pieces(offset, end))
+        except OSError:  # deleted meanwhile: whoever reads it will see
+            return False
+
+    def _pieces(self, first: int, end: int) -> Iterator[tuple[int, int, int]]:
+        """(base, first, end) of the entries [first, end) in each file."""
+        while first < end:
+            base = first // self._file_entries * self._file_entries
+            stop = min(end, base + self._file_entries)
+            yield base, first, stop
+            first = stop
+
+    def _is_cached(self, base: int, first: int, end: int) -> bool:
+        handle = self._disk.open(self._path(base))
+        try:
+            into = memoryview(bytearray((end - first) * ENTRY_BYTES))
+            return self._disk.pread_cached(handle, into, (first - base) * ENTRY_BYTES)
+        finally:
+            self._disk.close(handle)
+
     def entry(self, number: int) -> Entry:
         """One entry. InvalidArgument outside [min, max)."""
         if not self.min <= number < self.max:
@@ -166,15 +192,12 @@ class ConsumeQueue:
 
     def _from_files(self, first: int, end: int) -> bytes:
         data = b""
-        while first < end:
-            base = first // self._file_entries * self._file_entries
-            count = min(end, base + self._file_entries) - first
+        for base, start, stop in self._pieces(first, end):
             handle = self._disk.open(self._path(base))
             try:
-                data += self._disk.pread(handle, count * ENTRY_BYTES, (first - base) * ENTRY_BYTES)
+                data += self._disk.pread(handle, (stop - start) * ENTRY_BYTES, (start - base) * ENTRY_BYTES)
             finally:
                 self._disk.close(handle)
-            first += count
         self._has_blanks = self._has_blanks or _BLANK in data
         return data
 

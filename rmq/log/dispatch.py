@@ -12,7 +12,8 @@ from rmq.errors import BadBytes, InvalidArgument, StoreError
 from rmq.log import epochs
 from rmq.log.commitlog import CommitLog, Unit
 from rmq.log.consumequeue import ConsumeQueue, ConsumeQueues
-from rmq.log.record import UNKNOWN_TOPIC, Record, decode, entry_code, is_tombstone, iterate, queue_places
+from rmq.log.record import MIN_RECORD_BYTES, UNKNOWN_TOPIC, Record, decode, entry_code, is_tombstone, iterate, queue_places
+from rmq.log.segment import BadEntry
 from rmq.model import STATE_TOPIC
 
 TOPIC_TABLE = "topic"  # of the state lines [table, key, value]
@@ -51,10 +52,14 @@ class Dispatcher:
         return done
 
     def catch_up(self, to: int) -> None:
-        """As `advance`, for a start: nothing is kept in memory."""
-        for record in self._log.scan(self.position, to):
-            self._put(record)
-            self.position = record.physical_offset + record.total_size
+        """As `advance`, for a start: nothing is kept in memory, what is damaged is noted in the log's `damages` and passed over."""
+        while self.position < to:
+            try:
+                for record in self._log.scan(self.position, to):
+                    self._put(record)
+                    self.position = record.physical_offset + record.total_size
+            except BadEntry as error:
+                self.position = self._log.damages.discover(error, self._log.segments(), self._log.rows, to)
 
     def _walked(self, to: int) -> list[Unit]:
         units = []
@@ -83,6 +88,8 @@ class Dispatcher:
                 queue = self._fit(queue, number)
                 if number < queue.max:  # RocketMQ passes over it too [ConsumeQueue.putMessagePositionInfo]
                     continue
+            elif number != queue.max and self._log.damages:
+                queue = self._fill(queue, number, record.physical_offset)
             if self._numbers_lost:
                 queue.skip_to(number)
             queue.put_many(number, record.physical_offset, (record.total_size,), (entry_code(record),))
@@ -109,6 +116,19 @@ class Dispatcher:
             queue = self._queues.get(record.topic, record.queue_id)
             queue.skip_to(record.queue_offset + 1)
             queue.next = max(queue.next, queue.max)
+
+    def _fill(self, queue: ConsumeQueue, number: int, offset: int) -> ConsumeQueue:
+        """Messages between the queue's last one and `number` are damaged: their entries lead there, so that whoever reads
+        them is told. A lower number begins anew: the record that deleted the topic is damaged."""
+        hole = self._log.damages.before(offset)
+        if hole is None or (not queue.max and self._log.start):
+            return queue
+        if number < queue.max:
+            self._queues.delete(queue.topic)
+            queue = self._queues.get(queue.topic, queue.queue_id)
+        while queue.max < number:
+            queue.put_many(queue.max, hole.start, (MIN_RECORD_BYTES,), (0,))
+        return queue
 
     def _delete_topics(self, record: Record) -> None:
         """A topic's queues go at the position of the line that deletes it, so a rebuild ends the same."""

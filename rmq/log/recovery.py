@@ -1,15 +1,15 @@
 """Opening what a node left behind: which bytes are the log, what was torn off, which ConsumeQueues can be trusted.
 
 For a node that stands alone (docs/storage, recovery). It reports and never guesses: a bad entry below what was durable
-is damage and stops the start; above it is a torn tail and is cut.
+is damage, which stays as it is and is walked around; above it is a torn tail and is cut.
 """
 
-import re
 from typing import NamedTuple
 
 from rmq.errors import BadBytes, StoreError
 from rmq.log import epochs, record
 from rmq.log.consumequeue import ConsumeQueues
+from rmq.log.damage import DamagedRange, MissingSegment, first_record, has_record
 from rmq.log.disk import Disk
 from rmq.log.epochs import EpochRow
 from rmq.log.ownfiles import CLEAN, Progress, QueueRow, Run, Vote, load_epochs
@@ -19,8 +19,6 @@ from rmq.log.snapshot import Snapshot
 from rmq.model import EPOCH_TOPIC
 
 _NAME_DIGITS = 20
-_MAGIC = re.compile(rb"\xda\xa3\x20[\xa7\xab]")
-_MAGIC_BYTES = 4
 _BLOCK = 1 << 20
 
 
@@ -30,6 +28,7 @@ class Report(NamedTuple):
     `clean`: the last run stopped in order. `cut_bytes`: length of the torn tail that was cut off at `end`; `cut_reason`
     says why the log ends there. `records_behind`: whole records stood behind the cut (they may have been acknowledged).
     `may_have_lost`: power was lost under async flush. `queues_rebuilt`: ConsumeQueues were made anew from the log.
+    `damaged`: ranges below what was durable that cannot be read; then nothing may be written.
     """
 
     clean: bool
@@ -39,6 +38,7 @@ class Report(NamedTuple):
     records_behind: bool = False
     may_have_lost: bool = False
     queues_rebuilt: bool = False
+    damaged: tuple[DamagedRange, ...] = ()
 
 
 class OpenedLog(NamedTuple):
@@ -82,9 +82,10 @@ def may_have_lost(run: Run | None, boot_id: str) -> bool:
 
 def open_log(disk: Disk, root: str, settings: StoreSettings, run: Run | None, progress: Progress) -> OpenedLog:
     """Opens the segments, finds the end, and makes everything behind it zero and durable. Raises StoreError."""
-    segments = open_segments(disk, f"{root}/commitlog", settings.segment_bytes, progress.log)
+    holes: list[DamagedRange] = []
+    segments = open_segments(disk, f"{root}/commitlog", settings.segment_bytes, progress.log, holes)
     try:
-        return _find_end(disk, root, segments, run, progress)
+        return _find_end(disk, root, segments, holes, run, progress)
     except BaseException as error:
         for segment in segments:
             segment.close()
@@ -93,51 +94,71 @@ def open_log(disk: Disk, root: str, settings: StoreSettings, run: Run | None, pr
         raise
 
 
-def _find_end(disk: Disk, root: str, segments: list[Segment], run: Run | None, progress: Progress) -> OpenedLog:
+def _find_end(
+    disk: Disk, root: str, segments: list[Segment], holes: list[DamagedRange], run: Run | None, progress: Progress
+) -> OpenedLog:
     known = load_epochs(disk, f"{root}/rmq")
     clean = run is not None and run.state == CLEAN
     if run is not None and clean and known is not None and run.end == progress.log:
-        return OpenedLog(segments, run.end, progress.stored_ms, known[0], Report(True, run.end))
+        damaged = tuple(hole for hole in holes if hole.start < run.end)
+        return OpenedLog(segments, run.end, progress.stored_ms, known[0], Report(True, run.end, damaged=damaged))
     for segment in segments:
         if segment.end > progress.log:
             segment.sync()  # an error of the last run's write-back shows here and is final (D4)
     tail = Tail(segments, progress, known[0] if known else rows_in(segments, progress.log))
-    tail.walk()
-    if tail.end < progress.log:
-        raise StoreError(
-            f"the log in {root} is damaged: {tail.reason or 'it ends too early'}, and bytes up to {progress.log} "
-            "were durable. Nothing was changed. Restore the directory from a backup or start with an empty one "
-            "(repairing from other nodes comes in a later release)"
-        )
+    tail.walk(around=True)
+    rows = tuple(row for row in tail.rows if row.start < tail.end)
+    damaged = (*(hole for hole in holes if hole.end <= tail.first), *tail.damaged)
+    if damaged:  # nothing is cut or written: whoever repairs it must find all there was
+        return OpenedLog(segments, tail.end, tail.stored_ms, rows, Report(clean, tail.end, damaged=damaged))
     behind = any(has_record(segment, tail.end, True) for segment in segments if segment.end > tail.end)
     for segment in segments:
         segment.rewrite(progress.log, tail.end)
     cut_bytes = cut(disk, root, segments, tail.end)
     report = Report(clean, tail.end, cut_bytes, tail.reason if cut_bytes else "", behind)
-    rows = tuple(row for row in tail.rows if row.start < tail.end)
     return OpenedLog(segments, tail.end, tail.stored_ms, rows, report)
 
 
-def open_segments(disk: Disk, directory: str, size: int, durable: int) -> list[Segment]:
+def open_segments(
+    disk: Disk, directory: str, size: int, durable: int, holes: list[DamagedRange] | None = None
+) -> list[Segment]:
+    """The files, oldest first, without a gap. `holes` gets what of files below `durable` is not there; without it that is
+    refused. Raises StoreError."""
     bases = [int(name) for name in disk.listdir(directory) if len(name) == _NAME_DIGITS and name.isdecimal()]
     bases = _without_empty_end(disk, directory, bases, size)
     found: list[Segment] = []
     for base in bases:
         path = f"{directory}/{file_name(base)}"
-        if disk.size(path) != size:
+        length = disk.size(path)
+        if length < size and holes is not None and any(disk.size(f"{directory}/{file_name(other)}") == size for other in bases):
+            holes.append(DamagedRange(base + length, base + size, f"{path} has {length} bytes of {size}"))
+        elif length != size:
             raise StoreError(
-                f"{path} has {disk.size(path)} bytes, segments are set to {size}: "
+                f"{path} has {length} bytes, segments are set to {size}: "
                 "set mappedFileSizeCommitLog to the size this store was made with"
             )
+        if found and base <= durable:
+            _fill_gap(directory, found, base, holes)
         if found and base != found[-1].end:
-            if base <= durable:
-                raise StoreError(f"{directory}/{file_name(found[-1].end)} is missing: restore it from a backup")
             disk.unlink(path)  # its name became durable before the one of the file ahead of it: nothing in it counts
             continue
         found.append(Segment(disk, path, base, size, disk.open(path)))
-    if durable > (found[-1].end if found else 0):
-        raise StoreError(f"the log in {directory} ends before {durable}, which was durable: a file is missing; restore it")
+    if not found and durable:
+        raise StoreError(f"the log in {directory} is empty, and bytes up to {durable} were durable: restore it from a backup")
+    if found:
+        _fill_gap(directory, found, durable, holes)
     return found
+
+
+def _fill_gap(directory: str, found: list[Segment], to: int, holes: list[DamagedRange] | None) -> None:
+    """Files that should be there before the one that ends at or begins at `to`, and are not."""
+    size = found[-1].size
+    while found[-1].end < to:
+        path, base = f"{directory}/{file_name(found[-1].end)}", found[-1].end
+        if holes is None:
+            raise StoreError(f"{path} is missing: restore it from a backup")
+        holes.append(DamagedRange(base, base + size, f"{path} is missing"))
+        found.append(MissingSegment(path, base, size))
 
 
 def _without_empty_end(disk: Disk, directory: str, bases: list[int], size: int) -> list[int]:
@@ -159,26 +180,53 @@ def _without_empty_end(disk: Disk, directory: str, bases: list[int], size: int) 
 
 
 class Tail:
-    """The walk over the segments from the one that holds the last durable byte."""
+    """The walk over the segments from `first`, the beginning of the one that holds the last durable byte."""
 
     def __init__(self, segments: list[Segment], progress: Progress, rows: tuple[EpochRow, ...]) -> None:
         self._segments = [segment for segment in segments if segment.end > progress.log]
-        self.end = self._segments[0].base if self._segments else progress.log
+        self._durable = progress.log
+        self.damaged: list[DamagedRange] = []
+        self.end = self.first = self._segments[0].base if self._segments else progress.log
         self.stored_ms = progress.stored_ms
         self.rows = self._known = rows
         self.reason = ""
 
-    def walk(self) -> None:
-        """Moves `end` behind the last good record; `reason` says what stood there."""
-        try:
-            for segment in self._segments:
-                for place in walk_rows(segment.read, segment.end, segment.base, segment.end, self._known):
-                    if record.has_topic(place.buf, place.at, EPOCH_TOPIC):
-                        self._take_epoch(record.decode(place.buf, place.at))
-                    self.end = place.offset + place.size
-                    self.stored_ms = record.store_timestamp(place.buf, place.at)
-        except BadEntry as error:
-            self.reason = str(error)
+    def walk(self, around: bool = False) -> None:
+        """Moves `end` behind the last good record; `reason` says what stood there.
+
+        `around`: a bad entry below what was durable goes into `damaged`, and the walk goes on behind it.
+        """
+        position = self.end
+        for segment in self._segments:
+            position = max(position, segment.base)
+            while position < segment.end:
+                try:
+                    self._walk(segment, position)
+                    break
+                except BadEntry as error:
+                    self.reason = str(error)
+                    resumed = self._around(error.at) if around else None
+                    if resumed is None:
+                        return
+                    position = resumed
+        if around and self.end < self._durable:
+            self._around(self.end)
+
+    def _walk(self, segment: Segment, from_: int) -> None:
+        for place in walk_rows(segment.read, segment.end, from_, segment.end, self._known):
+            if record.has_topic(place.buf, place.at, EPOCH_TOPIC):
+                self._take_epoch(record.decode(place.buf, place.at))
+            self.end = place.offset + place.size
+            self.stored_ms = record.store_timestamp(place.buf, place.at)
+
+    def _around(self, bad: int) -> int | None:
+        """Where to go on behind a bad entry; None if the log ends there."""
+        if bad >= self._durable:
+            return None
+        good = first_record(self._segments, bad, self._known)
+        self.end = self._durable if good is None else min(good, self._durable)
+        self.damaged.append(DamagedRange(bad, self.end, self.reason or "the log ends too early"))
+        return good if good is not None and good <= self._durable else None
 
     def _take_epoch(self, found: record.Record) -> None:
         try:
@@ -201,33 +249,6 @@ def rows_in(segments: list[Segment], from_: int) -> tuple[EpochRow, ...]:
         except BadBytes:  # the walk that decides says what it is
             break
     return rows
-
-
-def has_record(segment: Segment, from_: int, protected: bool) -> bool:
-    """Whether a whole record (`protected`: of ours) stands somewhere behind: then the cut may have hit a flipped bit."""
-    return find_record(segment, from_, protected) is not None
-
-
-def find_record(segment: Segment, from_: int, protected: bool) -> int | None:
-    """Where the first whole record at or behind `from_` begins."""
-    for at, data in segment.blocks(max(from_, segment.base), segment.end):
-        data += segment.read(at + len(data), min(_MAGIC_BYTES, segment.end - at - len(data)))  # one that lies across
-        found = sorted(at + place.start() - 4 for place in _MAGIC.finditer(data))
-        for start in found:
-            if start >= max(from_, segment.base) and _is_record(segment, start, protected):
-                return start
-    return None
-
-
-def _is_record(segment: Segment, start: int, protected: bool) -> bool:
-    size = int.from_bytes(segment.read(start, 4), "big")
-    if size > segment.end - start:
-        return False
-    try:
-        record.verify(segment.read(start, size), 0, start, protected)
-    except BadBytes:
-        return False
-    return True
 
 
 def cut(disk: Disk, root: str, segments: list[Segment], end: int) -> int:

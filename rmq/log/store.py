@@ -13,6 +13,7 @@ from rmq.log import adoption, epochs, ownfiles, recovery, smallfile
 from rmq.log.adoption import Adopted
 from rmq.log.commitlog import CommitLog
 from rmq.log.consumequeue import ConsumeQueues
+from rmq.log.damage import Damages
 from rmq.log.disk import Disk
 from rmq.log.dispatch import Dispatcher, deleted_topics
 from rmq.log.epochs import EpochRecord, EpochRow, Voter
@@ -35,6 +36,7 @@ class Store:
 
     `log`, `queues` and `dispatcher` do the work; `recovered` says what opening found; `vote` who this store is. `adopting`:
     tables of Apache RocketMQ wait to be taken over (`rmq.broker.adopt`); `adopted`: what of its log was, at this opening.
+    `read_only`: the log was found damaged when it was opened; nothing is appended, cut or saved until it is repaired.
     """
 
     def __init__(
@@ -48,6 +50,8 @@ class Store:
         self.adopted: Adopted | None = None
         self.log = CommitLog(disk, root, settings, opened.segments, opened.end, opened.stored_ms)
         self.log.rows = opened.rows
+        self.log.damages = Damages(opened.report.damaged)
+        self.read_only = False
         self.queues = ConsumeQueues(disk, f"{root}/consumequeue", settings.queue_file_entries)
         self.dispatcher = Dispatcher(self.log, self.queues, opened.end)
         self.indexed = Indexed(disk, root, settings, self.log)
@@ -136,14 +140,19 @@ class Store:
             self.snapshots.drop_behind(log.end)  # a re-seeded member is still catching up with its snapshot
         trusted = min(progress.cq, committed)
         rows = ownfiles.load_queues(self._disk, self._own) if trusted >= log.start else None
-        tidy = report.clean and trusted == committed
+        tidy = bool(log.damages) or (report.clean and trusted == committed)
         kept = recovery.open_queues(self._disk, self._root, self.queues, rows, log.start, trusted, tidy)
         self.recovered = report._replace(queues_rebuilt=not kept and log.end > log.start)
         self.dispatcher = Dispatcher(log, self.queues, trusted if kept else log.start)
         self.dispatcher.catch_up(committed)
-        self.indexed.open(min(progress.indexed, committed), report.clean and not self.adopting)
+        self.read_only = bool(log.damages)
+        self.recovered = self.recovered._replace(damaged=log.damages.ranges)
+        if not self.read_only:
+            self.indexed.open(min(progress.indexed, committed), report.clean and not self.adopting)
         if not kept and (self._settings.alone or not self.ready_at):
             self.restore_counters()
+        if self.read_only:
+            return
         self.saved.save_epochs(log.end)
         self.save_progress()
 
@@ -188,6 +197,7 @@ class Store:
         The number is durable before its first record is appended; the record is flushed and dispatched by the usual
         path. Appends are possible from here on. Raises StoreError.
         """
+        assert not self.read_only, "a damaged log is not written to"
         log, vote = self.log, self.vote
         lossy = not vote.proven and log.end > log.start
         self._save_vote(vote._replace(epoch=vote.epoch + 1, voted_for=vote.store_id))
@@ -210,13 +220,17 @@ class Store:
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def records(self, topic: str, queue_id: int, from_number: int = 0) -> Iterator[Record]:
-        """The dispatched records of one queue in order; may wait for the device. Raises StoreError, BadBytes."""
+        """The dispatched records of one queue in order; may wait for the device. Raises StoreError, BadBytes.
+
+        Of a damaged log only what can be read.
+        """
         queue = self.queues.find(topic, queue_id)
         number = max(from_number, queue.min) if queue else 0
         while queue and number < queue.max:
             found = queue.find(number, 256, 1 << 20, None)
             for offset, size in found.spans:
-                yield decode(self.log.read(offset, size))
+                if self.log.damages.count_good([(offset, size)]):
+                    yield decode(self.log.read(offset, size))
             number = found.next_offset
 
     def state_records(self) -> Iterator[Record]:
@@ -290,10 +304,14 @@ class Store:
 
     def save_progress(self) -> None:
         """Makes derived files durable, then says so (D11). For every 10 s, in any thread. Raises StoreError."""
-        self.saved.save(lambda: self.dispatcher.position)
+        if not self.read_only:
+            self.saved.save(lambda: self.dispatcher.position)
 
     def close(self) -> None:
         """A clean stop: everything appended is flushed, dispatched and saved; the next start need not look. Raises StoreError."""
+        if self.read_only:
+            self.abandon()
+            return
         try:
             end = self.log.flush()
             if self._settings.alone:

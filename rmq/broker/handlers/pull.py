@@ -4,20 +4,20 @@ Order of checks and the table of findings: broker-semantics of RocketMQ [PullMes
 Bodies are raw log bytes that nobody re-encodes. Bytes that are not in the page cache are read in a thread.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from functools import lru_cache, partial
 from typing import NamedTuple
 
+from rmq.broker.coldreads import ColdReads
 from rmq.broker.longpoll import Held, LongPolls
 from rmq.broker.stats import BrokerStats
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.delivery import filters
 from rmq.delivery.groups import ConsumerRegistry
-from rmq.errors import Refusal, RmqError
+from rmq.errors import Refusal, RmqError, StoreError
 from rmq.log.commitlog import CommitLog
-from rmq.log.consumequeue import ConsumeQueue, ConsumeQueues
+from rmq.log.consumequeue import MAX_SCANNED, ConsumeQueue, ConsumeQueues, Found
 from rmq.model import PERM_READ
 from rmq.net.commands import PULL_SUBSCRIPTION, PULL_SUSPEND, Pull, PullAnswer
 from rmq.net.server import LATER, Call, Later
@@ -41,6 +41,7 @@ class PullSettings(NamedTuple):
     check_group: Callable[[str], None]
     max_messages: int
     max_bytes: int
+    cold: ColdReads
 
 
 class Wanted(NamedTuple):
@@ -81,7 +82,10 @@ class PullHandler:
     def pull(self, request: Pull, call: Call) -> Later | Awaitable[Later]:
         wanted = self._wanted(request)
         self._pulled(request, call)
-        return self._read(wanted, call, may_wait=bool(request.sys_flag & PULL_SUSPEND))
+        try:
+            return self._read(wanted, call, may_wait=bool(request.sys_flag & PULL_SUSPEND))
+        except (StoreError, OSError) as error:
+            raise _unreadable(request, error) from error
 
     def _check(self, request: Pull) -> ConsumeQueue:
         self._settings.check_group(request.consumer_group)
@@ -114,17 +118,11 @@ class PullHandler:
         request, queue = wanted.request, wanted.queue
         offset, low, high = request.queue_offset, queue.min, queue.max
         if low <= offset < high:
-            count = max(1, min(request.max_msg_nums, self._settings.max_messages))
-            found = queue.find(offset, count, self._settings.max_bytes, wanted.codes)
-            if not found.spans:
-                return self._nothing(call, PullAnswer(found.next_offset, low, high, b"", PULL_RETRY), "NO_MATCHED_MESSAGE")
-            self._stats.found.total += 1
-            self._stats.transferred.total += len(found.spans)
+            if not queue.is_at_hand(offset, self._settings.max_messages if wanted.codes is None else MAX_SCANNED):
+                return self._read_cold(wanted, call)
+            found = self._find(wanted, self._settings.max_messages, self._settings.max_bytes)
             messages = self._log.gather(found.spans)
-            if messages is None:
-                return self._read_cold(PullAnswer(found.next_offset, low, high), found.spans, call)
-            call.answer(PullAnswer(found.next_offset, low, high, messages), FOUND)
-            return LATER
+            return self._read_cold(wanted, call) if messages is None else self._answer_found(call, queue, found, messages)
         if offset == high:
             if may_wait and self._hold(wanted, call):
                 return LATER
@@ -137,10 +135,43 @@ class PullHandler:
         call.answer(answer, why)
         return LATER
 
-    async def _read_cold(self, answer: PullAnswer, spans: list[tuple[int, int]], call: Call) -> Later:
-        messages = await asyncio.to_thread(self._log.gather_cold, spans)
-        call.answer(answer._replace(messages=messages), FOUND)
+    def _find(self, wanted: Wanted, max_messages: int, max_bytes: int) -> Found:
+        """In any thread. Of a damaged log only what lies before the damage. Raises StoreError when that is nothing."""
+        request, queue = wanted.request, wanted.queue
+        count = max(1, min(request.max_msg_nums, max_messages))
+        found = queue.find(request.queue_offset, count, max_bytes, wanted.codes)
+        if self._log.damages:
+            good = self._log.damages.count_good(found.spans)
+            if good == 0 and found.spans:
+                self._log.damages.check(*found.spans[0])
+            if good < len(found.spans):
+                return queue.find(request.queue_offset, good, max_bytes, wanted.codes)
+        return found
+
+    def _answer_found(self, call: Call, queue: ConsumeQueue, found: Found, messages: bytes) -> Later:
+        if not found.spans:
+            answer = PullAnswer(found.next_offset, queue.min, queue.max, b"", PULL_RETRY)
+            return self._nothing(call, answer, "NO_MATCHED_MESSAGE")
+        self._stats.found.total += 1
+        self._stats.transferred.total += len(found.spans)
+        call.answer(PullAnswer(found.next_offset, queue.min, queue.max, messages), FOUND)
         return LATER
+
+    async def _read_cold(self, wanted: Wanted, call: Call) -> Later:
+        """As RocketMQ does, less at once, so that one who lags far behind does not take the disk from all others."""
+        cold = self._settings.cold
+        try:
+            found, messages = await cold.run(partial(self._find_cold, wanted, cold.max_messages, cold.max_bytes))
+        except (StoreError, OSError) as error:
+            if wanted.request.queue_offset < wanted.queue.min:  # retention was faster
+                result = self._read(wanted, call, may_wait=False)
+                return result if result is LATER else await result
+            raise _unreadable(wanted.request, error) from error
+        return self._answer_found(call, wanted.queue, found, messages)
+
+    def _find_cold(self, wanted: Wanted, max_messages: int, max_bytes: int) -> tuple[Found, bytes]:
+        found = self._find(wanted, max_messages, max_bytes)
+        return found, self._log.gather_cold(found.spans)
 
     def _hold(self, wanted: Wanted, call: Call) -> bool:
         request = wanted.request
@@ -164,15 +195,17 @@ class PullHandler:
         except Refusal as refusal:
             call.refuse(refusal)
         except (RmqError, OSError) as error:
-            call.refuse(
-                Refusal(ResponseCode.SYSTEM_ERROR, f"queue {request.queue_id} of {request.topic} cannot be read: {error}")
-            )
+            call.refuse(_unreadable(request, error))
         else:
             if result is not LATER:
                 call.answer_with(result)
 
     def _wanted(self, request: Pull) -> Wanted:
         return Wanted(request, self._check(request), self._wanted_codes(request))
+
+
+def _unreadable(request: Pull, error: RmqError | OSError) -> Refusal:
+    return Refusal(ResponseCode.SYSTEM_ERROR, f"queue {request.queue_id} of {request.topic} cannot be read: {error}")
 
 
 def _why_moved(offset: int, low: int, high: int) -> str:
