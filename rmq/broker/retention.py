@@ -38,13 +38,13 @@ class Retention:
 
     async def run(self) -> None:
         """For every 10 s. Raises StoreError."""
-        used = await asyncio.to_thread(self._store.used_ratio)
+        used = await asyncio.to_thread(self._store.cleaning.used_ratio)
         self._tell_full(used)
         await self._delete(used, by_hand=False)
 
     async def delete_expired(self) -> int:
         """All that is expired, at any hour, because an administrator says so. The number of segments. Raises StoreError."""
-        used = await asyncio.to_thread(self._store.used_ratio)
+        used = await asyncio.to_thread(self._store.cleaning.used_ratio)
         total = 0
         while count := await self._delete(used, by_hand=True):
             total += count
@@ -53,8 +53,7 @@ class Retention:
     async def clean_queues(self) -> None:
         """Queue files whose messages are all gone; the numbers of those queues stay. Raises StoreError."""
         async with self._working:
-            await asyncio.to_thread(self._store.save_progress)
-            await asyncio.to_thread(self._store.queues.drop_files, True)
+            await asyncio.to_thread(self._store.cleaning.drop_empty_queues)
 
     def _tell_full(self, used: float) -> None:
         about = f"the disk is {used:.0%} full; free space, or let messages expire sooner (fileReservedTime)"
@@ -63,12 +62,12 @@ class Retention:
 
     async def _delete(self, used: float, by_hand: bool) -> int:
         async with self._working:
-            segments = await asyncio.to_thread(self._store.oldest_segments)
+            segments = await asyncio.to_thread(self._store.cleaning.oldest_segments)
             count = count_to_delete(segments, self._facts(used, by_hand), self._settings)
             if not count:
                 return 0
             start = segments[count - 1].end
-            dropped: list[Segment] = await asyncio.to_thread(self._store.drop_before, start)
+            dropped: list[Segment] = await asyncio.to_thread(self._store.cleaning.drop_before, start)
             for segment in dropped:
                 segment.retire()
             log.info("%d segments deleted, the log begins at %d", count, start, extra={"disk_used": round(used, 3)})

@@ -308,8 +308,7 @@ class CommitLog:
         if not spans:
             return b""
         offset, extent = spans[0][0], spans[-1][0] + spans[-1][1] - spans[0][0]
-        if self.damages:
-            self.damages.check(*spans[0])
+        self.damages.check(*spans[0])
         try:
             if extent > NEAR_BYTES or spans[-1][0] >= self._files.end_of(offset):
                 return _gather_groups(self._files, spans)
@@ -326,8 +325,7 @@ class CommitLog:
 
     def read(self, offset: int, size: int) -> bytes:
         """Bytes of one segment; may wait for the device. Raises StoreError."""
-        if self.damages:
-            self.damages.check(offset, size)
+        self.damages.check(offset, size)
         if not self.start <= offset <= offset + size <= self.end:
             raise StoreError(f"bytes {offset} to {offset + size} are not in this log ({self.start} to {self.end})")
         try:
@@ -355,8 +353,6 @@ class CommitLog:
                 if segment.end >= to or segment is self._files.last():
                     raise BadEntry(segment.end, f"the log should go on to {to}")
                 position = segment.end
-
-    # --- cutting ------------------------------------------------------------------------------------------------------
 
     def cut(self, to: int) -> None:
         """Everything behind `to` (the end of a record) becomes zero, for good; numbers given out behind it are free again.

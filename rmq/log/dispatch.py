@@ -52,7 +52,7 @@ class Dispatcher:
         return done
 
     def catch_up(self, to: int) -> None:
-        """As `advance`, for a start: nothing is kept in memory, what is damaged is noted in the log's `damages` and passed over."""
+        """As `advance`, for a start: nothing is kept in memory, what is damaged is noted in the log's `damages`."""
         while self.position < to:
             try:
                 for record in self._log.scan(self.position, to):

@@ -63,11 +63,27 @@ def next_vote(disk: Disk, settings: StoreSettings, vote: Vote | None, lost: bool
     return vote._replace(node_id=settings.node_id, incarnation=vote.incarnation + 1, proven=vote.proven and not lost)
 
 
-def lower_bound(disk: Disk, directory: str, snapshot: Snapshot | None) -> Progress:
+def lower_bound(disk: Disk, directory: str, snapshot: Snapshot | None, rolled: int = 0) -> Progress:
     """What is known to be durable where `progress` is missing: what a snapshot and the epochs' cache were saved after."""
     known = load_epochs(disk, directory)
-    durable = max(snapshot.s1 if snapshot else 0, known[1] if known else 0)
+    durable = max(snapshot.s1 if snapshot else 0, known[1] if known else 0, rolled)
     return Progress(durable, snapshot.s1 if snapshot else 0, 0, 0)
+
+
+def rolled_to(disk: Disk, directory: str) -> int:
+    """The log before its last three files that hold something is durable: a torn tail spans two at most."""
+    names = [name for name in disk.listdir(directory) if len(name) == _NAME_DIGITS and name.isdecimal()]
+    while names and not _beginning(disk, f"{directory}/{names[-1]}").strip(b"\0"):
+        names.pop()
+    return int(names[-3]) if len(names) > 2 else 0
+
+
+def _beginning(disk: Disk, path: str) -> bytes:
+    handle = disk.open(path)
+    try:
+        return disk.pread(handle, FILLER.size, 0)
+    finally:
+        disk.close(handle)
 
 
 def may_have_lost(run: Run | None, boot_id: str) -> bool:

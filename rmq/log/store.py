@@ -6,11 +6,11 @@ Layout below the root: `commitlog/`, `consumequeue/`, `index/`, `lock`, `abort`,
 
 import os
 from collections.abc import Iterator
-from itertools import pairwise
 
 from rmq.errors import StoreError
 from rmq.log import adoption, epochs, ownfiles, recovery, smallfile
 from rmq.log.adoption import Adopted
+from rmq.log.cleaning import Cleaning
 from rmq.log.commitlog import CommitLog
 from rmq.log.consumequeue import ConsumeQueues
 from rmq.log.damage import Damages
@@ -22,8 +22,6 @@ from rmq.log.ownfiles import Progress, Run, Vote
 from rmq.log.progress import Saved
 from rmq.log.record import Record, decode, host_text
 from rmq.log.recovery import OpenedLog, Report
-from rmq.log.retention import MAX_AT_ONCE, SegmentFacts
-from rmq.log.segment import Segment
 from rmq.log.settings import ASYNC_FLUSH, MIN_SEGMENT_BYTES, SYNC_FLUSH, StoreSettings
 from rmq.log.snapshot import EPOCHS, QUEUES, VOTERS, Snapshots, SnapshotWriter
 from rmq.model import EPOCH_TOPIC, STATE_TOPIC
@@ -56,6 +54,7 @@ class Store:
         self.dispatcher = Dispatcher(self.log, self.queues, opened.end)
         self.indexed = Indexed(disk, root, settings, self.log)
         self.saved = Saved(disk, root, self.log, self.queues, self.indexed)
+        self.cleaning = Cleaning(disk, root, self.log, self.queues, self.indexed, self.save_progress)
         self._disk = disk
         self._root = root
         self._own = f"{root}/rmq"
@@ -101,7 +100,9 @@ class Store:
             vote = vote._replace(proven=adopted.tidy and (vote.proven or run is None))
         state = ownfiles.ADOPTING if adopted or (run is not None and run.state == ownfiles.ADOPTING) else ownfiles.RUNNING
         snapshots = Snapshots(disk, own)
-        progress = ownfiles.load_progress(disk, own) or recovery.lower_bound(disk, own, snapshots.newest)
+        progress = ownfiles.load_progress(disk, own) or recovery.lower_bound(
+            disk, own, snapshots.newest, recovery.rolled_to(disk, f"{root}/commitlog")
+        )
         ownfiles.save_vote(disk, own, vote)
         ownfiles.save_run(disk, own, Run(state, boot_id or "-", settings.flush_mode, os.getpid(), 0))
         smallfile.write_file(disk, f"{root}/abort", b"%d" % os.getpid())
@@ -258,47 +259,6 @@ class Store:
             self.snapshots.publish(writer, s0, s1)
         except OSError as error:
             raise StoreError(f"cannot write a snapshot in {self._own}: {error}; free space or repair the disk") from error
-
-    # --- retention ----------------------------------------------------------------------------------------------------
-
-    def used_ratio(self) -> float:
-        """How full the disk is, 0 to 1. Raises StoreError."""
-        try:
-            return self._disk.used_ratio(self._root)
-        except OSError as error:
-            raise StoreError(f"cannot ask how full the disk with {self._root} is: {error}") from error
-
-    def oldest_segments(self) -> list[SegmentFacts]:
-        """Those that retention may look at. A segment's last record is not younger than the next one's first.
-
-        In a thread. Raises StoreError.
-        """
-        segments = [segment for segment in self.log.segments() if segment.base < self.log.end][: MAX_AT_ONCE + 1]
-        try:
-            return [
-                SegmentFacts(one.end, max(self._disk.modified_ms(one.path), self.log.store_time(after.base)))
-                for one, after in pairwise(segments)
-            ]
-        except OSError as error:
-            raise StoreError(f"cannot look at the oldest segments: {error}; check the disk") from error
-
-    def drop_before(self, start: int) -> list[Segment]:
-        """Everything before `start` (a segment's) leaves log and queues. Returns what the appending thread is to retire.
-
-        First every queue says where it begins now, durably; then bytes go, the log's first. A crash between any two steps
-        leaves a store that opens with the same queues (D15). In a thread. Raises StoreError.
-        """
-        self.save_progress()  # to behind `start`: no start from there meets a number below where a queue will say it begins
-        for queue in self.queues.all():
-            queue.begin_behind(start)
-        self.save_progress()
-        try:
-            dropped = self.log.drop_before(start)
-            self.indexed.delete_before(start)
-        except OSError as error:
-            raise StoreError(f"cannot delete the segments below {start}: {error}; check the disk") from error
-        self.queues.drop_files()
-        return dropped
 
     # --- saving and stopping ------------------------------------------------------------------------------------------
 

@@ -307,21 +307,6 @@ def test_another_group_does_not_take_this_store(bench: Bench) -> None:
 # --- damage -----------------------------------------------------------------------------------------------------------
 
 
-def test_corrupt_middle_is_not_a_torn_tail(bench: Bench) -> None:
-    """Story 47, D8: a bad record below what was durable is never cut off; the start is refused and nothing changed."""
-    bench.fill(5)
-    victim = bench.send(b"victim")
-    bench.fill(5)
-    bench.store.save_progress()
-    bench.disk.flip(bench.segment(victim.start // 8192 * 8192), (victim.start % 8192 + 95) * 8)
-    before = {path: bytes(bench.disk.content(path)) for path in bench.disk.paths() if "commitlog" in path}
-    for _ in range(2):
-        bench.disk.kill()
-        with pytest.raises(StoreError, match=rf"damaged.*CommitLog at {victim.start}.*Restore"):
-            bench.open()
-    assert {path: bytes(bench.disk.content(path)) for path in bench.disk.paths() if "commitlog" in path} == before
-
-
 @pytest.mark.parametrize("base", [0, 8192, 16384])
 def test_write_back_error_before_restart_is_fatal(bench: Bench, base: int) -> None:
     """Story 64: the kernel reports what it could not write at the next fsync, whichever file it was."""
@@ -336,19 +321,6 @@ def test_write_back_error_before_restart_is_fatal(bench: Bench, base: int) -> No
     bench.disk.before = fail
     with pytest.raises(StoreError, match="check the disk"):
         bench.open()
-
-
-def test_a_missing_segment_is_said_so(bench: Bench) -> None:
-    bench.fill(60)
-    bench.store.save_progress()
-    for base in (8192, bench.store.log.segments()[-1].base):
-        content = bytes(bench.disk.content(bench.segment(base)))
-        bench.disk.kill()
-        bench.disk.unlink(bench.segment(base))
-        with pytest.raises(StoreError, match="missing"):
-            bench.open()
-        bench.disk.put(bench.segment(base), content)
-    bench.open()
 
 
 def test_another_segment_size_is_said_so(bench: Bench) -> None:

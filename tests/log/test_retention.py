@@ -84,7 +84,7 @@ def snapshot(bench: Bench) -> None:
 
 
 def drop(bench: Bench, segments: int) -> None:
-    for segment in bench.store.drop_before(bench.store.log.segments()[segments].base):
+    for segment in bench.store.cleaning.drop_before(bench.store.log.segments()[segments].base):
         segment.retire()
 
 
@@ -126,7 +126,7 @@ def test_queue_files_of_idle_queues_go_when_asked_and_the_number_stays(bench: Be
     """cleanExpiredCQ; story 33."""
     filled(bench)
     drop(bench, 3)
-    bench.store.queues.drop_files(empty_too=True)
+    bench.store.cleaning.drop_empty_queues()
     assert not [path for path in bench.disk.paths() if "/consumequeue/Once/" in path]
     for stop in (bench.disk.kill, lambda: bench.store.close()):
         stop()
@@ -214,11 +214,11 @@ def test_the_facts_of_segments(bench: Bench) -> None:
     """The later of the file's time and the next segment's first record; the active one is not among them."""
     filled(bench, 4)
     bench.disk.modified[bench.segment(8192)] = NOW + 5000
-    one, two, three = bench.store.oldest_segments()
+    one, two, three = bench.store.cleaning.oldest_segments()
     assert (one.end, two.end, three.end) == (8192, 16384, 24576)
     assert two.newest_ms == NOW + 5000
     assert one.newest_ms == bench.store.log.store_time(8192)
-    assert bench.store.used_ratio() == 0
+    assert bench.store.cleaning.used_ratio() == 0
 
 
 def test_a_disk_that_fails_while_deleting_is_told_and_the_next_try_goes_on(bench: Bench) -> None:

@@ -171,7 +171,11 @@ class PullHandler:
 
     def _find_cold(self, wanted: Wanted, max_messages: int, max_bytes: int) -> tuple[Found, bytes]:
         found = self._find(wanted, max_messages, max_bytes)
-        return found, self._log.gather_cold(found.spans)
+        try:
+            return found, self._log.gather_cold(found.spans)
+        except StoreError:
+            found = self._find(wanted, max_messages, max_bytes)  # damage, now that it is known, ends it
+            return found, self._log.gather_cold(found.spans)
 
     def _hold(self, wanted: Wanted, call: Call) -> bool:
         request = wanted.request

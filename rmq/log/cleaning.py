@@ -1,0 +1,73 @@
+"""Old segments leave the store: what retention is decided from, and the steps of a deletion. In a thread of its own."""
+
+from collections.abc import Callable
+from itertools import pairwise
+
+from rmq.errors import StoreError
+from rmq.log.commitlog import CommitLog
+from rmq.log.consumequeue import ConsumeQueues
+from rmq.log.disk import Disk
+from rmq.log.indexed import Indexed
+from rmq.log.retention import MAX_AT_ONCE, SegmentFacts
+from rmq.log.segment import Segment
+
+
+class Cleaning:
+    """All methods raise StoreError."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        root: str,
+        log: CommitLog,
+        queues: ConsumeQueues,
+        indexed: Indexed,
+        save_progress: Callable[[], None],
+    ) -> None:
+        self._disk = disk
+        self._root = root
+        self._log = log
+        self._queues = queues
+        self._indexed = indexed
+        self._save_progress = save_progress
+
+    def used_ratio(self) -> float:
+        """How full the disk is, 0 to 1."""
+        try:
+            return self._disk.used_ratio(self._root)
+        except OSError as error:
+            raise StoreError(f"cannot ask how full the disk with {self._root} is: {error}") from error
+
+    def oldest_segments(self) -> list[SegmentFacts]:
+        """Those that retention may look at. A segment's last record is not younger than the next one's first."""
+        segments = [segment for segment in self._log.segments() if segment.base < self._log.end][: MAX_AT_ONCE + 1]
+        try:
+            return [
+                SegmentFacts(one.end, max(self._disk.modified_ms(one.path), self._log.store_time(after.base)))
+                for one, after in pairwise(segments)
+            ]
+        except OSError as error:
+            raise StoreError(f"cannot look at the oldest segments: {error}; check the disk") from error
+
+    def drop_before(self, start: int) -> list[Segment]:
+        """Everything before `start` (a segment's) leaves log, queues and index. Returns what the appending thread is to retire.
+
+        First every queue says where it begins now, durably; then bytes go, the log's first. A crash between any two steps
+        leaves a store that opens with the same queues (D15).
+        """
+        self._save_progress()  # to behind `start`: no start from there meets a number below where a queue will say it begins
+        for queue in self._queues.all():
+            queue.begin_behind(start)
+        self._save_progress()
+        try:
+            dropped = self._log.drop_before(start)
+            self._indexed.delete_before(start)
+        except OSError as error:
+            raise StoreError(f"cannot delete the segments below {start}: {error}; check the disk") from error
+        self._queues.drop_files()
+        return dropped
+
+    def drop_empty_queues(self) -> None:
+        """Also the last files of queues whose messages are all gone; their numbers stay."""
+        self._save_progress()
+        self._queues.drop_files(empty_too=True)

@@ -1,0 +1,129 @@
+"""Pulls of what is not in memory: less at once, in threads, bounded, and right also when retention or damage interferes."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from rmq.broker import coldreads
+from rmq.broker.coldreads import ColdReads
+from rmq.broker.node import Broker
+from rmq.codes import ResponseCode as R
+from rmq.config import NodeSettings
+from rmq.errors import Refusal
+from rmq.log.memory import MemoryDisk
+from rmq.net.commands import PullAnswer, UpdateTopic
+from rmq.testing import TestClock, until
+from tests.broker.support import Peer, bodies, send
+
+
+class Node:
+    """A broker with 60 messages on a memory disk, its files no longer in the page cache when `evict` was called."""
+
+    def __init__(self, store: Path) -> None:
+        self.disk = MemoryDisk()
+        self.settings = NodeSettings(role="broker", store_dir=store, listen_port=0, stop_grace_ms=100, segment_bytes=140_000,
+                                     max_message_bytes=1000)  # fmt: skip
+
+    async def start(self) -> "Node":
+        await self._open()
+        await self.peer.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
+        for number in range(60):
+            await self.peer.ask(send("T", b"%d" % number, tags="odd" if number % 2 else "even"))
+        await self.stop()
+        await self._open()
+        return self
+
+    async def _open(self) -> None:
+        self.broker = Broker(self.settings, TestClock(), self.disk)
+        await self.broker.start()
+        self.peer = await Peer.connect(self.broker.address)
+
+    def evict(self, part: str, evicted: bool = True) -> None:
+        for path in self.disk.paths():
+            if part in path:
+                self.disk.evict(path, evicted)
+
+    async def stop(self) -> None:
+        await self.peer.close()
+        await self.broker.stop()
+
+
+@pytest.fixture
+async def node(tmp_path: Path) -> AsyncIterator[Node]:
+    node = await Node(tmp_path).start()
+    yield node
+    await node.stop()
+
+
+def numbers(answer: PullAnswer) -> list[int]:
+    return [int(body) for body in bodies(answer)]
+
+
+@pytest.mark.parametrize("cold", ["/commitlog/", "/consumequeue/T/", "/"])
+async def test_at_most_eight_messages_come_from_the_device(node: Node, cold: str) -> None:
+    """As RocketMQ; whether the log or the queue's file is cold. In memory the limit is 32."""
+    assert numbers(await node.peer.pull("T", 3, max_msg_nums=32)) == list(range(3, 35))
+    node.evict(cold)
+    answer = await node.peer.pull("T", 3, max_msg_nums=32)
+    assert (numbers(answer), answer.next_begin_offset) == (list(range(3, 11)), 11)
+    answer = await node.peer.pull("T", 3, max_msg_nums=32, subscription="odd")
+    assert numbers(answer) == list(range(3, 19, 2))
+    assert numbers(await node.peer.pull("T", 3, max_msg_nums=2)) == [3, 4]
+    none = await node.peer.pull("T", 3, subscription="nobody")
+    assert (none.status, none.next_begin_offset) == (R.PULL_RETRY_IMMEDIATELY, 60)
+    node.evict(cold, False)
+    assert len(numbers(await node.peer.pull("T", 3, max_msg_nums=32))) == 32
+
+
+async def test_others_do_not_wait_for_a_slow_device(node: Node) -> None:
+    """A read that hangs takes a thread, not the loop."""
+    release = threading.Event()
+    pread = node.disk.pread
+
+    def slow(handle: int, size: int, offset: int) -> bytes:
+        assert threading.current_thread() is not threading.main_thread(), "the loop waits for the device"
+        release.wait(20)
+        return pread(handle, size, offset)
+
+    node.evict("/")
+    node.disk.pread = slow  # type: ignore[method-assign]
+    waiting = asyncio.create_task(node.peer.pull("T", 0))
+    other = await Peer.connect(node.broker.address)
+    assert (await other.ask(send("T", b"60"))).queue_offset == 60
+    assert not waiting.done()
+    release.set()
+    node.disk.pread = pread  # type: ignore[method-assign]
+    assert numbers(await waiting) == list(range(8))
+    await other.close()
+
+
+async def test_a_flipped_bit_on_the_device_is_not_served(node: Node) -> None:
+    """D8: the records before it are, then an error that says what to do."""
+    content = node.disk.content(f"{node.settings.store_dir}/commitlog/{0:020d}")
+    at = content.index(b"\x0225\x01T")
+    content[at + 1] ^= 1
+    node.evict("/commitlog/")
+    assert numbers(await node.peer.pull("T", 10)) == list(range(10, 18))
+    for _ in range(2):
+        assert numbers(await node.peer.pull("T", 20)) == list(range(20, 25))
+        with pytest.raises(Refusal, match="damaged.*rmq store repair"):
+            await node.peer.pull("T", 25)
+    assert numbers(await node.peer.pull("T", 26)) == list(range(26, 34))
+
+
+async def test_too_many_waiting_reads_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """D18."""
+    monkeypatch.setattr(coldreads, "MAX_WAITING", 5)
+    cold, release = ColdReads(8, 65536), threading.Event()
+    read: Callable[[], bool] = lambda: release.wait(20)  # noqa: E731
+    tasks = [asyncio.create_task(cold.run(read)) for _ in range(5)]
+    await until(lambda: cold._waiting == 5)
+    with pytest.raises(Refusal, match="wait for the disk"):
+        await cold.run(read)
+    release.set()
+    assert all(await asyncio.gather(*tasks))
+    assert await cold.run(lambda: 7) == 7
+    cold.close()

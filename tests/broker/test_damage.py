@@ -1,0 +1,53 @@
+"""A broker whose log is damaged: it serves what can be read, says what cannot, and takes nothing."""
+
+from pathlib import Path
+
+import pytest
+
+from rmq.codes import ResponseCode as R
+from rmq.errors import Refusal
+from rmq.net.commands import GetRoute, GetRuntimeInfo, GetTopicConfig, QueryConsumerOffset, UpdateConsumerOffset, UpdateTopic
+from rmq.testing import LocalBroker
+from tests.broker.conftest import Connect
+from tests.broker.support import Peer, bodies, send
+
+
+def damage(store: Path, body: bytes) -> None:
+    """Another byte in the middle of that body, and the run not stopped in order."""
+    path = store / "commitlog" / f"{0:020d}"
+    content = path.read_bytes()
+    at = content.index(body) + len(body) // 2
+    path.write_bytes(content[:at] + bytes((content[at] ^ 1,)) + content[at + 1 :])
+    run = store / "rmq" / "run"
+    if run.exists():
+        run.unlink()
+
+
+async def test_corrupt_middle_is_served_around(broker: LocalBroker, connect: Connect, caplog: pytest.LogCaptureFixture) -> None:
+    """Story 47, D8: reads of that range give a clear error, sends 14, the operator is told what to do."""
+    peer = await connect(broker)
+    await peer.send(*(send("T", b"message %d" % number) for number in range(6)))
+    await peer.ask(UpdateConsumerOffset("g", "T", 0, 2))
+    await broker.clock.advance(15)
+    await broker.stop_broker()
+    damage(broker.store_dir, b"message 3")
+    await broker.start_broker()
+    assert "this node only reads" in caplog.text
+    peer = await connect(broker)
+    assert bodies(await peer.pull("T", 0)) == [b"message 0", b"message 1", b"message 2"]
+    assert bodies(await peer.pull("T", 4)) == [b"message 4", b"message 5"]
+    with pytest.raises(Refusal, match="queue 0 of T cannot be read.*rmq store repair") as refused:
+        await peer.pull("T", 3)
+    assert refused.value.code == R.SYSTEM_ERROR
+    assert await peer.refusal(send("T")) == R.SERVICE_NOT_AVAILABLE
+    assert await peer.refusal(UpdateTopic("N", read_queue_nums=1, write_queue_nums=1)) == R.SERVICE_NOT_AVAILABLE
+    assert (await peer.ask(QueryConsumerOffset("g", "T", 0))).offset == 2
+    assert (await peer.ask(GetTopicConfig("T"))).read_queue_nums == 4
+    assert "are damaged" in (await peer.ask(GetRuntimeInfo())).table["storeDamaged"]
+    names = await Peer.connect(broker.nameserver)
+    assert (await names.ask(GetRoute("T"))).queues[0].perm == 4, "producers go elsewhere"
+    await names.close()
+    await broker.stop_broker()
+    await broker.start_broker()
+    again = await connect(broker)
+    assert bodies(await again.pull("T", 5)) == [b"message 5"]

@@ -1,0 +1,198 @@
+"""Bytes below what was durable that are no records any more: never cut off, served or passed over in silence (D8)."""
+
+from collections.abc import Callable
+
+import pytest
+
+from rmq.errors import StoreError
+from rmq.log.damage import Damages, MissingSegment
+from rmq.log.store import Store
+from tests.log.conftest import Bench
+
+
+def files(bench: Bench) -> dict[str, bytes]:
+    """All that a repair might need."""
+    wanted = ("/commitlog/", "/rmq/progress", "/rmq/epochs", "/rmq/snapshot")
+    return {path: bytes(bench.disk.content(path)) for path in bench.disk.paths() if any(part in path for part in wanted)}
+
+
+def flip(bench: Bench, offset: int) -> None:
+    bench.disk.flip(bench.segment(offset // 8192 * 8192), offset % 8192 * 8)
+
+
+def ranges(store: Store) -> list[tuple[int, int]]:
+    return [(found.start, found.end) for found in store.log.damages.ranges]
+
+
+def damaged(bench: Bench, *, lose: str = "") -> tuple[int, int]:
+    """A store killed after a save, one record of which has a flipped bit: where that stands."""
+    bench.fill(3)
+    victim = bench.send(b"victim", "T", 1)
+    bench.fill(5)
+    bench.store.save_progress()
+    tail = bench.append(bench.unit(b"not flushed"))[0]
+    flip(bench, victim.start + 95)
+    flip(bench, tail.start + 95)
+    bench.disk.kill()
+    for path in bench.disk.paths():
+        if lose and lose in path:
+            bench.disk.unlink(path)
+    return victim.start, victim.end
+
+
+@pytest.mark.parametrize("lose", ["", "/consumequeue/", "/rmq/queues", "/rmq/epochs"])
+def test_corrupt_middle_is_not_a_torn_tail(bench: Bench, lose: str) -> None:
+    """Story 47, D8: the node opens read-only around it; every other message is served; nothing is changed, however often."""
+    bench.fill(3)
+    expected = bench.queues()
+    bench.store.close()
+    bench.open()
+    bench.begin()
+    start, end = damaged(bench, lose=lose)
+    before = files(bench)
+    for _ in range(2):
+        store = bench.open()
+        assert store.read_only
+        assert ranges(store) == [(start, end)] == [(one.start, one.end) for one in store.recovered.damaged]
+        assert (store.recovered.cut_bytes, store.recovered.records_behind) == (0, False)
+        queue = store.queues.get("T", 1)
+        assert queue.max == expected["T", 1][1] + 1 + 1 + 2, "no number is missing"
+        readable = [store.log.damages.count_good([queue.entry(number)[:2]]) for number in range(queue.max)]
+        assert readable.count(0) == 1
+        with pytest.raises(StoreError, match=f"bytes {start} to {end} of the log are damaged.*rmq store repair"):
+            store.log.read(*queue.entry(readable.index(0))[:2])
+        with pytest.raises(StoreError, match="damaged"):
+            store.log.gather([queue.entry(readable.index(0))[:2]])
+        assert b"victim" not in bench.bodies("T", 1)
+        assert len(bench.bodies("T", 1)) == queue.max - 1
+        assert len(bench.bodies("U")) == store.queues.get("U", 0).max
+        with pytest.raises(AssertionError, match="not written to"):
+            store.open_epoch(0)
+        store.save_progress()
+        store.close()
+    assert files(bench) == before
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("number", [1, 2, -1])
+def test_a_missing_segment_is_damage(bench: Bench, number: int, clean: bool) -> None:
+    """D8: its messages cannot be read, all others can; back in its place, the store is well again."""
+    while len(bench.store.log.segments()) < 5:
+        bench.fill(6)
+    bench.store.save_progress()
+    expected = bench.queues()
+    base = bench.store.log.segments()[number].base
+    bench.store.close() if clean else bench.disk.kill()
+    content = bytes(bench.disk.content(bench.segment(base)))
+    bench.disk.unlink(bench.segment(base))
+    store = bench.open()
+    assert store.read_only
+    assert any(isinstance(segment, MissingSegment) for segment in store.log.segments())
+    (found,) = ranges(store)
+    assert base <= found[0] < found[1] <= base + 8192
+    assert bench.queues() == expected
+    assert 0 < len(bench.bodies("U")) < store.queues.get("U", 0).max
+    assert not bench.disk.exists(bench.segment(base))
+    store.close()
+    bench.disk.put(bench.segment(base), content)
+    assert not bench.open().read_only
+    assert len(bench.bodies("U")) == bench.store.queues.get("U", 0).max
+
+
+@pytest.mark.parametrize("lose", ["", "/consumequeue/"])
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("number", [0, 1, -1])
+def test_a_truncated_segment_is_damage(bench: Bench, number: int, clean: bool, lose: str) -> None:
+    while len(bench.store.log.segments()) < 4:
+        bench.fill(6)
+    bench.store.save_progress()
+    expected = {key: high for key, (_, high, _) in bench.queues().items()}
+    segment, end = bench.store.log.segments()[number], bench.store.log.end
+    bench.store.close() if clean else bench.disk.kill()
+    bench.disk.put(segment.path, bytes(bench.disk.content(segment.path))[:150])
+    for path in bench.disk.paths():
+        if lose and lose in path:
+            bench.disk.unlink(path)
+    store = bench.open()
+    assert store.read_only
+    assert all(segment.base <= start < stop <= segment.base + 8192 for start, stop in ranges(store))
+    assert store.log.end == end
+    assert len(bench.disk.content(segment.path)) == 150
+    if not lose or number != -1:
+        assert {queue: store.queues.get(*queue).max for queue in expected} == expected
+    assert 0 < len(bench.bodies("U")) < expected["U", 0]
+
+
+def test_a_log_that_ends_too_early_keeps_its_end(bench: Bench) -> None:
+    """Consumers that were further must wait for a repair, not be sent back."""
+    bench.fill(10)
+    bench.store.save_progress()
+    end, high = bench.store.log.end, bench.store.queues.get("U", 0).max
+    base = end // 8192 * 8192
+    last = bench.bodies("U")[-1]
+    bench.disk.kill()
+    content = bench.disk.content(bench.segment(base))
+    content[end % 8192 - 300 :] = bytes(len(content) - end % 8192 + 300)
+    store = bench.open()
+    assert store.read_only
+    assert (store.log.end, ranges(store)[-1][1], store.queues.get("U", 0).max) == (end, end, high)
+    assert last not in bench.bodies("U")
+
+
+def test_several_places_and_a_whole_segment(bench: Bench) -> None:
+    while len(bench.store.log.segments()) < 5:
+        bench.fill(6)
+    bench.store.save_progress()
+    bench.disk.kill()
+    for path in bench.disk.paths():
+        if path.endswith("/progress"):
+            bench.disk.unlink(path)  # then all of the log is walked
+    flip(bench, 300)
+    flip(bench, 2000)
+    bench.disk.content(bench.segment(8192))[:] = bytes(8192)
+    store = bench.open()
+    assert store.read_only
+    assert len(ranges(store)) == 3
+    assert ranges(store)[-1][0] >= 8000
+    assert ranges(store)[-1][1] == 16384
+
+
+def test_damage_met_by_a_rebuild(bench: Bench) -> None:
+    """Older than what a start looks at: found when the queues have to be made anew."""
+    while len(bench.store.log.segments()) < 4:
+        bench.fill(6)
+    bench.store.save_progress()
+    expected = {key: high for key, (_, high, _) in bench.queues().items()}
+    bench.disk.kill()
+    flip(bench, 400)
+    assert not bench.open().read_only
+    bench.disk.kill()
+    bench.disk.unlink("/store/rmq/queues")
+    store = bench.open()
+    assert store.read_only
+    assert {queue: store.queues.get(*queue).max for queue in expected} == expected
+
+
+def test_a_cold_read_checks_what_the_disk_gives_back(bench: Bench) -> None:
+    """D8: a flipped bit is not served; it is remembered, and the others are."""
+    good, bad = bench.send(b"good"), bench.send(b"bad")
+    flip(bench, bad.start + 95)
+    log = bench.store.log
+    spans = [(unit.start, unit.end - unit.start) for unit in (good, bad)]
+    assert log.gather_cold(spans[:1])
+    with pytest.raises(StoreError, match="damaged"):
+        log.gather_cold(spans)
+    assert ranges(bench.store) == [(bad.start, bad.end)]
+    assert "are damaged" in str(log.damages)
+    assert log.damages.count_good(spans) == 1
+    assert not bench.store.read_only
+
+
+def test_no_log_at_all_is_said_so(bench: Bench, new_bench: Callable[..., Bench]) -> None:
+    bench.fill(5)
+    bench.store.close()
+    bench.disk.unlink(bench.segment())
+    with pytest.raises(StoreError, match="is empty.*restore"):
+        bench.open()
+    assert not Damages()
+    assert not new_bench().store.read_only
