@@ -9,7 +9,8 @@ from struct import Struct
 from typing import NamedTuple, TypeVar
 
 from rmq.errors import StoreError
-from rmq.log import adoption, damage, epochs, ownfiles, record, smallfile
+from rmq.log import adoption, epochs, ownfiles, record, smallfile
+from rmq.log.damage import find_record
 from rmq.log.disk import Disk
 from rmq.log.dispatch import deleted_topics
 from rmq.log.epochs import FOREIGN, EpochRow
@@ -211,7 +212,7 @@ class Verifier:
                         told = position
                 break
             except BadEntry as error:
-                behind = damage.find_record(segment, error.at + 1, self._is_protected(error.at))
+                behind = find_record(segment, error.at + 1, self._is_protected(error.at))
                 if behind is None and (segment is segments[-1] or not self._goes_on(segments, segment.end)):
                     break
                 resume = segment.end if behind is None else behind
@@ -229,7 +230,7 @@ class Verifier:
 
     def _goes_on(self, segments: list[Segment], offset: int) -> bool:
         later = [segment for segment in segments if segment.base >= offset]
-        return any(damage.find_record(one, one.base, self._is_protected(one.base)) is not None for one in later)
+        return any(find_record(one, one.base, self._is_protected(one.base)) is not None for one in later)
 
     def _check_behind(self, segments: list[Segment], end: int, clean: bool) -> None:
         """Behind the end of our log stands nothing, or the torn tail of a run that was killed."""

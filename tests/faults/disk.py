@@ -125,7 +125,7 @@ class Case:
         ]
         if bases:
             self.going = self.chance.choice(bases)
-            for segment in store.drop_before(self.going):
+            for segment in store.cleaning.drop_before(self.going):
                 segment.retire()
             self.durable = max(self.durable, store.log.durable_end)
             self.covered["segments dropped"] += 1

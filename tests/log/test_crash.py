@@ -109,7 +109,7 @@ def retention(story: Story) -> None:
         roll(story)
     snapshot(story)
     story.going = story.bench.store.log.segments()[2].base
-    for segment in story.bench.store.drop_before(story.going):
+    for segment in story.bench.store.cleaning.drop_before(story.going):
         segment.retire()
     story.durable = story.bench.store.log.durable_end
 
