@@ -9,7 +9,7 @@ from struct import Struct
 from typing import NamedTuple, TypeVar
 
 from rmq.errors import StoreError
-from rmq.log import adoption, epochs, ownfiles, record, smallfile
+from rmq.log import adoption, epochs, ownfiles, record, recovery, smallfile
 from rmq.log.damage import find_record
 from rmq.log.disk import Disk
 from rmq.log.dispatch import deleted_topics
