@@ -7,7 +7,7 @@ import os
 import random
 import socket
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 
 from rmq.broker import adopt, snapshot
@@ -163,22 +163,8 @@ class Broker:
             self._group.follower_from if self._group else lambda: None,
         )  # fmt: skip
         self._writer = StateWriter(self._replica.propose_state, store.queues.get(STATE_TOPIC, 0), store_host, clock)
-        self._exports = Exports(
-            settings.store_dir / "config",
-            {
-                "topics.json": lambda: topics_json(self._tables.topics),
-                "subscriptionGroup.json": lambda: groups_json(self._tables.groups),
-                "consumerOffset.json": lambda: offsets_json(self._tables.offsets, self._tables.cursors),
-                "lmqConsumerOffset.json": lambda: lmq_offsets_json(self._tables.offsets, self._tables.cursors),
-                "delayOffset.json": lambda: delays_json(self._tables.cursors),
-            },
-        )
-        limits = Limits(
-            max_frame_bytes=settings.max_frame_bytes,
-            max_connections=settings.max_connections,
-            max_connections_per_address=settings.max_connections_per_address,
-            idle_seconds=settings.idle_timeout_ms / 1000,
-        )
+        self._exports = Exports(settings.store_dir / "config", _json_of(self._tables))
+        limits = _limits(settings)
         border = Border(plain, settings.cluster_name, settings.broker_name, store_host=(host, port), limits=limits)
         allow = self._group.allow if self._group else None
         self._server = Server(self._handlers(), limits, border, clock, allow, self._clients.closed)
@@ -419,6 +405,25 @@ def _retention_settings(settings: NodeSettings) -> RetentionSettings:
         reserved_ms=settings.reserved_hours * 3_600_000, hours=frozenset(settings.delete_hours), max_used=max_used,
         clean_forcibly=forcibly, refuse_sends=refuse_sends, by_force=settings.clean_forcibly,
     )  # fmt: skip
+
+
+def _json_of(tables: Tables) -> Mapping[str, Callable[[], object]]:
+    return {
+        "topics.json": lambda: topics_json(tables.topics),
+        "subscriptionGroup.json": lambda: groups_json(tables.groups),
+        "consumerOffset.json": lambda: offsets_json(tables.offsets, tables.cursors),
+        "lmqConsumerOffset.json": lambda: lmq_offsets_json(tables.offsets, tables.cursors),
+        "delayOffset.json": lambda: delays_json(tables.cursors),
+    }
+
+
+def _limits(settings: NodeSettings) -> Limits:
+    return Limits(
+        max_frame_bytes=settings.max_frame_bytes,
+        max_connections=settings.max_connections,
+        max_connections_per_address=settings.max_connections_per_address,
+        idle_seconds=settings.idle_timeout_ms / 1000,
+    )
 
 
 async def _resolve(host: str) -> str:
