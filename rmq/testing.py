@@ -19,7 +19,7 @@ from rmq.client import Client, ClientSettings, admin
 from rmq.config import NodeSettings
 from rmq.nameserver.node import Nameserver
 
-_SMALL = {"segment_bytes": 16 * 1024 * 1024, "index_slots": 10_000, "index_entries": 40_000}  # a test's store costs little
+SEGMENT_BYTES, INDEX_SLOTS, INDEX_ENTRIES = 16 * 1024 * 1024, 10_000, 40_000  # small, so that a test's store costs little
 
 
 class TestClock:
@@ -105,7 +105,10 @@ class LocalBroker:
         self.clock = clock or TestClock()
         self._own_dir = Path(tempfile.mkdtemp(prefix="rmq-test-")) if store_dir is None else None
         self.store_dir = store_dir or self._own_dir or Path()
-        self._settings = {**_SMALL, "stop_grace_ms": 1000, **settings}
+        self._settings = {
+            "segment_bytes": SEGMENT_BYTES, "index_slots": INDEX_SLOTS, "index_entries": INDEX_ENTRIES, "stop_grace_ms": 1000,
+            **settings,
+        }  # fmt: skip
         self._listen_port = self._namesrv_port = 0
         self._nameserver: Nameserver | None = None
         self._broker: Broker | None = None

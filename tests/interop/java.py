@@ -10,6 +10,8 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+from rmq.testing import INDEX_ENTRIES, INDEX_SLOTS
+
 HERE = Path(__file__).parent
 CACHE = Path(os.environ.get("RMQ_INTEROP_CACHE", Path.home() / ".cache" / "rmq" / "interop-5.5.0-broker"))
 _OPENED = [
@@ -74,6 +76,7 @@ class Java:
             "brokerClusterName": "DefaultCluster", "brokerName": "broker-a", "brokerId": 0, "brokerIP1": "127.0.0.1",
             "bindAddress": "127.0.0.1", "listenPort": port, "namesrvAddr": nameserver, "storePathRootDir": store,
             "storePathCommitLog": store / "commitlog", "mappedFileSizeCommitLog": segment_bytes,
+            "maxHashSlotNum": INDEX_SLOTS, "maxIndexNum": INDEX_ENTRIES,
         }  # fmt: skip
         file = store.parent / "broker.conf"
         file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))

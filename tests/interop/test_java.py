@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from rmq.client import Client, Message
+from rmq.client import Client, Message, lookups
 from rmq.testing import LocalBroker, until
 from tests.interop import java
 from tests.interop.java import Java, mqadmin
@@ -78,6 +78,31 @@ async def test_java_makes_its_topic_and_goes_on_after_a_restart(broker: LocalBro
     await consumer.until(lambda: consumer.got("GOT"))
     await consumer.stop()
     assert [fields[-1] for fields in consumer.got("GOT")] == ["after"]
+
+
+async def test_mqadmin_finds_messages_by_key_and_id(broker: LocalBroker) -> None:
+    """C16: messages of both clients, in all four ways of mqadmin."""
+    await broker.create_topic("Looked", queues=2)
+    producer = await Java.start("send", broker.nameserver, "Looked", "3")
+    await producer.until(lambda: len(producer.got("SENT")) == 4)
+    assert await producer.stop() == 0
+    async with broker.client() as client, client.producer() as ours:
+        sent = await ours.send(Message("Looked", b"by python", tags="red", keys=["shared", "k-py"]))
+        found = (await lookups.by_key(client, "Looked", "key-single-1")).messages
+        place = (await lookups.by_key(client, "Looked", sent.message_id, unique=True)).messages[0].offset_message_id
+    assert [message.body for message in found] == [b"single-1"]
+    n = ("-n", broker.nameserver, "-t", "Looked")
+    for key, keys, unique in (("k-py", "shared k-py", sent.message_id), ("key-single-1", "key-single-1", found[0].message_id)):
+        rows = (await mqadmin("queryMsgByKey", *n, "-k", key)).splitlines()
+        assert [row.split()[0] for row in rows if row.strip() and not row.startswith("#")] == [unique]
+        assert f"Keys:                [{keys}]" in await mqadmin("queryMsgByUniqueKey", *n, "-i", unique)
+    block = await mqadmin("queryMsgById", *n, "-i", place)
+    assert f"OffsetID:            {place}" in block
+    assert "Topic:               Looked" in block
+    queue, offset = sent.queue.queue_id, sent.queue_offset
+    block = await mqadmin("queryMsgByOffset", *n, "-b", "broker-a", "-i", str(queue), "-o", str(offset))
+    assert f"Queue Offset:        {offset}" in block
+    assert "no message" in await mqadmin("queryMsgByKey", *n, "-k", "nobody")
 
 
 async def test_mqadmin_prints_what_operators_look_for(broker: LocalBroker) -> None:
