@@ -218,7 +218,8 @@ class Producer:
         try:
             return await within(self._session.clock, left_s, self._learn_queues(topic))
         except TimeoutError:
-            raise Unreachable(f"no nameserver told where {topic} lives within the timeout") from None
+            known = ";".join(self._session.routes.nameservers)
+            raise Unreachable(f"no nameserver of {known} told where {topic} lives within the timeout") from None
 
     async def _learn_queues(self, topic: str) -> list[MessageQueue]:
         try:
