@@ -4,7 +4,7 @@ What a request means is said by the handlers, who may send it by `allow`; who co
 """
 
 import itertools
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import Enum
 from typing import Any, Final, NamedTuple, Protocol, cast
 
@@ -70,6 +70,23 @@ class Call(NamedTuple):
     def answer_with(self, awaitable: Awaitable[Answer | Later]) -> None:
         """Answers with what the awaitable gives, or refuses with what it raises; the server keeps the task."""
         self.connection._host.spawn(self, awaitable)
+
+
+def answer_all(answers: Sequence[tuple[Call, Answer]]) -> None:
+    """`call.answer(answer)` for each; those of one connection that stand together are written together."""
+    connection: Connection | None = None
+    frames: list[bytes] = []
+    freed = 0
+    for (owner, call_id, oneway, context, size), answer in answers:
+        if owner is not connection:
+            if connection is not None:
+                connection._answered_calls(len(frames), freed, frames)
+            connection, frames, freed = owner, [], 0
+            spell = owner._spelling.answer
+        freed += size
+        frames.append(b"" if oneway else spell(call_id, context, answer, ""))
+    if connection is not None:
+        connection._answered_calls(len(frames), freed, frames)
 
 
 Handler = Callable[[Any, Call], Answer | Later | Awaitable[Answer | Later]]
@@ -293,6 +310,16 @@ class Connection(Link):
             self._write_refusal(call_id, context, refusal)
 
     # --- answers, called by `Call` ------------------------------------------------------------------------------------
+
+    def _answered_calls(self, count: int, size: int, frames: list[bytes]) -> None:
+        self._calls -= count
+        self._in_flight_bytes -= size
+        assert self._calls >= 0, "a call was answered twice"
+        if self._draining or not self._reading:
+            self._settled()
+        data = b"".join(frames)
+        if data and self._transport is not None:
+            self._send(data)
 
     def _settled(self) -> None:
         """A call was answered while we do not read, or are to close after the last answer."""

@@ -14,7 +14,7 @@ from rmq.clock import Clock, SystemClock
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal
 from rmq.net.commands import Answer, DraftedSend, Hello, HelloAnswer, Ping, Request, Send
-from rmq.net.connection import LATER, Allow, Call, Connection, Handler, Later
+from rmq.net.connection import LATER, Allow, Call, Connection, Handler, Later, answer_all
 from rmq.net.frames import Address
 from rmq.net.limits import Limits
 from rmq.net.link import READ_BYTES
@@ -23,7 +23,7 @@ from rmq.net.network import TCP, Listener, Network
 from rmq.net.remoting import Border
 from rmq.net.wire import Reader
 
-__all__ = ["LATER", "Call", "Connection", "Handler", "Later", "Server"]
+__all__ = ["LATER", "Call", "Connection", "Handler", "Later", "Server", "answer_all"]
 
 log = logging.getLogger(__name__)
 _SWEEP_SECONDS = 1.0

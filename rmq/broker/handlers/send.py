@@ -16,7 +16,7 @@ from rmq.log.commitlog import Unit
 from rmq.log.consumequeue import ConsumeQueue, ConsumeQueues
 from rmq.model import PERM_WRITE, RETRY_PREFIX, TopicConfig
 from rmq.net.commands import DraftedSend, Send, SendAnswer
-from rmq.net.server import LATER, Call, Later
+from rmq.net.server import LATER, Call, Later, answer_all
 from rmq.routing.topics import TopicTable, not_sendable
 
 MAX_LANES = 100_000
@@ -81,24 +81,11 @@ class SendHandler:
         if lane is None or lane.config is not config:
             lane = self._open_lane(topic, request.queue_id, config)
         records = request.records
-        code = None if request.batch or len(records) > self._max_body_bytes else lane.tag_of(records)
-        return self._take(request, call, lane, records, code)
-
-    def drafted(self, request: DraftedSend, call: Call) -> Later | Awaitable[Later]:
-        """The same for a record that the border made: it needs no second look."""
-        lane = self._lanes.get((request.topic, request.queue_id))
-        config = self._topics.get(request.topic)
-        records = request.records
-        if lane is None or lane.config is not config or len(records) > self._max_body_bytes:
-            return self.send(request, call)
-        return self._take(request, call, lane, records, request.tags_code)
-
-    def _take(self, request: Send, call: Call, lane: Lane, records: bytes, code: int | None) -> Later:
         size = len(records)
+        code = None if request.batch or size > self._max_body_bytes else lane.tag_of(records)
         unit = lane.unit
         if code is None or unit is None or not unit.open or unit.size + size > self._shared_bytes:
-            self._add(request, call, lane, code)
-            return LATER
+            return self._add(request, call, lane, code)
         sizes = unit.sizes
         lane.asked.append((call, len(sizes)))
         sizes.append(size)
@@ -107,7 +94,15 @@ class SendHandler:
         unit.size += size
         return LATER
 
-    def _add(self, request: Send, call: Call, lane: Lane, code: int | None) -> None:
+    def drafted(self, request: DraftedSend, call: Call) -> Later | Awaitable[Later]:
+        """The same for a record that the border made: it needs no second look."""
+        lane = self._lanes.get((request.topic, request.queue_id))
+        config = self._topics.get(request.topic)
+        if lane is None or lane.config is not config or len(request.records) > self._max_body_bytes:
+            return self.send(request, call)
+        return self._add(request, call, lane, request.tags_code)
+
+    def _add(self, request: Send, call: Call, lane: Lane, code: int | None) -> Later:
         """The long way: a record that is not plain, several, or the first of this turn. Raises Refusal."""
         records = request.records
         sizes, codes = record.check(records, request.topic) if code is None else ((len(records),), (code,))
@@ -120,11 +115,12 @@ class SendHandler:
             unit.sizes += sizes
             unit.tags_codes += codes
             unit.size += len(records)
-            return
+            return LATER
         asked = [(call, 0)]
         unit = Unit(records, sizes, codes, lane.queue, (_stored, asked))
         self._propose(unit)
         lane.unit, lane.asked = unit, asked
+        return LATER
 
     def _open_lane(self, topic: str, queue_id: int, config: TopicConfig) -> Lane:
         """Whether this queue may be sent to at all. Raises Refusal."""
@@ -169,8 +165,9 @@ def _stored(asked: Asked, unit: Unit, error: RmqError | None, late: bool) -> Non
         status = ResponseCode.FLUSH_DISK_TIMEOUT if late else 0
         queue_id, number = unit.queue.queue_id, unit.queue_offset
         places = [*accumulate(unit.sizes, initial=unit.physical_offset)]
-        for call, index in asked:
-            call.answer(_answer(SendAnswer, (queue_id, number + index, places[index], status)))
+        answer_all([
+            (call, _answer(SendAnswer, (queue_id, number + index, places[index], status))) for call, index in asked
+        ])  # fmt: skip
     elif isinstance(error, Refusal):
         for call, _ in asked:
             call.refuse(error)
