@@ -41,9 +41,9 @@ _HEAD_BYTES = 88
 _ODD = SYS_BORN_V6 | SYS_STORE_V6 | SYS_TRANSACTION
 
 _pairs = re.compile(
-    rb"(?:UNIQ_KEY\x01([^\x02]++)\x02|TAGS\x01([^\x02]++)\x02|KEYS\x01([^\x02]++)\x02|(?![UTK](?:NIQ_KEY|AGS|EYS)\x01)[^\x02]++\x02)*+"
+    rb"(?:UNIQ_KEY\x01([^\x02]++)\x02|TAGS\x01([^\x02]++)\x02|KEYS\x01([^\x02]++)\x02|(?![UTK](?:NIQ_KEY|AGS|EYS)\x01)[^\x02]++\x02)*"
 ).fullmatch
-"""All pairs of a record; a group is the last of its name, as RocketMQ reads them. Possessive: time in proportion (S10).
+"""All pairs of a record; a group is the last of its name, as RocketMQ reads them. No pair can be read in two ways (S10).
 
 Empty values and RocketMQ 4's records, without the last 0x02, do not match. (Nor may they: a group that is entered and left
 by another way has a wrong span in Python 3.11.)
