@@ -26,6 +26,7 @@ from rmq.broker.handlers.send import SendHandler, SendSettings
 from rmq.broker.handlers.topics import TopicHandlers
 from rmq.broker.indexer import Indexer
 from rmq.broker.longpoll import LongPolls
+from rmq.broker.rebuilding import Rebuilding
 from rmq.broker.register import Registration
 from rmq.broker.replica import Replica
 from rmq.broker.retention import Retention
@@ -56,6 +57,7 @@ log = logging.getLogger("rmq.broker")
 
 OFFSETS_S, INDEX_S, EXPORTS_S, PROGRESS_S, SNAPSHOT_S, RETENTION_S, EXPIRE_S, LATE_S = 0.2, 0.2, 5.0, 10.0, 60.0, 10.0, 10.0, 1.0
 SHARED_BYTES = 32 * 1024
+REBUILD_APART_BYTES = 256 * 1024 * 1024  # of log; queues of less are made anew within a few seconds, before anything is served
 YOUNG_RATIO = 0.4  # of the memory: what is nearer to the log's end counts as "in memory" [accessMessageInMemoryMaxRatio]
 
 
@@ -78,11 +80,14 @@ class Broker:
         host = await _resolve(settings.store_host)
         port = settings.listen_port or _free_port(settings.listen_host)
         self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        self._store = await asyncio.to_thread(
-            Store.open, self._disk, str(settings.store_dir), _store_settings(settings, host, port)
-        )
+        apart_above = REBUILD_APART_BYTES if isinstance(self._disk, RealDisk) else 0
+        told = _store_settings(settings, host, port)._replace(apart_above=apart_above)
+        self._store = await asyncio.to_thread(Store.open, self._disk, str(settings.store_dir), told)
         async with AsyncExitStack() as running:
             running.push_async_callback(asyncio.to_thread, self._store.close)
+            if self._store.rebuild_to:
+                rebuilding = Rebuilding(self._store, settings, self.address, self._clock)
+                await rebuilding.run(port, _limits(settings), _border(settings, host, port))
             _log_recovery(self._store.recovered, self._store.adopted is not None)
             await self._serve(host, port, running)
             self._running = running.pop_all()
@@ -164,10 +169,9 @@ class Broker:
         )  # fmt: skip
         self._writer = StateWriter(self._replica.propose_state, store.queues.get(STATE_TOPIC, 0), store_host, clock)
         self._exports = Exports(settings.store_dir / "config", _json_of(self._tables))
-        limits = _limits(settings)
-        border = Border(plain, settings.cluster_name, settings.broker_name, store_host=(host, port), limits=limits)
         allow = self._group.allow if self._group else None
-        self._server = Server(self._handlers(), limits, border, clock, allow, self._clients.closed)
+        border = _border(settings, host, port)
+        self._server = Server(self._handlers(), _limits(settings), border, clock, allow, self._clients.closed)
 
     def _handlers(self) -> Mapping[type[c.Request], Handler]:
         settings, store, tables, registry = self._settings, self._store, self._tables, self._registry
@@ -424,6 +428,11 @@ def _limits(settings: NodeSettings) -> Limits:
         max_connections_per_address=settings.max_connections_per_address,
         idle_seconds=settings.idle_timeout_ms / 1000,
     )
+
+
+def _border(settings: NodeSettings, host: str, port: int) -> Border:
+    limits = _limits(settings)
+    return Border(plain, settings.cluster_name, settings.broker_name, store_host=(host, port), limits=limits)
 
 
 async def _resolve(host: str) -> str:

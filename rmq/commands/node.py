@@ -9,7 +9,7 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -89,9 +89,10 @@ async def serve(settings: NodeSettings, clock: Clock) -> int:
             everyone = dict.fromkeys((address, *settings.namesrv_addresses))
             settings = dataclasses.replace(settings, namesrv_addresses=tuple(everyone))
         if settings.with_broker:
-            await parts.enter_async_context(_broker(settings, clock))
+            await parts.enter_async_context(_broker(settings, clock, stop))
         _freeze_collector()
-        log.info("ready (Ctrl-C or SIGTERM stops)")
+        if not stop.is_set():
+            log.info("ready (Ctrl-C or SIGTERM stops)")
         await stop.wait()
         log.info("stopping (once more: at once)")
     log.info("stopped")
@@ -113,12 +114,14 @@ async def _nameserver(settings: NodeSettings, clock: Clock) -> AsyncIterator[str
 
 
 @contextlib.asynccontextmanager
-async def _broker(settings: NodeSettings, clock: Clock) -> AsyncIterator[None]:
+async def _broker(settings: NodeSettings, clock: Clock, stop: asyncio.Event) -> AsyncIterator[None]:
     from rmq.broker.node import Broker
 
     broker = Broker(settings, clock)
     with _told("broker", settings.listen_host, settings.listen_port, "--listen HOST:PORT"):
-        await broker.start()
+        if not await _started(broker.start(), stop):
+            yield
+            return
     told = {"address": broker.address, "broker": settings.broker_name, "store": str(settings.store_dir.absolute()),
             "nameservers": ";".join(settings.namesrv_addresses)}  # fmt: skip
     log.info("broker listens", extra=told)
@@ -126,6 +129,19 @@ async def _broker(settings: NodeSettings, clock: Clock) -> AsyncIterator[None]:
         yield
     finally:
         await broker.stop()
+
+
+async def _started(start: Coroutine[Any, Any, None], stop: asyncio.Event) -> bool:
+    """False if `stop` came first: a start may take minutes (queues made anew), and must not keep a stop waiting."""
+    starting, stopping = asyncio.create_task(start), asyncio.create_task(stop.wait())
+    await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if not starting.done():
+        starting.cancel()
+        await asyncio.wait((starting,))
+        return False
+    await starting
+    return True
 
 
 @contextlib.contextmanager

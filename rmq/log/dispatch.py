@@ -4,6 +4,7 @@ What the log appended itself comes as units; anything else (recovery) is read fr
 committed is not here.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import msgpack
@@ -16,6 +17,7 @@ from rmq.log.record import MIN_RECORD_BYTES, UNKNOWN_TOPIC, Record, decode, entr
 from rmq.log.segment import BadEntry
 from rmq.model import STATE_TOPIC
 
+TOLD_BYTES = 64 * 1024 * 1024
 TOPIC_TABLE = "topic"  # of the state lines [table, key, value]
 
 
@@ -51,13 +53,17 @@ class Dispatcher:
                 break
         return done
 
-    def catch_up(self, to: int) -> None:
+    def catch_up(self, to: int, tell: Callable[[int], None] = lambda position: None) -> None:
         """As `advance`, for a start: nothing is kept in memory, what is damaged is noted in the log's `damages`."""
+        told = self.position
         while self.position < to:
             try:
                 for record in self._log.scan(self.position, to):
                     self._put(record)
                     self.position = record.physical_offset + record.total_size
+                    if self.position - told > TOLD_BYTES:
+                        told = self.position
+                        tell(told)
             except BadEntry as error:
                 self.position = self._log.damages.discover(error, self._log.segments(), self._log.rows, to)
 

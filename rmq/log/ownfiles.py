@@ -131,6 +131,13 @@ def save_queues(disk: Disk, directory: str, rows: Sequence[QueueRow]) -> None:
     smallfile.save(disk, directory, "queues", [["queue", *map(str, row)] for row in rows])
 
 
+def remove_queues(disk: Disk, directory: str) -> None:
+    """Durable when it returns. Raises OSError."""
+    if disk.exists(f"{directory}/queues"):
+        disk.unlink(f"{directory}/queues")
+    disk.fsync_directory(directory)
+
+
 def load_queues(disk: Disk, directory: str) -> list[QueueRow] | None:
     lines = smallfile.load(disk, directory, "queues")
     if lines is None:

@@ -20,6 +20,15 @@ _CHECKPOINT = Struct(">qqqqqq")
 _CHECKPOINT_BYTES = 4096
 
 
+def queue_rows(queues: ConsumeQueues) -> list[QueueRow]:
+    """What is durable of each queue."""
+    return sorted(
+        QueueRow(queue.topic, queue.queue_id, queue.min, queue.flushed)
+        for queue in queues.all()
+        if queue.flushed > queue.min or queue.min
+    )
+
+
 class Saved:
     """What `progress`, `queues`, `epochs` and RocketMQ's `checkpoint` say."""
 
@@ -42,11 +51,7 @@ class Saved:
     def _save(self, position: int) -> None:
         self._log.flush()  # before entries of a topic made anew reach the files: the deletion before it must be durable
         self._queues.flush()
-        rows = sorted(
-            QueueRow(queue.topic, queue.queue_id, queue.min, queue.flushed)
-            for queue in self._queues.all()
-            if queue.flushed > queue.min or queue.min
-        )
+        rows = queue_rows(self._queues)
         self._indexed.flush()
         durable = self._log.flush()  # and before rows are saved that lack a deleted topic
         stored_ms = self._log.durable_stored_ms

@@ -12,7 +12,8 @@ class StoreSettings(NamedTuple):
     `segment_bytes` should be at least twice the largest record. `queue_file_entries`: entries in one ConsumeQueue file.
     `index_slots`, `index_entries`: of one index file [maxHashSlotNum, maxIndexNum]; no slots: no index.
     `group` is RocketMQ's brokerName, `node_id` this node's name in it. `alone`: whatever was appended here is committed;
-    otherwise the group decides (rmq.raft).
+    otherwise the group decides (rmq.raft). `apart_above`: making the queues of a log longer than so many bytes anew is left
+    to the caller (`Store.rebuild_to`); 0: never.
     """
 
     store_host: bytes
@@ -24,3 +25,4 @@ class StoreSettings(NamedTuple):
     index_slots: int = 0
     index_entries: int = 20_000_000
     alone: bool = True
+    apart_above: int = 0

@@ -34,7 +34,8 @@ class Store:
 
     `log`, `queues` and `dispatcher` do the work; `recovered` says what opening found; `vote` who this store is. `adopting`:
     tables of Apache RocketMQ wait to be taken over (`rmq.broker.adopt`); `adopted`: what of its log was, at this opening.
-    `read_only`: the log was found damaged when it was opened; nothing is appended, cut or saved until it is repaired.
+    `rebuild_to`: until `finish_rebuild` only `log` may be used, its queues are being made anew to that offset (0: they are
+    there). `read_only`: the log was found damaged when it was opened; nothing is appended, cut or saved until it is repaired.
     """
 
     def __init__(
@@ -50,6 +51,8 @@ class Store:
         self.log.rows = opened.rows
         self.log.damages = Damages(opened.report.damaged)
         self.read_only = False
+        self.rebuild_to = 0
+        self._progress = Progress(0, 0, 0, 0)
         self.queues = ConsumeQueues(disk, f"{root}/consumequeue", settings.queue_file_entries)
         self.dispatcher = Dispatcher(self.log, self.queues, opened.end)
         self.indexed = Indexed(disk, root, settings, self.log)
@@ -145,6 +148,26 @@ class Store:
         kept = recovery.open_queues(self._disk, self._root, self.queues, rows, log.start, trusted, tidy)
         self.recovered = report._replace(queues_rebuilt=not kept and log.end > log.start)
         self.dispatcher = Dispatcher(log, self.queues, trusted if kept else log.start)
+        if not kept and 0 < self._settings.apart_above < committed - log.start and not log.damages:
+            self.saved.save_epochs(log.end)
+            ownfiles.remove_queues(self._disk, self._own)
+            self.rebuild_to, self._progress = committed, progress
+        else:
+            self._finish_queues(progress, committed, kept)
+
+    def finish_rebuild(self) -> None:
+        """The queues to `rebuild_to` were made anew (`rmq.log.rebuild`); if that failed it is done now. Raises StoreError."""
+        committed, self.rebuild_to = self.rebuild_to, 0
+        try:
+            rows = ownfiles.load_queues(self._disk, self._own)
+            if recovery.open_queues(self._disk, self._root, self.queues, rows, self.log.start, committed, tidy=True):
+                self.dispatcher = Dispatcher(self.log, self.queues, committed)
+            self._finish_queues(self._progress, committed, kept=False)
+        except OSError as error:
+            raise StoreError(f"cannot take over the queues of {self._root}: {error}; check the disk") from error
+
+    def _finish_queues(self, progress: Progress, committed: int, kept: bool) -> None:
+        log, report = self.log, self.recovered
         self.dispatcher.catch_up(committed)
         self.read_only = bool(log.damages)
         self.recovered = self.recovered._replace(damaged=log.damages.ranges)
@@ -187,6 +210,10 @@ class Store:
             raise StoreError(f"cannot save the vote in {self._own}: {error}; free space or repair the disk") from error
 
     # --- epochs -------------------------------------------------------------------------------------------------------
+
+    @property
+    def queue_file_entries(self) -> int:
+        return self._settings.queue_file_entries
 
     @property
     def epoch(self) -> int:
@@ -269,7 +296,7 @@ class Store:
 
     def close(self) -> None:
         """A clean stop: everything appended is flushed, dispatched and saved; the next start need not look. Raises StoreError."""
-        if self.read_only:
+        if self.read_only or self.rebuild_to:
             self.abandon()
             return
         try:
