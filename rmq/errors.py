@@ -13,10 +13,12 @@ class RmqError(Exception):
 
     `retryable`: the same call may succeed if made again, and making it again is safe (nothing was done).
     `refresh_routes`: the caller's idea of who serves the topic is probably old.
+    `passing`: nothing was done, and another node serves it now or will in a moment: worth trying until the time is up.
     """
 
     retryable: bool = False
     refresh_routes: bool = False
+    passing: bool = False
 
 
 _RETRYABLE = frozenset({  # DefaultMQProducer.retryResponseCodes, as far as we answer them
@@ -40,9 +42,13 @@ class Refusal(RmqError):
         self.hint = hint
         self.retryable = code in _RETRYABLE
         self.refresh_routes = code in _REFRESH
+        self.passing = code == ResponseCode.SERVICE_NOT_AVAILABLE
 
     def __str__(self) -> str:
         return f"{_NAMES.get(self.code, 'CODE')} ({self.code}): {self.remark.strip()}"
+
+
+OUTCOME_UNKNOWN = "outcome unknown"  # so begins the remark of a node that lost its office before it knew
 
 
 class Unknown(RmqError):
@@ -54,6 +60,7 @@ class Unreachable(RmqError):
 
     retryable = True
     refresh_routes = True
+    passing = True
 
 
 class BadBytes(RmqError):

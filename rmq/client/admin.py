@@ -12,7 +12,7 @@ from rmq.client.client import Client
 from rmq.client.routes import LEADER
 from rmq.codes import ResponseCode
 from rmq.errors import InvalidArgument, Refusal, RmqError
-from rmq.model import RETRY_PREFIX, GroupConfig, MessageQueue, Route, TopicConfig
+from rmq.model import RETRY_PREFIX, BrokerAddresses, GroupConfig, MessageQueue, Route, TopicConfig
 from rmq.net.commands import (
     Answer,
     CleanExpiredQueues,
@@ -77,7 +77,7 @@ async def broker_addresses(client: Client, *, cluster: str = "", broker: str = "
         return [broker]
     info = await cluster_info(client)
     groups = [each for each in info.brokers if cluster in ("", each.cluster) and broker in ("", each.name)]
-    found = {address for each in groups for number, address in each.addresses.items() if number == LEADER or not leaders_only}
+    found = {address for each in groups for address in ([leading(each)] if leaders_only else each.addresses.values())}
     if not found:
         known = ", ".join(sorted(f"{each.cluster}/{each.name}" for each in info.brokers)) or "none"
         raise InvalidArgument(f"no broker for cluster {cluster!r}, broker {broker!r}; registered: {known}")
@@ -128,12 +128,12 @@ async def topic_stats(client: Client, topic: str) -> TopicStats:
 
 async def topic_config(client: Client, topic: str, address: str) -> TopicConfig:
     """The settings one broker has for the topic."""
-    return _typed(TopicConfig, await client.session.connections.request(address, GetTopicConfig(topic)))
+    return _typed(TopicConfig, await _ask(client, address, GetTopicConfig(topic)))
 
 
 async def topic_configs(client: Client, address: str) -> list[TopicConfig]:
     """All topics of one broker."""
-    return _typed(TopicConfigs, await client.session.connections.request(address, GetAllTopicConfig())).topics
+    return _typed(TopicConfigs, await _ask(client, address, GetAllTopicConfig())).topics
 
 
 async def update_topic(
@@ -217,12 +217,12 @@ async def group_list(client: Client) -> list[str]:
 
 async def group_config(client: Client, group: str, address: str) -> GroupConfig:
     """The settings one broker has for the group."""
-    return _typed(GroupConfig, await client.session.connections.request(address, GetGroupConfig(group)))
+    return _typed(GroupConfig, await _ask(client, address, GetGroupConfig(group)))
 
 
 async def group_configs(client: Client, address: str) -> list[GroupConfig]:
     """All groups of one broker."""
-    return _typed(GroupConfigs, await client.session.connections.request(address, GetAllGroupConfig())).groups
+    return _typed(GroupConfigs, await _ask(client, address, GetAllGroupConfig())).groups
 
 
 async def update_group(client: Client, config: GroupConfig, *, cluster: str = "", broker: str = "") -> list[str]:
@@ -244,25 +244,35 @@ async def delete_group(
 async def set_offset(client: Client, group: str, queue: MessageQueue, offset: int) -> None:
     """Set where an idle group goes on in a queue; a running member overwrites it with its own progress."""
     address = await _leader_of(client, queue)
-    await client.session.connections.request(address, UpdateConsumerOffset(group, queue.topic, queue.queue_id, offset))
+    await _ask(client, address, UpdateConsumerOffset(group, queue.topic, queue.queue_id, offset))
 
 
 # --- asking several ---------------------------------------------------------------------------------------------------
 
 
 def leaders(route: Route) -> list[str]:
-    """Addresses of the leaders in a route, by broker name."""
-    return [each.addresses[LEADER] for each in sorted(route.brokers, key=lambda each: each.name) if LEADER in each.addresses]
+    """An address of each broker group in a route, by broker name."""
+    return [leading(each) for each in sorted(route.brokers, key=lambda each: each.name)]
+
+
+def leading(group: BrokerAddresses) -> str:
+    """The leader's address; without one that of a node, which tells what is committed and refuses changes."""
+    return group.addresses.get(LEADER) or group.addresses[min(group.addresses)]
+
+
+async def _ask(client: Client, address: str, request: Request, timeout_s: float | None = None) -> Answer:
+    """A node that does not lead refuses what only a leader does, and names it: that one is asked then."""
+    return await client.session.leaders.request_from(address, request, timeout_s)
 
 
 async def ask_each(client: Client, addresses: Iterable[str], request: Request) -> list[Answer]:
     """All answers, in the order of the addresses. Raises the first failure."""
-    return list(await asyncio.gather(*(client.session.connections.request(address, request) for address in addresses)))
+    return list(await asyncio.gather(*(_ask(client, address, request) for address in addresses)))
 
 
 async def _ask_quietly(client: Client, addresses: Sequence[str], request: Request) -> list[Answer | RmqError]:
     answers = await asyncio.gather(
-        *(client.session.connections.request(address, request) for address in addresses), return_exceptions=True
+        *(_ask(client, address, request) for address in addresses), return_exceptions=True
     )
     for answer in answers:
         if isinstance(answer, BaseException) and not isinstance(answer, RmqError):
@@ -296,7 +306,7 @@ async def _leader_of(client: Client, queue: MessageQueue) -> str:
 
 
 async def _offset(client: Client, queue: MessageQueue, request: Request) -> int:
-    answer = await client.session.connections.request(await _leader_of(client, queue), request)
+    answer = await _ask(client, await _leader_of(client, queue), request)
     return _typed(OffsetAnswer, answer).offset
 
 

@@ -49,6 +49,7 @@ class Assignment:
         self._tasks = TaskSet()
         self._due = asyncio.Event()
         self._was_balanced = False
+        self._leaders: dict[str, str] = {}
 
     @property
     def queues(self) -> list[MessageQueue]:
@@ -62,6 +63,7 @@ class Assignment:
         """Listen for reasons to balance again, and do so when there is one."""
         self._session.connections.on_request.append(self._requested)
         self._session.routes.on_change.append(self._route_changed)
+        self._leaders = self._session.routes.brokers()
         self._tasks.start(self._keep_balanced(), f"rebalance {self._plan.group}")
 
     def _requested(self, request: Request) -> None:
@@ -70,7 +72,16 @@ class Assignment:
 
     def _route_changed(self, topic: str) -> None:
         if topic in self._plan.topics:
+            self._commit_again()
             self._due.set()
+
+    def _commit_again(self) -> None:
+        """A leader that went may have taken with it what it was told last, without a word: the next one is told again."""
+        leaders, self._leaders = self._leaders, self._session.routes.brokers()
+        for window in self.windows():
+            name = window.queue.broker_name
+            if leaders.get(name) != self._leaders.get(name):
+                window.committed = -1
 
     async def _keep_balanced(self) -> None:
         while True:
@@ -114,8 +125,8 @@ class Assignment:
         others: list[str] = []
         for group in sorted(route.brokers, key=lambda each: each.name):
             try:
-                address = self._session.routes.leader(group.name)
-                answer = await self._session.connections.request(address, GetConsumerList(self._plan.group))
+                timeout_s = self._session.settings.request_timeout_s
+                answer = await self._session.leaders.request(group.name, GetConsumerList(self._plan.group), timeout_s)
             except RmqError as error:
                 trouble = error
                 continue

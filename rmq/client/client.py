@@ -54,6 +54,7 @@ class Client:
         if self._state == "new":
             self._state = "open"
             self._tasks.start(self.session.routes.keep_fresh(), "refresh routes")
+            self._tasks.start(self.session.routes.keep_led(), "find leaders")
             self._tasks.start(self.session.heartbeats.keep_beating(), "heartbeats")
 
     async def close(self) -> None:
@@ -66,6 +67,7 @@ class Client:
         for producer in self._producers:
             await producer.close()
         await self._tasks.close()
+        await self.session.heartbeats.close()
         await self.session.connections.close()
 
     def producer(self, group: str = DEFAULT_PRODUCER_GROUP) -> Producer:
@@ -100,7 +102,7 @@ class Client:
             from rmq.client.fileoffsets import FileOffsets  # loads aiofiles, which most services do not need
 
             return FileOffsets(session.settings.offsets_directory / (self._instance or "DEFAULT") / f"{plan.group}.json")
-        return BrokerOffsets(plan.group, session.connections, session.routes, young_from_zero=plan.start == LAST)
+        return BrokerOffsets(plan.group, session, young_from_zero=plan.start == LAST)
 
     def _check_open(self) -> None:
         if self._state == "closed":

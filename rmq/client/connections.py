@@ -6,7 +6,8 @@ from collections.abc import Callable
 from rmq.client.settings import ClientSettings
 from rmq.client.tasks import TaskSet, cancel
 from rmq.clock import Clock
-from rmq.errors import Closed
+from rmq.codes import ResponseCode
+from rmq.errors import OUTCOME_UNKNOWN, Closed, Refusal, Unknown
 from rmq.net.channel import Channel
 from rmq.net.commands import Answer, Hello, Request
 from rmq.net.limits import Limits
@@ -36,9 +37,14 @@ class Connections:
         return address in self._channels
 
     async def request(self, address: str, request: Request, timeout_s: float | None = None) -> Answer:
-        """Raises Refusal, Unknown (it left, no answer came), Unreachable (it never left), Closed."""
+        """Raises Refusal, Unknown (it left, and nobody can tell what came of it), Unreachable (it never left), Closed."""
         channel = self._channels.get(address) or await self._open(address)
-        return await channel.request(request, timeout_s or self._settings.request_timeout_s)
+        try:
+            return await channel.request(request, timeout_s or self._settings.request_timeout_s)
+        except Refusal as refusal:
+            if refusal.code == ResponseCode.SYSTEM_ERROR and refusal.remark.startswith(OUTCOME_UNKNOWN):
+                raise Unknown(f"{address}: {refusal.remark}") from None
+            raise
 
     async def post(self, address: str, request: Request) -> None:
         """Send and expect no answer; waits now and then, so that what is unsent stays bounded. Raises Unreachable, Closed."""

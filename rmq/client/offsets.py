@@ -7,12 +7,13 @@ import asyncio
 from collections.abc import Mapping
 from typing import Protocol
 
-from rmq.client.connections import Connections
-from rmq.client.routes import Routes
+from rmq.client.session import Session
 from rmq.codes import ResponseCode
-from rmq.errors import Refusal
+from rmq.errors import Refusal, RmqError, Unknown
 from rmq.model import MessageQueue
-from rmq.net.commands import OffsetAnswer, QueryConsumerOffset, UpdateConsumerOffset
+from rmq.net.commands import Answer, OffsetAnswer, QueryConsumerOffset, Request, UpdateConsumerOffset
+
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 0.5  # between tries
 
 
 class OffsetStore(Protocol):
@@ -36,10 +37,9 @@ class BrokerOffsets:
     "none", so that a group that is new on a young topic misses nothing.
     """
 
-    def __init__(self, group: str, connections: Connections, routes: Routes, young_from_zero: bool) -> None:
+    def __init__(self, group: str, session: Session, young_from_zero: bool) -> None:
         self._group = group
-        self._connections = connections
-        self._routes = routes
+        self._session = session
         self._young_from_zero = young_from_zero
 
     async def open(self) -> None:
@@ -48,7 +48,7 @@ class BrokerOffsets:
     async def load(self, queue: MessageQueue) -> int | None:
         query = QueryConsumerOffset(self._group, queue.topic, queue.queue_id, self._young_from_zero)
         try:
-            answer = await self._connections.request(self._routes.leader(queue.broker_name), query)
+            answer = await self._ask(queue, query)
         except Refusal as refusal:
             if refusal.code == ResponseCode.QUERY_NOT_FOUND:
                 return None
@@ -66,8 +66,25 @@ class BrokerOffsets:
 
     async def _save_one(self, queue: MessageQueue, offset: int, sync: bool) -> None:
         update = UpdateConsumerOffset(self._group, queue.topic, queue.queue_id, offset)
-        address = self._routes.leader(queue.broker_name)
         if sync:
-            await self._connections.request(address, update)
+            await self._insist(queue, update)
         else:
-            await self._connections.post(address, update)
+            await self._session.connections.post(self._session.routes.leader(queue.broker_name), update)
+
+    async def _insist(self, queue: MessageQueue, update: UpdateConsumerOffset) -> None:
+        """Until a leader has it, while the time of a request lasts: an offset may be set twice."""
+        clock, pause_s = self._session.clock, _FIRST_PAUSE_S
+        deadline = clock.monotonic() + self._session.settings.request_timeout_s
+        while True:
+            try:
+                await self._ask(queue, update)
+                return
+            except RmqError as error:
+                left_s = deadline - clock.monotonic()
+                if left_s <= 0 or not (error.passing or isinstance(error, Unknown)):
+                    raise
+                await clock.sleep(min(pause_s, left_s))
+                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    async def _ask(self, queue: MessageQueue, request: Request) -> Answer:
+        return await self._session.leaders.request(queue.broker_name, request, self._session.settings.request_timeout_s)

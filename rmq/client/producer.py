@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 
 from rmq.client.message import Message, SendResult, SendStatus, check_body, message_properties
@@ -14,7 +14,7 @@ from rmq.errors import Closed, InvalidArgument, Refusal, RmqError, Unknown, Unre
 from rmq.log.record import draft
 from rmq.model import TEMPLATE_TOPIC, MessageQueue, Route
 from rmq.net.commands import Send, SendAnswer
-from rmq.routing.choose import QueueChooser, writable_queues
+from rmq.routing.choose import FAILED_MS, QueueChooser, led_queues, writable_queues
 
 Selector = Callable[[Sequence[MessageQueue], Message], MessageQueue]
 RETRIES = 2  # [retryTimesWhenSendFailed]
@@ -24,7 +24,10 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 0.5  # between tries
 
 @dataclass(slots=True)
 class _Outgoing:
-    """One request on its way: what is sent, how its queue is chosen, until when (monotonic s) it may be tried."""
+    """One request on its way: what is sent, how its queue is chosen, until when (monotonic s) it may be tried.
+
+    `ordered`: its queue is chosen among all, not only among those that can take it now: messages of a key stay together.
+    """
 
     topic: str
     records: bytes
@@ -32,8 +35,20 @@ class _Outgoing:
     choose: Callable[[Sequence[MessageQueue], str], MessageQueue]
     deadline: float
     retry_unknown: bool
+    ordered: bool = False
     tries: int = 0
+    refusals: int = 0  # of those that may be gone at the next try
+    unknown: Unknown | None = None  # a try that may have stored it
     avoid: str = ""  # broker group of the last failure
+
+
+@dataclass(slots=True)
+class _Queues:
+    """Of one topic: those that exist, and those whose group has a leader. `of`: the route they come from."""
+
+    of: Route | None = None
+    all: list[MessageQueue] = field(default_factory=list)
+    led: list[MessageQueue] = field(default_factory=list)
 
 
 class Producer:
@@ -49,7 +64,7 @@ class Producer:
         self._group = checked_group(group)
         self._chooser = QueueChooser(random.getrandbits(31))
         self._topics: set[str] = set()  # names that were checked
-        self._queues: dict[str, tuple[Route, list[MessageQueue]]] = {}
+        self._queues: dict[str, _Queues] = {}
         self.closed = False
         session.heartbeats.add_producer(group)
 
@@ -71,10 +86,11 @@ class Producer:
     ) -> SendResult:
         """Send and wait until it is stored, at most `timeout` seconds [sendMsgTimeout].
 
-        Without `key` and `queue` the queues take turns and a failed broker is avoided at the next try; messages with
-        one `key` go to one queue, in order if you wait for each; `queue` names the queue or is called to choose it.
-        Refusals that may be gone at the next try are tried twice more, a lost connection until the time is up, an
-        unknown outcome (C19) only with `retry_unknown`, which may store the message twice.
+        Without `key` and `queue` the queues take turns and a failed broker group is left alone for a while; messages
+        with one `key` go to one queue, in order if you wait for each; `queue` names the queue or is called to choose it.
+        A group that is electing its leader, and one that cannot be reached, is tried until the time is up; refusals that
+        may be gone at the next try twice more; an unknown outcome (C19) only with `retry_unknown`, which may store the
+        message twice.
         """
         message_id, records = self._encode(message)
         outgoing = self._outgoing(message, records, key, queue, timeout)
@@ -141,7 +157,8 @@ class Producer:
         self, message: Message, records: bytes, key: str | None, queue: MessageQueue | Selector | None, timeout: float,
     ) -> _Outgoing:
         deadline = self._session.clock.monotonic() + timeout
-        return _Outgoing(message.topic, records, False, self._choice(message, key, queue), deadline, False)
+        choose = self._choice(message, key, queue)
+        return _Outgoing(message.topic, records, False, choose, deadline, False, ordered=key is not None)
 
     def _choice(
         self, message: Message, key: str | None, queue: MessageQueue | Selector | None,
@@ -156,7 +173,10 @@ class Producer:
             return lambda queues, avoid: queue(queues, message)
         if key is not None:
             return lambda queues, avoid: self._chooser.by_key(queues, key)
-        return self._chooser.next
+        return self._take_turns
+
+    def _take_turns(self, queues: Sequence[MessageQueue], avoid: str) -> MessageQueue:
+        return self._chooser.next(self._session.isolation.available(queues, self._session.clock.monotonic()), avoid)
 
     async def _deliver(self, outgoing: _Outgoing) -> tuple[MessageQueue, SendAnswer]:
         while True:
@@ -166,15 +186,15 @@ class Producer:
                 return chosen, await self._try(outgoing, chosen)
             except RmqError as error:
                 outgoing.tries += 1
+                outgoing.unknown = error if isinstance(error, Unknown) else outgoing.unknown
                 if not self._may_try_again(error, outgoing):
-                    raise
+                    raise outgoing.unknown or error  # noqa: B904 (the same, or what must not be forgotten)
                 outgoing.avoid = chosen.broker_name if chosen else ""
                 await self._recover(error, outgoing)
 
     async def _try(self, outgoing: _Outgoing, chosen: MessageQueue) -> SendAnswer:
-        address = self._session.routes.leader(chosen.broker_name)
         left_s = max(0.001, outgoing.deadline - self._session.clock.monotonic())
-        answer = await self._session.connections.request(address, self._request(outgoing, chosen), left_s)
+        answer = await self._session.leaders.request(chosen.broker_name, self._request(outgoing, chosen), left_s)
         assert isinstance(answer, SendAnswer)
         return answer
 
@@ -187,51 +207,54 @@ class Producer:
     def _may_try_again(self, error: RmqError, outgoing: _Outgoing) -> bool:
         if self._session.clock.monotonic() >= outgoing.deadline:
             return False
-        if isinstance(error, Unreachable):
-            return True
-        may = outgoing.retry_unknown if isinstance(error, Unknown) else error.retryable
-        return may and outgoing.tries <= RETRIES
+        if isinstance(error, Unknown):
+            return outgoing.retry_unknown
+        outgoing.refusals += not error.passing
+        return error.passing or (error.retryable and outgoing.refusals <= RETRIES)
 
     async def _recover(self, error: RmqError, outgoing: _Outgoing) -> None:
         """Another broker is tried at once, the same one after a pause; a new route is asked for where that may help."""
         clock = self._session.clock
+        if outgoing.avoid and (error.passing or isinstance(error, Unknown)):
+            self._session.isolation.report(outgoing.avoid, FAILED_MS, clock.monotonic())
         queues = self._queues.get(outgoing.topic)
-        others = queues is not None and any(queue.broker_name != outgoing.avoid for queue in queues[1])
+        others = queues is not None and any(queue.broker_name != outgoing.avoid for queue in queues.led)
         if outgoing.tries > 1 or not others:
             pause_s = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** (outgoing.tries - 1))
             await clock.sleep(max(0.0, min(pause_s, outgoing.deadline - clock.monotonic())))
         if error.refresh_routes and self._session.routes.known(outgoing.topic) is not None:
-            await self._refresh(outgoing.topic)
+            await self._refresh(outgoing.topic, max(0.001, outgoing.deadline - clock.monotonic()))
 
-    async def _refresh(self, topic: str) -> None:
+    async def _refresh(self, topic: str, timeout_s: float) -> None:
         try:
-            await self._session.routes.refresh(topic)
-        except RmqError:
+            await within(self._session.clock, timeout_s, self._session.routes.refresh(topic))
+        except (RmqError, TimeoutError):
             return  # what is known stays (N3); if it is wrong the next try says so
 
     async def _find_queues(self, outgoing: _Outgoing) -> list[MessageQueue]:
         """Queues the message may go to. Raises Refusal, Unreachable."""
         topic, route = outgoing.topic, self._session.routes.known(outgoing.topic)
         if route is not None:
-            return self._known_queues(topic, route)
+            return self._known_queues(outgoing, route)
         left_s = max(0.001, outgoing.deadline - self._session.clock.monotonic())
         try:
-            return await within(self._session.clock, left_s, self._learn_queues(topic))
+            return await within(self._session.clock, left_s, self._learn_queues(outgoing))
         except TimeoutError:
             known = ";".join(self._session.routes.nameservers)
             raise Unreachable(f"no nameserver of {known} told where {topic} lives within the timeout") from None
 
-    async def _learn_queues(self, topic: str) -> list[MessageQueue]:
+    async def _learn_queues(self, outgoing: _Outgoing) -> list[MessageQueue]:
         try:
-            return self._known_queues(topic, await self._session.routes.get(topic))
+            return self._known_queues(outgoing, await self._session.routes.get(outgoing.topic))
         except Refusal as refusal:
-            return await self._queues_to_be(topic, refusal)
+            return await self._queues_to_be(outgoing.topic, refusal)
 
-    def _known_queues(self, topic: str, route: Route) -> list[MessageQueue]:
-        found = self._queues.get(topic)
-        if found is None or found[0] is not route:
-            found = self._queues[topic] = (route, writable_queues(route, topic))
-        return _some(found[1], topic)
+    def _known_queues(self, outgoing: _Outgoing, route: Route) -> list[MessageQueue]:
+        found = self._queues.get(outgoing.topic)
+        if found is None or found.of is not route:
+            there = writable_queues(route, outgoing.topic)
+            found = self._queues[outgoing.topic] = _Queues(route, there, led_queues(route, there))
+        return _some(found.all if outgoing.ordered else found.led, outgoing.topic)
 
     async def _queues_to_be(self, topic: str, refusal: Refusal) -> list[MessageQueue]:
         """Queues of a topic that its first message will make, after the template's. Raises the refusal if none may be made."""
@@ -245,7 +268,8 @@ class Producer:
                 "-c <cluster>`; if it should be there, see with `rmq admin clusterList` whether its broker is"
             )
             raise Refusal(ResponseCode.TOPIC_NOT_EXIST, hint) from refusal
-        queues = [queue._replace(topic=topic) for queue in writable_queues(template, TEMPLATE_TOPIC)]
+        led = led_queues(template, writable_queues(template, TEMPLATE_TOPIC))
+        queues = [queue._replace(topic=topic) for queue in led]
         return _some([queue for queue in queues if queue.queue_id < NEW_TOPIC_QUEUES], topic)
 
 

@@ -7,10 +7,11 @@ from rmq.client.message import ReceivedMessage
 from rmq.client.offsets import OffsetStore
 from rmq.client.plan import FIRST, LAST, PULL_BATCH, Plan
 from rmq.client.session import Session
+from rmq.client.source import Source
 from rmq.client.window import Window
 from rmq.codes import ResponseCode
 from rmq.delivery import filters
-from rmq.errors import RmqError, Unknown
+from rmq.errors import RmqError, Unknown, Unreachable
 from rmq.log.record import iterate
 from rmq.model import RETRY_PREFIX, MessageQueue
 from rmq.net.commands import (
@@ -28,6 +29,8 @@ from rmq.net.commands import (
 
 _log = logging.getLogger("rmq.client")
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 3.0  # after a failed pull [pullTimeDelayMillsWhenException]
+_LONGEST_ELECTION_PAUSE_S = 0.5  # while the group has no leader
+_FOLLOWER_SUSPEND_S = 1.0  # how long a follower may hold a pull: then it is time to look for the leader again
 _ANSWER_MARGIN_S = 15.0  # a broker's own checks may hold a pull a little longer than it was asked to
 
 
@@ -41,6 +44,7 @@ class Puller:
         self._inbox = inbox
         self.queue = queue
         self.window: Window | None = None
+        self._source = Source()
         self._failures = 0
 
     async def run(self, wait_s: float) -> None:
@@ -65,7 +69,7 @@ class Puller:
 
     async def _guarded_pull(self, window: Window) -> None:
         try:
-            self._take(window, await self._pull(window))
+            await self._pull(window)
             self._failures = 0
         except RmqError as error:
             await self._pause(error)
@@ -82,20 +86,44 @@ class Puller:
         return await self._ask_offset(SearchOffset(topic, queue_id, start))
 
     async def _ask_offset(self, request: Request) -> int:
-        answer = await self._session.connections.request(self._session.routes.leader(self.queue.broker_name), request)
+        session = self._session
+        answer = await session.leaders.request(self.queue.broker_name, request, session.settings.request_timeout_s)
         assert isinstance(answer, OffsetAnswer)
         return answer.offset
 
-    async def _pull(self, window: Window) -> PullAnswer:
+    async def _pull(self, window: Window) -> None:
+        session, name = self._session, self.queue.broker_name
+        leader = session.routes.brokers().get(name, "")
+        reachable = session.connections.is_open(leader)
+        address, by_follower = self._source.choose(leader, reachable, session.routes.followers(name), session.clock.monotonic())
+        try:
+            answer = await (self._pull_follower(window, address) if by_follower else self._pull_leader(window))
+        except RmqError:
+            self._source.failed(by_follower, leader, session.clock.monotonic())
+            raise
+        self._source.answered(by_follower, answer.suggest_which_broker_id)
+        self._take(window, answer)
+
+    async def _pull_leader(self, window: Window) -> PullAnswer:
         suspend_s = self._session.settings.suspend_s
-        address = self._session.routes.leader(self.queue.broker_name)
-        answer = await self._session.connections.request(address, self._request(window, suspend_s), suspend_s + _ANSWER_MARGIN_S)
+        request = self._request(window, suspend_s, self._plan.auto_commit and not self._plan.broadcast)
+        answer = await self._session.leaders.request(self.queue.broker_name, request, suspend_s + _ANSWER_MARGIN_S)
         assert isinstance(answer, PullAnswer)
         return answer
 
-    def _request(self, window: Window, suspend_s: float) -> Pull:
+    async def _pull_follower(self, window: Window, address: str) -> PullAnswer:
+        """Offsets are not committed there. A follower may lack, or have deleted, what the leader has: it moves no offset."""
+        suspend_s = min(_FOLLOWER_SUSPEND_S, self._session.settings.suspend_s)
+        request = self._request(window, suspend_s, False)
+        answer = await self._session.connections.request(address, request, suspend_s + _ANSWER_MARGIN_S)
+        assert isinstance(answer, PullAnswer)
+        if answer.status == ResponseCode.PULL_OFFSET_MOVED or answer.next_begin_offset < window.next_offset:
+            raise Unreachable(f"the follower {address} does not reach to {window.next_offset}")
+        return answer
+
+    def _request(self, window: Window, suspend_s: float, may_commit: bool) -> Pull:
         subscription = self._plan.topics[self.queue.topic]
-        commits = self._plan.auto_commit and not self._plan.broadcast and window.committable > 0
+        commits = may_commit and window.committable > 0
         return Pull(
             self._plan.group, self.queue.topic, self.queue.queue_id, window.next_offset, PULL_BATCH,
             sys_flag=PULL_SUSPEND | PULL_SUBSCRIPTION | (PULL_COMMIT_OFFSET if commits else 0),
@@ -131,9 +159,7 @@ class Puller:
         self._failures += 1
         passing = error.retryable or isinstance(error, Unknown) or self._failures < 3
         _log.log(logging.INFO if passing else logging.WARNING, "%s is not pulled for now: %s", self.queue, error)
-        await self._session.clock.sleep(min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(self._failures - 1, 10)))
         if error.refresh_routes:
-            try:
-                await self._session.routes.refresh(self.queue.topic)
-            except RmqError as trouble:
-                _log.info("the route of %s stays as it is: %s", self.queue.topic, trouble)
+            self._session.routes.refresh_behind(self.queue.topic)
+        longest_s = _LONGEST_ELECTION_PAUSE_S if error.passing else _LONGEST_PAUSE_S
+        await self._session.clock.sleep(min(longest_s, _FIRST_PAUSE_S * 2 ** min(self._failures - 1, 10)))

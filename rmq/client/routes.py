@@ -6,11 +6,11 @@ Answers are kept: with every nameserver down a client that has a route goes on (
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from rmq.client.connections import Connections
 from rmq.client.settings import ClientSettings
-from rmq.client.tasks import TaskSet
+from rmq.client.tasks import TaskSet, within
 from rmq.clock import Clock
 from rmq.errors import InvalidArgument, Refusal, RmqError, Unreachable
 from rmq.model import BrokerAddresses, Route
@@ -20,10 +20,15 @@ _log = logging.getLogger("rmq.client")
 LEADER = 0  # key of the leader in a broker group's addresses [MixAll.MASTER_ID]
 _OTHERS_MAY_TAKE_S = 0.2  # once one nameserver answered, the others have this long to add what they know
 _FORGET_AFTER_S = 120.0  # a topic no nameserver has known for so long is gone (a broker's registration lasts as long)
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0  # between questions for a new leader
 
 
 class Routes:
-    """Routes of the topics in use, asked of all nameservers at once; of each broker group the largest epoch counts (N2)."""
+    """Routes of the topics in use, asked of all nameservers at once; of each broker group the largest epoch counts (N2).
+
+    A leader that was lost, that refuses to lead, or that is missing is asked for at once, then less and less often. What
+    a refusal names as the leader is taken at its word until a route with a newer epoch comes, or that node is no use either.
+    """
 
     def __init__(
         self, nameservers: str | Sequence[str], connections: Connections, settings: ClientSettings, clock: Clock
@@ -36,6 +41,10 @@ class Routes:
         self._confirmed: dict[str, float] = {}
         self._brokers: dict[str, BrokerAddresses] = {}
         self._asking: dict[str, asyncio.Task[Route]] = {}
+        self._hints: dict[str, str] = {}  # broker name -> leader as a refusal named it
+        self._doubted: dict[str, int] = {}  # broker name -> epoch in which its leader did not lead
+        self._doubt = asyncio.Event()
+        connections.on_lost.append(self.lost)
         self.on_change: list[Callable[[str], None]] = []
 
     @property
@@ -51,22 +60,99 @@ class Routes:
 
     def brokers(self) -> dict[str, str]:
         """Broker name -> address of its leader, for every broker group in a known route."""
-        return {name: group.addresses[LEADER] for name, group in self._brokers.items() if LEADER in group.addresses}
+        leaders = ((name, self._leader(name)) for name in self._brokers)
+        return {name: address for name, address in leaders if address}
+
+    def nodes(self) -> set[str]:
+        """Addresses of all nodes of all broker groups in a known route."""
+        return {address for group in self._brokers.values() for address in group.addresses.values()} | set(self._hints.values())
 
     def leader(self, broker_name: str) -> str:
         """Raises Unreachable when the group has no leader now."""
-        group = self._brokers.get(broker_name)
-        if group is None or LEADER not in group.addresses:
+        address = self._leader(broker_name)
+        if not address:
             raise Unreachable(f"broker group {broker_name} has no leader in the route")
-        return group.addresses[LEADER]
+        return address
+
+    def _leader(self, broker_name: str) -> str:
+        group = self._brokers.get(broker_name)
+        return self._hints.get(broker_name) or (group.addresses.get(LEADER, "") if group else "")
+
+    def followers(self, broker_name: str) -> dict[int, str]:
+        """Broker id -> address of the nodes that do not lead."""
+        group, leader = self._brokers.get(broker_name), self._leader(broker_name)
+        return {number: address for number, address in group.addresses.items() if address != leader and number} if group else {}
+
+    # --- doubts about leaders
+
+    def not_leading(self, broker_name: str, address: str, hint: str) -> bool:
+        """The node there refuses what only a leader does, and names `hint` ("": it knows none); whether to ask that one now."""
+        self._take_back(address)
+        named = hint not in ("", address) and broker_name in self._brokers
+        if named and hint != self._leader(broker_name):
+            self._hints[broker_name] = hint
+        self._doubts(broker_name)
+        return named
+
+    def lost(self, address: str) -> None:
+        """The node there cannot be reached, or its connection broke."""
+        led = [name for name, leader in self.brokers().items() if leader == address]
+        self._take_back(address)
+        for name in led:
+            self._doubts(name)
+
+    def _take_back(self, address: str) -> None:
+        self._hints = {name: hint for name, hint in self._hints.items() if hint != address}
+
+    def _doubts(self, broker_name: str) -> None:
+        if broker_name in self._brokers:
+            self._doubted[broker_name] = self._brokers[broker_name].epoch
+            self._doubt.set()
+
+    async def keep_led(self) -> None:
+        """Ask for the leaders in doubt until there are new ones, or the old ones are back; runs until cancelled."""
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            if not self._doubted:
+                pause_s = _FIRST_PAUSE_S
+                await self._doubt.wait()
+            self._doubt.clear()
+            await asyncio.gather(*(self._refresh_quietly(topic) for topic in self._one_topic_each(self._doubted)))
+            self._doubted = {name: epoch for name, epoch in self._doubted.items() if not self._settled(name, epoch)}
+            if self._doubted:
+                try:
+                    await within(self._clock, pause_s, self._doubt.wait())
+                except TimeoutError:
+                    pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+                else:
+                    await self._clock.sleep(_FIRST_PAUSE_S)  # refusals come in crowds
+                    pause_s = 2 * _FIRST_PAUSE_S
+
+    def _settled(self, broker_name: str, epoch: int) -> bool:
+        group = self._brokers.get(broker_name)
+        if group is None:
+            return True
+        leader = group.addresses.get(LEADER, "")
+        held = broker_name not in self._hints and self._connections.is_open(leader)  # it was a short trouble
+        return leader != "" and (group.epoch > epoch or held)
+
+    def _one_topic_each(self, broker_names: Iterable[str]) -> set[str]:
+        """Topics whose routes together name these groups."""
+        topic_of = {group.name: topic for topic, route in self._routes.items() for group in route.brokers}
+        return {topic_of[name] for name in broker_names if name in topic_of}
+
+    # --- asking
 
     async def refresh(self, topic: str) -> Route:
         """Ask now; several callers share one question. Raises as `get`, and keeps what is known."""
-        asking = self._asking.get(topic)
-        if asking is None:
-            asking = self._asking[topic] = asyncio.create_task(self._ask_all(topic), name=f"route {topic}")
-            asking.add_done_callback(lambda task: self._asked(topic, task))
-        return await asyncio.shield(asking)
+        self.refresh_behind(topic)
+        return await asyncio.shield(self._asking[topic])
+
+    def refresh_behind(self, topic: str) -> None:
+        """Ask, and do not wait for the answer."""
+        if topic not in self._asking:
+            self._asking[topic] = asyncio.create_task(self._ask_all(topic), name=f"route {topic}")
+            self._asking[topic].add_done_callback(lambda task: self._asked(topic, task))
 
     def _asked(self, topic: str, task: "asyncio.Task[Route]") -> None:
         del self._asking[topic]
@@ -144,25 +230,53 @@ class Routes:
         return [task.result() for task in questions if task.done()]
 
     def _learn(self, topic: str, routes: list[Route]) -> Route:
-        for route in routes:
-            for group in route.brokers:
-                known = self._brokers.get(group.name)
-                if known is None or group.epoch >= known.epoch:
-                    self._brokers[group.name] = group
+        for group in newest(routes):
+            known = self._brokers.get(group.name)
+            if known is None or group.epoch >= known.epoch:
+                self._brokers[group.name] = group
+            newer = known is not None and group.epoch > known.epoch
+            if newer or group.addresses.get(LEADER) == self._hints.get(group.name):
+                self._hints.pop(group.name, None)
         merged = merge(routes, self._brokers)
         if merged != self._routes.get(topic):
             self._routes[topic] = merged
             self._prune()
             self._tell(topic)
+            self._take_over(merged.brokers)
         return self._routes[topic]
+
+    def _take_over(self, groups: Sequence[BrokerAddresses]) -> None:
+        """What one route tells of these groups holds in every other one."""
+        newer = {group.name: group for group in groups}
+        for topic, route in list(self._routes.items()):
+            brokers = [newer.get(group.name, group) for group in route.brokers]
+            if brokers != route.brokers:
+                self._routes[topic] = route._replace(brokers=brokers)
+                self._tell(topic)
+        for group in groups:
+            if LEADER not in group.addresses and group.name not in self._doubted:
+                self._doubts(group.name)
 
     def _prune(self) -> None:
         used = {group.name for route in self._routes.values() for group in route.brokers}
         self._brokers = {name: group for name, group in self._brokers.items() if name in used}
+        self._hints = {name: hint for name, hint in self._hints.items() if name in used}
 
     def _tell(self, topic: str) -> None:
         for listener in self.on_change:
             listener(topic)
+
+
+def newest(routes: Sequence[Route]) -> list[BrokerAddresses]:
+    """Of each broker group what its largest epoch says; where that is several answers, all addresses, the first one's first."""
+    found: dict[str, BrokerAddresses] = {}
+    for group in (group for route in routes for group in route.brokers):
+        known = found.get(group.name)
+        if known is None or group.epoch > known.epoch:
+            found[group.name] = group
+        elif group.epoch == known.epoch:
+            found[group.name] = known._replace(addresses=group.addresses | known.addresses)
+    return list(found.values())
 
 
 def merge(routes: Sequence[Route], brokers: dict[str, BrokerAddresses]) -> Route:

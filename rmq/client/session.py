@@ -10,6 +10,7 @@ from rmq import names
 from rmq.client.connections import Connections
 from rmq.client.heartbeats import Heartbeats
 from rmq.client.ids import UniqueIds
+from rmq.client.leaders import Leaders
 from rmq.client.routes import Routes
 from rmq.client.settings import ClientSettings
 from rmq.clock import Clock
@@ -17,6 +18,7 @@ from rmq.errors import InvalidArgument, Refusal
 from rmq.log.record import host_bytes
 from rmq.net.commands import Hello
 from rmq.net.native import VERSION
+from rmq.routing.choose import Isolation
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,8 @@ class Session:
     clock: Clock
     connections: Connections
     routes: Routes
+    leaders: Leaders
+    isolation: Isolation
     heartbeats: Heartbeats
     ids: UniqueIds
     born_host: bytes
@@ -41,10 +45,18 @@ def open_session(nameservers: str | Sequence[str], instance: str, settings: Clie
     client_id = f"{host}@{instance or f'{os.getpid()}#{secrets.randbits(48)}'}"
     connections = Connections(Hello(VERSION, client_id), settings, clock)
     routes = Routes(nameservers, connections, settings, clock)
+    isolation = Isolation()
+
+    def route_changed(topic: str) -> None:
+        if (route := routes.known(topic)) is not None:
+            isolation.route_seen(route.brokers)
+
+    routes.on_change.append(route_changed)
+    leaders = Leaders(connections, routes, clock)
     heartbeats = Heartbeats(client_id, connections, routes, settings, clock)
     born_host = host_bytes(host, 0)
     ids = UniqueIds(clock, born_host[:-4], os.getpid(), secrets.randbits(32))
-    return Session(client_id, settings, clock, connections, routes, heartbeats, ids, born_host)
+    return Session(client_id, settings, clock, connections, routes, leaders, isolation, heartbeats, ids, born_host)
 
 
 def local_ip() -> str:

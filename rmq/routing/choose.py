@@ -12,14 +12,19 @@ LEADER = 0  # key of the leader among a broker group's addresses [MixAll.MASTER_
 
 
 def writable_queues(route: Route, topic: str) -> list[MessageQueue]:
-    """Queues of broker groups that have a leader now, sorted [MQClientInstance.topicRouteData2TopicPublishInfo]."""
-    led = {group.name for group in route.brokers if LEADER in group.addresses}
+    """Queues that take messages once their group has a leader, sorted."""
     return sorted(
         MessageQueue(topic, data.broker_name, queue_id)
         for data in route.queues
-        if data.perm & PERM_WRITE and data.broker_name in led
+        if data.perm & PERM_WRITE
         for queue_id in range(data.write_queue_nums)
     )
+
+
+def led_queues(route: Route, queues: Sequence[MessageQueue]) -> list[MessageQueue]:
+    """Those of broker groups that have a leader now [MQClientInstance.topicRouteData2TopicPublishInfo]."""
+    led = {group.name for group in route.brokers if LEADER in group.addresses}
+    return [queue for queue in queues if queue.broker_name in led]
 
 
 def readable_queues(route: Route, topic: str) -> list[MessageQueue]:
@@ -90,7 +95,10 @@ class Isolation:
                 self._until.pop(group.name, None)
             self._epochs[group.name] = max(group.epoch, self._epochs.get(group.name, 0))
 
-    def available(self, queues: Sequence[MessageQueue], now: float) -> list[MessageQueue]:
+    def available(self, queues: Sequence[MessageQueue], now: float) -> Sequence[MessageQueue]:
         """Queues of groups that are not isolated; all of them if none is left."""
-        free = [queue for queue in queues if self._until.get(queue.broker_name, 0.0) <= now]
-        return free or list(queues)
+        if not self._until:
+            return queues
+        self._until = {name: until for name, until in self._until.items() if until > now}
+        free = [queue for queue in queues if queue.broker_name not in self._until]
+        return free or queues

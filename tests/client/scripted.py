@@ -2,6 +2,7 @@
 never does (refusals, lost answers, moved offsets). It keeps messages in lists and nothing else.
 """
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -31,6 +32,7 @@ from rmq.net.commands import (
     SendAnswer,
     UnregisterClient,
     UpdateConsumerOffset,
+    UpdateTopic,
 )
 from rmq.net.server import LATER, Call, Connection, Later, Server
 
@@ -51,6 +53,7 @@ class Broker:
         self.members: dict[str, dict[str, Connection]] = defaultdict(dict)
         self.heartbeats: list[Heartbeat] = []
         self.requests: list[Any] = []
+        self.suggests = 0  # broker id to pull from next
         self.faults: dict[type[Any], list[Fault]] = defaultdict(list)
         self._held: list[tuple[Pull, Call]] = []
         self._server: Server | None = None
@@ -61,6 +64,7 @@ class Broker:
             GetConsumerList: self._consumer_list, Send: self._send, Pull: self._pull, QueryConsumerOffset: self._query,
             UpdateConsumerOffset: self._update, GetMaxOffset: self._max, GetMinOffset: lambda request, call: OffsetAnswer(0),
             SearchOffset: lambda request, call: OffsetAnswer(request.timestamp),
+            UpdateTopic: lambda request, call: self.topics.update({request.topic: request.write_queue_nums}),
         }  # fmt: skip
         self._server = Server({kind: self._watched(handler) for kind, handler in served.items()}, on_close=self._closed)
         host, bound = await self._server.listen("127.0.0.1", port)
@@ -135,8 +139,14 @@ class Broker:
         answer = self._found(request)
         if answer.status == ResponseCode.PULL_NOT_FOUND and request.sys_flag & PULL_SUSPEND:
             self._held.append((request, call))
+            asyncio.get_running_loop().call_later(request.suspend_timeout_millis / 1000, self._give_up, request, call)
             return LATER
         return answer
+
+    def _give_up(self, request: Pull, call: Call) -> None:
+        if (request, call) in self._held:
+            self._held.remove((request, call))
+            call.answer(self._found(request))
 
     def _found(self, request: Pull) -> PullAnswer:
         queue = self.queues[request.topic, request.queue_id]
@@ -144,9 +154,9 @@ class Broker:
         if begin > end:
             return PullAnswer(end, 0, end, status=ResponseCode.PULL_OFFSET_MOVED)
         if begin == end:
-            return PullAnswer(end, 0, end, status=ResponseCode.PULL_NOT_FOUND)
+            return PullAnswer(end, 0, end, b"", ResponseCode.PULL_NOT_FOUND, self.suggests)
         messages = queue[begin:begin + request.max_msg_nums]
-        return PullAnswer(begin + len(messages), 0, end, b"".join(messages))
+        return PullAnswer(begin + len(messages), 0, end, b"".join(messages), 0, self.suggests)
 
     def _answer_held(self) -> None:
         held, self._held = self._held, []
@@ -197,8 +207,8 @@ class Broker:
         return ConsumerList(sorted(self.members[request.consumer_group]))
 
 
-def refuse(code: int, remark: str = "by the test") -> Fault:
-    return lambda request, call: call.refuse(Refusal(code, remark))
+def refuse(code: int, remark: str = "by the test", hint: str = "") -> Fault:
+    return lambda request, call: call.refuse(Refusal(code, remark, hint))
 
 
 def never_answer(request: Any, call: Call) -> None:
