@@ -108,6 +108,9 @@ def read_tables(config: Path) -> Found:
     group_rows = load("subscriptionGroup.json")
     if _rows(group_rows, "forbiddenTable"):
         notes.append("forbiddenTable of subscriptionGroup.json is not served: those groups may read these topics now")
+    policies = [row.get("groupRetryPolicy") or {} for row in _rows(group_rows, "subscriptionGroupTable").values()]
+    if any(policy.keys() - {"type"} or policy.get("type", "CUSTOMIZED") != "CUSTOMIZED" for policy in policies):
+        notes.append("groupRetryPolicy of subscriptionGroup.json is not served: these groups retry after RocketMQ's usual delays")
     plain, lmq = load("consumerOffset.json"), load("lmqConsumerOffset.json")
     committed: dict[OffsetKey, int] = {}
     kept: dict[cursors.Key, Any] = {}
