@@ -98,7 +98,13 @@ class Store:
         lost = recovery.may_have_lost(run, boot_id)
         vote = recovery.next_vote(disk, settings, ownfiles.load_vote(disk, own), lost)
         adopted = None
-        if adoption.is_due(disk, root, settings, run):
+        due = adoption.is_due(disk, root, settings, run)
+        if not settings.alone and (due or (run is not None and run.state == ownfiles.ADOPTING)):
+            raise StoreError(
+                f"Apache RocketMQ wrote in {root}, and this node belongs to a group: run `rmq store adopt {root}` first, "
+                "then start the other nodes with empty directories"
+            )
+        if due:
             adopted = adoption.take_over(disk, root, settings, vote.store_id, run)
             vote = vote._replace(proven=adopted.tidy and (vote.proven or run is None))
         state = ownfiles.ADOPTING if adopted or (run is not None and run.state == ownfiles.ADOPTING) else ownfiles.RUNNING

@@ -308,7 +308,7 @@ class _Seen:
         if found.topic == STATE_TOPIC:
             for topic in deleted_topics(found.body):
                 self._queues.delete(topic)
-        elif found.topic == EPOCH_TOPIC:
+        elif found.topic == EPOCH_TOPIC and not foreign:
             self.rows = epochs.joined(self.rows, epochs.unpack(found.body))
         self.end = found.physical_offset + found.total_size
         self.stored_ms = max(self.stored_ms, found.store_timestamp)

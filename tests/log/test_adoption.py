@@ -10,6 +10,7 @@ from rmq.log.epochs import FOREIGN, EpochRecord, EpochRow, is_foreign, joined, m
 from rmq.log.memory import MemoryDisk, PowerLoss
 from rmq.log.ownfiles import ADOPTING, CLEAN, RUNNING
 from rmq.log.record import Record
+from rmq.log.store import Store
 from tests.log.conftest import BORN, HOST, ROOT, SETTINGS, Bench
 
 OWN, CONFIG = f"{ROOT}/rmq", f"{ROOT}/config"
@@ -174,6 +175,34 @@ def test_a_record_that_went_to_several_queues(theirs_only: Bench) -> None:
     for topic in ("T", "%LMQ%a", "%LMQ%$T$b"):
         queue = bench.store.queues.get(topic, 0)
         assert queue.entry(queue.max - 1).offset == end
+
+
+def test_a_member_of_a_group_is_not_adopted_by_itself(theirs_only: Bench) -> None:
+    """replication 11: the others would have to follow; an operator says so."""
+    bench = theirs_only
+    before = bytes(bench.disk.content(bench.segment()))
+    with pytest.raises(StoreError, match=r"rmq store adopt .*empty directories"):
+        Store.open(bench.disk, ROOT, SETTINGS._replace(alone=False))
+    assert bytes(bench.disk.content(bench.segment())) == before
+    assert bench.open().adopted
+
+
+def test_a_store_of_ours_whose_own_files_are_gone(bench: Bench) -> None:
+    """All of it is foreign then; epochs of its earlier life count no more, its state records do."""
+    bench.fill(10)
+    end, queues = bench.store.log.end, bench.queues()
+    bench.store.close()
+    for path in [path for path in bench.disk.paths() if path.startswith(OWN)]:
+        bench.disk.unlink(path)
+    bench.open()
+    finish(bench)
+    for _ in range(2):
+        assert [(row.epoch, row.start) for row in bench.store.rows] == [(FOREIGN, 0), (1, end)]
+        assert {key: value for key, value in bench.queues().items() if key[0] != "rmq_sys_EPOCH"} == {
+            key: value for key, value in queues.items() if key[0] != "rmq_sys_EPOCH"
+        }
+        bench.disk.kill()
+        bench.open()
 
 
 # --- ours, after a visit ----------------------------------------------------------------------------------------------
