@@ -18,7 +18,7 @@ from rmq.log.record import BLANK_MAGIC
 from rmq.log.segment import FILLER
 
 BURST_BYTES = 1 << 20  # of the log
-_BLOCK_BYTES = 1 << 18  # read at once: between two of them other threads run
+_BLOCK_BYTES = 1 << 16  # read at once: between two of them other threads run
 _NAME_DIGITS = 17
 _LOG = logging.getLogger(__name__)
 

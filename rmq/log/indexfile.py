@@ -23,6 +23,8 @@ HEADER_BYTES = 40
 ENTRY = Struct(">iqii")
 ENTRY_BYTES = 20
 _SLOT_BYTES = 4
+_MANY = 4 * 128
+_pack_many = Struct(">" + "iqii" * (_MANY // 4)).pack
 _HASHES = Struct(">i16x")
 _HEADER = Struct(">qqqqii")
 _PAGE_SLOTS = 1024  # 4 KiB: what is written together
@@ -123,25 +125,20 @@ class IndexFile:
         if self._slots is None:
             self._slots = self._load_slots()
         begin_ms, _, begin_offset, _, used, first = self.header
-        hashes, times = entries[::4], entries[2::4]
+        times = entries[2::4]
         seconds = _seconds(times, begin_ms)
         if first == 1:  # its own time counts from what the file began with; all others from its time
             begin_offset, begin_ms = entries[1], times[0]
             seconds[1:] = _seconds(times[1:], begin_ms)
         entries[2::4] = seconds
-        number, slots, count = first, self._slots, self.shape.slots
-        before = []
-        touched = [value % count for value in hashes]
-        for slot in touched:
-            before.append(slots[slot])
-            slots[slot] = number
-            number += 1
-        entries[3::4] = before
-        packed = Struct(f">{'iqii' * len(hashes)}").pack(*entries)
+        count = self.shape.slots
+        touched = [value % count for value in entries[::4]]
         if len(self._pages) * _PAGE_SLOTS < count:
             self._pages.update([slot // _PAGE_SLOTS for slot in touched])
-        with self._moving:
-            self._tail += packed
+        with self._moving:  # all of it: who finds a slot must find its entry
+            before = entries[3::4] = _chain(self._slots, touched, first)
+            self._tail += _pack(entries)
+            number = first + len(touched)
             self.header = Header(begin_ms, times[-1], begin_offset, entries[-3], used + before.count(0), number)
 
     def write(self) -> None:
@@ -275,6 +272,24 @@ class IndexFile:
             return self._disk.pread(handle, count * ENTRY_BYTES, self._entry_at(number))
         finally:
             self._disk.close(handle)
+
+
+def _chain(slots: "array[int]", touched: list[int], number: int) -> list[int]:
+    """Enters the numbers from `number` on into their slots; what stood there before."""
+    before = []
+    for slot in touched:
+        before.append(slots[slot])
+        slots[slot] = number
+        number += 1
+    return before
+
+
+def _pack(entries: list[int]) -> bytes:
+    """Four numbers an entry, as they lie in the file; many at once, because a call costs more than its numbers."""
+    many = len(entries) - len(entries) % _MANY
+    parts = [_pack_many(*entries[at : at + _MANY]) for at in range(0, many, _MANY)]
+    parts += [ENTRY.pack(*entries[at : at + 4]) for at in range(many, len(entries), 4)]
+    return b"".join(parts)
 
 
 def _seconds(times: list[int], begin_ms: int) -> list[int]:

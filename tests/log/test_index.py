@@ -1,6 +1,7 @@
 """The index against slow twins: hashes, files, windows of time; disks that fail and machines that stop at every write."""
 
 import random
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -180,6 +181,28 @@ def test_many_words_with_one_hash_are_told_apart_or_said() -> None:
     assert key_hash("T", "AaAa") == key_hash("T", "BBBB")
     assert len(by_key(log, index, Wanted("T", "AaAa", False, 64, 0, 2**62), len(log.data)).records) == 64
     assert by_key(log, index, Wanted("T", "BBBB", False, 64, 0, 2**62), len(log.data)) == ([], False)
+
+
+def test_a_key_is_found_while_its_file_is_filled() -> None:
+    """C16: a slot never leads to an entry that cannot be read yet."""
+    log = random_log(4, 4000)
+    index = Index(MemoryDisk(), "/index", Shape(4, 30_000), log, LastRun(None, 0, True))
+    first = next(one for one in log.records if words_of(one))
+    wanted, end = Wanted(first.topic, words_of(first)[0][0], False, 64, 0, 2**62), len(log.data)
+    index.advance(first.physical_offset + first.total_size, 1)
+    filling = threading.Thread(target=fill_slowly, args=(index, log))
+    filling.start()
+    try:
+        while filling.is_alive():
+            assert first.physical_offset in list(index.find(wanted.topic, wanted.word, 0, 2**62))
+    finally:
+        filling.join()
+    assert index.position == end
+
+
+def fill_slowly(index: Index, log: ToyLog) -> None:
+    for one in log.records[1:]:
+        index.advance(one.physical_offset + one.total_size, 1)
 
 
 # --- disks that fail --------------------------------------------------------------------------------------------------
