@@ -3,17 +3,18 @@ the tables are adminviews'."""
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 import click
 
-from rmq.client import Client, ClientSettings
+from rmq.client import Client
 from rmq.client import admin as ask
-from rmq.commands import adminviews, msg, options, output
+from rmq.commands import adminviews, asking, groupadmin, msg, options, output
 from rmq.errors import InvalidArgument, Refusal, Unknown, Unreachable
 from rmq.model import DLQ_PREFIX, RETRY_PREFIX, BrokerAddresses
 from rmq.net.commands import ConsumerConnection, ConsumeStats
+from rmq.net.peercommands import GroupStatus
 from rmq.routing.topics import is_system_topic
 
 T = TypeVar("T")
@@ -47,15 +48,6 @@ _cluster = click.option("-c", "--cluster", default="", metavar="NAME", help="Eve
 _broker = click.option("-b", "--broker", default="", metavar="NAME|HOST:PORT", help="One broker.")
 
 
-def _run(namesrv: str, timeout_s: float, work: Callable[[Client], Awaitable[T]]) -> T:
-    async def with_client() -> T:
-        settings = ClientSettings(request_timeout_s=timeout_s, connect_timeout_s=timeout_s)
-        async with Client(namesrv, settings=settings) as client:
-            return await work(client)
-
-    return options.run(with_client())
-
-
 def _one_place(cluster: str, broker: str) -> None:
     if bool(cluster) == bool(broker):
         raise click.UsageError("give either -c CLUSTER or -b BROKER")
@@ -73,21 +65,23 @@ BrokerRow = tuple[BrokerAddresses, int, str, dict[str, str] | None]
 @options.timeout
 @options.output
 def cluster_list(namesrv: str, more: bool, cluster: str, timeout_s: float, form: str) -> None:
-    """Brokers, their addresses, rates and disks."""
-    rows = _run(namesrv, timeout_s, lambda client: _brokers(client, cluster))
+    """Brokers, their addresses, rates and disks; of groups that elect their leader who leads, and how far each node is."""
+    rows, statuses = asking.run(namesrv, timeout_s, lambda client: brokers(client, cluster))
     if cluster and not rows:
         raise InvalidArgument(f"no broker of a cluster {cluster} is registered; `rmq admin clusterList` shows all")
-    table = adminviews.cluster_totals(rows) if more else adminviews.cluster_list(rows, time.time_ns() // 1_000_000)
+    table = adminviews.cluster_totals(rows) if more else adminviews.cluster_list(rows, statuses, time.time_ns() // 1_000_000)
     output.show(table, form)
+    groupadmin.warn([row[:3] for row in rows], statuses)
 
 
-async def _brokers(client: Client, cluster: str) -> list[BrokerRow]:
-    """Every address of the cluster with its runtime info; None where it does not answer."""
+async def brokers(client: Client, cluster: str) -> tuple[list[BrokerRow], dict[str, GroupStatus]]:
+    """Every address of the cluster with its runtime info (None where it does not answer), and what nodes say of their groups."""
     info = await ask.cluster_info(client)
     found = [(group, number, address) for group in sorted(info.brokers, key=lambda group: (group.cluster, group.name))
              if cluster in ("", group.cluster) for number, address in sorted(group.addresses.items())]  # fmt: skip
     facts = await asyncio.gather(*(_facts(client, address) for _, _, address in found))
-    return [(*row, answer) for row, answer in zip(found, facts, strict=True)]
+    statuses = await groupadmin.statuses(client, [address for _, _, address in found])
+    return [(*row, answer) for row, answer in zip(found, facts, strict=True)], statuses
 
 
 async def _facts(client: Client, address: str) -> dict[str, str] | None:
@@ -111,7 +105,7 @@ def broker_status(namesrv: str, cluster: str, broker: str, timeout_s: float, for
         addresses = await ask.broker_addresses(client, cluster=cluster, broker=broker, leaders_only=False)
         return {address: await ask.runtime_info(client, address) for address in addresses}
 
-    found = _run(namesrv, timeout_s, work)
+    found = asking.run(namesrv, timeout_s, work)
     if form == "json":
         output.show_json(found)
     else:
@@ -127,7 +121,7 @@ def broker_status(namesrv: str, cluster: str, broker: str, timeout_s: float, for
 def delete_expired_commit_log(namesrv: str, cluster: str, broker: str, timeout_s: float, form: str) -> None:
     """Delete log files past their time now, at any hour."""
     where = {"cluster": cluster, "broker": broker}
-    addresses = _run(namesrv, timeout_s, lambda client: ask.delete_expired_log(client, **where))
+    addresses = asking.run(namesrv, timeout_s, lambda client: ask.delete_expired_log(client, **where))
     _report("delete expired log files", addresses, form)
 
 
@@ -140,7 +134,7 @@ def delete_expired_commit_log(namesrv: str, cluster: str, broker: str, timeout_s
 def clean_expired_queues(namesrv: str, cluster: str, broker: str, timeout_s: float, form: str) -> None:
     """Delete queue files whose messages are gone."""
     where = {"cluster": cluster, "broker": broker}
-    addresses = _run(namesrv, timeout_s, lambda client: ask.clean_expired_queues(client, **where))
+    addresses = asking.run(namesrv, timeout_s, lambda client: ask.clean_expired_queues(client, **where))
     _report("clean expired queues", addresses, form)
 
 
@@ -165,7 +159,7 @@ def topic_list(namesrv: str, consumers: bool, user_only: bool, timeout_s: float,
             return adminviews.topic_list(topics)
         return adminviews.topic_consumers([row for topic in topics for row in await _consumers(client, topic)])
 
-    output.show(_run(namesrv, timeout_s, work), form)
+    output.show(asking.run(namesrv, timeout_s, work), form)
 
 
 def _of_the_system(topic: str) -> bool:
@@ -190,7 +184,7 @@ _topic = click.option("-t", "--topic", required=True, metavar="NAME")
 @options.output
 def topic_route(namesrv: str, topic: str, _list: bool, timeout_s: float, form: str) -> None:
     """Where a topic lives."""
-    output.show(adminviews.topic_route(_run(namesrv, timeout_s, lambda client: ask.topic_route(client, topic))), form)
+    output.show(adminviews.topic_route(asking.run(namesrv, timeout_s, lambda client: ask.topic_route(client, topic))), form)
 
 
 @admin.command("topicStatus")
@@ -201,7 +195,7 @@ def topic_route(namesrv: str, topic: str, _list: bool, timeout_s: float, form: s
 @options.output
 def topic_status(namesrv: str, topic: str, cluster: str, timeout_s: float, form: str) -> None:
     """First and next offset of every queue."""
-    stats = _run(namesrv, timeout_s, lambda client: ask.topic_stats(client, topic))
+    stats = asking.run(namesrv, timeout_s, lambda client: ask.topic_stats(client, topic))
     output.show(adminviews.topic_status(stats.queues, stats.topic_put_tps), form)
 
 
@@ -224,7 +218,7 @@ def update_topic(
 ) -> None:
     """Make a topic, or change it."""  # fmt: skip
     _one_place(cluster, broker)
-    addresses = _run(namesrv, timeout_s, lambda client: ask.update_topic(
+    addresses = asking.run(namesrv, timeout_s, lambda client: ask.update_topic(
         client, topic, cluster=cluster, broker=broker, read_queues=read_queues, write_queues=write_queues, perm=int(perm),
         order=order, attributes=attributes,
     ))  # fmt: skip
@@ -241,7 +235,7 @@ def update_topic(
 def delete_topic(namesrv: str, topic: str, cluster: str, broker: str, timeout_s: float, form: str) -> None:
     """Delete a topic, its messages and offsets."""
     _one_place(cluster, broker)
-    addresses = _run(namesrv, timeout_s, lambda client: ask.delete_topic(client, topic, cluster=cluster, broker=broker))
+    addresses = asking.run(namesrv, timeout_s, lambda client: ask.delete_topic(client, topic, cluster=cluster, broker=broker))
     _report(f"delete topic {topic}", addresses, form)
 
 
@@ -265,10 +259,10 @@ def _report(what: str, addresses: Sequence[str], form: str) -> None:
 def consumer_progress(namesrv: str, group: str, topic: str, timeout_s: float, form: str) -> None:
     """How far groups are, and what waits for them."""
     if group:
-        stats = _run(namesrv, timeout_s, lambda client: ask.consume_stats(client, group, topic))
+        stats = asking.run(namesrv, timeout_s, lambda client: ask.consume_stats(client, group, topic))
         output.show(adminviews.group_progress(stats), form)
         return
-    output.show(adminviews.groups_progress(_run(namesrv, timeout_s, _all_progress)), form)
+    output.show(adminviews.groups_progress(asking.run(namesrv, timeout_s, _all_progress)), form)
 
 
 async def _all_progress(client: Client) -> list[tuple[str, ConsumeStats, ConsumerConnection | None]]:
@@ -292,7 +286,7 @@ async def _progress(client: Client, group: str) -> tuple[str, ConsumeStats, Cons
         raise
 
 
-# --- messages ---------------------------------------------------------------------------------------------------------
+# --- messages, groups of nodes -----------------------------------------------------------------------------------------
 
-for _command in (msg.query_by_id, msg.query_by_unique_key, msg.query_by_key, msg.query_by_offset):
+for _command in (msg.query_by_id, msg.query_by_unique_key, msg.query_by_key, msg.query_by_offset, *groupadmin.COMMANDS):
     admin.add_command(_command)

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from rmq.codes import ResponseCode
+from rmq.commands import groupviews
 from rmq.commands.output import Cell, Table
 from rmq.model import BrokerAddresses, QueueProgress, QueueStats, Route
 from rmq.net.commands import ConsumerConnection, ConsumeStats
@@ -21,15 +22,21 @@ def rate(facts: Facts, name: str) -> float:
     return float((facts.get(name, "").split() or ["0"])[0])
 
 
-def cluster_list(rows: Iterable[tuple[BrokerAddresses, int, str, Facts | None]], now_ms: int) -> Table:
+def cluster_list(
+    rows: Sequence[tuple[BrokerAddresses, int, str, Facts | None]], statuses: groupviews.Statuses, now_ms: int
+) -> Table:
     """`rows`: broker group, broker id, address, runtime info (None: it did not answer)."""
     columns = {
         "cluster": "Cluster Name", "broker": "Broker Name", "id": "BID", "address": "Addr", "version": "Version",
         "in_tps": "InTPS(LOAD)", "out_tps": "OutTPS(LOAD)", "timer": "Timer(Progress)", "page_cache_wait_ms": "PCWait(ms)",
-        "hours": "Hour", "space": "SPACE", "activated": "ACTIVATED",
+        "hours": "Hour", "space": "SPACE", "activated": "ACTIVATED", **groupviews.COLUMNS,
     }  # fmt: skip
-    return Table(columns, [(group.cluster, group.name, number, address, *_load(facts, now_ms))
-                           for group, number, address, facts in rows])  # fmt: skip
+    furthest = groupviews.furthest((row[:3] for row in rows), statuses)
+    return Table(columns, [
+        (group.cluster, group.name, number, address, *_load(facts, now_ms),
+         *groupviews.cells(address, statuses, furthest.get(group.name, 0)))
+        for group, number, address, facts in rows
+    ])  # fmt: skip
 
 
 def _load(facts: Facts | None, now_ms: int) -> tuple[Cell, ...]:

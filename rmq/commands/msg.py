@@ -1,14 +1,13 @@
 """`rmq msg ...`: look single messages up. The same under mqadmin's names: `rmq admin queryMsgBy...`."""
 
-from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 import click
 
-from rmq.client import Client, ClientSettings, ReceivedMessage, lookups
+from rmq.client import Client, ReceivedMessage, lookups
 from rmq.client.lookups import FOREVER_MS, Hits
 from rmq.codes import ResponseCode
-from rmq.commands import exits, messageviews, options, output
+from rmq.commands import asking, exits, messageviews, options, output
 from rmq.errors import InvalidArgument, Refusal
 from rmq.model import MessageQueue
 
@@ -32,15 +31,6 @@ _begin = click.option("--from", "begin", callback=_moment, metavar="TIME", help=
 _end = click.option("--to", "end", callback=_moment, metavar="TIME", help="Stored at or before.")
 _limit = click.option("-m", "--max", "limit", type=click.IntRange(1, 64), default=64, show_default=True, help="So many.")
 _full = click.option("--full", is_flag=True, help="All of each message, not a line.")
-
-
-def _run(namesrv: str, timeout_s: float, work: Callable[[Client], Awaitable[T]]) -> T:
-    async def with_client() -> T:
-        settings = ClientSettings(request_timeout_s=timeout_s, connect_timeout_s=timeout_s)
-        async with Client(namesrv, settings=settings) as client:
-            return await work(client)
-
-    return options.run(with_client())
 
 
 def _show_one(message: ReceivedMessage, form: str) -> None:
@@ -84,7 +74,7 @@ def _by_id(message_id: str, topic: str, namesrv: str, timeout_s: float, form: st
         if not topic:
             raise InvalidArgument(f"{message_id} names no place in a log; for a unique id say the topic too: -t TOPIC") from None
         return _by_unique(topic, message_id, namesrv, timeout_s, form)
-    _show_one(_run(namesrv, timeout_s, lambda client: lookups.by_offset_id(client, message_id)), form)
+    _show_one(asking.run(namesrv, timeout_s, lambda client: lookups.by_offset_id(client, message_id)), form)
     return exits.OK
 
 
@@ -100,7 +90,7 @@ def by_unique(topic: str, unique_id: str, namesrv: str, timeout_s: float, form: 
 
 
 def _by_unique(topic: str, unique_id: str, namesrv: str, timeout_s: float, form: str) -> int:
-    found = _run(namesrv, timeout_s, lambda client: lookups.by_key(client, topic, unique_id, unique=True))
+    found = asking.run(namesrv, timeout_s, lambda client: lookups.by_key(client, topic, unique_id, unique=True))
     return _show_hits(found, f"id {unique_id} in {topic}", form, full=True)
 
 
@@ -120,7 +110,7 @@ def by_key(
     form: str,
 ) -> int:
     """The newest messages of TOPIC with this KEY, oldest first."""  # fmt: skip
-    found = _run(namesrv, timeout_s, lambda client: lookups.by_key(
+    found = asking.run(namesrv, timeout_s, lambda client: lookups.by_key(
         client, topic, key, begin_ms=begin or 0, end_ms=FOREVER_MS if end is None else end, limit=limit, tag=tag
     ))  # fmt: skip
     return _show_hits(found, f"{'tag' if tag else 'key'} {key} in {topic}", form, full)
@@ -140,7 +130,7 @@ def at(topic: str, broker: str, queue: int, offset: int, namesrv: str, timeout_s
 
 
 def _at(queue: MessageQueue, offset: int, namesrv: str, timeout_s: float, form: str) -> None:
-    _show_one(_run(namesrv, timeout_s, lambda client: lookups.at(client, queue, offset)), form)
+    _show_one(asking.run(namesrv, timeout_s, lambda client: lookups.at(client, queue, offset)), form)
 
 
 @msg.command("print")
@@ -173,7 +163,7 @@ def print_messages(
             if left == 0:
                 return
 
-    _run(namesrv, timeout_s, work)
+    asking.run(namesrv, timeout_s, work)
 
 
 # --- mqadmin's names --------------------------------------------------------------------------------------------------

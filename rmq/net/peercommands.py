@@ -1,4 +1,5 @@
-"""What the nodes of a broker group say to each other, and what an administrator tells such a group. Native spelling only.
+"""What the nodes of a broker group say to each other, and what an administrator tells such a group. Native spelling only, but
+for the two questions of RocketMQ's tool.
 
 The meaning is the machine's (`rmq.raft.messages`, docs/storage); here are only the fields as they travel. `group` is the
 broker name: a question from another group, dialled by mistake, must not raise an epoch here. Times are seconds, offsets
@@ -200,8 +201,62 @@ class GetGroupStatus(NamedTuple):
     """Who leads this broker group, and how far its nodes are."""
 
 
+class HaConnection(NamedTuple):
+    """One follower as its leader sees it; `diff`: bytes that it lacks [HARuntimeInfo.HAConnectionRuntimeInfo]."""
+
+    addr: str
+    slave_ack_offset: int
+    diff: int
+    in_sync: bool
+    transfer_from_where: int
+
+
+class HaClient(NamedTuple):
+    """A follower about itself [HARuntimeInfo.HAClientRuntimeInfo]."""
+
+    master_addr: str = ""
+    max_offset: int = 0
+    master_flush_offset: int = 0
+
+
+class HaStatus(NamedTuple):
+    """`ha_client` counts where `master` is false, everything else where it is true [HARuntimeInfo]."""
+
+    master: bool
+    master_commit_log_max_offset: int
+    in_sync_slave_nums: int
+    ha_connection_info: list[HaConnection]
+    ha_client: HaClient = HaClient()
+
+
+@command(RequestCode.GET_BROKER_HA_STATUS, HaStatus)
+class GetHaStatus(NamedTuple):
+    """How far the followers are, as mqadmin's haStatus asks it."""
+
+
+class EpochEntry(NamedTuple):
+    epoch: int
+    start_offset: int
+    end_offset: int
+
+
+class EpochCache(NamedTuple):
+    """[EpochEntryCache]"""
+
+    cluster_name: str
+    broker_name: str
+    broker_id: int
+    epoch_list: list[EpochEntry]
+    max_offset: int
+
+
+@command(RequestCode.GET_BROKER_EPOCH_CACHE, EpochCache)
+class GetEpochCache(NamedTuple):
+    """Which leader's epoch each part of the log is of, as mqadmin's getBrokerEpoch asks it."""
+
+
 PeerRequest = (
     FetchLog | AckLog | AskVote | AnnounceLeader | ResignLeader | ReadSnapshot | AddPeer | RemovePeer | TransferLeader
-    | GetGroupStatus
+    | GetGroupStatus | GetHaStatus | GetEpochCache
 )  # fmt: skip
-PeerAnswer = FetchLogAnswer | AskVoteAnswer | EpochAnswer | SnapshotPart | GroupStatus
+PeerAnswer = FetchLogAnswer | AskVoteAnswer | EpochAnswer | SnapshotPart | GroupStatus | HaStatus | EpochCache

@@ -38,6 +38,7 @@ from rmq.net.commands import (
     TopicStats,
     UpdateGroup,
 )
+from rmq.net.peercommands import EpochCache, HaStatus
 from rmq.net.remoting_fields import bad_field, java_name, number, parse
 from rmq.net.remoting_headers import Ext
 
@@ -358,6 +359,26 @@ def write_runtime_info(answer: RuntimeInfo, quoted: bool) -> bytes:
     return orjson.dumps({"table": answer.table})
 
 
+def write_ha_status(answer: HaStatus, quoted: bool) -> bytes:
+    """[HARuntimeInfo] Rates and moments of a transfer are not kept: 0."""
+    client = _named(answer.ha_client) | {"transferredByteInSecond": 0, "lastReadTimestamp": 0, "lastWriteTimestamp": 0}
+    connections = [_named(each) | {"transferredByteInSecond": 0} for each in answer.ha_connection_info]
+    return orjson.dumps({
+        "master": answer.master, "masterCommitLogMaxOffset": answer.master_commit_log_max_offset,
+        "inSyncSlaveNums": answer.in_sync_slave_nums, "haConnectionInfo": connections, "haClientRuntimeInfo": client,
+    })  # fmt: skip
+
+
+def write_epoch_cache(answer: EpochCache, quoted: bool) -> bytes:
+    """[EpochEntryCache]"""
+    return orjson.dumps(_named(answer) | {"epochList": [_named(each) for each in answer.epoch_list]})
+
+
+def _named(value: Any) -> Json:
+    """The fields under RocketMQ's names."""
+    return {java_name(type(value), name): field for name, field in value._asdict().items()}
+
+
 ANSWER_WRITERS: dict[type[Any], Callable[[Any, bool], bytes]] = {
     Route: write_route,
     ClusterInfo: write_cluster,
@@ -372,5 +393,7 @@ ANSWER_WRITERS: dict[type[Any], Callable[[Any, bool], bytes]] = {
     ConsumerList: write_consumer_list,
     GroupList: write_group_list,
     RuntimeInfo: write_runtime_info,
+    HaStatus: write_ha_status,
+    EpochCache: write_epoch_cache,
 }
 """Answers that are a body; the others are text fields."""

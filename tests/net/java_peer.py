@@ -19,7 +19,7 @@ from rmq.model import (
     Subscription,
     TopicConfig,
 )
-from rmq.net import commands
+from rmq.net import commands, peercommands
 from rmq.net.remoting_fields import java_name, write
 from rmq.net.remoting_headers import Header
 from rmq.net.remoting_headers import write as write_frame
@@ -233,6 +233,25 @@ def _group_table(source: Any) -> commands.GroupConfigs:
     return commands.GroupConfigs(groups, _version(source["dataVersion"]))
 
 
+def _ha_status(source: Any) -> peercommands.HaStatus:
+    connections = [
+        peercommands.HaConnection(one["addr"], one["slaveAckOffset"], one["diff"], one["inSync"], one["transferFromWhere"])
+        for one in source["haConnectionInfo"]
+    ]
+    client = source["haClientRuntimeInfo"]
+    return peercommands.HaStatus(
+        source["master"], source["masterCommitLogMaxOffset"], source["inSyncSlaveNums"], connections,
+        peercommands.HaClient(client["masterAddr"], client["maxOffset"], client["masterFlushOffset"]),
+    )  # fmt: skip
+
+
+def _epoch_cache(source: Any) -> peercommands.EpochCache:
+    epochs = [peercommands.EpochEntry(one["epoch"], one["startOffset"], one["endOffset"]) for one in source["epochList"]]
+    return peercommands.EpochCache(
+        source["clusterName"], source["brokerName"], source["brokerId"], epochs, source["maxOffset"]
+    )  # fmt: skip
+
+
 FROM_JSON: dict[type[Any], Any] = {
     Route: _route,
     commands.ClusterInfo: lambda source: commands.ClusterInfo([_broker(one) for one in source["brokerAddrTable"].values()]),
@@ -247,4 +266,6 @@ FROM_JSON: dict[type[Any], Any] = {
     commands.ConsumerList: lambda source: commands.ConsumerList(source["consumerIdList"]),
     commands.GroupList: lambda source: commands.GroupList(source["groupList"]),
     commands.RuntimeInfo: lambda source: commands.RuntimeInfo(source["table"]),
+    peercommands.HaStatus: _ha_status,
+    peercommands.EpochCache: _epoch_cache,
 }

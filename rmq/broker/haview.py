@@ -1,0 +1,23 @@
+"""A group's status in the words of RocketMQ's tool. Pure: no I/O, no clock."""
+
+from rmq.net.peercommands import EpochCache, EpochEntry, GroupStatus, HaClient, HaConnection, HaStatus
+
+IN_SYNC_BYTES = 256 << 20  # [haMaxGapNotInSync]
+
+
+def ha_status(status: GroupStatus) -> HaStatus:
+    """[DefaultHAService.getRuntimeInfo]"""
+    if status.role != "leader":
+        return HaStatus(False, 0, 0, [], HaClient(status.leader_address, status.end, status.committed))
+    followers = [
+        HaConnection(each.address, each.ack, each.lag, each.lag <= IN_SYNC_BYTES, each.end)
+        for each in status.members if each.store != status.store and each.end >= 0
+    ]  # fmt: skip
+    return HaStatus(True, status.end, sum(each.in_sync for each in followers), followers)
+
+
+def epoch_cache(cluster: str, broker_name: str, broker_id: int, status: GroupStatus) -> EpochCache:
+    """The epochs of this node's log, each up to where the next one begins."""
+    ends = [row.start for row in status.epochs[1:]] + [status.end]
+    rows = [EpochEntry(row.epoch, row.start, end) for row, end in zip(status.epochs, ends, strict=False)]
+    return EpochCache(cluster, broker_name, broker_id, rows, status.end)
