@@ -17,6 +17,7 @@ from rmq.commands import exits
 _COMMANDS = {
     "node": ("rmq.commands.node:node", "Run a nameserver, a broker, or both."),
     "config": ("rmq.commands.configuration:config", "Check a configuration file."),
+    "try": ("rmq.commands.tryout:trial", "Start three brokers that elect their leader on this machine, to play with."),
     "admin": ("rmq.commands.admin:admin", "Look at a cluster and change it (mqadmin's commands)."),
     "send": ("rmq.commands.send:send", "Send messages from the command line or from stdin."),
     "consume": ("rmq.commands.consume:consume", "Receive messages and print them."),

@@ -66,7 +66,12 @@ BrokerRow = tuple[BrokerAddresses, int, str, dict[str, str] | None]
 @options.output
 def cluster_list(namesrv: str, more: bool, cluster: str, timeout_s: float, form: str) -> None:
     """Brokers, their addresses, rates and disks; of groups that elect their leader who leads, and how far each node is."""
-    rows, statuses = asking.run(namesrv, timeout_s, lambda client: brokers(client, cluster))
+    show_cluster(namesrv, timeout_s, more, cluster, form)
+
+
+def show_cluster(namesrv: str, timeout_s: float, more: bool = False, cluster: str = "", form: str = "table") -> None:
+    """Prints what `clusterList` does."""
+    rows, statuses = asking.run(namesrv, timeout_s, lambda client: _brokers(client, cluster))
     if cluster and not rows:
         raise InvalidArgument(f"no broker of a cluster {cluster} is registered; `rmq admin clusterList` shows all")
     table = adminviews.cluster_totals(rows) if more else adminviews.cluster_list(rows, statuses, time.time_ns() // 1_000_000)
@@ -74,7 +79,7 @@ def cluster_list(namesrv: str, more: bool, cluster: str, timeout_s: float, form:
     groupadmin.warn([row[:3] for row in rows], statuses)
 
 
-async def brokers(client: Client, cluster: str) -> tuple[list[BrokerRow], dict[str, GroupStatus]]:
+async def _brokers(client: Client, cluster: str) -> tuple[list[BrokerRow], dict[str, GroupStatus]]:
     """Every address of the cluster with its runtime info (None where it does not answer), and what nodes say of their groups."""
     info = await ask.cluster_info(client)
     found = [(group, number, address) for group in sorted(info.brokers, key=lambda group: (group.cluster, group.name))
