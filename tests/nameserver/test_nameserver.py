@@ -223,3 +223,46 @@ async def ask_in_json(reader, writer, fields):
     answer = await reader.readexactly(total)
     header_size = int.from_bytes(answer[1:4])
     return json.loads(answer[4 : 4 + header_size]), answer[4 + header_size :]
+
+
+async def test_a_group_changes_its_leader(world):
+    """N2, N4: a leader dies, another one is elected, the dead one comes back; RocketMQ's ids: 0 leads, others have theirs."""
+    node = await world.nameserver()
+    nodes = [await world.connect(node) for _ in range(3)]
+
+    async def register(number, broker_id, epoch):
+        broker = a_broker(port=number + 1, epoch=epoch)._replace(broker_id=broker_id)
+        await nodes[number].request(broker, 1.0)
+
+    async def seen():
+        by_route = (await asker.request(GetRoute("T"), 1.0)).brokers[0]
+        by_cluster = (await asker.request(GetClusterInfo(), 1.0)).brokers[0]
+        assert by_route == by_cluster
+        return {broker_id: int(address[-1]) - 1 for broker_id, address in by_route.addresses.items()}
+
+    asker = await world.connect(node)
+    for number, broker_id in ((0, 0), (1, 2), (2, 3)):
+        await register(number, broker_id, 1)
+    assert await seen() == {0: 0, 2: 1, 3: 2}
+    await nodes[0].close()
+    await until_it_noticed(asker)
+    assert await seen() == {2: 1, 3: 2}  # no leader: still read from its followers
+    await register(1, 0, 2)
+    assert await seen() == {0: 1, 3: 2}
+    nodes[0] = await world.connect(node)
+    with pytest.raises(Refusal) as refused:
+        await register(0, 0, 1)
+    assert refused.value.hint == "10.0.0.1:2"
+    with pytest.raises(Refusal, match="already leads in epoch 2"):
+        await register(0, 0, 2)
+    await register(0, 1, 2)
+    assert await seen() == {0: 1, 1: 0, 3: 2}
+    await register(1, 2, 2)  # it hands over: nobody leads for a moment
+    await register(2, 0, 3)
+    assert await seen() == {0: 2, 1: 0, 2: 1}
+
+
+async def until_it_noticed(asker):
+    """Until the nameserver knows of the lost connection."""
+    while 0 in (await asker.request(GetRoute("T"), 1.0)).brokers[0].addresses:
+        await asyncio.sleep(0)

@@ -1,0 +1,52 @@
+"""Codes 907 and 1007: a group's status in the words of RocketMQ's tool."""
+
+import json
+
+from rmq.broker.haview import IN_SYNC_BYTES, epoch_cache, ha_status
+from rmq.model import EpochRow
+from rmq.net.peercommands import GroupStatus, MemberStatus
+from rmq.net.remoting_bodies import ANSWER_WRITERS
+
+
+def member(node: str, end: int, lag: int) -> MemberStatus:
+    return MemberStatus(node, f"s-{node}", f"{node}:40911", True, end, end, lag, 0.1, False, False)
+
+
+def status(role: str) -> GroupStatus:
+    rows = [EpochRow(1, 0, "w1"), EpochRow(4, 700, "w2")]
+    members = [member("n0", 1000, 0), member("n1", 900, 100), member("n2", -1, -1), member("n3", 5, IN_SYNC_BYTES + 1)]
+    return GroupStatus(role, "n0", "s-n0", "n0", "n0:30911", 4, 0, 1000, 1000, 950, True, True, False, rows, members)
+
+
+def spelled(answer: object) -> dict[str, object]:
+    found: dict[str, object] = json.loads(ANSWER_WRITERS[type(answer)](answer, True))
+    return found
+
+
+def test_a_leader_tells_of_the_followers_it_has_heard() -> None:
+    """[HARuntimeInfo]"""
+    found = spelled(ha_status(status("leader")))
+    assert (found["master"], found["masterCommitLogMaxOffset"], found["inSyncSlaveNums"]) == (True, 1000, 1)
+    assert found["haConnectionInfo"] == [
+        {"addr": "n1:40911", "slaveAckOffset": 900, "diff": 100, "inSync": True, "transferFromWhere": 900,
+         "transferredByteInSecond": 0},
+        {"addr": "n3:40911", "slaveAckOffset": 5, "diff": IN_SYNC_BYTES + 1, "inSync": False, "transferFromWhere": 5,
+         "transferredByteInSecond": 0},
+    ]  # fmt: skip
+
+
+def test_a_follower_tells_of_itself() -> None:
+    found = spelled(ha_status(status("follower")))
+    assert (found["master"], found["haConnectionInfo"]) == (False, [])
+    assert found["haClientRuntimeInfo"] == {
+        "masterAddr": "n0:30911", "maxOffset": 1000, "masterFlushOffset": 950, "transferredByteInSecond": 0,
+        "lastReadTimestamp": 0, "lastWriteTimestamp": 0,
+    }  # fmt: skip
+
+
+def test_each_epoch_ends_where_the_next_begins() -> None:
+    """[EpochEntryCache]"""
+    assert spelled(epoch_cache("c", "b", 2, status("leader"))) == {
+        "clusterName": "c", "brokerName": "b", "brokerId": 2, "maxOffset": 1000,
+        "epochList": [{"epoch": 1, "startOffset": 0, "endOffset": 700}, {"epoch": 4, "startOffset": 700, "endOffset": 1000}],
+    }  # fmt: skip

@@ -1,0 +1,74 @@
+"""How groups that elect their leader are shown, and what is warned of."""
+
+from rmq.commands import adminviews, groupviews
+from rmq.commands.output import as_json
+from rmq.model import BrokerAddresses, EpochRow
+from rmq.net.peercommands import GroupStatus, MemberStatus
+
+GROUP = BrokerAddresses("c", "g", {0: "a:1", 2: "b:1", 3: "d:1"}, 7)
+PLACES = [(GROUP, number, address) for number, address in GROUP.addresses.items()]
+SEEN = {"n0": 0.0, "n1": 0.1, "n2": 99.0}
+
+
+def member(node: str, *, voter: bool = True, unproven: bool = False, full: bool = False) -> MemberStatus:
+    return MemberStatus(node, f"s-{node}", f"{node}:40911", voter, 90, 90, 10, SEEN[node], full, unproven)
+
+
+def status(role: str, node: str, end: int = 100, *, proven: bool = True, lease: bool = True, sync: bool = False,
+           members: tuple[MemberStatus, ...] = (member("n0"), member("n1"), member("n2"))) -> GroupStatus:  # fmt: skip
+    rows = [EpochRow(3, 0, "w0"), EpochRow(7, 60, "w1", True)]
+    return GroupStatus(role, node, f"s-{node}", "n0", "a:1", 7, 0, end, end, 80, proven, lease, sync, rows, list(members))
+
+
+ALL = {"a:1": status("leader", "n0"), "b:1": status("follower", "n1", 90), "d:1": status("follower", "n2", 40)}
+
+
+def test_the_cluster_list_begins_with_mqadmins_columns() -> None:
+    table = adminviews.cluster_list([(*place, None) for place in PLACES], ALL, 0)
+    assert list(table.columns)[:4] == ["cluster", "broker", "id", "address"]
+    assert list(table.columns.values())[-6:] == ["Role", "Epoch", "End", "Committed", "Lag", "Votes"]
+    assert [(row["id"], row["role"], row["lag"]) for row in as_json(table)] == [
+        (0, "leader", 0), (2, "follower", 10), (3, "follower", 60),
+    ]  # fmt: skip
+
+
+def test_a_node_that_stands_alone_or_does_not_answer_has_blanks() -> None:
+    table = adminviews.cluster_list([(*PLACES[0], None)], {}, 0)
+    assert table.rows[0][-6:] == (None,) * 6
+
+
+def test_all_is_well() -> None:
+    assert list(groupviews.warnings(PLACES, ALL)) == []
+    assert list(groupviews.warnings(PLACES, {})) == []  # standing alone
+
+
+def test_what_an_operator_should_know() -> None:
+    """D3: who may not vote, and why; flush modes; no leader, no majority, a full disk."""
+    ill = {
+        "a:1": status("leader", "n0", lease=False, members=(member("n0"), member("n1", full=True))),
+        "b:1": status("follower", "n1", proven=False, sync=True),
+    }
+    found = list(groupviews.warnings(PLACES[1:], ill | {"d:1": ALL["d:1"]})) + list(groupviews.warnings(PLACES, ill))
+    for part in ("no leader is registered", "n1 at b:1 may not vote (unproven)", "does not hear a majority",
+                 "the disk of n1 is full", "flush modes of its nodes differ (n0 async, n1 sync)"):  # fmt: skip
+        assert any(part in each for each in found), part
+
+
+def test_who_votes() -> None:
+    assert groupviews.votes(ALL["a:1"]) == "yes"
+    assert groupviews.votes(status("follower", "n1", proven=False)) == "no: unproven"
+    assert groupviews.votes(status("follower", "n1", members=(member("n0"), member("n1", voter=False)))) == "no: learner"
+
+
+def test_followers_are_in_sync_behind_or_away() -> None:
+    never = MemberStatus("n3", "s-n3", "n3:1", True, -1, -1, -1, -1.0, False, False)
+    far = member("n1")._replace(lag=groupviews.IN_SYNC_BYTES + 1)
+    leader = status("leader", "n0", members=(member("n0"), far, member("n2"), never, member("n1", unproven=True)))
+    rows = as_json(groupviews.ha_status([("g", leader)]))
+    assert [row["status"] for row in rows] == ["Fall Behind", "Away", "Never Seen", "In Sync"]
+    assert rows[-1]["votes"] == "no: unproven"
+
+
+def test_epochs_end_where_the_next_begins() -> None:
+    rows = as_json(groupviews.epochs([(*PLACES[0], ALL["a:1"])]))
+    assert [(row["epoch"], row["start"], row["end"], row["lossy"]) for row in rows] == [(3, 0, 60, False), (7, 60, 100, True)]
