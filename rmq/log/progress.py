@@ -39,6 +39,7 @@ class Saved:
         self._log = log
         self._queues = queues
         self._indexed = indexed
+        self._queues_ms = 0  # store time of a record up to which the queues' files surely are (D11)
         self._rows: list[QueueRow] | None = None
         self._epochs: tuple[EpochRow, ...] = ()
         self._saving = Lock()
@@ -94,7 +95,9 @@ class Saved:
                 raise StoreError(f"cannot shorten the log in {self._root}: {error}; repair the disk and restart") from error
 
     def _save_checkpoint(self, stored_ms: int, position: int) -> None:
-        """For Apache RocketMQ's eyes [StoreCheckpoint]; never read here."""
-        data = _CHECKPOINT.pack(stored_ms, stored_ms, self._indexed.full_ms, 0, 0, position).ljust(_CHECKPOINT_BYTES, b"\0")
+        """For Apache RocketMQ's eyes [StoreCheckpoint]; never read here. Times of what is flushed only (D11)."""
+        if position >= self._log.durable_end:
+            self._queues_ms = stored_ms
+        data = _CHECKPOINT.pack(stored_ms, self._queues_ms, self._indexed.full_ms, 0, 0, position).ljust(_CHECKPOINT_BYTES, b"\0")
         smallfile.write_file(self._disk, f"{self._root}/checkpoint.new", data)
         self._disk.rename(f"{self._root}/checkpoint.new", f"{self._root}/checkpoint")

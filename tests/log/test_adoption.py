@@ -1,5 +1,6 @@
 """Bytes that Apache RocketMQ wrote in or beside ours: which stretch of the log is whose, and what opening makes of it."""
 
+import struct
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -272,6 +273,21 @@ def test_damage_of_ours_is_never_taken_for_a_visit(bench: Bench) -> None:
     content[content.index(b"__CRC32#", at)] ^= 1
     assert bench.open().adopted is None
     assert bench.store.log.end <= unit.physical_offset
+
+
+def test_the_checkpoint_does_not_say_more_than_the_queues_hold(bench: Bench) -> None:
+    """D11: RocketMQ starts its recovery by these times; a record that is flushed and not dispatched counts for the log only."""
+    bench.send(b"dispatched")
+    bench.store.save_progress()
+    first = bench.wall_ms
+    bench.append(bench.unit(b"flushed only"))
+    bench.store.save_progress()
+    said = struct.unpack_from(">6q", bytes(bench.disk.content(f"{ROOT}/checkpoint")))
+    assert said[:2] == (bench.wall_ms, first)
+    assert said[5] < bench.store.log.end
+    bench.store.close()
+    said = struct.unpack_from(">6q", bytes(bench.disk.content(f"{ROOT}/checkpoint")))
+    assert (said[:2], said[5]) == ((bench.wall_ms, bench.wall_ms), bench.store.log.end)
 
 
 # --- interrupted ------------------------------------------------------------------------------------------------------
