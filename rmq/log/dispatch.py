@@ -13,10 +13,12 @@ from rmq.errors import BadBytes, InvalidArgument, StoreError
 from rmq.log import epochs
 from rmq.log.commitlog import CommitLog, Unit
 from rmq.log.consumequeue import ConsumeQueue, ConsumeQueues
+from rmq.log.glance import glance
 from rmq.log.record import MIN_RECORD_BYTES, UNKNOWN_TOPIC, Record, decode, entry_code, is_tombstone, iterate, queue_places
-from rmq.log.segment import BadEntry
+from rmq.log.segment import BadEntry, Place
 from rmq.model import STATE_TOPIC
 
+_NOT_EVERYDAY = (STATE_TOPIC, "SCHEDULE_TOPIC_XXXX")  # their records delete topics, or have a due time for a tag
 TOLD_BYTES = 64 * 1024 * 1024
 TOPIC_TABLE = "topic"  # of the state lines [table, key, value]
 
@@ -29,6 +31,7 @@ class Dispatcher:
         self._numbers_lost = False  # behind a repaired stretch
         self._log = log
         self._queues = queues
+        self._lanes: dict[tuple[bytes, int], ConsumeQueue] = {}  # by a topic's bytes
 
     def advance(self, hw: int) -> list[Unit]:
         """Dispatches all records that end at or below `hw`, and gives them as units, in log order.
@@ -58,14 +61,28 @@ class Dispatcher:
         told = self.position
         while self.position < to:
             try:
-                for record in self._log.scan(self.position, to):
-                    self._put(record)
-                    self.position = record.physical_offset + record.total_size
+                for place in self._log.places(self.position, to):
+                    if not self._put_everyday(place):
+                        self._put(decode(place.buf, place.at))
+                    self.position = place.offset + place.size
                     if self.position - told > TOLD_BYTES:
                         told = self.position
                         tell(told)
             except BadEntry as error:
                 self.position = self._log.damages.discover(error, self._log.segments(), self._log.rows, to)
+
+    def _put_everyday(self, place: Place) -> bool:
+        """Whether it was a record that goes to a queue seen before, under the next number, and nowhere else."""
+        found = glance(place.buf, place.at, place.size)
+        if found is None:
+            return False
+        topic, queue_id, number, code = found
+        queue = self._lanes.get((topic, queue_id))
+        if queue is None or number != queue.max:
+            return False
+        queue.put_many(number, place.offset, (place.size,), (code,))
+        queue.next = max(queue.next, queue.max)
+        return True
 
     def _walked(self, to: int) -> list[Unit]:
         units = []
@@ -101,6 +118,8 @@ class Dispatcher:
             queue.put_many(number, record.physical_offset, (record.total_size,), (entry_code(record),))
             queue.next = max(queue.next, queue.max)
             put.append((queue, number))
+            if topic not in _NOT_EVERYDAY:
+                self._lanes[topic.encode(), queue_id] = queue
         if record.topic == STATE_TOPIC:
             self._delete_topics(record)
         return put
@@ -109,7 +128,7 @@ class Dispatcher:
         """Numbers in Apache RocketMQ's bytes need not go on where the queue ends: it deletes a topic without a trace in the
         log (then they begin at 0 again), and it may leave some out (then blank entries stand for them)."""
         if number == 0:
-            self._queues.delete(queue.topic)
+            self._delete(queue.topic)
             return self._queues.get(queue.topic, queue.queue_id)
         queue.skip_to(number)
         return queue
@@ -130,7 +149,7 @@ class Dispatcher:
         if hole is None or (not queue.max and self._log.start):
             return queue
         if number < queue.max:
-            self._queues.delete(queue.topic)
+            self._delete(queue.topic)
             queue = self._queues.get(queue.topic, queue.queue_id)
         while queue.max < number:
             queue.put_many(queue.max, hole.start, (MIN_RECORD_BYTES,), (0,))
@@ -139,7 +158,11 @@ class Dispatcher:
     def _delete_topics(self, record: Record) -> None:
         """A topic's queues go at the position of the line that deletes it, so a rebuild ends the same."""
         for topic in deleted_topics(record.body):
-            self._queues.delete(topic)
+            self._delete(topic)
+
+    def _delete(self, topic: str) -> None:
+        self._queues.delete(topic)
+        self._lanes.clear()
 
 
 def deleted_topics(body: bytes) -> list[str]:

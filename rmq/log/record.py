@@ -182,6 +182,22 @@ def verify(buf: Buffer, at: int, physical_offset: int, protected: bool) -> int:
     `protected`: it is one of ours and must carry a right `__CRC32#`. In a range that Apache RocketMQ wrote only
     structure, position and body checksum count: there the property may be a stale copy.
     """
+    if len(buf) - at >= MIN_RECORD_BYTES:
+        total, magic, body_crc, said, sys_flag = _PLACE.unpack_from(buf, at)
+        end, length_at = at + total, at + 88 + int.from_bytes(buf[at + 84 : at + 88], "big")
+        if magic == MAGIC_V1 and said == physical_offset and not sys_flag & 0x30 and length_at + 2 < end <= len(buf):
+            properties = length_at + 3 + buf[length_at]
+            if (
+                properties <= end == properties + (buf[properties - 2] << 8 | buf[properties - 1])
+                and crc32(buf[at + 88 : length_at]) & CRC_MASK == body_crc
+                and (not protected or (end - CRC_BYTES >= properties and _crc_is_right(buf[at:end])))
+            ):
+                return int(total)
+    return _verify_any(buf, at, physical_offset, protected)
+
+
+def _verify_any(buf: Buffer, at: int, physical_offset: int, protected: bool) -> int:
+    """As `verify`, for every layout; says what is wrong."""
     body, length_at, _, properties, end = _layout(buf, at)
     _, _, body_crc, said, _ = _PLACE.unpack_from(buf, at)
     if said != physical_offset:
@@ -194,7 +210,7 @@ def verify(buf: Buffer, at: int, physical_offset: int, protected: bool) -> int:
     return end - at
 
 
-def _crc_is_right(record: memoryview) -> bool:
+def _crc_is_right(record: Buffer) -> bool:
     return record[-CRC_BYTES:] == _CRC_HEAD + _digits(crc32(record[:-CRC_BYTES])) + b"\x02"
 
 

@@ -229,11 +229,16 @@ class Tail:
             self._around(self.end)
 
     def _walk(self, segment: Segment, from_: int) -> None:
-        for place in walk_rows(segment.read, segment.end, from_, segment.end, self._known):
-            if record.has_topic(place.buf, place.at, EPOCH_TOPIC) and not epochs.is_foreign(self._known, place.offset):
-                self._take_epoch(record.decode(place.buf, place.at))  # in foreign bytes it tells of another store's life
-            self.end = place.offset + place.size
-            self.stored_ms = record.store_timestamp(place.buf, place.at)
+        last = None
+        try:
+            for place in walk_rows(segment.read, segment.end, from_, segment.end, self._known):
+                if record.has_topic(place.buf, place.at, EPOCH_TOPIC) and not epochs.is_foreign(self._known, place.offset):
+                    self._take_epoch(record.decode(place.buf, place.at))  # in foreign bytes it tells of another store's life
+                self.end = place.offset + place.size
+                last = place
+        finally:
+            if last is not None:
+                self.stored_ms = record.store_timestamp(last.buf, last.at)
 
     def _around(self, bad: int) -> int | None:
         """Where to go on behind a bad entry; None if the log ends there."""

@@ -1,0 +1,100 @@
+"""How long a store takes to open, and to make its queues anew, by size.
+
+    python -m benchmarks.recovery [--gib 1 --gib 4] [--store DIR]
+
+Makes a store of that many GiB (messages of 500 bytes with a tag, a key and a unique id, round four queues) and prints: opening
+it after a stop in order; after a kill with everything since the last save to be walked; making all queues anew in a worker
+process, with that process's largest memory; and the checksum of one record.
+"""
+
+import argparse
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from rmq.log import ownfiles, record
+from rmq.log.commitlog import Unit
+from rmq.log.crc import crc32
+from rmq.log.disk import RealDisk
+from rmq.log.settings import StoreSettings
+from rmq.log.store import Store
+
+GIB = 1 << 30
+HOST = record.host_bytes("127.0.0.1", 10911)
+SETTINGS = StoreSettings(HOST)
+BATCH = 1000
+
+
+def fill(root: Path, size: int) -> int:
+    """A store of at least `size` bytes, stopped in order; how many messages it holds."""
+    store = Store.open(RealDisk(), str(root), SETTINGS)
+    store.open_epoch(1)
+    properties = record.properties_to_bytes({"UNIQ_KEY": "7F00000100002A139A551B8D4CF40001", "KEYS": "order-1", "TAGS": "paid"})
+    draft = record.draft("Numbers", b"x" * 500, properties, born_timestamp=1, born_host=HOST)
+    queues = [store.queues.get("Numbers", number) for number in range(4)]
+    units = count = 0
+    while store.log.end < size:
+        unit = Unit(draft * BATCH, (len(draft),) * BATCH, (7,) * BATCH, queues[units % 4])
+        store.log.append([unit], 1)
+        store.dispatcher.advance(store.log.end)
+        units, count = units + 1, count + BATCH
+        if units % 500 == 0:
+            store.save_progress()
+            store.queues.trim()
+    store.close()
+    return count
+
+
+def timed(work: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    work()
+    return time.perf_counter() - begin
+
+
+def opened(root: Path) -> None:
+    Store.open(RealDisk(), str(root), SETTINGS).abandon()
+
+
+def rebuilt(root: Path, end: int) -> tuple[float, int]:
+    """Seconds, and the worker's largest memory in MiB."""
+    shutil.rmtree(root / "consumequeue")
+    (root / "consumequeue").mkdir()
+    arguments = [str(root), str(SETTINGS.segment_bytes), str(SETTINGS.queue_file_entries), str(end)]
+    command = [sys.executable, "-m", "rmq.log.rebuild", *arguments]
+    seconds = timed(lambda: subprocess.run(command, check=True, stdout=subprocess.DEVNULL))
+    return seconds, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024
+
+
+def measure(root: Path, gib: float) -> None:
+    count = fill(root, int(gib * GIB))
+    run = ownfiles.load_run(RealDisk(), str(root / "rmq"))
+    assert run is not None
+    clean = timed(lambda: opened(root))
+    killed = timed(lambda: opened(root))
+    seconds, memory = rebuilt(root, run.end)
+    size = run.end / GIB
+    print(f"{size:.1f} GiB, {count} messages: opened after a stop in {clean:.2f} s, after a kill in {killed:.2f} s; "
+          f"queues made anew in {seconds:.1f} s ({seconds / size:.1f} s/GiB, {seconds / count * 1e6:.1f} us a message), "
+          f"largest memory of the worker {memory} MiB")  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--gib", type=float, action="append")
+    parser.add_argument("--store", type=Path, help="where the stores are made and removed again")
+    options = parser.parse_args()
+    data = os.urandom(676)
+    print(f"checksum of a record of {len(data)} bytes: {timed(lambda: [crc32(data) for _ in range(200_000)]) * 5:.2f} us")
+    for gib in options.gib or [0.25, 1, 4]:
+        with tempfile.TemporaryDirectory(dir=options.store) as folder:
+            measure(Path(folder) / "store", gib)
+
+
+if __name__ == "__main__":
+    main()
