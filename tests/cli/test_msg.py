@@ -2,14 +2,16 @@
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rmq import cli
-from rmq.client import Message, SendResult
+from rmq.client import Client, Message, SendResult, lookups
 from rmq.commands import exits
 from rmq.testing import LocalBroker
+from tests.faults.node import NodeProcess
 
 Printed = pytest.CaptureFixture[str]
 
@@ -130,3 +132,20 @@ async def test_an_id_of_no_message(capsys: Printed) -> None:
         code, _, err = await run(broker, capsys, "msg", "id", f"{int(place, 16) + 1:032X}")
         assert code == exits.FAILED
         assert "can not find message by the offset" in err
+
+
+async def test_what_was_acknowledged_is_found_after_kills(tmp_path: Path) -> None:
+    """C16, D10: twice kill -9 while the index is behind; every unique id is found, and the store checks."""
+    node, ids = NodeProcess(tmp_path / "store", segment_bytes="16MiB"), list[str]()
+    for number in range(3):
+        await node.start()
+        async with Client(f"127.0.0.1:{node.namesrv_port}") as client, client.producer() as producer:
+            for one in range(100):
+                ids.append((await producer.send(Message("K", b"x" * 200, keys=[f"{number}-{one}"]))).message_id)
+            newest = await lookups.by_key(client, "K", f"{number}-99")
+            assert [message.message_id for message in newest.messages] == ids[-1:]
+            if number == 2:
+                for each in ids:
+                    assert len((await lookups.by_key(client, "K", each, unique=True)).messages) == 1
+        await (node.kill() if number < 2 else node.stop())
+    assert await asyncio.to_thread(cli.run, ["store", "verify", str(tmp_path / "store")]) == exits.OK
