@@ -20,6 +20,7 @@ from rmq.log.commitlog import Unit
 from rmq.log.memory import MemoryDisk, PowerLoss
 from rmq.log.settings import SYNC_FLUSH
 from rmq.log.snapshot import QUEUES
+from rmq.log.verify import Verifier
 from tests.log.conftest import ROOT, SETTINGS, Bench, nth
 from tests.log.model import Model, deletion, problems, slow_end
 
@@ -29,7 +30,7 @@ KINDS = (
     "snapshot", "segments dropped", "cut", "derived files lost", "a queue with its number only",
     "torn tail", "cut across two segments", "whole records behind the cut",
     "lost name", "returned name", "rolled", "queues rebuilt", "queues kept", "short write", "full disk", "failed fsync",
-    "failed save", "4 KiB sectors", "topic deleted", "marked as perhaps lossy",
+    "failed save", "verified, keys looked up", "4 KiB sectors", "topic deleted", "marked as perhaps lossy",
 )  # fmt: skip
 DERIVED = (
     "/consumequeue/T/0/",
@@ -81,7 +82,7 @@ class Case:
         chance = self.chance
         self.sent += 1
         body = b"%d-" % self.sent + b"x" * chance.choice((0, 30, 200, 500))
-        return self.bench.unit(body, chance.choice("TTU"), chance.randrange(3), chance.choice((1, 1, 3)), TAGS="a")
+        return self.bench.unit(body, chance.choice("TTU"), chance.randrange(3), chance.choice((1, 1, 3)), KEYS=f"k{self.sent}")
 
     def append(self, *units: Unit) -> None:
         units = units or tuple(self.units())
@@ -99,6 +100,14 @@ class Case:
 
     def dispatch(self) -> None:
         self.bench.store.dispatcher.advance(self.bench.store.log.end)
+
+    def index(self) -> None:
+        """Whatever is dispatched is brought into the index."""
+        store = self.bench.store
+        index = store.indexed.index
+        assert index is not None
+        while index.position < store.dispatcher.position:
+            index.advance(store.dispatcher.position, self.bench.wall_ms)
 
     def save(self) -> None:
         self.bench.store.save_progress()
@@ -244,9 +253,25 @@ class Case:
             self.found.append(f"the log ends at {end}, at least {self.least} was promised (D1, D2)")
         self.model.cut(end)
         self.found += problems(bench, self.model, self.going)
+        if self.chance.random() < 0.25:  # as costly as all else together
+            self.index()
+            self.check_index()
+            self.found += [str(one) for one in Verifier(bench.disk, ROOT, SETTINGS.index_slots).run().findings if one.damage]
+            self.covered["verified, keys looked up"] += 1
         self.note(segments)
         bench.begin()
         self.durable = store.log.durable_end
+
+    def check_index(self) -> None:
+        """A few messages are found by their keys, each once."""
+        index = self.bench.store.indexed.index
+        assert index is not None
+        there = [event for event in self.model.events if event.number >= 0 and event.start >= self.bench.store.log.start]
+        for event in self.chance.sample(there, min(5, len(there))):
+            key = f"k{event.body.partition(b'-')[0].decode()}"
+            found = list(index.find(event.topic, key, 0, 1 << 60))
+            if found.count(event.start) != 1:
+                self.found.append(f"key {key} of the message at {event.start} leads to {found} (D10)")
 
     def lose_power_in_recovery(self) -> None:
         self.bench.disk.before = nth(self.chance.randrange(1, 40), PowerLoss())
@@ -274,7 +299,7 @@ class Case:
 
 ACTIONS: tuple[Callable[[Case], None], ...] = (
     Case.append, Case.append, Case.append, Case.append, Case.flush, Case.dispatch, Case.save, Case.write_back, Case.delete_topic,
-    Case.append_on_a_full_disk, Case.save_on_a_full_disk, Case.snapshot, Case.retention, Case.cut,
+    Case.append_on_a_full_disk, Case.save_on_a_full_disk, Case.index, Case.snapshot, Case.retention, Case.cut,
 )  # fmt: skip
 ENDINGS: tuple[Callable[[Case], None], ...] = (
     Case.kill, Case.lose_power, Case.lose_power, Case.close, Case.lose_power_within,

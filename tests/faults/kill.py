@@ -1,15 +1,17 @@
 """kill -9 in the middle of sending at full speed, again and again on one store: nothing acknowledged is lost.
 
-    python -m tests.faults.kill --rounds 50 [--flush sync|async] [--store DIR]
+    python -m tests.faults.kill --rounds 100 [--flush sync|async] [--seed 1]
 
 Each round sends over 4 connections with 16 requests in flight, kills the broker at a random moment, starts it again on
-the same store and reads everything new. Prints how many sends were acknowledged and how many were in flight.
+the same store and reads everything new. `rmq store verify` looks at all files after every tenth round. Prints how many
+sends were acknowledged and how many were in flight.
 """
 
 import argparse
 import asyncio
 import os
 import random
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -115,16 +117,30 @@ class Campaign:
         return stored
 
 
+async def verified(node: NodeProcess, store: Path) -> list[str]:
+    """What `rmq store verify` says is damaged, of a node that it stops for that."""
+    await node.stop()
+    verify = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "rmq.cli", "store", "verify", str(store), stdout=asyncio.subprocess.PIPE
+    )
+    said, _ = await verify.communicate()
+    return [] if verify.returncode == 0 else [f"store verify ({verify.returncode}): {said.decode()[-1000:]}"]
+
+
 async def campaign(store: Path, flush: str, rounds: int, seed: int, tell: bool = False) -> list[Round]:
+    """So many kills; `rmq store verify` looks at everything after every tenth and at the end."""
     run = Campaign(NodeProcess(store, flush=flush, segment_bytes=str(16 * 1024 * 1024)), seed)
     await run.prepare()
     done = []
     for number in range(rounds):
         done.append(await run.round())
+        if (number + 1) % 10 == 0 and number + 1 < rounds:
+            done[-1].found.extend(await verified(run.node, store))
+            await run.node.start()
         if tell:
             print(f"{flush} flush, kill {number + 1}: {done[-1].acknowledged} acknowledged, {done[-1].in_flight} in flight,"
                   f" {len(done[-1].found)} problems", flush=True)  # fmt: skip
-    await run.node.stop()
+    done[-1].found.extend(await verified(run.node, store))
     return done
 
 
