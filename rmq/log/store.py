@@ -149,7 +149,7 @@ class Store:
         if self._settings.alone:
             self.snapshots.drop_behind(log.end)  # a re-seeded member is still catching up with its snapshot
         trusted = min(progress.cq, committed)
-        rows = ownfiles.load_queues(self._disk, self._own) if trusted >= log.start else None
+        rows = ownfiles.load_queues(self._disk, self._own) if trusted >= max(log.start, 1) else None  # 0: `progress` is lost
         tidy = bool(log.damages) or (report.clean and trusted == committed)
         kept = recovery.open_queues(self._disk, self._root, self.queues, rows, log.start, trusted, tidy)
         self.recovered = report._replace(queues_rebuilt=not kept and log.end > log.start)

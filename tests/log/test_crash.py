@@ -324,3 +324,18 @@ def test_files_of_a_deleted_topic_that_cannot_be_removed_stop_nothing(bench: Ben
     assert not bench.open().recovered.queues_rebuilt
     assert bench.bodies("U") == [b"new"]
     assert bench.store.queues.get("U", 0).max == 1
+
+
+def test_queues_that_begin_behind_the_log_are_made_anew_when_progress_is_lost(bench: Bench) -> None:
+    """D10: power went in the middle of a retention, and whoever looked at the disk afterwards deleted a file."""
+    while len(bench.store.log.segments()) < 4:
+        bench.send(b"x" * 700)
+    bench.store.save_progress()
+    bench.disk.before = nth(1, PowerLoss(), ("unlink",))
+    with pytest.raises(PowerLoss):
+        bench.store.cleaning.drop_before(2 * 8192)
+    bench.disk.crash()
+    bench.disk.unlink(f"{ROOT}/rmq/progress")
+    bench.open()
+    assert bench.store.log.start == 0
+    assert [one.queue_offset for one in bench.store.records("T", 0)] == list(range(bench.store.queues.get("T", 0).max))
