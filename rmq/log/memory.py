@@ -73,6 +73,7 @@ class MemoryDisk:
         self.used = 0.0
         self._names: dict[str, _File] = {}
         self._durable_names: dict[str, _File] = {}
+        self._changed_names: set[str] = set()  # since their directory was flushed
         self._directories: set[str] = {"", "/"}
         self._handles: dict[int, tuple[str, _File]] = {}
         self._locks: dict[int, str] = {}
@@ -92,9 +93,10 @@ class MemoryDisk:
         """Power loss. `keep` is asked once for each unflushed sector and each unflushed name: did it reach the device?"""
         self.kill()
         self._boots += 1
-        for path in sorted(self._names.keys() | self._durable_names.keys()):
+        for path in sorted(self._changed_names):
             if self._names.get(path) is not self._durable_names.get(path) and keep():
                 self._make_name_durable(path)
+        self._changed_names.clear()
         self._names = dict(self._durable_names)
         for file in dict.fromkeys(self._names.values()):
             file.forget(self.sector_bytes, keep)
@@ -161,6 +163,7 @@ class MemoryDisk:
             file.seen.clear()
         else:
             self._names[path] = _File()
+            self._changed_names.add(path)
         return self._handle(path)
 
     def _handle(self, path: str) -> int:
@@ -260,6 +263,7 @@ class MemoryDisk:
     def rename(self, old: str, new: str) -> None:
         self._change("rename", new)
         file = self._names[new] = self._names.pop(old)
+        self._changed_names.update((old, new))
         self._handles.update({handle: (new, file) for handle, (_, opened) in self._handles.items() if opened is file})
 
     def unlink(self, path: str) -> None:
@@ -267,17 +271,21 @@ class MemoryDisk:
         if path not in self._names:
             raise FileNotFoundError(2, "no such file", path)
         del self._names[path]
+        self._changed_names.add(path)
 
     def fsync_directory(self, path: str) -> None:
         self._change("fsync_directory", path)
-        for name in self._names.keys() | self._durable_names.keys():
-            if name.rpartition("/")[0] == path:
-                self._make_name_durable(name)
+        inside = {name for name in self._changed_names if name.rpartition("/")[0] == path}
+        for name in inside:
+            self._make_name_durable(name)
+        self._changed_names -= inside
 
     def lock(self, path: str) -> int:
         if path in self._locks.values():
             raise StoreError(f"{path} is held by another process: stop that one first")
-        self._names.setdefault(path, _File(bytearray(b"lock")))
+        if path not in self._names:
+            self._names[path] = _File(bytearray(b"lock"))
+            self._changed_names.add(path)
         handle = self._handle(path)
         self._locks[handle] = path
         return handle

@@ -122,7 +122,8 @@ class Segments:
     def begin_at(self, base: int) -> None:
         """Removes every file, the last one first, and makes an empty one at `base`; durable."""
         while self._segments:
-            segment = self._segments.pop()
+            with self._changing:
+                *self._segments, segment = self._segments
             segment.close()
             self._disk.unlink(segment.path)
             self._disk.fsync_directory(self._directory)

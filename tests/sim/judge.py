@@ -1,0 +1,331 @@
+"""The invariants of replication, looked at after every event by somebody who sees all nodes at once.
+
+`truth` is what was committed, byte for byte: the first leader that commits a byte writes it here, and nobody may ever
+say otherwise (R5). Ids are those of the list in docs/reliability.
+"""
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from rmq.log import epochs
+from rmq.log.epochs import EpochRecord
+from rmq.log.record import BLANK_MAGIC
+from rmq.log.segment import FILLER
+from rmq.model import EPOCH_TOPIC, EpochRow
+from rmq.raft import messages as m
+from rmq.raft.roles import Leader
+
+if TYPE_CHECKING:
+    from tests.sim.node import Node
+    from tests.sim.world import World
+
+
+class Violation(AssertionError):
+    """An invariant does not hold."""
+
+
+class Chain:
+    """The entries of one store's log: their ends, and of each a digest of everything up to it."""
+
+    def __init__(self, base: int) -> None:
+        self.base = base
+        self.ends: list[int] = []
+        self.digests: list[int] = []
+
+    @property
+    def end(self) -> int:
+        return self.ends[-1] if self.ends else self.base
+
+    def cut(self, to: int) -> bool:
+        """False if `to` is the end of no entry."""
+        while self.end > to and self.ends:
+            self.ends.pop()
+            self.digests.pop()
+        return self.end == to
+
+
+class Judge:
+    """`counts`: what happened, for the coverage of a run."""
+
+    def __init__(self, world: "World") -> None:
+        self.world = world
+        self.counts: Counter[str] = Counter()
+        self.truth = bytearray()
+        self.sent: dict[int, int] = {}  # acknowledged sends: number -> end of the record
+        self.tainted: set[str] = set()  # stores that may have lost what they promised
+        self._chains: dict[str, Chain] = {}
+        self._entries: dict[tuple[int, int], int] = {}  # (end, epoch) -> digest
+        self._leaders: dict[int, str] = {}
+        self._epochs: dict[str, int] = {}
+        self._votes: dict[tuple[str, int], str] = {}
+        self._promised: dict[str, int] = {}
+        self._claims: dict[tuple[int, str], int] = {}
+        self._contact: dict[tuple[int, str], float] = {}
+        self._committed_before: dict[int, int] = {}  # epoch -> end of the truth when its leader was elected
+        self._hw: dict[str, int] = {}
+        self._doomed: set[str] = set()  # committed more than the lossy leader of now has: they must begin anew
+
+    def check(self, holds: bool, rule: str, what: str) -> None:
+        if not holds:
+            self.fail(f"{rule}: {what}")
+
+    def fail(self, what: str) -> None:
+        raise Violation(f"seed {self.world.seed}, at {self.world.now:.3f} s: {what}")
+
+    # --- the life of a node -------------------------------------------------------------------------------------------
+
+    def booted(self, node: "Node") -> None:
+        store, log, state = node.store, node.store.log, node.core.state
+        name = store.vote.store_id
+        if log.start == log.end > 0:  # stopped while it began anew
+            self.began_anew(node, log.start)
+        chain = self._chains.setdefault(name, Chain(log.start))
+        self.check(store.vote.epoch >= self._epochs.get(name, 0), "R12", f"{node.name}: its epoch fell to {store.vote.epoch}")
+        if log.end < chain.end:
+            self.counts["tails lost"] += 1
+            self.check(chain.cut(log.end), "D6", f"{node.name}: {log.end} is the end of no entry")
+        if name not in self.tainted:
+            promised = self._promised.get(name, 0)
+            self.check(log.end >= promised, "D1", f"{node.name} promised {promised} and has {log.end}")
+        if store.recovered.records_behind or (not store.vote.proven and store.vote.incarnation == 1):
+            self.tainted.add(name)
+        known = state.hw <= len(self.truth) or name in self._doomed
+        self.check(known, "R17", f"{node.name}: the saved HW {state.hw} was never committed")
+        self._promised[name] = min(self._promised.get(name, 0), log.end)
+        self._hw[name] = max(log.start, min(self._hw.get(name, 0), state.hw))
+        self.check_table(node)
+        self.look(node)
+
+    def died(self, node: "Node") -> None:
+        self.counts["stops"] += 1
+
+    def look(self, node: "Node") -> None:
+        """After every event at that node."""
+        state, store = node.core.state, node.store
+        name, end, hw = state.me.store, store.log.end, state.hw
+        if state.epoch < self._epochs.get(name, 0):
+            self.fail(f"R12: {node.name}: epoch {state.epoch} after {self._epochs[name]}")
+        self._epochs[name] = state.epoch
+        if state.proven:
+            self.tainted.discard(name)
+        chain = self._chains[name]
+        if end > chain.end:
+            self._grew(node, chain, end)
+        if not state.end == end == chain.end:
+            self.fail(f"R2: {node.name}: the log ends at {end}, the machine says {state.end}, it ended at {chain.end}")
+        if hw > self._hw[name] and name not in self._doomed:
+            self._committed(node, self._hw[name], hw)
+            self._hw[name] = hw
+        if not store.dispatcher.position <= hw <= end:
+            self.fail(f"R18: {node.name} dispatched {store.dispatcher.position}, HW {hw}, end {end}")
+
+    def _grew(self, node: "Node", chain: Chain, end: int) -> None:
+        """R3: whoever has an entry of that epoch there has the same entries before it."""
+        at, rows = chain.end, node.core.state.rows
+        data = raw(node, at, end)
+        digest = chain.digests[-1] if chain.digests else hash(bytes(raw(node, chain.base, chain.base)))
+        index = 0
+        while index < len(data):
+            size = entry_size(data, index)
+            start = at + index
+            epoch = max((row.epoch for row in rows if row.start <= start), default=0)
+            digest = hash((digest, epoch, data[index : index + size]))
+            index += size
+            if chain.base == 0:  # a re-seeded log has no digest of what was before
+                known = self._entries.setdefault((at + index, epoch), digest)
+                self.check(known == digest, "R3", f"{node.name}: another entry of epoch {epoch} ends at {at + index}")
+            chain.ends.append(at + index)
+            chain.digests.append(digest)
+            self.counts["entries"] += 1
+
+    def _committed(self, node: "Node", before: int, hw: int) -> None:
+        truth = self.truth
+        if before < len(truth):
+            to = min(hw, len(truth))
+            self.check(raw(node, before, to) == truth[before:to], "R5", f"{node.name}: committed {before} to {to} differs")
+        if hw > len(truth):
+            self._check_majority(node, hw)
+            self.counts["commits"] += 1
+            truth += raw(node, len(truth), hw)
+
+    def _check_majority(self, node: "Node", hw: int) -> None:
+        """R6, R7: a majority said it has that, in this epoch, and the last entry is of this epoch."""
+        state = node.core.state
+        self.check(self._leaders.get(state.epoch) == state.me.store, "R6", f"{node.name} commits {hw} and does not lead")
+        self.check(bool(state.rows) and state.rows[-1].epoch == state.epoch and state.rows[-1].start < hw, "R6",
+                   f"{node.name}: {hw} is committed in epoch {state.epoch}, but its rows end {state.rows[-1:]}")  # fmt: skip
+        own = node.store.log.durable_end if self.world.sync_flush else node.store.log.end
+        have = [
+            own if voter.store == state.me.store else self._claims.get((state.epoch, voter.store), -1) for voter in state.voters
+        ]
+        count = sum(one >= hw for one in have)
+        self.check(count * 2 > len(state.voters), "R6", f"{node.name} commits {hw}, its voters said {have}")
+
+    # --- what leaves a node -------------------------------------------------------------------------------------------
+
+    def promises(self, node: "Node") -> tuple[int, str]:
+        return node.core.state.epoch, node.core.state.voted_for
+
+    def sends(self, node: "Node", request: m.Request) -> None:
+        state, log = node.core.state, node.store.log
+        name = state.me.store
+        if isinstance(request, m.Fetch | m.Ack):
+            held = log.durable_end if self.world.sync_flush else log.end
+            self.check(request.ack <= held, "R7", f"{node.name} claims {request.ack} and holds {held}")
+            self._promised[name] = max(self._promised.get(name, 0), request.ack)
+            key = (request.epoch, name)
+            self._claims[key] = max(self._claims.get(key, -1), request.ack)
+        if isinstance(request, m.Fetch):
+            self._contact[request.epoch, name] = self.world.now
+        elif isinstance(request, m.Vote) and not request.pre:
+            self._voted(node, request.epoch, name)
+            self.counts["candidacies"] += 1
+        if not (isinstance(request, m.Vote) and request.pre):
+            self.check(
+                node.store.vote.epoch >= request.epoch, "R8", f"{node.name}: epoch {request.epoch} left before it was saved"
+            )
+
+    def answers(self, node: "Node", request: m.Request, answer: m.Answer) -> None:
+        self.check(node.store.vote.epoch >= answer.epoch, "R8", f"{node.name}: epoch {answer.epoch} left before it was saved")
+        if isinstance(answer, m.Diverged):
+            self.counts["divergences"] += 1
+        if not isinstance(answer, m.VoteAnswer) or not answer.granted or not isinstance(request, m.Vote):
+            return
+        rows = node.core.state.rows
+        mine = (rows[-1].epoch if rows else 0, node.store.log.end)
+        self.check((request.last_epoch, request.end) >= mine, "R9", f"{node.name} has {mine} and granted {request}")
+        if not request.pre:
+            self._voted(node, request.epoch, request.store)
+            self._contact[request.epoch, node.core.state.me.store] = self.world.now
+
+    def _voted(self, node: "Node", epoch: int, candidate: str) -> None:
+        name = node.core.state.me.store
+        before = self._votes.setdefault((name, epoch), candidate)
+        self.check(before == candidate, "R8", f"{node.name} votes for {candidate} in epoch {epoch}, before for {before}")
+
+    # --- leaders ------------------------------------------------------------------------------------------------------
+
+    def opens(self, node: "Node", found: EpochRecord) -> None:
+        """A leader appends an epoch record."""
+        state = node.core.state
+        if found.kind == "voters":
+            old, new = set(state.voters), set(found.voters)
+            self.check(len(old ^ new) == 1, "R22", f"{node.name} changes {old} to {new}")
+            self.check(state.lists[-1][0] < state.hw, "R22", f"{node.name}: the list before is not committed")
+            self.counts["changes of voters"] += 1
+            return
+        before = self._leaders.setdefault(found.epoch, state.me.store)
+        self.check(before == state.me.store, "R1", f"{node.name} and {before} lead in epoch {found.epoch}")
+        self.counts["elections"] += 1
+        known = self._hw[state.me.store]
+        to = min(len(self.truth), node.store.log.end)
+        if to < len(self.truth) or raw(node, known, to) != self.truth[known:to]:
+            self._lost(node, found, known)
+        self._committed_before[found.epoch] = len(self.truth)
+
+    def _lost(self, node: "Node", found: EpochRecord, known: int) -> None:
+        """R4, unless too many disks had lost what they promised, and the epoch says so (D3)."""
+        voters = [voter.store for voter in node.core.state.voters]
+        sane = sum(store not in self.tainted for store in voters)
+        allowed = found.lossy and sane * 2 <= len(voters)
+        self.check(
+            allowed, "R4", f"{node.name} leads epoch {found.epoch} without what was committed; lossy {found.lossy}, {sane} whole"
+        )
+        mine = raw(node, known, min(len(self.truth), node.store.log.end))
+        theirs = self.truth[known : known + len(mine)]
+        same = next((at for at, pair in enumerate(zip(mine, theirs, strict=True)) if pair[0] != pair[1]), len(mine))
+        ends = [end for end in self._chains[node.core.state.me.store].ends if end <= known + same]
+        self.counts["lossy epochs"] += 1
+        to = ends[-1] if ends else known
+        del self.truth[to:]
+        self.sent = {number: end for number, end in self.sent.items() if end <= to}
+        self._entries = {key: digest for key, digest in self._entries.items() if key[0] <= to}
+        self._doomed |= {store for store, hw in self._hw.items() if hw > to}
+
+    def leads(self, node: "Node") -> None:
+        self.world.faults.leader_made(node)
+
+    def acked(self, node: "Node", number: int, end: int) -> None:
+        self._check_lease(node, f"acknowledges {number}")
+        self.check(end <= len(self.truth), "R6", f"{node.name} acknowledges {number} at {end}, not committed")
+        self.sent[number] = end
+        self.counts["acknowledged"] += 1
+
+    def reads(self, node: "Node") -> None:
+        """It may answer reads as leader now."""
+        state = node.core.state
+        self._check_lease(node, "serves reads")
+        self.check(
+            state.hw >= self._committed_before[state.epoch], "R17", f"{node.name} leads epoch {state.epoch}, HW {state.hw}"
+        )
+
+    def _check_lease(self, node: "Node", does: str) -> None:
+        """R11: a majority wrote to this leader not long ago."""
+        state, now = node.core.state, self.world.now
+        since = now - state.timing.check_quorum - 0.001
+        seen = sum(
+            voter.store == state.me.store or self._contact.get((state.epoch, voter.store), -1.0) >= since
+            for voter in state.voters
+        )
+        self.check(seen * 2 > len(state.voters), "R11", f"{node.name} {does}; heard of {seen} of {len(state.voters)}")
+
+    # --- logs ---------------------------------------------------------------------------------------------------------
+
+    def cuts(self, node: "Node", to: int) -> None:
+        state, log = node.core.state, node.store.log
+        name = state.me.store
+        self.counts["cuts"] += 1
+        self.check(not isinstance(node.core.role, Leader), "R2", f"{node.name} leads and cuts to {to}")
+        self.check(to >= self._hw[name], "R15", f"{node.name} cuts to {to}, {self._hw[name]} was committed")
+        self.check(
+            node.store.dispatcher.position <= to, "R20", f"{node.name} dispatched {node.store.dispatcher.position}, cuts to {to}"
+        )
+        if to < min(log.end, len(self.truth)):
+            data = raw(node, to, log.end)
+            size = entry_size(data, 0)
+            same = data[:size] == self.truth[to : to + size]
+            self.check(not same, "R15", f"{node.name} cuts off a committed entry at {to}")
+        self.check(self._chains[name].cut(to), "R14", f"{node.name} cuts to {to}, the end of no entry")
+        self._promised[name] = min(self._promised.get(name, 0), to)
+
+    def began_anew(self, node: "Node", log_start: int) -> None:
+        name = node.core.state.me.store
+        self._chains[name] = Chain(log_start)
+        self._hw[name] = log_start
+        self._promised[name] = 0
+        self._doomed.discard(name)
+        self.tainted.add(name)
+
+    def check_table(self, node: "Node") -> None:
+        """R13: the epoch table is what a scan of the log gives."""
+        log, rows = node.store.log, node.core.state.rows
+        found: list[EpochRow] = []
+        for one in log.scan(log.start, log.end):
+            if one.topic == EPOCH_TOPIC:
+                row = epochs.unpack(one.body).row()
+                if not found or row.epoch > found[-1].epoch:
+                    found.append(row)
+        inside = [row for row in rows if row.start >= log.start]
+        seen = [row for row in found if row.start >= log.start]
+        self.check(
+            [row[:3] for row in inside] == [row[:3] for row in seen], "R13", f"{node.name}: rows {rows}, the log says {found}"
+        )
+
+
+def raw(node: "Node", at: int, to: int) -> bytes:
+    """The bytes of the log as the files hold them."""
+    log = node.store.log
+    parts = []
+    while at < to:
+        end = min(to, (at // log.segment_bytes + 1) * log.segment_bytes)
+        parts.append(log.segments()[(at - log.segments()[0].base) // log.segment_bytes].read(at, end - at))
+        at = end
+    return b"".join(parts)
+
+
+def entry_size(data: bytes, index: int) -> int:
+    """Of the entry there, with the filler before it."""
+    size = int.from_bytes(data[index : index + 4], "big")
+    if FILLER.unpack_from(data, index)[1] == BLANK_MAGIC:
+        size += int.from_bytes(data[index + size : index + size + 4], "big")
+    return size

@@ -1,0 +1,359 @@
+"""One node of the simulation: a real store on a disk that forgets, a real member; the shell around it is simulated."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import msgpack
+
+from rmq.broker.member import Member
+from rmq.errors import Refusal, StoreError
+from rmq.log import record
+from rmq.log.commitlog import Unit
+from rmq.log.epochs import EpochRecord, EpochRow, Voter
+from rmq.log.memory import MemoryDisk, PowerLoss
+from rmq.log.replicated import FoundEpoch, ReplicatedLog
+from rmq.log.settings import ASYNC_FLUSH, SYNC_FLUSH
+from rmq.log.smallfile import write_file
+from rmq.log.snapshot import EPOCHS, NEW, QUEUES, VOTERS, SnapshotWriter
+from rmq.log.store import Store, StoreSettings
+from rmq.model import STATE_TOPIC
+from rmq.raft import messages as m
+
+if TYPE_CHECKING:
+    from tests.sim.world import World
+
+ROOT = "/s"
+HOST = record.host_bytes("127.0.0.1", 10911)
+STATE = "kv"  # the one table of the simulation
+Ticket = tuple[str, int, m.Request]  # who asked, in which run, what
+
+
+class Disk(MemoryDisk):
+    """Its random bytes are its own, and it does not remember what was done to it."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
+    def _change(self, operation: str, path: str) -> None:
+        self.before(operation, path)
+
+    def random_bytes(self, count: int) -> bytes:
+        return self.name.encode().rjust(count, b".")[-count:]
+
+    def store(self) -> str:
+        """The id of the store on it."""
+        return self.random_bytes(8).hex()
+
+
+class Watched(ReplicatedLog):
+    """Tells the judge of what shortens or opens a log."""
+
+    def __init__(self, node: "Node", store: Store) -> None:
+        super().__init__(store, node.disk, ROOT)
+        self._node = node
+
+    def cut(self, to: int, rows: tuple[EpochRow, ...], keep: bool) -> None:
+        self._node.world.judge.cuts(self._node, to)
+        super().cut(to, rows, keep)
+
+    def append_epoch(self, found: EpochRecord, wall_ms: int) -> FoundEpoch:
+        self._node.world.judge.opens(self._node, found)
+        return super().append_epoch(found, wall_ms)
+
+    def begin_anew(
+        self, log_start: int, rows: tuple[EpochRow, ...], voters: tuple[Voter, ...], place: Callable[[], None]
+    ) -> None:
+        super().begin_anew(log_start, rows, voters, place)
+        self._node.world.judge.began_anew(self._node, log_start)
+
+
+class Node:
+    """`up`: its process runs. `run`: number of the process. A paused node gets what came meanwhile when it wakes."""
+
+    def __init__(self, world: "World", name: str, peers: m.Voters) -> None:
+        self.world = world
+        self.name = name
+        self.peers = peers
+        self.disk = Disk(f"{name}0")
+        self.disks = 1
+        self.run = 0
+        self.up = False
+        self.paused = False
+        self.waiting: list[Callable[[], None]] = []
+        self.clock_base = world.chance.uniform(10, 1e6)
+        self.wall_offset_ms = 0
+        self.flushing = False
+        self.disk_full = False
+        self.tables: dict[str, int] = {}
+        self.parked: list[tuple[int, int]] = []  # committed, but the lease was gone: number of the send, end
+
+    def __str__(self) -> str:
+        if not self.up:
+            return f"{self.name} down"
+        core, state = self.core, self.core.state
+        voters = [(voter.node, voter.store[-2:]) for voter in state.voters]
+        rows = [row[:2] for row in state.rows[-2:]]
+        return (
+            f"{self.name}/{state.me.store[-2:]} {type(core.role).__name__} epoch {state.epoch} {rows} end {state.end} hw {state.hw} "
+            f"proven {state.proven} ready {state.ready} reseeding {state.reseeding} {voters}"
+        )
+
+    # --- life ---------------------------------------------------------------------------------------------------------
+
+    def boot(self) -> None:
+        world = self.world
+        self.run += 1
+        mode = SYNC_FLUSH if world.sync_flush else ASYNC_FLUSH
+        settings = StoreSettings(HOST, 8192, mode, "g", self.name, 50, alone=False)
+        self.store = Store.open(self.disk, ROOT, settings)
+        self.watched = Watched(self, self.store)
+        vote = self.store.vote
+        me = m.Identity("g", self.name, vote.store_id, vote.incarnation, f"{self.name}:1", world.sync_flush, world.preferred)
+        self.load_tables()
+        self.up, self.paused, self.flushing = True, False, False
+        self.waiting.clear()
+        self.parked.clear()
+        self.member = Member(self.watched, me, self.peers, world.timing, self)
+        self.core = self.member.core
+        world.judge.booted(self)
+        self.later(0.001, self.tick)
+        self.later(world.chance.uniform(0.2, 0.5), self.flush_by_time)
+        self.later(world.chance.uniform(0.5, 2.0), self.save)
+
+    def down(self) -> None:
+        """The process is gone; what it wrote is still in the page cache."""
+        self.up = False
+        self.world.judge.died(self)
+        self.disk.kill()
+
+    def load_tables(self) -> None:
+        self.tables = {}
+        for section, rows in self.store.snapshots.rows():
+            if section == STATE:
+                self.tables.update(dict(rows))
+        for found in self.store.state_records():
+            self.apply(found.body)
+
+    def apply(self, body: bytes) -> None:
+        for _, key, value in msgpack.unpackb(body):
+            self.tables[key] = value
+
+    # --- events -------------------------------------------------------------------------------------------------------
+
+    def later(self, after: float, action: Callable[[], None]) -> None:
+        """In this process only."""
+        run = self.run
+
+        def act() -> None:
+            if self.run == run:
+                self.do(action)
+
+        self.world.schedule(after, act)
+
+    def do(self, action: Callable[[], None]) -> None:
+        """One event at this node; the judge looks at it afterwards."""
+        if not self.up:
+            return
+        if self.paused:
+            self.waiting.append(action)
+            return
+        try:
+            action()
+        except PowerLoss:
+            self.world.faults.power_loss(self)
+            return
+        if self.up:
+            self.world.judge.look(self)
+
+    def tick(self) -> None:
+        self.member.handle(m.Tick())
+        if self.parked and self.core.lease_good(self.monotonic()):
+            for number, end in self.parked:
+                self.world.judge.acked(self, number, end)
+            self.parked.clear()
+        now = self.monotonic()
+        if self.core.leads() and self.core.serves_reads(now):
+            self.world.judge.reads(self)
+        self.later(max(self.core.wake_at(now) - now, 0.001), self.tick)
+
+    # --- flushing and saving ------------------------------------------------------------------------------------------
+
+    def grew(self) -> None:
+        if self.world.sync_flush and not self.flushing:
+            self.flushing = True
+            self.later(self.world.chance.expovariate(1 / 0.003), self.flush)
+
+    def flush(self) -> None:
+        """The log is flushed at some moment before anybody hears of it."""
+        self.store.log.flush()
+        self.later(self.world.chance.expovariate(1 / 0.003), self.flushed)
+
+    def flushed(self) -> None:
+        self.flushing = False
+        self.member.flushed()
+        if self.store.log.end > self.store.log.durable_end:
+            self.grew()
+
+    def flush_by_time(self) -> None:
+        if not self.flushing:
+            self.flushing = True
+            self.flush()
+        self.later(0.5, self.flush_by_time)
+
+    def save(self) -> None:
+        chance = self.world.chance
+        self.store.save_progress()
+        if self.world.retention and chance.random() < 0.5:
+            writer = self.store.begin_snapshot()
+            self.later(chance.uniform(0.001, 0.3), lambda s0=self.core.state.hw: self.snapshot(writer, s0))  # type: ignore[misc]
+        self.later(chance.uniform(0.5, 3.0), self.save)
+
+    def snapshot(self, writer: SnapshotWriter, s0: int) -> None:
+        """Rows are read while commits go on."""
+        writer.add(STATE, list(self.tables.items()))
+        writer.add(QUEUES, [(queue.topic, queue.queue_id, queue.max) for queue in self.store.queues.all()])
+        self.later(self.world.chance.uniform(0.001, 0.1), lambda: self.publish(writer, s0))
+
+    def publish(self, writer: SnapshotWriter, s0: int) -> None:
+        state, store, log = self.core.state, self.store, self.store.log
+        newest = store.snapshots.newest
+        if not state.ready or (newest is not None and newest.s0 >= s0) or s0 < log.start:
+            writer.abandon()
+            return
+        store.publish_snapshot(writer, s0, state.hw)
+        self.world.judge.counts["snapshots"] += 1
+        safe = min(state.hw, log.durable_end, store.snapshots.covered)
+        old = [one.end for one in log.segments() if one.end <= safe]
+        if old and self.world.chance.random() < 0.5:
+            for segment in store.drop_before(self.world.chance.choice(old)):
+                segment.retire()
+            self.world.judge.counts["segments dropped"] += 1
+        self.member.retained()
+
+    # --- what a member needs of the world -----------------------------------------------------------------------------
+
+    def monotonic(self) -> float:
+        return self.world.now + self.clock_base
+
+    def wall_ms(self) -> int:
+        return 1_700_000_000_000 + int(self.world.now * 1000) + self.wall_offset_ms
+
+    def chance(self) -> float:
+        return self.world.chance.random()
+
+    def offload(self, work: Callable[[], None], then: Callable[[], None]) -> bool:
+        work()
+        return True
+
+    def send(self, node: str, request: m.Request) -> None:
+        world, run = self.world, self.run
+        world.judge.sends(self, request)
+        to = world.nodes.get(node)
+        if to is None:
+            return
+        world.trace_letter(self.name, node, request)
+        world.network.carry(self.name, node, lambda: to.asked(self, run, request))
+
+    def asked(self, source: "Node", run: int, request: m.Request) -> None:
+        if self.up:
+            ticket: Ticket = (source.name, run, request)
+            pre = isinstance(request, m.Vote) and request.pre
+            before = self.world.judge.promises(self) if pre else None
+            self.do(lambda: self.member.handle(m.Asked(request, ticket)))
+            if before is not None and not self.paused and self.up:
+                self.world.judge.check(
+                    before == self.world.judge.promises(self), "R10", f"{self.name}: a pre-vote changed {before}"
+                )
+        elif self.world.resets and (self.name, source.name) not in self.world.network.cut:
+            source.do(lambda: source.member.handle(m.Unreachable(self.name)))
+
+    def reply(self, ticket: Ticket | None, answer: m.Answer) -> None:
+        if ticket is None:
+            return
+        name, run, request = ticket
+        self.world.judge.answers(self, request, answer)
+        self.world.trace_letter(self.name, name, answer)
+        self.world.network.carry(self.name, name, lambda: self.world.nodes[name].answered(run, self.name, request, answer))
+
+    def answered(self, run: int, source: str, request: m.Request, answer: m.Answer) -> None:
+        if self.run == run:
+            self.do(lambda: self.member.handle(m.Answered(source, request, answer)))
+
+    def committed(self, units: Sequence[Unit]) -> None:
+        self.world.judge.look(self)
+        good = self.core.lease_good(self.monotonic())
+        for unit in units:
+            if unit.queue.topic == STATE_TOPIC:
+                for one in record.iterate(unit.records):
+                    self.apply(one.body)
+            if isinstance(unit.owner, int):
+                if good:
+                    self.world.judge.acked(self, unit.owner, unit.end)
+                else:
+                    self.parked.append((unit.owner, unit.end))
+                unit.owner = None
+
+    def replicated(self, offset: int) -> None:
+        """Fixed mode only."""
+
+    def became_leader(self, epoch: int, unsettled: frozenset[str]) -> None:
+        self.world.judge.leads(self)
+
+    def stepped_down(self, epoch: int, reason: str) -> None:
+        self.parked.clear()
+        for unit in self.store.log.pending:
+            unit.owner = None
+
+    def reseed(self, order: m.Reseed) -> None:
+        self.later(self.world.chance.uniform(0.01, 0.5), lambda: self.fetch_snapshot(order))
+
+    def fetch_snapshot(self, order: m.Reseed) -> None:
+        other, s0 = self.world.nodes[order.node], order.answer.s0
+        path = f"{ROOT}/rmq/snapshot-{s0:020d}"
+        network = self.world.network
+        reachable = other.up and network.open(self.name, other.name) and network.open(other.name, self.name)
+        if not reachable or self.disk_full or path not in other.disk.paths():
+            self.member.handle(m.ReseedFailed())
+            return
+        write_file(self.disk, f"{ROOT}/rmq/{NEW}", bytes(other.disk.content(path)))
+        found = {section: rows for section, rows in other.store.snapshots.rows() if section in (EPOCHS, VOTERS)}
+        rows = tuple(EpochRow(*row) for row in found[EPOCHS])
+        voters = tuple(Voter(*row) for row in found[VOTERS])
+        self.world.judge.counts["re-seeded"] += 1
+        self.member.reseed_from(
+            order.answer.log_start, order.answer.s1, rows, voters, lambda: _none(self.store.snapshots.install())
+        )  # fmt: skip
+        self.load_tables()
+
+    def done(self, ticket: m.Ticket, refusal: str) -> None:
+        if ticket is not None:
+            self.world.judge.counts["changes done" if not refusal else "changes refused"] += 1
+
+    def warn(self, text: str) -> None:
+        self.world.judge.counts["warnings"] += 1
+
+    def fatal(self, reason: str) -> None:
+        self.world.judge.fail(f"{self.name} stops: {reason}")
+
+    # --- producing ----------------------------------------------------------------------------------------------------
+
+    def produce(self, bodies: Sequence[tuple[int, str, int, bytes]]) -> None:
+        """As leader: (number of the send, topic, queue, body) each."""
+        if not self.core.accepts():
+            return
+        units = []
+        for number, topic, queue_id, body in bodies:
+            data = record.draft(topic, body, b"", born_timestamp=1, born_host=HOST)
+            checked = record.check(data, topic)
+            units.append(Unit(data, checked.sizes, checked.tags_codes, self.store.queues.get(topic, queue_id), number))
+        try:
+            self.member.append(units)
+        except (StoreError, Refusal):
+            self.world.judge.counts["sends refused"] += 1
+            return
+        self.grew()
+
+
+def _none(value: object) -> None:
+    """For a callback whose result nobody wants."""

@@ -1,0 +1,39 @@
+"""A fixed set of seeded worlds. `python -m tests.sim --seeds 0:3000` is the campaign."""
+
+from collections import Counter
+
+import pytest
+
+from tests.sim.world import World
+
+COUNTS: Counter[str] = Counter()
+SEEDS = 12
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_every_invariant_holds(seed: int) -> None:
+    """R1-R22, D1-D3, D6, D12, C1, L1 after every event, and at the end of a healed and drained world."""
+    COUNTS.update(World(seed, seconds=8.0).run().judge.counts)
+    COUNTS["worlds"] += 1
+
+
+def test_the_faults_did_bite() -> None:
+    """G4: a set of worlds in which nothing happened proves nothing."""
+    if COUNTS["worlds"] < SEEDS:
+        pytest.skip("needs all worlds before it")
+    wanted = {
+        "elections": 3 * SEEDS,
+        "cuts": 3,
+        "commits": 100,
+        "acknowledged": 1000,
+        "stops": 30,
+        "tails lost": 3,
+        "divergences": 3,
+    }
+    assert all(COUNTS[name] >= least for name, least in wanted.items()), COUNTS
+
+
+def test_a_seed_is_a_story() -> None:
+    """G2: the same seed, the same event list."""
+    first, second = World(3, seconds=3.0).run(), World(3, seconds=3.0).run()
+    assert (first.digest, first.events) == (second.digest, second.events)

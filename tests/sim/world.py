@@ -1,0 +1,171 @@
+"""One seeded world: nodes, network, producers, faults, and time that jumps from event to event."""
+
+import heapq
+import zlib
+from collections.abc import Callable
+from random import Random
+
+import msgpack
+
+from rmq.model import STATE_TOPIC, Voter
+from rmq.raft import messages as m
+from tests.sim.faults import Faults
+from tests.sim.judge import Judge, raw
+from tests.sim.network import Network
+from tests.sim.node import Node
+
+HEAL_S = 40.0  # in which a healed group must be one again
+
+
+class World:
+    """`run` plays it: faults for `seconds`, then healing, a full drain, and the last checks."""
+
+    def __init__(self, seed: int, seconds: float = 20.0) -> None:
+        self.seed = seed
+        self.seconds = seconds
+        self.chance = chance = Random(seed)
+        self.now = 0.0
+        self.events = 0
+        self.digest = 0
+        self.timing = m.Timing(preferred=3.0)
+        self.sync_flush = chance.random() < 0.5
+        self.resets = chance.random() < 0.7  # a killed process's connections are reset, and new ones refused
+        self.retention = chance.random() < 0.6
+        count = chance.choice((1, 2, 3, 3, 3, 3, 5, 5))
+        names = "abcde"[:count]
+        self.preferred = chance.choice(("", "a"))
+        peers = tuple(Voter(name, "", f"{name}:1") for name in names)
+        self._heap: list[tuple[float, int, Callable[[], None]]] = []
+        self._scheduled = 0
+        self.network = Network(chance, self.schedule)
+        self.judge = Judge(self)
+        self.nodes = {name: Node(self, name, peers if name in names else ()) for name in "abcde"[: min(count + 1, 5)]}
+        self.faults = Faults(self)
+        self.first = names
+        self._sends = 0
+        self._send_gap_s = chance.choice((0.005, 0.02, 0.1))
+        self._largest = chance.choice((20, 200, 1500))
+        self._producing = True
+
+    # --- time ---------------------------------------------------------------------------------------------------------
+
+    def schedule(self, after: float, action: Callable[[], None]) -> None:
+        self._scheduled += 1
+        heapq.heappush(self._heap, (self.now + after, self._scheduled, action))
+
+    def trace(self, *what: object) -> None:
+        """Into the digest of the event list (G2)."""
+        self.digest = zlib.crc32(f"{self.now:.9f} {what}".encode(), self.digest)
+
+    def trace_letter(self, source: str, to: str, letter: m.Request | m.Answer) -> None:
+        self.digest = zlib.crc32(f"{self.now:.9f} {source} {to} {letter.epoch} {type(letter).__name__}".encode(), self.digest)
+
+    def play(self, until: float, done: Callable[[], bool] = lambda: False) -> None:
+        while self._heap and self._heap[0][0] <= until and not done():
+            self.now, _, action = heapq.heappop(self._heap)
+            self.events += 1
+            action()
+        self.now = max(self.now, until) if not done() else self.now
+
+    # --- playing ------------------------------------------------------------------------------------------------------
+
+    def run(self) -> "World":
+        for name in self.first:
+            self.nodes[name].boot()
+        self.play(4.0)
+        self.produce()
+        self.faults.begin()
+        self.play(4.0 + self.seconds)
+        self.faults.heal()
+        self.play(self.now + 3.0)
+        self._producing = False
+        self.play(self.now + HEAL_S, self.is_one)
+        self.finish()
+        return self
+
+    def produce(self) -> None:
+        """Sends to whoever takes them: a node that no longer leads may not know it yet."""
+        if not self._producing:
+            return
+        chance = self.chance
+        for node in self.nodes.values():
+            if node.up and not node.paused and node.core.accepts():
+                bodies = []
+                for _ in range(chance.choice((1, 1, 3, 8))):
+                    self._sends += 1
+                    bodies.append(self._message(self._sends))
+                node.do(lambda node=node, bodies=bodies: node.produce(bodies))  # type: ignore[misc]
+        self.schedule(chance.expovariate(1 / self._send_gap_s), self.produce)
+
+    def _message(self, number: int) -> tuple[int, str, int, bytes]:
+        chance = self.chance
+        if chance.random() < 0.1:
+            return number, STATE_TOPIC, 0, msgpack.packb([["kv", f"k{chance.randrange(8)}", number]])
+        return number, chance.choice("TU"), chance.randrange(3), b"%d." % number + b"x" * chance.randrange(self._largest)
+
+    # --- the end ------------------------------------------------------------------------------------------------------
+
+    def voters(self) -> m.Voters:
+        """As the newest leader sees them."""
+        leading = [node for node in self.nodes.values() if node.up and node.core.leads()]
+        if not leading:
+            up = [node for node in self.nodes.values() if node.up]
+            return up[0].core.state.voters if up else ()
+        return max(leading, key=lambda node: node.core.state.epoch).core.state.voters
+
+    def members(self) -> list[Node]:
+        names = {voter.node for voter in self.voters()}
+        return [node for node in self.nodes.values() if node.name in names]
+
+    def disks_are_whole(self) -> bool:
+        """Whether each voter's disk is still there. A group that lost one and then the power waits for an operator."""
+        stores = {node.disk.store() for node in self.nodes.values()}
+        return all(voter.store in stores for voter in self.voters())
+
+    def is_one(self) -> bool:
+        """L1: one leader, everybody has everything, everything is committed and served."""
+        members = self.members()
+        if not members or not all(node.up and not node.paused for node in members):
+            return False
+        leaders = [node for node in members if node.core.leads()]
+        if len(leaders) != 1 or len(self.voters()) != len(members):
+            return False
+        end = leaders[0].store.log.end
+        return all(
+            node.store.log.end == node.core.state.hw == end and node.core.state.proven and node.core.state.ready
+            for node in members
+        )
+
+    def finish(self) -> None:
+        """Healed, drained and equal (L1, G5)."""
+        judge = self.judge
+        states = [str(node) for node in self.nodes.values()]
+        judge.check(self.is_one(), "L1", f"no group again after {HEAL_S:.0f} s: {states}" if not self.is_one() else "")
+        members = self.members()
+        start = max(node.store.log.start for node in members)
+        first = members[0]
+        end = first.store.log.end
+        judge.check(end == len(judge.truth), "R5", f"the group ends at {end}, {len(judge.truth)} was committed")
+        for node in members:
+            judge.check(raw(node, start, end) == judge.truth[start:end], "R3", f"{node.name} differs in the end")
+            judge.check(node.tables == first.tables, "R5", f"{node.name} has other tables: {node.tables} {first.tables}")
+            judge.check_table(node)
+            self._check_queues(node)
+        self._check_sends(start)
+
+    def _check_queues(self, node: Node) -> None:
+        """D12: consecutive numbers, each pointing to the record that says so."""
+        store = node.store
+        for queue in store.queues.all():
+            for found in store.records(queue.topic, queue.queue_id):
+                place = (found.topic, found.queue_id)
+                self.judge.check(place == (queue.topic, queue.queue_id), "D12", f"{node.name} {queue}: {found}")
+            numbers = [found.queue_offset for found in store.records(queue.topic, queue.queue_id)]
+            self.judge.check(numbers == list(range(queue.min, queue.max)), "D12", f"{node.name} {queue}: {numbers}")
+
+    def _check_sends(self, start: int) -> None:
+        """C1: what was acknowledged is where it was."""
+        node = self.members()[0]
+        ends = {found.physical_offset + found.total_size for found in node.store.log.scan(start, node.store.log.end)}
+        missing = [number for number, end in self.judge.sent.items() if end > start and end not in ends]
+        self.judge.check(not missing, "C1", f"acknowledged and gone: {missing}")
