@@ -95,8 +95,8 @@ class Node:
         voters = [(voter.node, voter.store[-2:]) for voter in state.voters]
         rows = [row[:2] for row in state.rows[-2:]]
         return (
-            f"{self.name}/{state.me.store[-2:]} {type(core.role).__name__} epoch {state.epoch} {rows} end {state.end} hw {state.hw} "
-            f"proven {state.proven} ready {state.ready} reseeding {state.reseeding} {voters}"
+            f"{self.name}/{state.me.store[-2:]} {type(core.role).__name__} epoch {state.epoch} {rows} "
+            f"end {state.end} hw {state.hw} proven {state.proven} ready {state.ready} reseeding {state.reseeding} {voters}"
         )
 
     # --- life ---------------------------------------------------------------------------------------------------------
