@@ -60,7 +60,7 @@ class _Entries:
         self.bad = ""
         self._segment_bytes = segment_bytes
         self._rows = rows
-        self._protected = any(row.epoch for row in rows)  # bytes of Apache RocketMQ, before the first epoch, need not be
+        self._protected = not rows or rows[-1].epoch > 0  # bytes of Apache RocketMQ, before the first epoch, need not be
         self._data = data
         self._index = 0  # of `position` in `data`
         self._pieces: list[tuple[int, int]] = [(at, 0)]  # offset and index where the bytes of each file begin
@@ -242,6 +242,7 @@ class ReplicatedLog:
         that are complete once the log reaches its S1.
         """
         store = self.store
+        rows = tuple(row for row in rows if row.start < log_start or row.epoch == 0)  # the others come with their records
 
         def shorten() -> None:
             place()

@@ -47,6 +47,11 @@ def below(rows: Rows, end: int) -> Rows:
     return tuple(row for row in rows if row.start < end)
 
 
+def known_at(rows: Rows, log_start: int) -> Rows:
+    """The rows of an empty log that begins there: the others come again with their records. Foreign bytes have none."""
+    return tuple(row for row in rows if row.start < log_start or row.epoch == 0)
+
+
 def from_start(rows: Rows, log_start: int) -> Rows:
     """Without rows whose bytes are all gone; the one that covers the start stays."""
     first = 0
@@ -56,10 +61,14 @@ def from_start(rows: Rows, log_start: int) -> Rows:
 
 
 def holds(rows: Rows, log_start: int, end: int, offset: int, epoch: int, writer: str) -> bool:
-    """Leader: whether a log that ends at `offset` in that epoch is a prefix of this one (R14). `offset` >= log_start."""
+    """Leader: whether a log that ends at `offset` in that epoch is a prefix of this one (R14). `offset` >= log_start.
+
+    An empty log is, unless this one begins with bytes of Apache RocketMQ: a follower must know that they are (by a snapshot).
+    """
     index = find(rows, epoch, writer)
     if index < 0:
-        return epoch == 0 and not writer and offset == log_start
+        foreign = bool(rows) and rows[0].epoch == 0
+        return epoch == 0 and not writer and offset == log_start and not foreign
     return offset <= end_of(rows, index, end)
 
 

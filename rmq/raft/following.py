@@ -130,7 +130,7 @@ def on_reseed(state: State, role: Follower, answer: ReseedFrom) -> None:
 def reseeded(state: State, event: Reseeded) -> None:
     """The log is empty and begins at the leader's; nothing is served until everything committed is here."""
     state.log_start = state.end = state.durable = state.hw = event.log_start
-    state.rows = epochs.below(event.rows, event.log_start)
+    state.rows = epochs.known_at(event.rows, event.log_start)
     state.lists = [(-1, event.voters)]
     state.reseeding, state.keep_from = False, -1
     state.required, state.ready_at = None, UNKNOWN_END

@@ -61,7 +61,8 @@ class Judge:
         self._promised: dict[str, int] = {}
         self._claims: dict[tuple[int, str], int] = {}
         self._contact: dict[tuple[int, str], float] = {}
-        self._committed_before: dict[int, int] = {}  # epoch -> end of the truth when its leader was elected
+        self._committed_in: dict[int, int] = {}  # epoch -> end of what its leader committed
+        self._committed_before: dict[int, int] = {}  # epoch -> end of what leaders of older epochs had committed when it began
         self._hw: dict[str, int] = {}
         self._doomed: set[str] = set()  # committed more than the lossy leader of now has: they must begin anew
 
@@ -147,6 +148,7 @@ class Judge:
             self._check_majority(node, hw)
             self.counts["commits"] += 1
             truth += raw(node, len(truth), hw)
+            self._committed_in[node.core.state.epoch] = hw
 
     def _check_majority(self, node: "Node", hw: int) -> None:
         """R6, R7: a majority said it has that, in this epoch, and the last entry is of this epoch."""
@@ -218,10 +220,11 @@ class Judge:
         self.check(before == state.me.store, "R1", f"{node.name} and {before} lead in epoch {found.epoch}")
         self.counts["elections"] += 1
         known = self._hw[state.me.store]
-        to = min(len(self.truth), node.store.log.end)
-        if to < len(self.truth) or raw(node, known, to) != self.truth[known:to]:
+        needed = max((end for epoch, end in self._committed_in.items() if epoch < found.epoch), default=0)
+        if needed > node.store.log.end or raw(node, known, needed) != self.truth[known:needed]:
             self._lost(node, found, known)
-        self._committed_before[found.epoch] = len(self.truth)
+            needed = min(needed, len(self.truth))
+        self._committed_before[found.epoch] = needed
 
     def _lost(self, node: "Node", found: EpochRecord, known: int) -> None:
         """R4, unless too many disks had lost what they promised, and the epoch says so (D3)."""
@@ -238,6 +241,7 @@ class Judge:
         self.counts["lossy epochs"] += 1
         to = ends[-1] if ends else known
         del self.truth[to:]
+        self._committed_in = {epoch: min(end, to) for epoch, end in self._committed_in.items()}
         self.sent = {number: end for number, end in self.sent.items() if end <= to}
         self._entries = {key: digest for key, digest in self._entries.items() if key[0] <= to}
         self._doomed |= {store for store, hw in self._hw.items() if hw > to}

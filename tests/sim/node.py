@@ -226,7 +226,7 @@ class Node:
         safe = min(state.hw, log.durable_end, store.snapshots.covered)
         old = [one.end for one in log.segments() if one.end <= safe]
         if old and self.world.chance.random() < 0.5:
-            for segment in store.drop_before(self.world.chance.choice(old)):
+            for segment in store.cleaning.drop_before(self.world.chance.choice(old)):
                 segment.retire()
             self.world.judge.counts["segments dropped"] += 1
         self.member.retained()

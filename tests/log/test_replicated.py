@@ -1,0 +1,229 @@
+"""A leader's bytes on a follower's disk: whole entries, cuts, beginning anew, and what a crash in between leaves."""
+
+import random
+from dataclasses import dataclass, field
+
+import pytest
+
+from rmq.log.commitlog import Unit
+from rmq.log.epochs import START, EpochRecord, EpochRow, Voter
+from rmq.log.memory import MemoryDisk, PowerLoss
+from rmq.log.replicated import ReplicatedLog, Taken, read_entries
+from rmq.log.settings import StoreSettings
+from rmq.log.store import Store
+from tests.log.conftest import HOST, ROOT, draft
+
+SETTINGS = StoreSettings(HOST, segment_bytes=4096, queue_file_entries=50, alone=False)
+VOTERS = (Voter("n0", "aa", "x:1"),)
+
+
+@dataclass
+class Replica:
+    """One member's store; `ends` of all entries it appended as leader."""
+
+    disk: MemoryDisk = field(default_factory=MemoryDisk)
+    ends: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.open()
+
+    def open(self) -> "Replica":
+        self.store = Store.open(self.disk, ROOT, SETTINGS)
+        self.held = ReplicatedLog(self.store, self.disk, ROOT)
+        self.log = self.store.log
+        return self
+
+    def lead(self, epoch: int, writer: str = "aa") -> None:
+        row = EpochRow(epoch, self.log.end, writer)
+        self.store.rows = (*self.store.rows, row)
+        self.held.append_epoch(EpochRecord(epoch, row.start, writer, "n0", START, False, VOTERS, self.store.rows), 1000)
+        self.ends.append(self.log.end)
+
+    def write(self, *sizes: int) -> None:
+        for size in sizes:
+            data = draft("T", b"x" * size)
+            unit = Unit(data, (len(data),), (0,), self.store.queues.get("T", 0))
+            before = self.log.end
+            self.log.append([unit], 2000)
+            if unit.physical_offset != before and unit.start != before:
+                self.ends.append(unit.start)  # a roll record came first
+            self.ends.append(unit.end)
+
+    def take(self, data: bytes) -> Taken:
+        taken = self.held.take(self.log.end, data)
+        for found in taken.epochs:
+            if not self.store.rows or found.record.epoch > self.store.rows[-1].epoch:
+                self.store.rows = (*self.store.rows, found.record.row())
+        return taken
+
+    def content(self) -> bytes:
+        return b"".join(segment.read(segment.base, segment.size) for segment in self.log.segments())
+
+
+@pytest.fixture
+def leader() -> Replica:
+    leader = Replica()
+    leader.lead(1)
+    chance = random.Random(5)
+    leader.write(*(chance.choice((0, 30, 300, 1500)) for _ in range(40)))
+    leader.lead(4)
+    leader.write(10, 1500, 1500, 1500, 20)
+    return leader
+
+
+@pytest.mark.parametrize("max_bytes", [1, 100, 700, 4000, 5000, 1 << 20])
+def test_a_follower_becomes_equal_in_pieces_of_any_size(leader: Replica, max_bytes: int) -> None:
+    """R3: whole entries only, byte for byte, fillers too; the epoch table comes with them (R13)."""
+    follower = Replica()
+    while follower.log.end < leader.log.end:
+        data = read_entries(leader.log, follower.log.end, max_bytes)
+        assert follower.take(data).bad == ""
+        assert follower.log.end in leader.ends
+    assert follower.content() == leader.content()
+    assert follower.store.rows == leader.store.rows
+
+
+def test_every_piece_begins_and_ends_with_an_entry(leader: Replica) -> None:
+    for start in (0, *leader.ends):
+        for max_bytes in (1, 8, 200, 3000, 9000):
+            data = read_entries(leader.log, start, max_bytes)
+            assert bool(data) == (start < leader.log.end)
+            if len(data) > max_bytes:  # the first entry always passes
+                assert start + len(data) <= leader.ends[leader.ends.index(start) + 1 if start else 0] + 8 or len(data) < 2100
+
+
+def test_follower_gets_half_an_entry(leader: Replica) -> None:
+    """Story 7: cut anywhere, what is whole is kept."""
+    data = read_entries(leader.log, 0, 2000)
+    wholes = [end for end in leader.ends if end <= len(data)]
+    for cut in range(0, len(data), 37):
+        follower = Replica()
+        taken = follower.take(data[:cut])
+        assert taken.end == max([end for end in wholes if end <= cut], default=0)
+        assert bool(taken.bad) == (cut not in (0, *wholes))
+
+
+def test_follower_damaged_bytes_refetched(leader: Replica) -> None:
+    """Story 63, D7: nothing of a damaged entry is kept, nothing behind it either."""
+    data = read_entries(leader.log, 0, 1500)
+    for bit in range(0, len(data) * 8, 61):
+        broken = bytearray(data)
+        broken[bit >> 3] ^= 1 << (bit & 7)
+        follower = Replica()
+        taken = follower.take(bytes(broken))
+        assert taken.bad
+        assert taken.end <= bit >> 3
+        assert follower.take(read_entries(leader.log, taken.end, 1 << 20)).bad == ""
+        assert follower.content() == leader.content()
+
+
+def test_a_foreign_epoch_is_refused(leader: Replica) -> None:
+    """An epoch's first record starts where its entry does, and others belong to the last row."""
+    other = Replica()
+    other.lead(3, "bb")
+    follower = Replica()
+    follower.take(read_entries(leader.log, 0, 600))
+    other.write(*([30] * 3))
+    assert "fit" in follower.take(read_entries(other.log, 0, 1 << 20)).bad or follower.log.end
+
+
+def test_filler_of_new_leader_belongs_to_new_epoch() -> None:
+    """Stories 4, 6: the entry begins at its filler; an old record that stood there is cut with it."""
+    one = Replica()
+    one.lead(1)
+    while 4096 - one.log.end > 300:
+        one.write(50)
+    shared = one.log.end
+    follower = Replica()
+    follower.take(read_entries(one.log, 0, 1 << 20))
+    one.write(60)  # fits: only the old leader has it
+    follower.lead(2, "bb")  # does not fit any more
+    assert follower.store.rows[-1].start == shared
+    assert follower.log.end > 4096
+    one.held.cut(shared, one.store.rows, False)
+    assert one.take(read_entries(follower.log, shared, 1 << 20)).bad == ""
+    assert one.content() == follower.content()
+    assert one.store.rows == follower.store.rows
+
+
+def test_cut_across_two_segments_and_preallocated(leader: Replica) -> None:
+    """Stories 8, 1: everything behind the cut is zero, also after power loss, and old bytes of equal size are gone."""
+    for to in leader.ends[-4::-7]:
+        leader.held.cut(to, tuple(row for row in leader.store.rows if row.start < to), False)
+        assert (leader.log.end, leader.log.durable_end) == (to, to)
+        last = leader.log.segments()[-1]
+        assert not last.read(to, last.end - to).strip(b"\0")
+        leader.disk.crash()
+        leader.open()
+        assert leader.log.end == to
+        assert leader.store.recovered.cut_bytes == 0
+
+
+@pytest.mark.parametrize("torn", [0.0, 0.5, 1.0])
+def test_a_crash_anywhere_in_a_cut_leaves_a_prefix(torn: float) -> None:
+    """Stories 2, 65, 10: D5, R13. The cut is found again afterwards."""
+    step = 0
+    while True:
+        step += 1
+        chance = random.Random(step)
+        one = Replica()
+        one.lead(1)
+        one.write(*([300] * 20))
+        one.log.flush()
+        to = one.ends[9]
+        one.lead(2, "bb")
+        one.write(*([200] * 12))
+        whole, rows = one.content(), one.store.rows
+        one.store.save_progress()
+        left = step
+
+        def before(operation: str, path: str) -> None:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                raise PowerLoss
+
+        one.disk.before = before
+        try:
+            one.held.cut(to, rows[:1], False)
+        except PowerLoss:
+            one.disk.crash(lambda chance=chance: chance.random() < torn)
+        else:
+            assert step > 5
+            return
+        one.open()
+        assert to <= one.log.end
+        assert one.log.end in one.ends
+        end = one.log.end
+        assert one.content()[:end] == whole[:end]
+        assert one.store.rows == tuple(row for row in rows if row.start < end)
+
+
+def test_a_store_begun_anew(leader: Replica) -> None:
+    """Story 46: epoch rows of bytes that are not here yet come with their records, not with the snapshot."""
+    follower = Replica()
+    start = leader.log.segments()[2].base
+    follower.held.begin_anew(start, leader.store.rows, VOTERS, lambda: None)
+    assert (follower.log.start, follower.log.end) == (start, start)
+    assert [row.epoch for row in follower.store.rows] == [1]
+    assert follower.take(read_entries(leader.log, start, 1 << 20)).bad == ""
+    assert follower.content() == leader.content()[start:]
+    follower.log.flush()
+    follower.disk.crash()
+    follower.open()
+    assert follower.log.end == leader.log.end
+    assert follower.store.rows == leader.store.rows
+
+
+def test_queue_numbers_of_the_inherited_tail(leader: Replica) -> None:
+    """Stories 31, 32: a new leader numbers on behind what it inherited; what was cut is numbered again."""
+    follower = Replica()
+    follower.take(read_entries(leader.log, 0, 1 << 20))
+    queue = follower.store.queues.get("T", 0)
+    assert queue.max == 0
+    assert follower.held.number_queues() == frozenset()
+    assert queue.next == 45
+    to = next(end for end in leader.ends if end > 9000)
+    follower.held.cut(to, follower.store.rows[:1], False)
+    follower.held.number_queues()
+    assert queue.next == sum(one.topic == "T" for one in follower.log.scan(0, to))
