@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from rmq import config
 from rmq.cli import cli
 
 ROOT = Path(__file__).parent.parent
@@ -69,10 +70,24 @@ def test_container_files() -> None:
 def test_compose_file() -> None:
     yaml = pytest.importorskip("yaml", reason="needs PyYAML")
     services = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
-    assert set(services) == {"nameserver-a", "nameserver-b", "broker", "report"}
+    brokers = {f"broker-{group}-{number}" for group in "ab" for number in range(3)}
+    assert set(services) == {"nameserver-a", "nameserver-b", "report"} | brokers
     stages = re.findall(r"^FROM \S+ AS (\w+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
     assert {service["build"]["target"] for service in services.values()} == set(stages)
     node = CliRunner().invoke(cli, ["node", "--help"]).output
     for service in services.values():
         options = {word for word in service.get("command", []) if word.startswith("--")}
         assert options <= set(re.findall(r"--[\w-]+", node))
+    loaded = {}
+    for broker in sorted(brokers):
+        variables = {key: re.sub(r"\$\{\w+:-(.+)\}", r"\1", value) for key, value in services[broker]["environment"].items()}
+        health = variables.pop("HEALTH_ADDRESS")
+        flags = [config.Entry("role", "broker", "--role"), config.Entry("listen_host", "0.0.0.0", "--listen")]
+        found = config.load(env=variables, flags=flags)
+        assert not found.warnings
+        settings = loaded[broker] = found.settings
+        assert (f"{settings.node_id}-{broker}:40911" in settings.peers, settings.store_host) == (True, broker)
+        assert health == f"127.0.0.1:{settings.listen_port}"
+        assert services[broker]["ports"] == [f"127.0.0.1:{settings.listen_port}:{settings.listen_port}"]
+    assert len({settings.listen_port for settings in loaded.values()}) == 6
+    assert {settings.broker_name for settings in loaded.values()} == {"broker-a", "broker-b"}

@@ -32,7 +32,7 @@ def furthest(places: Iterable[Place], statuses: Statuses) -> dict[str, int]:
 def votes(status: GroupStatus) -> str:
     """Whether the node counts in elections, or why not."""
     if not any(member.voter and status.store in ("", member.store) for member in status.members):
-        return "no: learner"
+        return "no: not a voter"
     return "yes" if status.proven else "no: unproven"
 
 
@@ -72,7 +72,7 @@ def ha_status(rows: Iterable[tuple[str, GroupStatus]]) -> Table:
 
 
 def _follower(member: MemberStatus) -> tuple[Cell, ...]:
-    counts = "no: learner" if not member.voter else "no: unproven" if member.unproven else "yes"
+    counts = "no: not a voter" if not member.voter else "no: unproven" if member.unproven else "yes"
     if member.seen_seconds_ago < 0:
         return (member.node, member.address, None, None, "Never Seen", None, counts if not member.voter else None)
     gone, behind = member.seen_seconds_ago > AWAY_S, member.lag > IN_SYNC_BYTES
