@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 
 from rmq.clock import Clock
+from rmq.codes import ResponseCode
+from rmq.errors import Refusal
 from rmq.log.retention import MAX_DRIFT_MS, Facts, RetentionSettings, count_to_delete
 from rmq.log.segment import Segment
 from rmq.log.store import Store
@@ -43,7 +45,11 @@ class Retention:
         await self._delete(used, by_hand=False)
 
     async def delete_expired(self) -> int:
-        """All that is expired, at any hour, because an administrator says so. The number of segments. Raises StoreError."""
+        """All that is expired, at any hour, because an administrator says so. The number of segments.
+
+        Raises StoreError, Refusal: a damaged log stays as it is.
+        """
+        self._check_writable()
         used = await asyncio.to_thread(self._store.cleaning.used_ratio)
         total = 0
         while count := await self._delete(used, by_hand=True):
@@ -51,9 +57,14 @@ class Retention:
         return total
 
     async def clean_queues(self) -> None:
-        """Queue files whose messages are all gone; the numbers of those queues stay. Raises StoreError."""
+        """Queue files whose messages are all gone; the numbers of those queues stay. Raises StoreError, Refusal."""
+        self._check_writable()
         async with self._working:
             await asyncio.to_thread(self._store.cleaning.drop_empty_queues)
+
+    def _check_writable(self) -> None:
+        if self._store.read_only:
+            raise Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, f"{self._store.log.damages}: nothing is deleted before it is repaired")
 
     def _tell_full(self, used: float) -> None:
         about = f"the disk is {used:.0%} full; free space, or let messages expire sooner (fileReservedTime)"

@@ -6,7 +6,16 @@ import pytest
 
 from rmq.codes import ResponseCode as R
 from rmq.errors import Refusal
-from rmq.net.commands import GetRoute, GetRuntimeInfo, GetTopicConfig, QueryConsumerOffset, UpdateConsumerOffset, UpdateTopic
+from rmq.net.commands import (
+    CleanExpiredQueues,
+    DeleteExpiredLog,
+    GetRoute,
+    GetRuntimeInfo,
+    GetTopicConfig,
+    QueryConsumerOffset,
+    UpdateConsumerOffset,
+    UpdateTopic,
+)
 from rmq.testing import LocalBroker
 from tests.broker.conftest import Connect
 from tests.broker.support import Peer, bodies, send
@@ -41,6 +50,8 @@ async def test_corrupt_middle_is_served_around(broker: LocalBroker, connect: Con
     assert refused.value.code == R.SYSTEM_ERROR
     assert await peer.refusal(send("T")) == R.SERVICE_NOT_AVAILABLE
     assert await peer.refusal(UpdateTopic("N", read_queue_nums=1, write_queue_nums=1)) == R.SERVICE_NOT_AVAILABLE
+    assert await peer.refusal(DeleteExpiredLog()) == R.SERVICE_NOT_AVAILABLE
+    assert await peer.refusal(CleanExpiredQueues()) == R.SERVICE_NOT_AVAILABLE
     assert (await peer.ask(QueryConsumerOffset("g", "T", 0))).offset == 2
     assert (await peer.ask(GetTopicConfig("T"))).read_queue_nums == 4
     assert "are damaged" in (await peer.ask(GetRuntimeInfo())).table["storeDamaged"]
