@@ -64,7 +64,8 @@ class Retention:
 
     def _check_writable(self) -> None:
         if self._store.read_only:
-            raise Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, f"{self._store.log.damages}: nothing is deleted before it is repaired")
+            about = f"{self._store.log.damages}: nothing is deleted before it is repaired"
+            raise Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, about)
 
     def _tell_full(self, used: float) -> None:
         about = f"the disk is {used:.0%} full; free space, or let messages expire sooner (fileReservedTime)"

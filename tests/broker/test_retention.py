@@ -151,6 +151,7 @@ async def test_a_nearly_full_disk_refuses_sends_and_keeps_offsets(node: Node) ->
             await node.clock.advance(10)
 
     await settled(0.91, R.SERVICE_NOT_AVAILABLE)
+    await node.clock.advance_until(lambda: len(node.segments()) == 1, 10.0)
     await node.peer.ask(UpdateConsumerOffset("g", "T", 0, 1))
     await node.peer.ask(UpdateTopic("New", read_queue_nums=1, write_queue_nums=1))
     assert await node.peer.refusal(send("New")) == R.SERVICE_NOT_AVAILABLE
