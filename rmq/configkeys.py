@@ -68,7 +68,7 @@ PATHS = {
 
 _LATER = _keys("""
     flushIntervalCommitLog syncFlushTimeout registerNameServerPeriod
-    isEnableBatchPush haListenPort haMasterAddress slaveReadEnable
+    isEnableBatchPush haListenPort haMasterAddress
     brokerIP2 slaveTimeout enableAutoInSyncReplicas totalReplicas enableSlaveActingMaster enableRemoteEscape controllerAddr
     messageDelayLevel timerWheelEnable timerMaxDelaySec timerPrecisionMs enableScheduleMessageStats
     transactionTimeOut transactionCheckMax transactionCheckInterval rejectTransactionMessage

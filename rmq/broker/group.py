@@ -20,6 +20,8 @@ from rmq.net.server import Connection, Handler
 from rmq.raft import messages as m
 from rmq.raft.roles import Leader
 
+NEAR_BYTES = 64 << 20
+FRESH_S = 2.0  # a follower that fetched so lately is there
 GRACE_S = 600.0  # how long a follower that is away still holds segments back
 
 _READS = frozenset({
@@ -65,7 +67,9 @@ class Group:
         self.member = Member(ReplicatedLog(store, disk, root), me, voters, m.Timing(), self.replica)
         self.replica.join(self.member, peers)
         self._reseeder.join(self.member, peers)
-        self.handlers: Mapping[type[Any], Handler] = GroupHandlers(self.replica, store, name).by_request()
+        self.handlers: Mapping[type[Any], Handler] = GroupHandlers(
+            self.replica, store, settings.cluster_name, name, lambda: self.broker_id
+        ).by_request()
 
     # --- what the broker asks -----------------------------------------------------------------------------------------
 
@@ -95,6 +99,18 @@ class Group:
         role, now = self.member.core.role, self._clock.monotonic()
         peers = role.peers.values() if isinstance(role, Leader) else ()
         return min((peer.end for peer in peers if peer.end >= 0 and now - peer.touched < GRACE_S), default=None)
+
+    def suggest(self, end: int, cold: bool) -> int:
+        """Where a reader that is at `end` should go on [whichBrokerWhenConsumeSlowly]. One far behind is sent to a follower
+        that has what comes next, so that the leader's disk is left to the others, and stays there until it is near; when
+        all followers lag it stays at the leader."""
+        core, now = self.member.core, self._clock.monotonic()
+        role, state = core.role, core.state
+        if not isinstance(role, Leader):
+            return self._follower_id if state.hw - end > NEAR_BYTES else 0
+        ids = {node: place for place, node in enumerate(self._peers_known, 1)}
+        able = [peer.node for peer in role.peers.values() if peer.hw > end and now - peer.touched < FRESH_S] if cold else []
+        return next((ids[node] for node in able if node in ids), 0)
 
     def when_leading(self, job: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
         """The same job, done only by a leader."""

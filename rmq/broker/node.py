@@ -41,6 +41,7 @@ from rmq.delivery.groups import ConsumerRegistry, GroupTable, groups_json
 from rmq.delivery.offsets import OffsetTable, lmq_offsets_json, offsets_json
 from rmq.errors import RmqError, StoreError
 from rmq.log import plain, record
+from rmq.log.consumequeue import ConsumeQueues
 from rmq.log.disk import Disk, RealDisk
 from rmq.log.retention import RetentionSettings
 from rmq.log.settings import ASYNC_FLUSH, SYNC_FLUSH, StoreSettings
@@ -150,7 +151,7 @@ class Broker:
         self._registry = ConsumerRegistry(settings.client_expiry_ms / 1000)
         self._polls = LongPolls()
         self._cold = ColdReads(settings.max_transfer_disk_count, settings.max_transfer_disk_bytes)
-        self._stats = BrokerStats(self._topic_ends, lambda: store.log.end)
+        self._stats = BrokerStats(lambda: _topic_ends(store.queues), lambda: store.log.end)
         self._registration = Registration(settings.namesrv_addresses, self._describe, clock)
         applier = Applier(self._tables, self._polls, self._registration.changed)
         self._group: Group | None = None
@@ -183,8 +184,9 @@ class Broker:
             tables.offsets, self._writer, tables.topics, store.queues, store.log.store_time, topics.check_group, self._young
         )
         checks = PullSettings(
-            tables.topics, registry, topics.check_group, settings.max_transfer_count, settings.max_transfer_bytes, self._cold
-        )
+            tables.topics, registry, topics.check_group, settings.max_transfer_count, settings.max_transfer_bytes, self._cold,
+            self._group.suggest if self._group and settings.follower_reads else None,
+        )  # fmt: skip
         pull = PullHandler(checks, store.log, store.queues, self._polls, self._pulled, self._stats, self._clock)
         sending = SendSettings(
             settings.auto_create_topic, settings.max_message_bytes, min(SHARED_BYTES, settings.segment_bytes // 16)
@@ -339,14 +341,6 @@ class Broker:
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         return self._store.log.end - offset <= memory * YOUNG_RATIO
 
-    def _topic_ends(self) -> dict[str, int]:
-        ends: dict[str, int] = {}
-        for queue in self._store.queues.all():
-            if is_system_topic(queue.topic):
-                continue
-            ends[queue.topic] = ends.get(queue.topic, 0) + queue.max
-        return ends
-
     def _sample(self) -> None:
         self._stats.sample(self._clock.monotonic(), time.localtime(self._clock.wall_ms() / 1000).tm_yday)
 
@@ -367,6 +361,15 @@ def _tell_failure(task: "asyncio.Task[None]") -> None:
     """Making the system topics failed: the office was lost again, and the next leader makes them."""
     if not task.cancelled() and task.exception() is not None:
         log.info("the system topics were not made: %s", task.exception())
+
+
+def _topic_ends(queues: ConsumeQueues) -> dict[str, int]:
+    """Messages ever stored in each topic of users."""
+    ends: dict[str, int] = {}
+    for queue in queues.all():
+        if not is_system_topic(queue.topic):
+            ends[queue.topic] = ends.get(queue.topic, 0) + queue.max
+    return ends
 
 
 def _log_recovery(found: Report, adopted: bool) -> None:

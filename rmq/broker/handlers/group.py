@@ -6,9 +6,10 @@ of another group, dialled by mistake, gets no further.
 
 import asyncio
 import math
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from rmq.broker import haview
 from rmq.broker.elected import ElectedReplica
 from rmq.broker.peerwire import to_request
 from rmq.codes import ResponseCode
@@ -20,7 +21,9 @@ from rmq.net.peercommands import (
     AnnounceLeader,
     AskVote,
     FetchLog,
+    GetEpochCache,
     GetGroupStatus,
+    GetHaStatus,
     GroupStatus,
     MemberStatus,
     ReadSnapshot,
@@ -37,10 +40,14 @@ MAX_PART_BYTES = 1 << 20
 
 
 class GroupHandlers:
-    def __init__(self, replica: ElectedReplica, store: Store, group: str) -> None:
+    def __init__(
+        self, replica: ElectedReplica, store: Store, cluster: str, group: str, broker_id: Callable[[], int]
+    ) -> None:
         self._replica = replica
         self._store = store
+        self._cluster = cluster
         self._group = group
+        self._broker_id = broker_id
 
     def by_request(self) -> Mapping[type[Any], Handler]:
         return {
@@ -54,6 +61,10 @@ class GroupHandlers:
             RemovePeer: self.remove_peer,
             TransferLeader: self.transfer,
             GetGroupStatus: self.status,
+            GetHaStatus: lambda request, call: haview.ha_status(self.status(request, call)),
+            GetEpochCache: lambda request, call: haview.epoch_cache(
+                self._cluster, self._group, self._broker_id(), self.status(request, call)
+            ),
         }
 
     # --- between nodes ------------------------------------------------------------------------------------------------
@@ -102,7 +113,7 @@ class GroupHandlers:
         self._replica.member.handle(m.Transfer(request.node, call))
         return LATER
 
-    def status(self, _request: GetGroupStatus, _call: Call) -> GroupStatus:
+    def status(self, _request: object, _call: Call) -> GroupStatus:
         core = self._replica.member.core
         state, me, now = core.state, core.state.me, self._replica.monotonic()
         return GroupStatus(

@@ -26,6 +26,7 @@ from rmq.routing.topics import TopicTable
 PULL_NOTHING, PULL_RETRY, PULL_MOVED = map(
     int, (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED)
 )
+LEADER = 0  # where to pull next, as a broker id
 FOUND, EMPTY = "FOUND", "NO_MESSAGE_IN_QUEUE"  # remarks are the store's findings [GetMessageStatus]
 MAX_SUSPEND_S = 60.0  # clients ask for 15 or 20; a peer that vanished without a word must not be kept longer
 
@@ -34,6 +35,8 @@ class PullSettings(NamedTuple):
     """What a pull is checked against. `check_group` raises Refusal for a group that may not consume.
 
     The limits are those of one answer [maxTransferCountOnMessageInMemory, maxTransferBytesOnMessageInMemory].
+    `suggest(end, cold)`: the broker id that a reader who has read up to `end` should ask next; `cold`: this node had to
+    wait for its disk.
     """
 
     topics: TopicTable
@@ -42,6 +45,7 @@ class PullSettings(NamedTuple):
     max_messages: int
     max_bytes: int
     cold: ColdReads
+    suggest: Callable[[int, bool], int] | None = None
 
 
 class Wanted(NamedTuple):
@@ -148,13 +152,15 @@ class PullHandler:
                 return queue.find(request.queue_offset, good, max_bytes, wanted.codes)
         return found
 
-    def _answer_found(self, call: Call, queue: ConsumeQueue, found: Found, messages: bytes) -> Later:
+    def _answer_found(self, call: Call, queue: ConsumeQueue, found: Found, messages: bytes, cold: bool = False) -> Later:
         if not found.spans:
             answer = PullAnswer(found.next_offset, queue.min, queue.max, b"", PULL_RETRY)
             return self._nothing(call, answer, "NO_MATCHED_MESSAGE")
         self._stats.found.total += 1
         self._stats.transferred.total += len(found.spans)
-        call.answer(PullAnswer(found.next_offset, queue.min, queue.max, messages), FOUND)
+        suggest = self._settings.suggest
+        where = LEADER if suggest is None else suggest(found.spans[-1][0] + found.spans[-1][1], cold)
+        call.answer(PullAnswer(found.next_offset, queue.min, queue.max, messages, 0, where), FOUND)
         return LATER
 
     async def _read_cold(self, wanted: Wanted, call: Call) -> Later:
@@ -167,7 +173,7 @@ class PullHandler:
                 result = self._read(wanted, call, may_wait=False)
                 return result if result is LATER else await result
             raise _unreadable(wanted.request, error) from error
-        return self._answer_found(call, wanted.queue, found, messages)
+        return self._answer_found(call, wanted.queue, found, messages, cold=True)
 
     def _find_cold(self, wanted: Wanted, max_messages: int, max_bytes: int) -> tuple[Found, bytes]:
         found = self._find(wanted, max_messages, max_bytes)
