@@ -10,7 +10,6 @@ what was durable (D1, D2, D6, D9-D12). Prints what the cases covered, and fails 
 """
 
 import argparse
-import gc
 import random
 import time
 from collections import Counter
@@ -326,8 +325,6 @@ def campaign(seeds: range) -> tuple[Counter[str], dict[int, list[str]]]:
             case.run()
         except Exception as error:  # a bug of the store is a finding like any other
             case.found.append(repr(error))
-        if seed % 200 == 0:
-            gc.collect()  # a case is a circle of few objects and many bytes
         covered += case.covered
         if case.found:
             found[seed] = case.found

@@ -97,7 +97,7 @@ def nth(count: int, error: BaseException, operations: tuple[str, ...] = ()) -> C
         if not operations or operation in operations:
             left -= 1
             if left == 0:
-                raise error
+                raise type(error)(*error.args)  # an error that is raised again keeps all frames it ever passed
 
     return before
 
