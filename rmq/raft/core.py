@@ -10,19 +10,21 @@ from typing import Any
 
 from rmq.raft import epochs, following, leading, membership
 from rmq.raft import messages as m
-from rmq.raft.electing import Elections
-from rmq.raft.roles import Candidate, Follower, Leader, State
+from rmq.raft.fixed import FixedMode
+from rmq.raft.roles import Candidate, Follower, Leader, Opening, State
 
 _SOON_S = 0.05  # the longest time between two ticks
 
 
-class Core(Elections):
+class Core(FixedMode):
     """`role` and `state` are for reading. `chance()` gives numbers in [0, 1)."""
 
     def __init__(self, me: m.Identity, boot: m.Boot, timing: m.Timing, chance: Callable[[], float], now: float) -> None:
         super().__init__(State(me, boot, timing, chance), now)
         self.stopped = ""
         self._last_tick = now
+        if me.fixed:
+            self._begin_fixed(self.state, now)
         self._on: dict[type, Callable[[Any, float], None]] = {
             m.Tick: self._tick,
             m.Asked: self._asked,
@@ -38,6 +40,8 @@ class Core(Elections):
             m.Join: self._administer,
             m.Leave: self._administer,
             m.Transfer: self._administer,
+            m.Follow: self._follow_master,
+            m.Promote: self._promote,
         }
         self._asked_by: dict[type, Callable[[Any, m.Ticket, float], None]] = {
             m.Fetch: self._on_fetch,
@@ -101,6 +105,8 @@ class Core(Elections):
         self._last_tick = now
         if isinstance(role, Leader):
             leading.tick(state, role, now)
+        elif isinstance(role, Opening):
+            self._tick_opening(role, now)
         elif late:  # after a pause nobody's silence counts yet; leases get no such grace
             if isinstance(role, Candidate):
                 role.until = now + state.timing.vote
@@ -130,7 +136,11 @@ class Core(Elections):
         state = self.state
         if fetch.epoch > state.epoch and fetch.group == state.me.group:
             self._adopt(fetch.epoch, "", now)
-        if not isinstance(self.role, Leader) or not self.role.start_end:
+        if fetch.pull_back:
+            self._give_back(fetch, ticket)
+        elif not isinstance(self.role, Leader) or not self.role.start_end:
+            if isinstance(self.role, Opening):
+                self._hear_slave(self.role, fetch)
             state.out.append(m.Reply(ticket, m.NotLeader(state.epoch, self.leader)))
         elif fetch.epoch < state.epoch:
             state.out.append(m.Reply(ticket, m.Fenced(state.epoch, "an older epoch")))
@@ -172,7 +182,9 @@ class Core(Elections):
     def _answered(self, event: m.Answered, now: float) -> None:
         """A newer epoch in any answer is taken over first; an answer to an older question says nothing else (R12)."""
         answer = event.answer
-        if answer.epoch > self.state.epoch:
+        if isinstance(self.role, Opening):
+            self._pulled(self.role, event, now)
+        elif answer.epoch > self.state.epoch:
             leader = event.node if isinstance(answer, m.Fenced) else ""
             if isinstance(answer, m.NotLeader | m.VoteAnswer) and answer.hint != self.state.me.node:
                 leader = answer.hint
@@ -202,6 +214,8 @@ class Core(Elections):
             leading.grown(state, role, now)
         elif isinstance(role, Follower):
             following.grown(state, role, event, advanced, now)
+        elif isinstance(role, Opening):
+            self._pull(role, now)
 
     def _append_failed(self, event: m.AppendFailed, now: float) -> None:
         if isinstance(self.role, Leader):

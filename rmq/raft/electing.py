@@ -8,7 +8,7 @@ from rmq.model import EpochRow, Voter
 from rmq.raft import epochs, following, leading
 from rmq.raft import messages as m
 from rmq.raft.quorum import Outcome, outcome
-from rmq.raft.roles import MOVES, Candidate, Follower, Leader, Peer, Role, State
+from rmq.raft.roles import MOVES, Candidate, Follower, Leader, Opening, Peer, Role, State
 
 START = "start"  # kind of the epoch record
 
@@ -24,7 +24,7 @@ class Elections:
     @property
     def leader(self) -> str:
         """The node id of the leader, "" if unknown."""
-        if isinstance(self.role, Leader):
+        if isinstance(self.role, Leader | Opening):
             return self.state.me.node
         return self.role.leader if isinstance(self.role, Follower) else ""
 
@@ -97,6 +97,14 @@ class Elections:
         row = EpochRow(state.epoch, state.end, me.store, lossy)
         state.out.append(m.AppendEpoch(row, START, voters, (*state.rows, row)))
 
+    def _open(self, now: float, lossy: bool) -> None:
+        """Fixed mode: an office that nobody voted for."""
+        state, me = self.state, self.state.me
+        state.save_vote(state.epoch + 1, me.store, state.proven)
+        self._become(Leader(now))
+        row = EpochRow(state.epoch, state.end, me.store, lossy and state.end > state.log_start)
+        state.out.append(m.AppendEpoch(row, START, (Voter(me.node, me.store, me.address),), (*state.rows, row)))
+
     def _on_vote(self, vote: m.Vote, ticket: m.Ticket, now: float) -> None:
         if vote.pre:
             self._reply_vote(ticket, self._objection(vote, now))
@@ -158,6 +166,10 @@ class Elections:
         if resign.epoch == state.epoch and isinstance(self.role, Follower):
             place = resign.successors.index(state.me.node) if state.me.node in resign.successors else len(resign.successors)
             self._follow("", now, transfer=True)
+            if state.me.fixed and place == 0:
+                self._open(now, lossy=False)
+                state.out.append(m.Reply(ticket, m.EpochAnswer(state.epoch)))
+                return
             self.role.stand_at = now + place * state.timing.vote if place < len(resign.successors) else now + self._patience()
             if place == 0 and not any(state.health):
                 self._stand(now, pre=True, transfer=True)

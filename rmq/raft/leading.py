@@ -233,8 +233,8 @@ def _announce(state: State, role: Leader, now: float) -> None:
 
 
 def successors(state: State, role: Leader) -> list[Peer]:
-    """Voters that could lead, the best one first."""
-    stores = {voter.store for voter in state.voters} - {state.me.store}
+    """Voters (in fixed mode: slaves) that could lead, the best one first."""
+    stores = set(role.peers) if state.me.fixed else {voter.store for voter in state.voters} - {state.me.store}
     able = [peer for store, peer in role.peers.items() if store in stores and not peer.disk_full and not peer.unproven]
     return sorted(able, key=lambda peer: (-peer.ack, peer.node != state.me.preferred, peer.node))
 
@@ -283,7 +283,7 @@ def _want_to_hand(state: State, role: Leader, now: float) -> None:
 
 def resign(state: State, role: Leader, names: tuple[str, ...], why: str) -> None:
     """The others are told who shall stand; the office ends with this step."""
-    for node in dict.fromkeys(voter.node for voter in state.voters if voter.node != state.me.node):
+    for node in dict.fromkeys((*names, *(voter.node for voter in state.voters if voter.node != state.me.node))):
         state.out.append(Send(node, Resign(state.epoch, names)))
     role.over = why
 

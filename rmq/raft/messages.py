@@ -410,8 +410,8 @@ class Timing(NamedTuple):
 
 
 class Identity(NamedTuple):
-    """Who this node is. `preferred`: the node that shall lead when it can. `fixed`: no votes (RocketMQ's master and slaves);
-    `in_sync`: nodes, the master included, that a SYNC_MASTER waits for (1: ASYNC_MASTER)."""
+    """Who this node is. `preferred`: the node that shall lead when it can. `fixed`: no votes, RocketMQ's master and slaves:
+    `master` says which, `in_sync` how many nodes, itself included, a SYNC_MASTER waits for (1: ASYNC_MASTER)."""
 
     group: str
     node: str
@@ -422,6 +422,7 @@ class Identity(NamedTuple):
     preferred: str = ""
     fixed: bool = False
     in_sync: int = 1
+    master: bool = False
 
 
 class Boot(NamedTuple):

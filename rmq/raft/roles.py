@@ -6,6 +6,8 @@ Only data, and the few changes of it that must hold their own rules. Transitions
     candidate -> follower              a leader is there, a newer epoch, or nobody answers
     candidate -> leader                won
     leader    -> follower              newer epoch, lost its majority, hands over
+    opening   -> leader, follower      fixed mode: a master that has what its slaves have, or a newer one is there
+    follower  -> leader                fixed mode: promoted
 """
 
 from collections.abc import Callable
@@ -196,8 +198,19 @@ class Leader:
     over: str = ""  # why it must step down at the end of this step
 
 
-Role = Follower | Candidate | Leader
+@dataclass(slots=True)
+class Opening:
+    """A fixed master before its epoch: it may lack what its slaves have. `heard`: their ends, by node."""
+
+    until: float
+    heard: dict[str, int] = field(default_factory=dict)
+    source: str = ""  # the slave whose tail is being pulled back
+    fetch: Fetch | None = None
+    fetch_sent: float = -inf
+
+
+Role = Follower | Candidate | Leader | Opening
 MOVES = {
     (Follower, Follower), (Follower, Candidate), (Candidate, Candidate), (Candidate, Follower), (Candidate, Leader),
-    (Leader, Follower),
+    (Leader, Follower), (Opening, Leader), (Opening, Follower), (Follower, Leader),
 }  # fmt: skip

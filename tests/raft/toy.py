@@ -37,7 +37,8 @@ class Node:
         self.log: list[Entry] = []
         self.durable = 0
         self.epoch, self.voted_for, self.incarnation = 0, "-", 0
-        self.sync_flush = False
+        self.sync_flush = self.fixed = self.master = False
+        self.in_sync = 1
         self.effects: list[m.Effect] = []
         self.done: dict[object, str] = {}
         self.committed = 0
@@ -57,7 +58,10 @@ class Node:
                 if not rows or entry.mark.row.epoch > rows[-1].epoch:
                     rows = (*rows, entry.mark.row)
                 lists.append((entry.start, entry.mark.voters))
-        me = m.Identity("g", self.name, self.store, self.incarnation, f"{self.name}:1", self.sync_flush)
+        me = m.Identity(
+            "g", self.name, self.store, self.incarnation, f"{self.name}:1", self.sync_flush, "",
+            self.fixed, self.in_sync, self.master,
+        )  # fmt: skip
         start = m.Boot(self.epoch, self.voted_for, self.proven, 0, self.end, 0, rows, tuple(lists))
         self.core = Core(me, start, m.Timing(), self.world.chance, self.world.now)
         self.alive = True
@@ -138,6 +142,18 @@ class World:
             node.incarnation = 0
             node.boot()
         return node
+
+    @classmethod
+    def fixed(cls, names: str = "ab", *, in_sync: int = 1) -> "World":
+        """The first one is the master, the others know it."""
+        world = cls(names)
+        for name, node in world.nodes.items():
+            node.fixed, node.master, node.in_sync = True, name == names[0], in_sync
+            node.incarnation, node.lists = 0, ()
+            node.boot()
+            if not node.master:
+                node.feed(m.Follow(names[0]))
+        return world
 
     def __getitem__(self, name: str) -> Node:
         return self.nodes[name]

@@ -1,0 +1,94 @@
+"""Fixed mode: RocketMQ's master and slaves. The same messages and cuts, no votes; an office begins by configuration or by hand.
+
+A master that may have lost bytes first pulls back what its slaves still have of them (docs/storage). Rows match by epoch
+and writer only, so two masters made by hand with the same number never take each other's bytes for their own.
+"""
+
+from math import inf
+
+from rmq.raft import epochs, following
+from rmq.raft import messages as m
+from rmq.raft.electing import Elections
+from rmq.raft.roles import Follower, Leader, Opening, State
+
+
+class FixedMode(Elections):
+    """The part of the machine that only fixed groups use."""
+
+    def _begin_fixed(self, state: State, now: float) -> None:
+        if state.me.master:
+            self.role = Opening(now + state.timing.master_catch_up if state.me.in_sync == 1 else inf)
+        else:
+            self.role = Follower(inf)
+
+    def _tick_opening(self, role: Opening, now: float) -> None:
+        """Opens its epoch when nothing can be missing, when enough slaves have given back what is, or when it gives up."""
+        state = self.state
+        if role.source:
+            if now - role.fetch_sent >= following.LOST_S:
+                self._pull(role, now)
+            return
+        ahead = max(role.heard, key=lambda node: role.heard[node], default="")
+        if ahead and role.heard[ahead] > state.end:
+            role.source = ahead
+            self._pull(role, now)
+        elif state.proven or state.end == state.log_start or len(role.heard) >= max(state.me.in_sync - 1, 1):
+            self._open(now, lossy=False)
+        elif now >= role.until:
+            self._open(now, lossy=True)
+
+    def _pull(self, role: Opening, now: float) -> None:
+        state, me = self.state, self.state.me
+        state.fetches += 1
+        role.fetch = m.Fetch(
+            state.fetches, me.group, me.node, me.store, me.incarnation, state.epoch, state.end, *epochs.last(state.rows),
+            state.ack, state.hw, state.log_start, pull_back=True, max_wait=0.0,
+        )  # fmt: skip
+        role.fetch_sent = now
+        state.out.append(m.Send(role.source, role.fetch))
+
+    def _hear_slave(self, role: Opening, fetch: m.Fetch) -> None:
+        """A slave asks before the office began; its tail counts only if both logs end in the same row."""
+        same = (fetch.last_epoch, fetch.last_writer) == epochs.last(self.state.rows)
+        role.heard[fetch.node] = fetch.from_ if same else 0
+
+    def _pulled(self, role: Opening, event: m.Answered, now: float) -> None:
+        answer = event.answer
+        if event.request != role.fetch:
+            return
+        role.fetch = None
+        if isinstance(answer, m.FetchOk) and answer.from_ == self.state.end and answer.data:
+            self.state.out.append(m.AppendBytes(answer.from_, answer.data))
+            return
+        role.heard[role.source] = min(role.heard[role.source], self.state.end)  # that is all it has to give
+        role.source = ""
+
+    def _give_back(self, fetch: m.Fetch, ticket: m.Ticket) -> None:
+        """A slave answers its master that lost its tail."""
+        state = self.state
+        right = state.me.fixed and fetch.group == state.me.group and state.log_start <= fetch.from_ <= state.end
+        if not right or not epochs.holds(
+            state.rows, state.log_start, state.end, fetch.from_, fetch.last_epoch, fetch.last_writer
+        ):
+            state.out.append(m.Reply(ticket, m.NotLeader(state.epoch, "")))
+            return
+        answer = m.FetchOk(fetch.id, state.epoch, state.me.node, fetch.from_, b"", state.hw, 0, state.log_start, 0.0)
+        if fetch.from_ < state.end:
+            state.out.append(m.ReplyBytes(ticket, answer, fetch.max_bytes))
+        else:
+            state.out.append(m.Reply(ticket, answer))
+
+    def _follow_master(self, event: m.Follow, now: float) -> None:
+        """The nameserver names a master; this node is none, or no longer one."""
+        role = self.role
+        if event.node != self.state.me.node and isinstance(role, Follower) and role.leader != event.node:
+            self._follow(event.node, now)
+
+    def _promote(self, event: m.Promote, now: float) -> None:
+        """By hand: lossy unless the old master stopped and everything is here."""
+        if isinstance(self.role, Follower) and self.state.me.fixed and self.state.ready:
+            self._open(now, lossy=not event.handed_over)
+            self.state.out.insert(0, m.Done(event.ticket))
+        else:
+            refusal = "it leads already" if isinstance(self.role, Leader) else "this node cannot be promoted now"
+            self.state.out.append(m.Done(event.ticket, refusal))

@@ -1,0 +1,151 @@
+"""Fixed mode, RocketMQ's master and slaves, as short stories on toy logs."""
+
+from rmq.raft import messages as m
+from rmq.raft.roles import Follower, Leader, Opening
+from tests.raft.toy import World
+
+
+def mastered(count: int = 2, names: str = "ab", in_sync: int = 1) -> World:
+    world = World.fixed(names, in_sync=in_sync)
+    world.run(1.0)
+    assert world["a"].core.leads()
+    world["a"].write(count)
+    world.run(1.0)
+    return world
+
+
+def test_a_master_needs_nobody() -> None:
+    """Its own acknowledgement commits; slaves follow, and what they have releases who waits for them."""
+    world = World.fixed("ab", in_sync=2)
+    world["b"].stop()
+    world.tick("a")
+    world["a"].write()
+    assert world["a"].committed == 20
+    assert not world["a"].of(m.Replicated)
+    world["b"].start()
+    world["b"].feed(m.Follow("a"))
+    world.run(1.0)
+    assert world["b"].log == world["a"].log
+    assert world["b"].committed == 20
+    assert world["a"].of(m.Replicated)[-1] == m.Replicated(20)
+
+
+def test_a_slave_never_stands() -> None:
+    world = mastered()
+    world["a"].stop()
+    world["b"].feed(m.Unreachable("a"))
+    world.run(30.0)
+    assert isinstance(world["b"].core.role, Follower)
+    assert world["b"].epoch == 1
+
+
+def test_each_start_of_the_master_is_an_epoch() -> None:
+    world = mastered()
+    world["a"].stop()
+    world["a"].start()
+    world.run(2.0)
+    assert world["a"].epoch == 2
+    world["a"].write()
+    world.run(1.0)
+    assert world["b"].log == world["a"].log
+
+
+def test_fixed_master_behind_its_slave_pulls_back() -> None:
+    """Story 53: after power loss the slave still has what the master acknowledged."""
+    world = mastered(5)
+    whole = list(world["b"].log)
+    world["a"].stop()
+    world["a"].log, world["a"].proven = world["a"].log[:2], False
+    world["a"].start()
+    world.run(0.05)
+    assert isinstance(world["a"].core.role, Opening)
+    world.run(3.0)
+    assert world["a"].core.leads()
+    assert world["a"].log[:-1] == whole
+    assert not world["a"].of(m.AppendEpoch)[-1].row.lossy  # type: ignore[union-attr]
+    assert world["a"].proven
+    assert world["b"].log == world["a"].log
+
+
+def test_a_master_without_its_slave_gives_up_in_time() -> None:
+    """The slave's longer log is cut when it comes back, and kept for the operator."""
+    world = mastered(5)
+    world["b"].committed = 0
+    world["a"].stop()
+    world["b"].stop()
+    world["a"].log, world["a"].proven = world["a"].log[:2], False
+    world["a"].start()
+    world.run(29.0)
+    assert not world["a"].core.leads()
+    world.run(2.0)
+    assert world["a"].core.leads()
+    assert world["a"].of(m.AppendEpoch)[-1].row.lossy  # type: ignore[union-attr]
+    world["b"].start()
+    world["b"].feed(m.Follow("a"))
+    world.run(2.0)
+    cut = world["b"].of(m.Cut)[-1]
+    assert cut.keep  # type: ignore[union-attr]
+    assert world["b"].log == world["a"].log
+
+
+def test_a_sync_master_waits_for_its_slaves() -> None:
+    world = mastered(3, in_sync=2)
+    world["a"].stop()
+    world["b"].stop()
+    world["a"].log, world["a"].proven = world["a"].log[:2], False
+    world["a"].start()
+    world.run(60.0)
+    assert isinstance(world["a"].core.role, Opening)
+    world["b"].start()
+    world["b"].feed(m.Follow("a"))
+    world.run(2.0)
+    assert world["a"].core.leads()
+
+
+def test_promotion_by_hand_and_the_old_master_comes_back() -> None:
+    world = mastered(2)
+    world["a"].stop()
+    world["b"].feed(m.Promote(False, "ticket"))
+    assert world["b"].core.leads()
+    assert world["b"].done == {"ticket": ""}
+    assert world["b"].of(m.AppendEpoch)[-1].row.lossy  # type: ignore[union-attr]
+    world["b"].write()
+    world["b"].write()
+    world["a"].master = False
+    world["a"].start()
+    world["a"].feed(m.Follow("b"))
+    world.run(2.0)
+    assert isinstance(world["a"].core.role, Follower)
+    assert world["a"].log == world["b"].log
+
+
+def test_two_fixed_masters_same_epoch_number() -> None:
+    """Story 54: the rows have different writers, so nobody takes the other's bytes for its own."""
+    world = mastered(2)
+    world["a"].stop()
+    world["b"].feed(m.Promote(False))
+    world["b"].write(2)
+    world["a"].start()
+    world.tick("a")
+    world["a"].write(3)
+    assert world["a"].epoch == world["b"].epoch == 2
+    world["a"].stop()
+    world["a"].master = False
+    world["a"].start()
+    world["a"].feed(m.Follow("b"))
+    world.run(2.0)
+    assert world["a"].of(m.Cut)[-1].keep  # type: ignore[union-attr]
+    assert world["a"].log == world["b"].log
+
+
+def test_handing_over_loses_nothing() -> None:
+    world = mastered(2)
+    world["a"].feed(m.Transfer("b", "ticket"))
+    assert not world["a"].core.accepts()
+    world.run(1.0)
+    assert world["a"].done == {"ticket": ""}
+    assert isinstance(world["b"].core.role, Leader)
+    assert not world["b"].of(m.AppendEpoch)[-1].row.lossy  # type: ignore[union-attr]
+    world["a"].feed(m.Follow("b"))
+    world.run(1.0)
+    assert world["a"].log == world["b"].log
