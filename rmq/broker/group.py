@@ -1,7 +1,7 @@
 """A node's part in a group that elects its leader: joins machine, log, connections and handlers. No behaviour of its own."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from rmq.broker.elected import ElectedReplica
 from rmq.broker.handlers.group import GroupHandlers
@@ -20,6 +20,7 @@ from rmq.net.server import Connection, Handler
 from rmq.raft import messages as m
 from rmq.raft.roles import Leader
 
+T = TypeVar("T")
 NEAR_BYTES = 64 << 20
 FRESH_S = 2.0  # a follower that fetched so lately is there
 GRACE_S = 600.0  # how long a follower that is away still holds segments back
@@ -118,6 +119,16 @@ class Group:
         async def do() -> None:
             if self.replica.settled:
                 await job()
+
+        return do
+
+    def retaining(self, job: Callable[[], Awaitable[T]]) -> Callable[[], Awaitable[T]]:
+        """The same job, which may delete segments: the machine hears where the log begins then."""
+
+        async def do() -> T:
+            result = await job()
+            self.member.retained()
+            return result
 
         return do
 

@@ -7,8 +7,9 @@ import os
 import random
 import socket
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
+from typing import TypeVar
 
 from rmq.broker import adopt, snapshot
 from rmq.broker.apply import Applier, Tables
@@ -55,6 +56,7 @@ from rmq.net.server import Call, Connection, Handler, Server
 from rmq.routing.topics import TopicTable, is_system_topic, system_topics, topics_json
 
 log = logging.getLogger("rmq.broker")
+T = TypeVar("T")
 
 OFFSETS_S, INDEX_S, EXPORTS_S, PROGRESS_S, SNAPSHOT_S, RETENTION_S, EXPIRE_S, LATE_S = 0.2, 0.2, 5.0, 10.0, 60.0, 10.0, 10.0, 1.0
 SHARED_BYTES = 32 * 1024
@@ -196,7 +198,7 @@ class Broker:
             settings.broker_name, tables.topics, tables.offsets, registry, store.log.store_time, store.queues, self._stats
         )
         runtime = RuntimeInfoHandler(self._stats, self._facts)
-        cleaning = CleaningHandlers(self._retention.delete_expired, self._retention.clean_queues)
+        cleaning = CleaningHandlers(self._telling(self._retention.delete_expired), self._retention.clean_queues)
         lookups = QueryHandlers(store.log, store.indexed.index, self._indexer, lambda: self._replica.committed_end)
         clients, offsets = self._clients, self._offsets
         return {
@@ -242,7 +244,7 @@ class Broker:
                 every(INDEX_S, "index", self._indexer.work)
             every(PROGRESS_S, "progress", self._save_progress)
             every(SNAPSHOT_S, "snapshot", self._take_snapshot)
-            every(RETENTION_S, "retention", self._retain)
+            every(RETENTION_S, "retention", self._telling(self._retention.run))
         every(EXPIRE_S, "expire", self._clients.expire)
         every(LATE_S, "late", self._replica.answer_late)
         every(LATE_S, "long polls", lambda: self._polls.sweep(self._clock.monotonic()))
@@ -293,10 +295,9 @@ class Broker:
             await self._snapshots.take()
             self._group.member.retained()
 
-    async def _retain(self) -> None:
-        await self._retention.run()
-        if self._group is not None:
-            self._group.member.retained()
+    def _telling(self, job: Callable[[], Awaitable[T]]) -> Callable[[], Awaitable[T]]:
+        """The same job; the group hears where the log begins then."""
+        return self._group.retaining(job) if self._group else job
 
     def _pulled(self, request: c.Pull, call: Call) -> None:
         """A follower notes no offsets: they are the leader's to keep."""

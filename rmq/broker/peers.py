@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from rmq.broker.peerwire import read_answer, to_command
 from rmq.clock import Clock
-from rmq.errors import Refusal, RmqError, Unreachable
+from rmq.errors import Refusal, RmqError, Unknown, Unreachable
 from rmq.net import peercommands as c
 from rmq.net.channel import Channel
 from rmq.net.commands import Answer, Hello, Request
@@ -89,10 +89,16 @@ class _Peer:
         self._opening: asyncio.Task[Channel] | None = None
         self._watch: asyncio.Task[None] | None = None
         self._not_before = 0.0
+        self._refused = False
         self._trouble = ""
 
     async def request(self, command: Request, timeout_s: float) -> Answer:
-        return await (await self._open()).request(command, timeout_s)
+        channel = await self._open()
+        try:
+            return await channel.request(command, timeout_s)
+        except Unknown:  # a new connection gets through at once when the network is well again, this one after a long wait
+            channel.abort("no answer in time")
+            raise
 
     async def post(self, command: Request) -> None:
         (await self._open()).post(command)
@@ -111,8 +117,9 @@ class _Peer:
     async def _connect(self) -> Channel:
         try:
             channel = await Channel.open(self.address, self._hello, LIMITS, None, self._clock, timeout_s=OPEN_S)
-        except RmqError:
+        except RmqError as error:
             self._not_before = self._clock.monotonic() + AGAIN_S
+            self._refused = isinstance(error.__context__, ConnectionRefusedError)  # else it may be cut off from here only
             raise
         finally:
             self._opening = None
@@ -126,7 +133,8 @@ class _Peer:
         try:
             await self._open()
         except Unreachable:
-            self._gone()
+            if self._refused:
+                self._gone()
         except RmqError:
             return  # it is there, but busy or strange
 
@@ -139,7 +147,9 @@ class _Peer:
         self._trouble = trouble
 
     async def close(self) -> None:
-        if self._watch is not None:
-            self._watch.cancel()
+        for task in (self._watch, self._opening):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
         if self._channel is not None:
             await self._channel.close()

@@ -22,18 +22,19 @@ def free_port() -> int:
 
 
 class NodeProcess:
-    """`rmq node --role all` on loopback. `settings`: names of NodeSettings in lower case -> text.
+    """`rmq node --role all` on `host`, loopback by default. `settings`: names of NodeSettings in lower case -> text.
 
     `command` runs the program, `environment` is added to the process's own; what it prints goes to `log`.
     """
 
-    def __init__(self, store: Path, *, log: Path | None = None, **settings: str) -> None:
+    def __init__(self, store: Path, *, host: str = "127.0.0.1", log: Path | None = None, **settings: str) -> None:
         self.command = [sys.executable, "-m", "rmq.cli"]
         self.environment: dict[str, str] = {}
         self.port = free_port()
         self.namesrv_port = free_port()
         self._settings = {
             "role": "all",
+            "listen_host": host,
             "store_dir": str(store),
             "listen_port": str(self.port),
             "namesrv_port": str(self.namesrv_port),
@@ -44,10 +45,11 @@ class NodeProcess:
 
     @property
     def address(self) -> str:
-        return f"127.0.0.1:{self.port}"
+        """Of the broker, or of a nameserver that stands alone (its port may be called `listen_port` too)."""
+        return f"{self._settings['listen_host']}:{self.port}"
 
     async def start(self) -> None:
-        """Returns once the broker answers."""
+        """Returns once it answers."""
         env = {k: v for k, v in os.environ.items() if not k.startswith("RMQ_")}
         env |= {f"RMQ_{name.upper()}": value for name, value in self._settings.items()} | self.environment
         with self._log.open("ab") as log:
@@ -67,15 +69,19 @@ class NodeProcess:
                 assert self.process is not None
                 if self.process.returncode is not None:
                     raise RuntimeError(f"the node ended with {self.process.returncode}: {self.log_text()[-2000:]}") from None
-            await asyncio.sleep(0)
+            await asyncio.sleep(0.02)
 
     async def kill(self) -> None:
         await self._end(signal.SIGKILL)
 
     def freeze(self) -> None:
-        """It does nothing more, and must be killed."""
+        """It does nothing more until it is thawed or killed."""
         assert self.process is not None
         self.process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGCONT)
 
     async def stop(self) -> int:
         """SIGTERM; the exit code."""

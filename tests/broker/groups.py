@@ -1,0 +1,128 @@
+"""Three nodes of an elected group and a nameserver in this process, over real sockets."""
+
+import asyncio
+import shutil
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from rmq.broker.node import Broker
+from rmq.client import Client
+from rmq.config import NodeSettings
+from rmq.nameserver.node import Nameserver
+from rmq.net.commands import GetClusterInfo
+from rmq.net.peercommands import GetGroupStatus, GroupStatus
+from rmq.testing import TestClock
+from tests.broker.support import Peer
+from tests.faults.node import free_port
+
+GROUP = "RaftNode00"
+
+
+class LocalGroup:
+    """`async with LocalGroup(folder) as group`. `nodes`: those that run now, by name."""
+
+    def __init__(self, folder: Path, *, count: int = 3, spare: int = 0, **settings: Any) -> None:
+        """`spare`: so many further nodes have a place but are neither peers nor started."""
+        self.clock = TestClock()
+        self._folder = folder
+        self._names = [f"n{number}" for number in range(count + spare)]
+        self._first = self._names[:count]
+        self._ports = {name: (free_port(), free_port()) for name in self._names}
+        self._settings = {"segment_bytes": 16 * 1024 * 1024, "index_slots": 10_000, "index_entries": 40_000, **settings}
+        self._connections: list[Peer] = []
+        self.nodes: dict[str, Broker] = {}
+
+    async def __aenter__(self) -> "LocalGroup":
+        self._nameserver = Nameserver(NodeSettings(role="nameserver", namesrv_port=0), self.clock)
+        await self._nameserver.start()
+        self.nameserver = self._nameserver.address
+        await self.start(*self._first)
+        await self.clock.advance(1.5)  # their patience
+        await self.leader()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for peer in self._connections:
+            await peer.close()
+        await self.stop(*self.nodes)
+        await self._nameserver.stop()
+
+    def peer_address(self, name: str) -> str:
+        return f"127.0.0.1:{self._ports[name][1]}"
+
+    async def start(self, *names: str) -> None:
+        known = [*self._first, *(name for name in names if name not in self._first)]
+        for name in names:
+            settings = NodeSettings(
+                role="broker", broker_name=GROUP, elected=True, node_id=name, listen_port=self._ports[name][0],
+                peers=tuple(f"{one}-{self.peer_address(one)}" for one in known), namesrv_addresses=(self.nameserver,),
+                store_dir=self._folder / name, stop_grace_ms=1000, **self._settings,
+            )  # fmt: skip
+            self.nodes[name] = Broker(settings, self.clock)
+        await asyncio.gather(*(self.nodes[name].start() for name in names))
+
+    async def stop(self, *names: str) -> None:
+        """In order, as by SIGTERM; who leads last, so that it finds nobody to hand over to if all are named."""
+        leading = [name for name in names if (await self.status(name)).role == "leader"]
+        await asyncio.gather(*(self.nodes.pop(name).stop() for name in names if name not in leading))
+        stopping = asyncio.gather(*(self.nodes.pop(name).stop() for name in leading))
+        if not self.nodes:
+            await self.clock.advance_until(stopping.done)
+        await stopping
+
+    def later(self, hours: int) -> TestClock:
+        """A clock for nodes that are started so much later."""
+        return TestClock(wall_ms=self.clock.wall_ms() + hours * 3_600_000)
+
+    def wipe(self, name: str) -> None:
+        shutil.rmtree(self._folder / name)
+
+    # --- who is who ---------------------------------------------------------------------------------------------------
+
+    async def connect(self, name: str) -> Peer:
+        """Closed at the end."""
+        peer = await Peer.connect(self.nodes[name].address)
+        self._connections.append(peer)
+        return peer
+
+    async def status(self, name: str) -> GroupStatus:
+        peer = await Peer.connect(self.nodes[name].address, "status")
+        try:
+            found: GroupStatus = await peer.ask(GetGroupStatus())
+            return found
+        finally:
+            await peer.close()
+
+    async def leader(self, *, but: str = "") -> str:
+        """The node that the nameserver tells as the leader and that is one, once there is such a node."""
+        peer = await Peer.connect(self.nameserver)
+        async with asyncio.timeout(30):
+            while True:
+                told = {row.addresses.get(0) for row in (await peer.ask(GetClusterInfo())).brokers}
+                for name, node in self.nodes.items():
+                    if name != but and node.address in told and (await self.status(name)).role == "leader":
+                        await peer.close()
+                        return name
+
+    async def followers(self) -> list[str]:
+        leader = await self.leader()
+        return [name for name in self.nodes if name != leader]
+
+    async def level(self) -> None:
+        """Returns when all nodes that run have and have committed the same."""
+        async with asyncio.timeout(30):
+            while True:
+                found = [await self.status(name) for name in self.nodes]
+                if len({(one.epoch, one.end, one.committed) for one in found}) == 1 and found[0].end == found[0].committed:
+                    return
+
+    async def caught_up(self, name: str) -> None:
+        """Returns when it has all that the leader has now."""
+        end = (await self.status(await self.leader())).end
+        async with asyncio.timeout(30):
+            while (await self.status(name)).end < end:
+                await asyncio.sleep(0)
+
+    def client(self) -> Client:
+        return Client(self.nameserver, clock=self.clock)

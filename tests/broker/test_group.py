@@ -1,0 +1,197 @@
+"""An elected group of three over real sockets: what clients see before, during and after a change of leader."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from rmq.client import Message
+from rmq.codes import ResponseCode
+from rmq.errors import Refusal
+from rmq.model import GroupConfig
+from rmq.net.commands import (
+    DeleteExpiredLog,
+    DeleteTopic,
+    GetGroupConfig,
+    GetMaxOffset,
+    GetTopicConfig,
+    QueryConsumerOffset,
+    UpdateConsumerOffset,
+    UpdateGroup,
+    UpdateTopic,
+)
+from rmq.net.peercommands import AddPeer, RemovePeer, TransferLeader
+from rmq.testing import until
+from tests.broker.groups import LocalGroup
+from tests.broker.support import bodies, send
+
+NOT_HERE = ResponseCode.SERVICE_NOT_AVAILABLE
+
+
+@pytest.fixture
+async def group(tmp_path: Path) -> AsyncIterator[LocalGroup]:
+    async with LocalGroup(tmp_path) as group:
+        leader = await group.connect(await group.leader())
+        await leader.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
+        yield group
+
+
+async def test_a_rolling_restart_under_load_fails_no_send(group: LocalGroup) -> None:
+    """L1: every node is stopped in order and started again, the leader hands its office over."""
+    sent, stop = [], asyncio.Event()
+
+    async def produce() -> None:
+        async with group.client() as client:
+            producer = client.producer("p")
+            while not stop.is_set():
+                result = await producer.send(Message("T", b"%d" % len(sent)))
+                sent.append(result.queue_offset)
+
+    producing = asyncio.create_task(produce())
+    for name in ("n0", "n1", "n2"):
+        enough = len(sent) + 50
+        await until(lambda enough=enough: len(sent) > enough or producing.done())  # type: ignore[misc]
+        await group.stop(name)
+        await group.start(name)
+        await group.caught_up(name)
+    stop.set()
+    await producing
+    assert sent == list(range(len(sent)))
+    await group.level()
+    for name in group.nodes:
+        peer = await group.connect(name)
+        assert (await peer.ask(GetMaxOffset("T", 0))).offset == len(sent)
+
+
+async def test_a_follower_refuses_what_only_the_leader_may_do_and_serves_what_is_committed(group: LocalGroup) -> None:
+    """14 means not stored, the hint is where to go; R3."""
+    name = await group.leader()
+    leader, address = await group.connect(name), group.nodes[name].address
+    await leader.ask(send("T", b"good"))
+    await group.level()
+    for other in await group.followers():
+        follower = await group.connect(other)
+        for request in (send("T", b"bad"), UpdateTopic("U"), UpdateConsumerOffset("g", "T", 0, 1), UpdateGroup(GroupConfig("g"))):
+            with pytest.raises(Refusal) as refused:
+                await follower.ask(request)
+            assert (refused.value.code, refused.value.hint) == (NOT_HERE, address), request
+        assert bodies(await follower.pull("T", 0)) == [b"good"]
+    assert bodies(await leader.pull("T", 0)) == [b"good"]
+
+
+async def test_topics_groups_and_offsets_survive_a_change_of_leader(group: LocalGroup) -> None:
+    """C5, R21: and a topic that was deleted stays so; made again it begins at 0 at every node."""
+    first = await group.leader()
+    leader = await group.connect(first)
+    await leader.ask(UpdateTopic("N", read_queue_nums=3, write_queue_nums=2))
+    await leader.ask(UpdateGroup(GroupConfig("g", retry_max_times=3)))
+    await leader.send(send("T", b"old", count=3), send("N", b"kept", count=2))
+    await leader.ask(UpdateConsumerOffset("g", "N", 0, 2))
+    await leader.ask(DeleteTopic("T"))
+    await leader.ask(TransferLeader())
+    second = await group.leader(but=first)
+    leader = await group.connect(second)
+    assert (await leader.ask(GetTopicConfig("N"))).read_queue_nums == 3
+    assert (await leader.ask(GetGroupConfig("g"))).retry_max_times == 3
+    assert (await leader.ask(QueryConsumerOffset("g", "N", 0))).offset == 2
+    assert await leader.refusal(GetTopicConfig("T")) == ResponseCode.TOPIC_NOT_EXIST
+    await leader.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
+    assert (await leader.send(send("T", b"new")))[0].queue_offset == 0
+    await group.level()
+    for name in group.nodes:
+        assert bodies(await (await group.connect(name)).pull("T", 0)) == [b"new"]
+
+
+async def test_without_a_majority_a_send_is_unknown_and_reads_go_on(group: LocalGroup) -> None:
+    """58, R11: never 14 for what may be stored; and nothing is answered as stored any more."""
+    name = await group.leader()
+    leader = await group.connect(name)
+    await leader.ask(send("T", b"good"))
+    await group.level()
+    await group.stop(*await group.followers())
+    with pytest.raises(Refusal) as unknown:
+        await leader.ask(send("T", b"nobody knows"))
+    assert unknown.value.code == ResponseCode.SYSTEM_ERROR
+    assert unknown.value.remark.startswith("outcome unknown")
+    assert await leader.refusal(send("T", b"refused")) == NOT_HERE
+    assert (await group.status(name)).role != "leader"
+    assert bodies(await leader.pull("T", 0)) == [b"good"]
+
+
+async def test_all_stopped_and_started_again(group: LocalGroup) -> None:
+    """N2: the epoch grows, nothing is lost."""
+    leader = await group.connect(await group.leader())
+    await leader.ask(send("T", b"good"))
+    epoch = (await group.status("n0")).epoch
+    await group.stop("n0", "n1", "n2")
+    await group.start("n0", "n1", "n2")
+    leader = await group.connect(await group.leader())
+    assert (await group.status("n0")).epoch > epoch
+    assert bodies(await leader.pull("T", 0)) == [b"good"]
+    assert (await leader.send(send("T")))[0].queue_offset == 1
+
+
+async def test_leadership_goes_where_an_administrator_wants_it(group: LocalGroup) -> None:
+    """A node that is not there, or not the leader, says so."""
+    for wanted in await group.followers():
+        leader = await group.connect(await group.leader())
+        await leader.ask(TransferLeader(wanted))
+        assert await group.leader() == wanted
+    with pytest.raises(Refusal, match="n7"):
+        await (await group.connect(wanted)).ask(TransferLeader("n7"))
+    await group.level()
+    found = await group.status(wanted)
+    assert (found.role, found.node, found.leader, found.proven, found.lease_good) == ("leader", wanted, wanted, True, True)
+    assert {one.node for one in found.members if one.voter} == {"n0", "n1", "n2"}
+    assert all(one.lag == 0 for one in found.members)
+
+
+async def test_a_node_joins_and_another_leaves(tmp_path: Path) -> None:
+    """R22: one at a time; the newcomer has everything, the one that left leads no more."""
+    async with LocalGroup(tmp_path, spare=1) as group:
+        first = await group.leader()
+        leader = await group.connect(first)
+        await leader.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
+        await leader.send(send("T", b"good"))
+        await group.start("n3")
+        await leader.ask(AddPeer("n3", group.peer_address("n3")))
+        await leader.ask(RemovePeer(first))
+        second = await group.leader(but=first)
+        voters = {one.node for one in (await group.status(second)).members if one.voter}
+        assert voters == {"n0", "n1", "n2", "n3"} - {first}
+        await group.stop(first)
+        await group.level()
+        assert bodies(await (await group.connect("n3")).pull("T", 0)) == [b"good"]
+        assert (await (await group.connect(second)).send(send("T")))[0].queue_offset == 1
+
+
+async def test_a_wiped_node_is_filled_from_a_snapshot_when_the_log_begins_later(tmp_path: Path) -> None:
+    """46: it equals the others; the number of a queue whose records are all gone survives (33)."""
+    small = {"max_message_bytes": 4096, "segment_bytes": 8192, "reserved_hours": 1, "delete_hours": tuple(range(24))}
+    async with LocalGroup(tmp_path, **small) as group:
+        leader = await group.connect(await group.leader())
+        for topic in ("T", "Idle"):
+            await leader.ask(UpdateTopic(topic, read_queue_nums=1, write_queue_nums=1))
+        await leader.send(send("Idle", b"gone"), *(send("T", b"x" * 2000) for _ in range(20)))
+        await leader.ask(UpdateConsumerOffset("g", "T", 0, 7))
+        await group.level()
+        await group.stop("n0", "n1", "n2")  # takes a snapshot
+        group.clock = group.later(hours=100)
+        await group.start("n0", "n1", "n2")
+        await group.leader()
+        await group.level()
+        for name in group.nodes:
+            await (await group.connect(name)).ask(DeleteExpiredLog())
+        victim = (await group.followers())[0]
+        assert (await group.status(victim)).log_start > 0, "nothing was deleted: the test proves nothing"
+        await group.stop(victim)
+        group.wipe(victim)
+        await group.start(victim)
+        await group.level()
+        filled, leader = await group.connect(victim), await group.connect(await group.leader())
+        assert (await group.status(victim)).log_start > 0
+        for topic in ("T", "Idle"):
+            assert await filled.ask(GetMaxOffset(topic, 0)) == await leader.ask(GetMaxOffset(topic, 0))
+        assert (await leader.send(send("Idle", b"next")))[0].queue_offset == 1
+        assert (await filled.ask(QueryConsumerOffset("g", "T", 0))).offset == 7

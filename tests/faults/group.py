@@ -1,0 +1,279 @@
+"""A real group of three under load that is killed, paused and cut apart, again and again: nothing acknowledged is lost.
+
+    python -m tests.faults.group --kills 100 --partitions 20 --pauses 50 [--seed 1] [--rate 1200] [--flush sync]
+    python -m tests.faults.group --soak 60 --load 0.8      # minutes without a fault: nobody may be elected
+
+Three `rmq node` processes and two nameservers, in network namespaces when partitions are wanted (root). Half of the kills and
+pauses hit the leader. Producers send all the while, a consumer group and a reader at each node read everything; the history
+is judged afterwards (`history`). A run counts only if there was enough trouble (G4). Prints what it covered, and how long
+it took from the kill of a leader to the first send that a new one acknowledged.
+"""
+
+import argparse
+import asyncio
+import random
+import tempfile
+import time
+from bisect import bisect_right
+from collections import Counter
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.faults.history import ACKED, REFUSED, UNKNOWN, problems, repeats, unequal
+from tests.faults.members import CLIENT, HOSTS, Members, both_ways
+from tests.faults.netns import Network, possible
+from tests.faults.traffic import Traffic, whole_queues
+
+WELL_S = 60.0  # so soon after the last fault everything must be well again
+
+
+class Result(NamedTuple):
+    seconds: float
+    faults: Counter[str]
+    cuts: int
+    leader_changes: int
+    outcomes: Counter[str]
+    reads: int
+    repeats: int
+    failovers: list[float]
+    found: list[str]
+
+
+class Campaign:
+    """Faults are "kill", "pause" and "partition", in any number and order; a pause lasts 0.5 to `longest_s`."""
+
+    def __init__(self, members: Members, traffic: Traffic, net: Network | None, seed: int, longest_s: float = 20.0) -> None:
+        self._longest_s = longest_s
+        self._members = members
+        self._traffic = traffic
+        self._net = net
+        self._chance = random.Random(seed)
+        self._covered: Counter[str] = Counter()
+        self._kills: list[float] = []
+        self._found: list[str] = []
+
+    async def run(self, faults: list[str], tell: bool) -> None:
+        for number, fault in enumerate(faults, 1):
+            await self._leader()
+            await asyncio.sleep(self._chance.uniform(0.2, 1.0))
+            about = await {"kill": self._kill, "pause": self._pause, "partition": self._partition}[fault]()
+            self._covered[fault] += 1
+            healed = time.monotonic()
+            if self._chance.random() < 0.7:
+                await self._well(about)
+            if tell:
+                took = time.monotonic() - healed
+                acked = self._traffic.acked()
+                print(f"{number}/{len(faults)} {about}: well after {took:.2f} s, {acked} acknowledged", flush=True)
+
+    async def finish(self) -> list[str]:
+        """No more faults, no more sends: everybody must come to the same, and everything must be consumed."""
+        await self._well("the last fault")
+        await self._traffic.stop_sending()
+        if not await self._wait(self._members.level):
+            return [*self._found, f"the nodes did not come to the same end: {self._members.status}"]
+        queues = {name: await whole_queues(node.address) for name, node in self._members.nodes.items()}
+        first = queues[self._members.names[0]]
+        self._found += [f"the queues of {name} differ" for name, found in queues.items() if found != first]
+        if not await self._wait(lambda: self._traffic.consumed(first)):
+            self._found.append("not everything was consumed")
+        if self._members.level():
+            self._found += unequal(await asyncio.to_thread(self._members.log_digests))
+        return self._found + problems(self._traffic.history(first)) + self._members.troubles()
+
+    def result(self, found: list[str], seconds: float) -> Result:
+        traffic = self._traffic
+        return Result(
+            seconds, self._covered, self._net.cuts if self._net else 0, self._members.told("this node leads the group") - 1,
+            Counter(attempt.outcome for attempt in traffic.attempts), traffic.reads, repeats(traffic.delivered),
+            self._failovers(), found,
+        )  # fmt: skip
+
+    # --- faults -------------------------------------------------------------------------------------------------------
+
+    async def _kill(self) -> str:
+        nodes, leader = self._members.nodes, await self._leader()
+        victims = [self._every_other("kill", leader)]
+        if self._chance.random() < 0.1:
+            victims = self._chance.sample(self._members.names, self._chance.choice((2, 3)))
+        moment = time.monotonic()
+        await asyncio.gather(*(nodes[name].kill() for name in victims))
+        self._covered["kill of a leader"] += leader in victims
+        self._covered["kill of several"] += len(victims) > 1
+        if victims == [leader]:
+            self._kills.append(moment)
+            await self._wait(lambda: self._traffic.acked_since(moment))
+        await asyncio.sleep(self._chance.uniform(0.0, 1.5))
+        await asyncio.gather(*(nodes[name].start() for name in victims))
+        return f"kill of {' '.join(victims)} (leader {leader})"
+
+    async def _pause(self) -> str:
+        leader = await self._leader()
+        victim = self._every_other("pause", leader)
+        seconds = 0.5 * (2 * self._longest_s) ** self._chance.random()
+        self._members.nodes[victim].freeze()
+        await asyncio.sleep(seconds)
+        self._members.nodes[victim].thaw()
+        self._covered["pause of a leader"] += victim == leader
+        return f"pause of {victim} for {seconds:.1f} s (leader {leader})"
+
+    async def _partition(self) -> str:
+        assert self._net is not None
+        leader = await self._leader()
+        kind = self._chance.choice(("halves", "leader alone", "leader and clients", "one way", "flapping"))
+        cuts = self._cuts(kind, leader)
+        for _ in range(4 if kind == "flapping" else 1):
+            await self._net.cut(*cuts)
+            await asyncio.sleep(self._chance.uniform(*((0.1, 1.5) if kind == "flapping" else (1.0, min(8.0, self._longest_s)))))
+            await self._net.heal()
+            await asyncio.sleep(self._chance.uniform(0.1, 1.0) if kind == "flapping" else 0.0)
+        self._covered[f"partition: {kind}"] += 1
+        return f"partition: {kind} (leader {leader})"
+
+    def _cuts(self, kind: str, leader: str) -> list[tuple[str, str]]:
+        """Directions. "leader and clients", "flapping": only the followers do not hear the leader, nor it them."""
+        others = [name for name in self._members.names if name != leader]
+        follower = self._chance.choice(others)
+        if kind == "halves":  # each with a nameserver
+            minority = [self._chance.choice((leader, follower)), "s0"]
+            return both_ways(minority, [name for name in (*HOSTS, CLIENT) if name not in minority])
+        if kind == "leader alone":
+            return both_ways([leader], [name for name in (*HOSTS, CLIENT) if name != leader])
+        if kind == "one way":
+            return self._chance.choice((
+                [(leader, follower)], [(follower, leader)], [(leader, name) for name in others],
+                [(name, leader) for name in others], [(leader, CLIENT)], [(CLIENT, leader)],
+            ))  # fmt: skip
+        return both_ways([leader], others)
+
+    # --- waiting ------------------------------------------------------------------------------------------------------
+
+    def _every_other(self, fault: str, leader: str) -> str:
+        """The leader, then a follower, and so on."""
+        others = [name for name in self._members.names if name != leader]
+        return self._chance.choice(others) if self._covered[fault] % 2 else leader
+
+    async def _leader(self) -> str:
+        if not await self._wait(lambda: self._members.leader):
+            raise TimeoutError(f"nobody leads: {self._members.status}")
+        return self._members.leader
+
+    async def _well(self, after: str) -> None:
+        """All nodes answer, one leads, and sends that begin now are acknowledged."""
+        begin = time.monotonic()
+        well = await self._wait(
+            lambda: self._members.leader and len(self._members.status) == 3 and self._traffic.acked_since(begin)
+        )
+        if not well:
+            self._found.append(f"not well {WELL_S:.0f} s after {after}: {self._members.status}")
+
+    async def _wait(self, condition: object) -> bool:
+        assert callable(condition)
+        until = time.monotonic() + WELL_S
+        while not condition():
+            if time.monotonic() > until:
+                return False
+            await asyncio.sleep(0.01)
+        return True
+
+    def _failovers(self) -> list[float]:
+        """Seconds from the kill of a leader to the end of the first acknowledged send that began after it."""
+        acked = sorted((one for one in self._traffic.attempts if one.outcome == ACKED), key=lambda one: one.ended_s)
+        ends = [one.ended_s for one in acked]
+        took = []
+        for moment in self._kills:
+            later = acked[bisect_right(ends, moment) :]
+            took.append(next((one.ended_s - moment for one in later if one.began_s > moment), float("inf")))
+        return took
+
+
+async def campaign(
+    folder: Path, faults: list[str], *, seed: int, rate: float, flush: str = "async", longest_s: float = 20.0, tell: bool = False
+) -> Result:
+    random.Random(seed).shuffle(faults)
+    async with AsyncExitStack() as stack:
+        net = await stack.enter_async_context(Network(HOSTS)) if "partition" in faults else None
+        members = Members(folder, net, flush=flush)
+        stack.push_async_callback(members.kill)
+        await members.start()
+        traffic = Traffic(members, rate, seed)
+        stack.push_async_callback(traffic.stop)
+        await traffic.start()
+        run, begin = Campaign(members, traffic, net, seed, longest_s), time.monotonic()
+        await run.run(faults, tell)
+        seconds = time.monotonic() - begin
+        return run.result(await run.finish(), seconds)
+
+
+async def soak(folder: Path, minutes: float, rate: float) -> Result:
+    """No fault at all."""
+    async with AsyncExitStack() as stack:
+        members = Members(folder)
+        stack.push_async_callback(members.kill)
+        await members.start()
+        traffic = Traffic(members, rate, 1)
+        stack.push_async_callback(traffic.stop)
+        await traffic.start()
+        await asyncio.sleep(minutes * 60)
+        run = Campaign(members, traffic, None, 1)
+        return run.result(await run.finish(), minutes * 60)
+
+
+def too_little(result: Result, wanted: Counter[str]) -> list[str]:
+    """Why the run proves little (G4)."""
+    few = [f"only {result.faults[fault]} of {count} {fault}s" for fault, count in wanted.items() if result.faults[fault] < count]
+    least = wanted["kill"] // 4 + wanted["partition"] // 4 + wanted["pause"] // 6
+    if result.leader_changes < least:
+        few.append(f"only {result.leader_changes} leader changes, {least} wanted")
+    if result.cuts < 2 * wanted["partition"]:
+        few.append(f"only {result.cuts} cuts")
+    if result.outcomes[ACKED] < 200 * result.seconds:
+        few.append(f"only {result.outcomes[ACKED] / result.seconds:.0f} acknowledged sends a second")
+    return few
+
+
+def show(result: Result) -> None:
+    rate = result.outcomes[ACKED] / result.seconds
+    print(f"{result.seconds:.0f} s; {result.outcomes[ACKED]} acknowledged ({rate:.0f}/s), {result.outcomes[UNKNOWN]} unknown, "
+          f"{result.outcomes[REFUSED]} refused; {result.reads} read at the nodes, {result.repeats} consumed again")  # fmt: skip
+    print(f"{result.leader_changes} leader changes, {result.cuts} directions cut; "
+          + ", ".join(f"{count} {name}" for name, count in sorted(result.faults.items())))  # fmt: skip
+    if took := sorted(result.failovers):
+        p50, p90, p99 = (took[min(len(took) - 1, int(len(took) * share))] for share in (0.5, 0.9, 0.99))
+        print(f"from the kill of a leader to the first send that another one acknowledged, {len(took)} times: "
+              f"p50 {p50:.2f} s, p90 {p90:.2f} s, p99 {p99:.2f} s, longest {took[-1]:.2f} s")  # fmt: skip
+    print(f"{len(result.found)} problems")
+    print("\n".join(result.found[:40]))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for fault in ("kill", "partition", "pause"):
+        parser.add_argument(f"--{fault}s", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--rate", type=float, default=1200.0)
+    parser.add_argument("--flush", choices=["sync", "async"], default="async")
+    parser.add_argument("--soak", type=float, default=0.0, help="minutes")
+    parser.add_argument("--keep", type=Path, help="where stores and the nodes' logs are left")
+    options = parser.parse_args()
+    wanted = Counter({"kill": options.kills, "partition": options.partitions, "pause": options.pauses})
+    if wanted["partition"] and not possible():
+        raise SystemExit("partitions need root and network namespaces: leave --partitions away")
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = options.keep or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        if options.soak:
+            result, few = asyncio.run(soak(folder, options.soak, options.rate)), []
+            few = [f"{result.leader_changes} elections without a fault"] if result.leader_changes else []
+        else:
+            run = campaign(folder, list(wanted.elements()), seed=options.seed, rate=options.rate, flush=options.flush, tell=True)
+            result = asyncio.run(run)
+            few = too_little(result, wanted)
+    show(result)
+    print("\n".join(few))
+    raise SystemExit(1 if result.found or few else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""Machines of our own on one machine: network namespaces on a bridge, between which any direction can be cut.
+
+Linux and root only (`possible()`). A cut from a to b gives b's address at a a hardware address that nobody has: what a sends
+to b disappears without an error, as on a broken switch, while connections stay open. The caller itself is the host "client".
+"""
+
+import asyncio
+import os
+import shutil
+import subprocess
+
+CLIENT = "client"
+
+
+def possible() -> bool:
+    """Whether this process may make namespaces and links."""
+    if os.geteuid() != 0 or shutil.which("ip") is None:
+        return False
+    probe = f"rmqp{os.getpid()}"
+    tries = (["netns", "add", probe], ["link", "add", probe, "type", "bridge"], ["netns", "del", probe], ["link", "del", probe])
+    return all([subprocess.run(["ip", *words], capture_output=True, check=False).returncode == 0 for words in tries])
+
+
+class Network:
+    """`async with Network(["n0", "s0"]) as net`. `net.address["n0"]` is an IP address; it lasts as long as the block."""
+
+    def __init__(self, hosts: list[str]) -> None:
+        self._bridge = f"rmqf{os.getpid()}"
+        self._hosts = {name: number for number, name in enumerate(hosts, 2)} | {CLIENT: 1}
+        subnet = f"10.213.{os.getpid() % 250}"
+        self.address = {name: f"{subnet}.{number}" for name, number in self._hosts.items()}
+        self._cut: set[tuple[str, str]] = set()
+        self.cuts = 0
+
+    async def __aenter__(self) -> "Network":
+        try:
+            await self._build()
+        except BaseException:
+            await self._remove()
+            raise
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        await self._remove()
+
+    def inside(self, host: str) -> list[str]:
+        """What to put before a command that shall run on that host."""
+        return ["ip", "netns", "exec", self._space(host)]
+
+    async def cut(self, *directions: tuple[str, str]) -> None:
+        """From now on nothing comes from the first of each pair to the second."""
+        self.cuts += len(directions)
+        self._cut |= set(directions)
+        for source, target in directions:
+            await self._point(source, target, "02:13:00:00:ff:ff")
+
+    async def heal(self) -> None:
+        cut, self._cut = self._cut, set()
+        for source, target in cut:
+            await self._point(source, target, self._mac(target))
+
+    def _space(self, host: str) -> str:
+        return f"{self._bridge}-{host}"
+
+    def _mac(self, host: str) -> str:
+        return f"02:13:00:00:00:{self._hosts[host]:02x}"
+
+    async def _build(self) -> None:
+        await _ip("link", "add", self._bridge, "address", self._mac(CLIENT), "type", "bridge")
+        await _ip("addr", "add", f"{self.address[CLIENT]}/24", "dev", self._bridge)
+        await _ip("link", "set", self._bridge, "up")
+        for host, number in self._hosts.items():
+            if host == CLIENT:
+                continue
+            space, link = self._space(host), f"v{os.getpid()}-{number}"
+            await _ip("netns", "add", space)
+            await _ip("link", "add", link, "type", "veth", "peer", "name", "eth0", "address", self._mac(host), "netns", space)
+            await _ip("link", "set", link, "master", self._bridge, "up")
+            await _ip("-n", space, "addr", "add", f"{self.address[host]}/24", "dev", "eth0")
+            await _ip("-n", space, "link", "set", "eth0", "up")
+            await _ip("-n", space, "link", "set", "lo", "up")
+        for source in self._hosts:
+            for target in self._hosts:
+                if source != target:
+                    await self._point(source, target, self._mac(target))
+
+    async def _point(self, source: str, target: str, mac: str) -> None:
+        where = ("dev", self._bridge) if source == CLIENT else ("dev", "eth0")
+        space = () if source == CLIENT else ("-n", self._space(source))
+        await _ip(*space, "neigh", "replace", self.address[target], "lladdr", mac, "nud", "permanent", *where)
+
+    async def _remove(self) -> None:
+        for host in self._hosts:
+            if host != CLIENT:
+                await _ip("netns", "del", self._space(host), check=False)
+        await _ip("link", "del", self._bridge, check=False)
+
+
+async def _ip(*words: str, check: bool = True) -> None:
+    process = await asyncio.create_subprocess_exec("ip", *words, stderr=asyncio.subprocess.PIPE)
+    _, trouble = await process.communicate()
+    if check and process.returncode:
+        raise OSError(f"ip {' '.join(words)}: {trouble.decode().strip()}")

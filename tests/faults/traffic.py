@@ -1,0 +1,169 @@
+"""Producers, a consumer group and readers at a group of brokers; everything they saw is kept as a history."""
+
+import asyncio
+import itertools
+import random
+import time
+
+from rmq.client import Client, ClientSettings, Message, Producer, ReceivedMessage, admin
+from rmq.codes import ResponseCode
+from rmq.errors import Refusal, RmqError, Unknown
+from rmq.log import record
+from rmq.model import MessageQueue
+from rmq.net.channel import Channel
+from rmq.net.commands import Hello, Pull, PullAnswer
+from tests.faults.checker import Stored
+from tests.faults.history import ACKED, REFUSED, UNKNOWN, Attempt, Delivery, History
+from tests.faults.members import GROUP, Members
+
+TOPIC = "Group"
+QUEUES, SENDERS = 8, 40
+FILLING = b"-" + b"x" * 250
+
+
+class Traffic:
+    """`rate`: sends a second in all, taken up again without haste after a pause of the group."""
+
+    def __init__(self, members: Members, rate: float, seed: int) -> None:
+        self._members = members
+        self._rate = rate
+        self._chance = random.Random(seed)
+        self._numbers = itertools.count()
+        self.attempts: list[Attempt] = []
+        self.delivered: list[Delivery] = []
+        self._seen: dict[tuple[int, int], bytes] = {}
+        self._read: list[Delivery] = []  # the first of each, and what differs from it
+        self.reads = 0
+        self._sending: list[asyncio.Task[None]] = []
+        self._reading: list[asyncio.Task[None]] = []
+        self._client = Client(members.nameserver_list, settings=ClientSettings(commit_s=1.0))
+        self._stopped = False
+
+    async def start(self) -> None:
+        self._client.start()
+        await self._make_topic()
+        producer = self._client.producer("movers")
+        self._sending = [asyncio.create_task(self._send(producer, number)) for number in range(SENDERS)]
+        self._reading = [asyncio.create_task(self._follow(name)) for name in self._members.names]
+        self._reading.append(asyncio.create_task(self._consume()))
+
+    async def stop_sending(self) -> None:
+        self._stopped = True
+        await asyncio.gather(*self._sending)
+
+    async def stop(self) -> None:
+        self._stopped = True
+        for task in (*self._sending, *self._reading):
+            task.cancel()
+        await asyncio.gather(*self._sending, *self._reading, return_exceptions=True)
+        await self._client.close()
+
+    def acked(self) -> int:
+        return sum(attempt.outcome == ACKED for attempt in self.attempts)
+
+    def acked_since(self, moment_s: float) -> bool:
+        """Whether a send that began after that was acknowledged."""
+        for attempt in reversed(self.attempts):
+            if attempt.ended_s < moment_s:
+                return False
+            if attempt.outcome == ACKED and attempt.began_s > moment_s:
+                return True
+        return False
+
+    def consumed(self, queues: dict[int, list[Stored]]) -> bool:
+        got = {(each.queue_id, each.offset) for each in self.delivered}
+        return all((queue_id, each.queue_offset) in got for queue_id, stored in queues.items() for each in stored)
+
+    def history(self, queues: dict[int, list[Stored]]) -> History:
+        return History(self.attempts, [self.delivered], self._read, queues, self._members.leads)
+
+    async def _make_topic(self) -> None:
+        async with asyncio.timeout(60):
+            while True:
+                try:
+                    leader = self._members.nodes[self._members.leader].address if self._members.leader else ""
+                    if leader:
+                        await admin.update_topic(self._client, TOPIC, broker=leader, read_queues=QUEUES, write_queues=QUEUES)
+                        await self._client.session.routes.get(TOPIC)
+                        return
+                except RmqError:
+                    pass
+                await asyncio.sleep(0.1)
+
+    async def _send(self, producer: Producer, number: int) -> None:
+        queue = MessageQueue(TOPIC, GROUP, number % QUEUES)
+        period = SENDERS / self._rate
+        due = time.monotonic() + self._chance.random() * period
+        while not self._stopped:
+            await asyncio.sleep(max(0.0, due - time.monotonic()))
+            body = b"%d" % next(self._numbers)
+            began, outcome, offset = time.monotonic(), ACKED, -1
+            try:
+                offset = (await producer.send(Message(TOPIC, body + FILLING, keys=["k"]), queue=queue)).queue_offset
+            except Unknown:
+                outcome = UNKNOWN
+            except Refusal as refusal:
+                outcome = UNKNOWN if refusal.code == ResponseCode.SYSTEM_ERROR else REFUSED
+            except RmqError:
+                outcome = REFUSED
+            ended = time.monotonic()
+            self.attempts.append(Attempt(queue.queue_id, body, began, ended, outcome, offset))
+            due = max(due + period, ended)
+
+    async def _consume(self) -> None:
+        async with self._client.consumer("takers", TOPIC, start="first") as consumer:
+            await consumer.run(self._take)
+
+    def _take(self, message: ReceivedMessage) -> None:
+        stored = message.stored
+        self.delivered.append(Delivery(stored.queue_id, stored.queue_offset, _name(stored.body), time.monotonic()))
+
+    async def _follow(self, name: str) -> None:
+        """Reads all queues at one node, whatever it is just now."""
+        offsets = dict.fromkeys(range(QUEUES), 0)
+        channel: Channel | None = None
+        while True:
+            await asyncio.sleep(0.2)
+            try:
+                if channel is None or channel.closed.is_set():
+                    channel = await Channel.open(self._members.nodes[name].address, Hello(1, "reader"), timeout_s=1.0)
+                for queue_id in offsets:
+                    while some := await pulled(channel, queue_id, offsets[queue_id]):
+                        offsets[queue_id] = some[-1].queue_offset + 1
+                        self._note(queue_id, some)
+            except RmqError:
+                if channel is not None:
+                    channel.abort("asked again on another")  # after a cut a new one is faster
+
+    def _note(self, queue_id: int, some: list[Stored]) -> None:
+        """Only the first of each and what differs from it are kept: three nodes say the same."""
+        self.reads += len(some)
+        for each in some:
+            if self._seen.get((queue_id, each.queue_offset)) != each.body:
+                self._seen.setdefault((queue_id, each.queue_offset), each.body)
+                self._read.append(Delivery(queue_id, each.queue_offset, each.body, time.monotonic()))
+
+
+def _name(body: bytes) -> bytes:
+    return body[: -len(FILLING)]
+
+
+async def pulled(channel: Channel, queue_id: int, offset: int) -> list[Stored]:
+    """A pull's worth. Raises RmqError."""
+    answer = await channel.request(Pull("readers", TOPIC, queue_id, offset, sys_flag=4), 3.0)
+    assert isinstance(answer, PullAnswer)
+    if answer.status != 0:
+        return []
+    return [Stored(found.queue_offset, _name(found.body)) for found in record.iterate(answer.messages)]
+
+
+async def whole_queues(address: str) -> dict[int, list[Stored]]:
+    """Everything a node holds."""
+    channel = await Channel.open(address, Hello(1, "reader"))
+    queues: dict[int, list[Stored]] = {}
+    for queue_id in range(QUEUES):
+        stored = queues[queue_id] = list[Stored]()
+        while some := await pulled(channel, queue_id, len(stored)):
+            stored += some
+    await channel.close()
+    return queues
