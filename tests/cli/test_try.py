@@ -1,24 +1,20 @@
 """`rmq try`: the drill of every RocketMQ course, with real processes: find the leader by its port, kill it, see another lead."""
 
 import asyncio
+import contextlib
 import json
-import os
-import random
-import signal
 import socket
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from rmq import config
+from rmq.client import Client, Message, Producer, Unknown
 from rmq.commands import exits, tryout
-
-PORTS = (9876, 30911, 30921, 30931, 40911, 40912, 40913)
+from rmq.testing import until
+from tests.cli.drill import Drill, free_shift
 
 
 def test_the_shipped_files_are_what_rocketmqs_courses_start() -> None:
@@ -33,24 +29,6 @@ def test_the_shipped_files_are_what_rocketmqs_courses_start() -> None:
     assert {path.name for path in source.iterdir()} == {f"broker-n{number}.conf" for number in range(3)}
 
 
-class Drill:
-    def __init__(self, directory: Path, shift: int) -> None:
-        self.where = ("--dir", str(directory), "--shift", str(shift))
-        self.of = tryout.Trial(directory, shift)
-
-    async def rmq(self, *words: str, code: int | None = 0) -> str:
-        """Output of one command, which must end with this exit code (None: any)."""
-        env = {name: value for name, value in os.environ.items() if not name.startswith(("RMQ_", "NAMESRV_"))}
-        command = [sys.executable, "-m", "rmq.cli", *words]
-        done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, env=env, timeout=60)
-        assert code in (None, done.returncode), (words, done.stdout, done.stderr)
-        return done.stdout + done.stderr
-
-    async def cluster(self) -> dict[int, dict[str, Any]]:
-        rows = json.loads((await self.rmq("admin", "clusterList", "-o", "json", "-n", self.of.namesrv)).partition("\nwarning")[0])
-        return {row["id"]: row for row in rows}
-
-
 @pytest.fixture
 async def drill(tmp_path: Path) -> AsyncIterator[Drill]:
     found = Drill(tmp_path / "try", free_shift())
@@ -58,41 +36,23 @@ async def drill(tmp_path: Path) -> AsyncIterator[Drill]:
     await found.rmq("try", "stop", *found.where)
 
 
-def free_shift() -> int:
-    """A number to add to all ports so that they are free."""
-    while True:
-        shift = random.randrange(1000, 20_000)
-        with socket.socket() as one, socket.socket() as other:
-            try:
-                one.bind(("127.0.0.1", PORTS[0] + shift))
-                other.bind(("127.0.0.1", PORTS[-1] + shift))
-            except OSError:
-                continue
-            return shift
-
-
 async def test_the_drill(drill: Drill) -> None:
     """N4, L1: a killed leader is replaced, nothing that was acknowledged is lost, and the killed one comes back."""
     said = await drill.rmq("try", "start", *drill.where)
     assert "kill -9" in said
     names = ("-n", drill.of.namesrv)
-    assert "SEND_OK" in await drill.rmq("send", "Orders", "first", *names)
+    assert "SEND_OK" in await drill.rmq("send", "Words", "first", *names)
     before = await drill.cluster()
     assert sorted(before)[0] == 0
     assert len(before) == 3
     assert {row["role"] for row in before.values()} == {"leader", "follower"}
 
-    port = int(before[0]["address"].rpartition(":")[2])
-    leader = next(process for process in drill.of.processes() if process.port == port)
-    pid = leader.pid()
-    assert pid is not None
-    os.kill(pid, signal.SIGKILL)
-    async with asyncio.timeout(20):
-        while 0 not in (now := await drill.cluster()) or now[0]["address"] == before[0]["address"]:
-            pass
-    assert now[0]["epoch"] > before[0]["epoch"]
-    assert "SEND_OK" in await drill.rmq("send", "Orders", "second", *names)
-    told = await drill.rmq("consume", "Orders", "-g", "g", "--from", "first", "--count", "2", "--idle", "20", *names)
+    async with Client(drill.of.namesrv) as client:
+        leader, sent, got = await _kill_under_load(drill, client)
+    assert set(sent) <= set(got)  # L1: what was acknowledged is there
+    assert len(got) == len(set(got))  # C5: and the group went on where it was
+    assert "SEND_OK" in await drill.rmq("send", "Words", "second", *names)
+    told = await drill.rmq("consume", "Words", "-g", "g", "--from", "first", "--count", "2", "--idle", "20", *names)
     assert "first" in told
     assert "second" in told
 
@@ -110,6 +70,36 @@ async def test_the_drill(drill: Drill) -> None:
     assert len({row["epoch"] for row in epochs}) >= 3
     followers = json.loads(await drill.rmq("admin", "haStatus", "-c", "RaftCluster", "-o", "json", *names))
     assert {row["status"] for row in followers} == {"In Sync"}
+
+
+async def _kill_under_load(drill: Drill, client: Client) -> tuple[tryout.Process, list[bytes], list[bytes]]:
+    """The leader that was killed, bodies that were acknowledged, and all that one group has received."""
+    sent: list[bytes] = []
+    got: list[bytes] = []
+
+    async def send(producer: Producer, stop: asyncio.Event) -> None:
+        number = 0
+        while not stop.is_set():
+            body = f"under-load-{number}".encode()
+            number += 1
+            with contextlib.suppress(Unknown):  # under way to the leader when it died
+                await producer.send(Message("Orders", body), timeout=20)
+                sent.append(body)
+
+    stop = asyncio.Event()
+    sending = asyncio.create_task(send(client.producer(), stop))
+    async with client.consumer("load", "Orders", start="first") as consumer:
+        running = asyncio.create_task(consumer.run(lambda message: got.append(message.body)))
+        await until(lambda: len(got) > 100)
+        leader = await drill.kill_leader()
+        known = len(sent)
+        await until(lambda: len(sent) > known + 100)
+        stop.set()
+        await sending
+        await until(lambda: set(sent) <= set(got))
+        consumer.stop()
+        await running
+    return leader, sent, got
 
 
 async def test_a_taken_port_is_said(drill: Drill) -> None:

@@ -1,0 +1,59 @@
+"""Apache RocketMQ's Java client and mqadmin 5.5.0 with a group of ours that changes its leader."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from rmq.client import Client, admin
+from rmq.commands import tryout
+from tests.cli.drill import Drill, free_shift
+from tests.interop import java
+from tests.interop.java import Java, mqadmin
+
+pytestmark = [pytest.mark.java, pytest.mark.skipif(bool(java.MISSING), reason=java.MISSING)]
+GROUP = tryout.GROUP
+
+
+@pytest.fixture
+async def drill(tmp_path: Path) -> AsyncIterator[Drill]:
+    java.build()
+    found = Drill(tmp_path / "try", free_shift())
+    await found.rmq("try", "start", *found.where)
+    yield found
+    await found.rmq("try", "stop", *found.where)
+
+
+async def test_java_goes_on_at_the_new_leader(drill: Drill) -> None:
+    """N4, L1: the leader is at id 0, followers above; codes 907 and 1007."""
+    namesrv = drill.of.namesrv
+    async with Client(namesrv) as client:
+        await admin.update_topic(client, "Shared", broker=GROUP, read_queues=4, write_queues=4)
+    consumer = await Java.start("consume", namesrv, "Shared", "javas", "*")
+    await consumer.until(lambda: consumer.got("STARTED"))
+    await send(namesrv)
+    await consumer.until(lambda: len(consumer.got("GOT")) == 14)
+
+    await drill.kill_leader()
+    leader, other = sorted((await drill.cluster()).items())
+    assert leader[0] == 0 < other[0]
+    route = "".join((await mqadmin("topicRoute", "-n", namesrv, "-t", "Shared")).split())
+    assert f'"brokerAddrs":{{0:"{leader[1]["address"]}",{other[0]}:"{other[1]["address"]}"}}' in route
+    status = await mqadmin("haStatus", "-n", namesrv, "-b", leader[1]["address"])
+    assert f"#MasterAddr\t{leader[1]['address']}" in status
+    assert "#InSyncSlaveNum\t1" in status
+    epochs = await mqadmin("getBrokerEpoch", "-n", namesrv, "-b", GROUP)
+    assert f"EpochEntry{{epoch={leader[1]['epoch']}, startOffset=" in epochs
+    await drill.rmq("try", "start", *drill.where)
+
+    await send(namesrv)
+    await consumer.until(lambda: len(consumer.got("GOT")) >= 28)
+    assert await consumer.stop() == 0
+    bodies = [fields[-1] for fields in consumer.got("GOT")]
+    assert {body: bodies.count(body) for body in bodies if bodies.count(body) < 2} == {}
+
+
+async def send(namesrv: str) -> None:
+    producer = await Java.start("send", namesrv, "Shared", "10")
+    await producer.until(lambda: len(producer.got("SENT")) == 11)
+    assert await producer.stop() == 0
