@@ -1,12 +1,13 @@
 /* Sends prepared frames over several connections, keeps a fixed number in flight on each, and times the answers.
  *
- *   load HOST PORT CONNECTIONS IN_FLIGHT FRAMES FILE ID_AT ID_FORM [HELLO]
+ *   load HOST PORT CONNECTIONS IN_FLIGHT FRAMES FILE ID_AT ID_FORM [HELLO [RATE]]
  *
  * FILE: frames one behind the other, each beginning with its length in 4 big-endian bytes; connection c starts with frame c and goes
  * round. IN_FLIGHT is per connection, FRAMES in all. ID_AT: where the request id lies in every frame; ID_FORM: `be32` (4 bytes,
  * big-endian) or `dec9` (nine decimal digits). Answers come in any order per connection; each is timed against the oldest unanswered
- * request of its connection. HELLO: a file with one frame that opens every connection; its answer is not counted. One line of JSON on stdout. It looks at the lengths of answers only: whoever runs it checks what they say.
+ * request of its connection. HELLO: a file with one frame that opens every connection; its answer is not counted. RATE: frames a second in all, each timed from the moment it was due, so that a broker that falls behind is seen; without it as fast as the answers come. One line of JSON on stdout. It looks at the lengths of answers only: whoever runs it checks what they say.
  */
+#define _GNU_SOURCE /* ppoll */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -39,6 +40,7 @@ static unsigned char *frames;
 static long frame_at[MOST_FRAMES], frame_size[MOST_FRAMES], id_at;
 static int frame_count, decimal_ids, in_flight;
 static long to_ask, answered, wanted;
+static double rate, began;
 static uint64_t answer_bytes;
 static float *times_us;
 
@@ -85,16 +87,18 @@ static void write_id(unsigned char *frame, uint32_t id) {
     memcpy(frame + id_at, &swapped, 4);
 }
 
-static void ask(struct link *l, double now) {         /* fill the window with requests */
+static double due(void) { return began + (double)(wanted - to_ask) / rate; }        /* of the next frame */
+
+static void ask(struct link *l, double now) {         /* fill the window with requests that are due */
     if (l->out_from == l->out_to) l->out_from = l->out_to = 0;
-    while (l->pending < in_flight && to_ask > 0) {
+    while (l->pending < in_flight && to_ask > 0 && (!rate || due() <= now)) {
         long size = frame_size[l->next_frame];
         if (l->out_to + size > OUT_BYTES) break;
         memcpy(l->out + l->out_to, frames + frame_at[l->next_frame], (size_t)size);
         write_id(l->out + l->out_to, l->id++);
         l->out_to += size;
         l->next_frame = (l->next_frame + 1) % frame_count;
-        l->asked[l->last++ % in_flight] = now;
+        l->asked[l->last++ % in_flight] = rate ? due() : now;
         l->pending++;
         to_ask--;
     }
@@ -169,9 +173,12 @@ static void drive(struct link *links, struct pollfd *polls, int count) {
             polls[i].fd = links[i].socket;
             polls[i].events = (short)(POLLIN | (links[i].out_from < links[i].out_to ? POLLOUT : 0));
         }
-        int ready = poll(polls, (nfds_t)count, 10000);
+        struct timespec patience = {.tv_sec = 10};
+        double left = rate && to_ask > 0 ? due() - seconds() : 10;
+        if (left < 10) patience = (struct timespec){.tv_nsec = left > 0 ? (long)((left < 0.1 ? left : 0.1) * 1e9) : 10000};
+        int ready = ppoll(polls, (nfds_t)count, &patience, NULL);
         errno = ready < 0 ? errno : 0;
-        if (ready == 0) die("no answer for 10 s");
+        if (ready == 0 && patience.tv_sec) die("no answer for 10 s");
         for (int i = 0; i < count; i++)
             if (polls[i].revents & (POLLIN | POLLHUP | POLLERR)) pull(&links[i], buffer);
     }
@@ -186,13 +193,14 @@ static int by_value(const void *a, const void *b) {
 static double percentile(double share) { return times_us[(long)(share * (double)(wanted - 1))]; }
 
 int main(int argc, char **argv) {
-    if (argc != 9 && argc != 10) die("usage: load HOST PORT CONNECTIONS IN_FLIGHT FRAMES FILE ID_AT be32|dec9 [HELLO]");
+    if (argc < 9 || argc > 11) die("usage: load HOST PORT CONNECTIONS IN_FLIGHT FRAMES FILE ID_AT be32|dec9 [HELLO [RATE]]");
     int count = atoi(argv[3]);
     in_flight = atoi(argv[4]);
     wanted = to_ask = atol(argv[5]);
     read_frames(argv[6]);
     id_at = atol(argv[7]);
     decimal_ids = !strcmp(argv[8], "dec9");
+    rate = argc == 11 ? atof(argv[10]) : 0;
     if (count < 1 || in_flight < 1 || wanted < 1) die("CONNECTIONS, IN_FLIGHT and FRAMES must be at least 1");
     for (int i = 0; i < frame_count; i++)
         if (frame_size[i] > OUT_BYTES || id_at < HEAD || id_at + (decimal_ids ? 9 : 4) > frame_size[i]) die("a frame is too long, or ID_AT lies outside");
@@ -200,10 +208,10 @@ int main(int argc, char **argv) {
     struct link *links = calloc((size_t)count, sizeof *links);
     struct pollfd *polls = calloc((size_t)count, sizeof *polls);
     for (int i = 0; i < count; i++) {
-        dial(&links[i], argv[1], atoi(argv[2]), argc == 10 ? argv[9] : NULL);
+        dial(&links[i], argv[1], atoi(argv[2]), argc > 9 ? argv[9] : NULL);
         links[i].next_frame = i % frame_count;
     }
-    double began = seconds();
+    began = seconds();
     drive(links, polls, count);
     double took = seconds() - began;
     qsort(times_us, (size_t)wanted, sizeof(float), by_value);

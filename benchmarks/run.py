@@ -1,6 +1,6 @@
 """Broker CPU per message, ours and Apache RocketMQ's, on this machine: medians of interleaved rounds.
 
-    python benchmarks/run.py [--quick] [--rounds N] [--no-apache] [--json FILE]
+    python benchmarks/run.py [--quick] [--rounds N] [--no-apache | --group] [--json FILE]
 
 Needs Linux (/proc) and a C compiler; Apache RocketMQ runs beside it where Maven and a JDK are present. Each number is user +
 system time of the broker's process divided by the messages that it stored or gave out, which is checked afterwards.
@@ -22,7 +22,7 @@ from typing import NamedTuple
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent)]
 
-from benchmarks import frames, targets  # noqa: E402
+from benchmarks import frames, group, targets  # noqa: E402
 from benchmarks.targets import Target  # noqa: E402
 
 
@@ -169,35 +169,51 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="a fifth of the messages, two rounds: a first look, not a result")
     parser.add_argument("--no-apache", action="store_true", help="measure rmq alone")
+    parser.add_argument("--group", action="store_true", help="measure three rmq nodes that elect their leader, nothing else")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write settings and figures there too")
     parser.add_argument("--cache", type=Path, default=HERE / ".cache", help="where RocketMQ's jars are kept")
     return parser.parse_args()
+
+
+def measure_group(folder: Path, count: int, share: float) -> list[dict[str, object]]:
+    load, made = compile_load(folder), frames.prepare(folder / "frames", "broker-a")
+    nodes = targets.start_group(folder)
+    try:
+        return group.rounds(load, nodes, made, count, share)
+    finally:
+        for node in reversed(nodes):
+            node.stop()
+
+
+def measure_brokers(folder: Path, asked: argparse.Namespace, count: int, share: float) -> list[dict[str, object]]:
+    load, made = compile_load(folder), frames.prepare(folder / "frames", "broker-a")
+    running: list[Target] = []
+    try:
+        running.append(targets.start_rmq(folder / "rmq"))
+        missing = "left out by --no-apache" if asked.no_apache else targets.apache_missing()
+        if missing:
+            say(f"Apache RocketMQ does not run beside: {missing}")
+        else:
+            running.append(targets.start_apache(folder / "apache", asked.cache, say))
+        for target in running:
+            warm_up(load, target, made, int((300_000 if target.name != "rmq" else 20_000) * share))
+        return summary(rounds(load, running, made, count, share))
+    finally:
+        for target in running:
+            target.stop()
 
 
 def main() -> None:
     asked = arguments()
     share, count = (0.2, 2) if asked.quick else (1.0, asked.rounds)
     with tempfile.TemporaryDirectory(prefix="rmq-bench-") as name:
-        folder = Path(name)
-        load = compile_load(folder)
-        made = frames.prepare(folder / "frames", "broker-a")
-        running: list[Target] = []
-        try:
-            running.append(targets.start_rmq(folder / "rmq"))
-            missing = "left out by --no-apache" if asked.no_apache else targets.apache_missing()
-            if missing:
-                say(f"Apache RocketMQ does not run beside: {missing}")
-            else:
-                running.append(targets.start_apache(folder / "apache", asked.cache, say))
-            for target in running:
-                warm_up(load, target, made, int((300_000 if target.name != "rmq" else 20_000) * share))
-            rows = summary(rounds(load, running, made, count, share))
-        finally:
-            for target in running:
-                target.stop()
+        if asked.group:
+            rows = measure_group(Path(name), count, share)
+        else:
+            rows = measure_brokers(Path(name), asked, count, share)
     here = machine() | {"body_bytes": frames.BODY_BYTES, "connections": CONNECTIONS, "rounds": count, "flush": "async"}
     print("  ".join(f"{key}={value}" for key, value in here.items()))
-    show(rows)
+    (group.show if asked.group else show)(rows)
     if asked.json:
         asked.json.write_text(json.dumps({"machine": here, "figures": rows}, indent=2) + "\n")
 

@@ -52,6 +52,22 @@ def start_rmq(folder: Path) -> Target:
     return _ready(Target("rmq", "broker-a", port, (process,)), folder / "rmq.log")
 
 
+def start_group(folder: Path) -> list[Target]:
+    """A nameserver and three nodes that elect their leader."""
+    namesrv_port, ports = _free_port(), {f"n{number}": (_free_port(), _free_port()) for number in range(3)}
+    node = [sys.executable, "-m", "rmq.cli", "node"]
+    names = _spawn([*node, "--role", "nameserver", "--namesrv-port", str(namesrv_port)], folder / "nameserver.log", HERE.parent)
+    peers = ";".join(f"{name}-127.0.0.1:{between}" for name, (_, between) in ports.items())
+    found = []
+    for name, (port, _) in ports.items():
+        settings = {"RMQ_ELECTED": "true", "RMQ_NODE_ID": name, "RMQ_PEERS": peers, "RMQ_BROKER_NAME": "broker-a",
+                    "RMQ_NAMESRV_ADDRESSES": f"127.0.0.1:{namesrv_port}"}  # fmt: skip
+        command = [*node, "--role", "broker", "--listen", f"127.0.0.1:{port}", "--store", str(folder / name)]
+        process = _spawn(command, folder / f"{name}.log", HERE.parent, settings)
+        found.append(Target(name, "broker-a", port, (process,) if found else (names, process)))
+    return [_ready(target, folder / f"{target.name}.log") for target in found]
+
+
 def apache_missing() -> str:
     """Why Apache RocketMQ cannot run here; "" if it can."""
     return "" if shutil.which("java") and shutil.which("mvn") else "Maven and a JDK are needed (mvn, java)"
@@ -98,10 +114,11 @@ def _jars(cache: Path, say: Callable[[str], None]) -> Path:
     return jars
 
 
-def _spawn(command: list[str], log: Path, folder: Path) -> subprocess.Popen[bytes]:
+def _spawn(command: list[str], log: Path, folder: Path, settings: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
     log.parent.mkdir(parents=True, exist_ok=True)
+    environment = os.environ | {"ROCKETMQ_HOME": str(log.parent)} | (settings or {})
     with log.open("wb") as out:
-        return subprocess.Popen(command, cwd=folder, stdout=out, stderr=out, env=os.environ | {"ROCKETMQ_HOME": str(log.parent)})
+        return subprocess.Popen(command, cwd=folder, stdout=out, stderr=out, env=environment)
 
 
 def _ready(target: Target, log: Path) -> Target:

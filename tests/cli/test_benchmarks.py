@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import frames, run, targets
+from benchmarks import frames, group, run, targets
 
 pytestmark = [
     pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="CPU time is read from /proc (Linux)"),
@@ -62,3 +62,17 @@ def test_run_has_help() -> None:
     script = Path(run.__file__)
     done = subprocess.run([sys.executable, str(script), "--help"], capture_output=True, text=True, check=True)
     assert "--no-apache" in done.stdout
+
+
+def test_a_group_of_three_is_measured(load: Path, made: dict[str, frames.Prepared], tmp_path: Path) -> None:
+    """Leader and followers, and a rate that is kept; all three hold all messages, or `measure` fails."""
+    nodes = targets.start_group(tmp_path)
+    try:
+        leader = group.find_leader(nodes)
+        for case in group.CASES:
+            figure = group.measure(load, leader, nodes, made[case.key], case._replace(requests=500), peak=2000.0)
+            assert 0 < figure.p50_us <= figure.p99_us
+            assert not case.share or figure.per_second == pytest.approx(1000.0, rel=0.2)
+    finally:
+        for node in reversed(nodes):
+            node.stop()
