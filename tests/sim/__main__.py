@@ -34,6 +34,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int)
     parser.add_argument("--seconds", type=float, default=20.0, help="how long faults go on in each world")
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--first", action="store_true", help="stop at the first violation")
     options = parser.parse_args()
     logging.disable()
     write = sys.stdout.write
@@ -42,10 +43,10 @@ def main() -> int:
         write(f"{first[1] or 'all invariants hold'}\n{dict(first[2])}\nevent list {first[3]:08x}, again {second[3]:08x}\n")
         return 1 if first[1] or first[3] != second[3] else 0
     low, high = map(int, options.seeds.split(":"))
-    return campaign(range(low, high), options.seconds, options.jobs)
+    return campaign(range(low, high), options.seconds, options.jobs, options.first)
 
 
-def campaign(seeds: range, seconds: float, jobs: int) -> int:
+def campaign(seeds: range, seconds: float, jobs: int, first: bool) -> int:
     write = sys.stdout.write
     total: Counter[str] = Counter()
     wrong, cpu_s = [], 0.0
@@ -57,6 +58,8 @@ def campaign(seeds: range, seconds: float, jobs: int) -> int:
                 wrong.append(seed)
                 write(f"{what[:2000]}\n")
                 sys.stdout.flush()
+                if first:
+                    return 1
     write(f"{len(seeds)} worlds, {len(wrong)} violations {wrong[:20]}\n")
     for name, count in sorted(total.items()):
         write(f"{name:>24} {count:>12,}\n")

@@ -128,7 +128,8 @@ class World:
         if not members or not all(node.up and not node.paused for node in members):
             return False
         leaders = [node for node in members if node.core.leads()]
-        if len(leaders) != 1 or len(self.voters()) != len(members):
+        stores = {node.core.state.me.store for node in members}
+        if len(leaders) != 1 or len(self.voters()) != len(members) or {voter.store for voter in self.voters()} != stores:
             return False
         end = leaders[0].store.log.end
         return all(

@@ -1,0 +1,180 @@
+"""`python -m tests.sim.mutants`: each rule is taken out of a copy of the code; a story or a seed must notice (G1).
+
+A mutant is a line of the sources with the rule left out. Nothing of this is in the shipped code: the copy lies in a
+temporary directory. Prints a Markdown table: who noticed first, and after how many seeded worlds.
+"""
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from multiprocessing.pool import ThreadPool
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parent.parent.parent
+STORIES = ("tests/raft", "tests/log/test_replicated.py", "tests/sim/test_stories.py")
+
+
+class Mutant(NamedTuple):
+    """`rule`: what is left out. In `path` `old`, which stands there once, becomes `new`."""
+
+    rule: str
+    what: str
+    path: str
+    old: str
+    new: str
+
+
+MUTANTS = [
+    Mutant("R1", "a newer epoch does not end an office", "rmq/raft/electing.py",
+           'self.state.save_vote(epoch, "-", self.state.proven)\n        self._follow(leader, now)',
+           'self.state.save_vote(epoch, "-", self.state.proven)\n        if isinstance(self.role, Leader):\n'
+           "            return\n        self._follow(leader, now)"),
+    Mutant("R3", "the epoch of a fetch is not looked at", "rmq/raft/epochs.py",
+           "    index = find(rows, epoch, writer)\n    if index < 0:\n        foreign",
+           "    if rows:\n        return offset <= end\n    index = -1\n    if index < 0:\n        foreign"),
+    Mutant("R6", "an older epoch's entries are committed by counting", "rmq/raft/leading.py",
+           "        if have >= role.start_end:\n", "        if have >= 0:\n"),
+    Mutant("R6", "learners count", "rmq/raft/leading.py",
+           "held_by_majority([_ack_of(state, role, voter.store) for voter in state.voters])",
+           "held_by_majority([state.ack, *(peer.ack for peer in role.peers.values())])"),
+    Mutant("R7, D1", "acknowledges what is not flushed", "rmq/raft/roles.py",
+           "return self.durable if self.me.sync_flush else self.end", "return self.end"),
+    Mutant("R8", "a second vote in one epoch", "rmq/raft/electing.py",
+           'vote.epoch == state.epoch and state.voted_for not in ("-", vote.store)', "False"),
+    Mutant("R8", "the vote is not saved", "rmq/raft/roles.py",
+           "        self.out.append(SaveVote(epoch, voted_for, proven))\n", ""),
+    Mutant("R9", "the vote does not ask for the log", "rmq/raft/electing.py",
+           "    if (vote.last_epoch, vote.end) <", "    if vote.pre and (vote.last_epoch, vote.end) <"),
+    Mutant("R9", "the pre-vote does not ask for the log", "rmq/raft/electing.py",
+           "    if (vote.last_epoch, vote.end) <", "    if not vote.pre and (vote.last_epoch, vote.end) <"),
+    Mutant("R9", "the log's length counts, not its epoch", "rmq/raft/electing.py",
+           "    if (vote.last_epoch, vote.end) < (epochs.last(state.rows)[0], state.end)", "    if vote.end < state.end"),
+    Mutant("R10", "a pre-vote raises the epoch", "rmq/raft/electing.py",
+           "        if vote.pre:\n            self._reply_vote",
+           "        if vote.pre:\n            if vote.epoch > self.state.epoch:\n"
+           '                self._adopt(vote.epoch, "", now)\n            self._reply_vote'),
+    Mutant("R10, L2", "pre-votes are granted while a leader is there", "rmq/raft/electing.py",
+           "        if not vote.transfer:\n            if isinstance(role, Leader)",
+           "        if False:\n            if isinstance(role, Leader)"),
+    Mutant("R11", "answers without a lease", "rmq/raft/core.py",
+           "return isinstance(self.role, Leader) and now < self.role.lease", "return isinstance(self.role, Leader)"),
+    Mutant("R11", "any fetch renews the lease", "rmq/raft/leading.py",
+           "peer.seen = max(peer.seen, min(request.echo, now))", "peer.seen = now"),
+    Mutant("R11", "a leader without a majority stays", "rmq/raft/leading.py",
+           "if now > role.lease + state.timing.check_quorum:", "if False:"),
+    Mutant("R12", "fetches of an older epoch count", "rmq/raft/core.py",
+           "        elif fetch.epoch < state.epoch:\n", "        elif False:\n"),
+    Mutant("R13", "a cut leaves its epoch rows", "rmq/raft/roles.py",
+           "        self.rows = epochs.below(self.rows, to)\n", ""),
+    Mutant("R14", "the own end of the epoch is not looked at", "rmq/raft/epochs.py",
+           "return min(parted_end, end_of(rows, index, end))", "return min(parted_end, end)"),
+    Mutant("R15", "cuts what is committed", "rmq/raft/following.py",
+           "    if to < state.hw:\n", "    if to < 0:\n"),
+    Mutant("R16", "an answer to any fetch is taken", "rmq/raft/core.py",
+           "event.request != role.fetch or event.node != role.leader", "role.fetch is None"),
+    Mutant("R17", "a leader reads before it has committed", "rmq/raft/core.py",
+           "bool(self.role.start_end) and self.state.hw >= self.role.start_end and", "bool(self.role.start_end) and"),
+    Mutant("R17", "HW goes back", "rmq/raft/roles.py",
+           "        if hw > self.hw:\n", "        if hw != self.hw:\n"),
+    Mutant("R18", "dispatches what is not committed", "rmq/broker/member.py",
+           "self._store.dispatcher.advance(effect.hw)", "self._store.dispatcher.advance(self._log.end)"),
+    Mutant("R20", "a cut leaves what waits for dispatch", "rmq/log/commitlog.py",
+           "            while self.pending and self.pending[-1].end > to:", "            while False:"),
+    Mutant("R21", "a gap is not noticed", "rmq/raft/leading.py",
+           "    if request.from_ < state.log_start or request.reseed:", "    if request.reseed:"),
+    Mutant("R21", "a re-seeded node votes at once", "rmq/raft/roles.py",
+           "        return self.end >= self.ready_at", "        return True"),
+    Mutant("R22", "a change before the one before is committed", "rmq/raft/membership.py",
+           "    if begin and role.change is None and not role.over", "    if begin and not role.over"),
+    Mutant("R22", "a change before an entry of this epoch is committed", "rmq/raft/membership.py",
+           "and role.start_end and state.hw >= role.start_end:", "and role.start_end:"),
+    Mutant("R22", "a list that was cut stays in force", "rmq/raft/roles.py",
+           "        while len(self.lists) > 1 and self.lists[-1][0] >= to:", "        while False:"),
+    Mutant("D3", "unproven votes count", "rmq/raft/quorum.py",
+           "sum(grants.get(voter, False) for voter in voters)", "sum(voter in grants for voter in voters)"),
+    Mutant("D3", "power loss does not unprove", "rmq/log/recovery.py",
+           "proven=vote.proven and not lost", "proven=vote.proven"),
+    Mutant("D3", "proven before a leader knows what is committed", "rmq/raft/following.py",
+           "if state.required is None and answer.hw >= answer.epoch_start_end:", "if state.required is None:"),
+    Mutant("D3", "a lossy epoch does not say so", "rmq/raft/electing.py",
+           "lossy = found is Outcome.EVERYBODY and state.end > state.log_start", "lossy = False"),
+    Mutant("story 24", "two of three blank disks form a group", "rmq/raft/quorum.py",
+           "    if voters and all(voter in grants for voter in voters):",
+           "    if voters and len(grants) >= majority(voters):"),
+    Mutant("story 17", "a new run inherits what the old one said", "rmq/raft/leading.py",
+           "    if request.incarnation > peer.incarnation:", "    if peer.incarnation == 0:"),
+    Mutant("story 17", "an old run is heard", "rmq/raft/leading.py",
+           "    if request.incarnation < peer.incarnation:", "    if False:"),
+    Mutant("story 1", "bytes behind a cut stay", "rmq/log/segments.py", "            segment.zero(to)\n", ""),
+    Mutant("story 2", "a cut does not lower progress", "rmq/log/progress.py",
+           "if known is not None and known.log > to:", "if False:"),
+    Mutant("D7, story 63", "a leader's bytes are not checked", "rmq/log/replicated.py",
+           "size = record.verify(data, index, place, self._protected)",
+           'size = int.from_bytes(data[index : index + 4], "big") or 1'),
+    Mutant("story 23", "an old disk comes back", "rmq/raft/leading.py",
+           "    if not request.learner or request.store in role.removed:", "    if False:"),
+    Mutant("story 30", "a late loop stands", "rmq/raft/core.py", "        elif late:  #", "        elif False:  #"),
+    Mutant("story 46", "a re-seeded node knows rows of bytes it has not", "rmq/log/replicated.py",
+           "if row.start < log_start or row.epoch == 0)", ")"),
+    Mutant("story 54", "rows match by number alone", "rmq/raft/epochs.py",
+           "if rows[index].epoch == epoch and rows[index].writer == writer:", "if rows[index].epoch == epoch:"),
+    Mutant("story 60", "a leader that removed itself stays", "rmq/raft/membership.py",
+           "    if not role.over and not state.is_voter():", "    if False:"),
+]  # fmt: skip
+
+
+def try_one(mutant: Mutant, seeds: int) -> tuple[Mutant, str, str]:
+    """(mutant, the story that failed or "", the seeds it took or "")"""
+    with tempfile.TemporaryDirectory() as directory:
+        copy = Path(directory)
+        for name in ("rmq", "tests/raft", "tests/sim", "tests/log", "tests/data/golden"):
+            if (ROOT / name).exists():
+                shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__", "*.xz"))
+        shutil.copy(ROOT / "pyproject.toml", copy)
+        path = copy / mutant.path
+        text = path.read_text(encoding="utf-8")
+        if text.count(mutant.old) != 1:
+            raise SystemExit(f"{mutant.rule}: {mutant.path} has {text.count(mutant.old)} times {mutant.old!r}")
+        path.write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
+        environment = {**os.environ, "PYTHONPATH": str(copy)}
+        stories = [name for name in STORIES if (copy / name).exists()]
+        told = _run(copy, environment, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *stories)
+        failed = re.search(r"^(?:FAILED|ERROR) \S*?::(\S+)", told, re.MULTILINE)
+        played = _run(copy, environment, "-m", "tests.sim", "--seeds", f"0:{seeds}", "--first", "--seconds", "8")
+        found = re.search(r"^seed (\d+),.*? s: (\S+)", played, re.MULTILINE)
+        seeds_text = f"{int(found[1]) + 1} ({found[2].strip(':[')[:8]})" if found else ""
+        return mutant, failed[1] if failed else "", seeds_text
+
+
+def _run(copy: Path, environment: dict[str, str], *arguments: str) -> str:
+    done = subprocess.run([sys.executable, *arguments], cwd=copy, env=environment, capture_output=True, text=True, timeout=900)
+    return done.stdout + done.stderr
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.sim.mutants", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=40, help="worlds at most for each mutant")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--only", default="", help="mutants whose rule or description contains this")
+    options = parser.parse_args()
+    chosen = [mutant for mutant in MUTANTS if options.only in f"{mutant.rule} {mutant.what}"]
+    write = sys.stdout.write
+    write("| rule | left out | story that fails | worlds until noticed |\n|---|---|---|---|\n")
+    alive = 0
+    with ThreadPool(options.jobs) as pool:
+        for mutant, story, seeds in pool.imap(lambda one: try_one(one, options.seeds), chosen):
+            alive += not (story or seeds)
+            shown = f"`{story}`" if story else "-"
+            write(f"| {mutant.rule} | {mutant.what} | {shown} | {seeds or f'not in {options.seeds}'} |\n")
+            sys.stdout.flush()
+    write(f"\n{len(chosen)} mutants, {alive} survived\n")
+    return 1 if alive else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,359 @@
+"""Dangers of replication as stories on real logs: members, stores and disks that forget. Numbers: docs/reliability."""
+
+import pytest
+
+from rmq.log import ownfiles
+from rmq.log.segment import FILLER
+from rmq.raft import messages as m
+from tests.sim.judge import raw
+from tests.sim.node import ROOT, Disk
+from tests.sim.stage import Stage
+
+OWN = f"{ROOT}/rmq"
+
+
+def test_stale_equal_size_record_behind_cut_is_zero() -> None:
+    """Story 1: the old leader's record would fit exactly behind the new one's; after power loss it must not be found."""
+    stage = Stage(sync_flush=True)
+    stage.write(3)
+    stage.settle()
+    old = stage.leader
+    stage.isolate(old)
+    stage.write(4, node=old)
+    stage.until(lambda: stage.leader is not old and not old.core.leads())
+    old.store.log.flush()
+    stage.mend()
+    stage.until(lambda: old.core.state.end == stage.leader.core.state.end)
+    end = old.store.log.end
+    last = old.store.log.segments()[-1]
+    assert not last.read(end, last.end - end).strip(b"\0")
+    stage.lose_power(old)
+    old.boot()
+    assert old.store.recovered.cut_bytes == 0
+    stage.end()
+
+
+def test_crash_after_filler_before_record() -> None:
+    """Story 5: a filler with nothing behind it is not part of the log; the next record begins there."""
+    stage = Stage("a", sync_flush=True)
+    node = stage["a"]
+    while node.store.log.end % 8192 < 7000:
+        stage.write(size=300)
+        stage.pass_time(0.1)
+    end = node.store.log.end
+    segment = node.store.log.segments()[-1]
+    segment.write(end, FILLER.pack(segment.end - end, -875286124))
+    segment.sync()
+    stage.lose_power(node)
+    node.boot()
+    assert node.store.log.end == end
+    stage.until(lambda: node.core.leads())
+    assert node.store.log.end > end
+    stage.end()
+
+
+def test_epochs_file_lost_is_scanned() -> None:
+    """Stories 9, 10: the log says by itself which epoch each byte is in."""
+    stage = Stage()
+    for _ in range(3):
+        stage.write(40)
+        stage.settle()
+        stage.kill(stage.leader)
+        stage.until(lambda: stage._leader() is not None)
+        for node in stage.nodes.values():
+            if not node.up:
+                node.boot()
+        stage.settle()
+    node = stage["b"]
+    rows = node.core.state.rows
+    stage.kill(node)
+    node.disk.unlink(f"{OWN}/epochs")
+    node.disk.unlink(f"{OWN}/progress")
+    node.boot()
+    assert node.core.state.rows == rows
+    assert len(rows) == 4
+    stage.end()
+
+
+def test_vote_file_older_than_log() -> None:
+    """Story 12: what it promised in the log's last epoch is not known, so it votes in it for nobody."""
+    stage = Stage()
+    node = stage.others[0]
+    stage.kill(node)
+    vote = ownfiles.load_vote(node.disk, OWN)
+    assert vote is not None
+    ownfiles.save_vote(node.disk, OWN, vote._replace(epoch=0, voted_for="-"))
+    stage.judge._epochs.clear()
+    node.boot()
+    assert node.core.state.epoch == stage.leader.core.state.epoch
+    stage.end()
+
+
+def test_power_loss_then_kill_stays_unproven() -> None:
+    """Story 18, D3: the second, harmless stop must not hide the first."""
+    stage = Stage()
+    node = stage.others[0]
+    stage.write(5)
+    stage.settle()
+    stage.isolate(node)
+    stage.lose_power(node)
+    node.boot()
+    assert not node.core.state.proven
+    stage.kill(node)
+    node.boot()
+    assert not node.core.state.proven
+    stage.mend()
+    stage.until(lambda: node.core.state.proven)
+    stage.end()
+
+
+def test_power_loss_under_sync_flush_stays_proven() -> None:
+    """D1."""
+    stage = Stage(sync_flush=True)
+    stage.write(5)
+    stage.settle()
+    for node in list(stage.nodes.values()):
+        stage.lose_power(node)
+    for node in stage.nodes.values():
+        node.boot()
+        assert node.core.state.proven
+    stage.settle()
+    assert len(stage.judge.sent) == 5
+    stage.end()
+
+
+def test_all_lose_power_longest_log_wins() -> None:
+    """Story 21: the group waits for everybody, and says that something may be gone."""
+    stage = Stage()
+    stage.write(20)
+    stage.settle()
+    nodes = list(stage.nodes.values())
+    for node in nodes:
+        stage.lose_power(node)
+    for node in nodes[:2]:
+        node.boot()
+    stage.pass_time(20.0)
+    assert stage._leader() is None
+    nodes[2].boot()
+    longest = max(node.store.log.end for node in nodes)
+    stage.until(lambda: stage._leader() is not None)
+    assert stage.leader.core.state.rows[-1].lossy
+    assert stage.leader.core.state.rows[-1].start == longest
+    stage.end()
+
+
+def test_flush_mode_changed_before_restart() -> None:
+    """Story 25: what counts is how the run flushed that lost power, not how the next one will."""
+    stage = Stage()
+    node = stage.others[0]
+    stage.write(5)
+    stage.isolate(node)
+    stage.lose_power(node)
+    stage.sync_flush = True
+    node.boot()
+    assert not node.core.state.proven
+    stage.sync_flush = False
+    stage.kill(node)
+    node.boot()
+    stage.end()
+
+
+def test_wiped_node_cannot_elect() -> None:
+    """Stories 22, 23: one node down, one wiped: the last one waits, though two of three are there."""
+    stage = Stage()
+    stage.write(20)
+    stage.settle()
+    gone, wiped = stage.others
+    keeper = stage.leader
+    stage.kill(gone)
+    stage.kill(wiped)
+    old_disk, wiped.disk = wiped.disk, Disk("new")
+    stage.pass_time(5.0)
+    stage.kill(keeper)
+    keeper.boot()
+    wiped.boot()
+    stage.pass_time(20.0)
+    assert stage._leader() is None
+    gone.boot()
+    stage.settle()
+    assert wiped.core.state.me.store in {voter.store for voter in stage.voters()}
+    stage.kill(wiped)
+    new_disk, wiped.disk = wiped.disk, old_disk
+    wiped.boot()
+    stage.pass_time(3.0)
+    assert not wiped.core.leader
+    assert stage.judge.counts["warnings"]
+    stage.kill(wiped)
+    wiped.disk = new_disk
+    stage.end()
+
+
+def test_leader_commits_ahead_of_own_disk_then_dies() -> None:
+    """Story 27: a majority is elsewhere; what it persists about HW never passes its own disk."""
+    stage = Stage(sync_flush=True)
+    leader = stage.leader
+    leader.flushing = True  # its disk is slow from now on
+    stage.write(5)
+    stage.until(lambda: leader.core.state.hw == leader.store.log.end)
+    assert leader.store.log.durable_end < leader.core.state.hw
+    assert len(stage.judge.sent) == 5
+    stage.lose_power(leader)
+    stage.until(lambda: stage._leader() is not None)
+    leader.boot()
+    assert leader.core.state.hw <= leader.store.log.end
+    stage.end()
+
+
+def test_new_leader_numbers_queues_from_inherited_tail() -> None:
+    """Stories 31, 32: behind what it inherited, committed or not; the cut tail's numbers are given once more."""
+    stage = Stage()
+    stage.write(4, queue_id=1)
+    stage.settle()
+    old = stage.leader
+    stage.isolate(old)
+    stage.write(3, queue_id=1, node=old)
+    stage.until(lambda: stage.leader is not old)
+    stage.write(2, queue_id=1)
+    stage.mend()
+    stage.end()
+    for node in stage.nodes.values():
+        assert node.store.queues.get("T", 1).max == 6
+
+
+def test_multi_queue_burst_disk_full_moves_nothing() -> None:
+    """Story 34: no queue's next number moves for records that are not there."""
+    stage = Stage("a")
+    node = stage["a"]
+    stage.write(3, queue_id=0)
+    stage.write(3, queue_id=1)
+    node.disk.short_write_bytes = 50
+    end = node.store.log.end
+    node.do(lambda: node.produce([(90, "T", 0, b"a"), (91, "T", 1, b"b"), (92, "U", 0, b"c")]))
+    assert node.store.log.end == end
+    assert [node.store.queues.get("T", queue_id).next for queue_id in (0, 1)] == [3, 3]
+    assert not raw(node, end, end + 200).strip(b"\0")
+    stage.write(1, queue_id=1)
+    stage.end()
+
+
+def test_reseeded_node_equals_leader() -> None:
+    """Stories 46, 33: log from the leader's start, tables from its snapshot, numbers of idle queues too."""
+    stage = Stage()
+    stage.write(2, topic="U", queue_id=2)
+    stage.settle()
+    late = stage.others[0]
+    stage.kill(late)
+    stage.retention = True
+    for _ in range(30):
+        stage.write(20)
+        stage.pass_time(1.0)
+        if stage.leader.store.log.start > 8192:
+            break
+    assert stage.leader.store.log.start > late.store.log.end
+    late.boot()
+    stage.settle()
+    assert stage.judge.counts["re-seeded"]
+    assert late.store.queues.get("U", 2).max == 2
+    assert late.tables == stage.leader.tables
+    stage.end()
+
+
+def test_reseeded_node_stopped_on_the_way() -> None:
+    """It begins again, and is not ready before it has what was committed."""
+    stage = Stage()
+    late = stage.others[0]
+    stage.kill(late)
+    stage.retention = True
+    while stage.leader.store.log.start < 9000:
+        stage.write(20, size=400)
+        stage.pass_time(1.0)
+    late.boot()
+    stage.until(lambda: bool(stage.judge.counts["re-seeded"]))
+    stage.lose_power(late)
+    late.boot()
+    assert not late.core.state.proven
+    stage.end()
+
+
+@pytest.mark.parametrize("hours", [-1, 1, -87_600, 87_600])
+def test_clock_back_one_hour_and_ten_years(hours: int) -> None:
+    """Story 52, T1: the wall clock is nobody's safety."""
+    stage = Stage()
+    epoch = stage.leader.core.state.epoch
+    stage.leader.wall_offset_ms += hours * 3_600_000
+    stage.write(10)
+    stage.pass_time(10.0)
+    assert stage.leader.core.state.epoch == epoch
+    stage.end()
+
+
+def test_follower_damaged_bytes_refetched() -> None:
+    """Story 63: bits that turn on the way cost a fetch."""
+    stage = Stage()
+    node = stage.others[0]
+    handle, broken = node.member.handle, 0
+
+    def twisted(event: m.Event) -> None:
+        nonlocal broken
+        if isinstance(event, m.Answered) and isinstance(event.answer, m.FetchOk) and event.answer.data and broken < 2:
+            broken += 1
+            data = bytearray(event.answer.data)
+            data[len(data) // 2] ^= 16
+            event = event._replace(answer=event.answer._replace(data=bytes(data)))
+        handle(event)
+
+    node.member.handle = twisted  # type: ignore[method-assign]
+    stage.write(5)
+    stage.settle()
+    assert broken == 2
+    stage.end()
+
+
+def test_leader_disk_full_hands_over() -> None:
+    """Stories 61, 62: who has room leads; who has none follows and stops nobody."""
+    stage = Stage()
+    full = stage.leader
+    full.disk_full = True
+    stage.faults._full(full)
+    stage.until(lambda: stage._leader() is not None and stage.leader is not full)
+    stage.write(100, size=300)
+    stage.pass_time(2.0)
+    assert len(stage.judge.sent) == 100
+    assert not full.core.leads()
+    stage.faults._empty_disk(full)
+    stage.end()
+
+
+def test_rejoins_after_isolation() -> None:
+    """A trouble of DLedger: a follower that could not come back. Here: whatever it holds, it becomes equal."""
+    stage = Stage("abcde")
+    for round_number in range(4):
+        one, two = stage.others[:2]
+        stage.isolate(one, two)
+        stage.write(10 + round_number)
+        stage.pass_time(4.0)
+        stage.mend()
+        stage.settle()
+    assert stage.leader.core.state.epoch == 1
+    stage.end()
+
+
+def test_offsets_behind_the_cut_are_never_committed() -> None:
+    """A trouble of DLedger: a committed offset beyond the end after a cut. Here HW <= end, always, and on the disk too."""
+    stage = Stage()
+    stage.write(10)
+    stage.settle()
+    old = stage.leader
+    stage.isolate(old)
+    stage.write(30, node=old)
+    old.store.save_progress()
+    stage.until(lambda: stage.leader is not old)
+    stage.mend()
+    stage.settle()
+    old.store.save_progress()
+    stage.kill(old)
+    progress = ownfiles.load_progress(old.disk, OWN)
+    assert progress is not None
+    assert progress.hw <= progress.log <= old.store.log.end
+    old.boot()
+    stage.end()
