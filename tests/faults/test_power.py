@@ -25,7 +25,7 @@ async def test_sync_flush_loses_nothing_when_the_power_goes(tmp_path: Path) -> N
 
 async def test_async_flush_loses_the_last_interval_at_most_and_leaves_a_clean_prefix(tmp_path: Path) -> None:
     """D2."""
-    done = await campaign(tmp_path, "async", 3, seed=2)
+    done = await campaign(tmp_path, "async", 2, seed=2)
     assert [text for one in done for text in one.found] == []
     assert sum(one.lost for one in done) > 0, "nothing was lost: the power losses did not bite (G4)"
 
