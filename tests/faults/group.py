@@ -206,8 +206,15 @@ async def campaign(
         return run.result(await run.finish(), seconds)
 
 
-async def soak(folder: Path, minutes: float, rate: float) -> Result:
-    """No fault at all."""
+class Soak(NamedTuple):
+    outcomes: Counter[str]
+    elections: int
+    busy: list[float]
+    found: list[str]
+
+
+async def soak(folder: Path, minutes: float, load: float, rate: float) -> Soak:
+    """No fault at all, while the machine's cores are busy to the share `load`, by as many sends as that takes."""
     async with AsyncExitStack() as stack:
         members = Members(folder)
         stack.push_async_callback(members.kill)
@@ -215,9 +222,32 @@ async def soak(folder: Path, minutes: float, rate: float) -> Result:
         traffic = Traffic(members, rate, 1)
         stack.push_async_callback(traffic.stop)
         await traffic.start()
-        await asyncio.sleep(minutes * 60)
-        run = Campaign(members, traffic, None, 1)
-        return run.result(await run.finish(), minutes * 60)
+        outcomes: Counter[str] = Counter()
+        busy: list[float] = []
+        until = time.monotonic() + minutes * 60
+        while time.monotonic() < until:
+            before = _cpu_ticks()
+            await asyncio.sleep(5)
+            idle, total = (now - was for now, was in zip(_cpu_ticks(), before, strict=True))
+            busy.append(1 - idle / total)
+            traffic.rate = min(20_000.0, max(50.0, traffic.rate * min(1.25, max(0.8, load / busy[-1]))))
+            outcomes += traffic.forget()
+        return Soak(outcomes, members.told("this node leads the group") - 1, busy, members.troubles())
+
+
+def _cpu_ticks() -> tuple[int, int]:
+    """Idle ones and all, of all cores since the machine started."""
+    ticks = [int(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    return ticks[3] + ticks[4], sum(ticks)
+
+
+def show_soak(result: Soak, minutes: float) -> None:
+    busy, sends = sorted(result.busy), result.outcomes
+    rate = sends[ACKED] / minutes / 60
+    print(f"{minutes:.0f} min without a fault; cores busy {busy[len(busy) // 2]:.0%} in the middle, {busy[-1]:.0%} at most; "
+          f"{sends[ACKED]} acknowledged ({rate:.0f}/s), {sends[UNKNOWN]} unknown, {sends[REFUSED]} refused; "
+          f"{result.elections} elections after the first; {len(result.found)} problems")  # fmt: skip
+    print("\n".join(result.found[:20]))
 
 
 def too_little(result: Result, wanted: Counter[str]) -> list[str]:
@@ -254,25 +284,32 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--rate", type=float, default=1200.0)
     parser.add_argument("--flush", choices=["sync", "async"], default="async")
-    parser.add_argument("--soak", type=float, default=0.0, help="minutes")
+    parser.add_argument("--soak", type=float, default=0.0, metavar="MINUTES")
+    parser.add_argument("--load", type=float, default=0.8, help="with --soak: share of the cores that is busy")
     parser.add_argument("--keep", type=Path, help="where stores and the nodes' logs are left")
     options = parser.parse_args()
-    wanted = Counter({"kill": options.kills, "partition": options.partitions, "pause": options.pauses})
-    if wanted["partition"] and not possible():
-        raise SystemExit("partitions need root and network namespaces: leave --partitions away")
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.keep or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        if options.soak:
-            result, few = asyncio.run(soak(folder, options.soak, options.rate)), []
-            few = [f"{result.leader_changes} elections without a fault"] if result.leader_changes else []
-        else:
-            run = campaign(folder, list(wanted.elements()), seed=options.seed, rate=options.rate, flush=options.flush, tell=True)
-            result = asyncio.run(run)
-            few = too_little(result, wanted)
+        raise SystemExit(run_soak(folder, options) if options.soak else run_campaign(folder, options))
+
+
+def run_soak(folder: Path, options: argparse.Namespace) -> int:
+    result = asyncio.run(soak(folder, options.soak, options.load, options.rate))
+    show_soak(result, options.soak)
+    return 1 if result.elections or result.found else 0
+
+
+def run_campaign(folder: Path, options: argparse.Namespace) -> int:
+    wanted = Counter({"kill": options.kills, "partition": options.partitions, "pause": options.pauses})
+    if wanted["partition"] and not possible():
+        raise SystemExit("partitions need root and network namespaces: leave --partitions away")
+    faults = list(wanted.elements())
+    result = asyncio.run(campaign(folder, faults, seed=options.seed, rate=options.rate, flush=options.flush, tell=True))
+    few = too_little(result, wanted)
     show(result)
     print("\n".join(few))
-    raise SystemExit(1 if result.found or few else 0)
+    return 1 if result.found or few else 0
 
 
 if __name__ == "__main__":

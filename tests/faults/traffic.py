@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import random
 import time
+from collections import Counter
 
 from rmq.client import Client, ClientSettings, Message, Producer, ReceivedMessage, admin
 from rmq.codes import ResponseCode
@@ -26,7 +27,7 @@ class Traffic:
 
     def __init__(self, members: Members, rate: float, seed: int) -> None:
         self._members = members
-        self._rate = rate
+        self.rate = rate  # may be changed
         self._chance = random.Random(seed)
         self._numbers = itertools.count()
         self.attempts: list[Attempt] = []
@@ -70,6 +71,13 @@ class Traffic:
                 return True
         return False
 
+    def forget(self) -> Counter[str]:
+        """For a run of hours: the outcomes since the last time; what was seen is not judged."""
+        outcomes = Counter(attempt.outcome for attempt in self.attempts)
+        for kept in (self.attempts, self.delivered, self._read, self._seen):
+            kept.clear()
+        return outcomes
+
     def consumed(self, queues: dict[int, list[Stored]]) -> bool:
         got = {(each.queue_id, each.offset) for each in self.delivered}
         return all((queue_id, each.queue_offset) in got for queue_id, stored in queues.items() for each in stored)
@@ -92,8 +100,7 @@ class Traffic:
 
     async def _send(self, producer: Producer, number: int) -> None:
         queue = MessageQueue(TOPIC, GROUP, number % QUEUES)
-        period = SENDERS / self._rate
-        due = time.monotonic() + self._chance.random() * period
+        due = time.monotonic() + self._chance.random() * SENDERS / self.rate
         while not self._stopped:
             await asyncio.sleep(max(0.0, due - time.monotonic()))
             body = b"%d" % next(self._numbers)
@@ -108,7 +115,7 @@ class Traffic:
                 outcome = REFUSED
             ended = time.monotonic()
             self.attempts.append(Attempt(queue.queue_id, body, began, ended, outcome, offset))
-            due = max(due + period, ended)
+            due = max(due + SENDERS / self.rate, ended)
 
     async def _consume(self) -> None:
         async with self._client.consumer("takers", TOPIC, start="first") as consumer:
