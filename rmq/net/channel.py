@@ -65,13 +65,19 @@ class Channel(Link):
                 await network.connect(lambda: channel, host, port)
             channel.hello = cast(HelloAnswer, await channel.request(hello, timeout_s))
         except (OSError, TimeoutError, Unknown) as error:
-            await channel.close()
+            channel._give_up()
             why = "no answer in time" if isinstance(error, TimeoutError | Unknown) else error.strerror or str(error)
             raise Unreachable(f"{address} cannot be reached: {why}") from None
         except BaseException:
-            await channel.close()
+            channel._give_up()
             raise
         return channel
+
+    def _give_up(self) -> None:
+        """Before it was open. Does not wait for `closed`: uvloop forgets connection_lost when a connect that is just being
+        answered is cancelled."""
+        self.abort("it was never open")
+        self._watcher.cancel()
 
     async def request(self, request: Request, timeout_s: float) -> Answer:
         """Asks and waits for the answer. Raises Refusal, Unknown (sent, no answer in time), Unreachable (not sent).

@@ -1,14 +1,14 @@
 """The client's side of a connection: what is known after each way it can end."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
 from rmq.errors import BadBytes, InvalidArgument, Unknown, Unreachable
 from rmq.net.channel import Channel
 from rmq.net.commands import GetMaxOffset, Hello, HelloAnswer, OffsetAnswer, Ping, Send
-from rmq.net.network import split_address
+from rmq.net.network import Listener, P, split_address
 from rmq.testing import TestClock
 from tests.net.support import NATIVE, eventually
 
@@ -52,6 +52,37 @@ async def scripted() -> AsyncIterator[Scripted]:
 async def test_nobody_there() -> None:
     with pytest.raises(Unreachable, match="cannot be reached"):
         await Channel.open("127.0.0.1:1", Hello(1))
+
+
+class Forgetful:
+    """A network like uvloop's when a connect is answered and cancelled at once: the transport is closed, and nobody is told."""
+
+    async def listen(self, make_protocol: object, host: str, port: int) -> Listener:
+        raise NotImplementedError
+
+    async def connect(self, make_protocol: Callable[[], P], host: str, port: int) -> P:
+        protocol = make_protocol()
+        protocol.connection_made(_Deaf())
+        await asyncio.Event().wait()
+        return protocol
+
+
+class _Deaf(asyncio.Transport):
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        pass
+
+    def is_closing(self) -> bool:
+        return True
+
+    def abort(self) -> None:
+        pass
+
+
+async def test_a_connect_that_is_answered_just_when_the_time_is_over_does_not_hang() -> None:
+    """Found by partitions that healed one SYN's patience later: that node never dialled the other one again."""
+    async with asyncio.timeout(10):
+        with pytest.raises(Unreachable, match="no answer in time"):
+            await Channel.open("127.0.0.1:1", Hello(1), network=Forgetful(), timeout_s=0.01)
 
 
 @pytest.mark.parametrize("address", ["nonsense", "host:", ":1", "host:99999", "host:0", "host:-1", "host:x"])
