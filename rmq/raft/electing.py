@@ -64,7 +64,7 @@ class Elections:
     def _stand(self, now: float, pre: bool, transfer: bool) -> None:
         """Asks every voter; before that, whether it would be granted, which changes nothing anywhere (R10)."""
         state = self.state
-        if state.me.fixed or not state.is_voter() or not state.ready or state.reseeding:
+        if state.me.fixed or not state.may_stand() or not state.ready or state.reseeding:
             if isinstance(self.role, Candidate):
                 self._follow("", now)
             return
@@ -186,11 +186,11 @@ def ballot(state: State, role: Candidate) -> m.Vote:
 
 
 def ask(state: State, role: Candidate) -> None:
-    """Grants its own vote and asks all others."""
+    """Grants its own vote, if it has one, and asks all others."""
     me = state.me
     own = state.voter_of(me.node, me.store)
-    assert own is not None
-    role.grants[own], role.stores[me.node] = state.proven, me.store
+    if own is not None:
+        role.grants[own], role.stores[me.node] = state.proven, me.store
     vote = ballot(state, role)
     for node in dict.fromkeys(voter.node for voter in state.voters if voter.node != me.node):
         state.out.append(m.Send(node, vote))

@@ -39,7 +39,11 @@ def advance(state: State, role: Leader, now: float, begin: bool) -> None:
         role.change = None
         _end(state, role, change)
     if begin and role.change is None and not role.over and role.start_end and state.hw >= role.start_end:
-        _begin(state, role, now)
+        if state.is_voter():
+            _begin(state, role, now)
+        elif state.lists[-1][0] < state.hw:  # it was needed until that was committed
+            names = tuple(peer.node for peer in leading.successors(state, role))
+            leading.resign(state, role, names, "this node was taken out of the group")
 
 
 def _end(state: State, role: Leader, change: Change) -> None:
@@ -51,9 +55,6 @@ def _end(state: State, role: Leader, change: Change) -> None:
     if not any(voter.node == change.node for voter in state.voters):
         role.leaving.pop(change.node, None)
     state.out.append(Done(change.ticket))
-    if not role.over and not state.is_voter():
-        names = tuple(peer.node for peer in leading.successors(state, role))
-        leading.resign(state, role, names, "this node was taken out of the group")
 
 
 def failed(state: State, role: Leader, why: str) -> None:

@@ -71,8 +71,14 @@ class State:
         return self.end >= self.ready_at
 
     def is_voter(self) -> bool:
+        return self.voter_of(self.me.node, self.me.store) is not None
+
+    def may_stand(self) -> bool:
+        """Also while the record that takes this node out is not committed: its log may be the one that is needed."""
         me = self.me
-        return any(voter.store == me.store or (not voter.store and voter.node == me.node) for voter in self.voters)
+        return any(
+            voter.store == me.store or (not voter.store and voter.node == me.node) for _, voters in self.lists for voter in voters
+        )
 
     def is_named(self) -> bool:
         """Whether a list from the log names this very disk."""

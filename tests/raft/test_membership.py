@@ -107,6 +107,25 @@ def test_leader_removed_itself() -> None:
     assert isinstance(world["a"].core.role, Follower)
 
 
+def test_leader_that_removes_itself_may_still_be_needed() -> None:
+    """L1: its log is the longest, the others have lost theirs and need everybody: it stands once more, and then goes."""
+    world = World()
+    lead(world)
+    world.isolate("a")
+    world["a"].feed(m.Leave("a", "leave"))
+    world.run(0.1)
+    assert [voter.node for voter in world["a"].core.state.voters] == ["b", "c"]
+    for node in world.nodes.values():
+        node.stop()
+        node.proven = False
+    world.cut.clear()
+    for node in world.nodes.values():
+        node.start()
+    world.run(15.0)
+    assert world.leader().name in "bc"
+    assert [voter.node for voter in world.leader().core.state.voters] == ["b", "c"]
+
+
 def test_voters_change_cut_is_undone() -> None:
     """Story 59: the list that was never committed goes with its record."""
     world = World()
