@@ -171,6 +171,13 @@ class Index:
             rows = [IndexRow(file.name, -1 if file.room else file.header.end_offset) for file in self._files]
             return LastRun(rows, self.position, True)
 
+    def begin_anew(self) -> None:
+        """The log was emptied: nothing of what is here counts, the next `advance` begins at its start."""
+        with self._busy:
+            self._last_run = LastRun(None, 0, False)
+            self.position, self._files, self._taken = -1, (), 0
+            self._entries.clear()
+
     def delete_before(self, offset: int) -> int:
         """Drops the files that hold only records below `offset`, the start of the log; never the last one. How many.
 

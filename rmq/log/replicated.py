@@ -247,6 +247,7 @@ class ReplicatedLog:
         def shorten() -> None:
             place()
             store.queues.delete_all()
+            store.indexed.begin_anew()
             self.log.begin_at(log_start)
 
         store.saved.rewind(0, rows, shorten)

@@ -22,13 +22,14 @@ class Replica:
     """One member's store; `ends` of all entries it appended as leader."""
 
     disk: MemoryDisk = field(default_factory=MemoryDisk)
+    settings: StoreSettings = SETTINGS
     ends: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.open()
 
     def open(self) -> "Replica":
-        self.store = Store.open(self.disk, ROOT, SETTINGS)
+        self.store = Store.open(self.disk, ROOT, self.settings)
         self.held = ReplicatedLog(self.store, self.disk, ROOT)
         self.log = self.store.log
         return self
@@ -41,7 +42,7 @@ class Replica:
 
     def write(self, *sizes: int) -> None:
         for size in sizes:
-            data = draft("T", b"x" * size)
+            data = draft("T", b"x" * size, TAGS="a")
             unit = Unit(data, (len(data),), (0,), self.store.queues.get("T", 0))
             before = self.log.end
             self.log.append([unit], 2000)
@@ -213,6 +214,22 @@ def test_a_store_begun_anew(leader: Replica) -> None:
     follower.open()
     assert follower.log.end == leader.log.end
     assert follower.store.rows == leader.store.rows
+
+
+def test_the_index_of_a_store_begun_anew(leader: Replica) -> None:
+    """Story 46: nothing of the old log is found, everything of the new one is."""
+    follower = Replica(settings=SETTINGS._replace(index_slots=100, index_entries=400))
+    index = follower.store.indexed.index
+    assert index is not None
+    follower.take(read_entries(leader.log, 0, 1 << 20))
+    index.advance(follower.log.end, 1)
+    begin = leader.log.segments()[3].base
+    follower.held.begin_anew(begin, leader.store.rows, VOTERS, lambda: None)
+    follower.take(read_entries(leader.log, begin, 1 << 20))
+    index.advance(follower.log.end, 1)
+    assert index.position == follower.log.end
+    found = list(index.find("T", "a", 0, 1 << 60, tag=True))
+    assert found == sorted((one.physical_offset for one in leader.log.scan(begin, leader.log.end) if one.topic == "T"), reverse=True)
 
 
 def test_queue_numbers_of_the_inherited_tail(leader: Replica) -> None:
