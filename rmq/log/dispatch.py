@@ -4,7 +4,7 @@ What the log appended itself comes as units; anything else (recovery) is read fr
 committed is not here.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgpack
@@ -62,7 +62,7 @@ class Dispatcher:
         while self.position < to:
             try:
                 for place in self._log.places(self.position, to):
-                    if not self._put_everyday(place):
+                    if self._put_everyday(place) is None:
                         self._put(decode(place.buf, place.at))
                     self.position = place.offset + place.size
                     if self.position - told > TOLD_BYTES:
@@ -71,26 +71,31 @@ class Dispatcher:
             except BadEntry as error:
                 self.position = self._log.damages.discover(error, self._log.segments(), self._log.rows, to)
 
-    def _put_everyday(self, place: Place) -> bool:
-        """Whether it was a record that goes to a queue seen before, under the next number, and nowhere else."""
+    def _put_everyday(self, place: Place) -> tuple[ConsumeQueue, int, int] | None:
+        """Queue, number and tags code of a record that goes to a queue seen before, under the next number, and nowhere else."""
         found = glance(place.buf, place.at, place.size)
         if found is None:
-            return False
+            return None
         topic, queue_id, number, code = found
         queue = self._lanes.get((topic, queue_id))
         if queue is None or number != queue.max:
-            return False
+            return None
         queue.put_many(number, place.offset, (place.size,), (code,))
         queue.next = max(queue.next, queue.max)
-        return True
+        return queue, number, code
 
     def _walked(self, to: int) -> list[Unit]:
         units = []
         for place in self._log.places(self.position, to):
-            record = decode(place.buf, place.at)
-            for queue, number in self._put(record):
+            put: Iterable[tuple[ConsumeQueue, int]]
+            if everyday := self._put_everyday(place):
+                put, code = (everyday[:2],), everyday[2]
+            else:
+                record = decode(place.buf, place.at)
+                put, code = self._put(record), entry_code(record)
+            for queue, number in put:
                 data = bytes(place.buf[place.at : place.at + place.size])
-                unit = Unit(data, (place.size,), (entry_code(record),), queue)
+                unit = Unit(data, (place.size,), (code,), queue)
                 unit.queue_offset, unit.physical_offset = number, place.offset
                 unit.start, unit.end = self.position, place.offset + place.size
                 units.append(unit)
