@@ -52,7 +52,8 @@ def _show_hits(found: Hits, what: str, form: str, full: bool) -> int:
     else:
         output.show(messageviews.hits(found.messages), form)
     if not found.complete:
-        click.echo("rmq: incomplete: a broker is still building its index; ask again later", err=True)
+        why = "a broker is still building its index (ask again later), or its log is damaged (`rmq admin brokerStatus`)"
+        click.echo(f"rmq: incomplete: {why}", err=True)
     return exits.OK if found.complete else exits.FAILED
 
 

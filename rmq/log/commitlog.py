@@ -11,7 +11,7 @@ from threading import Lock
 from typing import NoReturn
 
 from rmq.codes import ResponseCode
-from rmq.errors import PerhapsStored, Refusal, StoreError
+from rmq.errors import BadBytes, PerhapsStored, Refusal, StoreError
 from rmq.log import epochs, record
 from rmq.log.consumequeue import ConsumeQueue
 from rmq.log.damage import Damages
@@ -25,6 +25,7 @@ from rmq.model import EPOCH_TOPIC
 
 NEAR_BYTES = 128 * 1024  # what one read fetches at once, whatever lies between the records
 MAX_GAP_BYTES = 8192  # beyond that: between two records that one read fetches together
+READAHEAD_BYTES = 16 << 20  # more than a kernel reads ahead of what was asked for
 MAX_STEP_BACK_MS = 60_000
 _LOG = logging.getLogger(__name__)
 
@@ -115,6 +116,7 @@ class CommitLog:
         self._flush_lock = Lock()
         self._near = memoryview(bytearray(NEAR_BYTES))
         self.damages = Damages()
+        self._unchecked_end = end  # below it may lie what only a disk vouches for: another run wrote it, or it was read back
         self._broken = ""
         self._epoch: EpochRecord | None = None
         self._epoch_queue: ConsumeQueue | None = None
@@ -303,13 +305,16 @@ class CommitLog:
     def gather(self, spans: Spans) -> bytes | None:
         """The records at `spans` (rising offsets), joined. None if a byte is not in memory: then `gather_cold` in a thread.
 
-        For the thread that appends: the bytes pass through one buffer, made once. Raises StoreError.
+        None also if one does not check: then `gather_cold` tells. For the thread that appends: the bytes pass through one
+        buffer, made once. Raises StoreError.
         """
         if not spans:
             return b""
         offset, extent = spans[0][0], spans[-1][0] + spans[-1][1] - spans[0][0]
         self.damages.check(*spans[0])
         try:
+            if offset < self._unchecked_end:
+                return self._gather_checked(spans)
             if extent > NEAR_BYTES or spans[-1][0] >= self._files.end_of(offset):
                 return _gather_groups(self._files, spans)
             view = self._near
@@ -321,7 +326,21 @@ class CommitLog:
 
     def gather_cold(self, spans: Spans) -> bytes:
         """As `gather`, waiting for the device, and checking each record: what a disk gives back may be damaged (D8)."""
+        if spans:  # the kernel reads ahead
+            self._unchecked_end = max(self._unchecked_end, min(self.end, sum(spans[-1]) + READAHEAD_BYTES))
         return b"".join([self.damages.checked(self.read(offset, size), offset, self.rows) for offset, size in spans])
+
+    def _gather_checked(self, spans: Spans) -> bytes | None:
+        data = _gather_groups(self._files, spans)
+        if data is not None:
+            at = 0
+            try:
+                for offset, size in spans:
+                    record.verify(data, at, offset, not epochs.is_foreign(self.rows, offset))
+                    at += size
+            except BadBytes:
+                return None
+        return data
 
     def read(self, offset: int, size: int) -> bytes:
         """Bytes of one segment; may wait for the device. Raises StoreError."""
@@ -362,6 +381,7 @@ class CommitLog:
         """
         with self._flush_lock:
             self.end = to  # nobody reads behind it any more
+            self._unchecked_end = min(self._unchecked_end, to)
             while self.pending and self.pending[-1].end > to:
                 unit = self.pending.pop()
                 unit.queue.next = unit.queue_offset
@@ -376,7 +396,7 @@ class CommitLog:
         """Everything goes; the log is empty and begins at `start`, a file's first byte. Durable. Raises StoreError."""
         with self._flush_lock:
             self.pending.clear()
-            self.start = self.end = self.durable_end = start
+            self.start = self.end = self.durable_end = self._unchecked_end = start
             try:
                 self._files.begin_at(start)
             except OSError as error:

@@ -4,7 +4,9 @@ An epoch record is an ordinary record of the topic rmq_sys_EPOCH; its body is a 
 from the log alone; the file `epochs` is a cache. Who may begin an epoch is not decided here.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterator
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import msgpack
@@ -55,6 +57,7 @@ def unpack(body: bytes) -> EpochRecord:
         raise BadBytes(f"an epoch record of {len(body)} bytes cannot be read: {error!r}") from error
 
 
+_start = attrgetter("start")
 _KEYS = ("e", "s", "w", "n", "k", "lossy", "voters", "table")
 
 
@@ -86,5 +89,5 @@ def pieces(rows: tuple[EpochRow, ...], from_: int, to: int) -> Iterator[tuple[in
 
 def is_foreign(rows: tuple[EpochRow, ...], offset: int) -> bool:
     """Whether Apache RocketMQ wrote the byte at `offset`."""
-    covering = [row.epoch for row in rows if row.start <= offset]
-    return bool(covering) and covering[-1] == FOREIGN
+    after = bisect_right(rows, offset, key=_start)
+    return after > 0 and rows[after - 1].epoch == FOREIGN

@@ -6,7 +6,8 @@ Only committed records are found (R18), and only what really carries the key: th
 from typing import NamedTuple, Protocol
 
 from rmq.errors import BadBytes, StoreError
-from rmq.log import record
+from rmq.log import epochs, record
+from rmq.log.epochs import EpochRow
 from rmq.log.index import Index
 from rmq.log.indexkeys import matcher
 
@@ -19,6 +20,9 @@ class ReadableLog(Protocol):
 
     @property
     def segment_bytes(self) -> int: ...
+
+    @property
+    def rows(self) -> tuple[EpochRow, ...]: ...
 
     def read(self, offset: int, size: int) -> bytes: ...
 
@@ -35,7 +39,10 @@ class Wanted(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Stored records by their place in the log. `complete`: nothing was left out but what exceeded the limit."""
+    """Stored records by their place in the log. `complete`: nothing was left out but what exceeded the limit.
+
+    What is damaged is left out (D8).
+    """
 
     records: list[bytes]
     complete: bool
@@ -51,7 +58,7 @@ def record_at(log: ReadableLog, offset: int, committed: int) -> bytes | None:
         return None
     data = log.read(offset, size)
     try:
-        record.verify(data, 0, offset, False)
+        record.verify(data, 0, offset, not epochs.is_foreign(log.rows, offset))
     except BadBytes:
         return None
     return data
@@ -61,17 +68,19 @@ def by_key(log: ReadableLog, index: Index, wanted: Wanted, committed: int) -> Fo
     """The newest of them. What the index does not hold yet cannot be found: compare its position. Raises StoreError."""
     matches = matcher(wanted.word, tag=wanted.tag)
     found: list[bytes] = []
+    complete = True
     try:
         offsets = index.find(wanted.topic, wanted.word, wanted.begin_ms, wanted.end_ms, tag=wanted.tag)
         for examined, offset in enumerate(offsets):
             if len(found) >= wanted.limit or examined >= _MAX_EXAMINED:
-                return Found(found[::-1], len(found) >= wanted.limit)
+                return Found(found[::-1], complete and len(found) >= wanted.limit)
             data = record_at(log, offset, committed)
             if data is None:
+                complete = complete and not log.start <= offset < committed
                 continue
             one = record.decode(data)
             if one.topic == wanted.topic and wanted.begin_ms <= one.store_timestamp <= wanted.end_ms and matches(one):
                 found.append(data)
     except OSError as error:
         raise StoreError(f"cannot read the index: {error}; check the disk") from error
-    return Found(found[::-1], True)
+    return Found(found[::-1], complete)

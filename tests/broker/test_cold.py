@@ -114,6 +114,35 @@ async def test_a_flipped_bit_on_the_device_is_not_served(node: Node) -> None:
     assert numbers(await node.peer.pull("T", 26)) == list(range(26, 34))
 
 
+def flip(node: Node, number: int) -> None:
+    content = node.disk.content(f"{node.settings.store_dir}/commitlog/{0:020d}")
+    content[content.index(b"\x02%d\x01T" % number) + 1] ^= 1
+
+
+async def test_a_flipped_bit_of_an_earlier_run_is_not_served_from_memory_either(node: Node) -> None:
+    """D8: after a stop in order nothing is walked, and the page cache may hold what a disk gave back."""
+    flip(node, 25)
+    for _ in range(2):
+        assert numbers(await node.peer.pull("T", 0, max_msg_nums=32))[:8] == list(range(8))
+        assert numbers(await node.peer.pull("T", 20)) == list(range(20, 25))
+        with pytest.raises(Refusal, match="damaged.*rmq store repair"):
+            await node.peer.pull("T", 25)
+    assert numbers(await node.peer.pull("T", 26, max_msg_nums=20)) == list(range(26, 46))
+
+
+async def test_what_was_read_ahead_is_checked(node: Node) -> None:
+    """D8: records of this run that memory lost; the kernel brings back more than was asked for."""
+    for number in range(60, 90):
+        await node.peer.ask(send("T", b"%d" % number))
+    flip(node, 75)
+    node.evict("/commitlog/")
+    assert numbers(await node.peer.pull("T", 60)) == list(range(60, 68))
+    node.evict("/commitlog/", False)
+    assert numbers(await node.peer.pull("T", 70)) == list(range(70, 75))
+    with pytest.raises(Refusal, match="damaged.*rmq store repair"):
+        await node.peer.pull("T", 75)
+
+
 async def test_too_many_waiting_reads_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """D18."""
     monkeypatch.setattr(coldreads, "MAX_WAITING", 5)

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from rmq.log import record
+from rmq.log import epochs, record
 from rmq.log.disk import RealDisk
+from rmq.log.epochs import EpochRow
 from rmq.log.index import Index, IndexRow, LastRun
 from rmq.log.indexfile import ENTRY, Shape
 from rmq.log.indexkeys import key_hash
@@ -42,6 +43,7 @@ class Golden:
         segments = read_segments(str(self.root))
         self.start, self.segment_bytes = segments[0].base, segments[0].size
         self._data = b"".join(Path(segment.path).read_bytes() for segment in segments)
+        self.rows = (EpochRow(epochs.FOREIGN, 0, ""),)
         self.records: list[Record] = [one for segment in segments for one in read_records(segment)]
         self.end = self.records[-1].physical_offset + self.records[-1].total_size
 

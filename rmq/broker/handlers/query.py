@@ -45,7 +45,9 @@ class QueryHandlers:
         reached = await indexer.reach(committed)
         found = await asyncio.to_thread(query.by_key, self._log, index, wanted, committed)
         complete = reached and found.complete
-        trouble = "" if complete else f"incomplete: the index reaches {index.position} of {committed} bytes; ask again later"
+        trouble = "" if complete else "incomplete: a message is damaged: stop this node and run `rmq store repair`"
+        if not reached:
+            trouble = f"incomplete: the index reaches {index.position} of {committed} bytes; ask again later"
         if found.records:
             last = index.last
             answer = QueryMessageAnswer(last.end_ms, last.end_offset, b"".join(found.records), complete=complete)
