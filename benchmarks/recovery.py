@@ -4,11 +4,10 @@
 
 Makes a store of that many GiB (messages of 500 bytes with a tag, a key and a unique id, round four queues) and prints: opening
 it after a stop in order; after a kill with everything since the last save to be walked; making all queues anew in a worker
-process, with that process's largest memory; and the checksum of one record.
+process, with that process's largest memory; and before that what checksums cost a message, CPU time of one core.
 """
 
 import argparse
-import os
 import resource
 import shutil
 import subprocess
@@ -35,8 +34,7 @@ def fill(root: Path, size: int) -> int:
     """A store of at least `size` bytes, stopped in order; how many messages it holds."""
     store = Store.open(RealDisk(), str(root), SETTINGS)
     store.open_epoch(1)
-    properties = record.properties_to_bytes({"UNIQ_KEY": "7F00000100002A139A551B8D4CF40001", "KEYS": "order-1", "TAGS": "paid"})
-    draft = record.draft("Numbers", b"x" * 500, properties, born_timestamp=1, born_host=HOST)
+    draft = message()
     queues = [store.queues.get("Numbers", number) for number in range(4)]
     units = count = 0
     while store.log.end < size:
@@ -49,6 +47,11 @@ def fill(root: Path, size: int) -> int:
             store.queues.trim()
     store.close()
     return count
+
+
+def message() -> bytes:
+    properties = record.properties_to_bytes({"UNIQ_KEY": "7F00000100002A139A551B8D4CF40001", "KEYS": "order-1", "TAGS": "paid"})
+    return record.draft("Numbers", b"x" * 500, properties, born_timestamp=1, born_host=HOST)
 
 
 def timed(work: Callable[[], object]) -> float:
@@ -84,13 +87,36 @@ def measure(root: Path, gib: float) -> None:
           f"largest memory of the worker {memory} MiB")  # fmt: skip
 
 
+def checksums() -> str:
+    """What the two checksums of a message cost, each as `record.check`, `record.stamp` and `record.verify` do it."""
+    draft = message()
+    run = bytearray(draft)
+    record.stamp(run, [(0, [len(run)], 0, 0)], 0, bytes(8) + HOST)
+    stored = bytes(run)
+    body = each(lambda: crc32(draft[88:588]) & record.CRC_MASK)
+    whole = each(lambda: (b"%010d" % (crc32(run[: -record.CRC_BYTES]) & record.CRC_MASK))[::-1])
+    verified = each(lambda: record.verify(stored, 0, 0, True))
+    return (f"a message of 500 bytes, {len(draft)} stored: checksum of its body {body:.2f} us when it comes, of all of it "
+            f"{whole:.2f} us when it is stored; a stored record checked {verified:.2f} us")  # fmt: skip
+
+
+def each(work: Callable[[], object]) -> float:
+    """CPU microseconds of one, the best of five rounds."""
+    rounds = []
+    for _ in range(5):
+        begin = time.process_time()
+        for _ in range(20_000):
+            work()
+        rounds.append((time.process_time() - begin) / 20_000 * 1e6)
+    return min(rounds)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gib", type=float, action="append")
     parser.add_argument("--store", type=Path, help="where the stores are made and removed again")
     options = parser.parse_args()
-    data = os.urandom(676)
-    print(f"checksum of a record of {len(data)} bytes: {timed(lambda: [crc32(data) for _ in range(200_000)]) * 5:.2f} us")
+    print(checksums())
     for gib in options.gib or [0.25, 1, 4]:
         with tempfile.TemporaryDirectory(dir=options.store) as folder:
             measure(Path(folder) / "store", gib)

@@ -18,7 +18,7 @@ from rmq.commands import exits, options
 from rmq.commands.adminviews import moment
 from rmq.commands.output import Table, show, show_json, show_json_line
 from rmq.commands.storelines import index_lines, of, own_lines, record_line, records, short, state_lines, units
-from rmq.errors import BadBytes, InvalidArgument
+from rmq.errors import BadBytes, InvalidArgument, StoreError
 from rmq.log import ownfiles, reader, record
 from rmq.log import repair as mending
 from rmq.log.adoption import refuse
@@ -198,7 +198,7 @@ def _disk_bytes(folder: Path) -> int:
 def adopt(directory: Path, name: str, index_slots: int, yes: bool) -> int:
     """Take over a directory of Apache RocketMQ, or one of ours that it wrote in. `rmq node` does the same when it starts."""
     if not yes:
-        click.confirm(f"{directory} becomes a store of rmq; RocketMQ can still open it. Go on?", abort=True, err=True)
+        _agree(f"{directory} becomes a store of rmq; RocketMQ can still open it. Go on?")
     done = adoption.adopt(RealDisk(), str(directory), _settings(directory, name, index_slots), time.time_ns() // 1_000_000)
     click.echo(done or "nothing to take over: this is a store of rmq, and nobody else wrote in it")
     return exits.OK
@@ -226,7 +226,7 @@ def repair(directory: Path, index_slots: int, yes: bool) -> int:
             click.echo("there is nothing to repair")
             return exits.OK
         if not yes:
-            click.confirm("Do this?", abort=True, err=True)
+            _agree("Do this?")
         for step in steps:
             step.do()
         report = _look(disk, directory, index_slots)
@@ -254,7 +254,7 @@ def distrust(directory: Path, yes: bool) -> int:
         if vote is None:
             raise InvalidArgument(f"{directory} is no store of rmq: there is no rmq/vote in it")
         if not yes:
-            click.confirm(f"Say that {directory} may have lost acknowledged messages?", abort=True, err=True)
+            _agree(f"Say that {directory} may have lost acknowledged messages?")
         ownfiles.save_vote(disk, own, vote._replace(proven=False))
     finally:
         disk.unlock(lock)
@@ -263,6 +263,12 @@ def distrust(directory: Path, yes: bool) -> int:
 
 
 # --- what they share --------------------------------------------------------------------------------------------------
+
+
+def _agree(question: str) -> None:
+    """Raises StoreError if the answer is no."""
+    if not click.confirm(question, err=True):
+        raise StoreError("nothing was done")
 
 
 def _settings(directory: Path, name: str, index_slots: int) -> StoreSettings:

@@ -314,7 +314,8 @@ class CommitLog:
         self.damages.check(*spans[0])
         try:
             if offset < self._unchecked_end:
-                return self._gather_checked(spans)
+                data = _gather_groups(self._files, spans)
+                return data if data is not None and _are_whole(data, spans, self.rows) else None
             if extent > NEAR_BYTES or spans[-1][0] >= self._files.end_of(offset):
                 return _gather_groups(self._files, spans)
             view = self._near
@@ -329,18 +330,6 @@ class CommitLog:
         if spans:  # the kernel reads ahead
             self._unchecked_end = max(self._unchecked_end, min(self.end, sum(spans[-1]) + READAHEAD_BYTES))
         return b"".join([self.damages.checked(self.read(offset, size), offset, self.rows) for offset, size in spans])
-
-    def _gather_checked(self, spans: Spans) -> bytes | None:
-        data = _gather_groups(self._files, spans)
-        if data is not None:
-            at = 0
-            try:
-                for offset, size in spans:
-                    record.verify(data, at, offset, not epochs.is_foreign(self.rows, offset))
-                    at += size
-            except BadBytes:
-                return None
-        return data
 
     def read(self, offset: int, size: int) -> bytes:
         """Bytes of one segment; may wait for the device. Raises StoreError."""
@@ -439,6 +428,18 @@ def _gather_groups(files: Segments, spans: Spans) -> bytes | None:
             return None
         parts.extend([view[at - offset : at - offset + length] for at, length in spans[first:after]])
     return b"".join(parts)
+
+
+def _are_whole(data: bytes, spans: Spans, rows: tuple[EpochRow, ...]) -> bool:
+    """Whether `data` is the records of `spans`."""
+    at = 0
+    try:
+        for offset, size in spans:
+            record.verify(data, at, offset, not epochs.is_foreign(rows, offset))
+            at += size
+    except BadBytes:
+        return False
+    return True
 
 
 def _widen(unit: Unit, store_host: bytes) -> None:

@@ -50,8 +50,9 @@ class IndexWalk:
             self.unchecked = [what]
             return
         count = _HEADER.unpack(header)[5]
-        if not 0 <= count <= (size - entries_at) // ENTRY_BYTES:
-            self._tell(path, f"its header says {count} entries, there is room for {(size - entries_at) // ENTRY_BYTES}")
+        room = (size - entries_at) // ENTRY_BYTES
+        if not 0 <= count <= room:
+            self._tell(path, f"its header says {count} entries, there is room for {room}")
             return
         self.files += 1
         newest = array("i", bytes(self._slots * 4))
@@ -67,9 +68,17 @@ class IndexWalk:
         said = array("i", self._disk.pread(handle, self._slots * 4, HEADER_BYTES))
         if sys.byteorder == "little":
             said.byteswap()
+        ahead = 0
         for slot in range(self._slots) if said != newest else ():
-            if said[slot] != newest[slot]:
+            number = said[slot]
+            while count <= number < room:  # the header is written after the slots
+                place = entries_at + number * ENTRY_BYTES
+                number = min(number - 1, ENTRY.unpack(self._disk.pread(handle, ENTRY_BYTES, place))[3])
+            if number != newest[slot]:
                 self._tell(path, f"slot {slot} says {said[slot]}, the newest entry of its chain is {newest[slot]}")
+            ahead += number != said[slot]
+        if ahead:
+            self._tell(path, f"{ahead} slots are ahead of its header: a node was writing", damage=False)
 
     def _tell(self, path: str, what: str, damage: bool = True) -> None:
         if len(self._told) < _TOLD * 4:

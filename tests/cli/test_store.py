@@ -149,7 +149,7 @@ def test_changing_commands_ask_first_and_need_the_lock(root: Path, run: Any) -> 
         [sys.executable, "-m", "rmq.cli", "store", "distrust", root], input="n\n", capture_output=True, text=True, check=False,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
     )  # fmt: skip
-    assert done.returncode == exits.INTERRUPTED
+    assert done.returncode == exits.FAILED
     assert "may have lost" in done.stderr
     store = Store.open(RealDisk(), str(root), SETTINGS)
     code, _, err = run("distrust", root, "--yes")
@@ -216,7 +216,7 @@ def test_repair_explains_asks_and_saves_the_rest(root: Path, run: Any) -> None:
         [sys.executable, "-m", "rmq.cli", "store", "repair", root, *SLOTS], input="n\n", capture_output=True, text=True,
         check=False, env=env,
     )  # fmt: skip
-    assert asked.returncode == exits.INTERRUPTED
+    assert asked.returncode == exits.FAILED
     assert "are kept in rmq/lost-... and replaced; lost: T/" in asked.stderr
     assert contents(root) == before
     code, out, err = run("repair", root, *SLOTS, "--yes")
