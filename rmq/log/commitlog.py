@@ -18,7 +18,7 @@ from rmq.log.damage import Damages
 from rmq.log.disk import Disk
 from rmq.log.epochs import EpochRecord, EpochRow
 from rmq.log.record import BLANK_MAGIC, Record, stamp
-from rmq.log.segment import FILLER, BadEntry, Place, Segment, walk_rows
+from rmq.log.segment import FILLER, Place, Segment
 from rmq.log.segments import Segments
 from rmq.log.settings import StoreSettings
 from rmq.model import EPOCH_TOPIC
@@ -351,16 +351,7 @@ class CommitLog:
 
     def places(self, from_: int, to: int) -> Iterator[Place]:
         """As `scan`, not decoded."""
-        position = from_
-        while position < to:
-            segment = self._files.at(position)
-            for place in walk_rows(segment.read, segment.end, position, min(to, segment.end), self.rows):
-                yield place
-                position = place.offset + place.size
-            if position < to:
-                if segment.end >= to or segment is self._files.last():
-                    raise BadEntry(segment.end, f"the log should go on to {to}")
-                position = segment.end
+        return self._files.places(from_, to, self.rows)
 
     def cut(self, to: int) -> None:
         """Everything behind `to` (the end of a record) becomes zero, for good; numbers given out behind it are free again.
@@ -370,7 +361,6 @@ class CommitLog:
         """
         with self._flush_lock:
             self.end = to  # nobody reads behind it any more
-            self._unchecked_end = min(self._unchecked_end, to)
             while self.pending and self.pending[-1].end > to:
                 unit = self.pending.pop()
                 unit.queue.next = unit.queue_offset
@@ -385,7 +375,7 @@ class CommitLog:
         """Everything goes; the log is empty and begins at `start`, a file's first byte. Durable. Raises StoreError."""
         with self._flush_lock:
             self.pending.clear()
-            self.start = self.end = self.durable_end = self._unchecked_end = start
+            self.start = self.end = self.durable_end = start
             try:
                 self._files.begin_at(start)
             except OSError as error:

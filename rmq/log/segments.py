@@ -1,14 +1,16 @@
 """The files of one CommitLog: which there are, the next one made ahead of time, all of them flushed, the last ones cut.
 
-Knows no records and no units. `add` and `cut` belong to the appending thread; `prepare`, `sync` and `drop_before` may run
+Knows no units. `add` and `cut` belong to the appending thread; `prepare`, `sync` and `drop_before` may run
 in another. The list is replaced, never changed, so whoever reads it needs no lock.
 """
 
 import contextlib
+from collections.abc import Iterator
 from threading import Lock
 
 from rmq.log.disk import Disk
-from rmq.log.segment import Segment, file_name, gone
+from rmq.log.epochs import EpochRow
+from rmq.log.segment import BadEntry, Place, Segment, file_name, gone, walk_rows
 
 
 class Segments:
@@ -42,6 +44,19 @@ class Segments:
     def end_of(self, offset: int) -> int:
         """Where the file with `offset` ends, whether it is there or not."""
         return (offset // self.segment_bytes + 1) * self.segment_bytes
+
+    def places(self, from_: int, to: int, rows: tuple[EpochRow, ...]) -> Iterator[Place]:
+        """The records from `from_` to `to` (both ends of records), each checked. Raises BadEntry, too."""
+        position = from_
+        while position < to:
+            segment = self.at(position)
+            for place in walk_rows(segment.read, segment.end, position, min(to, segment.end), rows):
+                yield place
+                position = place.offset + place.size
+            if position < to:
+                if segment.end >= to or segment is self.last():
+                    raise BadEntry(segment.end, f"the log should go on to {to}")
+                position = segment.end
 
     def add(self, base: int) -> Segment:
         """The next file. Its name is durable after the next `sync`."""
