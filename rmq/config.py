@@ -59,6 +59,10 @@ class NodeSettings:
     advertised_host: str = _setting("", optional(host()), "host that clients are told; empty: listen_host", "brokerIP1")
     namesrv_port: int = _setting(9876, integer(0, 65535), "port of the nameserver; 0: any free one")
     namesrv_addresses: tuple[str, ...] = _setting((), addresses(), "nameservers to register with", "namesrvAddr")
+    broker_role: str = _setting("", choice("", "ASYNC_MASTER", "SYNC_MASTER", "SLAVE"),
+                                "copies with fixed roles; empty: this node stands alone", "brokerRole")  # fmt: skip
+    in_sync_replicas: int = _setting(1, integer(1, 100), "SYNC_MASTER: nodes that have a message before it is answered",
+                                     "inSyncReplicas")  # fmt: skip
     elected: bool = _setting(False, flag(), "the nodes of the group elect their leader", "enableDLegerCommitLog")
     peers: tuple[str, ...] = _setting((), peers(), "nodes of the elected group, as id-host:port", "dLegerPeers")
     node_id: str = _setting("", optional(identifier()), "id of this node among the peers", "dLegerSelfId")
@@ -136,6 +140,9 @@ def _contradictions(settings: NodeSettings) -> Iterator[str]:
                f"at least {2 * settings.max_message_bytes}")  # fmt: skip
     if settings.elected and settings.with_broker:
         yield from _group_contradictions(settings)
+    elif settings.with_broker and (settings.broker_role == "SLAVE") != (settings.broker_id > 0):
+        yield (f"broker_id: {settings.broker_id} with broker_role {settings.broker_role or '(none)'}: the master has 0, "
+               "a SLAVE any other")  # fmt: skip
     if settings.role == "all" and settings.listen_port == settings.namesrv_port != 0:
         yield f"namesrv_port: {settings.namesrv_port} is the broker's listen_port too; choose another"
 

@@ -44,10 +44,7 @@ def _keys(text: str) -> frozenset[str]:
 _ALONE = "only groups that elect their leader keep copies (enableDLegerCommitLog=true); remove the key, or stay with RocketMQ"
 _OPEN = "access control is not served yet and running on would leave the broker open; remove the key to accept that"
 _PROMISES = {
-    "brokerRole": Promise(lambda value: value.upper() in ("ASYNC_MASTER", "SYNC_MASTER"),
-                          f"a SLAVE would never receive anything: {_ALONE}"),
     "enableControllerMode": Promise(_false, f"controllers are not served yet: {_ALONE}"),
-    "inSyncReplicas": Promise(_at_most_one, f"no second copy is made yet: {_ALONE}"),
     "minInSyncReplicas": Promise(_at_most_one, f"no second copy is made yet: {_ALONE}"),
     "allAckInSyncStateSet": Promise(_false, f"no second copy is made yet: {_ALONE}"),
     "aclEnable": Promise(_false, _OPEN),
@@ -119,7 +116,7 @@ def judge(key: str, value: str) -> str | None:
     if promise := _PROMISES.get(key):
         if not promise.kept(value):
             raise InvalidArgument(f"{key}={value} is refused: {promise.why}")
-        return "SYNC_MASTER waits for no slave here, as with RocketMQ's inSyncReplicas=1" if value == "SYNC_MASTER" else ""
+        return ""
     if key in _LATER:
         return f"{key} is not served yet; it is read over"
     return f"{key} has no effect here (it tunes RocketMQ's threads and buffers)" if key in _NO_EFFECT else None

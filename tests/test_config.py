@@ -71,8 +71,7 @@ def test_the_file_that_rocketmq_ships_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("line", "key"), [
-    ("brokerRole=SLAVE", "brokerRole"),
-    ("inSyncReplicas=2", "inSyncReplicas"),
+    ("minInSyncReplicas=2", "minInSyncReplicas"),
     ("aclEnable=true", "aclEnable"),
     ("tls.server.mode=enforcing", "tls.server.mode"),
     ("storeType=defaultRocksDB", "storeType"),

@@ -26,6 +26,7 @@ from rmq.raft.roles import Candidate, Leader
 
 log = logging.getLogger("rmq.elected")
 
+SLAVE_GONE_S = 10.0  # a slave that has not asked for so long is not there
 ANSWER_WITHIN_S = 5.0  # a send that is not committed by then has an unknown outcome
 
 
@@ -64,6 +65,7 @@ class ElectedReplica(Replica):
         self._waiting: deque[tuple[float, Unit]] = deque()
         self._unsettled: frozenset[str] = frozenset()
         self._settled = False
+        self._replicated: int | None = None  # fixed roles, SYNC_MASTER: what enough nodes have
         self._ticking: asyncio.Task[None] | None = None
         self._leader_addresses: dict[str, str] = {}
         self._stopped = False
@@ -190,19 +192,34 @@ class ElectedReplica(Replica):
             self.flusher.appended()
 
     def answer_late(self) -> None:
-        """Not committed in time: nobody knows what will become of it."""
-        now = self._clock.monotonic()
+        """Not committed in time: nobody knows what will become of it. With fixed roles it is stored here at least."""
+        now, fixed = self._clock.monotonic(), self._member.core.state.me.fixed
+        missing = fixed and not self._slaves_are_there(now)
         for until, unit in self._waiting:
-            if until > now:
+            stored = fixed and 0 <= unit.end <= self.committed_end
+            if until > now and not (stored and missing):
                 return
-            answer([unit], Refusal(ResponseCode.SYSTEM_ERROR, "outcome unknown: the group did not commit it in time"))
+            if stored:
+                answer([unit], None, ResponseCode.SLAVE_NOT_AVAILABLE if missing else ResponseCode.FLUSH_SLAVE_TIMEOUT)
+            elif fixed:
+                answer([unit], None, ResponseCode.FLUSH_DISK_TIMEOUT)
+            else:
+                answer([unit], Refusal(ResponseCode.SYSTEM_ERROR, "outcome unknown: the group did not commit it in time"))
+
+    def _slaves_are_there(self, now: float) -> bool:
+        """As many as a SYNC_MASTER waits for [isSlaveOK]."""
+        role, wanted = self._member.core.role, self._member.core.state.me.in_sync - 1
+        peers = role.peers.values() if isinstance(role, Leader) else ()
+        return sum(now - peer.touched < SLAVE_GONE_S for peer in peers) >= wanted
 
     def _release(self) -> None:
         """Answers who waits for what is committed, while the lease is good; else they wait on."""
-        waiting = self._waiting
-        if waiting and waiting[0][1].end <= self.committed_end and self._member.core.lease_good(self._clock.monotonic()):
+        waiting, limit = self._waiting, self.committed_end
+        if self._replicated is not None:
+            limit = min(limit, self._replicated)
+        if waiting and waiting[0][1].end <= limit and self._member.core.lease_good(self._clock.monotonic()):
             done = []
-            while waiting and 0 <= waiting[0][1].end <= self.committed_end:
+            while waiting and 0 <= waiting[0][1].end <= limit:
                 done.append(waiting.popleft()[1])
             answer(done, None)
 
@@ -261,15 +278,19 @@ class ElectedReplica(Replica):
         self._release()
 
     def replicated(self, offset: int) -> None:
-        """Of fixed groups only."""
+        self._replicated = offset
+        self._release()
 
     def became_leader(self, epoch: int, unsettled: frozenset[str]) -> None:
         self._unsettled = unsettled
-        self.note_leader(self._member.core.state.me.node, self._member.core.state.me.address)
+        me = self._member.core.state.me
+        self.note_leader(me.node, me.address)
+        if me.in_sync > 1:
+            self._replicated = -1
 
     def stepped_down(self, epoch: int, reason: str) -> None:
         log.warning("this node no longer leads the group (epoch %d): %s", epoch, reason)
-        self._settled, self._unsettled = False, frozenset()
+        self._settled, self._unsettled, self._replicated = False, frozenset(), None
         waiting, self._waiting = self._waiting, deque()
         unknown = Refusal(ResponseCode.SYSTEM_ERROR, f"outcome unknown: this node lost its office ({reason})")
         answer([unit for _, unit in waiting], unknown)

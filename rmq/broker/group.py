@@ -1,8 +1,9 @@
-"""A node's part in a group that elects its leader: joins machine, log, connections and handlers. No behaviour of its own."""
+"""A node's part in a group that elects its leader, or has a fixed master: joins machine, log, connections and handlers. No behaviour of its own."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+from rmq.broker.directory import MASTER, Directory
 from rmq.broker.elected import ElectedReplica
 from rmq.broker.handlers.group import GroupHandlers
 from rmq.broker.member import Member
@@ -40,7 +41,8 @@ class Hooks(NamedTuple):
 
 
 class Group:
-    """`address`: where clients reach this node. `on_committed`: as of `Replica`."""
+    """`address`: where clients reach this node. `on_committed`: as of `Replica`. `peer_port`: where the other nodes reach it,
+    0: at the port of the clients."""
 
     def __init__(
         self,
@@ -53,18 +55,21 @@ class Group:
         hooks: Hooks,
     ) -> None:
         self._clock = clock
-        self._peers_known = {peer.partition("-")[0]: peer.partition("-")[2] for peer in settings.peers}
-        self._peer_port = int(self._peers_known[settings.node_id].rpartition(":")[2])
-        self._follower_id = list(self._peers_known).index(settings.node_id) + 1
-        name, root, sync = settings.broker_name, str(settings.store_dir), settings.flush == "sync"
+        self._fixed, name, vote = not settings.elected, settings.broker_name, store.vote
+        self._peers_known = {peer.partition("-")[0]: peer.partition("-")[2] for peer in settings.peers if not self._fixed}
+        node = f"n{settings.broker_id}" if self._fixed else settings.node_id
+        self.peer_port = 0 if self._fixed else int(self._peers_known[node].rpartition(":")[2])
+        self._follower_id = settings.broker_id if self._fixed else list(self._peers_known).index(node) + 1
+        self._directory = Directory(settings.namesrv_addresses, name, clock, self._found_master) if self._fixed else None
+        root, sync = str(settings.store_dir), settings.flush == "sync"
         self._reseeder = Reseeder(store, disk, f"{root}/rmq", name, hooks.begun_anew)
         self.replica = ElectedReplica(store, clock, sync, on_committed, hooks, self._reseeder.begin)
-        peers = Peers(name, f"{name}/{settings.node_id}", self._address_of, self._handle, clock)
-        vote = store.vote
+        peers = Peers(name, f"{name}/{node}", self._address_of, self._handle, clock)
         me = m.Identity(
-            name, settings.node_id, vote.store_id, vote.incarnation, address, sync, settings.preferred_leader
+            name, node, vote.store_id, vote.incarnation, address, sync, settings.preferred_leader, self._fixed,
+            settings.in_sync_replicas if settings.broker_role == "SYNC_MASTER" else 1, settings.broker_role.endswith("MASTER"),
         )  # fmt: skip
-        voters = tuple(Voter(node, "", where) for node, where in self._peers_known.items())
+        voters = tuple(Voter(peer, "", where) for peer, where in self._peers_known.items()) or (Voter(node, "", address),)
         self.member = Member(ReplicatedLog(store, disk, root), me, voters, m.Timing(), self.replica)
         self.replica.join(self.member, peers)
         self._reseeder.join(self.member, peers)
@@ -76,13 +81,8 @@ class Group:
 
     @property
     def broker_id(self) -> int:
-        """RocketMQ's: 0 for the leader, once it may be told as such; else the place among the peers, from 1 on."""
+        """RocketMQ's: 0 for the leader, once it may be told as such; else as configured, or the place among the peers."""
         return 0 if self.replica.settled else self._follower_id
-
-    @property
-    def peer_port(self) -> int:
-        """Where the other nodes reach this one."""
-        return self._peer_port
 
     @property
     def epoch(self) -> int:
@@ -110,6 +110,8 @@ class Group:
         if not isinstance(role, Leader):
             return self._follower_id if state.hw - end > NEAR_BYTES else 0
         ids = {node: place for place, node in enumerate(self._peers_known, 1)}
+        if self._directory is not None:
+            ids = {node: int(node[1:]) for node in self._directory.addresses}
         able = [peer.node for peer in role.peers.values() if peer.hw > end and now - peer.touched < FRESH_S] if cold else []
         return next((ids[node] for node in able if node in ids), 0)
 
@@ -132,20 +134,36 @@ class Group:
 
         return do
 
+    def start(self) -> None:
+        self.replica.start()
+        if self._directory is not None:
+            self._directory.start()
+
     async def hand_over(self) -> None:
-        await self.replica.hand_over()
+        if not self._fixed:
+            await self.replica.hand_over()
 
     async def stop(self) -> None:
+        if self._directory is not None:
+            await self._directory.stop()
         await self._reseeder.stop()
         await self.replica.stop()
 
     # --- joints -------------------------------------------------------------------------------------------------------
+
+    def _found_master(self) -> None:
+        assert self._directory is not None
+        self.replica.note_leader(MASTER, self._directory.addresses[MASTER])
+        if self.broker_id:
+            self.member.handle(m.Follow(MASTER))
 
     def _handle(self, event: m.Event) -> None:
         self.member.handle(event)
 
     def _address_of(self, node: str) -> str:
         """As configured here, else as the log or whoever adds the node says."""
+        if self._directory is not None:
+            return self._directory.addresses.get(node, "")
         if node in self._peers_known:
             return self._peers_known[node]
         role = self.member.core.role

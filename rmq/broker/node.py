@@ -121,9 +121,9 @@ class Broker:
         running.push_async_callback(self._close_server)
         await self._server.listen(settings.listen_host, port)
         if self._group is not None:
-            if self._group.peer_port != port:
+            if self._group.peer_port not in (0, port):
                 await self._server.listen(settings.listen_host, self._group.peer_port)
-            self._replica.start()
+            self._group.start()
         running.push_async_callback(self._registration.stop)
         await self._registration.start()
         if self._group is not None:
@@ -157,7 +157,7 @@ class Broker:
         self._registration = Registration(settings.namesrv_addresses, self._describe, clock)
         applier = Applier(self._tables, self._polls, self._registration.changed)
         self._group: Group | None = None
-        if settings.elected:
+        if settings.elected or settings.broker_role:
             hooks = Hooks(self._settled, self._left_office, self._begun_anew)
             self._group = Group(settings, store, self._disk, clock, self.address, applier.committed, hooks)
             self._replica: Replica = self._group.replica
@@ -401,7 +401,7 @@ def _store_settings(settings: NodeSettings, host: str, port: int) -> StoreSettin
     mode = SYNC_FLUSH if settings.flush == "sync" else ASYNC_FLUSH
     return StoreSettings(
         record.host_bytes(host, port), settings.segment_bytes, mode, settings.broker_name,
-        settings.node_id if settings.elected else f"n{settings.broker_id}", alone=not settings.elected,
+        settings.node_id if settings.elected else f"n{settings.broker_id}", alone=not (settings.elected or settings.broker_role),
         index_slots=settings.index_slots if settings.message_index else 0, index_entries=settings.index_entries,
     )  # fmt: skip
 

@@ -24,9 +24,9 @@ MAX_UNCOMMITTED_BYTES = 64 * 1024 * 1024
 SYNC_FLUSH_TIMEOUT_S = 5.0
 
 
-Waiter = tuple[Callable[[Any, Unit, RmqError | None, bool], None], Any]
+Waiter = tuple[Callable[[Any, Unit, RmqError | None, int], None], Any]
 """Who waits for a unit: `function, argument`. Called once as function(argument, unit, error, late): committed (no error),
-stored but flushed late, or failed. A tuple because one is made for every message."""
+stored but flushed or copied late (code 10, 11 or 12), or failed. A tuple because one is made for every message."""
 
 
 class Replica:
@@ -178,7 +178,7 @@ class Replica:
         for deadline, burst in self._unflushed:
             if deadline > now:
                 return
-            answer(burst, None, late=True)
+            answer(burst, None, ResponseCode.FLUSH_DISK_TIMEOUT)
 
 
 def _refuse(units: Sequence[Unit], error: StoreError | Refusal) -> None:
@@ -188,7 +188,7 @@ def _refuse(units: Sequence[Unit], error: StoreError | Refusal) -> None:
     answer(units, error if isinstance(error, Refusal) else Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, str(error)))
 
 
-def answer(units: Sequence[Unit], error: RmqError | None, late: bool = False) -> None:
+def answer(units: Sequence[Unit], error: RmqError | None, late: int = 0) -> None:
     for unit in units:
         waiter = cast("Waiter | None", unit.owner)
         if waiter is not None:

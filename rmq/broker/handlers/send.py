@@ -160,13 +160,12 @@ class SendHandler:
         return LATER
 
 
-def _stored(asked: Asked, unit: Unit, error: RmqError | None, late: bool) -> None:
+def _stored(asked: Asked, unit: Unit, error: RmqError | None, late: int) -> None:
     if error is None:
-        status = ResponseCode.FLUSH_DISK_TIMEOUT if late else 0
         queue_id, number = unit.queue.queue_id, unit.queue_offset
         places = [*accumulate(unit.sizes, initial=unit.physical_offset)]
         answer_all([
-            (call, _answer(SendAnswer, (queue_id, number + index, places[index], status))) for call, index in asked
+            (call, _answer(SendAnswer, (queue_id, number + index, places[index], late))) for call, index in asked
         ])  # fmt: skip
     elif isinstance(error, Refusal):
         for call, _ in asked:
