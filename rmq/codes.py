@@ -63,6 +63,7 @@ class RequestCode(IntEnum):
     REMOVE_PEER = 60017
     TRANSFER_LEADER = 60018
     GET_GROUP_STATUS = 60019
+    PROMOTE = 60020
 
 
 class ResponseCode(IntEnum):

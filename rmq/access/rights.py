@@ -80,6 +80,7 @@ RIGHTS: Final[dict[RequestCode, Right]] = {
     RequestCode.ADD_PEER: _ADMIN_CLUSTER,
     RequestCode.REMOVE_PEER: _ADMIN_CLUSTER,
     RequestCode.TRANSFER_LEADER: _ADMIN_CLUSTER,
+    RequestCode.PROMOTE: _ADMIN_CLUSTER,
     RequestCode.GET_GROUP_STATUS: _GET_CLUSTER,
     RequestCode.GET_BROKER_HA_STATUS: _GET_CLUSTER,
     RequestCode.GET_BROKER_EPOCH_CACHE: _GET_CLUSTER,

@@ -1,4 +1,4 @@
-"""A node's part in a group that elects its leader, or has a fixed master: joins machine, log, connections and handlers. No behaviour of its own."""
+"""A node's part in a group that elects its leader, or has a fixed master: joins machine, log, connections, handlers."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar

@@ -9,7 +9,7 @@ from rmq.client.client import Client
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal
 from rmq.net.commands import Request
-from rmq.net.peercommands import AddPeer, GetGroupStatus, GroupStatus, RemovePeer, TransferLeader
+from rmq.net.peercommands import AddPeer, GetGroupStatus, GroupStatus, Promote, RemovePeer, TransferLeader
 
 
 async def group_status(client: Client, address: str) -> GroupStatus | None:
@@ -51,6 +51,12 @@ async def add_peer(client: Client, broker: str, node: str, address: str, timeout
 async def remove_peer(client: Client, broker: str, node: str, timeout_s: float) -> str:
     """Take `node` out of the voters; the leader's address."""
     return await _tell_leader(client, broker, RemovePeer(node), timeout_s)
+
+
+async def promote(client: Client, address: str, timeout_s: float) -> str:
+    """Fixed roles: make the slave at `address` the master; its address."""
+    await client.session.connections.request(address, Promote(), timeout_s)
+    return address
 
 
 async def _tell_leader(client: Client, broker: str, request: Request, timeout_s: float) -> str:

@@ -132,6 +132,20 @@ def remove_peer(namesrv: str, broker: str, node: str, timeout_s: float, form: st
     _report(f"remove {node} from {broker}", leader, form)
 
 
+@click.command("promote")
+@options.namesrv
+@click.option("-b", "--broker", required=True, metavar="HOST:PORT", help="The slave.")
+@_long(_TRANSFER_S)
+@options.output
+def promote(namesrv: str, broker: str, timeout_s: float, form: str) -> None:
+    """Make a slave (brokerRole=SLAVE) the master, because the master is gone.
+
+    Messages that this slave has not copied are lost. A master that still runs is better moved with transferLeader.
+    """
+    address = asking.run(namesrv, timeout_s, lambda client: groups.promote(client, broker, timeout_s))
+    _report("promote the slave", address, form)
+
+
 def _report(what: str, address: str, form: str) -> None:
     if form == "json":
         output.show_json({"done": what, "addresses": [address]})
@@ -139,4 +153,4 @@ def _report(what: str, address: str, form: str) -> None:
         click.echo(f"{what} at {address}: success")
 
 
-COMMANDS = (ha_status, get_broker_epoch, transfer_leader, add_peer, remove_peer)
+COMMANDS = (ha_status, get_broker_epoch, transfer_leader, add_peer, remove_peer, promote)

@@ -161,6 +161,11 @@ class TransferLeader(NamedTuple):
     node: str = ""
 
 
+@command(RequestCode.PROMOTE, None)
+class Promote(NamedTuple):
+    """Fixed roles: make this slave the master. What it has not copied is lost, unless the old master was stopped in order."""
+
+
 class MemberStatus(NamedTuple):
     """One store of the group as the answering node sees it. `end`, `ack`: -1 if it knows nothing of it; `lag`: bytes."""
 
@@ -256,7 +261,7 @@ class GetEpochCache(NamedTuple):
 
 
 PeerRequest = (
-    FetchLog | AckLog | AskVote | AnnounceLeader | ResignLeader | ReadSnapshot | AddPeer | RemovePeer | TransferLeader
+    FetchLog | AckLog | AskVote | AnnounceLeader | ResignLeader | ReadSnapshot | AddPeer | RemovePeer | TransferLeader | Promote
     | GetGroupStatus | GetHaStatus | GetEpochCache
 )  # fmt: skip
 PeerAnswer = FetchLogAnswer | AskVoteAnswer | EpochAnswer | SnapshotPart | GroupStatus | HaStatus | EpochCache

@@ -26,6 +26,7 @@ from rmq.net.peercommands import (
     GetHaStatus,
     GroupStatus,
     MemberStatus,
+    Promote,
     ReadSnapshot,
     RemovePeer,
     ResignLeader,
@@ -60,6 +61,7 @@ class GroupHandlers:
             AddPeer: self.add_peer,
             RemovePeer: self.remove_peer,
             TransferLeader: self.transfer,
+            Promote: self.promote,
             GetGroupStatus: self.status,
             GetHaStatus: lambda request, call: haview.ha_status(self.status(request, call)),
             GetEpochCache: lambda request, call: haview.epoch_cache(
@@ -111,6 +113,11 @@ class GroupHandlers:
 
     def transfer(self, request: TransferLeader, call: Call) -> Later:
         self._replica.member.handle(m.Transfer(request.node, call))
+        return LATER
+
+    def promote(self, _request: Promote, call: Call) -> Later:
+        """Lossy by what is not here: only an administrator knows whether the old master is gone for good."""
+        self._replica.member.handle(m.Promote(False, call))
         return LATER
 
     def status(self, _request: object, _call: Call) -> GroupStatus:
