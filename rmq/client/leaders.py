@@ -4,7 +4,7 @@ from rmq.client.connections import Connections
 from rmq.client.routes import Routes
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
-from rmq.errors import Refusal, Unreachable
+from rmq.errors import Refusal, Unknown, Unreachable
 from rmq.net.commands import Answer, Request
 
 _HOPS = 3  # leaders may change while we follow; two nodes that name each other must not keep us
@@ -28,7 +28,7 @@ class Leaders:
             address = self._routes.leader(broker_name)
             try:
                 return await self._connections.request(address, request, timeout_s)
-            except Unreachable:
+            except (Unreachable, Unknown):  # a node that hangs, or is cut off, keeps its connections: another one may lead by now
                 self._routes.lost(address)
                 raise
             except Refusal as refusal:

@@ -95,7 +95,7 @@ class Routes:
         return named
 
     def lost(self, address: str) -> None:
-        """The node there cannot be reached, or its connection broke."""
+        """The node there cannot be reached, its connection broke, or it did not answer in time."""
         led = [name for name, leader in self.brokers().items() if leader == address]
         self._take_back(address)
         for name in led:

@@ -12,7 +12,7 @@ from rmq.model import BrokerAddresses, QueueData, Route
 from rmq.net.commands import GetRoute, Pull, QueryConsumerOffset, Send, UpdateConsumerOffset, UpdateTopic
 from rmq.testing import TestClock, until
 from tests.client.conftest import MakeClient
-from tests.client.scripted import Broker, Fault, cut_link, refuse
+from tests.client.scripted import Broker, Fault, cut_link, never_answer, refuse
 
 NOT_LEADING = "not stored: this node does not lead"
 
@@ -169,6 +169,20 @@ async def test_a_lost_leader_is_asked_for_at_once(trio: Trio, make_client: MakeC
     asked = len(trio.names.seen(GetRoute))
     await clock.advance(100)
     assert len(trio.names.seen(GetRoute)) <= asked + 1  # and the questions end
+
+
+async def test_a_leader_that_hangs_is_doubted(trio: Trio, make_client: MakeClient) -> None:
+    """Its process is paused or the network swallows everything: connections stay, answers do not come, another one leads."""
+    client = make_client(trio.names.address, route_refresh_s=1e6)
+    producer = client.producer()
+    await producer.send(Message("T", b"x"))
+    trio.nodes[0].faults[Send] = [never_answer] * 100
+    trio.lead(trio.nodes[1])
+    with pytest.raises(Unknown):
+        await producer.send(Message("T", b"x"), timeout=0.2)
+    await until(lambda: client.session.routes.brokers() == {"a": trio.nodes[1].address})
+    await producer.send(Message("T", b"y"))
+    assert len(trio.nodes[1].seen(Send)) == 1
 
 
 async def test_one_question_tells_of_a_leader_for_all_topics(trio: Trio, client: Client) -> None:
