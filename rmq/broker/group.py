@@ -1,5 +1,6 @@
 """A node's part in a group that elects its leader, or has a fixed master: joins machine, log, connections, handlers."""
 
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -22,6 +23,8 @@ from rmq.raft import messages as m
 from rmq.raft.roles import Leader
 
 T = TypeVar("T")
+log = logging.getLogger("rmq.group")
+
 NEAR_BYTES = 64 << 20
 FRESH_S = 2.0  # a follower that fetched so lately is there
 GRACE_S = 600.0  # how long a follower that is away still holds segments back
@@ -55,6 +58,9 @@ class Group:
         hooks: Hooks,
     ) -> None:
         self._clock = clock
+        if settings.unclean and not store.vote.proven:
+            log.warning("--unclean: what this node lost when its machine stopped is given up, as far as no other node has it")
+            store.save_vote(store.vote.epoch, store.vote.voted_for, True)
         self._fixed, name, vote = not settings.elected, settings.broker_name, store.vote
         self._peers_known = {peer.partition("-")[0]: peer.partition("-")[2] for peer in settings.peers if not self._fixed}
         node = f"n{settings.broker_id}" if self._fixed else settings.node_id
@@ -68,6 +74,7 @@ class Group:
         me = m.Identity(
             name, node, vote.store_id, vote.incarnation, address, sync, settings.preferred_leader, self._fixed,
             settings.in_sync_replicas if settings.broker_role == "SYNC_MASTER" else 1, settings.broker_role.endswith("MASTER"),
+            settings.unclean,
         )  # fmt: skip
         voters = tuple(Voter(peer, "", where) for peer, where in self._peers_known.items()) or (Voter(node, "", address),)
         self.member = Member(ReplicatedLog(store, disk, root), me, voters, m.Timing(), self.replica)

@@ -37,6 +37,8 @@ _NO_LISTENING = (errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES)
 @click.option("--flush", type=click.Choice(["async", "sync"]), help="sync: answer a send after fsync.  [default: async]")
 @click.option("--cluster", metavar="NAME", help="Name of the cluster.  [default: DefaultCluster]")
 @click.option("--name", metavar="NAME", help="Name of the broker group.  [default: broker-a]")
+@click.option("--unclean", is_flag=True, default=None, help="Vote and lead though acknowledged messages may be missing here: "
+              "only when the other nodes will not come back.")
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="[default: info]")
 @click.option("--log-format", type=click.Choice(["auto", "human", "json"]), help="[default: auto]")
 @click.option("--set", "other", metavar="NAME=VALUE", multiple=True, callback=options.pairs,
@@ -57,7 +59,7 @@ def node(file: Path | None, listen: str | None, other: dict[str, str], **flags: 
 
 _FLAGS = {"role": "role", "advertise": "advertised_host", "namesrv_port": "namesrv_port", "namesrv": "namesrv_addresses",
           "store": "store_dir", "flush": "flush", "cluster": "cluster_name", "name": "broker_name", "log_level": "log_level",
-          "log_format": "log_format"}  # fmt: skip
+          "log_format": "log_format", "unclean": "unclean"}  # fmt: skip
 
 
 def _named(flags: dict[str, str | int | None]) -> Iterator[Entry]:

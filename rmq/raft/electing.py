@@ -90,7 +90,7 @@ class Elections:
     def _win(self, role: Candidate, found: Outcome, now: float) -> None:
         """The first append of the office is its epoch record (R6)."""
         state, me = self.state, self.state.me
-        lossy = found is Outcome.EVERYBODY and state.end > state.log_start
+        lossy = (found is Outcome.EVERYBODY or me.unclean) and state.end > state.log_start
         voters = tuple(Voter(one.node, one.store or role.stores[one.node], one.address) for one in state.voters)
         leader = Leader(now, peers=peers_of(role, voters))
         self._become(leader)

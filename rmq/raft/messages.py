@@ -411,7 +411,8 @@ class Timing(NamedTuple):
 
 class Identity(NamedTuple):
     """Who this node is. `preferred`: the node that shall lead when it can. `fixed`: no votes, RocketMQ's master and slaves:
-    `master` says which, `in_sync` how many nodes, itself included, a SYNC_MASTER waits for (1: ASYNC_MASTER)."""
+    `master` says which, `in_sync` how many nodes, itself included, a SYNC_MASTER waits for (1: ASYNC_MASTER). `unclean`: an
+    administrator ended the waiting for nodes that may know more, so an office of this run may lack committed bytes."""
 
     group: str
     node: str
@@ -423,6 +424,7 @@ class Identity(NamedTuple):
     fixed: bool = False
     in_sync: int = 1
     master: bool = False
+    unclean: bool = False
 
 
 class Boot(NamedTuple):

@@ -7,7 +7,7 @@ import pytest
 
 from rmq.model import Voter
 from rmq.raft import messages as m
-from rmq.raft.roles import Candidate, Follower
+from rmq.raft.roles import Candidate, Follower, Leader
 from tests.raft.toy import Letter, World, lead
 
 # --- elections --------------------------------------------------------------------------------------------------------
@@ -192,6 +192,27 @@ def test_all_lose_power_longest_log_wins() -> None:
     assert leader.of(m.AppendEpoch)[-1].row.lossy  # type: ignore[union-attr]
     world.run(1.0)
     assert all(node.proven for node in world.nodes.values())
+
+
+def test_an_administrator_ends_the_waiting_of_an_unproven_node() -> None:
+    """`--unclean`: one of two nodes lost power and the third is gone; alone they wait, told so they go on, and say so."""
+    world = World()
+    lead(world, count=3)
+    a, b, c = world["a"], world["b"], world["c"]
+    for node in (a, b, c):
+        node.stop()
+    b.log, b.proven = b.log[:2], False
+    c.log, c.proven = c.log[:2], False
+    b.start()
+    c.start()
+    world.run(6.0)
+    assert not any(isinstance(node.core.role, Leader) for node in (b, c))
+    for node in (b, c):
+        node.stop()
+        node.proven = node.unclean = True
+        node.start()
+    world.run(6.0)
+    assert world.leader().of(m.AppendEpoch)[-1].row.lossy  # type: ignore[union-attr]
 
 
 def test_unproven_catches_up_then_votes() -> None:

@@ -37,7 +37,7 @@ class Node:
         self.log: list[Entry] = []
         self.durable = 0
         self.epoch, self.voted_for, self.incarnation = 0, "-", 0
-        self.sync_flush = self.fixed = self.master = False
+        self.sync_flush = self.fixed = self.master = self.unclean = False
         self.in_sync = 1
         self.effects: list[m.Effect] = []
         self.done: dict[object, str] = {}
@@ -60,7 +60,7 @@ class Node:
                 lists.append((entry.start, entry.mark.voters))
         me = m.Identity(
             "g", self.name, self.store, self.incarnation, f"{self.name}:1", self.sync_flush, "",
-            self.fixed, self.in_sync, self.master,
+            self.fixed, self.in_sync, self.master, self.unclean,
         )  # fmt: skip
         start = m.Boot(self.epoch, self.voted_for, self.proven, 0, self.end, 0, rows, tuple(lists))
         self.core = Core(me, start, m.Timing(), self.world.chance, self.world.now)
