@@ -179,8 +179,9 @@ class Broker:
     def _handlers(self) -> Mapping[type[c.Request], Handler]:
         settings, store, tables, registry = self._settings, self._store, self._tables, self._registry
         topics = TopicHandlers(tables.topics, tables.groups, tables.offsets, self._writer.commit, settings.auto_create_group)
+        let_in = topics.admit_group if store.read_only else topics.ensure_group
         self._clients = ClientHandlers(
-            registry, tables.groups, topics.ensure_group, self._connection, self._polls.groups_changed, self._clock
+            registry, tables.groups, let_in, self._connection, self._polls.groups_changed, self._clock
         )
         self._offsets = OffsetHandlers(
             tables.offsets, self._writer, tables.topics, store.queues, store.log.store_time, topics.check_group, self._young

@@ -62,3 +62,18 @@ async def test_corrupt_middle_is_served_around(broker: LocalBroker, connect: Con
     await broker.start_broker()
     again = await connect(broker)
     assert bodies(await again.pull("T", 5)) == [b"message 5"]
+
+
+async def test_a_group_that_is_new_to_a_damaged_broker_consumes_around_the_damage(broker: LocalBroker, connect: Connect) -> None:
+    """D8: nothing can be stored there, neither the group nor its offsets; that is no reason to give it nothing."""
+    peer = await connect(broker)
+    await peer.send(*(send("T", b"message %d" % number) for number in range(6)))
+    await broker.clock.advance(15)
+    await broker.stop_broker()
+    damage(broker.store_dir, b"message 3")
+    await broker.start_broker()
+    async with broker.client() as client, client.consumer("new", topics={"T": "*"}, start="first") as consumer:
+        got: list[bytes] = []
+        while len(got) < 3:
+            got += [message.body for message in await consumer.receive(timeout=20)]
+    assert sorted(got) == [b"message 0", b"message 1", b"message 2"]

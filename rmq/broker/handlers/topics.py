@@ -120,6 +120,10 @@ class TopicHandlers:
             check_group_name(group)
         return config
 
+    async def admit_group(self, group: str) -> None:
+        """Instead of `ensure_group` where nothing can be stored (a damaged log): a new group may read all the same."""
+        self._group_or_may_be(group)
+
     async def ensure_group(self, group: str) -> None:
         """Group and its retry topic, made on first use if `autoCreateSubscriptionGroup` allows.
 
