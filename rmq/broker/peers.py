@@ -20,7 +20,8 @@ from rmq.raft import messages as m
 
 log = logging.getLogger("rmq.peers")
 
-ANSWER_S, OPEN_S, AGAIN_S = 2.0, 1.0, 0.25
+ANSWER_S, OPEN_S, AGAIN_S, SOON_S = 2.0, 1.0, 0.25, 0.03
+TRIES = 5  # of a connection that broke
 LIMITS = Limits(max_frame_bytes=32 * MIB)  # a fetch may bring 8 MiB, or one record of the largest size
 
 
@@ -110,7 +111,7 @@ class _Peer:
             if not self.address:
                 raise Unreachable("its address is not known")
             if self._clock.monotonic() < self._not_before:
-                raise Unreachable(f"{self.address} refused a moment ago")
+                raise Unreachable(f"{self.address} could not be reached a moment ago")
             self._opening = asyncio.create_task(self._connect(), name=f"open {self.address}")
         return await asyncio.shield(self._opening)
 
@@ -118,8 +119,8 @@ class _Peer:
         try:
             channel = await Channel.open(self.address, self._hello, LIMITS, None, self._clock, timeout_s=OPEN_S)
         except RmqError as error:
-            self._not_before = self._clock.monotonic() + AGAIN_S
             self._refused = isinstance(error.__context__, ConnectionRefusedError)  # else it may be cut off from here only
+            self._not_before = self._clock.monotonic() + (AGAIN_S if self._refused else SOON_S)
             raise
         finally:
             self._opening = None
@@ -128,15 +129,21 @@ class _Peer:
         return channel
 
     async def _until_lost(self, channel: Channel) -> None:
-        """A lost connection is tried again at once: if that is refused, nobody is there any more."""
+        """A lost connection is tried again at once: if that is refused, nobody is there any more. A process that is being
+        killed may close its connections before it stops listening: so it is tried a few times."""
         await channel.closed.wait()
-        try:
-            await self._open()
-        except Unreachable:
-            if self._refused:
-                self._gone()
-        except RmqError:
-            return  # it is there, but busy or strange
+        for _ in range(TRIES):
+            try:
+                await self._open()
+            except Unreachable:
+                if self._refused:
+                    self._gone()
+                    return
+            except RmqError:
+                return  # it is there, but busy or strange
+            else:
+                return
+            await self._clock.sleep(SOON_S)
 
     def tell(self, trouble: str) -> None:
         """A node that stays away is worth one line."""
