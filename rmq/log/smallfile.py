@@ -60,8 +60,8 @@ def parse(path: str, kind: str, data: bytes) -> Lines:
     text, mark, crc = data.rpartition(b"crc ")
     if not mark or crc != b"%08x\n" % crc32(text):
         raise StoreError(
-            f"{path} is damaged (wrong checksum): restore it from a backup of this directory; "
-            "without one move the whole store away and let the node start empty"
+            f"{path} is damaged (wrong checksum): run `rmq store repair` on the store's directory, which says what that costs, "
+            "or restore a backup of it"
         )
     head, *lines = text.decode().splitlines()
     if head != f"rmq-{kind} {VERSION}":
