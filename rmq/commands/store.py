@@ -96,8 +96,8 @@ def _show_report(report: Report, wrong: list[str]) -> None:
         click.echo(f"not checked: {text}")
     damaged = sum(found.damage for found in report.findings) + len(wrong)
     if damaged:
-        advice = "; `rmq store repair` tells what can be done" if report.holes else ""
-        click.echo(f"{damaged} things are damaged{advice}")
+        advice = "" if report.clean else "; `rmq store repair` tells what can be done"
+        click.echo(f"{damaged} thing{' is' if damaged == 1 else 's are'} damaged{advice}")
     else:
         click.echo(f"clean: log from {report.start} to {report.end}")
 
@@ -216,10 +216,10 @@ def repair(directory: Path, index_slots: int, yes: bool) -> int:
     everything from the others.
     """
     disk, root = RealDisk(), str(directory)
-    settings = _settings(directory, "broker-a", index_slots)
+    segment_bytes = _segment_bytes(directory)
     lock = disk.lock(f"{root}/lock")
     try:
-        steps = mending.plan(disk, root, _look(disk, directory, index_slots), settings.segment_bytes, _HOST)
+        steps = mending.plan(disk, root, _look(disk, directory, index_slots), segment_bytes, _HOST)
         for step in steps:
             click.echo(f"- {step.what}", err=True)
         if not steps:
@@ -232,7 +232,7 @@ def repair(directory: Path, index_slots: int, yes: bool) -> int:
         report = _look(disk, directory, index_slots)
     finally:
         disk.unlock(lock)
-    left = [found for found in report.findings if found.damage and found.where in ("commitlog", "rmq/vote", "rmq/run")]
+    left = [found for found in report.findings if found.damage and found.where in ("commitlog", "rmq/run")]
     for found in left:
         click.echo(f"DAMAGED: {found.where}: {found.what}")
     click.echo("repaired; start the node, then look with `rmq store verify`" if not left else "this cannot be repaired")
@@ -280,6 +280,15 @@ def _settings(directory: Path, name: str, index_slots: int) -> StoreSettings:
     vote = ownfiles.load_vote(ReadOnlyDisk(), f"{directory}/rmq")
     who = (vote.group, vote.node_id) if vote else (name, "n0")
     return StoreSettings(_HOST, segments[0].size, group=who[0], node_id=who[1], index_slots=index_slots)
+
+
+def _segment_bytes(directory: Path) -> int:
+    """As the files of the log say, without our own files, which may be damaged. Raises as `_settings`."""
+    refuse(ReadOnlyDisk(), str(directory))
+    sizes = [path.stat().st_size for path in (directory / "commitlog").glob("[0-9]" * 20)]
+    if not sizes:
+        raise InvalidArgument(f"{directory} is no store directory: it has no commitlog/ with files in it")
+    return max(sizes)
 
 
 def _log_bytes(directory: Path) -> int:

@@ -204,6 +204,24 @@ def _rest(terminal: int) -> Iterator[bytes]:
         os.close(terminal)
 
 
+@pytest.mark.parametrize("kind", ["vote", "run", "epochs", "progress", "queues", "index"])
+def test_repair_of_our_own_files(root: Path, run: Any, kind: str) -> None:
+    """D10: what verify calls damaged, repair mends, and the store opens again."""
+    path = root / "rmq" / kind
+    data = bytearray(path.read_bytes())
+    data[-12] ^= 1
+    path.write_bytes(data)
+    code, out, _ = run("verify", root, *SLOTS)
+    assert (code, f"rmq/{kind}" in out, "1 thing is damaged; `rmq store repair` tells" in out) == (exits.DAMAGED, True, True)
+    assert run("repair", root, *SLOTS, "--yes")[0] == exits.OK
+    assert (root / "rmq" / f"lost-{kind}").exists()
+    store = Store.open(RealDisk(), str(root), SETTINGS)
+    found = [one for queue_id in range(3) for one in store.records("T", queue_id)]
+    store.close()
+    assert len(found) == 60
+    assert run("verify", root, *SLOTS)[0] == exits.OK
+
+
 def test_repair_explains_asks_and_saves_the_rest(root: Path, run: Any) -> None:
     """D8: nothing happens without an answer; then all other messages are there under their old numbers."""
     segment = root / "commitlog" / f"{16384:020d}"
