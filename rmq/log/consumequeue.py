@@ -21,6 +21,7 @@ MAX_SCANNED = 800  # entries examined by one pull [maxFilterMessageSize 16000 / 
 LOWER, UPPER = "LOWER", "UPPER"
 _BLANK_SIZE = 0x7FFFFFFF
 _BLANK = ENTRY.pack(0, _BLANK_SIZE, 0)  # before the first entry of a queue that does not begin at 0
+_BLOCK_ENTRIES = 512  # read from a file at once
 _KEPT = 2048  # flushed entries kept in memory when older ones are dropped
 _PLACES = Struct(">qi8x")  # an entry without its code
 _pack = ENTRY.pack
@@ -67,6 +68,7 @@ class ConsumeQueue:
         self._file_entries = file_entries
         self._tail = bytearray()  # entries [_tail_start, max)
         self._tail_start = 0
+        self._block = (0, b"")  # entries read from a file lately: number of the first, bytes
         self._has_blanks = False  # some were met between entries, so readers look for them
         self._moving = Lock()  # held by whoever needs to know where the tail begins
         self._whole = -1  # first entry of the file written last: its name and length are durable
@@ -79,6 +81,7 @@ class ConsumeQueue:
         self.min = minimum
         self.max = self.next = self.flushed = self._tail_start = maximum
         self._tail.clear()
+        self._block = 0, b""
         self._whole = (maximum - 1) // self._file_entries * self._file_entries if maximum > minimum else -1
 
     def put_many(self, number: int, offset: int, sizes: Sequence[int], tags_codes: Sequence[int]) -> None:
@@ -116,6 +119,8 @@ class ConsumeQueue:
             if drop > 0:
                 del self._tail[: drop * ENTRY_BYTES]
                 self._tail_start += drop
+        if not kept:
+            self._block = 0, b""
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -151,13 +156,21 @@ class ConsumeQueue:
 
     def is_at_hand(self, offset: int, count: int) -> bool:
         """Whether so many entries from there on can be read without waiting for the device. For the thread that puts."""
-        if offset >= self._tail_start:
-            return True
         end = min(offset + count, self._tail_start)
+        if offset >= end or self._in_block(offset, end):
+            return True
         try:
-            return all(self._is_cached(base, first, last) for base, first, last in self._pieces(offset, end))
+            base = offset // self._file_entries * self._file_entries
+            stop = min(offset + _BLOCK_ENTRIES, base + self._file_entries, self._tail_start)
+            return (end <= stop and (self._load(base, offset, stop) or self._load(base, offset, end))) or all(
+                self._load(*piece) for piece in self._pieces(offset, end)
+            )
         except OSError:  # deleted meanwhile: whoever reads it will see
             return False
+
+    def _in_block(self, first: int, end: int) -> bool:
+        begin, block = self._block
+        return begin <= first and end * ENTRY_BYTES <= begin * ENTRY_BYTES + len(block)
 
     def _pieces(self, first: int, end: int) -> Iterator[tuple[int, int, int]]:
         """(base, first, end) of the entries [first, end) in each file."""
@@ -167,13 +180,18 @@ class ConsumeQueue:
             yield base, first, stop
             first = stop
 
-    def _is_cached(self, base: int, first: int, end: int) -> bool:
+    def _load(self, base: int, first: int, end: int) -> bool:
+        """Keeps entries [first, end) of one file for the next reads, if they are in memory. What is durable never changes."""
+        block = bytearray((end - first) * ENTRY_BYTES)
         handle = self._disk.open(self._path(base))
         try:
-            into = memoryview(bytearray((end - first) * ENTRY_BYTES))
-            return self._disk.pread_cached(handle, into, (first - base) * ENTRY_BYTES)
+            if not self._disk.pread_cached(handle, memoryview(block), (first - base) * ENTRY_BYTES):
+                return False
         finally:
             self._disk.close(handle)
+        self._has_blanks = self._has_blanks or _BLANK in block
+        self._block = first, bytes(block)
+        return True
 
     def entry(self, number: int) -> Entry:
         """One entry. InvalidArgument outside [min, max)."""
@@ -188,7 +206,12 @@ class ConsumeQueue:
         with self._moving:
             begin = self._tail_start
             recent = self._tail[max(first - begin, 0) * ENTRY_BYTES : max(end - begin, 0) * ENTRY_BYTES]
-        return recent if first >= begin else self._from_files(first, min(end, begin)) + recent
+        if first >= begin:
+            return recent
+        (at, block), stop = self._block, min(end, begin)
+        if at <= first and stop * ENTRY_BYTES <= at * ENTRY_BYTES + len(block):
+            return block[(first - at) * ENTRY_BYTES : (stop - at) * ENTRY_BYTES] + recent
+        return self._from_files(first, stop) + recent
 
     def _from_files(self, first: int, end: int) -> bytes:
         data = b""

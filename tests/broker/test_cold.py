@@ -65,7 +65,6 @@ def numbers(answer: PullAnswer) -> list[int]:
 @pytest.mark.parametrize("cold", ["/commitlog/", "/consumequeue/T/", "/"])
 async def test_at_most_eight_messages_come_from_the_device(node: Node, cold: str) -> None:
     """As RocketMQ; whether the log or the queue's file is cold. In memory the limit is 32."""
-    assert numbers(await node.peer.pull("T", 3, max_msg_nums=32)) == list(range(3, 35))
     node.evict(cold)
     answer = await node.peer.pull("T", 3, max_msg_nums=32)
     assert (numbers(answer), answer.next_begin_offset) == (list(range(3, 11)), 11)

@@ -226,3 +226,27 @@ def test_reading_while_another_thread_flushes(queues: ConsumeQueues) -> None:
 
 def numbers() -> Iterator[int]:
     yield from range(100)
+
+
+def test_old_entries_are_read_from_the_file_once_for_many_reads() -> None:
+    """Whoever reads a queue from its beginning opens its file every 512 entries, not at every pull; the answers are the same."""
+    disk, opened = MemoryDisk(), 0
+
+    def counted(path: str) -> int:
+        nonlocal opened
+        opened += 1
+        return MemoryDisk.open(disk, path)
+
+    disk.open = counted  # type: ignore[method-assign]
+    queue = ConsumeQueue(disk, "/cq/T/0", "T", 0, 3000)
+    for number in range(7000):
+        queue.put_many(number, number * 100, (100,), (number % 5,))
+    queue.flush()
+    queue.trim()
+    opened, number = 0, 0
+    while number < 6990:
+        assert queue.is_at_hand(number, 32)
+        found = queue.find(number, 32, 1 << 20, None)
+        assert found.spans == [(n * 100, 100) for n in range(number, min(number + 32, 7000))]
+        number = found.next_offset
+    assert opened <= 7000 // 512 + 10  # a few more where a file ends
