@@ -15,6 +15,7 @@ from rmq.testing import INDEX_ENTRIES, INDEX_SLOTS
 HERE = Path(__file__).parent
 CACHE = Path(os.environ.get("RMQ_INTEROP_CACHE", Path.home() / ".cache" / "rmq" / "interop-5.5.0-broker"))
 _OPENED = [
+    "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC",  # half of a short program's CPU would go into compiling it
     "--add-opens=java.base/java.nio=ALL-UNNAMED",
     "--add-opens=java.base/java.lang=ALL-UNNAMED",
     "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",

@@ -92,17 +92,24 @@ async def test_mqadmin_finds_messages_by_key_and_id(broker: LocalBroker) -> None
         place = (await lookups.by_key(client, "Looked", sent.message_id, unique=True)).messages[0].offset_message_id
     assert [message.body for message in found] == [b"single-1"]
     n = ("-n", broker.nameserver, "-t", "Looked")
-    for key, keys, unique in (("k-py", "shared k-py", sent.message_id), ("key-single-1", "key-single-1", found[0].message_id)):
-        rows = (await mqadmin("queryMsgByKey", *n, "-k", key)).splitlines()
-        assert [row.split()[0] for row in rows if row.strip() and not row.startswith("#")] == [unique]
-        assert f"Keys:                [{keys}]" in await mqadmin("queryMsgByUniqueKey", *n, "-i", unique)
-    block = await mqadmin("queryMsgById", *n, "-i", place)
-    assert f"OffsetID:            {place}" in block
-    assert "Topic:               Looked" in block
     queue, offset = sent.queue.queue_id, sent.queue_offset
-    block = await mqadmin("queryMsgByOffset", *n, "-b", "broker-a", "-i", str(queue), "-o", str(offset))
-    assert f"Queue Offset:        {offset}" in block
-    assert "no message" in await mqadmin("queryMsgByKey", *n, "-k", "nobody")
+    rows, other_rows, none, block, other_block, by_id, by_offset = await asyncio.gather(  # each waits seconds for itself
+        mqadmin("queryMsgByKey", *n, "-k", "k-py"),
+        mqadmin("queryMsgByKey", *n, "-k", "key-single-1"),
+        mqadmin("queryMsgByKey", *n, "-k", "nobody"),
+        mqadmin("queryMsgByUniqueKey", *n, "-i", sent.message_id),
+        mqadmin("queryMsgByUniqueKey", *n, "-i", found[0].message_id),
+        mqadmin("queryMsgById", *n, "-i", place),
+        mqadmin("queryMsgByOffset", *n, "-b", "broker-a", "-i", str(queue), "-o", str(offset)),
+    )
+    for text, unique in ((rows, sent.message_id), (other_rows, found[0].message_id)):
+        assert [row.split()[0] for row in text.splitlines() if row.strip() and not row.startswith("#")] == [unique]
+    assert "Keys:                [shared k-py]" in block
+    assert "Keys:                [key-single-1]" in other_block
+    assert f"OffsetID:            {place}" in by_id
+    assert "Topic:               Looked" in by_id
+    assert f"Queue Offset:        {offset}" in by_offset
+    assert "no message" in none
 
 
 async def test_mqadmin_prints_what_operators_look_for(broker: LocalBroker) -> None:
@@ -117,15 +124,18 @@ async def test_mqadmin_prints_what_operators_look_for(broker: LocalBroker) -> No
             while count < 8:
                 count += len(await consumer.receive(timeout=10))
             await consumer.commit(sync=True)
-            progress = await mqadmin("consumerProgress", *n, "-g", "billing")
-            groups = await mqadmin("consumerProgress", *n)
-    cluster = await mqadmin("clusterList", *n)
+            progress, groups, cluster, topics, route, status = await asyncio.gather(
+                mqadmin("consumerProgress", *n, "-g", "billing"),
+                mqadmin("consumerProgress", *n),
+                mqadmin("clusterList", *n),
+                mqadmin("topicList", *n),
+                mqadmin("topicRoute", *n, "-t", "Orders"),
+                mqadmin("topicStatus", *n, "-t", "Orders"),
+            )
     assert broker.address in cluster
     assert "V5_5_0" in cluster
-    assert "Orders" in await mqadmin("topicList", *n)
-    route = "".join((await mqadmin("topicRoute", *n, "-t", "Orders")).split())
-    assert f'"brokerAddrs":{{0:"{broker.address}"' in route
-    status = await mqadmin("topicStatus", *n, "-t", "Orders")
+    assert "Orders" in topics
+    assert f'"brokerAddrs":{{0:"{broker.address}"' in "".join(route.split())
     assert sum(int(line.split()[3]) for line in status.splitlines() if line.startswith("broker-a")) == 8
     assert "Consume Diff Total: 0" in progress
     assert "billing" in groups
