@@ -52,6 +52,8 @@ _PROMISES = {
     "authorizationEnabled": Promise(_false, _OPEN),
     "tls.server.mode": Promise(lambda value: value.lower() in ("disabled", "permissive"),
                                "TLS is not served yet and enforcing it is impossible; remove the key to accept plain text"),
+    "readOnlyCommitLogStorePaths": Promise(lambda value: not value.strip(),
+                                           "the log is one directory; move or link those files into commitlog/"),
     "storeType": Promise(lambda value: value == "default", "only RocketMQ's plain files are served; use storeType=default"),
 }  # fmt: skip
 
@@ -71,7 +73,7 @@ _LATER = _keys("""
     transactionTimeOut transactionCheckMax transactionCheckInterval rejectTransactionMessage
     enablePropertyFilter enableCalcFilterBitMap traceTopicEnable msgTraceTopicName enableDetailStat
     messageIndexSafe mappedFileSizeConsumeQueue enableConsumeQueueExt
-    mappedFileSizeConsumeQueueExt readOnlyCommitLogStorePaths enableLmq enableMultiDispatch popPollingSize
+    mappedFileSizeConsumeQueueExt enableLmq enableMultiDispatch popPollingSize
     enablePopLog recallMessageEnable enableCompaction storeReplyMessageEnable brokerPermission regionId
     autoDeleteUnusedStats autoDeleteUnusedTopic brokerTopicEnable clusterTopicEnable longPollingEnable shortPollingTimeMills
     notifyConsumerIdsChangedEnable disableConsumeIfConsumerReadSlowly consumerFallbehindThreshold

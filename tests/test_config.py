@@ -75,6 +75,7 @@ def test_the_file_that_rocketmq_ships_is_read(tmp_path: Path) -> None:
     ("aclEnable=true", "aclEnable"),
     ("tls.server.mode=enforcing", "tls.server.mode"),
     ("storeType=defaultRocksDB", "storeType"),
+    ("readOnlyCommitLogStorePaths=elsewhere", "readOnlyCommitLogStorePaths"),
 ])
 def test_a_key_whose_promise_would_be_broken_is_refused_with_its_line(tmp_path: Path, line: str, key: str) -> None:
     file = written(tmp_path, "broker.conf", f"brokerName=a\n{line}\n")
