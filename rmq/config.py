@@ -74,6 +74,7 @@ class NodeSettings:
     flush: str = _setting("async", choice("async", "sync", ASYNC_FLUSH="async", SYNC_FLUSH="sync"),
                           "sync: a send is answered after fsync", "flushDiskType")  # fmt: skip
     segment_bytes: int = _setting(1024 * MIB, size(4096, 2**31), "bytes of one CommitLog file", "mappedFileSizeCommitLog")
+    queue_file_bytes: int = _setting(6_000_000, size(20, 2**31), "bytes of one ConsumeQueue file", "mappedFileSizeConsumeQueue")
     reserved_hours: int = _setting(72, integer(1, 1_000_000), "how long messages are kept", "fileReservedTime")
     delete_hours: tuple[int, ...] = _setting((4,), hours(), "hours of the day in which expired files are deleted", "deleteWhen")
     max_used_percent: int = _setting(75, integer(10, 95), "of the disk; above: expired files go at any hour",

@@ -72,7 +72,7 @@ _LATER = _keys("""
     messageDelayLevel timerWheelEnable timerMaxDelaySec timerPrecisionMs enableScheduleMessageStats
     transactionTimeOut transactionCheckMax transactionCheckInterval rejectTransactionMessage
     enablePropertyFilter enableCalcFilterBitMap traceTopicEnable msgTraceTopicName enableDetailStat
-    messageIndexSafe mappedFileSizeConsumeQueue enableConsumeQueueExt
+    messageIndexSafe enableConsumeQueueExt
     mappedFileSizeConsumeQueueExt enableLmq enableMultiDispatch popPollingSize
     enablePopLog recallMessageEnable enableCompaction storeReplyMessageEnable brokerPermission regionId
     autoDeleteUnusedStats autoDeleteUnusedTopic brokerTopicEnable clusterTopicEnable longPollingEnable shortPollingTimeMills

@@ -42,7 +42,7 @@ from rmq.delivery.groups import ConsumerRegistry, GroupTable, groups_json
 from rmq.delivery.offsets import OffsetTable, lmq_offsets_json, offsets_json
 from rmq.errors import RmqError, StoreError
 from rmq.log import plain, record
-from rmq.log.consumequeue import ConsumeQueues
+from rmq.log.consumequeue import ENTRY_BYTES, ConsumeQueues
 from rmq.log.disk import Disk, RealDisk
 from rmq.log.retention import RetentionSettings
 from rmq.log.settings import ASYNC_FLUSH, SYNC_FLUSH, StoreSettings
@@ -404,6 +404,7 @@ def _store_settings(settings: NodeSettings, host: str, port: int) -> StoreSettin
         record.host_bytes(host, port), settings.segment_bytes, mode, settings.broker_name,
         settings.node_id if settings.elected else f"n{settings.broker_id}", alone=not (settings.elected or settings.broker_role),
         index_slots=settings.index_slots if settings.message_index else 0, index_entries=settings.index_entries,
+        queue_file_entries=-(-settings.queue_file_bytes // ENTRY_BYTES),
     )  # fmt: skip
 
 

@@ -349,7 +349,7 @@ class ConsumeQueue:
             return True
         for base in range(minimum // self._file_entries * self._file_entries, maximum, self._file_entries):
             path = self._path(base)
-            if not self._disk.exists(path) or self._disk.size(path) < min(size, (maximum - base) * ENTRY_BYTES):
+            if not self._disk.exists(path) or self._disk.size(path) != size:  # perhaps the setting was another
                 return False
         return self._from_files(maximum - 1, maximum)[8:12] > b"\0\0\0\0"
 

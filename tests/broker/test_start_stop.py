@@ -165,3 +165,18 @@ async def test_the_operator_is_told_what_opening_found(tmp_path: Path, caplog: p
     assert "the last run did not stop in order" in text
     assert re.search(r"WARNING .* 26\d\d bytes behind \d+ were cut off the log", text)
     assert "Report(" not in text
+
+
+async def test_another_length_of_queue_files_makes_them_anew(tmp_path: Path) -> None:
+    """RocketMQ starts only on files of the length it is told (mappedFileSizeConsumeQueue): larger, smaller and back."""
+    for run, queue_file_bytes in enumerate((1000, 400, 6_000_000, 1000)):
+        async with LocalBroker(store_dir=tmp_path / "store", queue_file_bytes=queue_file_bytes) as broker:
+            peer = await Peer.connect(broker.address)
+            first = (await peer.ask(send("T"))).queue_offset
+            assert first == 10 * run
+            for _ in range(9):
+                await peer.ask(send("T"))
+            assert len(bodies(await peer.pull("T", 0, max_msg_nums=32))) == min(first + 10, 32)
+            await peer.close()
+        files = list((tmp_path / "store" / "consumequeue" / "T" / "0").iterdir())
+        assert {path.stat().st_size for path in files} == {queue_file_bytes}
