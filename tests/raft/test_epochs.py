@@ -23,8 +23,11 @@ def two_logs(draw: st.DrawFn) -> tuple[Log, Log]:
     for epoch, count in enumerate(common, 1):
         prefix += [(epoch, "w")] * count
     logs = []
+    longer = draw(st.sampled_from("xy-"))  # who has more of the last common epoch
     for writer, tail in zip("xy", tails, strict=True):
         log, epoch = list(prefix), len(common)
+        if writer == longer and common:
+            log += [(epoch, "w")] * draw(st.integers(1, 3))
         for step, count in tail:
             epoch += step + 1
             log += [(epoch, writer)] * count

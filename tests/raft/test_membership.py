@@ -94,6 +94,24 @@ def test_a_node_joins_and_counts() -> None:
     assert world["a"].committed == committed  # two of four
 
 
+def test_no_change_before_an_entry_of_this_epoch_is_committed() -> None:
+    """R22: else two leaders in turn could begin changes that share no majority."""
+    world = World(sync_flush=True)
+    a = world.elect("a")
+    a.feed(m.Leave("c", "leave"))
+    world.run(1.0)
+    assert len(a.of(m.AppendEpoch)) == 1
+    for name in "ab":
+        world[name].flush()
+    world.run(0.5)
+    assert len(a.of(m.AppendEpoch)) == 2
+    assert a.done == {}
+    for name in "ab":
+        world[name].flush()
+    world.run(0.5)
+    assert a.done == {"leave": ""}
+
+
 def test_leader_removed_itself() -> None:
     """Story 60: it does not count itself while the record is committed, then it goes."""
     world = World()
@@ -138,6 +156,12 @@ def test_voters_change_cut_is_undone() -> None:
     world.run(4.0)
     assert "unknown" in world["a"].done["leave"]
     world.cut.clear()
+    while not world["a"].of(m.Cut):
+        world.now += 0.02
+        world.tick()
+        while world.post and not world["a"].of(m.Cut):
+            world.hand(world.post.pop(0))
+    assert [voter.node for voter in world["a"].core.state.voters] == list("abc")
     world.run(3.0)
     assert [voter.node for voter in world["a"].core.state.voters] == list("abc")
 

@@ -88,6 +88,19 @@ def test_behind_candidate_refused_in_vote_not_only_prevote(pre: bool) -> None:
             break
 
 
+@pytest.mark.parametrize("pre", [True, False])
+def test_a_longer_log_of_an_older_epoch_is_behind(pre: bool) -> None:
+    """R9: what counts first is the epoch of the last entry; length only among equals."""
+    world = World()
+    lead(world, count=2)
+    c = world["c"]
+    c.feed(m.Unreachable("a"))
+    for last_epoch, end, granted in ((0, 900, False), (2, 10, True)):
+        vote = m.Vote(c.epoch + 1, "b", "s-b", last_epoch, end, pre, False)
+        c.feed(m.Asked(vote, ("b", vote)))
+        assert c.of(m.Reply)[-1].answer.granted is granted  # type: ignore[union-attr]
+
+
 def test_isolated_node_returns_epoch_unchanged() -> None:
     """Story 15, R10: it asked in vain for a long time; nobody's epoch rose."""
     world = World()
@@ -135,6 +148,20 @@ def test_one_way_cut_follower_does_not_disturb() -> None:
     world.run(30.0)
     assert world["a"].core.leads()
     assert {world[name].epoch for name in "ab"} == {1}
+
+
+def test_who_alone_hears_no_leader_does_not_disturb() -> None:
+    """L2, R10: its log is as good as any, but the others are in touch with the leader and say so."""
+    world = World()
+    lead(world)
+    world.cut = {("a", "c")}
+    world.run(30.0)
+    assert isinstance(world["c"].core.role, Candidate)
+    assert world["a"].core.leads()
+    assert {node.epoch for node in world.nodes.values()} == {1}
+    world.cut.clear()
+    world.run(2.0)
+    assert world["c"].core.leader == "a"
 
 
 # --- who may win ------------------------------------------------------------------------------------------------------
@@ -259,6 +286,29 @@ def test_unproven_meets_new_leader_without_commit() -> None:
     assert c.core.state.required == 50
 
 
+def test_a_reseeded_node_serves_and_votes_when_it_has_everything() -> None:
+    """R21: until the log behind the snapshot is here, its tables are of no time that ever was."""
+    world = World()
+    lead(world, count=3)
+    c = world["c"]
+    assert isinstance(c.core.role, Follower)
+    request = c.core.role.fetch
+    assert request is not None
+    c.feed(m.Answered("a", request, m.ReseedFrom(request.id, 1, 20, 30, 0)))
+    assert c.of(m.Reseed)
+    assert not c.proven
+    c.log = []
+    c.feed(m.Reseeded(0, (), c.core.state.voters, 30))
+    assert not c.core.serves_reads(world.now)
+    vote = m.Vote(2, "b", "s-b", 1, 40, True, True)
+    c.feed(m.Asked(vote, ("b", vote)))
+    assert not c.of(m.Reply)[-1].answer.granted  # type: ignore[union-attr]
+    world.run(0.5)
+    assert c.end == 40
+    assert c.core.serves_reads(world.now)
+    assert c.proven
+
+
 # --- committing -------------------------------------------------------------------------------------------------------
 
 
@@ -347,6 +397,7 @@ def test_stale_divergence_answer() -> None:
     b.feed(m.Answered("a", old, m.Diverged(1, b.epoch, 1, 10, "s-a", False)))
     assert b.end == 40
     assert not b.of(m.Cut)
+    assert not b.core.stopped
 
 
 def test_never_cut_below_committed() -> None:

@@ -213,7 +213,8 @@ class Judge:
         if found.kind == "voters":
             old, new = set(state.voters), set(found.voters)
             self.check(len(old ^ new) == 1, "R22", f"{node.name} changes {old} to {new}")
-            self.check(state.lists[-1][0] < state.hw, "R22", f"{node.name}: the list before is not committed")
+            settled = state.lists[-1][0] < state.hw and state.rows[-1].start < state.hw
+            self.check(settled, "R22", f"{node.name}: the list before, or this epoch's record, is not committed")
             self.counts["changes of voters"] += 1
             return
         before = self._leaders.setdefault(found.epoch, state.me.store)

@@ -269,6 +269,7 @@ def test_reseeded_node_stopped_on_the_way() -> None:
         stage.pass_time(1.0)
     late.boot()
     stage.until(lambda: bool(stage.judge.counts["re-seeded"]))
+    assert not late.core.serves_reads(late.monotonic())
     stage.lose_power(late)
     late.boot()
     assert not late.core.state.proven
