@@ -12,7 +12,7 @@ from rmq.broker.member import Member
 from rmq.broker.peers import Peers
 from rmq.errors import BadBytes, RmqError, StoreError
 from rmq.log.disk import Disk
-from rmq.log.snapshot import EPOCHS, NEW, VOTERS
+from rmq.log.snapshot import EPOCHS, RECEIVED, VOTERS
 from rmq.log.store import Store
 from rmq.model import EpochRow, Voter
 from rmq.net.peercommands import ReadSnapshot, SnapshotPart
@@ -30,7 +30,7 @@ class Reseeder:
         """`own`: the directory of the store's own files."""
         self._store = store
         self._disk = disk
-        self._path = f"{own}/{NEW}"
+        self._path = f"{own}/{RECEIVED}"
         self._group = group
         self._done = done
         self._task: asyncio.Task[None] | None = None

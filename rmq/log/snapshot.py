@@ -20,6 +20,7 @@ VERSION = 1
 KEPT = 2  # the older one serves when the newest is damaged
 QUEUES, EPOCHS, VOTERS = "queues", "epochs", "voters"  # sections of the store's own: (topic, queue, next number), epoch rows, ...
 NEW = "snapshot.new"  # one in the making
+RECEIVED = "snapshot.received"  # another node's
 _PREFIX = "snapshot-"
 _HEAD, _END = "rmq-snapshot", "end"
 _BLOCK = Struct(">II")  # length and checksum of what follows
@@ -83,6 +84,7 @@ class Snapshots:
     def __init__(self, disk: Disk, directory: str) -> None:
         self.kept: list[Snapshot] = []
         self.damaged: list[str] = []
+        self._making: SnapshotWriter | None = None
         self._disk = disk
         self._directory = directory
         for name in disk.listdir(directory):
@@ -107,27 +109,37 @@ class Snapshots:
             yield from (block for block in _blocks(self._disk, self.kept[-1].path) if block[0] != _END)
 
     def begin(self) -> SnapshotWriter:
-        return SnapshotWriter(self._disk, self._directory)
+        self._making = SnapshotWriter(self._disk, self._directory)
+        return self._making
 
     def publish(self, writer: SnapshotWriter, s0: int, s1: int) -> None:
         """`writer`'s rows become the newest one, the older of two goes. The log must be durable to `s1` before."""
+        if writer is not self._making:
+            raise StoreError("this snapshot speaks of a log that is gone: another node's took its place")
         made = writer.publish(s0, s1)
         self.kept = [*(old for old in self.kept if old.path != made.path), made][-KEPT:]
         self._tidy()
 
     def install(self) -> Snapshot:
-        """What was written to `snapshot.new` from another node's is the only one from now on. Raises BadBytes, OSError."""
-        found = _checked(self._disk, f"{self._directory}/{NEW}")
+        """What was written to `snapshot.received` is the only one from now on, durably: one in the making
+        speaks of a log that is gone. Raises BadBytes, OSError.
+        """
+        found = _checked(self._disk, f"{self._directory}/{RECEIVED}")
+        handle = self._disk.open(found.path)
+        try:
+            self._disk.fdatasync(handle)
+        finally:
+            self._disk.close(handle)
         made = found._replace(path=f"{self._directory}/{_PREFIX}{found.s0:020d}")
         self._disk.rename(found.path, made.path)
         self._disk.fsync_directory(self._directory)
-        self.kept = [made]
+        self.kept, self._making = [made], None
         self._tidy()
         return made
 
     def received(self) -> Iterator[tuple[str, list[Any]]]:
-        """(section, rows) of what was written to `snapshot.new`. Raises BadBytes if it is not a whole one."""
-        yield from (block for block in _blocks(self._disk, f"{self._directory}/{NEW}") if block[0] != _END)
+        """(section, rows) of what was written to `snapshot.received`. Raises BadBytes if it is not a whole one."""
+        yield from (block for block in _blocks(self._disk, f"{self._directory}/{RECEIVED}") if block[0] != _END)
 
     def read(self, s0: int, position: int, size: int) -> tuple[bytes, int]:
         """Bytes of the kept snapshot that begins at `s0`, and how many it has. For another node. Raises StoreError, OSError."""

@@ -200,7 +200,7 @@ def objection(state: State, vote: m.Vote) -> str:
     """Why this vote is not granted, "" if it is: an older or given vote, or a log that lacks what is here (R8, R9)."""
     if vote.epoch < state.epoch or (vote.epoch == state.epoch and state.voted_for not in ("-", vote.store)):
         return f"the vote in epoch {state.epoch} is given"
-    if not state.ready or state.reseeding:
+    if state.reseeding:  # afterwards it may: it is not proven, so its vote counts only where everybody's is needed
         return "this node is being filled from a snapshot"
     if (vote.last_epoch, vote.end) < (epochs.last(state.rows)[0], state.end):
         return "the log here goes further"

@@ -123,7 +123,7 @@ def on_diverged(state: State, role: Follower, answer: Diverged, now: float) -> N
 
 def on_reseed(state: State, role: Follower, answer: ReseedFrom) -> None:
     state.save_vote(state.epoch, state.voted_for, False)
-    state.reseeding, state.ready_at = True, UNKNOWN_END
+    state.reseeding, state.ready_at, state.required = True, UNKNOWN_END, None
     state.out.append(Reseed(role.leader, answer, state.keep_from))
 
 

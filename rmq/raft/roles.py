@@ -67,7 +67,7 @@ class State:
 
     @property
     def ready(self) -> bool:
-        """False while the log behind a snapshot is not all here: no reads, no votes."""
+        """False while the log behind a snapshot is not all here: it serves no reads, does not stand and is not proven."""
         return self.end >= self.ready_at
 
     def is_voter(self) -> bool:
@@ -120,7 +120,7 @@ class State:
 
     def prove(self) -> None:
         """Everything that may have been acknowledged before this run is here again (D3)."""
-        if not self.proven and self.required is not None and self.ack >= self.required:
+        if not self.proven and self.required is not None and self.ack >= self.required and self.ready and not self.reseeding:
             self.save_vote(self.epoch, self.voted_for, True)
 
 

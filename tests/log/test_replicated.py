@@ -5,11 +5,13 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from rmq.errors import StoreError
 from rmq.log.commitlog import Unit
 from rmq.log.epochs import START, EpochRecord, EpochRow, Voter
 from rmq.log.memory import MemoryDisk, PowerLoss
 from rmq.log.replicated import ReplicatedLog, Taken, read_entries
 from rmq.log.settings import StoreSettings
+from rmq.log.snapshot import RECEIVED
 from rmq.log.store import Store
 from tests.log.conftest import HOST, ROOT, draft
 
@@ -214,6 +216,26 @@ def test_a_store_begun_anew(leader: Replica) -> None:
     follower.open()
     assert follower.log.end == leader.log.end
     assert follower.store.rows == leader.store.rows
+
+
+def test_no_snapshot_of_a_log_that_is_gone(leader: Replica) -> None:
+    """Story 46: one that was being made when another node's was taken over would be loaded over a log it does not fit."""
+    follower = Replica()
+    writer = follower.store.begin_snapshot()
+    theirs = leader.store.begin_snapshot()
+    leader.store.publish_snapshot(theirs, 0, 0)
+    name = f"{ROOT}/rmq/snapshot-{0:020d}"
+    follower.disk.put(f"{ROOT}/rmq/{RECEIVED}", bytes(leader.disk.content(name)))
+
+    def place() -> None:
+        follower.store.snapshots.install()
+
+    follower.held.begin_anew(4096, leader.store.rows, VOTERS, place)
+    with pytest.raises(StoreError, match="gone"):
+        follower.store.publish_snapshot(writer, 0, 0)
+    follower.disk.crash()
+    follower.open()
+    assert [snapshot.path for snapshot in follower.store.snapshots.kept] == [name]
 
 
 def test_the_index_of_a_store_begun_anew(leader: Replica) -> None:

@@ -286,8 +286,8 @@ def test_unproven_meets_new_leader_without_commit() -> None:
     assert c.core.state.required == 50
 
 
-def test_a_reseeded_node_serves_and_votes_when_it_has_everything() -> None:
-    """R21: until the log behind the snapshot is here, its tables are of no time that ever was."""
+def test_a_reseeded_node_serves_and_counts_when_it_has_everything() -> None:
+    """R21, D3: until the log behind the snapshot is here, its tables are of no time that ever was, and its vote says so."""
     world = World()
     lead(world, count=3)
     c = world["c"]
@@ -296,13 +296,18 @@ def test_a_reseeded_node_serves_and_votes_when_it_has_everything() -> None:
     assert request is not None
     c.feed(m.Answered("a", request, m.ReseedFrom(request.id, 1, 20, 30, 0)))
     assert c.of(m.Reseed)
-    assert not c.proven
-    c.log = []
-    c.feed(m.Reseeded(0, (), c.core.state.voters, 30))
-    assert not c.core.serves_reads(world.now)
+    c.flush()
+    assert not c.proven  # though it has all it needed before: it is about to be deleted
     vote = m.Vote(2, "b", "s-b", 1, 40, True, True)
     c.feed(m.Asked(vote, ("b", vote)))
     assert not c.of(m.Reply)[-1].answer.granted  # type: ignore[union-attr]
+    c.log = []
+    c.feed(m.Reseeded(0, (), c.core.state.voters, 30))
+    assert not c.core.serves_reads(world.now)
+    c.flush()
+    c.feed(m.Asked(vote, ("b", vote)))
+    answer = c.of(m.Reply)[-1].answer  # type: ignore[union-attr]
+    assert (answer.granted, answer.proven) == (True, False)
     world.run(0.5)
     assert c.end == 40
     assert c.core.serves_reads(world.now)

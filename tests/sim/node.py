@@ -14,7 +14,7 @@ from rmq.log.memory import MemoryDisk, PowerLoss
 from rmq.log.replicated import FoundEpoch, ReplicatedLog
 from rmq.log.settings import ASYNC_FLUSH, SYNC_FLUSH
 from rmq.log.smallfile import write_file
-from rmq.log.snapshot import EPOCHS, NEW, QUEUES, VOTERS, SnapshotWriter
+from rmq.log.snapshot import EPOCHS, QUEUES, RECEIVED, VOTERS, SnapshotWriter
 from rmq.log.store import Store, StoreSettings
 from rmq.model import STATE_TOPIC
 from rmq.raft import messages as m
@@ -221,7 +221,11 @@ class Node:
         if not state.ready or (newest is not None and newest.s0 >= s0) or s0 < log.start:
             writer.abandon()
             return
-        store.publish_snapshot(writer, s0, state.hw)
+        try:
+            store.publish_snapshot(writer, s0, state.hw)
+        except StoreError:  # another one was begun, or another node's came in its place
+            writer.abandon()
+            return
         self.world.judge.counts["snapshots"] += 1
         safe = min(state.hw, log.durable_end, store.snapshots.covered)
         old = [one.end for one in log.segments() if one.end <= safe]
@@ -316,7 +320,7 @@ class Node:
         if not reachable or self.disk_full or path not in other.disk.paths():
             self.member.handle(m.ReseedFailed())
             return
-        write_file(self.disk, f"{ROOT}/rmq/{NEW}", bytes(other.disk.content(path)))
+        write_file(self.disk, f"{ROOT}/rmq/{RECEIVED}", bytes(other.disk.content(path)))
         found = {section: rows for section, rows in other.store.snapshots.rows() if section in (EPOCHS, VOTERS)}
         rows = tuple(EpochRow(*row) for row in found[EPOCHS])
         voters = tuple(Voter(*row) for row in found[VOTERS])
