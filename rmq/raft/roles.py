@@ -81,8 +81,8 @@ class State:
         )
 
     def is_named(self) -> bool:
-        """Whether a list from the log names this very disk."""
-        return any(voter.store == self.me.store for voter in self.voters)
+        """Whether a committed list names this very disk; by one that is cut it would be taken for an old disk."""
+        return bool(self.lists) and any(voter.store == self.me.store for voter in self.lists[0][1])
 
     def voter_of(self, node: str, store: str) -> Voter | None:
         """The voter that this store is; a configured one whose disk is unknown is found by its node id."""

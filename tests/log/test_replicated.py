@@ -11,7 +11,7 @@ from rmq.log.epochs import START, EpochRecord, EpochRow, Voter
 from rmq.log.memory import MemoryDisk, PowerLoss
 from rmq.log.replicated import ReplicatedLog, Taken, read_entries
 from rmq.log.settings import StoreSettings
-from rmq.log.snapshot import RECEIVED
+from rmq.log.snapshot import QUEUES, RECEIVED
 from rmq.log.store import Store
 from tests.log.conftest import HOST, ROOT, draft
 
@@ -266,3 +266,21 @@ def test_queue_numbers_of_the_inherited_tail(leader: Replica) -> None:
     follower.held.cut(to, follower.store.rows[:1], False)
     follower.held.number_queues()
     assert queue.next == sum(one.topic == "T" for one in follower.log.scan(0, to))
+
+
+def test_a_snapshot_says_what_was_committed(leader: Replica) -> None:
+    """D12: with the saved offset lost, queues are rebuilt to the snapshot's S1 before its numbers are restored."""
+    end = leader.log.end
+    leader.store.dispatcher.advance(end)
+    writer = leader.store.begin_snapshot()
+    writer.add(QUEUES, [("T", 0, 45)])
+    leader.store.publish_snapshot(writer, end, end)
+    leader.write(10)
+    leader.log.flush()
+    leader.disk.kill()
+    for name in ("progress", "queues"):
+        leader.disk.unlink(f"{ROOT}/rmq/{name}")
+    leader.open()
+    assert leader.store.dispatcher.position == end
+    leader.store.dispatcher.advance(leader.log.end)
+    assert leader.store.queues.get("T", 0).max == 46

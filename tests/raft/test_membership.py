@@ -94,6 +94,21 @@ def test_a_node_joins_and_counts() -> None:
     assert world["a"].committed == committed  # two of four
 
 
+def test_a_learner_that_has_not_everything_is_no_voter() -> None:
+    """L1: as a voter whose vote does not count it could be one too many to wait for."""
+    world = World()
+    lead(world, count=2)
+    world.add("d", ())
+    world["a"].feed(m.Join("d", "d:1", "join"))
+    for _ in range(200):
+        world.now += 0.02
+        world.tick()
+        world.deliver(lambda letter: not (letter.to == "d" and isinstance(letter.answer, m.FetchOk)))
+    assert len(world["a"].core.state.voters) == 3
+    world.run(3.0)
+    assert world["a"].done == {"join": ""}
+
+
 def test_no_change_before_an_entry_of_this_epoch_is_committed() -> None:
     """R22: else two leaders in turn could begin changes that share no majority."""
     world = World(sync_flush=True)

@@ -86,7 +86,10 @@ class Faults:
             node.boot()
         except PowerLoss:
             node.up = False
-            node.disk.crash(lambda: self.world.chance.random() < self.torn)
+            if self.world.disks_are_whole():
+                node.disk.crash(lambda: self.world.chance.random() < self.torn)
+            else:
+                node.disk.kill()
             self.world.schedule(0.1, lambda: self._boot(node))
         if node.disk_full and node.up:
             self._full(node)

@@ -229,9 +229,10 @@ class Judge:
 
     def _lost(self, node: "Node", found: EpochRecord, known: int) -> None:
         """R4, unless too many disks had lost what they promised, and the epoch says so (D3)."""
-        voters = [voter.store for voter in node.core.state.voters]
+        voters = [voter.store for voter in found.voters]
         sane = sum(store not in self.tainted for store in voters)
-        allowed = found.lossy and sane * 2 <= len(voters)
+        log = node.store.log
+        allowed = (found.lossy or log.end == log.start) and sane * 2 <= len(voters)  # an empty log has no loss to speak of
         self.check(
             allowed, "R4", f"{node.name} leads epoch {found.epoch} without what was committed; lossy {found.lossy}, {sane} whole"
         )

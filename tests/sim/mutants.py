@@ -90,8 +90,6 @@ MUTANTS = [
            "    if request.from_ < state.log_start or request.reseed:", "    if request.reseed:"),
     Mutant("R21", "a re-seeded node serves and counts at once", "rmq/raft/roles.py",
            "        return self.end >= self.ready_at", "        return True"),
-    Mutant("R21, D3", "a node stays proven while it is re-seeded", "rmq/raft/following.py",
-           "state.reseeding, state.ready_at, state.required = True, UNKNOWN_END, None", "state.reseeding = True"),
     Mutant("R22", "a change before the one before is committed", "rmq/raft/membership.py",
            "    if begin and role.change is None and not role.over", "    if begin and not role.over"),
     Mutant("R22", "a change before an entry of this epoch is committed", "rmq/raft/membership.py",
