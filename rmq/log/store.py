@@ -145,7 +145,7 @@ class Store:
             self._save_vote(self.vote._replace(epoch=last_epoch, voted_for="-"))
         if report.records_behind:
             self._save_vote(self.vote._replace(proven=False))
-        committed = log.end if self._settings.alone else self._known_committed(progress.hw)
+        committed = log.end if self._settings.alone else _known_committed(log, self.snapshots, progress.hw)
         if self._settings.alone:
             self.snapshots.drop_behind(log.end)  # a re-seeded member is still catching up with its snapshot
         trusted = min(progress.cq, committed)
@@ -185,12 +185,6 @@ class Store:
             return
         self.saved.save_epochs(log.end)
         self.save_progress()
-
-    def _known_committed(self, saved: int) -> int:
-        """Of a member: what it saved, or what its newest snapshot amounts to, if the log reaches that."""
-        newest = self.snapshots.newest
-        exact = newest.s1 if newest and newest.s1 <= self.log.end else 0
-        return min(max(saved, exact, self.log.start), self.log.end)
 
     @property
     def ready_at(self) -> int:
@@ -335,3 +329,10 @@ class Store:
         """Lets go of the directory as a killed process would: nothing is flushed or saved."""
         self.log.close()
         self._disk.unlock(self._lock)
+
+
+def _known_committed(log: CommitLog, snapshots: Snapshots, saved: int) -> int:
+    """Of a member: what it saved, or what its newest snapshot amounts to, if the log reaches that."""
+    newest = snapshots.newest
+    exact = newest.s1 if newest and newest.s1 <= log.end else 0
+    return min(max(saved, exact, log.start), log.end)
