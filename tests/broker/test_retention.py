@@ -31,7 +31,8 @@ class Node:
         self.disk = MemoryDisk()
         self.clock = TestClock()
         self.settings = NodeSettings(role="broker", store_dir=store, listen_port=0, stop_grace_ms=100, segment_bytes=140_000,
-                                     max_message_bytes=1000, delete_hours=tuple(range(24)))  # fmt: skip
+                                     max_message_bytes=1000, delete_hours=tuple(range(24)),
+                                     idle_timeout_ms=86_400_000)  # fmt: skip
 
     async def start(self) -> "Node":
         self.broker = Broker(self.settings, self.clock, self.disk)

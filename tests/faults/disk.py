@@ -133,8 +133,9 @@ class Case:
             one.base for one in store.log.segments()[1:] if one.base <= min(store.snapshots.covered, store.dispatcher.position)
         ]
         if bases:
-            self.going = self.chance.choice(bases)
-            for segment in store.cleaning.drop_before(self.going):
+            base = self.chance.choice(bases)
+            self.going = max(self.going, base)  # an earlier one that was interrupted may have gone further
+            for segment in store.cleaning.drop_before(base):
                 segment.retire()
             self.durable = max(self.durable, store.log.durable_end)
             self.covered["segments dropped"] += 1
