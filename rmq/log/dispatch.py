@@ -56,6 +56,11 @@ class Dispatcher:
                 break
         return done
 
+    def begin_at(self, position: int) -> None:
+        """The queues were all deleted, the log begins anew there."""
+        self.position = position
+        self._lanes.clear()
+
     def catch_up(self, to: int, tell: Callable[[int], None] = lambda position: None) -> None:
         """As `advance`, for a start: nothing is kept in memory, what is damaged is noted in the log's `damages`."""
         told = self.position

@@ -252,5 +252,5 @@ class ReplicatedLog:
 
         store.saved.rewind(0, rows, shorten)
         store.voters = voters
-        store.dispatcher.position = log_start
+        store.dispatcher.begin_at(log_start)
         store.save_progress()

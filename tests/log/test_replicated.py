@@ -218,6 +218,21 @@ def test_a_store_begun_anew(leader: Replica) -> None:
     assert follower.store.rows == leader.store.rows
 
 
+def test_the_queues_of_a_store_begun_anew(leader: Replica) -> None:
+    """Story 46: no entry goes to a queue that was deleted with the old log."""
+    follower = Replica()
+    start = leader.log.segments()[2].base
+    while follower.log.end + len(data := read_entries(leader.log, follower.log.end, 1)) < start:
+        follower.take(data)
+    follower.store.dispatcher.advance(follower.log.end)  # the next number is the one that comes behind `start`
+    follower.held.begin_anew(start, leader.store.rows, VOTERS, lambda: None)
+    follower.take(read_entries(leader.log, start, 1 << 20))
+    follower.store.dispatcher.advance(follower.log.end)
+    queue = follower.store.queues.find("T", 0)
+    assert queue is not None
+    assert queue.max == 45
+
+
 def test_no_snapshot_of_a_log_that_is_gone(leader: Replica) -> None:
     """Story 46: one that was being made when another node's was taken over would be loaded over a log it does not fit."""
     follower = Replica()
