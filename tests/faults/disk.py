@@ -62,7 +62,7 @@ class Case:
         self.model = Model()
         self.bench.begin()
         self.durable = self.least = self.bench.store.log.durable_end  # `least`: what the next opening must find
-        self.going = 0  # where retention wants the log to begin
+        self.goings = [0]  # where retention wanted the log to begin, each time
         self.incarnation = 1
         self.share = self.chance.choice((0.0, 0.3, 0.5, 0.9, 1.0))  # of what is not flushed that survives
 
@@ -134,7 +134,7 @@ class Case:
         ]
         if bases:
             base = self.chance.choice(bases)
-            self.going = max(self.going, base)  # an earlier one that was interrupted may have gone further
+            self.goings.append(base)
             for segment in store.cleaning.drop_before(base):
                 segment.retire()
             self.durable = max(self.durable, store.log.durable_end)
@@ -253,8 +253,8 @@ class Case:
         if end < self.least:
             self.found.append(f"the log ends at {end}, at least {self.least} was promised (D1, D2)")
         self.model.cut(end)
-        self.found += problems(bench, self.model, self.going)
-        whole = self.going <= store.log.start  # else retention was interrupted: queues begin later than the log
+        self.found += problems(bench, self.model, self.goings)
+        whole = max(self.goings) <= store.log.start  # else retention was interrupted: queues begin later than the log
         if whole and self.chance.random() < 0.25:  # as costly as all else together
             self.index()
             self.check_index()

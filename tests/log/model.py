@@ -73,16 +73,17 @@ def deletion(bench: Bench, topic: str) -> Unit:
     return bench.unit(msgpack.packb([["topic", topic, None]]), STATE_TOPIC)
 
 
-def problems(bench: Bench, model: Model, going: int = 0) -> list[str]:
+def problems(bench: Bench, model: Model, goings: Sequence[int] = ()) -> list[str]:
     """What is wrong with an open store, in words. The model must have been cut to the log's end.
 
-    `going`: where retention wanted the log to begin when it was interrupted; queues may begin there already.
+    `goings`: where retention wanted the log to begin when it was interrupted; a queue may begin at any of them already.
     """
     store, found = bench.store, []
     log = store.log
-    held, here, there = _held(bench, found), model.queues(log.start), model.queues(going)
+    held, here = _held(bench, found), model.queues(log.start)
+    allowed = [here, *map(model.queues, goings)]
     for key in held.keys() | here.keys():
-        if held.get(key) not in (here.get(key), there.get(key)):
+        if held.get(key) not in [queues.get(key) for queues in allowed]:
             found.append(f"{key} holds {_brief(held.get(key))}, appended were {_brief(here.get(key))} (D6, D10, D12)")
     for key, number in model.numbers().items():
         if store.queues.get(*key).next != number:

@@ -62,7 +62,7 @@ class Story:
         end = self.bench.open().log.end
         assert end >= least
         self.model.cut(end)
-        assert problems(self.bench, self.model, self.going) == []
+        assert problems(self.bench, self.model, (self.going,)) == []
 
 
 def roll(story: Story) -> None:
