@@ -73,8 +73,13 @@ class Campaign:
         await self._traffic.stop_sending()
         if not await self._wait(self._members.level):
             return [*self._found, f"the nodes did not come to the same end: {self._members.status}"]
-        queues = {name: await whole_queues(node.address) for name, node in self._members.nodes.items()}
-        first = queues[self._members.names[0]]
+        until = time.monotonic() + WELL_S
+        while True:  # what the leader has just committed reaches the others a moment later
+            queues = {name: await whole_queues(node.address) for name, node in self._members.nodes.items()}
+            first = queues[self._members.names[0]]
+            if all(found == first for found in queues.values()) or time.monotonic() > until:
+                break
+            await asyncio.sleep(0.1)
         self._found += [f"the queues of {name} differ" for name, found in queues.items() if found != first]
         if not await self._wait(lambda: self._traffic.consumed(first)):
             self._found.append("not everything was consumed")
