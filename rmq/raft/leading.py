@@ -240,10 +240,12 @@ def successors(state: State, role: Leader) -> list[Peer]:
 
 
 def hand_over(state: State, role: Leader, node: str, ticket: Ticket, now: float) -> None:
-    """Stops writes until that node has everything, then resigns; gives up after 2 s."""
+    """Stops writes until that node has everything, then resigns; gives up after 2 s. A young leader waits for nodes to come."""
     able = successors(state, role)
     chosen = node or (able[0].node if able else "")
-    if role.handing_to or not any(peer.node == chosen for peer in able):
+    named = any(voter.node == chosen != state.me.node for voter in state.voters)
+    young = now - role.since < state.timing.transfer
+    if role.handing_to or not (any(peer.node == chosen for peer in able) or (named and young)):
         why = "leadership is being handed over already" if role.handing_to else f"node {chosen!r} cannot lead now"
         state.out.append(Done(ticket, f"{why}: look at haStatus"))
         return

@@ -22,6 +22,29 @@ def test_transfer() -> None:
     assert world["a"].committed == 50
 
 
+def test_a_young_leader_waits_for_the_node_it_shall_hand_over_to() -> None:
+    """Elected by one, asked to hand over to the other, which has not asked for bytes yet."""
+    world = World()
+    world.isolate("c")
+    world.elect("a")
+    world["a"].feed(m.Transfer("c", "ticket"))
+    assert world["a"].done == {}
+    world.cut.clear()
+    world.run(1.0)
+    assert world["a"].done == {"ticket": ""}
+    assert world["c"].core.leads()
+
+
+def test_a_node_that_has_not_come_for_long_is_refused_at_once() -> None:
+    world = World()
+    world.isolate("c")
+    world.elect("a")
+    world.run(2.5)
+    world["a"].feed(m.Transfer("c", "ticket"))
+    assert "cannot lead now" in world["a"].done["ticket"]
+    assert world["a"].core.accepts()
+
+
 def test_transfer_to_a_dead_node_is_given_up() -> None:
     world = World()
     lead(world)
