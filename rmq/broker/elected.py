@@ -27,6 +27,7 @@ from rmq.raft.roles import Candidate, Leader
 log = logging.getLogger("rmq.elected")
 
 SLAVE_GONE_S = 10.0  # a slave that has not asked for so long is not there
+SUCCESSOR_S = 2.0  # so long a node that stops waits for the next leader
 ANSWER_WITHIN_S = 5.0  # a send that is not committed by then has an unknown outcome
 
 
@@ -118,20 +119,26 @@ class ElectedReplica(Replica):
         self._ticking = asyncio.create_task(self._tick(), name="group-ticks")
 
     async def hand_over(self) -> None:
-        """Before a stop: another node leads then, so that nobody has to wait for an election. Takes 2 s at most."""
+        """Before a stop: another node leads then, so that nobody has to wait for an election. Takes a few seconds at most."""
         core = self._member.core
+        self._member.handle(m.Stop())
         if not core.leads() or len(core.state.voters) < 2:
             return
-        handed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._member.handle(m.Transfer("", handed))
-        refusal = await handed
+        refusal = await self._transfer() and await self._transfer()  # the first one asked may just be stopping too
         if refusal:
             log.warning("leadership could not be handed over: %s", refusal)
             return
-        for _ in range(40):  # until the successor announces itself: it needs this node's vote
-            if core.leader not in ("", core.state.me.node):
+        until = self._clock.monotonic() + SUCCESSOR_S
+        while core.leader in ("", core.state.me.node) and self._clock.monotonic() < until:
+            await self._clock.sleep(0.02)  # the successor needs this node's vote
+            if not self._peers.reach_any():
                 return
-            await self._clock.sleep(0.05)
+
+    async def _transfer(self) -> str:
+        """Why it could not be done, "" when it is."""
+        handed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._member.handle(m.Transfer("", handed))
+        return await handed
 
     async def stop(self) -> None:
         """After this nobody is answered any more."""

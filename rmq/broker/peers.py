@@ -49,6 +49,10 @@ class Peers:
         """Raises Unreachable, Unknown, Refusal."""
         return await self._peer(node).request(command, timeout_s)
 
+    def reach_any(self) -> bool:
+        """Whether a connection to any node is open, or being opened."""
+        return any(peer.reached for peer in self._peers.values())
+
     async def close(self) -> None:
         for task in self._tasks:
             task.cancel()
@@ -92,6 +96,10 @@ class _Peer:
         self._not_before = 0.0
         self._refused = False
         self._trouble = ""
+
+    @property
+    def reached(self) -> bool:
+        return self._opening is not None or (self._channel is not None and not self._channel.closed.is_set())
 
     async def request(self, command: Request, timeout_s: float) -> Answer:
         channel = await self._open()

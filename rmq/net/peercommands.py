@@ -66,6 +66,7 @@ class FetchLog(NamedTuple):
     sync_flush: bool = False
     max_bytes: int = 1 << 20
     max_wait: float = 0.25
+    stopping: bool = False
 
 
 @command(RequestCode.ACK_LOG, None)

@@ -34,6 +34,7 @@ class Core(FixedMode):
             m.AppendFailed: self._append_failed,
             m.Flushed: self._flushed,
             m.Health: self._health,
+            m.Stop: self._stop,
             m.Retained: self._retained,
             m.Reseeded: self._reseeded,
             m.ReseedFailed: self._reseed_failed,
@@ -238,6 +239,14 @@ class Core(FixedMode):
         self.state.health = event
         if any(event) and isinstance(self.role, Follower):
             self.role.stand_at = max(self.role.stand_at, now + self._patience())
+
+    def _stop(self, _: m.Stop, now: float) -> None:
+        """The leader hears it with a fetch that is sent at once, though one may be parked there."""
+        self.state.stopping = True
+        if isinstance(self.role, Candidate):
+            self._follow("", now)
+        elif isinstance(self.role, Follower) and self.role.pending is None:
+            following.fetch(self.state, self.role, now)
 
     def _retained(self, event: m.Retained, now: float) -> None:
         self.state.log_start, self.state.snapshot = event.log_start, event.snapshot

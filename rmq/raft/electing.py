@@ -64,7 +64,7 @@ class Elections:
     def _stand(self, now: float, pre: bool, transfer: bool) -> None:
         """Asks every voter; before that, whether it would be granted, which changes nothing anywhere (R10)."""
         state = self.state
-        if state.me.fixed or not state.may_stand() or not state.ready or state.reseeding:
+        if state.me.fixed or not state.may_stand() or not state.ready or state.reseeding or state.stopping:
             if isinstance(self.role, Candidate):
                 self._follow("", now)
             return

@@ -37,6 +37,7 @@ def fetch(state: State, role: Follower, now: float) -> None:
         learner=not state.is_named(), unproven=not state.proven, disk_full=health.disk_full,
         reseed=state.keep_from >= 0, sync_flush=me.sync_flush,
         max_bytes=MAX_CATCH_UP_BYTES if far else MAX_FETCH_BYTES, max_wait=state.timing.max_wait,
+        stopping=state.stopping,
     )  # fmt: skip
     role.fetch, role.fetch_sent, role.pending = request, now, None
     state.out.append(Send(role.leader, request))

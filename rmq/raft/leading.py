@@ -27,6 +27,7 @@ from rmq.raft.roles import Leader, Peer, State
 HW_WAIT_S = 0.02  # how long a follower without new bytes waits to hear of a new HW
 ANNOUNCE_S, SILENT_S = 0.25, 0.5
 NEAR_BYTES = 1 << 20
+GONE_S = 1.0  # who has not fetched for so long is not there
 
 
 def on_fetch(state: State, role: Leader, request: Fetch, ticket: Ticket, now: float) -> None:
@@ -35,7 +36,7 @@ def on_fetch(state: State, role: Leader, request: Fetch, ticket: Ticket, now: fl
         state.out.append(Reply(ticket, Fenced(state.epoch, peer)))
         return
     _release(state, role, peer, now)
-    peer.touched, peer.disk_full, peer.unproven = now, request.disk_full, request.unproven
+    peer.touched, peer.disk_full, peer.unproven, peer.stopping = now, request.disk_full, request.unproven, request.stopping
     if request.from_ < state.log_start or request.reseed:
         _reseed(state, request, ticket)
         return
@@ -232,16 +233,20 @@ def _announce(state: State, role: Leader, now: float) -> None:
             state.out.append(Send(node, Announce(state.epoch, me.node, me.address, state.voters)))
 
 
-def successors(state: State, role: Leader) -> list[Peer]:
-    """Voters (in fixed mode: slaves) that could lead, the best one first."""
+def successors(state: State, role: Leader, now: float) -> list[Peer]:
+    """Voters (in fixed mode: slaves) that are there and could lead, the best one first."""
     stores = set(role.peers) if state.me.fixed else {voter.store for voter in state.voters} - {state.me.store}
-    able = [peer for store, peer in role.peers.items() if store in stores and not peer.disk_full and not peer.unproven]
+    able = [
+        peer
+        for store, peer in role.peers.items()
+        if store in stores and now - peer.touched < GONE_S and not (peer.disk_full or peer.unproven or peer.stopping)
+    ]
     return sorted(able, key=lambda peer: (-peer.ack, peer.node != state.me.preferred, peer.node))
 
 
 def hand_over(state: State, role: Leader, node: str, ticket: Ticket, now: float) -> None:
     """Stops writes until that node has everything, then resigns; gives up after 2 s. A young leader waits for nodes to come."""
-    able = successors(state, role)
+    able = successors(state, role, now)
     chosen = node or (able[0].node if able else "")
     named = any(voter.node == chosen != state.me.node for voter in state.voters)
     young = now - role.since < state.timing.transfer
@@ -256,14 +261,15 @@ def _hand(state: State, role: Leader, now: float) -> None:
     if not role.handing_to:
         _want_to_hand(state, role, now)
         return
-    able = successors(state, role)
-    if any(peer.node == role.handing_to and peer.ack == state.end for peer in able):
+    able = successors(state, role, now)
+    everything = state.hw == state.end  # of more than three: else some sends would end as unknown
+    if everything and any(peer.node == role.handing_to and peer.ack == state.end for peer in able):
         able.sort(key=lambda peer: peer.node != role.handing_to)
         names = tuple(peer.node for peer in able)
         state.out.append(Done(role.hand_ticket))
         role.hand_ticket = None
         resign(state, role, names, f"leadership goes to {role.handing_to}")
-    elif now >= role.hand_until:
+    elif now >= role.hand_until or any(peer.node == role.handing_to and peer.stopping for peer in role.peers.values()):
         state.out.append(Done(role.hand_ticket, f"{role.handing_to} did not get everything in time: try again"))
         role.handing_to, role.hand_ticket = "", None
 
@@ -273,7 +279,7 @@ def _want_to_hand(state: State, role: Leader, now: float) -> None:
     timing, me = state.timing, state.me
     if me.fixed or now < role.hand_until + timing.transfer or state.hw < role.start_end:
         return
-    able = successors(state, role)
+    able = successors(state, role, now)
     if state.health.disk_full or state.health.damaged:
         if able:
             hand_over(state, role, able[0].node, None, now)

@@ -42,7 +42,7 @@ def advance(state: State, role: Leader, now: float, begin: bool) -> None:
         if state.is_voter():
             _begin(state, role, now)
         elif state.lists[-1][0] < state.hw:  # it was needed until that was committed
-            names = tuple(peer.node for peer in leading.successors(state, role))
+            names = tuple(peer.node for peer in leading.successors(state, role, now))
             leading.resign(state, role, names, "this node was taken out of the group")
 
 

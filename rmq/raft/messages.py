@@ -24,7 +24,8 @@ class Fetch(NamedTuple):
 
     `from_` is its end, `last_epoch` and `last_writer` its last epoch row, `ack` what it promises to keep (its durable end
     under sync flush), `echo` the leader's stamp of the answer before (-1: none). `learner`: no list of voters it knows
-    names it. `pull_back`: a fixed master asks its slave for what it lost.
+    names it. `pull_back`: a fixed master asks its slave for what it lost. `stopping`: it ends in a moment, so it must not be
+    handed the office.
     """
 
     id: int
@@ -48,6 +49,7 @@ class Fetch(NamedTuple):
     sync_flush: bool = False
     max_bytes: int = MAX_FETCH_BYTES
     max_wait: float = 0.25
+    stopping: bool = False
 
 
 class FetchOk(NamedTuple):
@@ -216,6 +218,11 @@ class Health(NamedTuple):
     behind: bool = False
 
 
+class Stop(NamedTuple):
+    """This node ends in a moment: it does not stand any more, and nobody shall hand it the office. A leader is asked by
+    `Transfer` to hand its own over."""
+
+
 class Retained(NamedTuple):
     """The log starts at `log_start`; `snapshot` is the newest one as (S0, S1), if there is any."""
 
@@ -270,7 +277,7 @@ class Promote(NamedTuple):
 
 
 Event = (
-    Tick | Asked | Answered | Unreachable | Grown | AppendFailed | Flushed | Health | Retained
+    Tick | Asked | Answered | Unreachable | Grown | AppendFailed | Flushed | Health | Stop | Retained
     | Reseeded | ReseedFailed | Join | Leave | Transfer | Follow | Promote
 )  # fmt: skip
 

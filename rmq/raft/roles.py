@@ -53,6 +53,7 @@ class State:
         self.fetches = 0
         self.snapshot = boot.snapshot
         self.health = Health()
+        self.stopping = False
         self.out: list[Effect] = []
 
     @property
@@ -169,6 +170,7 @@ class Peer:
     caught_up: float = inf  # since when it is near the end
     disk_full: bool = False
     unproven: bool = False
+    stopping: bool = False
     fetch: Fetch | None = None  # parked
     ticket: Ticket = None
     until: float = 0.0  # when the parked fetch is answered at the latest

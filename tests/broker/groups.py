@@ -45,7 +45,7 @@ class LocalGroup:
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         for peer in self._connections:
             await peer.close()
-        await self.stop(*self.nodes)
+        await self.stop(*list(self.nodes))
         await self._nameserver.stop()
 
     def peer_address(self, name: str) -> str:
@@ -63,13 +63,8 @@ class LocalGroup:
         await asyncio.gather(*(self.nodes[name].start() for name in names))
 
     async def stop(self, *names: str) -> None:
-        """In order, as by SIGTERM; who leads last, so that it finds nobody to hand over to if all are named."""
-        leading = [name for name in names if (await self.status(name)).role == "leader"]
-        await asyncio.gather(*(self.nodes.pop(name).stop() for name in names if name not in leading))
-        stopping = asyncio.gather(*(self.nodes.pop(name).stop() for name in leading))
-        if not self.nodes:
-            await self.clock.advance_until(stopping.done)
-        await stopping
+        """In order, as by SIGTERM, all at once."""
+        await asyncio.gather(*(self.nodes.pop(name).stop() for name in names))
 
     def later(self, hours: int) -> TestClock:
         """A clock for nodes that are started so much later."""

@@ -2,7 +2,7 @@
 
 from rmq.model import Voter
 from rmq.raft import messages as m
-from rmq.raft.roles import Follower, Leader
+from rmq.raft.roles import Candidate, Follower, Leader
 from tests.raft.toy import World, lead
 
 # --- handing over -----------------------------------------------------------------------------------------------------
@@ -54,6 +54,72 @@ def test_transfer_to_a_dead_node_is_given_up() -> None:
     world.run(2.2)
     assert "in time" in world["a"].done["ticket"]
     assert world["a"].core.accepts()
+
+
+def test_a_node_that_stops_is_no_successor() -> None:
+    """Two are stopped at once: the third leads, though it is not the first by name."""
+    world = World()
+    lead(world)
+    world["b"].feed(m.Stop())
+    world.deliver()
+    world["a"].feed(m.Stop())
+    world["a"].feed(m.Transfer("", "ticket"))
+    world.run(0.2)
+    assert world["a"].done == {"ticket": ""}
+    assert world["c"].core.leads()
+
+
+def test_a_successor_that_stops_just_then_is_given_up() -> None:
+    """It says so with a fetch of its own, though one is parked at the leader; another transfer takes the next one."""
+    world = World()
+    lead(world)
+    world["a"].write()
+    world["a"].feed(m.Transfer("", "first"))
+    world["b"].feed(m.Stop())
+    world.deliver()
+    world.tick("a")
+    assert "b did not get everything" in world["a"].done["first"]
+    world["a"].feed(m.Transfer("", "second"))
+    world.run(0.2)
+    assert world["a"].done["second"] == ""
+    assert world["c"].core.leads()
+
+
+def test_who_is_asked_to_lead_and_stops_leaves_it_to_the_next() -> None:
+    world = World()
+    lead(world)
+    world["a"].feed(m.Transfer("b", "ticket"))
+    world.tick("a")
+    world["b"].feed(m.Stop())
+    world.run(1.0)
+    assert world["c"].core.leads()
+    assert world["a"].core.leader == "c"
+
+
+def test_a_candidate_that_stops_stands_no_more() -> None:
+    world = World()
+    world.isolate("b")
+    world.run(4.0)
+    assert isinstance(world["b"].core.role, Candidate)
+    world["b"].feed(m.Stop())
+    world.run(4.0)
+    assert isinstance(world["b"].core.role, Follower)
+
+
+def test_of_five_the_office_goes_when_everything_is_committed() -> None:
+    """No send may end as unknown because of a transfer: one successor that has it all is no majority."""
+    world = World("abcde")
+    lead(world)
+    world.cut |= {("a", name) for name in "cde"}
+    world["a"].write()
+    world["a"].feed(m.Transfer("b", "ticket"))
+    world.run(0.2)
+    assert world["a"].core.leads()
+    assert "ticket" not in world["a"].done
+    world.cut.clear()
+    world.run(1.5)
+    assert world["a"].done == {"ticket": ""}
+    assert world["b"].core.leads()
 
 
 def test_leader_disk_full_hands_over() -> None:
