@@ -1,6 +1,7 @@
-"""When the index is brought behind the committed offset: burst by burst, in a thread, and at once when somebody asks.
+"""When the index is brought behind the committed offset: piece by piece, and at once when somebody asks.
 
-A burst is about a MiB of log, some ms of work; between two of them the loop runs. A send never waits for it.
+A piece of what was just appended takes some tenths of a ms and is done on the loop, between two turns: a thread would take
+more of both cores, and fight with the loop for the interpreter. What may wait for a device is done in a thread.
 """
 
 import asyncio
@@ -49,4 +50,8 @@ class Indexer:
 
     async def _burst(self) -> None:
         async with self._working:
-            await asyncio.to_thread(self._index.advance, self._committed(), self._clock.wall_ms())
+            to, wall_ms = self._committed(), self._clock.wall_ms()
+            if self._index.step(to, wall_ms):
+                await asyncio.sleep(0)
+            else:
+                await asyncio.to_thread(self._index.advance, to, wall_ms)

@@ -1,7 +1,7 @@
 """The index: where messages with a certain key, unique key or tag are in the log [IndexService].
 
-Derived from committed records and disposable (D10). It is built behind, burst by burst, in a thread; nobody who sends
-waits for it. `position` says how far it is: whoever looks something up can tell whether that is all.
+Derived from committed records and disposable (D10). It is built behind, piece by piece; nobody who sends waits for it.
+`position` says how far it is: whoever looks something up can tell whether that is all.
 """
 
 import logging
@@ -18,7 +18,8 @@ from rmq.log.record import BLANK_MAGIC
 from rmq.log.segment import FILLER
 
 BURST_BYTES = 1 << 20  # of the log
-_BLOCK_BYTES = 1 << 16  # read at once: between two of them other threads run
+_BLOCK_BYTES = 1 << 16  # read at once
+_NEAR_BYTES = 1 << 26  # so much of the log's end is certainly in memory
 _NAME_DIGITS = 17
 _LOG = logging.getLogger(__name__)
 
@@ -107,16 +108,35 @@ class Index:
         `wall_ms` names a new file. Raises StoreError, BadBytes; nothing is lost or entered twice if it is called again.
         """
         with self._busy:
-            try:
-                if self.position < 0:
-                    self._open()
-                self._put(wall_ms)  # what a full disk left over
-                self._taken = self.position = max(self.position, self._log.start)  # retention may be faster
-                if self.position < to:
-                    self._take(min(to, self.position + BURST_BYTES), to)
-                    self._put(wall_ms)
-            except OSError as error:
-                raise StoreError(f"the index in {self._directory} cannot be written: {error}; free space on the disk") from error
+            self._advance(to, wall_ms, BURST_BYTES)
+
+    def step(self, to: int, wall_ms: int) -> bool:
+        """As `advance`, a block only: for the event loop, some tenths of a ms. Raises as it does.
+
+        False if that might wait for a device or for another thread: nothing was done, `advance` is needed.
+        """
+        last = self._files[-1] if self._files else None
+        if last is None or not last.filling or last.room <= _BLOCK_BYTES or to - self.position > _NEAR_BYTES:
+            return False
+        if not self._busy.acquire(blocking=False):
+            return False
+        try:
+            self._advance(to, wall_ms, 1)
+        finally:
+            self._busy.release()
+        return True
+
+    def _advance(self, to: int, wall_ms: int, burst: int) -> None:
+        try:
+            if self.position < 0:
+                self._open()
+            self._put(wall_ms)  # what a full disk left over
+            self._taken = self.position = max(self.position, self._log.start)  # retention may be faster
+            if self.position < to:
+                self._take(min(to, self.position + burst), to)
+                self._put(wall_ms)
+        except OSError as error:
+            raise StoreError(f"the index in {self._directory} cannot be written: {error}; free space on the disk") from error
 
     def _take(self, stop: int, to: int) -> None:
         read = self._log.read

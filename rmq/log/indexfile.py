@@ -118,6 +118,11 @@ class IndexFile:
     def room(self) -> int:
         return self.shape.entries - self.header.next
 
+    @property
+    def filling(self) -> bool:
+        """Whether its slots are in memory."""
+        return self._slots is not None
+
     # --- filling ------------------------------------------------------------------------------------------------------
 
     def put(self, entries: list[int]) -> None:

@@ -207,6 +207,57 @@ def fill_slowly(index: Index, log: ToyLog) -> None:
         index.advance(one.physical_offset + one.total_size, 1)
 
 
+# --- on the event loop ------------------------------------------------------------------------------------------------
+
+
+def test_steps_make_the_files_that_one_advance_makes() -> None:
+    log = random_log(5, 4000)
+    disks, shape = (MemoryDisk(), MemoryDisk()), Shape(64, 100_000)
+    whole, stepped = (Index(disk, "/index", shape, log, LastRun(None, 0, True)) for disk in disks)
+    whole.advance(len(log.data), 1)
+    first = log.records[0].total_size
+    stepped.advance(first, 1)
+    steps = 0
+    while stepped.step(len(log.data), 1) and stepped.position < len(log.data):
+        steps += 1
+    assert steps > 1
+    assert stepped.position == whole.position
+    whole.flush(), stepped.flush()
+    assert content(disks[0]) == content(disks[1])
+
+
+@pytest.mark.parametrize("why", ["nothing open", "no slots in memory", "a new file soon", "far behind"])
+def test_what_may_wait_for_a_device_is_not_done_in_a_step(why: str) -> None:
+    log, disk = random_log(6), MemoryDisk()
+    shape = SHAPE if why == "a new file soon" else Shape(64, 100_000)
+    index, end = Index(disk, "/index", shape, log, LastRun(None, 0, True)), len(log.data)
+    if why != "nothing open":
+        index.advance(log.records[0].total_size, 1)
+    if why == "no slots in memory":
+        saved = index.flush()
+        assert saved is not None
+        index = Index(disk, "/index", shape, log, saved)
+        index.advance(saved.to, 1)
+    if why == "far behind":
+        end += 1 << 27
+    before = index.position
+    assert not index.step(end, 1)
+    assert index.position == before
+
+
+def test_a_step_waits_for_no_other_thread() -> None:
+    """The saver flushes the index in a thread, for as long as the device takes."""
+    log, disk = random_log(7), MemoryDisk()
+    index, end = Index(disk, "/index", Shape(64, 100_000), log, LastRun(None, 0, True)), len(log.data)
+    index.advance(log.records[0].total_size, 1)
+    seen: list[bool] = []
+    disk.before = lambda operation, path: seen.append(index.step(end, 1))
+    index.flush()
+    assert seen
+    assert not any(seen)
+    assert index.step(end, 1)
+
+
 # --- disks that fail --------------------------------------------------------------------------------------------------
 
 
