@@ -22,6 +22,7 @@ class _File:
     durable: bytearray = field(default_factory=bytearray)
     dirty: set[int] = field(default_factory=set)  # sectors
     readers_wait: bool = False  # as if not in the page cache
+    handles: list[int] = field(default_factory=list)  # given out, perhaps closed
 
     def touch(self, at: int, end: int, sector_bytes: int) -> None:
         """Bytes [at, end) changed."""
@@ -168,7 +169,9 @@ class MemoryDisk:
 
     def _handle(self, path: str) -> int:
         self._counter += 1
-        self._handles[self._counter] = (path, self._names[path])
+        file = self._names[path]
+        file.handles.append(self._counter)
+        self._handles[self._counter] = (path, file)
         return self._counter
 
     def close(self, handle: int) -> None:
@@ -264,7 +267,9 @@ class MemoryDisk:
         self._change("rename", new)
         file = self._names[new] = self._names.pop(old)
         self._changed_names.update((old, new))
-        self._handles.update({handle: (new, file) for handle, (_, opened) in self._handles.items() if opened is file})
+        for handle in file.handles:
+            if handle in self._handles:
+                self._handles[handle] = (new, file)
 
     def unlink(self, path: str) -> None:
         self._change("unlink", path)

@@ -115,7 +115,9 @@ class Segments:
 
     def sync(self, from_: int, to: int) -> None:
         """Makes the bytes [from_, to) durable, and the names of the files."""
-        touched = [segment for segment in self.all() if segment.base < to and segment.end > from_]
+        segments, size = self._segments, self.segment_bytes
+        first = segments[0].base if segments else 0
+        touched = segments[max(from_ - first, 0) // size : max(to - first + size - 1, 0) // size]
         if self._names_dirty:
             self._names_dirty = False  # before: a file may be added meanwhile
             self._disk.fsync_directory(self._directory)

@@ -1,6 +1,7 @@
 """`python -m tests.sim --seeds 0:3000` plays worlds; `--seed 17` one of them, twice, and compares the event lists."""
 
 import argparse
+import gc
 import logging
 import sys
 import time
@@ -15,6 +16,9 @@ from tests.sim.world import World
 
 def play(seed: int, seconds: float) -> tuple[int, str, Counter[str], int, float]:
     """(seed, what was violated, what happened, digest of the event list, CPU seconds)"""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000)
     begin = time.process_time()
     world = World(seed, seconds)
     wrong = ""

@@ -7,13 +7,10 @@ say otherwise (R5). Ids are those of the list in docs/reliability.
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from rmq.log import epochs
 from rmq.log.epochs import EpochRecord
-from rmq.log.record import BLANK_MAGIC
-from rmq.log.segment import FILLER
-from rmq.model import EPOCH_TOPIC, EpochRow
 from rmq.raft import messages as m
 from rmq.raft.roles import Leader
+from tests.sim.chain import Chain, entry_size, raw
 
 if TYPE_CHECKING:
     from tests.sim.node import Node
@@ -24,26 +21,6 @@ class Violation(AssertionError):
     """An invariant does not hold."""
 
 
-class Chain:
-    """The entries of one store's log: their ends, and of each a digest of everything up to it."""
-
-    def __init__(self, base: int) -> None:
-        self.base = base
-        self.ends: list[int] = []
-        self.digests: list[int] = []
-
-    @property
-    def end(self) -> int:
-        return self.ends[-1] if self.ends else self.base
-
-    def cut(self, to: int) -> bool:
-        """False if `to` is the end of no entry."""
-        while self.end > to and self.ends:
-            self.ends.pop()
-            self.digests.pop()
-        return self.end == to
-
-
 class Judge:
     """`counts`: what happened, for the coverage of a run."""
 
@@ -51,6 +28,7 @@ class Judge:
         self.world = world
         self.counts: Counter[str] = Counter()
         self.truth = bytearray()
+        self.voters: m.Voters = ()  # committed
         self.sent: dict[int, int] = {}  # acknowledged sends: number -> end of the record
         self.tainted: set[str] = set()  # stores that may have lost what they promised
         self._chains: dict[str, Chain] = {}
@@ -94,8 +72,10 @@ class Judge:
         self.check(known, "R17", f"{node.name}: the saved HW {state.hw} was never committed")
         self._promised[name] = min(self._promised.get(name, 0), log.end)
         self._hw[name] = max(log.start, min(self._hw.get(name, 0), state.hw))
-        self.check_table(node)
         self.look(node)
+        same = raw(node, log.start, log.end) == chain.data[log.start - chain.base :]
+        self.check(same, "R2", f"{node.name} started with other bytes than it had")
+        self.check_table(node)
 
     def died(self, node: "Node") -> None:
         self.counts["stops"] += 1
@@ -115,7 +95,7 @@ class Judge:
         if not state.end == end == chain.end:
             self.fail(f"R2: {node.name}: the log ends at {end}, the machine says {state.end}, it ended at {chain.end}")
         if hw > self._hw[name] and name not in self._doomed:
-            self._committed(node, self._hw[name], hw)
+            self._committed(node, chain, self._hw[name], hw)
             self._hw[name] = hw
         if not store.dispatcher.position <= hw <= end:
             self.fail(f"R18: {node.name} dispatched {store.dispatcher.position}, HW {hw}, end {end}")
@@ -124,44 +104,48 @@ class Judge:
         """R3: whoever has an entry of that epoch there has the same entries before it."""
         at, rows = chain.end, node.core.state.rows
         data = raw(node, at, end)
-        digest = chain.digests[-1] if chain.digests else hash(bytes(raw(node, chain.base, chain.base)))
-        index = 0
+        index, place = 0, len(rows)
         while index < len(data):
             size = entry_size(data, index)
-            start = at + index
-            epoch = max((row.epoch for row in rows if row.start <= start), default=0)
-            digest = hash((digest, epoch, data[index : index + size]))
+            while place < len(rows) and rows[place].start <= at + index:
+                place += 1
+            while place and rows[place - 1].start > at + index:
+                place -= 1
+            epoch = rows[place - 1].epoch if place else 0
+            digest = chain.add(data[index : index + size], epoch)
             index += size
             if chain.base == 0:  # a re-seeded log has no digest of what was before
                 known = self._entries.setdefault((at + index, epoch), digest)
-                self.check(known == digest, "R3", f"{node.name}: another entry of epoch {epoch} ends at {at + index}")
-            chain.ends.append(at + index)
-            chain.digests.append(digest)
+                if known != digest:
+                    self.fail(f"R3: {node.name}: another entry of epoch {epoch} ends at {at + index}")
             self.counts["entries"] += 1
 
-    def _committed(self, node: "Node", before: int, hw: int) -> None:
-        truth = self.truth
+    def _committed(self, node: "Node", chain: Chain, before: int, hw: int) -> None:
+        truth, base = self.truth, chain.base
         if before < len(truth):
             to = min(hw, len(truth))
-            self.check(raw(node, before, to) == truth[before:to], "R5", f"{node.name}: committed {before} to {to} differs")
+            if chain.data[before - base : to - base] != truth[before:to]:
+                self.fail(f"R5: {node.name}: committed {before} to {to} differs")
         if hw > len(truth):
             self._check_majority(node, hw)
             self.counts["commits"] += 1
-            truth += raw(node, len(truth), hw)
+            truth += chain.data[len(truth) - base : hw - base]
             self._committed_in[node.core.state.epoch] = hw
+            self.voters = node.core.state.lists[0][1]
 
     def _check_majority(self, node: "Node", hw: int) -> None:
         """R6, R7: a majority said it has that, in this epoch, and the last entry is of this epoch."""
         state = node.core.state
-        self.check(self._leaders.get(state.epoch) == state.me.store, "R6", f"{node.name} commits {hw} and does not lead")
-        self.check(bool(state.rows) and state.rows[-1].epoch == state.epoch and state.rows[-1].start < hw, "R6",
-                   f"{node.name}: {hw} is committed in epoch {state.epoch}, but its rows end {state.rows[-1:]}")  # fmt: skip
+        if self._leaders.get(state.epoch) != state.me.store:
+            self.fail(f"R6: {node.name} commits {hw} and does not lead")
+        if not state.rows or state.rows[-1].epoch != state.epoch or state.rows[-1].start >= hw:
+            self.fail(f"R6: {node.name}: {hw} is committed in epoch {state.epoch}, but its rows end {state.rows[-1:]}")
         own = node.store.log.durable_end if self.world.sync_flush else node.store.log.end
         have = [
             own if voter.store == state.me.store else self._claims.get((state.epoch, voter.store), -1) for voter in state.voters
         ]
-        count = sum(one >= hw for one in have)
-        self.check(count * 2 > len(state.voters), "R6", f"{node.name} commits {hw}, its voters said {have}")
+        if sum(one >= hw for one in have) * 2 <= len(state.voters):
+            self.fail(f"R6: {node.name} commits {hw}, its voters said {have}")
 
     # --- what leaves a node -------------------------------------------------------------------------------------------
 
@@ -173,7 +157,8 @@ class Judge:
         name = state.me.store
         if isinstance(request, m.Fetch | m.Ack):
             held = log.durable_end if self.world.sync_flush else log.end
-            self.check(request.ack <= held, "R7", f"{node.name} claims {request.ack} and holds {held}")
+            if request.ack > held:
+                self.fail(f"R7: {node.name} claims {request.ack} and holds {held}")
             self._promised[name] = max(self._promised.get(name, 0), request.ack)
             key = (request.epoch, name)
             self._claims[key] = max(self._claims.get(key, -1), request.ack)
@@ -182,13 +167,12 @@ class Judge:
         elif isinstance(request, m.Vote) and not request.pre:
             self._voted(node, request.epoch, name)
             self.counts["candidacies"] += 1
-        if not (isinstance(request, m.Vote) and request.pre):
-            self.check(
-                node.store.vote.epoch >= request.epoch, "R8", f"{node.name}: epoch {request.epoch} left before it was saved"
-            )
+        if node.store.vote.epoch < request.epoch and not (isinstance(request, m.Vote) and request.pre):
+            self.fail(f"R8: {node.name}: epoch {request.epoch} left before it was saved")
 
     def answers(self, node: "Node", request: m.Request, answer: m.Answer) -> None:
-        self.check(node.store.vote.epoch >= answer.epoch, "R8", f"{node.name}: epoch {answer.epoch} left before it was saved")
+        if node.store.vote.epoch < answer.epoch:
+            self.fail(f"R8: {node.name}: epoch {answer.epoch} left before it was saved")
         if isinstance(answer, m.Diverged):
             self.counts["divergences"] += 1
         if not isinstance(answer, m.VoteAnswer) or not answer.granted or not isinstance(request, m.Vote):
@@ -222,7 +206,8 @@ class Judge:
         self.counts["elections"] += 1
         known = self._hw[state.me.store]
         needed = max((end for epoch, end in self._committed_in.items() if epoch < found.epoch), default=0)
-        if needed > node.store.log.end or raw(node, known, needed) != self.truth[known:needed]:
+        chain = self._chains[state.me.store]
+        if needed > chain.end or chain.data[known - chain.base : needed - chain.base] != self.truth[known:needed]:
             self._lost(node, found, known)
             needed = min(needed, len(self.truth))
         self._committed_before[found.epoch] = needed
@@ -236,10 +221,11 @@ class Judge:
         self.check(
             allowed, "R4", f"{node.name} leads epoch {found.epoch} without what was committed; lossy {found.lossy}, {sane} whole"
         )
-        mine = raw(node, known, min(len(self.truth), node.store.log.end))
+        chain = self._chains[node.core.state.me.store]
+        mine = chain.data[known - chain.base : min(len(self.truth), log.end) - chain.base]
         theirs = self.truth[known : known + len(mine)]
         same = next((at for at, pair in enumerate(zip(mine, theirs, strict=True)) if pair[0] != pair[1]), len(mine))
-        ends = [end for end in self._chains[node.core.state.me.store].ends if end <= known + same]
+        ends = [end for end in chain.ends if end <= known + same]
         self.counts["lossy epochs"] += 1
         to = ends[-1] if ends else known
         del self.truth[to:]
@@ -252,8 +238,9 @@ class Judge:
         self.world.faults.leader_made(node)
 
     def acked(self, node: "Node", number: int, end: int) -> None:
-        self._check_lease(node, f"acknowledges {number}")
-        self.check(end <= len(self.truth), "R6", f"{node.name} acknowledges {number} at {end}, not committed")
+        self._check_lease(node, "acknowledges")
+        if end > len(self.truth):
+            self.fail(f"R6: {node.name} acknowledges {number} at {end}, not committed")
         self.sent[number] = end
         self.counts["acknowledged"] += 1
 
@@ -273,7 +260,8 @@ class Judge:
             voter.store == state.me.store or self._contact.get((state.epoch, voter.store), -1.0) >= since
             for voter in state.voters
         )
-        self.check(seen * 2 > len(state.voters), "R11", f"{node.name} {does}; heard of {seen} of {len(state.voters)}")
+        if seen * 2 <= len(state.voters):
+            self.fail(f"R11: {node.name} {does}; heard of {seen} of {len(state.voters)}")
 
     # --- logs ---------------------------------------------------------------------------------------------------------
 
@@ -286,12 +274,13 @@ class Judge:
         self.check(
             node.store.dispatcher.position <= to, "R20", f"{node.name} dispatched {node.store.dispatcher.position}, cuts to {to}"
         )
+        chain = self._chains[name]
         if to < min(log.end, len(self.truth)):
-            data = raw(node, to, log.end)
+            data = bytes(chain.data[to - chain.base :])
             size = entry_size(data, 0)
             same = data[:size] == self.truth[to : to + size]
             self.check(not same, "R15", f"{node.name} cuts off a committed entry at {to}")
-        self.check(self._chains[name].cut(to), "R14", f"{node.name} cuts to {to}, the end of no entry")
+        self.check(chain.cut(to), "R14", f"{node.name} cuts to {to}, the end of no entry")
         self._promised[name] = min(self._promised.get(name, 0), to)
 
     def began_anew(self, node: "Node", log_start: int) -> None:
@@ -303,35 +292,7 @@ class Judge:
         self.tainted.add(name)
 
     def check_table(self, node: "Node") -> None:
-        """R13: the epoch table is what a scan of the log gives."""
-        log, rows = node.store.log, node.core.state.rows
-        found: list[EpochRow] = []
-        for one in log.scan(log.start, log.end):
-            if one.topic == EPOCH_TOPIC:
-                row = epochs.unpack(one.body).row()
-                if not found or row.epoch > found[-1].epoch:
-                    found.append(row)
-        inside = [row for row in rows if row.start >= log.start]
-        seen = [row for row in found if row.start >= log.start]
-        self.check(
-            [row[:3] for row in inside] == [row[:3] for row in seen], "R13", f"{node.name}: rows {rows}, the log says {found}"
-        )
-
-
-def raw(node: "Node", at: int, to: int) -> bytes:
-    """The bytes of the log as the files hold them."""
-    log = node.store.log
-    parts = []
-    while at < to:
-        end = min(to, (at // log.segment_bytes + 1) * log.segment_bytes)
-        parts.append(log.segments()[(at - log.segments()[0].base) // log.segment_bytes].read(at, end - at))
-        at = end
-    return b"".join(parts)
-
-
-def entry_size(data: bytes, index: int) -> int:
-    """Of the entry there, with the filler before it."""
-    size = int.from_bytes(data[index : index + 4], "big")
-    if FILLER.unpack_from(data, index)[1] == BLANK_MAGIC:
-        size += int.from_bytes(data[index + size : index + size + 4], "big")
-    return size
+        """R13: the epoch table is what the records in the log say."""
+        start, rows = node.store.log.start, node.core.state.rows
+        said = [row[:3] for _, row in self._chains[node.core.state.me.store].rows if row.start >= start]
+        self.check([row[:3] for row in rows if row.start >= start] == said, "R13", f"{node.name}: rows {rows}, not {said}")

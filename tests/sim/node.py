@@ -241,7 +241,7 @@ class Node:
         return self.world.now + self.clock_base
 
     def wall_ms(self) -> int:
-        return 1_700_000_000_000 + int(self.world.now * 1000) + self.wall_offset_ms
+        return max(1_700_000_000_000 + int(self.world.now * 1000) + self.wall_offset_ms, 0)  # no clock is older than 1970
 
     def chance(self) -> float:
         return self.world.chance.random()

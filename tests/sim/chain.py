@@ -1,0 +1,76 @@
+"""What the judge has seen of one store's log: every byte and entry of it, looked at once, when it was appended."""
+
+from typing import TYPE_CHECKING
+
+from rmq.log import epochs, record
+from rmq.log.record import BLANK_MAGIC
+from rmq.log.segment import FILLER
+from rmq.model import EPOCH_TOPIC, EpochRow
+
+if TYPE_CHECKING:
+    from tests.sim.node import Node
+
+_EPOCH = EPOCH_TOPIC.encode()
+
+
+class Chain:
+    """`digests`: of each entry, and everything before it. `rows`: what its epoch records say, and where these stand."""
+
+    def __init__(self, base: int) -> None:
+        self.base = base
+        self.data = bytearray()
+        self.ends: list[int] = []
+        self.digests: list[int] = []
+        self.rows: list[tuple[int, EpochRow]] = []
+
+    @property
+    def end(self) -> int:
+        return self.base + len(self.data)
+
+    def add(self, entry: bytes, epoch: int) -> int:
+        """The digest of everything up to the end of that entry."""
+        digest = hash((self.digests[-1] if self.digests else 0, epoch, entry))
+        if _EPOCH in entry:
+            self._note_row(entry)
+        self.data += entry
+        self.ends.append(self.end)
+        self.digests.append(digest)
+        return digest
+
+    def _note_row(self, entry: bytes) -> None:
+        left, magic = FILLER.unpack_from(entry, 0)
+        found = record.decode(entry, left if magic == BLANK_MAGIC else 0)
+        if found.topic == EPOCH_TOPIC:
+            row = epochs.unpack(found.body).row()
+            if not self.rows or row.epoch > self.rows[-1][1].epoch:
+                self.rows.append((self.end, row))
+
+    def cut(self, to: int) -> bool:
+        """False if `to` is the end of no entry."""
+        while self.ends and self.ends[-1] > to:
+            self.ends.pop()
+            self.digests.pop()
+        del self.data[max(to - self.base, 0) :]
+        while self.rows and self.rows[-1][0] >= to:
+            self.rows.pop()
+        return to == (self.ends[-1] if self.ends else self.base)
+
+
+def raw(node: "Node", at: int, to: int) -> bytes:
+    """The bytes of the log as the files hold them."""
+    log = node.store.log
+    size, segments = log.segment_bytes, log.segments()
+    first, parts = segments[0].base if segments else 0, []
+    while at < to:
+        end = min(to, (at // size + 1) * size)
+        parts.append(segments[(at - first) // size].read(at, end - at))
+        at = end
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def entry_size(data: bytes, index: int) -> int:
+    """Of the entry there, with the filler before it."""
+    size, magic = FILLER.unpack_from(data, index)
+    if magic == BLANK_MAGIC:
+        size += int.from_bytes(data[index + size : index + size + 4], "big")
+    return int(size)

@@ -1,0 +1,57 @@
+"""The last look at a healed and drained group: all have what was committed, byte for byte, and the same tables and queues."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmq.log.record import Record
+from tests.sim.chain import raw
+
+if TYPE_CHECKING:
+    from tests.sim.judge import Judge
+    from tests.sim.node import Node
+
+
+class _Message(NamedTuple):
+    """Where message `number` of its queue stands."""
+
+    number: int
+    offset: int
+    size: int
+
+
+def check_end(judge: "Judge", members: Sequence["Node"]) -> None:
+    """G5. The bytes are decoded once, for all of them."""
+    oldest = min(members, key=lambda node: node.store.log.start)
+    end = oldest.store.log.end
+    judge.check(end == len(judge.truth), "R5", f"the group ends at {end}, {len(judge.truth)} was committed")
+    queues: dict[tuple[str, int], list[_Message]] = {}
+    ends = set()
+    for found in oldest.store.log.scan(oldest.store.log.start, end):
+        queues.setdefault((found.topic, found.queue_id), []).append(_message(found))
+        ends.add(found.physical_offset + found.total_size)
+    for node in members:
+        start = node.store.log.start
+        judge.check(raw(node, start, end) == judge.truth[start:end], "R3", f"{node.name} differs in the end")
+        judge.check(node.tables == oldest.tables, "R5", f"{node.name} has other tables: {node.tables} {oldest.tables}")
+        judge.check_table(node)
+        _check_queues(judge, node, queues)
+    missing = [number for number, at in judge.sent.items() if at > oldest.store.log.start and at not in ends]
+    judge.check(not missing, "C1", f"acknowledged and gone: {missing}")
+
+
+def _message(found: Record) -> _Message:
+    return _Message(found.queue_offset, found.physical_offset, found.total_size)
+
+
+def _check_queues(judge: "Judge", node: "Node", wanted: dict[tuple[str, int], list[_Message]]) -> None:
+    """D12: consecutive numbers, each pointing to the record that says so."""
+    start = node.store.log.start
+    for (topic, queue_id), messages in wanted.items():
+        queue = node.store.queues.get(topic, queue_id)
+        there = [one for one in messages if one.offset >= start and one.number >= queue.min]
+        numbers = [one.number for one in there]
+        judge.check(numbers == list(range(queue.min, queue.max)), "D12", f"{node.name} {queue}: {numbers}")
+        found: list[tuple[int, int]] = []
+        while queue.min + len(found) < queue.max:
+            found += queue.find(queue.min + len(found), 1 << 20, 1 << 30, None).spans
+        judge.check(found == [one[1:] for one in there], "D12", f"{node.name} {queue}: its entries do not point to its records")
