@@ -46,7 +46,7 @@ class Call(NamedTuple):
     size: int
 
     def answer(self, answer: Answer, remark: str = "") -> None:
-        """Answers with success; a one-way request is only noted as done."""
+        """Answers with success; a one-way request is only noted as done."""  # `_answered_calls`, without a call
         connection, call_id, oneway, context, size = self
         connection._calls -= 1
         assert connection._calls >= 0, "a call was answered twice"
@@ -58,14 +58,9 @@ class Call(NamedTuple):
 
     def refuse(self, refusal: Refusal) -> None:
         """Answers with the code, remark and hint of the refusal."""
-        connection = self.connection
-        connection._calls -= 1
-        assert connection._calls >= 0, "a call was answered twice"
-        connection._in_flight_bytes -= self.size
-        if connection._draining or not connection._reading:
-            connection._settled()
+        self.connection._answered_calls(1, self.size, [])
         if not self.oneway:
-            connection._write_refusal(self.id, self.context, refusal)
+            self.connection._write_refusal(self.id, self.context, refusal)
 
     def answer_with(self, awaitable: Awaitable[Answer | Later]) -> None:
         """Answers with what the awaitable gives, or refuses with what it raises; the server keeps the task."""

@@ -183,7 +183,7 @@ class MemberStatus(NamedTuple):
 
 
 class GroupStatus(NamedTuple):
-    """`role`: leader, follower, candidate or alone. `proven`: it may vote. `lease_good`: a majority follows this leader."""
+    """`role`: leader, follower or candidate. `proven`: it may vote. `lease_good`: a majority follows this leader."""
 
     role: str
     node: str

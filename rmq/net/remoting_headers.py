@@ -126,18 +126,18 @@ def _read_bytes(data: bytes, at: int, size: int) -> tuple[bytes, int]:
 def _read_ext(data: bytes) -> Ext:
     """Key length, key, value length, value, repeated. An empty value is none at all [RocketMQSerializable]."""
     ext: Ext = {}
-    raw, at, end = bytes(data), 0, len(data)
+    at, end = 0, len(data)
     while at < end:
         key_at = at + 2
-        value_at = key_at + (raw[at] << 8 | raw[at + 1] if key_at <= end else end) + 4
+        value_at = key_at + (data[at] << 8 | data[at + 1] if key_at <= end else end) + 4
         if value_at > end:
             raise BadBytes("a binary header ends inside a field")
-        (size,) = _INT.unpack_from(raw, value_at - 4)
+        (size,) = _INT.unpack_from(data, value_at - 4)
         at = value_at + size
         if size < 0 or at > end:
             raise BadBytes(f"a binary header with a part of {size} bytes, {end - value_at} are left")
         if size:
-            ext[raw[key_at : value_at - 4].decode()] = raw[value_at:at].decode()
+            ext[data[key_at : value_at - 4].decode()] = data[value_at:at].decode()
     return ext
 
 
