@@ -59,6 +59,8 @@ RIGHTS: Final[dict[RequestCode, Right]] = {
     RequestCode.LITE_PULL_MESSAGE: _SUB,
     RequestCode.QUERY_CONSUMER_OFFSET: _SUB,
     RequestCode.UPDATE_CONSUMER_OFFSET: _SUB,
+    RequestCode.LOCK_BATCH_MQ: _SUB,
+    RequestCode.UNLOCK_BATCH_MQ: _SUB,
     RequestCode.GET_MAX_OFFSET: _GET_TOPIC,
     RequestCode.GET_MIN_OFFSET: _GET_TOPIC,
     RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: _GET_TOPIC,

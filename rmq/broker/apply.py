@@ -9,6 +9,7 @@ from rmq.broker.longpoll import LongPolls
 from rmq.broker.state import Line, Table, apply_lines, lines_of
 from rmq.delivery.cursors import CursorTable
 from rmq.delivery.groups import GroupTable
+from rmq.delivery.locks import LockTable
 from rmq.delivery.offsets import OffsetTable
 from rmq.log import record
 from rmq.log.commitlog import Unit
@@ -24,7 +25,10 @@ class Tables:
         self.groups = groups
         self.offsets = offsets
         self.cursors = CursorTable()
-        self.by_name: Mapping[str, Table] = {"topic": topics, "group": groups, "offset": offsets, "cursor": self.cursors}
+        self.locks = LockTable()
+        self.by_name: Mapping[str, Table] = {
+            "topic": topics, "group": groups, "offset": offsets, "cursor": self.cursors, "lock": self.locks,
+        }  # fmt: skip
 
     def clear(self) -> None:
         """All rows go: the log begins anew."""
@@ -33,11 +37,14 @@ class Tables:
                 table.apply(key, None)
 
     def apply(self, lines: Sequence[Line], time_ms: int) -> None:
-        """One committed record. A deleted topic takes the offsets of its queues along."""
+        """One committed record. A deleted topic takes offsets and locks of its queues along, a deleted group its locks."""
         apply_lines(self.by_name, lines, time_ms)
         for table, name, value in lines:
             if table == "topic" and value is None:
                 self.offsets.remove_topic(name)
+                self.locks.remove_topic(name)
+            elif table == "group" and value is None:
+                self.locks.remove_group(name)
 
 
 class Applier:

@@ -18,6 +18,7 @@ from rmq.log.replicated import ReplicatedLog
 from rmq.log.store import Store
 from rmq.model import Voter
 from rmq.net import commands as c
+from rmq.net.lockcommands import LockQueues, UnlockQueues
 from rmq.net.server import Connection, Handler
 from rmq.raft import messages as m
 from rmq.raft.roles import Leader
@@ -33,6 +34,7 @@ _READS = frozenset({
     c.Pull, c.QueryConsumerOffset, c.GetMaxOffset, c.GetMinOffset, c.SearchOffset, c.GetEarliestStoreTime, c.QueryMessage,
     c.ViewMessage, c.GetTopicStats, c.GetConsumeStats,
 })  # fmt: skip
+_LEADERS = frozenset({c.UpdateConsumerOffset, LockQueues, UnlockQueues})
 
 
 class Hooks(NamedTuple):
@@ -96,11 +98,15 @@ class Group:
         return self.member.core.state.epoch
 
     def allow(self, _connection: Connection, request: c.Request) -> None:
-        """Raises Refusal for a read that may not be answered now, and for offsets at a node that does not lead."""
-        if type(request) in _READS:
+        """Raises Refusal for a read that may not be answered now, and for offsets and locks at a node that does not lead.
+        A lock that is only kept writes nothing: it needs a majority that follows all the same."""
+        kind = type(request)
+        if kind in _READS:
             self.replica.check_reads()
-        elif type(request) is c.UpdateConsumerOffset:
+        elif kind in _LEADERS:
             self.replica.check_leads()
+            if kind is LockQueues:
+                self.replica.check_reads()
 
     def follower_from(self) -> int | None:
         """From which offset on the log must stay for followers that were here lately; None if nobody needs it."""

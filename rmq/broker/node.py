@@ -20,6 +20,7 @@ from rmq.broker.group import Group, Hooks
 from rmq.broker.handlers.cleaning import CleaningHandlers
 from rmq.broker.handlers.clients import ClientHandlers
 from rmq.broker.handlers.inspect import InspectHandlers, RuntimeInfoHandler
+from rmq.broker.handlers.locks import LockHandlers
 from rmq.broker.handlers.offsets import OffsetHandlers
 from rmq.broker.handlers.pull import PullHandler, PullSettings
 from rmq.broker.handlers.query import QueryHandlers
@@ -141,6 +142,7 @@ class Broker:
                 log.warning("adopted: %s", note)
         if self._group is None:
             self._replica.start()
+            self._tables.locks.begin(self._clock.monotonic())
             await self._make_system_topics()
 
     # --- building -----------------------------------------------------------------------------------------------------
@@ -177,20 +179,20 @@ class Broker:
         self._server = Server(self._handlers(), _limits(settings), border, clock, allow, self._clients.closed)
 
     def _handlers(self) -> Mapping[type[c.Request], Handler]:
-        settings, store, tables, registry = self._settings, self._store, self._tables, self._registry
+        settings, store, tables, registry, clock = self._settings, self._store, self._tables, self._registry, self._clock
         topics = TopicHandlers(tables.topics, tables.groups, tables.offsets, self._writer.commit, settings.auto_create_group)
         let_in = topics.admit_group if store.read_only else topics.ensure_group
-        self._clients = ClientHandlers(
-            registry, tables.groups, let_in, self._connection, self._polls.groups_changed, self._clock
+        clients = self._clients = ClientHandlers(
+            registry, tables.groups, let_in, self._connection, self._polls.groups_changed, clock
         )
-        self._offsets = OffsetHandlers(
+        offsets = self._offsets = OffsetHandlers(
             tables.offsets, self._writer, tables.topics, store.queues, store.log.store_time, topics.check_group, self._young
         )
         checks = PullSettings(
             tables.topics, registry, topics.check_group, settings.max_transfer_count, settings.max_transfer_bytes, self._cold,
             self._group.suggest if self._group and settings.follower_reads else None,
         )  # fmt: skip
-        pull = PullHandler(checks, store.log, store.queues, self._polls, self._pulled, self._stats, self._clock)
+        pull = PullHandler(checks, store.log, store.queues, self._polls, self._pulled, self._stats, clock)
         sending = SendSettings(
             settings.auto_create_topic, settings.max_message_bytes, min(SHARED_BYTES, settings.segment_bytes // 16)
         )
@@ -201,7 +203,7 @@ class Broker:
         runtime = RuntimeInfoHandler(self._stats, self._facts)
         cleaning = CleaningHandlers(self._telling(self._retention.delete_expired), self._retention.clean_queues)
         lookups = QueryHandlers(store.log, store.indexed.index, self._indexer, lambda: self._replica.committed_end)
-        clients, offsets = self._clients, self._offsets
+        locks = LockHandlers(tables.locks, settings.broker_name, tables.topics, topics.check_group, self._writer.commit, clock)
         return {
             c.Hello: self._hello,
             c.Send: send.send,
@@ -233,6 +235,7 @@ class Broker:
             c.GetRuntimeInfo: runtime.runtime_info,
             c.DeleteExpiredLog: cleaning.delete_expired_log,
             c.CleanExpiredQueues: cleaning.clean_expired_queues,
+            **locks.by_request(),
             **(self._group.handlers if self._group else {}),
         }
 
@@ -273,13 +276,14 @@ class Broker:
     # --- a node of an elected group -----------------------------------------------------------------------------------
 
     def _settled(self) -> None:
-        """This node leads: the routes say so, and what every group needs is there."""
+        """This node leads: the routes say so, owners of locks have a full life, and what every group needs is there."""
+        self._tables.locks.begin(self._clock.monotonic())
         self._registration.changed()
         self._making = asyncio.create_task(self._make_system_topics(), name="system topics")
         self._making.add_done_callback(_tell_failure)
 
     def _left_office(self) -> None:
-        for table in (self._tables.topics, self._tables.groups, self._tables.offsets):
+        for table in (self._tables.topics, self._tables.groups, self._tables.offsets, self._tables.locks):
             table.drop_overlay()
         self._polls.wake_all()
         self._registration.changed()

@@ -23,6 +23,7 @@ from rmq.model import (
     Subscription,
     TopicConfig,
 )
+from rmq.net.lockcommands import LockedQueues, LockQueues, UnlockQueues
 from rmq.net.peercommands import PeerAnswer, PeerRequest
 from rmq.net.vocabulary import ANSWERS as ANSWERS
 from rmq.net.vocabulary import CODES as CODES
@@ -69,8 +70,6 @@ class GetRoute(NamedTuple):
 
 
 class ClusterInfo(NamedTuple):
-    """Every registered broker group."""
-
     brokers: list[BrokerAddresses]
 
 
@@ -485,7 +484,7 @@ Request = Union[
     GetRoute, GetClusterInfo, GetTopicList, RegisterBroker, UnregisterBroker, DeleteTopicInNameserver,
     Heartbeat, UnregisterClient, GetConsumerList, NotifyConsumerIdsChanged,
     Send, Pull, QueryConsumerOffset, UpdateConsumerOffset, GetMaxOffset, GetMinOffset, SearchOffset, GetEarliestStoreTime,
-    QueryMessage, ViewMessage,
+    LockQueues, UnlockQueues, QueryMessage, ViewMessage,
     UpdateTopic, DeleteTopic, GetTopicConfig, GetAllTopicConfig, GetTopicStats,
     UpdateGroup, DeleteGroup, GetGroupConfig, GetAllGroupConfig,
     GetConsumeStats, GetConsumerConnection, QueryTopicConsumeByWho, GetRuntimeInfo,
@@ -494,7 +493,7 @@ Request = Union[
 Answer = Union[
     None, HelloAnswer, Route, ClusterInfo, TopicList, HeartbeatAnswer, ConsumerList, SendAnswer, PullAnswer, OffsetAnswer,
     TimestampAnswer, TopicConfig, TopicConfigs, TopicStats, GroupConfig, GroupConfigs, ConsumeStats, ConsumerConnection,
-    GroupList, RuntimeInfo, PeerAnswer, QueryMessageAnswer, MessageAnswer,
+    GroupList, RuntimeInfo, PeerAnswer, QueryMessageAnswer, MessageAnswer, LockedQueues,
 ]  # fmt: skip
 
 REQUESTS: dict[int, type[Request]] = {code: cls for cls, code in CODES.items()}

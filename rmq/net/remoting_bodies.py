@@ -38,6 +38,7 @@ from rmq.net.commands import (
     TopicStats,
     UpdateGroup,
 )
+from rmq.net.lockcommands import LockedQueues, LockQueues, UnlockQueues
 from rmq.net.peercommands import EpochCache, HaStatus
 from rmq.net.remoting_fields import bad_field, java_name, number, parse
 from rmq.net.remoting_headers import Ext
@@ -172,10 +173,30 @@ def read_group(ext: Ext, body: bytes) -> UpdateGroup:
     return UpdateGroup(GroupConfig._make(values))
 
 
+def read_lock(ext: Ext, body: bytes) -> LockQueues:
+    """[LockBatchRequestBody] Its `onlyThisBroker` means nothing here: a lock is on a majority's logs anyway."""
+    return LockQueues(*_queues_of_client(load(body, "LOCK_BATCH_MQ")))
+
+
+def read_unlock(ext: Ext, body: bytes) -> UnlockQueues:
+    """[UnlockBatchRequestBody]"""
+    return UnlockQueues(*_queues_of_client(load(body, "UNLOCK_BATCH_MQ")))
+
+
+def _queues_of_client(source: Json) -> tuple[str, str, list[MessageQueue]]:
+    queues = [
+        MessageQueue(_get(part, "topic", ""), _get(part, "brokerName", ""), _get(part, "queueId", 0))
+        for part in _get(source, "mqSet", [])
+    ]
+    return _get(source, "consumerGroup", ""), _get(source, "clientId", ""), queues
+
+
 REQUEST_READERS: dict[type[Any], Callable[[Ext, bytes], Any]] = {
     Heartbeat: read_heartbeat,
     RegisterBroker: read_registration,
     UpdateGroup: read_group,
+    LockQueues: read_lock,
+    UnlockQueues: read_unlock,
 }
 """Requests that are more than text fields."""
 
@@ -349,6 +370,11 @@ def write_consumer_list(answer: ConsumerList, quoted: bool) -> bytes:
     return orjson.dumps({"consumerIdList": answer.client_ids})
 
 
+def write_locked(answer: LockedQueues, quoted: bool) -> bytes:
+    """[LockBatchResponseBody]"""
+    return orjson.dumps({"lockOKMQSet": [_queue(queue) for queue in answer.queues]})
+
+
 def write_group_list(answer: GroupList, quoted: bool) -> bytes:
     """[GroupList]"""
     return orjson.dumps({"groupList": answer.groups})
@@ -392,6 +418,7 @@ ANSWER_WRITERS: dict[type[Any], Callable[[Any, bool], bytes]] = {
     ConsumerConnection: write_consumer_connection,
     ConsumerList: write_consumer_list,
     GroupList: write_group_list,
+    LockedQueues: write_locked,
     RuntimeInfo: write_runtime_info,
     HaStatus: write_ha_status,
     EpochCache: write_epoch_cache,

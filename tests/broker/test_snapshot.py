@@ -51,6 +51,8 @@ class Live:
             return "topic", topic, None
         if kind == 4:
             return "group", topic, list(GroupConfig(topic, retry_max_times=value))
+        if kind == 5:
+            return "lock", ["g", topic, self.chance.randrange(3)], self.chance.choice(["one", "two", None])
         return "offset", ["g", topic, self.chance.randrange(3)], value
 
     def rebuilt(self) -> Tables:

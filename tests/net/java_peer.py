@@ -19,7 +19,7 @@ from rmq.model import (
     Subscription,
     TopicConfig,
 )
-from rmq.net import commands, peercommands
+from rmq.net import commands, lockcommands, peercommands
 from rmq.net.remoting_fields import java_name, write
 from rmq.net.remoting_headers import Header
 from rmq.net.remoting_headers import write as write_frame
@@ -103,10 +103,18 @@ def _group(request: commands.UpdateGroup) -> bytes:
     return json.dumps({"groupName": name, **{java_name(GroupConfig, key): value for key, value in config.items()}}).encode()
 
 
+def _queues(request: lockcommands.LockQueues | lockcommands.UnlockQueues) -> bytes:
+    queues = [{"brokerName": one.broker_name, "queueId": one.queue_id, "topic": one.topic} for one in request.queues]
+    asked = {"clientId": request.client_id, "consumerGroup": request.consumer_group, "mqSet": queues, "onlyThisBroker": False}
+    return json.dumps(asked).encode()
+
+
 BODIES: dict[type[Any], Any] = {
     commands.Heartbeat: _heartbeat,
     commands.RegisterBroker: _registration,
     commands.UpdateGroup: _group,
+    lockcommands.LockQueues: _queues,
+    lockcommands.UnlockQueues: _queues,
 }
 
 
@@ -187,7 +195,10 @@ def _group_config(source: Any) -> GroupConfig:
 
 
 def _queue(text: str) -> MessageQueue:
-    source = json.loads(text)
+    return _queue_of(json.loads(text))
+
+
+def _queue_of(source: Any) -> MessageQueue:
     return MessageQueue(source["topic"], source["brokerName"], source["queueId"])
 
 
@@ -265,6 +276,7 @@ FROM_JSON: dict[type[Any], Any] = {
     commands.ConsumerConnection: _connections,
     commands.ConsumerList: lambda source: commands.ConsumerList(source["consumerIdList"]),
     commands.GroupList: lambda source: commands.GroupList(source["groupList"]),
+    lockcommands.LockedQueues: lambda source: lockcommands.LockedQueues([_queue_of(one) for one in source["lockOKMQSet"]]),
     commands.RuntimeInfo: lambda source: commands.RuntimeInfo(source["table"]),
     peercommands.HaStatus: _ha_status,
     peercommands.EpochCache: _epoch_cache,

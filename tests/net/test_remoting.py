@@ -13,7 +13,7 @@ from rmq.codes import RequestCode
 from rmq.errors import BadBytes, Refusal
 from rmq.log import plain
 from rmq.log.record import Record, iterate
-from rmq.model import BrokerAddresses, Route
+from rmq.model import BrokerAddresses, MessageQueue, Route
 from rmq.net import commands
 from rmq.net.commands import ANSWERS, CODES, GetMaxOffset, GetRoute, NotifyConsumerIdsChanged, Pull, Send, SendAnswer
 from rmq.net.remoting import Border, Remoting
@@ -82,7 +82,7 @@ def test_answers_survive(pair: tuple[type[Any], Any], binary: bool, version: int
 
 def _some(request_type: type[Any]) -> Any:
     """Any request of the type; an answer depends on nothing but its version."""
-    values = {int: 1, str: "x"}
+    values = {int: 1, str: "x", list[MessageQueue]: []}
     fields = [name for name in request_type._fields if name not in request_type._field_defaults]
     return request_type(**{name: values[request_type.__annotations__[name]] for name in fields})
 
@@ -159,7 +159,7 @@ NO_OBJECTS = [b"", b"[]", b"{", b"1", b"null", b"\xff", b"[" * 5000]
 @pytest.mark.parametrize(
     ("code", "body"),
     [
-        *((code, body) for code in (34, 103, 200) for body in NO_OBJECTS),
+        *((code, body) for code in (34, 41, 42, 103, 200) for body in NO_OBJECTS),
         (34, b'{"clientID":1}'), (34, b'{"consumerDataSet":[1]}'), (34, b'{"consumerDataSet":{}}'),
         (34, b'{"producerDataSet":[7]}'),
         (34, b'{"consumerDataSet":[{"subscriptionDataSet":[{"subVersion":"x"}]}]}'), (34, b'{"withoutSub":"true"}'),
@@ -167,7 +167,8 @@ NO_OBJECTS = [b"", b"[]", b"{", b"1", b"null", b"\xff", b"[" * 5000]
         (34, b'{"consumerDataSet":[{"subscriptionDataSet":[{"tagsSet":[1]}]}]}'), (200, b'{"groupName":1}'),
         (200, b'{"attributes":{"a":1}}'), (200, b'{"brokerId":[]}'), (103, b'{"topicConfigSerializeWrapper":7}'),
         (103, b'{"topicConfigSerializeWrapper":{"topicConfigTable":{"t":5}}}'),
-        (103, b'{"topicConfigSerializeWrapper":{"dataVersion":{"counter":{}}}}'),
+        (103, b'{"topicConfigSerializeWrapper":{"dataVersion":{"counter":{}}}}'), (41, b'{"mqSet":[5]}'),
+        (41, b'{"clientId":7}'), (42, b'{"mqSet":[{"queueId":"x"}]}'),
     ],
 )  # fmt: skip
 def test_bad_bodies_are_answered(code: int, body: bytes) -> None:

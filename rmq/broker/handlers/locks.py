@@ -1,0 +1,77 @@
+"""Locks of queues for ordered consumption: granted, kept and given up [AdminBrokerProcessor, RebalanceLockManager].
+
+A grant is answered when its record is committed, so it survives a change of leader; keeping a lock writes nothing.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from rmq.broker.state import Line
+from rmq.clock import Clock
+from rmq.codes import ResponseCode
+from rmq.delivery.locks import Change, LockKey, LockTable
+from rmq.errors import Refusal
+from rmq.model import MessageQueue
+from rmq.names import check_client_id, check_group_name
+from rmq.net.lockcommands import MAX_QUEUES, LockedQueues, LockQueues, UnlockQueues
+from rmq.net.server import Call, Handler
+from rmq.routing.topics import TopicTable
+
+
+class LockHandlers:
+    """`commit(lines)` returns once the lines, one record of them, are committed and applied."""
+
+    def __init__(
+        self,
+        table: LockTable,
+        broker_name: str,
+        topics: TopicTable,
+        check_group: Callable[[str], None],
+        commit: Callable[[list[Line]], Awaitable[None]],
+        clock: Clock,
+    ) -> None:
+        self._table = table
+        self._broker_name = broker_name
+        self._topics = topics
+        self._check_group = check_group
+        self._commit = commit
+        self._clock = clock
+
+    def by_request(self) -> Mapping[type[Any], Handler]:
+        return {LockQueues: self.lock, UnlockQueues: self.unlock}
+
+    async def lock(self, request: LockQueues, _call: Call) -> LockedQueues:
+        """Queues that are not here are left out, as those of others are: the client asks again."""
+        self._check_group(request.consumer_group)
+        keys = {queue: key for queue, key in _keys(request).items() if self._is_here(queue)}
+        held, changes = self._table.lock(request.client_id, keys.values(), self._clock.monotonic())
+        await self._write(changes)
+        return LockedQueues([queue for queue, key in keys.items() if key in held])
+
+    async def unlock(self, request: UnlockQueues, _call: Call) -> None:
+        await self._write(self._table.unlock(request.client_id, _keys(request).values()))
+
+    def _is_here(self, queue: MessageQueue) -> bool:
+        config = self._topics.get(queue.topic)
+        count = max(config.read_queue_nums, config.write_queue_nums) if config else 0
+        return queue.broker_name == self._broker_name and 0 <= queue.queue_id < count
+
+    async def _write(self, changes: list[Change]) -> None:
+        if not changes:
+            return
+        try:
+            await self._commit([("lock", key, owner) for key, owner in changes])
+        except Refusal as refusal:
+            if refusal.code != ResponseCode.SYSTEM_ERROR:  # of an unknown outcome the log, or the next leader, tells
+                self._table.not_stored(changes)
+            raise
+
+
+def _keys(request: LockQueues | UnlockQueues) -> dict[MessageQueue, LockKey]:
+    """Raises Refusal."""
+    if len(request.queues) > MAX_QUEUES:
+        about = f"{len(request.queues)} queues: at most {MAX_QUEUES} in one request, ask for them in parts"
+        raise Refusal(ResponseCode.INVALID_PARAMETER, about)
+    check_client_id(request.client_id)
+    check_group_name(request.consumer_group)
+    return {queue: LockKey(request.consumer_group, queue.topic, queue.queue_id) for queue in request.queues}

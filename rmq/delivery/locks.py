@@ -1,0 +1,134 @@
+"""Locks of queues, for ordered consumption: one client of a group has a queue for itself [RebalanceLockManager].
+
+A lock ends 60 s after its owner last asked for it; another client gets it then, not before, whatever became of the owner's
+connection. Grants and releases are state lines, so a new leader knows every owner. Refreshing writes nothing: when an owner
+last asked is known to the leader alone, by its monotonic clock, and a new leader gives each owner 60 s from its start (C9).
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from rmq.model import DataVersion
+
+LIVE_S = 60.0  # [REBALANCE_LOCK_MAX_LIVE_TIME]
+
+
+class LockKey(NamedTuple):
+    """One queue of one group. The field order is that of the state record."""
+
+    group: str
+    topic: str
+    queue_id: int
+
+
+Change = tuple[LockKey, str | None]  # and its owner from now on
+
+
+class LockTable:
+    """Owners are client ids. Changes only in `apply`, in log order; decisions are taken by what is on its way too."""
+
+    def __init__(self) -> None:
+        self._owners: dict[LockKey, str] = {}
+        self._coming: dict[LockKey, list[str | None]] = {}  # owners that are being written, the last one decides
+        self._asked: dict[LockKey, tuple[str, float]] = {}  # who got it last since `_began`, and when it last asked
+        self._began = math.inf
+        self._version = DataVersion()
+
+    @property
+    def data_version(self) -> DataVersion:
+        """Rises with every committed change."""
+        return self._version
+
+    def set_version(self, version: DataVersion) -> None:
+        """As a snapshot says it was."""
+        self._version = version
+
+    def committed(self) -> Mapping[LockKey, str]:
+        """What a failover keeps."""
+        return self._owners
+
+    # --- deciding: at the leader only
+
+    def begin(self, now: float) -> None:
+        """This node leads and has applied everything of earlier epochs: every owner has a full life from now on."""
+        self._began = now
+
+    def lock(self, client_id: str, keys: Iterable[LockKey], now: float) -> tuple[set[LockKey], list[Change]]:
+        """(what the client has once the changes are committed, the changes). The changes count as being written from now on.
+
+        A grant that is still being written is written once more for an owner that asks again: no answer before the record.
+        """
+        held: set[LockKey] = set()
+        changes: list[Change] = []
+        for key in keys:
+            owner = self._decided(key)
+            if owner not in (None, client_id) and now <= self._last_asked(key, owner) + LIVE_S:
+                continue
+            if owner != client_id or key in self._coming:
+                changes.append(self._stage(key, client_id))
+            self._asked[key] = (client_id, now)
+            held.add(key)
+        return held, changes
+
+    def unlock(self, client_id: str, keys: Iterable[LockKey]) -> list[Change]:
+        """The changes that release what the client has of these; what others have stays theirs."""
+        return [self._stage(key, None) for key in keys if self._decided(key) == client_id]
+
+    def _last_asked(self, key: LockKey, owner: str | None) -> float:
+        client_id, moment = self._asked.get(key, (None, 0.0))
+        return moment if client_id == owner else self._began
+
+    def _decided(self, key: LockKey) -> str | None:
+        """The owner once everything on its way is committed."""
+        return self._coming[key][-1] if key in self._coming else self._owners.get(key)
+
+    def _stage(self, key: LockKey, owner: str | None) -> Change:
+        self._coming.setdefault(key, []).append(owner)
+        return key, owner
+
+    def not_stored(self, changes: Iterable[Change]) -> None:
+        """These were certainly not written. (Of those nobody knows, the log or the loss of the office will tell.)"""
+        for key, owner in changes:
+            self._arrived(key, owner)
+
+    def drop_overlay(self) -> None:
+        """This node no longer leads: what was not committed is the new leader's to know."""
+        self._coming.clear()
+        self._asked.clear()
+        self._began = math.inf
+
+    # --- committed lines
+
+    def apply(self, key: Iterable[Any], value: str | None, time_ms: int = 0) -> None:
+        """A committed line: the owner, or None. `time_ms`: when it was stored."""
+        place = LockKey(*key)
+        if value is None:
+            self._remove(place)
+        else:
+            self._owners[place] = value
+        self._arrived(place, value)
+        self._version = DataVersion(self._version.counter + 1, max(time_ms, self._version.timestamp))
+
+    def _arrived(self, key: LockKey, owner: str | None) -> None:
+        """One change less on its way."""
+        coming = self._coming.get(key, [])
+        if owner in coming:
+            coming.remove(owner)
+        if not coming:
+            self._coming.pop(key, None)
+
+    def _remove(self, key: LockKey) -> None:
+        self._owners.pop(key, None)
+        if key not in self._coming:
+            self._asked.pop(key, None)
+
+    def remove_topic(self, topic: str) -> None:
+        """The topic was deleted at this place of the log."""
+        for key in [key for key in self._owners if key.topic == topic]:
+            self._remove(key)
+
+    def remove_group(self, group: str) -> None:
+        """The group was deleted at this place of the log."""
+        for key in [key for key in self._owners if key.group == group]:
+            self._remove(key)
