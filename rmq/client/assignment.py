@@ -20,7 +20,7 @@ from rmq.client.tasks import TaskSet, cancel, within
 from rmq.client.window import Window
 from rmq.errors import RmqError
 from rmq.model import RETRY_PREFIX, MessageQueue, Route
-from rmq.net.commands import ConsumerList, GetConsumerList, NotifyConsumerIdsChanged, Request
+from rmq.net.commands import ConsumerList, GetConsumerList, NotifyConsumerIdsChanged, Pull, Request
 from rmq.routing.choose import readable_queues
 from rmq.routing.rebalance import average
 
@@ -72,15 +72,18 @@ class Assignment:
 
     def _route_changed(self, topic: str) -> None:
         if topic in self._plan.topics:
-            self._commit_again()
+            self._follow_leaders()
             self._due.set()
 
-    def _commit_again(self) -> None:
-        """A leader that went may have taken with it what it was told last, without a word: the next one is told again."""
-        leaders, self._leaders = self._leaders, self._session.routes.brokers()
+    def _follow_leaders(self) -> None:
+        """A leader that went may have taken with it what it was told last, without a word: the next one is told again. One that
+        hangs would keep the pulls that wait there."""
+        leaders, self._leaders = self._leaders, self._leaders | self._session.routes.brokers()
+        gone = {name: address for name, address in leaders.items() if self._leaders[name] != address}
+        for name, address in gone.items():
+            self._session.connections.give_up(address, Pull, f"{address} leads {name} no longer")
         for window in self.windows():
-            name = window.queue.broker_name
-            if leaders.get(name) != self._leaders.get(name):
+            if window.queue.broker_name in gone:
                 window.committed = -1
 
     async def _keep_balanced(self) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 
 from rmq.client.consumer import Consumer
+from rmq.client.liveness import Liveness
 from rmq.client.offsets import BrokerOffsets, OffsetStore
 from rmq.client.plan import LAST, Mode, Plan, Start, make_plan
 from rmq.client.producer import Producer
@@ -53,8 +54,11 @@ class Client:
         """Begin heartbeats and route refreshes (needs the running loop); `async with` does it."""
         if self._state == "new":
             self._state = "open"
-            self._tasks.start(self.session.routes.keep_fresh(), "refresh routes")
-            self._tasks.start(self.session.routes.keep_led(), "find leaders")
+            session = self.session
+            self._tasks.start(session.routes.keep_fresh(), "refresh routes")
+            self._tasks.start(session.routes.keep_led(), "find leaders")
+            liveness = Liveness(session.connections, session.routes, session.clock)
+            self._tasks.start(liveness.keep_asking(), "ask leaders")
             self._tasks.start(self.session.heartbeats.keep_beating(), "heartbeats")
 
     async def close(self) -> None:

@@ -36,6 +36,16 @@ class Connections:
     def is_open(self, address: str) -> bool:
         return address in self._channels
 
+    def is_waiting(self, address: str) -> bool:
+        """Whether an answer from there is missing."""
+        channel = self._channels.get(address)
+        return channel is not None and channel.waits
+
+    def give_up(self, address: str, kind: type[Request], why: str) -> None:
+        """Requests of that type, which changes nothing there, end as Unknown."""
+        if (channel := self._channels.get(address)) is not None:
+            channel.give_up(kind, why)
+
     async def request(self, address: str, request: Request, timeout_s: float | None = None) -> Answer:
         """Raises Refusal, Unknown (it left, and nobody can tell what came of it), Unreachable (it never left), Closed."""
         channel = self._channels.get(address) or await self._open(address)

@@ -31,6 +31,7 @@ _log = logging.getLogger("rmq.client")
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 3.0  # after a failed pull [pullTimeDelayMillsWhenException]
 _LONGEST_ELECTION_PAUSE_S = 0.5  # while the group has no leader
 _FOLLOWER_SUSPEND_S = 1.0  # how long a follower may hold a pull: then it is time to look for the leader again
+_FOLLOWER_MARGIN_S = 3.0  # nobody looks whether it hangs: the leader is asked again
 _ANSWER_MARGIN_S = 15.0  # a broker's own checks may hold a pull a little longer than it was asked to
 
 
@@ -115,7 +116,7 @@ class Puller:
         """Offsets are not committed there. A follower may lack, or have deleted, what the leader has: it moves no offset."""
         suspend_s = min(_FOLLOWER_SUSPEND_S, self._session.settings.suspend_s)
         request = self._request(window, suspend_s, False)
-        answer = await self._session.connections.request(address, request, suspend_s + _ANSWER_MARGIN_S)
+        answer = await self._session.connections.request(address, request, suspend_s + _FOLLOWER_MARGIN_S)
         assert isinstance(answer, PullAnswer)
         if answer.status == ResponseCode.PULL_OFFSET_MOVED or answer.next_begin_offset < window.next_offset:
             raise Unreachable(f"the follower {address} does not reach to {window.next_offset}")

@@ -193,6 +193,17 @@ class Link(asyncio.BufferedProtocol):
                     Unknown(f"{what}: no answer in time (call {call_id}); it may or may not have been done")
                 )
 
+    @property
+    def waits(self) -> bool:
+        """Whether an answer is missing."""
+        return bool(self._waiting)
+
+    def give_up(self, kind: type[Request], why: str) -> None:
+        """Ends the calls of that type, as Unknown."""
+        for entry in self._waiting.values():
+            if entry.request_type is kind and not entry.future.done():
+                entry.future.set_exception(Unknown(f"{kind.__name__}: {why}"))
+
     def _lost_call(self, call_id: int) -> RmqError:
         where = f"{self.peer[0]}:{self.peer[1]}"
         if call_id > self._written_id:

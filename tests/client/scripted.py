@@ -24,6 +24,7 @@ from rmq.net.commands import (
     HeartbeatAnswer,
     NotifyConsumerIdsChanged,
     OffsetAnswer,
+    Ping,
     Pull,
     PullAnswer,
     QueryConsumerOffset,
@@ -64,6 +65,7 @@ class Broker:
             GetConsumerList: self._consumer_list, Send: self._send, Pull: self._pull, QueryConsumerOffset: self._query,
             UpdateConsumerOffset: self._update, GetMaxOffset: self._max, GetMinOffset: lambda request, call: OffsetAnswer(0),
             SearchOffset: lambda request, call: OffsetAnswer(request.timestamp),
+            Ping: lambda request, call: None,
             UpdateTopic: lambda request, call: self.topics.update({request.topic: request.write_queue_nums}),
         }  # fmt: skip
         self._server = Server({kind: self._watched(handler) for kind, handler in served.items()}, on_close=self._closed)

@@ -9,7 +9,7 @@ import pytest
 from rmq.client import Client, Message, Refusal, Unknown, Unreachable, admin
 from rmq.codes import ResponseCode as R
 from rmq.model import BrokerAddresses, QueueData, Route
-from rmq.net.commands import GetRoute, Pull, QueryConsumerOffset, Send, UpdateConsumerOffset, UpdateTopic
+from rmq.net.commands import GetRoute, Ping, Pull, QueryConsumerOffset, Send, UpdateConsumerOffset, UpdateTopic
 from rmq.testing import TestClock, until
 from tests.client.conftest import MakeClient
 from tests.client.scripted import Broker, Fault, cut_link, never_answer, refuse
@@ -242,6 +242,25 @@ async def test_offsets_that_nobody_answers_for_are_told_to_the_next_leader(trio:
         trio.lead(b)
         a.cut_connections()
         await clock.advance_until(lambda: b.offsets.get(("g", "T", 0)) == 1, 1.0)
+
+
+async def test_a_pull_that_waits_at_a_leader_that_hangs_moves_on(trio: Trio, make_client: MakeClient) -> None:
+    """N4: its process is paused, nobody sends anything; the pull might wait for half a minute."""
+    a, b, _ = trio.nodes
+    same_log(trio, 1)
+    clock = TestClock()
+    client = make_client(trio.names.address, clock=clock, route_refresh_s=1e6, heartbeat_s=1e6)
+    async with client.consumer("g", "T", start="first") as consumer:
+        assert (await anext(consumer)).body == b"0"
+        await until(lambda: a.seen(Pull)[-1].queue_offset == 1)
+        a.faults[Ping] = [never_answer] * 1000
+        trio.lead(b)
+        b.put("T", 0, 1)
+        begin, arrived = clock.monotonic(), asyncio.create_task(anext(consumer))
+        await clock.advance_until(arrived.done)
+        assert (await arrived).body == b"1"
+        assert clock.monotonic() - begin < 10.0
+        assert len(b.seen(Ping)) < 30  # asked now and then only
 
 
 async def test_without_a_leader_a_follower_is_read_and_then_the_leader_again(trio: Trio, client: Client) -> None:
