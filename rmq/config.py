@@ -107,6 +107,10 @@ class NodeSettings:
     max_connections: int = _setting(10_000, integer(1, 1_000_000), "connections in all")
     max_connections_per_address: int = _setting(2_000, integer(1, 1_000_000), "connections from one address")
     idle_timeout_ms: int = _setting(120_000, integer(1_000, 86_400_000), "a connection idle this long is closed")
+    metrics: str = _setting("off", choice("off", "prom", DISABLE="off"), "prom: Prometheus may ask for metrics, by http",
+                            "metricsExporterType")  # fmt: skip
+    metrics_host: str = _setting("127.0.0.1", host(), "address of the metrics", "metricsPromExporterHost")
+    metrics_port: int = _setting(5557, integer(0, 65535), "port of the metrics; 0: any free one", "metricsPromExporterPort")
     stop_grace_ms: int = _setting(10_000, integer(0, 600_000), "stop: how long requests in work may take to end")
     log_level: str = _setting("info", choice("debug", "info", "warning", "error"), "least weight that is logged")
     log_format: str = _setting("auto", choice("auto", "human", "json"), "auto: human on a terminal, else JSON lines")

@@ -79,7 +79,7 @@ _LATER = _keys("""
     notifyConsumerIdsChangedEnable disableConsumeIfConsumerReadSlowly consumerFallbehindThreshold
     orderMessageEnable kvConfigPath configStorePath configStoreInRocksDB returnOrderTopicConfigToBroker supportActingMaster
     enableControllerInNamesrv deleteTopicWithBrokerRegistration notifyMinBrokerIdChanged
-    metricsExporterType metricsPromExporterPort metricsPromExporterHost enableSplitRegistration
+    enableSplitRegistration
     forceRegister brokerHeartbeatInterval brokerNotActiveTimeoutMillis fetchNamesrvAddrByAddressServer rmqAddressServerDomain
     startAcceptSendRequestTimeStamp checkCRCOnRecover commercialEnable initAuthenticationUser authenticationMetadataProvider
 """)

@@ -82,9 +82,9 @@ class Group:
         self.member = Member(ReplicatedLog(store, disk, root), me, voters, m.Timing(), self.replica)
         self.replica.join(self.member, peers)
         self._reseeder.join(self.member, peers)
-        self.handlers: Mapping[type[Any], Handler] = GroupHandlers(
-            self.replica, store, settings.cluster_name, name, lambda: self.broker_id
-        ).by_request()
+        asked = GroupHandlers(self.replica, store, settings.cluster_name, name, lambda: self.broker_id)
+        self.handlers: Mapping[type[Any], Handler] = asked.by_request()
+        self.status = asked.status
 
     # --- what the broker asks -----------------------------------------------------------------------------------------
 

@@ -100,6 +100,10 @@ class Broker:
         """Leave the routes, finish what is in work, flush, close: all of it, whatever fails on the way. Raises StoreError."""
         await self._running.aclose()
 
+    @property
+    def group(self) -> Group | None:
+        return self._group
+
     async def _serve(self, host: str, port: int, running: AsyncExitStack) -> None:
         """Starts part after part; `running` is told how each is stopped, the last one first."""
         store, settings = self._store, self._settings
@@ -174,8 +178,7 @@ class Broker:
         )  # fmt: skip
         self._writer = StateWriter(self._replica.propose_state, store.queues.get(STATE_TOPIC, 0), store_host, clock)
         self._exports = Exports(settings.store_dir / "config", _json_of(self._tables))
-        allow = self._group.allow if self._group else None
-        border = _border(settings, host, port)
+        allow, border = self._group.allow if self._group else None, _border(settings, host, port)
         self._server = Server(self._handlers(), _limits(settings), border, clock, allow, self._clients.closed)
 
     def _handlers(self) -> Mapping[type[c.Request], Handler]:

@@ -12,7 +12,7 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,6 +20,9 @@ from rmq import config as settings_of
 from rmq.clock import Clock, SystemClock
 from rmq.commands import exits, logs, options
 from rmq.config import Entry, NodeSettings
+
+if TYPE_CHECKING:
+    from rmq.broker.group import Group
 
 log = logging.getLogger("rmq.node")
 _NO_LISTENING = (errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES)
@@ -130,9 +133,27 @@ async def _broker(settings: NodeSettings, clock: Clock, stop: asyncio.Event) -> 
             "nameservers": ";".join(settings.namesrv_addresses)}  # fmt: skip
     log.info("broker listens", extra=told)
     try:
-        yield
+        async with _metrics(settings, broker.group):
+            yield
     finally:
         await broker.stop()
+
+
+@contextlib.asynccontextmanager
+async def _metrics(settings: NodeSettings, group: "Group | None") -> AsyncIterator[None]:
+    if settings.metrics == "off" or group is None:
+        if settings.metrics != "off":
+            log.warning("there are metrics of groups only so far, and this broker stands alone: nothing is served")
+        yield
+        return
+    from rmq.ops.metrics import served
+
+    where = settings.metrics_host, settings.metrics_port, settings.cluster_name, settings.broker_name
+    async with contextlib.AsyncExitStack() as serving:
+        with _told("metrics", settings.metrics_host, settings.metrics_port, "metrics_port (RocketMQ: metricsPromExporterPort)"):
+            address = await serving.enter_async_context(served(*where, group.status))
+        log.info("metrics: http://%s/metrics", address)
+        yield
 
 
 async def _started(start: Coroutine[Any, Any, None], stop: asyncio.Event) -> bool:

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,21 @@ def sent(capsys: Printed, running: Running, topic: str, *bodies: str) -> list[di
     dressed = ["-t", "TagA", "-k", "k1", "-p", "colour=red"]
     assert cli.run(["send", topic, *bodies, "-n", running.namesrv, *dressed, "-o", "json"]) == 0
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_prometheus_may_ask_a_member_of_a_group(tmp_path: Path) -> None:
+    """A master that waits for slaves: it leads, and no slave is there."""
+    node = Running(
+        tmp_path / "store", "--set", "broker_role=ASYNC_MASTER", "--set", "metrics=prom", "--set", "metrics_port=0"
+    )
+    try:
+        address = node.wait_for("metrics: ")["message"].removeprefix("metrics: ")
+        node.wait_for("ready")
+        with urllib.request.urlopen(address) as answer:
+            text = answer.read().decode()
+        assert 'rmq_group_log_end_offset{broker="broker-a",cluster="DefaultCluster",node="n0"}' in text
+    finally:
+        assert node.stop() == 0
 
 
 def test_what_is_sent_is_consumed(running: Running, capsys: Printed) -> None:

@@ -62,10 +62,10 @@ class GroupHandlers:
             RemovePeer: self.remove_peer,
             TransferLeader: self.transfer,
             Promote: self.promote,
-            GetGroupStatus: self.status,
-            GetHaStatus: lambda request, call: haview.ha_status(self.status(request, call)),
-            GetEpochCache: lambda request, call: haview.epoch_cache(
-                self._cluster, self._group, self._broker_id(), self.status(request, call)
+            GetGroupStatus: lambda _request, _call: self.status(),
+            GetHaStatus: lambda _request, _call: haview.ha_status(self.status()),
+            GetEpochCache: lambda _request, _call: haview.epoch_cache(
+                self._cluster, self._group, self._broker_id(), self.status()
             ),
         }
 
@@ -120,7 +120,7 @@ class GroupHandlers:
         self._replica.member.handle(m.Promote(False, call))
         return LATER
 
-    def status(self, _request: object, _call: Call) -> GroupStatus:
+    def status(self) -> GroupStatus:
         core = self._replica.member.core
         state, me, now = core.state, core.state.me, self._replica.monotonic()
         return GroupStatus(

@@ -1,0 +1,1 @@
+"""What tells machines how a node is: for monitoring, not for clients."""

@@ -1,0 +1,91 @@
+"""`/metrics` of a broker, for Prometheus: who leads its group, how far the nodes are, who may not vote and why.
+
+prometheus_client serves in a thread of its own; each question is handed to the event loop, where the numbers are.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from rmq.net.peercommands import GroupStatus, MemberStatus
+
+ANSWER_S = 5.0  # a scrape gives up then: the loop is stuck, or the node stops
+_LABELS = ("cluster", "broker", "node")
+
+Why = dict[str, bool]
+
+
+@contextlib.asynccontextmanager
+async def served(host: str, port: int, cluster: str, broker: str, status: Callable[[], GroupStatus]) -> AsyncIterator[str]:
+    """Listens while the context is open; gives "host:port". Raises OSError if it cannot listen."""
+    registry = CollectorRegistry()
+    registry.register(_OnLoop(asyncio.get_running_loop(), lambda: list(families(cluster, broker, status()))))
+    server, thread = await asyncio.to_thread(start_http_server, port, host, registry)
+    try:
+        yield f"{host}:{server.server_port}"
+    finally:
+        await asyncio.to_thread(server.shutdown)
+        server.server_close()
+        thread.join()
+
+
+class _OnLoop(Collector):
+    """Asks on the loop, from whatever thread it is asked in."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, ask: Callable[[], list[Metric]]) -> None:
+        self._loop = loop
+        self._ask = ask
+
+    def describe(self) -> Iterable[Metric]:
+        return ()
+
+    def collect(self) -> Iterable[Metric]:
+        return asyncio.run_coroutine_threadsafe(self._asked(), self._loop).result(ANSWER_S)
+
+    async def _asked(self) -> list[Metric]:
+        return self._ask()
+
+
+def families(cluster: str, broker: str, status: GroupStatus) -> Iterator[Metric]:
+    """All metrics of one node. `cluster`, `broker`: labels."""
+    own = (cluster, broker, status.node)
+    for name, about, value in (
+        ("leader", "1 if this node leads its group", status.role == "leader"),
+        ("lease_good", "1 if this node leads and a majority was in touch with it lately", status.lease_good),
+        ("epoch", "epoch of the group as this node knows it", status.epoch),
+        ("log_start_offset", "where the log of this node begins", status.log_start),
+        ("log_end_offset", "where the log of this node ends", status.end),
+        ("durable_offset", "how far the log of this node is flushed", status.durable),
+        ("committed_offset", "committed, as far as this node knows", status.committed),
+    ):
+        yield _gauge(name, about, ((own, value),))
+    labels = [(cluster, broker, member.node) for member in status.members]
+    for name, about, values in (
+        ("member_lag_bytes", "what a node lacks of this node's log", [member.lag for member in status.members]),
+        ("member_seen_seconds", "how long ago it was heard of", [member.seen_seconds_ago for member in status.members]),
+    ):
+        known = [(label, value) for label, value in zip(labels, values, strict=True) if value >= 0]
+        yield _gauge(name, f"{about}; absent if this node does not know", known)
+    reasons = GaugeMetricFamily(
+        "rmq_group_member_may_not_vote", "1 if this keeps a node from voting, or from following", labels=(*_LABELS, "reason")
+    )
+    for label, member in zip(labels, status.members, strict=True):
+        for reason, holds in why_not(member).items():
+            reasons.add_metric((*label, reason), float(holds))
+    yield reasons
+
+
+def why_not(member: MemberStatus) -> Why:
+    """What keeps a node from counting, by reason."""
+    return {"not_a_voter": not member.voter, "unproven": member.unproven, "disk_full": member.disk_full}
+
+
+def _gauge(name: str, about: str, values: Iterable[tuple[tuple[str, str, str], float]]) -> Metric:
+    family = GaugeMetricFamily(f"rmq_group_{name}", about, labels=_LABELS)
+    for labels, value in values:
+        family.add_metric(labels, float(value))
+    return family

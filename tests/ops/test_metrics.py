@@ -1,0 +1,78 @@
+"""What Prometheus is told of a group, over real HTTP from real nodes."""
+
+import asyncio
+import shutil
+import urllib.request
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from rmq.net.peercommands import GroupStatus, MemberStatus
+from rmq.ops.metrics import families, served
+from tests.broker.groups import LocalGroup
+
+Samples = dict[tuple[str, str, str], float]
+
+
+def samples(text: str) -> Samples:
+    """By name, node and reason."""
+    return {
+        (one.name.removeprefix("rmq_group_"), one.labels["node"], one.labels.get("reason", "")): one.value
+        for family in text_string_to_metric_families(text)
+        for one in family.samples
+    }
+
+
+async def scraped(group: LocalGroup, name: str) -> Samples:
+    part = group.nodes[name].group
+    assert part is not None
+    async with served("127.0.0.1", 0, "C", "g", part.status) as address:
+        answer = await asyncio.to_thread(urllib.request.urlopen, f"http://{address}/metrics")
+        with answer:
+            assert answer.status == 200
+            return samples(answer.read().decode())
+
+
+async def test_a_leader_tells_who_is_behind_and_who_may_not_vote(tmp_path: Path) -> None:
+    async with LocalGroup(tmp_path) as group:
+        leader = await group.leader()
+        away = (await group.followers())[0]
+        await group.level()
+        found = await scraped(group, leader)
+        assert found["leader", leader, ""] == found["lease_good", leader, ""] == 1
+        assert found["log_end_offset", leader, ""] == found["committed_offset", leader, ""] > 0
+        assert found["epoch", leader, ""] >= 1
+        for name in ("n0", "n1", "n2"):
+            assert found["member_lag_bytes", name, ""] == 0
+            assert found["member_may_not_vote", name, "unproven"] == found["member_may_not_vote", name, "not_a_voter"] == 0
+        told = await scraped(group, away)
+        assert told["leader", away, ""] == 0
+        assert ("member_lag_bytes", leader, "") not in told  # only the leader knows how far the others are
+
+
+async def test_a_new_disk_is_no_voter_and_unproven_at_first(tmp_path: Path) -> None:
+    """`status` of a wiped node before any leader has spoken to it."""
+    async with LocalGroup(tmp_path) as group:
+        wiped = (await group.followers())[0]
+        await group.stop(*group.nodes)
+        shutil.rmtree(tmp_path / wiped)
+        await group.start(wiped)
+        found = await scraped(group, wiped)
+        assert found["member_may_not_vote", wiped, "unproven"] == 1
+
+
+def test_each_reason_is_a_series_of_its_own() -> None:
+    member = MemberStatus("n1", "s1", "h:1", False, -1, -1, -1, -1.0, True, True)
+    status = GroupStatus("leader", "n0", "s0", "n0", "h:0", 3, 0, 10, 10, 10, True, True, False, [], [member])
+    [reasons] = [one for one in families("C", "g", status) if one.name == "rmq_group_member_may_not_vote"]
+    assert {one.labels["reason"]: one.value for one in reasons.samples} == {"not_a_voter": 1, "unproven": 1, "disk_full": 1}
+
+
+async def test_a_taken_port_is_an_error_and_leaves_nothing(tmp_path: Path) -> None:
+    status = GroupStatus("leader", "n0", "s0", "n0", "h:0", 3, 0, 10, 10, 10, True, True, False, [], [])
+    async with served("127.0.0.1", 0, "C", "g", lambda: status) as address:
+        port = int(address.rpartition(":")[2])
+        with pytest.raises(OSError, match="in use"):
+            async with served("127.0.0.1", port, "C", "g", lambda: status):
+                pass
