@@ -34,7 +34,8 @@ class Judge:
         self._chains: dict[str, Chain] = {}
         self._entries: dict[tuple[int, int], int] = {}  # (end, epoch) -> digest
         self._leaders: dict[int, str] = {}
-        self._epochs: dict[str, int] = {}
+        self._epochs: dict[str, int] = {}  # in this run
+        self._saved_epochs: dict[str, int] = {}
         self._votes: dict[tuple[str, int], str] = {}
         self._promised: dict[str, int] = {}
         self._claims: dict[tuple[int, str], int] = {}
@@ -59,7 +60,9 @@ class Judge:
         if log.start == log.end > 0:  # stopped while it began anew
             self.began_anew(node, log.start)
         chain = self._chains.setdefault(name, Chain(log.start))
-        self.check(store.vote.epoch >= self._epochs.get(name, 0), "R12", f"{node.name}: its epoch fell to {store.vote.epoch}")
+        saved = self._saved_epochs.get(name, 0)
+        self.check(store.vote.epoch >= saved, "R12", f"{node.name}: its epoch fell from {saved} to {store.vote.epoch}")
+        self._epochs[name] = store.vote.epoch
         if log.end < chain.end:
             self.counts["tails lost"] += 1
             self.check(chain.cut(log.end), "D6", f"{node.name}: {log.end} is the end of no entry")
@@ -79,20 +82,28 @@ class Judge:
 
     def died(self, node: "Node") -> None:
         self.counts["stops"] += 1
+        self.counts["stops while a vote is saved or a log cut"] += node.working
 
-    def look(self, node: "Node") -> None:
-        """After every event at that node."""
+    def forget_epochs(self) -> None:
+        """A story took a vote file back."""
+        self._saved_epochs.clear()
+
+    def look(self, node: "Node", midway: bool = False) -> None:
+        """After every event at that node; `midway`: what it appended while a work was under way may wait for its turn."""
         state, store = node.core.state, node.store
         name, end, hw = state.me.store, store.log.end, state.hw
-        if state.epoch < self._epochs.get(name, 0):
+        if state.epoch < self._epochs[name]:
             self.fail(f"R12: {node.name}: epoch {state.epoch} after {self._epochs[name]}")
         self._epochs[name] = state.epoch
+        self._saved_epochs[name] = store.vote.epoch
         if state.proven:
             self.tainted.discard(name)
         chain = self._chains[name]
         if end > chain.end:
             self._grew(node, chain, end)
-        if not state.end == end == chain.end:
+        if node.working:  # what the machine decided is not done yet
+            return
+        if not (state.end == end or (midway and state.end < end)) or end != chain.end:
             self.fail(f"R2: {node.name}: the log ends at {end}, the machine says {state.end}, it ended at {chain.end}")
         if hw > self._hw[name] and name not in self._doomed:
             self._committed(node, chain, self._hw[name], hw)
@@ -162,9 +173,7 @@ class Judge:
             self._promised[name] = max(self._promised.get(name, 0), request.ack)
             key = (request.epoch, name)
             self._claims[key] = max(self._claims.get(key, -1), request.ack)
-        if isinstance(request, m.Fetch):
-            self._contact[request.epoch, name] = self.world.now
-        elif isinstance(request, m.Vote) and not request.pre:
+        if isinstance(request, m.Vote) and not request.pre:
             self._voted(node, request.epoch, name)
             self.counts["candidacies"] += 1
         if node.store.vote.epoch < request.epoch and not (isinstance(request, m.Vote) and request.pre):
@@ -182,12 +191,25 @@ class Judge:
         self.check((request.last_epoch, request.end) >= mine, "R9", f"{node.name} has {mine} and granted {request}")
         if not request.pre:
             self._voted(node, request.epoch, request.store)
-            self._contact[request.epoch, node.core.state.me.store] = self.world.now
 
     def _voted(self, node: "Node", epoch: int, candidate: str) -> None:
         name = node.core.state.me.store
         before = self._votes.setdefault((name, epoch), candidate)
         self.check(before == candidate, "R8", f"{node.name} votes for {candidate} in epoch {epoch}, before for {before}")
+
+    def hears(self, node: "Node", event: m.Asked | m.Answered, sent: float) -> None:
+        """What reaches a node tells it that its sender was in that epoch when it sent it."""
+        if isinstance(event, m.Asked):
+            if not isinstance(event.request, m.Fetch) or event.request.epoch != node.core.state.epoch:
+                return
+            key = event.request.epoch, event.request.store
+        elif isinstance(event.answer, m.VoteAnswer) and isinstance(event.request, m.Vote):
+            if not event.answer.granted or event.request.pre:
+                return
+            key = event.answer.epoch, event.answer.store
+        else:
+            return
+        self._contact[key] = max(self._contact.get(key, -1.0), sent)
 
     # --- leaders ------------------------------------------------------------------------------------------------------
 
@@ -253,9 +275,9 @@ class Judge:
         )
 
     def _check_lease(self, node: "Node", does: str) -> None:
-        """R11: a majority wrote to this leader not long ago."""
+        """R11: of a majority of voters something has come that they sent in this epoch, not longer ago than that."""
         state, now = node.core.state, self.world.now
-        since = now - state.timing.check_quorum - 0.001
+        since = now - state.timing.check_quorum - 1e-6
         seen = sum(
             voter.store == state.me.store or self._contact.get((state.epoch, voter.store), -1.0) >= since
             for voter in state.voters

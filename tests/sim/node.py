@@ -84,6 +84,7 @@ class Node:
         self.clock_base = world.chance.uniform(10, 1e6)
         self.wall_offset_ms = 0
         self.flushing = False
+        self.working = False  # a vote is being saved or a log cut, in another thread
         self.disk_full = False
         self.tables: dict[str, int] = {}
         self.parked: list[tuple[int, int]] = []  # committed, but the lease was gone: number of the send, end
@@ -111,7 +112,7 @@ class Node:
         vote = self.store.vote
         me = m.Identity("g", self.name, vote.store_id, vote.incarnation, f"{self.name}:1", world.sync_flush, world.preferred)
         self.load_tables()
-        self.up, self.paused, self.flushing = True, False, False
+        self.up, self.paused, self.flushing, self.working = True, False, False, False
         self.waiting.clear()
         self.parked.clear()
         self.member = Member(self.watched, me, self.peers, world.timing, self)
@@ -247,24 +248,40 @@ class Node:
         return self.world.chance.random()
 
     def offload(self, work: Callable[[], None], then: Callable[[], None]) -> bool:
-        work()
-        return True
+        """Sometimes at once, sometimes late; the process may be gone before, or before anybody is told."""
+        world, chance = self.world, self.world.chance
+        if not world.late_s or chance.random() < 0.2:
+            work()
+            return True
+        self.working = True
+        world.judge.counts["works carried out late"] += 1
+
+        def carry_out() -> None:
+            work()
+            self.later(chance.expovariate(1 / world.late_s), done)
+
+        def done() -> None:
+            self.working = False
+            then()
+
+        self.later(chance.expovariate(1 / world.late_s), carry_out)
+        return False
 
     def send(self, node: str, request: m.Request) -> None:
-        world, run = self.world, self.run
+        world, run, sent = self.world, self.run, self.world.now
         world.judge.sends(self, request)
         to = world.nodes.get(node)
         if to is None:
             return
         world.trace_letter(self.name, node, request)
-        world.network.carry(self.name, node, lambda: to.asked(self, run, request))
+        world.network.carry(self.name, node, lambda: to.asked(self, run, request, sent))
 
-    def asked(self, source: "Node", run: int, request: m.Request) -> None:
+    def asked(self, source: "Node", run: int, request: m.Request, sent: float) -> None:
         if self.up:
             ticket: Ticket = (source.name, run, request)
             pre = isinstance(request, m.Vote) and request.pre
             before = self.world.judge.promises(self) if pre else None
-            self.do(lambda: self.member.handle(m.Asked(request, ticket)))
+            self.do(lambda: self._take(m.Asked(request, ticket), sent))
             if before is not None and not self.paused and self.up:
                 self.world.judge.check(
                     before == self.world.judge.promises(self), "R10", f"{self.name}: a pre-vote changed {before}"
@@ -278,14 +295,15 @@ class Node:
         name, run, request = ticket
         self.world.judge.answers(self, request, answer)
         self.world.trace_letter(self.name, name, answer)
-        self.world.network.carry(self.name, name, lambda: self.world.nodes[name].answered(run, self.name, request, answer))
+        event, sent, to = m.Answered(self.name, request, answer), self.world.now, self.world.nodes[name]
+        self.world.network.carry(self.name, name, lambda: to.do(lambda: to._take(event, sent)) if to.run == run else None)
 
-    def answered(self, run: int, source: str, request: m.Request, answer: m.Answer) -> None:
-        if self.run == run:
-            self.do(lambda: self.member.handle(m.Answered(source, request, answer)))
+    def _take(self, event: m.Asked | m.Answered, sent: float) -> None:
+        self.world.judge.hears(self, event, sent)
+        self.member.handle(event)
 
     def committed(self, units: Sequence[Unit]) -> None:
-        self.world.judge.look(self)
+        self.world.judge.look(self, midway=True)
         good = self.core.lease_good(self.monotonic())
         for unit in units:
             if unit.queue.topic == STATE_TOPIC:

@@ -13,7 +13,7 @@ class Stage(World):
 
     def __init__(self, names: str = "abc", *, sync_flush: bool = False) -> None:
         super().__init__(1)
-        self.sync_flush, self.resets, self.retention, self.preferred = sync_flush, True, False, ""
+        self.sync_flush, self.resets, self.retention, self.preferred, self.late_s = sync_flush, True, False, "", 0.0
         self.faults.active = False
         self.network.weather = CALM
         peers = tuple(Voter(name, "", f"{name}:1") for name in names)

@@ -83,7 +83,7 @@ def test_vote_file_older_than_log() -> None:
     vote = ownfiles.load_vote(node.disk, OWN)
     assert vote is not None
     ownfiles.save_vote(node.disk, OWN, vote._replace(epoch=0, voted_for="-"))
-    stage.judge._epochs.clear()
+    stage.judge.forget_epochs()
     node.boot()
     assert node.core.state.epoch == stage.leader.core.state.epoch
     stage.end()
@@ -125,6 +125,8 @@ def test_power_loss_under_sync_flush_stays_proven() -> None:
 def test_all_lose_power_longest_log_wins() -> None:
     """Story 21: the group waits for everybody, and says that something may be gone."""
     stage = Stage()
+    stage.write(20)
+    stage.pass_time(1.0)
     stage.write(20)
     stage.settle()
     nodes = list(stage.nodes.values())

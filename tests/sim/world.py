@@ -47,6 +47,7 @@ class World:
         self._send_gap_s = chance.choice((0.005, 0.02, 0.1))
         self._largest = chance.choice((20, 200, 1500))
         self._producing = True
+        self.late_s = chance.choice((0.0, 0.001, 0.01, 0.1))  # how long a thread takes to save a vote or cut a log
 
     # --- time ---------------------------------------------------------------------------------------------------------
 
@@ -128,7 +129,7 @@ class World:
     def is_one(self) -> bool:
         """L1: one leader, everybody has everything, everything is committed and served."""
         members = self.members()
-        if not members or not all(node.up and not node.paused for node in members):
+        if not members or not all(node.up and not node.paused and not node.working for node in members):
             return False
         leaders = [node for node in members if node.core.leads()]
         stores = {node.core.state.me.store for node in members}
