@@ -11,6 +11,7 @@ from rmq.log.epochs import EpochRecord
 from rmq.raft import messages as m
 from rmq.raft.roles import Leader
 from tests.sim.chain import Chain, entry_size, raw
+from tests.sim.said import Said
 
 if TYPE_CHECKING:
     from tests.sim.node import Node
@@ -36,10 +37,7 @@ class Judge:
         self._leaders: dict[int, str] = {}
         self._epochs: dict[str, int] = {}  # in this run
         self._saved_epochs: dict[str, int] = {}
-        self._votes: dict[tuple[str, int], str] = {}
-        self._promised: dict[str, int] = {}
-        self._claims: dict[tuple[int, str], int] = {}
-        self._contact: dict[tuple[int, str], float] = {}
+        self.said = Said(self.fail, self.counts, world)
         self._committed_in: dict[int, int] = {}  # epoch -> end of what its leader committed
         self._committed_before: dict[int, int] = {}  # epoch -> end of what leaders of older epochs had committed when it began
         self._hw: dict[str, int] = {}
@@ -67,13 +65,13 @@ class Judge:
             self.counts["tails lost"] += 1
             self.check(chain.cut(log.end), "D6", f"{node.name}: {log.end} is the end of no entry")
         if name not in self.tainted:
-            promised = self._promised.get(name, 0)
+            promised = self.said.promised.get(name, 0)
             self.check(log.end >= promised, "D1", f"{node.name} promised {promised} and has {log.end}")
         if store.recovered.records_behind or (not store.vote.proven and store.vote.incarnation == 1):
             self.tainted.add(name)
         known = state.hw <= len(self.truth) or name in self._doomed
         self.check(known, "R17", f"{node.name}: the saved HW {state.hw} was never committed")
-        self._promised[name] = min(self._promised.get(name, 0), log.end)
+        self.said.promised[name] = min(self.said.promised.get(name, 0), log.end)
         self._hw[name] = max(log.start, min(self._hw.get(name, 0), state.hw))
         self.look(node)
         same = raw(node, log.start, log.end) == chain.data[log.start - chain.base :]
@@ -152,64 +150,10 @@ class Judge:
         if not state.rows or state.rows[-1].epoch != state.epoch or state.rows[-1].start >= hw:
             self.fail(f"R6: {node.name}: {hw} is committed in epoch {state.epoch}, but its rows end {state.rows[-1:]}")
         own = node.store.log.durable_end if self.world.sync_flush else node.store.log.end
-        have = [
-            own if voter.store == state.me.store else self._claims.get((state.epoch, voter.store), -1) for voter in state.voters
-        ]
+        claims, me = self.said.claims, state.me.store
+        have = [own if voter.store == me else claims.get((state.epoch, voter.store), -1) for voter in state.voters]
         if sum(one >= hw for one in have) * 2 <= len(state.voters):
             self.fail(f"R6: {node.name} commits {hw}, its voters said {have}")
-
-    # --- what leaves a node -------------------------------------------------------------------------------------------
-
-    def promises(self, node: "Node") -> tuple[int, str]:
-        return node.core.state.epoch, node.core.state.voted_for
-
-    def sends(self, node: "Node", request: m.Request) -> None:
-        state, log = node.core.state, node.store.log
-        name = state.me.store
-        if isinstance(request, m.Fetch | m.Ack):
-            held = log.durable_end if self.world.sync_flush else log.end
-            if request.ack > held:
-                self.fail(f"R7: {node.name} claims {request.ack} and holds {held}")
-            self._promised[name] = max(self._promised.get(name, 0), request.ack)
-            key = (request.epoch, name)
-            self._claims[key] = max(self._claims.get(key, -1), request.ack)
-        if isinstance(request, m.Vote) and not request.pre:
-            self._voted(node, request.epoch, name)
-            self.counts["candidacies"] += 1
-        if node.store.vote.epoch < request.epoch and not (isinstance(request, m.Vote) and request.pre):
-            self.fail(f"R8: {node.name}: epoch {request.epoch} left before it was saved")
-
-    def answers(self, node: "Node", request: m.Request, answer: m.Answer) -> None:
-        if node.store.vote.epoch < answer.epoch:
-            self.fail(f"R8: {node.name}: epoch {answer.epoch} left before it was saved")
-        if isinstance(answer, m.Diverged):
-            self.counts["divergences"] += 1
-        if not isinstance(answer, m.VoteAnswer) or not answer.granted or not isinstance(request, m.Vote):
-            return
-        rows = node.core.state.rows
-        mine = (rows[-1].epoch if rows else 0, node.store.log.end)
-        self.check((request.last_epoch, request.end) >= mine, "R9", f"{node.name} has {mine} and granted {request}")
-        if not request.pre:
-            self._voted(node, request.epoch, request.store)
-
-    def _voted(self, node: "Node", epoch: int, candidate: str) -> None:
-        name = node.core.state.me.store
-        before = self._votes.setdefault((name, epoch), candidate)
-        self.check(before == candidate, "R8", f"{node.name} votes for {candidate} in epoch {epoch}, before for {before}")
-
-    def hears(self, node: "Node", event: m.Asked | m.Answered, sent: float) -> None:
-        """What reaches a node tells it that its sender was in that epoch when it sent it."""
-        if isinstance(event, m.Asked):
-            if not isinstance(event.request, m.Fetch) or event.request.epoch != node.core.state.epoch:
-                return
-            key = event.request.epoch, event.request.store
-        elif isinstance(event.answer, m.VoteAnswer) and isinstance(event.request, m.Vote):
-            if not event.answer.granted or event.request.pre:
-                return
-            key = event.answer.epoch, event.answer.store
-        else:
-            return
-        self._contact[key] = max(self._contact.get(key, -1.0), sent)
 
     # --- leaders ------------------------------------------------------------------------------------------------------
 
@@ -279,7 +223,7 @@ class Judge:
         state, now = node.core.state, self.world.now
         since = now - state.timing.check_quorum - 1e-6
         seen = sum(
-            voter.store == state.me.store or self._contact.get((state.epoch, voter.store), -1.0) >= since
+            voter.store == state.me.store or self.said.contact.get((state.epoch, voter.store), -1.0) >= since
             for voter in state.voters
         )
         if seen * 2 <= len(state.voters):
@@ -303,13 +247,13 @@ class Judge:
             same = data[:size] == self.truth[to : to + size]
             self.check(not same, "R15", f"{node.name} cuts off a committed entry at {to}")
         self.check(chain.cut(to), "R14", f"{node.name} cuts to {to}, the end of no entry")
-        self._promised[name] = min(self._promised.get(name, 0), to)
+        self.said.promised[name] = min(self.said.promised.get(name, 0), to)
 
     def began_anew(self, node: "Node", log_start: int) -> None:
         name = node.core.state.me.store
         self._chains[name] = Chain(log_start)
         self._hw[name] = log_start
-        self._promised[name] = 0
+        self.said.promised[name] = 0
         self._doomed.discard(name)
         self.tainted.add(name)
 

@@ -14,17 +14,17 @@ from rmq.log.memory import MemoryDisk, PowerLoss
 from rmq.log.replicated import FoundEpoch, ReplicatedLog
 from rmq.log.settings import ASYNC_FLUSH, SYNC_FLUSH
 from rmq.log.smallfile import write_file
-from rmq.log.snapshot import EPOCHS, QUEUES, RECEIVED, VOTERS, SnapshotWriter
+from rmq.log.snapshot import EPOCHS, RECEIVED, VOTERS
 from rmq.log.store import Store, StoreSettings
 from rmq.model import STATE_TOPIC
 from rmq.raft import messages as m
+from tests.sim.saving import STATE, Saving
 
 if TYPE_CHECKING:
     from tests.sim.world import World
 
 ROOT = "/s"
 HOST = record.host_bytes("127.0.0.1", 10911)
-STATE = "kv"  # the one table of the simulation
 Ticket = tuple[str, int, m.Request]  # who asked, in which run, what
 
 
@@ -83,7 +83,6 @@ class Node:
         self.waiting: list[Callable[[], None]] = []
         self.clock_base = world.chance.uniform(10, 1e6)
         self.wall_offset_ms = 0
-        self.flushing = False
         self.working = False  # a vote is being saved or a log cut, in another thread
         self.disk_full = False
         self.tables: dict[str, int] = {}
@@ -112,15 +111,14 @@ class Node:
         vote = self.store.vote
         me = m.Identity("g", self.name, vote.store_id, vote.incarnation, f"{self.name}:1", world.sync_flush, world.preferred)
         self.load_tables()
-        self.up, self.paused, self.flushing, self.working = True, False, False, False
+        self.up, self.paused, self.working = True, False, False
         self.waiting.clear()
         self.parked.clear()
         self.member = Member(self.watched, me, self.peers, world.timing, self)
         self.core = self.member.core
         world.judge.booted(self)
         self.later(0.001, self.tick)
-        self.later(world.chance.uniform(0.2, 0.5), self.flush_by_time)
-        self.later(world.chance.uniform(0.5, 2.0), self.save)
+        self.saving = Saving(self)
 
     def down(self) -> None:
         """The process is gone; what it wrote is still in the page cache."""
@@ -178,64 +176,6 @@ class Node:
             self.world.judge.reads(self)
         self.later(max(self.core.wake_at(now) - now, 0.001), self.tick)
 
-    # --- flushing and saving ------------------------------------------------------------------------------------------
-
-    def grew(self) -> None:
-        if self.world.sync_flush and not self.flushing:
-            self.flushing = True
-            self.later(self.world.chance.expovariate(1 / 0.003), self.flush)
-
-    def flush(self) -> None:
-        """The log is flushed at some moment before anybody hears of it."""
-        self.store.log.flush()
-        self.later(self.world.chance.expovariate(1 / 0.003), self.flushed)
-
-    def flushed(self) -> None:
-        self.flushing = False
-        self.member.flushed()
-        if self.store.log.end > self.store.log.durable_end:
-            self.grew()
-
-    def flush_by_time(self) -> None:
-        if not self.flushing:
-            self.flushing = True
-            self.flush()
-        self.later(0.5, self.flush_by_time)
-
-    def save(self) -> None:
-        chance = self.world.chance
-        self.store.save_progress()
-        if self.world.retention and chance.random() < 0.5:
-            writer = self.store.begin_snapshot()
-            self.later(chance.uniform(0.001, 0.3), lambda s0=self.core.state.hw: self.snapshot(writer, s0))  # type: ignore[misc]
-        self.later(chance.uniform(0.5, 3.0), self.save)
-
-    def snapshot(self, writer: SnapshotWriter, s0: int) -> None:
-        """Rows are read while commits go on."""
-        writer.add(STATE, list(self.tables.items()))
-        writer.add(QUEUES, [(queue.topic, queue.queue_id, queue.max) for queue in self.store.queues.all()])
-        self.later(self.world.chance.uniform(0.001, 0.1), lambda: self.publish(writer, s0))
-
-    def publish(self, writer: SnapshotWriter, s0: int) -> None:
-        state, store, log = self.core.state, self.store, self.store.log
-        newest = store.snapshots.newest
-        if not state.ready or (newest is not None and newest.s0 >= s0) or s0 < log.start:
-            writer.abandon()
-            return
-        try:
-            store.publish_snapshot(writer, s0, state.hw)
-        except StoreError:  # another one was begun, or another node's came in its place
-            writer.abandon()
-            return
-        self.world.judge.counts["snapshots"] += 1
-        safe = min(state.hw, log.durable_end, store.snapshots.covered)
-        old = [one.end for one in log.segments() if one.end <= safe]
-        if old and self.world.chance.random() < 0.5:
-            for segment in store.cleaning.drop_before(self.world.chance.choice(old)):
-                segment.retire()
-            self.world.judge.counts["segments dropped"] += 1
-        self.member.retained()
-
     # --- what a member needs of the world -----------------------------------------------------------------------------
 
     def monotonic(self) -> float:
@@ -267,9 +207,12 @@ class Node:
         self.later(chance.expovariate(1 / world.late_s), carry_out)
         return False
 
+    def grew(self) -> None:
+        self.saving.grew()
+
     def send(self, node: str, request: m.Request) -> None:
         world, run, sent = self.world, self.run, self.world.now
-        world.judge.sends(self, request)
+        world.judge.said.sends(self, request)
         to = world.nodes.get(node)
         if to is None:
             return
@@ -280,12 +223,11 @@ class Node:
         if self.up:
             ticket: Ticket = (source.name, run, request)
             pre = isinstance(request, m.Vote) and request.pre
-            before = self.world.judge.promises(self) if pre else None
+            state = self.core.state
+            before = state.epoch, state.voted_for
             self.do(lambda: self._take(m.Asked(request, ticket), sent))
-            if before is not None and not self.paused and self.up:
-                self.world.judge.check(
-                    before == self.world.judge.promises(self), "R10", f"{self.name}: a pre-vote changed {before}"
-                )
+            if pre and not self.paused and self.up and before != (state.epoch, state.voted_for):
+                self.world.judge.fail(f"R10: {self.name}: a pre-vote changed {before}")
         elif self.world.resets and (self.name, source.name) not in self.world.network.cut:
             source.do(lambda: source.member.handle(m.Unreachable(self.name)))
 
@@ -293,13 +235,13 @@ class Node:
         if ticket is None:
             return
         name, run, request = ticket
-        self.world.judge.answers(self, request, answer)
+        self.world.judge.said.answers(self, request, answer)
         self.world.trace_letter(self.name, name, answer)
         event, sent, to = m.Answered(self.name, request, answer), self.world.now, self.world.nodes[name]
         self.world.network.carry(self.name, name, lambda: to.do(lambda: to._take(event, sent)) if to.run == run else None)
 
     def _take(self, event: m.Asked | m.Answered, sent: float) -> None:
-        self.world.judge.hears(self, event, sent)
+        self.world.judge.said.hears(self, event, sent)
         self.member.handle(event)
 
     def committed(self, units: Sequence[Unit]) -> None:

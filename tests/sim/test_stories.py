@@ -194,7 +194,7 @@ def test_leader_commits_ahead_of_own_disk_then_dies() -> None:
     """Story 27: a majority is elsewhere; what it persists about HW never passes its own disk."""
     stage = Stage(sync_flush=True)
     leader = stage.leader
-    leader.flushing = True  # its disk is slow from now on
+    leader.saving.flushing = True  # its disk is slow from now on
     stage.write(5)
     stage.until(lambda: leader.core.state.hw == leader.store.log.end)
     assert leader.store.log.durable_end < leader.core.state.hw

@@ -1,0 +1,74 @@
+"""What nodes have told each other: votes, what they hold, and when they were last in touch. Looked at as it leaves."""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from rmq.raft import messages as m
+
+if TYPE_CHECKING:
+    from tests.sim.node import Node
+    from tests.sim.world import World
+
+
+class Said:
+    """Stores are meant by their ids. `promised`: the end that a store claimed to hold; `claims`, `contact` (s): in each epoch."""
+
+    def __init__(self, fail: Callable[[str], None], counts: Counter[str], world: "World") -> None:
+        self.promised: dict[str, int] = {}
+        self.claims: dict[tuple[int, str], int] = {}
+        self.contact: dict[tuple[int, str], float] = {}
+        self._votes: dict[tuple[str, int], str] = {}
+        self._fail = fail
+        self._counts = counts
+        self._world = world
+
+    def sends(self, node: "Node", request: m.Request) -> None:
+        state, log = node.core.state, node.store.log
+        name = state.me.store
+        if isinstance(request, m.Fetch | m.Ack):
+            held = log.durable_end if self._world.sync_flush else log.end
+            if request.ack > held:
+                self._fail(f"R7: {node.name} claims {request.ack} and holds {held}")
+            self.promised[name] = max(self.promised.get(name, 0), request.ack)
+            key = (request.epoch, name)
+            self.claims[key] = max(self.claims.get(key, -1), request.ack)
+        if isinstance(request, m.Vote) and not request.pre:
+            self._voted(node, request.epoch, name)
+            self._counts["candidacies"] += 1
+        if node.store.vote.epoch < request.epoch and not (isinstance(request, m.Vote) and request.pre):
+            self._fail(f"R8: {node.name}: epoch {request.epoch} left before it was saved")
+
+    def answers(self, node: "Node", request: m.Request, answer: m.Answer) -> None:
+        if node.store.vote.epoch < answer.epoch:
+            self._fail(f"R8: {node.name}: epoch {answer.epoch} left before it was saved")
+        if isinstance(answer, m.Diverged):
+            self._counts["divergences"] += 1
+        if not isinstance(answer, m.VoteAnswer) or not answer.granted or not isinstance(request, m.Vote):
+            return
+        rows = node.core.state.rows
+        mine = (rows[-1].epoch if rows else 0, node.store.log.end)
+        if (request.last_epoch, request.end) < mine:
+            self._fail(f"R9: {node.name} has {mine} and granted {request}")
+        if not request.pre:
+            self._voted(node, request.epoch, request.store)
+
+    def _voted(self, node: "Node", epoch: int, candidate: str) -> None:
+        name = node.core.state.me.store
+        before = self._votes.setdefault((name, epoch), candidate)
+        if before != candidate:
+            self._fail(f"R8: {node.name} votes for {candidate} in epoch {epoch}, before for {before}")
+
+    def hears(self, node: "Node", event: m.Asked | m.Answered, sent: float) -> None:
+        """What reaches a node tells it that its sender was in that epoch when it sent it."""
+        if isinstance(event, m.Asked):
+            if not isinstance(event.request, m.Fetch) or event.request.epoch != node.core.state.epoch:
+                return
+            key = event.request.epoch, event.request.store
+        elif isinstance(event.answer, m.VoteAnswer) and isinstance(event.request, m.Vote):
+            if not event.answer.granted or event.request.pre:
+                return
+            key = event.answer.epoch, event.answer.store
+        else:
+            return
+        self.contact[key] = max(self.contact.get(key, -1.0), sent)

@@ -1,0 +1,78 @@
+"""What a node does by and by: it flushes, saves its progress, takes snapshots, and lets go of old segments."""
+
+from typing import TYPE_CHECKING
+
+from rmq.errors import StoreError
+from rmq.log.snapshot import QUEUES, SnapshotWriter
+
+if TYPE_CHECKING:
+    from tests.sim.node import Node
+
+STATE = "kv"  # the one table of the simulation
+
+
+class Saving:
+    """One for each run of a node; after a flush, and after retention, the member hears of it."""
+
+    def __init__(self, node: "Node") -> None:
+        self._node = node
+        self._world = node.world
+        self.flushing = False
+        node.later(node.world.chance.uniform(0.2, 0.5), self.flush_by_time)
+        node.later(node.world.chance.uniform(0.5, 2.0), self.save)
+
+    def grew(self) -> None:
+        if self._world.sync_flush and not self.flushing:
+            self.flushing = True
+            self._node.later(self._world.chance.expovariate(1 / 0.003), self.flush)
+
+    def flush(self) -> None:
+        """The log is flushed at some moment before anybody hears of it."""
+        self._node.store.log.flush()
+        self._node.later(self._world.chance.expovariate(1 / 0.003), self.flushed)
+
+    def flushed(self) -> None:
+        self.flushing = False
+        self._node.member.flushed()
+        if self._node.store.log.end > self._node.store.log.durable_end:
+            self.grew()
+
+    def flush_by_time(self) -> None:
+        if not self.flushing:
+            self.flushing = True
+            self.flush()
+        self._node.later(0.5, self.flush_by_time)
+
+    def save(self) -> None:
+        chance = self._world.chance
+        self._node.store.save_progress()
+        if self._world.retention and chance.random() < 0.5:
+            writer = self._node.store.begin_snapshot()
+            self._node.later(chance.uniform(0.001, 0.3), lambda s0=self._node.core.state.hw: self.snapshot(writer, s0))  # type: ignore[misc]
+        self._node.later(chance.uniform(0.5, 3.0), self.save)
+
+    def snapshot(self, writer: SnapshotWriter, s0: int) -> None:
+        """Rows are read while commits go on."""
+        writer.add(STATE, list(self._node.tables.items()))
+        writer.add(QUEUES, [(queue.topic, queue.queue_id, queue.max) for queue in self._node.store.queues.all()])
+        self._node.later(self._world.chance.uniform(0.001, 0.1), lambda: self.publish(writer, s0))
+
+    def publish(self, writer: SnapshotWriter, s0: int) -> None:
+        state, store, log = self._node.core.state, self._node.store, self._node.store.log
+        newest = store.snapshots.newest
+        if not state.ready or (newest is not None and newest.s0 >= s0) or s0 < log.start:
+            writer.abandon()
+            return
+        try:
+            store.publish_snapshot(writer, s0, state.hw)
+        except StoreError:  # another one was begun, or another node's came in its place
+            writer.abandon()
+            return
+        self._world.judge.counts["snapshots"] += 1
+        safe = min(state.hw, log.durable_end, store.snapshots.covered)
+        old = [one.end for one in log.segments() if one.end <= safe]
+        if old and self._world.chance.random() < 0.5:
+            for segment in store.cleaning.drop_before(self._world.chance.choice(old)):
+                segment.retire()
+            self._world.judge.counts["segments dropped"] += 1
+        self._node.member.retained()
