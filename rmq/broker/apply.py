@@ -13,8 +13,10 @@ from rmq.delivery.locks import LockTable
 from rmq.delivery.offsets import OffsetTable
 from rmq.log import record
 from rmq.log.commitlog import Unit
-from rmq.model import STATE_TOPIC
+from rmq.model import EPOCH_TOPIC, STATE_TOPIC
 from rmq.routing.topics import TopicTable
+
+OWN_TOPICS = frozenset({EPOCH_TOPIC, STATE_TOPIC})
 
 
 class Tables:
@@ -48,21 +50,30 @@ class Tables:
 
 
 class Applier:
-    """`topics_changed()` tells the nameservers."""
+    """`topics_changed()` tells the nameservers. `epoch_began()`: the epoch table has one more row, in force from here on."""
 
-    def __init__(self, tables: Tables, polls: LongPolls, topics_changed: Callable[[], None]) -> None:
+    def __init__(
+        self, tables: Tables, polls: LongPolls, topics_changed: Callable[[], None], epoch_began: Callable[[], None]
+    ) -> None:
         self._tables = tables
         self._polls = polls
         self._topics_changed = topics_changed
+        self._epoch_began = epoch_began
 
     def committed(self, units: Sequence[Unit], time_ms: int) -> None:
         for unit in units:
             queue = unit.queue
-            if queue.topic == STATE_TOPIC:
-                for stored in record.iterate(unit.records):
-                    self._apply(lines_of(stored.body), time_ms)
+            if queue.topic in OWN_TOPICS:
+                self._committed_own(unit, time_ms)
             if self._polls:
                 self._polls.wake(queue.topic, queue.queue_id, unit.tags_codes)
+
+    def _committed_own(self, unit: Unit, time_ms: int) -> None:
+        if unit.queue.topic == EPOCH_TOPIC:
+            self._epoch_began()
+        else:
+            for stored in record.iterate(unit.records):
+                self._apply(lines_of(stored.body), time_ms)
 
     def _apply(self, lines: Sequence[Line], time_ms: int) -> None:
         self._tables.apply(lines, time_ms)

@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack
 from typing import TypeVar
 
 from rmq.broker import adopt, snapshot
+from rmq.broker.ahead import Ahead
 from rmq.broker.apply import Applier, Tables
 from rmq.broker.coldreads import ColdReads
 from rmq.broker.exports import Exports
@@ -138,6 +139,7 @@ class Broker:
         store, wall_ms = self._store, self._clock.wall_ms()
         if self._group is None:
             store.open_epoch(wall_ms)
+            self._ahead.learn(store.rows)
         if store.adopting:
             config = self._settings.store_dir / "config"
             imported = await asyncio.to_thread(adopt.import_tables, store, self._tables, config, host, wall_ms)
@@ -161,7 +163,8 @@ class Broker:
         self._cold = ColdReads(settings.max_transfer_disk_count, settings.max_transfer_disk_bytes)
         self._stats = BrokerStats(lambda: _topic_ends(store.queues), lambda: store.log.end)
         self._registration = Registration(settings.namesrv_addresses, self._describe, clock)
-        applier = Applier(self._tables, self._polls, self._registration.changed)
+        self._ahead = Ahead(self._tables.offsets, store.queues, self._registry)
+        applier = Applier(self._tables, self._polls, self._registration.changed, lambda: self._ahead.learn(store.rows))
         self._group: Group | None = None
         if settings.elected or settings.broker_role:
             hooks = Hooks(self._settled, self._left_office, self._begun_anew)
@@ -193,7 +196,7 @@ class Broker:
         )
         checks = PullSettings(
             tables.topics, registry, topics.check_group, settings.max_transfer_count, settings.max_transfer_bytes, self._cold,
-            self._group.suggest if self._group and settings.follower_reads else None,
+            self._ahead, self._group.suggest if self._group and settings.follower_reads else None,
         )  # fmt: skip
         pull = PullHandler(checks, store.log, store.queues, self._polls, self._pulled, self._stats, clock)
         sending = SendSettings(
@@ -213,7 +216,7 @@ class Broker:
             c.DraftedSend: send.drafted,
             c.Pull: pull.pull,
             c.QueryConsumerOffset: offsets.query,
-            c.UpdateConsumerOffset: offsets.update,
+            c.UpdateConsumerOffset: self._ahead.guarding(offsets.update),
             c.GetMaxOffset: offsets.max_offset,
             c.GetMinOffset: offsets.min_offset,
             c.SearchOffset: offsets.search,
@@ -272,6 +275,7 @@ class Broker:
                 log.warning("not saved at the end: %s", error)
 
     def _fill_tables(self) -> None:
+        self._ahead.learn(self._store.rows)
         snapshot.load(self._tables.by_name, self._store)
         for stored in self._store.state_records():
             self._tables.apply(lines_of(stored.body), stored.store_timestamp)

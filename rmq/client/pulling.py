@@ -129,7 +129,7 @@ class Puller:
             self._plan.group, self.queue.topic, self.queue.queue_id, window.next_offset, PULL_BATCH,
             sys_flag=PULL_SUSPEND | PULL_SUBSCRIPTION | (PULL_COMMIT_OFFSET if commits else 0),
             commit_offset=window.committable if commits else 0, suspend_timeout_millis=int(suspend_s * 1000),
-            subscription=subscription.expression, sub_version=subscription.version,
+            subscription=subscription.expression, sub_version=subscription.version, after=window.after,
         )
 
     def _take(self, window: Window, answer: PullAnswer) -> None:
@@ -138,6 +138,7 @@ class Puller:
         elif answer.status == ResponseCode.SUCCESS:
             stored = [ReceivedMessage(each, self.queue) for each in iterate(answer.messages)]
             window.add([message for message in stored if self._wanted(message)], answer.next_begin_offset)
+            window.last = (stored[-1].queue_offset, stored[-1].stored.physical_offset)
             self._inbox.offer(window)
         else:
             window.next_offset = answer.next_begin_offset

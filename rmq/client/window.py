@@ -17,12 +17,14 @@ from rmq.model import MessageQueue
 
 
 class Window:
-    """`next_offset`: where to pull next. `committed`: the last offset the store of offsets was told (-1: none)."""
+    """`next_offset`: where to pull next. `committed`: the last offset the store of offsets was told (-1: none).
+    `last`: number and place in the log of the last message that was pulled, wanted or not."""
 
     def __init__(self, queue: MessageQueue, next_offset: int, committed: int = -1) -> None:
         self.queue = queue
         self.next_offset = next_offset
         self.committed = committed
+        self.last = (-1, -1)
         self.handed = 0
         self.held = 0
         self.dropped = False
@@ -41,6 +43,12 @@ class Window:
     def committable(self) -> int:
         """Everything below is finished, filtered out or was never there."""
         return next(iter(self._unfinished), self.next_offset)
+
+    @property
+    def after(self) -> int:
+        """Where in the log the message before `next_offset` stood; -1 if that message did not come here."""
+        number, place = self.last
+        return place if number + 1 == self.next_offset else -1
 
     @property
     def has_ready(self) -> bool:

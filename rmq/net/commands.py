@@ -225,7 +225,8 @@ class PullAnswer(NamedTuple):
 
 @command(RequestCode.PULL_MESSAGE, PullAnswer)
 class Pull(NamedTuple):
-    """`sys_flag`: PULL_* bits. `suspend_timeout_millis`: how long the broker may hold the request when nothing is there."""
+    """`sys_flag`: PULL_* bits. `suspend_timeout_millis`: how long it may be held when nothing is there. `after`: where in the
+    log the message before `queue_offset` stood when it was read (-1: unknown)."""
 
     consumer_group: str
     topic: str
@@ -239,6 +240,7 @@ class Pull(NamedTuple):
     sub_version: int = 0
     expression_type: str = "TAG"
     max_msg_bytes: int = 0
+    after: int = -1
 
 
 class OffsetAnswer(NamedTuple):
@@ -480,15 +482,13 @@ class CleanExpiredQueues(NamedTuple):
 
 
 Request = Union[
-    Hello, Ping,
-    GetRoute, GetClusterInfo, GetTopicList, RegisterBroker, UnregisterBroker, DeleteTopicInNameserver,
+    Hello, Ping, GetRoute, GetClusterInfo, GetTopicList, RegisterBroker, UnregisterBroker, DeleteTopicInNameserver,
     Heartbeat, UnregisterClient, GetConsumerList, NotifyConsumerIdsChanged,
     Send, Pull, QueryConsumerOffset, UpdateConsumerOffset, GetMaxOffset, GetMinOffset, SearchOffset, GetEarliestStoreTime,
-    LockQueues, UnlockQueues, QueryMessage, ViewMessage,
-    UpdateTopic, DeleteTopic, GetTopicConfig, GetAllTopicConfig, GetTopicStats,
-    UpdateGroup, DeleteGroup, GetGroupConfig, GetAllGroupConfig,
-    GetConsumeStats, GetConsumerConnection, QueryTopicConsumeByWho, GetRuntimeInfo,
-    DeleteExpiredLog, CleanExpiredQueues, PeerRequest,
+    LockQueues, UnlockQueues, QueryMessage, ViewMessage, UpdateTopic, DeleteTopic, GetTopicConfig, GetAllTopicConfig,
+    GetTopicStats, UpdateGroup, DeleteGroup, GetGroupConfig, GetAllGroupConfig,
+    GetConsumeStats, GetConsumerConnection, QueryTopicConsumeByWho, GetRuntimeInfo, DeleteExpiredLog,
+    CleanExpiredQueues, PeerRequest,
 ]  # fmt: skip
 Answer = Union[
     None, HelloAnswer, Route, ClusterInfo, TopicList, HeartbeatAnswer, ConsumerList, SendAnswer, PullAnswer, OffsetAnswer,

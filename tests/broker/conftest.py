@@ -2,10 +2,12 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
+from pathlib import Path
 
 import pytest
 
 from rmq.testing import LocalBroker
+from tests.broker.pair import Pair
 from tests.broker.support import Peer
 
 Connect = Callable[..., Awaitable[Peer]]
@@ -34,3 +36,13 @@ async def connect() -> AsyncIterator[Connect]:
 @pytest.fixture
 async def peer(broker: LocalBroker, connect: Connect) -> Peer:
     return await connect(broker)
+
+
+@pytest.fixture
+async def pair(tmp_path: Path) -> AsyncIterator[Pair]:
+    pair = Pair(tmp_path)
+    await pair.begin()
+    yield pair
+    for number in sorted(pair.nodes, reverse=True):
+        await pair.stop(number)
+    await pair.nameserver.stop()

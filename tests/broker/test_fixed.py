@@ -1,91 +1,19 @@
 """Copies with fixed roles (RocketMQ's master and slaves) over real sockets."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from rmq.broker.node import Broker
 from rmq.client import Client, Message, SendStatus
 from rmq.codes import ResponseCode
-from rmq.config import NodeSettings
 from rmq.errors import Refusal
-from rmq.nameserver.node import Nameserver
-from rmq.net.commands import GetClusterInfo, UpdateTopic
-from rmq.net.peercommands import GetGroupStatus, GroupStatus, Promote
-from rmq.testing import TestClock, until
+from rmq.net.commands import UpdateTopic
+from rmq.net.peercommands import GetGroupStatus, Promote
+from rmq.testing import until
+from tests.broker.pair import Pair
 from tests.broker.support import Peer, bodies, send
-from tests.faults.node import free_port
 
 TOPIC = UpdateTopic("N", read_queue_nums=1, write_queue_nums=1)
-
-
-class Pair:
-    """A nameserver, a master and slaves of one group; the clock moves by hand."""
-
-    def __init__(self, folder: Path) -> None:
-        self.clock = TestClock()
-        self._folder = folder
-        self._ports = [free_port() for _ in range(3)]
-        self.nodes: dict[int, Broker] = {}
-
-    async def begin(self) -> None:
-        self.nameserver = Nameserver(NodeSettings(role="nameserver", namesrv_port=0), self.clock)
-        await self.nameserver.start()
-
-    async def start(self, number: int, role: str, **settings: Any) -> Broker:
-        self.nodes[number] = Broker(NodeSettings(
-            role="broker", broker_name="g", broker_id=number, broker_role=role, listen_port=self._ports[number],
-            namesrv_addresses=(self.nameserver.address,), store_dir=self._folder / str(number), segment_bytes=16 << 20,
-            stop_grace_ms=1000, **settings,
-        ), self.clock)  # fmt: skip
-        await self.nodes[number].start()
-        if role.endswith("MASTER"):
-            await self.leads(number)
-        return self.nodes[number]
-
-    async def leads(self, number: int) -> None:
-        """It has opened its epoch and committed that."""
-        while (await self.status(number)).role != "leader" or not (await self.status(number)).committed:
-            await self.clock.advance(0.1)
-
-    async def status(self, number: int) -> GroupStatus:
-        peer = await Peer.connect(self.nodes[number].address)
-        try:
-            found: GroupStatus = await peer.ask(GetGroupStatus())
-            return found
-        finally:
-            await peer.close()
-
-    async def stop(self, number: int) -> None:
-        await self.nodes.pop(number).stop()
-
-    async def told(self) -> dict[int, str]:
-        """Broker ids and addresses, as the nameserver tells them."""
-        peer = await Peer.connect(self.nameserver.address)
-        found = (await peer.ask(GetClusterInfo())).brokers
-        await peer.close()
-        return dict(found[0].addresses) if found else {}
-
-    async def level(self) -> None:
-        """All nodes have and have committed the same."""
-        while True:
-            found = [await self.status(number) for number in self.nodes]
-            if len({(one.epoch, one.end, one.committed) for one in found}) == 1:
-                return
-            await self.clock.advance(0.1)
-
-
-@pytest.fixture
-async def pair(tmp_path: Path) -> AsyncIterator[Pair]:
-    pair = Pair(tmp_path)
-    await pair.begin()
-    yield pair
-    for number in sorted(pair.nodes, reverse=True):
-        await pair.stop(number)
-    await pair.nameserver.stop()
 
 
 async def test_a_slave_copies_serves_reads_and_refuses_sends(pair: Pair) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from functools import lru_cache, partial
 from typing import NamedTuple
 
+from rmq.broker.ahead import Ahead, reader_of
 from rmq.broker.coldreads import ColdReads
 from rmq.broker.longpoll import Held, LongPolls
 from rmq.broker.stats import BrokerStats
@@ -45,6 +46,7 @@ class PullSettings(NamedTuple):
     max_messages: int
     max_bytes: int
     cold: ColdReads
+    ahead: Ahead
     suggest: Callable[[int, bool], int] | None = None
 
 
@@ -84,9 +86,12 @@ class PullHandler:
         self._clock = clock
 
     def pull(self, request: Pull, call: Call) -> Later | Awaitable[Later]:
-        wanted = self._wanted(request)
-        self._pulled(request, call)
+        wanted, ahead = self._wanted(request), self._settings.ahead
         try:
+            if ahead.starts and (back := ahead.send_back(request, reader_of(call))) is not None:
+                moved = PullAnswer(back, wanted.queue.min, wanted.queue.max, b"", PULL_MOVED)
+                return self._nothing(call, moved, "OFFSET_RESET")
+            self._pulled(request, call)
             return self._read(wanted, call, may_wait=bool(request.sys_flag & PULL_SUSPEND))
         except (StoreError, OSError) as error:
             raise _unreadable(request, error) from error

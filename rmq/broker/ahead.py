@@ -1,0 +1,100 @@
+"""Readers that are ahead of a log that lost bytes: they are sent back, so that they see what came instead.
+
+After an office that may lack acknowledged bytes (a lossy epoch, which begins at `s`), the numbers above a queue's count at `s`
+are given to new messages. Who read old ones under these numbers would take the new ones for known. So the first pull of each
+reader of a queue is looked at: ours names the place in the log of the message before; of others only the group's stored
+offset tells. What was true of the log at `s` is in the queue itself: its first message at or behind `s`.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+
+from rmq.delivery.groups import ConsumerRegistry
+from rmq.delivery.offsets import OffsetKey, OffsetTable
+from rmq.log.consumequeue import ConsumeQueue, ConsumeQueues
+from rmq.model import EpochRow
+from rmq.net.commands import Pull, UpdateConsumerOffset
+from rmq.net.server import Call
+
+Commit = Callable[[UpdateConsumerOffset, Call], Awaitable[None] | None]
+
+
+class Ahead:
+    """`starts`: where the lossy epochs of this log begin; nothing needs to be asked while there is none.
+    `ignored`: commits of readers that were not looked at yet."""
+
+    def __init__(self, offsets: OffsetTable, queues: ConsumeQueues, registry: ConsumerRegistry) -> None:
+        self.starts: tuple[int, ...] = ()
+        self.ignored = 0
+        self._offsets = offsets
+        self._queues = queues
+        self._registry = registry
+        self._checked: dict[OffsetKey, str] = {}  # the reader of the queue that is known to read this log
+
+    def learn(self, rows: Sequence[EpochRow]) -> None:
+        """The epoch table as it is now."""
+        starts = tuple(row.start for row in rows if row.lossy)
+        if starts != self.starts:
+            self.starts = starts
+            self._checked.clear()
+
+    def send_back(self, request: Pull, reader: str) -> int | None:
+        """From where this reader has to begin again; None if it may go on. Raises StoreError."""
+        key = OffsetKey(request.consumer_group, request.topic, request.queue_id)
+        queue = self._queues.find(request.topic, request.queue_id)
+        if queue is None or self._checked.get(key) == reader:
+            return None
+        if request.after >= 0:
+            back = self._by_place(queue, request.queue_offset, request.after, self._offsets.query(*key))
+        else:
+            back = self._by_count(queue, request.queue_offset, key)
+        if back is None:
+            self._checked[key] = reader
+        return back
+
+    def guarding(self, commit: Commit) -> Commit:
+        """The same commit; not of a reader that may be ahead and did not pull here yet. An administrator's counts."""
+
+        def checked(request: UpdateConsumerOffset, call: Call) -> Awaitable[None] | None:
+            if self.starts and self.is_early(request, reader_of(call), call.oneway):
+                self.ignored += 1
+                return None
+            return commit(request, call)
+
+        return checked
+
+    def is_early(self, request: UpdateConsumerOffset, reader: str, oneway: bool) -> bool:
+        """Whether this commit may be of numbers that are others now. Raises StoreError."""
+        key = OffsetKey(request.consumer_group, request.topic, request.queue_id)
+        queue = self._queues.find(request.topic, request.queue_id)
+        if queue is None or self._checked.get(key) == reader:
+            return False
+        consumes = oneway or reader in self._registry.members(request.consumer_group)
+        return consumes and self._by_count(queue, request.commit_offset, key) is not None
+
+    def _by_place(self, queue: ConsumeQueue, offset: int, after: int, stored: int | None) -> int | None:
+        """The message before `offset` stood at `after` in the log that this reader read."""
+        crossed = [start for start in self.starts if start <= after]
+        if not crossed or offset <= queue.min or (offset <= queue.max and queue.entry(offset - 1).offset == after):
+            return None
+        count = queue.first_at_or_behind(crossed[-1])
+        if offset <= count:
+            return None
+        return max(queue.min, count if stored is None else min(count, stored))
+
+    def _by_count(self, queue: ConsumeQueue, offset: int, key: OffsetKey) -> int | None:
+        """`offset` counts messages behind a lossy start; the group's stored offset, which is of this log, does not.
+
+        Back to the stored one, not only to the count: a client of RocketMQ drops what it pulled and did not handle yet. A
+        group without one may be anybody (a tool, a broadcast group that keeps its own): they are left alone.
+        """
+        stored = self._offsets.query(*key)
+        if stored is None or stored >= offset:
+            return None
+        if any(stored <= queue.first_at_or_behind(start) < offset for start in self.starts):
+            return max(queue.min, stored)
+        return None
+
+
+def reader_of(call: Call) -> str:
+    """Who asks: a client keeps its name when it connects again."""
+    return call.connection.client_id or str(call.connection.id)
