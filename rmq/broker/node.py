@@ -123,6 +123,7 @@ class Broker:
         running.push_async_callback(self._timers.stop)
         if self._indexer is not None:
             running.callback(self._indexer.stop)
+        self._ahead.learn(store.rows)
         self._start_timers()
         running.push_async_callback(self._close_server)
         await self._server.listen(settings.listen_host, port)
@@ -139,7 +140,6 @@ class Broker:
         store, wall_ms = self._store, self._clock.wall_ms()
         if self._group is None:
             store.open_epoch(wall_ms)
-            self._ahead.learn(store.rows)
         if store.adopting:
             config = self._settings.store_dir / "config"
             imported = await asyncio.to_thread(adopt.import_tables, store, self._tables, config, host, wall_ms)
@@ -206,7 +206,6 @@ class Broker:
         inspect = InspectHandlers(
             settings.broker_name, tables.topics, tables.offsets, registry, store.log.store_time, store.queues, self._stats
         )
-        runtime = RuntimeInfoHandler(self._stats, self._facts)
         cleaning = CleaningHandlers(self._telling(self._retention.delete_expired), self._retention.clean_queues)
         lookups = QueryHandlers(store.log, store.indexed.index, self._indexer, lambda: self._replica.committed_end)
         locks = LockHandlers(tables.locks, settings.broker_name, tables.topics, topics.check_group, self._writer.commit, clock)
@@ -238,7 +237,7 @@ class Broker:
             c.GetTopicStats: inspect.topic_stats,
             c.GetConsumeStats: inspect.consume_stats,
             c.QueryTopicConsumeByWho: inspect.consumed_by,
-            c.GetRuntimeInfo: runtime.runtime_info,
+            c.GetRuntimeInfo: RuntimeInfoHandler(self._stats, self._facts).runtime_info,
             c.DeleteExpiredLog: cleaning.delete_expired_log,
             c.CleanExpiredQueues: cleaning.clean_expired_queues,
             **locks.by_request(),
@@ -275,7 +274,6 @@ class Broker:
                 log.warning("not saved at the end: %s", error)
 
     def _fill_tables(self) -> None:
-        self._ahead.learn(self._store.rows)
         snapshot.load(self._tables.by_name, self._store)
         for stored in self._store.state_records():
             self._tables.apply(lines_of(stored.body), stored.store_timestamp)
