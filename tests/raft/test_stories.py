@@ -393,18 +393,6 @@ def test_old_incarnation_ack_after_restart() -> None:
     assert world["a"].committed == 10
 
 
-def test_stale_divergence_answer() -> None:
-    """Story 16, R16: an answer to an older question cuts nothing."""
-    world = World()
-    lead(world, count=3)
-    b = world["b"]
-    old = m.Fetch(1, "g", "b", "s-b", b.incarnation, b.epoch, 0, 0, "", 0, 0, 0)
-    b.feed(m.Answered("a", old, m.Diverged(1, b.epoch, 1, 10, "s-a", False)))
-    assert b.end == 40
-    assert not b.of(m.Cut)
-    assert not b.core.stopped
-
-
 def test_never_cut_below_committed() -> None:
     """R15: it stops instead, and says why."""
     world = World()

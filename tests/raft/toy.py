@@ -10,6 +10,7 @@ from rmq.raft.core import Core
 
 Voters = m.Voters
 RECORD_BYTES = 10
+RESTLESS = 10_000  # letters in one moment
 
 
 class Entry(NamedTuple):
@@ -165,7 +166,10 @@ class World:
     def deliver(self, keep: Callable[[Letter], bool] = lambda letter: True) -> None:
         """Everything that is on its way, and what follows from it; letters that `keep` refuses stay."""
         held: list[Letter] = []
+        handed = 0
         while self.post:
+            handed += 1
+            assert handed < RESTLESS, "each answer brings more than one question: they never rest (R16)"
             letter = self.post.pop(0)
             if not keep(letter):
                 held.append(letter)

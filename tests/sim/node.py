@@ -241,8 +241,12 @@ class Node:
         self.world.network.carry(self.name, name, lambda: to.do(lambda: to._take(event, sent)) if to.run == run else None)
 
     def _take(self, event: m.Asked | m.Answered, sent: float) -> None:
-        self.world.judge.said.hears(self, event, sent)
+        said, state = self.world.judge.said, self.core.state
+        late, before = said.is_late(self, event), (state.end, state.hw, state.fetches)
+        said.hears(self, event, sent)
         self.member.handle(event)
+        if late and before != (state.end, state.hw, state.fetches):
+            self.world.judge.fail(f"R16: {self.name} took a late answer: {event}")
 
     def committed(self, units: Sequence[Unit]) -> None:
         self.world.judge.look(self, midway=True)

@@ -19,6 +19,7 @@ class Said:
         self.claims: dict[tuple[int, str], int] = {}
         self.contact: dict[tuple[int, str], float] = {}
         self._votes: dict[tuple[str, int], str] = {}
+        self._fetches: dict[str, m.Fetch] = {}  # the last one of each
         self._fail = fail
         self._counts = counts
         self._world = world
@@ -33,7 +34,9 @@ class Said:
             self.promised[name] = max(self.promised.get(name, 0), request.ack)
             key = (request.epoch, name)
             self.claims[key] = max(self.claims.get(key, -1), request.ack)
-        if isinstance(request, m.Vote) and not request.pre:
+        if isinstance(request, m.Fetch):
+            self._fetches[name] = request
+        elif isinstance(request, m.Vote) and not request.pre:
             self._voted(node, request.epoch, name)
             self._counts["candidacies"] += 1
         if node.store.vote.epoch < request.epoch and not (isinstance(request, m.Vote) and request.pre):
@@ -58,6 +61,12 @@ class Said:
         before = self._votes.setdefault((name, epoch), candidate)
         if before != candidate:
             self._fail(f"R8: {node.name} votes for {candidate} in epoch {epoch}, before for {before}")
+
+    def is_late(self, node: "Node", event: m.Asked | m.Answered) -> bool:
+        """Whether it answers a fetch that is not the last one: nothing may come of it (R16), but for a newer epoch (R12)."""
+        if not isinstance(event, m.Answered) or not isinstance(event.request, m.Fetch) or node.working:
+            return False
+        return event.request != self._fetches[node.core.state.me.store] and event.answer.epoch <= node.core.state.epoch
 
     def hears(self, node: "Node", event: m.Asked | m.Answered, sent: float) -> None:
         """What reaches a node tells it that its sender was in that epoch when it sent it."""

@@ -1,0 +1,31 @@
+"""R16: a follower has one request under way; only the answer to that one counts."""
+
+from rmq.raft import messages as m
+from tests.raft.toy import World, lead
+
+
+def test_stale_divergence_answer() -> None:
+    """Story 16, R16: an answer to an older question cuts nothing."""
+    world = World()
+    lead(world, count=3)
+    b = world["b"]
+    old = m.Fetch(1, "g", "b", "s-b", b.incarnation, b.epoch, 0, 0, "", 0, 0, 0)
+    b.feed(m.Answered("a", old, m.Diverged(1, b.epoch, 1, 10, "s-a", False)))
+    assert b.end == 40
+    assert not b.of(m.Cut)
+    assert not b.core.stopped
+
+
+def test_an_answer_that_comes_again_changes_nothing() -> None:
+    """R16: the network doubled it, or it is late."""
+    world = World()
+    lead(world, count=3)
+    world["a"].write()
+    fetched = [letter for letter in world.post if isinstance(letter.answer, m.FetchOk) and letter.to == "b"]
+    world.deliver()
+    b = world["b"]
+    known = len(b.effects)
+    for letter in fetched:
+        world.hand(letter)
+    assert fetched
+    assert len(b.effects) == known
