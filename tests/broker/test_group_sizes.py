@@ -1,0 +1,36 @@
+"""Elected groups of one and of five nodes over real sockets."""
+
+from pathlib import Path
+
+from rmq.net.commands import UpdateTopic
+from tests.broker.groups import LocalGroup
+from tests.broker.support import bodies, send
+
+
+async def test_five_nodes_go_on_without_two(tmp_path: Path) -> None:
+    """R6: three of five are enough, the leader not among them; the two that were away get what they missed."""
+    async with LocalGroup(tmp_path, count=5) as group:
+        first = await group.leader()
+        leader = await group.connect(first)
+        await leader.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
+        await leader.send(send("T", b"by the first"))
+        away = (first, (await group.followers())[0])
+        await group.stop(*away)
+        leader = await group.connect(await group.leader(but=first))
+        assert (await leader.send(send("T", b"by another")))[0].queue_offset == 1
+        await group.start(*away)
+        await group.level()
+        for name in group.nodes:
+            assert bodies(await (await group.connect(name)).pull("T", 0)) == [b"by the first", b"by another"]
+
+
+async def test_a_group_of_one_is_its_own_majority(tmp_path: Path) -> None:
+    async with LocalGroup(tmp_path, count=1) as group:
+        leader = await group.connect(await group.leader())
+        await leader.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
+        await leader.send(send("T", b"good"))
+        await group.stop("n0")
+        await group.start("n0")
+        leader = await group.connect(await group.leader())
+        assert bodies(await leader.pull("T", 0)) == [b"good"]
+        assert (await leader.send(send("T")))[0].queue_offset == 1
