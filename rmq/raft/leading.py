@@ -47,7 +47,8 @@ def on_fetch(state: State, role: Leader, request: Fetch, ticket: Ticket, now: fl
     peer.end = max(peer.end, request.from_)  # within one incarnation and epoch its log only grows
     peer.ack = max(peer.ack, min(request.ack, request.from_))
     peer.seen = max(peer.seen, min(request.echo, now))
-    peer.hw = state.hw if request.disk_full else request.hw
+    peer.hw = request.hw
+    peer.told = state.hw if request.disk_full else request.hw
     renew_lease(state, role)
     _note_near(state, peer, now)
     peer.fetch, peer.ticket = request, ticket
@@ -126,7 +127,7 @@ def _serve(state: State, role: Leader, peer: Peer, now: float) -> None:
     assert peer.fetch is not None
     if peer.until <= now or (peer.fetch.from_ < state.end and not peer.disk_full):
         _release(state, role, peer, now)
-    elif peer.hw < state.hw:
+    elif peer.told < state.hw:
         peer.until = min(peer.until, now + HW_WAIT_S)
 
 
@@ -142,7 +143,7 @@ def _release(state: State, role: Leader, peer: Peer, now: float) -> None:
         state.out.append(ReplyBytes(peer.ticket, answer, request.max_bytes))
     else:
         state.out.append(Reply(peer.ticket, answer))
-    peer.hw, peer.fetch, peer.ticket = state.hw, None, None
+    peer.told, peer.fetch, peer.ticket = state.hw, None, None
 
 
 def grown(state: State, role: Leader, now: float) -> None:

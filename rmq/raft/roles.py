@@ -164,7 +164,8 @@ class Peer:
     incarnation: int = 0
     end: int = -1
     ack: int = -1
-    hw: int = 0  # that it was told
+    hw: int = 0  # that it knew when it asked
+    told: int = 0  # that it was told since; it may not have heard
     seen: float = -inf
     touched: float = -inf  # when it last fetched
     caught_up: float = inf  # since when it is near the end

@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from rmq.broker.node import Broker
 from rmq.client import Client
 from rmq.config import NodeSettings
+from rmq.log.disk import Disk
 from rmq.nameserver.node import Nameserver
 from rmq.net.commands import GetClusterInfo
 from rmq.net.peercommands import GetGroupStatus, GroupStatus
@@ -22,10 +24,13 @@ GROUP = "RaftNode00"
 class LocalGroup:
     """`async with LocalGroup(folder) as group`. `nodes`: those that run now, by name."""
 
-    def __init__(self, folder: Path, *, count: int = 3, spare: int = 0, **settings: Any) -> None:
-        """`spare`: so many further nodes have a place but are neither peers nor started."""
+    def __init__(
+        self, folder: Path, *, count: int = 3, spare: int = 0, disks: Mapping[str, Disk] | None = None, **settings: Any
+    ) -> None:
+        """`spare`: so many further nodes have a place but are neither peers nor started. `disks`: else the machine's own."""
         self.clock = TestClock()
         self._folder = folder
+        self._disks = disks or {}
         self._names = [f"n{number}" for number in range(count + spare)]
         self._first = self._names[:count]
         self._ports = {name: (free_port(), free_port()) for name in self._names}
@@ -59,7 +64,7 @@ class LocalGroup:
                 peers=tuple(f"{one}-{self.peer_address(one)}" for one in known), namesrv_addresses=(self.nameserver,),
                 store_dir=self._folder / name, stop_grace_ms=1000, **self._settings,
             )  # fmt: skip
-            self.nodes[name] = Broker(settings, self.clock)
+            self.nodes[name] = Broker(settings, self.clock, self._disks.get(name))
         await asyncio.gather(*(self.nodes[name].start() for name in names))
 
     async def stop(self, *names: str) -> None:

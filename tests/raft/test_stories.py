@@ -474,3 +474,21 @@ def test_new_leader_serves_no_read_before_its_own_commit() -> None:
     b.write()
     world.run(0.3)
     assert b.core.serves_reads(world.now)
+
+
+def test_a_follower_knows_what_it_said_and_not_what_it_was_told() -> None:
+    """Readers are sent to followers that have what comes next: an answer that got lost must not count."""
+    world = World("abcde")
+    lead(world, count=2)
+    world.isolate("d", "e")
+    leader = world["a"]
+    role = leader.core.role
+    assert isinstance(role, Leader)
+    before = leader.committed
+    leader.write()
+    world.deliver(lambda letter: letter.source != "b")  # c has it and waits for more
+    world.cut.add(("a", "c"))
+    world.run(0.2)
+    assert leader.committed == leader.end > before
+    assert role.peers["s-b"].hw == leader.end
+    assert role.peers["s-c"].hw == before
