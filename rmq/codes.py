@@ -66,6 +66,7 @@ class RequestCode(IntEnum):
     TRANSFER_LEADER = 60018
     GET_GROUP_STATUS = 60019
     PROMOTE = 60020
+    READ_LOG = 60021
 
 
 class ResponseCode(IntEnum):

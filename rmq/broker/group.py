@@ -4,10 +4,12 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+from rmq.broker.damaged import peer_addresses
 from rmq.broker.directory import MASTER, Directory
 from rmq.broker.elected import ElectedReplica
 from rmq.broker.handlers.group import GroupHandlers
 from rmq.broker.member import Member
+from rmq.broker.mender import Mender
 from rmq.broker.peers import Peers
 from rmq.broker.reseed import Reseeder
 from rmq.clock import Clock
@@ -46,8 +48,7 @@ class Hooks(NamedTuple):
 
 
 class Group:
-    """`address`: where clients reach this node. `on_committed`: as of `Replica`. `peer_port`: where the other nodes reach it,
-    0: at the port of the clients."""
+    """`address`: where clients reach this node. `on_committed`: as of `Replica`."""
 
     def __init__(
         self,
@@ -64,9 +65,8 @@ class Group:
             log.warning("--unclean: what this node lost when its machine stopped is given up, as far as no other node has it")
             store.save_vote(store.vote.epoch, store.vote.voted_for, True)
         self._fixed, name, vote = not settings.elected, settings.broker_name, store.vote
-        self._peers_known = {peer.partition("-")[0]: peer.partition("-")[2] for peer in settings.peers if not self._fixed}
+        self._peers_known = {} if self._fixed else peer_addresses(settings)
         node = f"n{settings.broker_id}" if self._fixed else settings.node_id
-        self.peer_port = 0 if self._fixed else int(self._peers_known[node].rpartition(":")[2])
         self._follower_id = settings.broker_id if self._fixed else list(self._peers_known).index(node) + 1
         self._directory = Directory(settings.namesrv_addresses, name, clock, self._found_master) if self._fixed else None
         root, sync = str(settings.store_dir), settings.flush == "sync"
@@ -82,7 +82,9 @@ class Group:
         self.member = Member(ReplicatedLog(store, disk, root), me, voters, m.Timing(), self.replica)
         self.replica.join(self.member, peers)
         self._reseeder.join(self.member, peers)
-        asked = GroupHandlers(self.replica, store, settings.cluster_name, name, lambda: self.broker_id)
+        self._log, self._damaged = store.log, False
+        self._mender = Mender(store, disk, root, name, peers, self._others)
+        asked = GroupHandlers(self.replica, store, settings.cluster_name, name, lambda: self.broker_id, self._mender)
         self.handlers: Mapping[type[Any], Handler] = asked.by_request()
         self.status = asked.status
 
@@ -147,6 +149,16 @@ class Group:
 
         return do
 
+    async def look_at_damage(self) -> None:
+        """For every second: what a read found damaged makes this node unfit to lead, and is fetched from the others."""
+        damages = self._log.damages
+        damages.drop_before(self._log.start)
+        if bool(damages) != self._damaged:
+            self._damaged = bool(damages)
+            self.member.handle(m.Health(damaged=self._damaged))
+        if damages:
+            await self._mender.mend()
+
     def start(self) -> None:
         self.replica.start()
         if self._directory is not None:
@@ -169,6 +181,13 @@ class Group:
         self.replica.note_leader(MASTER, self._directory.addresses[MASTER])
         if self.broker_id:
             self.member.handle(m.Follow(MASTER))
+
+    def _others(self) -> list[str]:
+        """The other nodes, the leader first."""
+        core = self.member.core
+        known = [*self._peers_known, *(self._directory.addresses if self._directory else ())]
+        nodes = dict.fromkeys((core.leader, *(voter.node for voter in core.state.voters), *known))
+        return [node for node in nodes if node not in ("", core.state.me.node)]
 
     def _handle(self, event: m.Event) -> None:
         self.member.handle(event)

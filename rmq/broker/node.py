@@ -15,6 +15,8 @@ from rmq.broker import adopt, snapshot
 from rmq.broker.ahead import Ahead
 from rmq.broker.apply import Applier, Tables
 from rmq.broker.coldreads import ColdReads
+from rmq.broker.damaged import peer_addresses
+from rmq.broker.doorway import Place
 from rmq.broker.exports import Exports
 from rmq.broker.facts import Boot, runtime_facts
 from rmq.broker.group import Group, Hooks
@@ -29,7 +31,7 @@ from rmq.broker.handlers.send import SendHandler, SendSettings
 from rmq.broker.handlers.topics import TopicHandlers
 from rmq.broker.indexer import Indexer
 from rmq.broker.longpoll import LongPolls
-from rmq.broker.rebuilding import Rebuilding
+from rmq.broker.opening import open_store
 from rmq.broker.register import Registration
 from rmq.broker.replica import Replica
 from rmq.broker.retention import Retention
@@ -48,7 +50,7 @@ from rmq.log.consumequeue import ENTRY_BYTES, ConsumeQueues
 from rmq.log.disk import Disk, RealDisk
 from rmq.log.retention import RetentionSettings
 from rmq.log.settings import ASYNC_FLUSH, SYNC_FLUSH, StoreSettings
-from rmq.log.store import Report, Store
+from rmq.log.store import Report
 from rmq.model import PERM_WRITE, STATE_TOPIC
 from rmq.net import commands as c
 from rmq.net.limits import Limits
@@ -61,6 +63,7 @@ log = logging.getLogger("rmq.broker")
 T = TypeVar("T")
 
 OFFSETS_S, INDEX_S, EXPORTS_S, PROGRESS_S, SNAPSHOT_S, RETENTION_S, EXPIRE_S, LATE_S = 0.2, 0.2, 5.0, 10.0, 60.0, 10.0, 10.0, 1.0
+DAMAGE_S = 1.0
 SHARED_BYTES = 32 * 1024
 REBUILD_APART_BYTES = 256 * 1024 * 1024  # of log; queues of less are made anew within a few seconds, before anything is served
 YOUNG_RATIO = 0.4  # of the memory: what is nearer to the log's end counts as "in memory" [accessMessageInMemoryMaxRatio]
@@ -87,12 +90,10 @@ class Broker:
         self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         apart_above = REBUILD_APART_BYTES if isinstance(self._disk, RealDisk) else 0
         told = _store_settings(settings, host, port)._replace(apart_above=apart_above)
-        self._store = await asyncio.to_thread(Store.open, self._disk, str(settings.store_dir), told)
+        place = Place(self.address, _ports(settings, port), _limits(settings), _border(settings, host, port))
+        self._store = await open_store(self._disk, told, settings, place, self._clock)
         async with AsyncExitStack() as running:
             running.push_async_callback(asyncio.to_thread, self._store.close)
-            if self._store.rebuild_to:
-                rebuilding = Rebuilding(self._store, settings, self.address, self._clock)
-                await rebuilding.run(port, _limits(settings), _border(settings, host, port))
             _log_recovery(self._store.recovered, self._store.adopted is not None)
             await self._serve(host, port, running)
             self._running = running.pop_all()
@@ -113,8 +114,6 @@ class Broker:
         await asyncio.to_thread(self._fill_tables)
         running.push_async_callback(self._group.stop if self._group else self._replica.flusher.stop)
         if store.read_only:
-            if self._group is not None:
-                raise StoreError(f"{store.log.damages}: run `rmq store repair`, or give this node an empty directory")
             self._replica.refuse(f"{store.log.damages}: this node only reads", f"{store.log.damages}: this node only reads")
             self._replica.start()
         else:
@@ -126,10 +125,9 @@ class Broker:
         self._ahead.learn(store.rows)
         self._start_timers()
         running.push_async_callback(self._close_server)
-        await self._server.listen(settings.listen_host, port)
+        for each in _ports(settings, port):
+            await self._server.listen(settings.listen_host, each)
         if self._group is not None:
-            if self._group.peer_port not in (0, port):
-                await self._server.listen(settings.listen_host, self._group.peer_port)
             self._group.start()
         running.push_async_callback(self._registration.stop)
         await self._registration.start()
@@ -254,6 +252,8 @@ class Broker:
             every(PROGRESS_S, "progress", self._save_progress)
             every(SNAPSHOT_S, "snapshot", self._take_snapshot)
             every(RETENTION_S, "retention", self._telling(self._retention.run))
+        if self._group is not None:
+            every(DAMAGE_S, "damage", self._group.look_at_damage)
         every(EXPIRE_S, "expire", self._clients.expire)
         every(LATE_S, "late", self._replica.answer_late)
         every(LATE_S, "long polls", lambda: self._polls.sweep(self._clock.monotonic()))
@@ -443,6 +443,12 @@ def _limits(settings: NodeSettings) -> Limits:
         max_connections_per_address=settings.max_connections_per_address,
         idle_seconds=settings.idle_timeout_ms / 1000,
     )
+
+
+def _ports(settings: NodeSettings, port: int) -> list[int]:
+    """Where clients and, if that is another one, the nodes of the group reach this node."""
+    own = peer_addresses(settings)[settings.node_id] if settings.elected else ""
+    return [*dict.fromkeys((port, int(own.rpartition(":")[2]) if own else port))]
 
 
 def _border(settings: NodeSettings, host: str, port: int) -> Border:

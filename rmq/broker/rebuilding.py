@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
 
-from rmq.broker.facts import Boot, runtime_facts
+from rmq.broker.doorway import Doorway, Place
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.config import NodeSettings
@@ -19,36 +19,25 @@ from rmq.errors import Refusal
 from rmq.log import query
 from rmq.log.store import Store
 from rmq.net import commands as c
-from rmq.net.limits import Limits
-from rmq.net.native import VERSION
-from rmq.net.remoting import Border
-from rmq.net.server import Call, Handler, Server
+from rmq.net.server import Call
 
 log = logging.getLogger("rmq.rebuild")
 
 
 class Rebuilding:
-    """`address`: where this node is, as clients are told."""
-
-    def __init__(self, store: Store, settings: NodeSettings, address: str, clock: Clock) -> None:
+    def __init__(self, store: Store, settings: NodeSettings, place: Place, clock: Clock) -> None:
         self._store = store
         self._settings = settings
-        self._address = address
-        self._clock = clock
-        self._boot = Boot(clock.wall_ms(), clock.monotonic())
+        self._door = Doorway(store, settings, place, clock, self._excuse, self._facts)
         self._position = store.log.start
 
-    async def run(self, port: int, limits: Limits, border: Border) -> None:
+    async def run(self) -> None:
         """Returns when the queues are there. Raises StoreError, OSError; cancelled, it ends the worker."""
-        served: list[type[c.Request]] = [*c.CODES, c.DraftedSend]
-        handlers: dict[type[c.Request], Handler] = {kind: self._refuse for kind in served if kind is not c.Ping}
-        handlers |= {c.Hello: self._hello, c.GetRuntimeInfo: self._info, c.ViewMessage: self._view}
-        server = Server(handlers, limits, border, self._clock)
-        await server.listen(self._settings.listen_host, port)
+        await self._door.open({c.ViewMessage: self._view})
         try:
             await self._work()
         finally:
-            await server.close(0)
+            await self._door.close()
 
     async def _work(self) -> None:
         store = self._store
@@ -74,25 +63,11 @@ class Rebuilding:
     def _percent(self) -> int:
         return 100 * (self._position - self._store.log.start) // max(self._store.rebuild_to - self._store.log.start, 1)
 
-    def _refuse(self, _request: c.Request, _call: Call) -> None:
-        raise Refusal(
-            ResponseCode.SYSTEM_BUSY, f"this broker makes its queues anew from its log, {self._percent} % done: try again later"
-        )
-
-    def _hello(self, request: c.Hello, _call: Call) -> c.HelloAnswer:
-        settings = self._settings
-        return c.HelloAnswer(
-            min(request.version, VERSION), settings.cluster_name, settings.broker_name, settings.broker_id, self._address,
-            settings.max_message_bytes,
-        )  # fmt: skip
-
-    def _info(self, _request: c.GetRuntimeInfo, _call: Call) -> c.RuntimeInfo:
-        return c.RuntimeInfo({name: str(value) for name, value in self._facts()})
+    def _excuse(self) -> str:
+        return f"this broker makes its queues anew from its log, {self._percent} % done"
 
     def _facts(self) -> Iterable[tuple[str, object]]:
         yield "rebuildingQueues", f"{self._percent} %"
-        store = self._store
-        yield from runtime_facts(self._settings.store_dir, store.log, store.rebuild_to, self._boot, self._clock, -1)
 
     async def _view(self, request: c.ViewMessage, _call: Call) -> c.MessageAnswer:
         found = await asyncio.to_thread(partial(query.record_at, self._store.log, request.offset, self._store.rebuild_to))

@@ -329,7 +329,7 @@ class CommitLog:
         """As `gather`, waiting for the device, and checking each record: what a disk gives back may be damaged (D8)."""
         if spans:  # the kernel reads ahead
             self._unchecked_end = max(self._unchecked_end, min(self.end, sum(spans[-1]) + READAHEAD_BYTES))
-        return b"".join([self.damages.checked(self.read(offset, size), offset, self.rows) for offset, size in spans])
+        return b"".join([self.damages.checked(self.read, offset, size, self.rows) for offset, size in spans])
 
     def read(self, offset: int, size: int) -> bytes:
         """Bytes of one segment; may wait for the device. Raises StoreError."""

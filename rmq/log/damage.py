@@ -1,10 +1,12 @@
 """Damage: bytes below what was durable that are no records any more (D8). Found here, named, never cut off or passed over.
 
-Whoever reads checks with `Damages` first. Mending is `rmq store repair`'s business.
+Whoever reads checks with `Damages` first. Mending is the business of `rmq.log.mending` and of `rmq store repair`.
 """
 
+import errno
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from threading import Lock
 from typing import NamedTuple
 
 from rmq.errors import BadBytes, StoreError
@@ -25,10 +27,11 @@ class DamagedRange(NamedTuple):
 
 
 class Damages:
-    """The damaged ranges of one log, in order. False when there are none."""
+    """The damaged ranges of one log, in order. False when there are none. In any thread."""
 
     def __init__(self, ranges: Sequence[DamagedRange] = ()) -> None:
         self.ranges = tuple(sorted(ranges))
+        self._changing = Lock()
 
     def __bool__(self) -> bool:
         return bool(self.ranges)
@@ -37,8 +40,18 @@ class Damages:
         return "; ".join(f"bytes {start} to {end} of the log are damaged ({why})" for start, end, why in self.ranges)
 
     def add(self, found: DamagedRange) -> None:
-        if found not in self.ranges:
-            self.ranges = tuple(sorted((*self.ranges, found)))
+        with self._changing:
+            if found not in self.ranges:
+                self.ranges = tuple(sorted((*self.ranges, found)))
+
+    def drop(self, mended: DamagedRange) -> None:
+        with self._changing:
+            self.ranges = tuple(one for one in self.ranges if one != mended)
+
+    def drop_before(self, log_start: int) -> None:
+        """The log begins there now."""
+        with self._changing:
+            self.ranges = tuple(one for one in self.ranges if one.end > log_start)
 
     def check(self, offset: int, size: int) -> None:
         """Raises StoreError if a byte of [offset, offset + size) is damaged."""
@@ -47,13 +60,19 @@ class Damages:
                 about = f"bytes {one.start} to {one.end} of the log are damaged ({one.why})"
                 raise StoreError(f"{about}: stop this node and run `rmq store repair`")
 
-    def checked(self, data: bytes, offset: int, rows: tuple[EpochRow, ...]) -> bytes:
-        """`data`, if it is the record at `offset`. Raises StoreError, and remembers, if it is not."""
+    def checked(self, read: Callable[[int, int], bytes], offset: int, size: int, rows: tuple[EpochRow, ...]) -> bytes:
+        """What `read` gives, if it is the record at `offset`. Raises StoreError, and remembers, if it is not, or if the device
+        cannot read it any more."""
         try:
+            data = read(offset, size)
             record.verify(data, 0, offset, not epochs.is_foreign(rows, offset))
         except BadBytes as error:
-            self.add(DamagedRange(offset, offset + len(data), str(error)))
-            self.check(offset, len(data))
+            self.add(DamagedRange(offset, offset + size, str(error)))
+            self.check(offset, size)
+        except StoreError as error:
+            if isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.EIO:
+                self.add(DamagedRange(offset, offset + size, str(error.__cause__)))
+            raise
         return data
 
     def count_good(self, spans: Sequence[tuple[int, int]]) -> int:

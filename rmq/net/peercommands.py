@@ -142,6 +142,24 @@ class ReadSnapshot(NamedTuple):
     max_bytes: int = 1 << 20
 
 
+class LogPart(NamedTuple):
+    """`data` as it stands in the log from the asked offset on; `rows`: whose bytes these are."""
+
+    data: bytes
+    rows: list[EpochRow]
+
+
+@command(RequestCode.READ_LOG, LogPart)
+class ReadLog(NamedTuple):
+    """Bytes of the log, for a node of the group in whose log they are damaged; any node that has them gives them. At most up to
+    `to_offset` and the end of their file. SYSTEM_ERROR: they are not here, or damaged here, too.
+    """
+
+    group: str
+    from_offset: int
+    to_offset: int
+
+
 @command(RequestCode.ADD_PEER, None)
 class AddPeer(NamedTuple):
     """Make `node` at `address` ("host:port") a voter once it has caught up; answered when that is committed."""
@@ -183,7 +201,8 @@ class MemberStatus(NamedTuple):
 
 
 class GroupStatus(NamedTuple):
-    """`role`: leader, follower or candidate. `proven`: it may vote. `lease_good`: a majority follows this leader."""
+    """`role`: leader, follower, candidate, or damaged (it takes no part until it is repaired). `proven`: it may vote.
+    `lease_good`: a majority follows this leader. `damaged`: what it cannot read, and what it waits for; "" if nothing is."""
 
     role: str
     node: str
@@ -200,6 +219,7 @@ class GroupStatus(NamedTuple):
     sync_flush: bool
     epochs: list[EpochRow]
     members: list[MemberStatus]
+    damaged: str = ""
 
 
 @command(RequestCode.GET_GROUP_STATUS, GroupStatus)
@@ -262,7 +282,7 @@ class GetEpochCache(NamedTuple):
 
 
 PeerRequest = (
-    FetchLog | AckLog | AskVote | AnnounceLeader | ResignLeader | ReadSnapshot | AddPeer | RemovePeer | TransferLeader | Promote
-    | GetGroupStatus | GetHaStatus | GetEpochCache
+    FetchLog | AckLog | AskVote | AnnounceLeader | ResignLeader | ReadSnapshot | ReadLog | AddPeer | RemovePeer | TransferLeader
+    | Promote | GetGroupStatus | GetHaStatus | GetEpochCache
 )  # fmt: skip
-PeerAnswer = FetchLogAnswer | AskVoteAnswer | EpochAnswer | SnapshotPart | GroupStatus | HaStatus | EpochCache
+PeerAnswer = FetchLogAnswer | AskVoteAnswer | EpochAnswer | SnapshotPart | LogPart | GroupStatus | HaStatus | EpochCache

@@ -11,6 +11,7 @@ from typing import Any
 
 from rmq.broker import haview
 from rmq.broker.elected import ElectedReplica
+from rmq.broker.mender import Mender, read_log
 from rmq.broker.peerwire import to_request
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal, StoreError
@@ -25,8 +26,10 @@ from rmq.net.peercommands import (
     GetGroupStatus,
     GetHaStatus,
     GroupStatus,
+    LogPart,
     MemberStatus,
     Promote,
+    ReadLog,
     ReadSnapshot,
     RemovePeer,
     ResignLeader,
@@ -42,13 +45,14 @@ MAX_PART_BYTES = 1 << 20
 
 class GroupHandlers:
     def __init__(
-        self, replica: ElectedReplica, store: Store, cluster: str, group: str, broker_id: Callable[[], int]
+        self, replica: ElectedReplica, store: Store, cluster: str, group: str, broker_id: Callable[[], int], mender: Mender
     ) -> None:
         self._replica = replica
         self._store = store
         self._cluster = cluster
         self._group = group
         self._broker_id = broker_id
+        self._mender = mender
 
     def by_request(self) -> Mapping[type[Any], Handler]:
         return {
@@ -58,6 +62,7 @@ class GroupHandlers:
             AnnounceLeader: self.announced,
             ResignLeader: self.ask,
             ReadSnapshot: self.read_snapshot,
+            ReadLog: self.read_log,
             AddPeer: self.add_peer,
             RemovePeer: self.remove_peer,
             TransferLeader: self.transfer,
@@ -96,10 +101,12 @@ class GroupHandlers:
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"no snapshot at {request.s0} any more: fetch again ({error})") from error
         return SnapshotPart(data, total)
 
+    def read_log(self, request: ReadLog, _call: Call) -> Awaitable[LogPart]:
+        self._check_group(request.group)
+        return read_log(self._store, request)
+
     def _check_group(self, group: str) -> None:
-        if group != self._group:
-            about = f"this is a node of group {self._group!r}, not of {group!r}: look at brokerName and dLegerPeers"
-            raise Refusal(ResponseCode.INVALID_PARAMETER, about)
+        check_group(self._group, group)
 
     # --- administration -----------------------------------------------------------------------------------------------
 
@@ -126,7 +133,7 @@ class GroupHandlers:
         return GroupStatus(
             self._replica.role, me.node, me.store, core.leader, self._replica.leader_address, state.epoch, state.log_start,
             state.end, state.durable, state.hw, state.proven, core.lease_good(now), me.sync_flush, list(state.rows),
-            self._members(now),
+            self._members(now), self._mender.trouble,
         )  # fmt: skip
 
     def _members(self, now: float) -> list[MemberStatus]:
@@ -139,6 +146,13 @@ class GroupHandlers:
         for voter in state.voters:
             rows.append(_row(peers.pop(voter.store, Peer(voter.node, voter.store)), voter.address, True, state.end, now))
         return rows + [_row(peer, "", False, state.end, now) for peer in peers.values()]
+
+
+def check_group(mine: str, asked: str) -> None:
+    """Raises Refusal."""
+    if asked != mine:
+        about = f"this is a node of group {mine!r}, not of {asked!r}: look at brokerName and dLegerPeers"
+        raise Refusal(ResponseCode.INVALID_PARAMETER, about)
 
 
 def _row(peer: Peer, address: str, voter: bool, end: int, now: float) -> MemberStatus:

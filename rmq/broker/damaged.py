@@ -1,0 +1,83 @@
+"""A member of a group whose log is found damaged at its start: it takes no part in the group until it is whole again.
+
+It neither votes nor acknowledges what it cannot read, so no majority rests on it (docs/decisions). Meanwhile it gives the
+other nodes what they lack, and says what it waits for.
+"""
+
+import logging
+from collections.abc import Awaitable, Mapping
+
+from rmq.broker.directory import Directory
+from rmq.broker.doorway import Doorway, Place
+from rmq.broker.handlers.group import check_group
+from rmq.broker.mender import Mender, read_log
+from rmq.broker.peers import Peers
+from rmq.clock import Clock
+from rmq.config import NodeSettings
+from rmq.log.disk import Disk
+from rmq.log.store import Store
+from rmq.net.peercommands import GetGroupStatus, GroupStatus, LogPart, ReadLog
+from rmq.net.server import Call
+
+log = logging.getLogger("rmq.damaged")
+
+AGAIN_S = 1.0
+
+
+def peer_addresses(settings: NodeSettings) -> dict[str, str]:
+    """The nodes of an elected group as configured, by name."""
+    return {peer.partition("-")[0]: peer.partition("-")[2] for peer in settings.peers}
+
+
+class Damaged:
+    def __init__(self, store: Store, disk: Disk, settings: NodeSettings, place: Place, clock: Clock) -> None:
+        self._store = store
+        self._settings = settings
+        self._address = place.address
+        self._clock = clock
+        self._directory: Directory | None = None
+        self._peers_known: Mapping[str, str] = peer_addresses(settings)
+        if not settings.elected:
+            self._directory = Directory(settings.namesrv_addresses, settings.broker_name, clock, lambda: None)
+            self._peers_known = self._directory.addresses
+        name = settings.broker_name
+        self._peers = Peers(name, f"{name}/{store.vote.node_id}", self._address_of, lambda event: None, clock)
+        self._mender = Mender(store, disk, str(settings.store_dir), name, self._peers, self._others)
+        self._door = Doorway(store, settings, place, clock, self._excuse, lambda: ())
+
+    async def run(self) -> None:
+        """Returns when nothing is damaged any more; then the store must be opened again. Raises OSError."""
+        log.error("%s: this node takes no part in its group until another one has given it these bytes", self._store.log.damages)
+        await self._door.open({ReadLog: self._read, GetGroupStatus: self._status})
+        try:
+            if self._directory is not None:
+                self._directory.start()
+            while not await self._mender.mend():
+                await self._clock.sleep(AGAIN_S)
+        finally:
+            if self._directory is not None:
+                await self._directory.stop()
+            await self._peers.close()
+            await self._door.close()
+
+    def _address_of(self, node: str) -> str:
+        return self._peers_known.get(node, "")
+
+    def _others(self) -> list[str]:
+        mine = self._store.vote.node_id if self._directory is None else ""
+        return [node for node, address in self._peers_known.items() if node != mine and address != self._address]
+
+    def _excuse(self) -> str:
+        return f"this node's log is damaged, it is being repaired: {self._mender.trouble}"
+
+    def _read(self, request: ReadLog, _call: Call) -> Awaitable[LogPart]:
+        check_group(self._settings.broker_name, request.group)
+        return read_log(self._store, request)
+
+    def _status(self, _request: GetGroupStatus, _call: Call) -> GroupStatus:
+        store = self._store
+        return GroupStatus(
+            "damaged", store.vote.node_id, store.vote.store_id, "", "", store.epoch, store.log.start, store.log.end,
+            store.log.end, store.dispatcher.position, store.vote.proven, False, self._settings.flush == "sync",
+            list(store.rows), [], self._mender.trouble,
+        )  # fmt: skip

@@ -1,0 +1,115 @@
+"""What is damaged in this node's log is fetched from the other nodes of its group, and put right (`rmq.log.mending`).
+
+Any node may give bytes that it has whole: which they must be, the epoch table says, and their checksums.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TypeVar
+
+from rmq.broker.peers import Peers
+from rmq.codes import ResponseCode
+from rmq.errors import Refusal, RmqError, StoreError
+from rmq.log.damage import DamagedRange
+from rmq.log.disk import Disk
+from rmq.log.mending import Mending, read_part, rows_over
+from rmq.log.store import Store
+from rmq.net.peercommands import LogPart, ReadLog
+
+T = TypeVar("T")
+log = logging.getLogger("rmq.mender")
+
+
+class Mender:
+    """`root`: the store's directory. `nodes()`: whom to ask, in this order. `waits_for`: why something is still damaged."""
+
+    def __init__(
+        self, store: Store, disk: Disk, root: str, group: str, peers: Peers, nodes: Callable[[], Iterable[str]]
+    ) -> None:
+        self.waits_for = ""
+        self._log = store.log
+        self._disk = disk
+        self._root = root
+        self._group = group
+        self._peers = peers
+        self._nodes = nodes
+
+    @property
+    def trouble(self) -> str:
+        """What is damaged and why it still is; "" if nothing is."""
+        damages = self._log.damages
+        return f"{damages}; it waits for a node that has these bytes: {self.waits_for or 'asking'}" if damages else ""
+
+    async def mend(self) -> bool:
+        """Tries each damaged range once. True if nothing is damaged any more."""
+        waits = [reason for found in self._log.damages.ranges if (reason := await self._mend(found))]
+        waits_for = "; ".join(waits)
+        if waits_for and waits_for != self.waits_for:
+            log.error(
+                "%s: not repaired yet (%s). It is as soon as a node has them; if none ever will, stop this node and run "
+                "`rmq store repair`", self._log.damages, waits_for,
+            )  # fmt: skip
+        self.waits_for = waits_for
+        return not self._log.damages
+
+    async def _mend(self, found: DamagedRange) -> str:
+        """Why it could not be repaired; "" if it is whole again."""
+        try:
+            mending = await _done(partial(Mending, self._disk, self._root, self._log.segment_bytes, self._log.rows, found))
+            try:
+                source = await self._fill(mending)
+                await _done(mending.put)
+            finally:
+                await _done(mending.close)
+        except OSError as error:
+            return f"the disk does not take them: {error}"
+        except StoreError as error:
+            return str(error)
+        self._log.damages.drop(found)
+        log.warning(
+            "bytes %d to %d of the log were damaged (%s): they are whole again, as %s has them. Look at this disk",
+            found.start, found.end, found.why, source,
+        )  # fmt: skip
+        return ""
+
+    async def _fill(self, mending: Mending) -> str:
+        """The node that had the last of it. Raises StoreError, OSError."""
+        reasons = []
+        for node in self._nodes():
+            try:
+                while mending.position < mending.end:
+                    await self._ask(mending, node)
+                return node
+            except RmqError as error:
+                reasons.append(f"{node}: {error.remark if isinstance(error, Refusal) else error}")
+        raise StoreError(", ".join(reasons) or "no other node is known")
+
+    async def _ask(self, mending: Mending, node: str) -> None:
+        to = min(mending.position + mending.wanted, mending.end)
+        part = await self._peers.request(node, ReadLog(self._group, mending.position, to))
+        assert isinstance(part, LogPart)
+        await _done(partial(mending.take, part.data, tuple(part.rows)))
+
+
+async def _done(work: Callable[[], T]) -> T:
+    """In a thread; whoever is cancelled meanwhile still waits for its end, for the files it uses are closed then."""
+    task = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait((task,))
+        raise
+
+
+async def read_log(store: Store, request: ReadLog) -> LogPart:
+    """What this node gives to one whose log is damaged. Raises Refusal."""
+    rows = store.log.rows
+    try:
+        data = await asyncio.to_thread(read_part, store.log, request.from_offset, request.to_offset)
+    except StoreError as error:
+        raise Refusal(ResponseCode.SYSTEM_ERROR, str(error)) from error
+    if store.log.rows != rows:  # a cut, or another leader's first bytes: whose these are is not sure
+        raise Refusal(ResponseCode.SYSTEM_ERROR, "another epoch has begun meanwhile: ask again")
+    return LogPart(data, list(rows_over(rows, request.from_offset, request.from_offset + len(data))))

@@ -1,0 +1,193 @@
+"""Damage in the log of a member of a group: put right with what the others have, at a start and while it runs."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from rmq.codes import ResponseCode
+from rmq.errors import Refusal, RmqError
+from rmq.log import repair
+from rmq.log.disk import RealDisk
+from rmq.log.record import host_bytes
+from rmq.log.verify import Verifier
+from rmq.net.commands import GetRuntimeInfo, UpdateTopic
+from rmq.net.peercommands import GetGroupStatus, GroupStatus, TransferLeader
+from tests.broker.groups import LocalGroup
+from tests.broker.support import Peer, bodies, send
+
+ALL = ("n0", "n1", "n2")
+
+
+@pytest.fixture
+async def group(tmp_path: Path) -> AsyncIterator[LocalGroup]:
+    """Six messages, committed by all three nodes; how far each is was saved."""
+    async with LocalGroup(tmp_path) as group:
+        leader = await group.connect(await group.leader())
+        await leader.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
+        await leader.send(*(send("T", b"message %d" % number) for number in range(6)))
+        await group.level()
+        await group.clock.advance(11)
+        yield group
+
+
+def flip(store: Path, body: bytes) -> None:
+    """Another byte in the middle of that body, in the first file of the log."""
+    path = store / "commitlog" / f"{0:020d}"
+    content = path.read_bytes()
+    at = content.index(body) + len(body) // 2
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(bytes((content[at] ^ 1,)))
+
+
+def repair_by_hand(root: Path) -> None:
+    """As `rmq store repair --yes`."""
+    report = Verifier(RealDisk(), str(root), 10_000).run()
+    for step in repair.plan(RealDisk(), str(root), report, 16 << 20, host_bytes("127.0.0.1", 1)):
+        step.do()
+
+
+def crashed(store: Path) -> None:
+    """The next start walks the end of the log."""
+    (store / "rmq" / "run").unlink()
+
+
+async def equal(group: LocalGroup, *names: str) -> None:
+    """R2: all that is committed is the same in all logs, byte for byte."""
+    await group.level()
+    end = (await group.status(names[0])).end
+    assert len({(group.store(name) / "commitlog" / f"{0:020d}").read_bytes()[:end] for name in names}) == 1
+
+
+async def lead(group: LocalGroup, name: str) -> None:
+    while (leader := await group.leader()) != name:
+        peer = await group.connect(leader)
+        with contextlib.suppress(Refusal):  # the leader has not heard of it lately
+            await peer.ask(TransferLeader(name))
+        await group.clock.advance(0.1)
+
+
+async def asked(address: str) -> GroupStatus:
+    """The status of a node that is being started."""
+    async with asyncio.timeout(20):
+        while True:
+            try:
+                peer = await Peer.connect(address, "status")
+            except RmqError:
+                await asyncio.sleep(0)
+                continue
+            found: GroupStatus = await peer.ask(GetGroupStatus())
+            await peer.close()
+            return found
+
+
+async def test_a_member_repairs_its_log_from_the_others_and_may_lead_again(
+    group: LocalGroup, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Stories 47 and 48, D8: one wrong bit in the middle."""
+    name = (await group.followers())[0]
+    await group.stop(name)
+    flip(group.store(name), b"message 3")
+    crashed(group.store(name))
+    await group.start(name)
+    await equal(group, *ALL)
+    follower = await group.connect(name)
+    assert bodies(await follower.pull("T", 0)) == [b"message %d" % number for number in range(6)]
+    assert (await group.status(name)).damaged == ""
+    assert "they are whole again" in caplog.text
+    await follower.close()
+    await lead(group, name)
+
+
+async def test_two_of_three_are_damaged_at_different_places(group: LocalGroup, caplog: pytest.LogCaptureFixture) -> None:
+    """Neither takes part before it is whole, and yet each repairs the other; the third is not even there."""
+    await group.stop(*ALL)
+    for name, body in (("n1", b"message 2"), ("n2", b"message 4")):
+        flip(group.store(name), body)
+        crashed(group.store(name))
+    await group.clock.advance_until(asyncio.create_task(group.start("n1", "n2")).done)
+    await group.clock.advance(1.5)
+    await group.leader()
+    await equal(group, "n1", "n2")
+    assert caplog.text.count("they are whole again") == 2
+    await group.start("n0")
+    await equal(group, *ALL)
+
+
+async def test_damage_that_all_share_keeps_them_out_of_office_until_one_is_repaired_by_hand(group: LocalGroup) -> None:
+    """D8: nobody votes, nobody takes anything, each says where and what for; tombstones spread as any bytes do."""
+    addresses = {name: group.nodes[name].address for name in ALL}
+    await group.stop(*ALL)
+    for name in ALL:
+        flip(group.store(name), b"message 3")
+        crashed(group.store(name))
+    starting = asyncio.create_task(group.start(*ALL))
+    for name, address in addresses.items():
+        status = await asked(address)
+        assert (status.role, status.node) == ("damaged", name)
+        while not all(f"{other}: damaged there" in status.damaged for other in ALL if other != name):
+            await group.clock.advance(1)
+            status = await asked(address)
+    peer = await Peer.connect(addresses["n0"])
+    assert "are damaged" in (await peer.ask(GetRuntimeInfo())).table["storeDamaged"]
+    with pytest.raises(Refusal, match="n1: damaged there.*try again later") as refused:
+        await peer.ask(send("T", b"x"))
+    assert refused.value.code == ResponseCode.SYSTEM_BUSY
+    await peer.close()
+    assert not starting.done()
+    starting.cancel()
+    await asyncio.wait((starting,))
+    group.nodes.clear()
+    repair_by_hand(group.store("n0"))
+    await group.clock.advance_until(asyncio.create_task(group.start(*ALL)).done)
+    await group.clock.advance(1.5)
+    await equal(group, *ALL)
+    for name in ALL:
+        peer = await group.connect(name)
+        found = [body for number in (0, 3, 4) for body in bodies(await peer.pull("T", number))]
+        assert found[:3] == [b"message 0", b"message 1", b"message 2"]
+        assert found[-2:] == [b"message 4", b"message 5"]
+
+
+async def test_damage_that_the_leader_meets_while_it_serves_ends_its_office_and_is_repaired(group: LocalGroup) -> None:
+    """D8, story 48: a reader is refused once, no restart is needed."""
+    name = await group.leader()
+    others = [other for other in ALL if other != name]
+    await group.stop(*others)
+    await group.stop(name)
+    flip(group.store(name), b"message 3")
+    await group.start(name)
+    await group.start(*others)
+    await group.clock.advance(2)
+    await lead(group, name)
+    peer = await group.connect(name)
+    with pytest.raises(Refusal, match="are damaged"):
+        await peer.pull("T", 3)
+    starting = asyncio.create_task(group.leader(but=name))
+    await group.clock.advance_until(starting.done)
+    await equal(group, *ALL)
+    assert bodies(await peer.pull("T", 3)) == [b"message 3", b"message 4", b"message 5"]
+    assert (await group.status(name)).damaged == ""
+
+
+async def test_a_file_that_is_gone_or_too_short_comes_back(tmp_path: Path) -> None:
+    """D8: files in the middle of a log; a stop in order does not hide that."""
+    async with LocalGroup(tmp_path, segment_bytes=1 << 18, max_message_bytes=1 << 16) as group:
+        leader = await group.connect(await group.leader())
+        await leader.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
+        for number in range(60):
+            await leader.send(send("T", bytes((number,)) * 20_000))
+        await group.level()
+        await group.clock.advance(11)
+        name = (await group.followers())[0]
+        files = [group.store(name) / "commitlog" / f"{number << 18:020d}" for number in (1, 2)]
+        await group.stop(name)
+        contents = [path.read_bytes() for path in files]
+        files[0].unlink()
+        files[1].write_bytes(contents[1][:50_000])
+        await group.start(name)
+        await group.level()
+        assert [path.read_bytes() for path in files] == contents
