@@ -25,9 +25,7 @@ log = logging.getLogger("rmq.mender")
 class Mender:
     """`root`: the store's directory. `nodes()`: whom to ask, in this order. `waits_for`: why something is still damaged."""
 
-    def __init__(
-        self, store: Store, disk: Disk, root: str, group: str, peers: Peers, nodes: Callable[[], Iterable[str]]
-    ) -> None:
+    def __init__(self, store: Store, disk: Disk, root: str, group: str, peers: Peers, nodes: Callable[[], Iterable[str]]) -> None:
         self.waits_for = ""
         self._log = store.log
         self._disk = disk

@@ -30,7 +30,7 @@ class Damages:
     """The damaged ranges of one log, in order. False when there are none. In any thread."""
 
     def __init__(self, ranges: Sequence[DamagedRange] = ()) -> None:
-        self.ranges = tuple(sorted(ranges))
+        self.ranges = _united(ranges)
         self._changing = Lock()
 
     def __bool__(self) -> bool:
@@ -41,8 +41,7 @@ class Damages:
 
     def add(self, found: DamagedRange) -> None:
         with self._changing:
-            if found not in self.ranges:
-                self.ranges = tuple(sorted((*self.ranges, found)))
+            self.ranges = _united((*self.ranges, found))
 
     def drop(self, mended: DamagedRange) -> None:
         with self._changing:
@@ -98,6 +97,17 @@ class Damages:
     def before(self, position: int) -> DamagedRange | None:
         """The last range that ends at or before `position`."""
         return next((one for one in reversed(self.ranges) if one.end <= position), None)
+
+
+def _united(ranges: Sequence[DamagedRange]) -> tuple[DamagedRange, ...]:
+    """In order, and one where some overlap: only where whole records stand around it can it be repaired."""
+    found: list[DamagedRange] = []
+    for one in sorted(ranges):
+        if found and one.start < found[-1].end:
+            found[-1] = found[-1]._replace(end=max(found[-1].end, one.end))
+        else:
+            found.append(one)
+    return tuple(found)
 
 
 class MissingSegment(Segment):

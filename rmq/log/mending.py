@@ -15,7 +15,7 @@ from rmq.log.damage import DamagedRange
 from rmq.log.disk import Disk
 from rmq.log.epochs import EpochRow
 from rmq.log.record import BLANK_MAGIC
-from rmq.log.segment import FILLER, Segment, file_name
+from rmq.log.segment import FILLER, BadEntry, Segment, file_name, walk_rows
 from rmq.model import EPOCH_TOPIC
 
 PART_BYTES = 1 << 20
@@ -52,19 +52,33 @@ class Mending:
     `wanted`: how many bytes should be asked for.
     """
 
-    def __init__(
-        self, disk: Disk, root: str, segment_bytes: int, rows: tuple[EpochRow, ...], damaged: DamagedRange
-    ) -> None:
-        self.start = self.position = damaged.start
-        self.end = damaged.end
-        self.wanted = PART_BYTES
+    def __init__(self, disk: Disk, root: str, segment_bytes: int, rows: tuple[EpochRow, ...], damaged: DamagedRange) -> None:
         self._disk = disk
         self._root = root
         self._segment_bytes = segment_bytes
         self._rows = rows
+        self.start = self.position = self._last_good(damaged.start)
+        self.end = damaged.end
+        self.wanted = PART_BYTES
         self._path = f"{root}/rmq/mending"
         self._aside = disk.create(self._path)
         disk.truncate(self._aside, self.end - self.start)
+
+    def _last_good(self, start: int) -> int:
+        """A file that is too short ends anywhere: the end of its last whole record."""
+        base = start // self._segment_bytes * self._segment_bytes
+        path = f"{self._root}/commitlog/{file_name(base)}"
+        if not self._disk.exists(path) or self._disk.size(path) == self._segment_bytes:
+            return start
+        good, segment = base, Segment(self._disk, path, base, self._segment_bytes, self._disk.open(path))
+        try:
+            for place in walk_rows(segment.read, segment.end, base, start, self._rows):
+                good = place.offset + place.size
+        except BadEntry:
+            return good
+        finally:
+            segment.close()
+        return start
 
     def take(self, data: bytes, rows: tuple[EpochRow, ...]) -> None:
         """The next bytes as another node has them; `rows`: whose they are there. As many whole records as these are move

@@ -1,0 +1,237 @@
+"""A damaged range filled with another node's bytes: only what stood there, all of it, and again after any crash."""
+
+import copy
+import random
+from collections.abc import Callable
+
+import pytest
+
+from rmq.errors import BadBytes, StoreError
+from rmq.log import mending
+from rmq.log.commitlog import CommitLog
+from rmq.log.memory import MemoryDisk, PowerLoss
+from rmq.log.mending import Mending, read_part, rows_over
+from rmq.log.store import Store
+from rmq.model import EpochRow
+from tests.log.conftest import ROOT, Bench, nth
+from tests.log.test_damage import flip
+
+
+@pytest.fixture
+def pair() -> tuple[Bench, Bench]:
+    """Two nodes with the same log of five files, in two epochs. The first one was killed."""
+    bench = Bench().begin()
+    bench.fill(20)
+    bench.store.close()
+    bench.open()
+    bench.begin()
+    while len(bench.store.log.segments()) < 5:
+        bench.fill(4)
+    bench.store.save_progress()
+    bench.disk.kill()
+    return bench, Bench(disk=copy.deepcopy(bench.disk))
+
+
+def put_right(bench: Bench, log: CommitLog) -> None:
+    """As `rmq.broker.mender` does."""
+    for found in bench.store.log.damages.ranges:
+        one = Mending(bench.disk, ROOT, log.segment_bytes, bench.store.rows, found)
+        try:
+            while one.position < one.end:
+                data = read_part(log, one.position, min(one.position + one.wanted, one.end))
+                one.take(data, rows_over(log.rows, one.position, one.position + len(data)))
+            one.put()
+        finally:
+            one.close()
+
+
+def logs(disk: MemoryDisk, other: Bench) -> dict[str, bytes]:
+    end = other.store.log.end
+    names = [path for path in disk.paths() if "/commitlog/" in path]
+    return {path: bytes(disk.content(path))[: max(0, end - int(path[-20:]))] for path in names}
+
+
+def lose(bench: Bench, what: str) -> None:
+    for path in bench.disk.paths():
+        if what in path:
+            bench.disk.unlink(path)
+
+
+def flip_one(bench: Bench) -> None:
+    flip(bench, bench.store.log.end - 700)
+
+
+def flip_a_head(bench: Bench) -> None:
+    """The magic of a record is gone, so the walk goes on at the one behind it."""
+    number = bench.store.queues.get("U", 0).max - 3
+    flip(bench, bench.store.queues.get("U", 0).entry(number)[0] + 5)
+
+
+def flip_a_filler(bench: Bench) -> None:
+    base = bench.store.log.segments()[-2].base
+    lose(bench, "/rmq/queues")  # found when all of the log is walked
+    content = bytes(bench.disk.content(bench.segment(base)))
+    flip(bench, base + content.rindex(mending.BLANK_MAGIC.to_bytes(4, "big", signed=True)))
+
+
+def lose_a_file(bench: Bench) -> None:
+    bench.disk.unlink(bench.segment(16384))
+
+
+def shorten_a_file(bench: Bench) -> None:
+    bench.disk.put(bench.segment(16384), bytes(bench.disk.content(bench.segment(16384)))[:3001])
+
+
+def wipe_the_end(bench: Bench) -> None:
+    """The log ends too early: nothing good stands behind."""
+    end = bench.store.log.end
+    bench.disk.content(bench.segment(end // 8192 * 8192))[end % 8192 - 300 :] = bytes(8192 - end % 8192 + 300)
+
+
+DAMAGES = [flip_one, flip_a_head, flip_a_filler, lose_a_file, shorten_a_file, wipe_the_end]
+
+
+def whole(bench: Bench, other: Bench) -> None:
+    """R2: log, queues and all are those of the other node."""
+    assert not bench.open().read_only
+    assert logs(bench.disk, other) == logs(other.disk, other)
+    assert bench.queues() == other.queues()
+    assert len(bench.bodies("U")) == other.store.queues.get("U", 0).max
+
+
+@pytest.mark.parametrize("lose_queues", [False, True])
+@pytest.mark.parametrize("harm", DAMAGES, ids=lambda harm: harm.__name__)
+def test_whatever_is_damaged_is_as_it_was(pair: tuple[Bench, Bench], harm: Callable[[Bench], None], lose_queues: bool) -> None:
+    """Story 47, D8, R2: the log byte for byte, and what is made from it, also if that was made anew when not all could be
+    read."""
+    bench, other = pair
+    harm(bench)
+    if lose_queues:
+        lose(bench, "/consumequeue/")
+    assert bench.open().read_only
+    put_right(bench, other.store.log)
+    bench.store.close()
+    whole(bench, other)
+
+
+@pytest.mark.parametrize("harm", DAMAGES, ids=lambda harm: harm.__name__)
+def test_a_crash_at_each_operation_of_a_repair_is_done_again(pair: tuple[Bench, Bench], harm: Callable[[Bench], None]) -> None:
+    """D5, D8: what is not whole yet is found again, whatever of it survived."""
+    bench, other = pair
+    harm(bench)
+    before = bench.disk
+
+    def opened() -> None:
+        bench.disk = copy.deepcopy(before)
+        assert bench.open().read_only
+        bench.disk.operations.clear()
+
+    opened()
+    put_right(bench, other.store.log)
+    total = len(bench.disk.operations)
+    assert total >= 5
+    for at in range(1, total + 1):
+        for seed, share in enumerate((0.0, 1.0, 0.5)):
+            opened()
+            bench.disk.before = nth(at, PowerLoss())
+            with pytest.raises(PowerLoss):
+                put_right(bench, other.store.log)
+            chance = random.Random(seed)
+            bench.disk.crash(lambda chance=chance, share=share: chance.random() < share)  # type: ignore[misc]
+            if bench.open().read_only:
+                put_right(bench, other.store.log)
+            bench.disk.kill()
+            whole(bench, other)
+
+
+# --- what is not written back -----------------------------------------------------------------------------------------
+
+
+def damaged(pair: tuple[Bench, Bench]) -> tuple[Store, Mending, bytes, tuple[EpochRow, ...]]:
+    """One record is damaged: the mending of it, the right bytes and whose they are."""
+    bench, other = pair
+    flip_one(bench)
+    store = bench.open()
+    (found,) = store.log.damages.ranges
+    data = read_part(other.store.log, found.start, found.end)
+    return store, Mending(bench.disk, ROOT, 8192, store.rows, found), data, rows_over(store.rows, found.start, found.end)
+
+
+def test_the_right_bytes_are_taken(pair: tuple[Bench, Bench]) -> None:
+    _, one, data, rows = damaged(pair)
+    one.take(data, rows)
+    assert one.position == one.end
+
+
+@pytest.mark.parametrize("change", [{"writer": "ee" * 8}, {"epoch": 9}])
+def test_bytes_of_another_leader_are_not_taken(pair: tuple[Bench, Bench], change: dict[str, object]) -> None:
+    """R5: they may look right, and be another message."""
+    _, one, data, rows = damaged(pair)
+    with pytest.raises(BadBytes, match="another leader's epoch"):
+        one.take(data, tuple(row._replace(**change) for row in rows))  # type: ignore[arg-type]
+    with pytest.raises(BadBytes, match="not known whose"):
+        one.take(data, ())
+
+
+def test_damaged_bytes_are_not_taken(pair: tuple[Bench, Bench]) -> None:
+    """D7: each bit of them."""
+    _, one, data, rows = damaged(pair)
+    for bit in range(len(data) * 8):
+        wrong = bytearray(data)
+        wrong[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(BadBytes):
+            one.take(bytes(wrong), rows)
+        assert one.position == one.start
+
+
+def test_a_record_that_reaches_into_what_is_whole_is_not_taken(pair: tuple[Bench, Bench]) -> None:
+    """Nor half of one, nor one that leaves a rest in which no record stands."""
+    bench, other = pair
+    _, one, data, rows = damaged(pair)
+    shorter = Mending(bench.disk, ROOT, 8192, bench.store.rows, one_less(one))
+    with pytest.raises(BadBytes, match="whole here"):
+        shorter.take(data, rows)
+    with pytest.raises(BadBytes, match="no whole record"):
+        one.take(data[:60], rows)
+    end = bench.store.log.damages.ranges[0].end
+    behind = read_part(other.store.log, end, end + 500)
+    with pytest.raises(BadBytes, match="says it is at"):
+        one.take(behind, rows)
+
+
+def one_less(one: Mending) -> mending.DamagedRange:
+    return mending.DamagedRange(one.start, one.end - 1, "")
+
+
+def test_an_epoch_record_of_another_epoch_is_not_taken(pair: tuple[Bench, Bench]) -> None:
+    """R5: what a record says of itself counts more than what a node says of it."""
+    bench, other = pair
+    row = other.store.rows[1]
+    flip(bench, row.start + 95)
+    lose(bench, "/rmq/queues")
+    store = bench.open()
+    found = next(one for one in store.log.damages.ranges if one.start == row.start)
+    data = read_part(other.store.log, found.start, found.end)
+    rows = (store.rows[0], row._replace(epoch=row.epoch + 1))
+    wrong = Mending(bench.disk, ROOT, 8192, rows, found)
+    with pytest.raises(BadBytes, match="here it is of"):
+        wrong.take(data, rows_over(rows, found.start, found.end))
+
+
+def test_what_is_damaged_or_not_there_is_not_given(pair: tuple[Bench, Bench]) -> None:
+    store, one, _, _ = damaged(pair)
+    with pytest.raises(StoreError, match="damaged there"):
+        read_part(store.log, one.start, one.end)
+    assert len(read_part(store.log, one.start - 100, one.end)) == 100
+    with pytest.raises(StoreError, match="goes from 0 to"):
+        read_part(store.log, store.log.end, store.log.end + 1)
+
+
+def test_a_record_larger_than_a_part_is_asked_for_as_a_whole(pair: tuple[Bench, Bench], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mending, "PART_BYTES", 50)
+    bench, other = pair
+    lose_a_file(bench)
+    bench.open()
+    put_right(bench, other.store.log)
+    bench.store.close()
+    whole(bench, other)
