@@ -120,14 +120,16 @@ async def test_without_a_majority_a_send_is_unknown_and_reads_go_on(group: Local
 
 
 async def test_all_stopped_and_started_again(group: LocalGroup) -> None:
-    """N2: the epoch grows, nothing is lost."""
+    """N2: the epoch grows, nothing is lost, and what a consumer told is not 0 again (C5)."""
     leader = await group.connect(await group.leader())
     await leader.ask(send("T", b"good"))
+    await leader.ask(UpdateConsumerOffset("g", "T", 0, 1))
     epoch = (await group.status("n0")).epoch
     await group.stop("n0", "n1", "n2")
     await group.start("n0", "n1", "n2")
     leader = await group.connect(await group.leader())
     assert (await group.status("n0")).epoch > epoch
+    assert (await leader.ask(QueryConsumerOffset("g", "T", 0))).offset == 1
     assert bodies(await leader.pull("T", 0)) == [b"good"]
     assert (await leader.send(send("T")))[0].queue_offset == 1
 

@@ -325,38 +325,3 @@ def test_leader_disk_full_hands_over() -> None:
     assert not full.core.leads()
     stage.faults._empty_disk(full)
     stage.end()
-
-
-def test_rejoins_after_isolation() -> None:
-    """A trouble of DLedger: a follower that could not come back. Here: whatever it holds, it becomes equal."""
-    stage = Stage("abcde")
-    for round_number in range(4):
-        one, two = stage.others[:2]
-        stage.isolate(one, two)
-        stage.write(10 + round_number)
-        stage.pass_time(4.0)
-        stage.mend()
-        stage.settle()
-    assert stage.leader.core.state.epoch == 1
-    stage.end()
-
-
-def test_offsets_behind_the_cut_are_never_committed() -> None:
-    """A trouble of DLedger: a committed offset beyond the end after a cut. Here HW <= end, always, and on the disk too."""
-    stage = Stage()
-    stage.write(10)
-    stage.settle()
-    old = stage.leader
-    stage.isolate(old)
-    stage.write(30, node=old)
-    old.store.save_progress()
-    stage.until(lambda: stage.leader is not old)
-    stage.mend()
-    stage.settle()
-    old.store.save_progress()
-    stage.kill(old)
-    progress = ownfiles.load_progress(old.disk, OWN)
-    assert progress is not None
-    assert progress.hw <= progress.log <= old.store.log.end
-    old.boot()
-    stage.end()
