@@ -1,16 +1,18 @@
 """A real group of three under load that is killed, paused and cut apart, again and again: nothing acknowledged is lost.
 
     python -m tests.faults.group --kills 100 --partitions 20 --pauses 50 [--seed 1] [--rate 1200] [--flush sync]
+    python -m tests.faults.group --restarts 10             # all nodes in turn, in order: no send may fail
     python -m tests.faults.group --soak 60 --load 0.8      # minutes without a fault: nobody may be elected
 
 Three `rmq node` processes and two nameservers, in network namespaces when partitions are wanted (root). Half of the kills and
-pauses hit the leader. Producers send all the while, a consumer group and a reader at each node read everything; the history
-is judged afterwards (`history`). A run counts only if there was enough trouble (G4). Prints what it covered, and how long
-it took from the kill of a leader to the first send that a new one acknowledged.
+pauses hit the leader. Producers send all the while, a consumer group whose members come and go and a reader at each node read
+everything; the history is judged afterwards (`history`). A run counts only if there was enough trouble (G4). Prints what it
+covered, and how long it took from the kill of a leader to the first send that a new one acknowledged.
 """
 
 import argparse
 import asyncio
+import logging
 import random
 import tempfile
 import time
@@ -20,11 +22,15 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import NamedTuple
 
+from rmq.commands.options import run_fast
+from tests.faults import soak
 from tests.faults.history import ACKED, REFUSED, UNKNOWN, problems, repeats, unequal
 from tests.faults.members import CLIENT, HOSTS, Members, both_ways
 from tests.faults.netns import Network, possible
+from tests.faults.takers import STAYS_S
 from tests.faults.traffic import Traffic, whole_queues
 
+FAULTS = ("kill", "partition", "pause", "restart")
 WELL_S = 60.0  # so soon after the last fault everything must be well again
 
 
@@ -37,11 +43,13 @@ class Result(NamedTuple):
     reads: int
     repeats: int
     failovers: list[float]
+    longest_s: float
     found: list[str]
 
 
 class Campaign:
-    """Faults are "kill", "pause" and "partition", in any number and order; a pause lasts 0.5 to `longest_s`."""
+    """Faults are "kill", "pause", "partition" and "restart" (of all nodes in turn), in any number and order; a pause lasts 0.5 to
+    `longest_s`."""
 
     def __init__(self, members: Members, traffic: Traffic, net: Network | None, seed: int, longest_s: float = 20.0) -> None:
         self._longest_s = longest_s
@@ -51,21 +59,22 @@ class Campaign:
         self._chance = random.Random(seed)
         self._covered: Counter[str] = Counter()
         self._kills: list[float] = []
+        self._longest_s_restarting = 0.0
         self._found: list[str] = []
 
     async def run(self, faults: list[str], tell: bool) -> None:
+        makes = {"kill": self._kill, "pause": self._pause, "partition": self._partition, "restart": self._restart}
         for number, fault in enumerate(faults, 1):
             await self._leader()
             await asyncio.sleep(self._chance.uniform(0.2, 1.0))
-            about = await {"kill": self._kill, "pause": self._pause, "partition": self._partition}[fault]()
+            about = await makes[fault]()
             self._covered[fault] += 1
             healed = time.monotonic()
             if self._chance.random() < 0.7:
                 await self._well(about)
             if tell:
                 took = time.monotonic() - healed
-                acked = self._traffic.acked()
-                print(f"{number}/{len(faults)} {about}: well after {took:.2f} s, {acked} acknowledged", flush=True)
+                print(f"{number}/{len(faults)} {about}: well after {took:.2f} s, {self._traffic.acked} acknowledged", flush=True)
 
     async def finish(self) -> list[str]:
         """No more faults, no more sends: everybody must come to the same, and everything must be consumed."""
@@ -88,11 +97,11 @@ class Campaign:
         return self._found + problems(self._traffic.history(first)) + self._members.troubles()
 
     def result(self, found: list[str], seconds: float) -> Result:
-        traffic = self._traffic
+        traffic, changes = self._traffic, self._members.told("this node leads the group") - 1
         return Result(
-            seconds, self._covered, self._net.cuts if self._net else 0, self._members.told("this node leads the group") - 1,
-            Counter(attempt.outcome for attempt in traffic.attempts), traffic.reads, repeats(traffic.delivered),
-            self._failovers(), found,
+            seconds, self._covered + traffic.takers.covered, self._net.cuts if self._net else 0, changes,
+            Counter(attempt.outcome for attempt in traffic.attempts), traffic.reads, repeats(traffic.takers.delivered),
+            self._failovers(), self._longest_s_restarting, found,
         )  # fmt: skip
 
     # --- faults -------------------------------------------------------------------------------------------------------
@@ -112,6 +121,24 @@ class Campaign:
         await asyncio.sleep(self._chance.uniform(0.0, 1.5))
         await asyncio.gather(*(nodes[name].start() for name in victims))
         return f"kill of {' '.join(victims)} (leader {leader})"
+
+    async def _restart(self) -> str:
+        """L1: the next one is stopped when the last one is back and has what the others have."""
+        members, begin = self._members, time.monotonic()
+        await self._well("a fault")
+        asked = time.monotonic()
+        for name in members.names:
+            code = await members.nodes[name].stop()
+            if code:
+                self._found.append(f"{name} ended with {code} when it was stopped in order")
+            await members.nodes[name].start()
+            await self._well(f"the restart of {name}")
+            end = max(one.committed for one in members.status.values())
+            await self._wait(lambda name=name, end=end: name in members.status and members.status[name].end >= end)
+        sends = [each for each in self._traffic.since(begin) if each.began_s > asked]
+        self._longest_s_restarting = max([self._longest_s_restarting, *(each.ended_s - each.began_s for each in sends)])
+        self._found += [f"a send failed in a rolling restart: {each.trouble}" for each in sends if each.outcome != ACKED]
+        return "rolling restart"
 
     async def _pause(self) -> str:
         leader = await self._leader()
@@ -194,7 +221,15 @@ class Campaign:
 
 
 async def campaign(
-    folder: Path, faults: list[str], *, seed: int, rate: float, flush: str = "async", longest_s: float = 20.0, tell: bool = False
+    folder: Path,
+    faults: list[str],
+    *,
+    seed: int,
+    rate: float,
+    flush: str = "async",
+    longest_s: float = 20.0,
+    stays_s: tuple[float, float] = STAYS_S,
+    tell: bool = False,
 ) -> Result:
     random.Random(seed).shuffle(faults)
     async with AsyncExitStack() as stack:
@@ -205,64 +240,25 @@ async def campaign(
         traffic = Traffic(members, rate, seed)
         stack.push_async_callback(traffic.stop)
         await traffic.start()
+        changing = asyncio.create_task(traffic.takers.come_and_go(stays_s))
         run, begin = Campaign(members, traffic, net, seed, longest_s), time.monotonic()
         await run.run(faults, tell)
+        changing.cancel()
+        await asyncio.gather(changing, return_exceptions=True)
         seconds = time.monotonic() - begin
         return run.result(await run.finish(), seconds)
-
-
-class Soak(NamedTuple):
-    outcomes: Counter[str]
-    elections: int
-    busy: list[float]
-    found: list[str]
-
-
-async def soak(folder: Path, minutes: float, load: float, rate: float) -> Soak:
-    """No fault at all, while the machine's cores are busy to the share `load`, by as many sends as that takes."""
-    async with AsyncExitStack() as stack:
-        members = Members(folder)
-        stack.push_async_callback(members.kill)
-        await members.start()
-        traffic = Traffic(members, rate, 1)
-        stack.push_async_callback(traffic.stop)
-        await traffic.start()
-        outcomes: Counter[str] = Counter()
-        busy: list[float] = []
-        until = time.monotonic() + minutes * 60
-        while time.monotonic() < until:
-            before = _cpu_ticks()
-            await asyncio.sleep(5)
-            idle, total = (now - was for now, was in zip(_cpu_ticks(), before, strict=True))
-            busy.append(1 - idle / total)
-            traffic.rate = min(20_000.0, max(50.0, traffic.rate * min(1.25, max(0.8, load / busy[-1]))))
-            outcomes += traffic.forget()
-        return Soak(outcomes, members.told("this node leads the group") - 1, busy, members.troubles())
-
-
-def _cpu_ticks() -> tuple[int, int]:
-    """Idle ones and all, of all cores since the machine started."""
-    ticks = [int(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
-    return ticks[3] + ticks[4], sum(ticks)
-
-
-def show_soak(result: Soak, minutes: float) -> None:
-    busy, sends = sorted(result.busy), result.outcomes
-    rate = sends[ACKED] / minutes / 60
-    print(f"{minutes:.0f} min without a fault; cores busy {busy[len(busy) // 2]:.0%} in the middle, {busy[-1]:.0%} at most; "
-          f"{sends[ACKED]} acknowledged ({rate:.0f}/s), {sends[UNKNOWN]} unknown, {sends[REFUSED]} refused; "
-          f"{result.elections} elections after the first; {len(result.found)} problems")  # fmt: skip
-    print("\n".join(result.found[:20]))
 
 
 def too_little(result: Result, wanted: Counter[str]) -> list[str]:
     """Why the run proves little (G4)."""
     few = [f"only {result.faults[fault]} of {count} {fault}s" for fault, count in wanted.items() if result.faults[fault] < count]
-    least = wanted["kill"] // 4 + wanted["partition"] // 4 + wanted["pause"] // 6
+    least = wanted["kill"] // 4 + wanted["partition"] // 4 + wanted["pause"] // 6 + wanted["restart"]
     if result.leader_changes < least:
         few.append(f"only {result.leader_changes} leader changes, {least} wanted")
     if result.cuts < 2 * wanted["partition"]:
         few.append(f"only {result.cuts} cuts")
+    if result.seconds > 60 and not (result.faults["consumer that died"] and result.faults["consumer that joined"]):
+        few.append("no consumer died")
     if result.outcomes[ACKED] < 200 * result.seconds:
         few.append(f"only {result.outcomes[ACKED] / result.seconds:.0f} acknowledged sends a second")
     return few
@@ -278,39 +274,43 @@ def show(result: Result) -> None:
         p50, p90, p99 = (took[min(len(took) - 1, int(len(took) * share))] for share in (0.5, 0.9, 0.99))
         print(f"from the kill of a leader to the first send that another one acknowledged, {len(took)} times: "
               f"p50 {p50:.2f} s, p90 {p90:.2f} s, p99 {p99:.2f} s, longest {took[-1]:.2f} s")  # fmt: skip
+    if result.longest_s:
+        print(f"longest send while all nodes were restarted in turn: {result.longest_s:.2f} s")
     print(f"{len(result.found)} problems")
     print("\n".join(result.found[:40]))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for fault in ("kill", "partition", "pause"):
+    for fault in FAULTS:
         parser.add_argument(f"--{fault}s", type=int, default=0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--rate", type=float, default=1200.0)
     parser.add_argument("--flush", choices=["sync", "async"], default="async")
     parser.add_argument("--soak", type=float, default=0.0, metavar="MINUTES")
     parser.add_argument("--load", type=float, default=0.8, help="with --soak: share of the cores that is busy")
+    parser.add_argument("--floor", type=float, default=600.0, help="with --soak: sends a second, however busy the cores are")
     parser.add_argument("--keep", type=Path, help="where stores and the nodes' logs are left")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.keep or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
+        logging.basicConfig(filename=folder / "clients.log", format="%(asctime)s %(name)s %(message)s", level=logging.INFO)
         raise SystemExit(run_soak(folder, options) if options.soak else run_campaign(folder, options))
 
 
 def run_soak(folder: Path, options: argparse.Namespace) -> int:
-    result = asyncio.run(soak(folder, options.soak, options.load, options.rate))
-    show_soak(result, options.soak)
-    return 1 if result.elections or result.found else 0
+    result = run_fast(soak.soak(folder, options.soak, options.load, options.rate, min(options.rate, options.floor)))
+    soak.show(result)
+    return 1 if soak.failed(result) else 0
 
 
 def run_campaign(folder: Path, options: argparse.Namespace) -> int:
-    wanted = Counter({"kill": options.kills, "partition": options.partitions, "pause": options.pauses})
+    wanted = Counter({fault: getattr(options, f"{fault}s") for fault in FAULTS})
     if wanted["partition"] and not possible():
         raise SystemExit("partitions need root and network namespaces: leave --partitions away")
     faults = list(wanted.elements())
-    result = asyncio.run(campaign(folder, faults, seed=options.seed, rate=options.rate, flush=options.flush, tell=True))
+    result = run_fast(campaign(folder, faults, seed=options.seed, rate=options.rate, flush=options.flush, tell=True))
     few = too_little(result, wanted)
     show(result)
     print("\n".join(few))

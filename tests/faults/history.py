@@ -12,7 +12,8 @@ ACKED, UNKNOWN, REFUSED = "acked", "unknown", "refused"
 
 
 class Attempt(NamedTuple):
-    """One call of a producer, from `began_s` to `ended_s` (monotonic). `offset`: where it was stored, if acknowledged."""
+    """One call of a producer, from `began_s` to `ended_s` (monotonic). `offset`: where it was stored, if acknowledged;
+    `trouble`: what was said, if not."""
 
     queue_id: int
     body: bytes
@@ -20,6 +21,7 @@ class Attempt(NamedTuple):
     ended_s: float
     outcome: str
     offset: int = -1
+    trouble: str = ""
 
 
 class Delivery(NamedTuple):
@@ -39,8 +41,8 @@ class Lead(NamedTuple):
 
 
 class History(NamedTuple):
-    """`delivered`: to a member of a consumer group, one list for each member. `read`: by readers of any node.
-    `queues`: what each queue holds at the end. `patience_s`: what was handed out longer ago never comes again."""
+    """`delivered`: to a consumer group, all its members together as it came, one list for each group. `read`: by readers of any
+    node. `queues`: what each queue holds at the end. `patience_s`: what was handed out longer ago never comes again."""
 
     attempts: Sequence[Attempt]
     delivered: Sequence[Sequence[Delivery]]

@@ -70,12 +70,29 @@ def test_checker_flags_two_leaders_and_logs_that_differ() -> None:
     assert unequal({"n0": b"same", "n1": b"same", "n2": b"other"})
 
 
+def test_checker_follows_a_queue_from_one_consumer_to_the_next() -> None:
+    """G3 for C5: what the first one did not commit comes again to the second; what is left out between them is found."""
+    assert judged(delivered=[A, C, B._replace(at_s=3.0), B._replace(at_s=9.0), LATE]) == []
+    third = {**QUEUES, 0: [*QUEUES[0], Stored(2, b"d")]}
+    sends = [*ATTEMPTS, Attempt(0, b"d", 1.5, 1.6, ACKED, 2)]
+    assert any("skipped" in text for text in judged(sends, [A, C, LATE, Delivery(0, 2, b"d", 3.0), B], queues=third))
+
+
 async def test_nothing_acknowledged_is_lost_by_kills_a_pause_and_a_partition(tmp_path: Path) -> None:
-    """C1-C5, R1-R4, G4: three real nodes and two nameservers; a partition where namespaces can be made."""
+    """C1-C5, R1-R4, G4: three real nodes and two nameservers; consumers come and die; cuts where namespaces can be made."""
     faults = ["kill", "kill", "kill", "pause", *(["partition"] if possible() else [])]
-    result = await campaign(tmp_path, faults, seed=3, rate=400.0, longest_s=2.0)
+    result = await campaign(tmp_path, faults, seed=3, rate=400.0, longest_s=2.0, stays_s=(1.0, 3.0))
     assert result.found == []
+    assert result.faults["consumer that died"]
     assert result.leader_changes >= 1
     assert result.failovers, "no leader was killed (G4)"
     assert max(result.failovers) < 10.0
     assert result.outcomes[ACKED] > 1000
+
+
+async def test_a_rolling_restart_fails_no_send(tmp_path: Path) -> None:
+    """L1: every node in turn is stopped in order and started again, while producers send."""
+    result = await campaign(tmp_path, ["restart"], seed=1, rate=400.0)
+    assert result.found == []
+    assert result.leader_changes >= 1
+    assert set(result.outcomes) == {ACKED}

@@ -3,10 +3,11 @@
 import asyncio
 from pathlib import Path
 
-from rmq.client import Client, Message, Producer, admin
+from rmq.client import Client, Message, Producer
 from rmq.errors import RmqError
 from rmq.testing import until
 from tests.faults.members import Members
+from tests.faults.traffic import make_topic
 
 
 async def sent(producer: Producer, body: bytes) -> None:
@@ -24,10 +25,9 @@ async def test_a_consumer_at_a_leader_that_hangs_goes_on_as_soon_as_producers(tm
     members = Members(tmp_path)
     try:
         await members.start()
-        await until(lambda: members.leader, 30)
-        leader = members.nodes[members.leader]
         async with Client(members.nameserver_list) as sending, Client(members.nameserver_list) as taking:
-            await admin.update_topic(sending, "T", broker=leader.address, read_queues=1, write_queues=1)
+            await make_topic(sending, members, "T", 1)
+            leader = members.nodes[members.leader]
             producer = sending.producer("p")
             await sent(producer, b"before")
             async with taking.consumer("g", "T", start="first", auto_commit=False) as consumer:

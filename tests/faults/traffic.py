@@ -1,12 +1,12 @@
-"""Producers, a consumer group and readers at a group of brokers; everything they saw is kept as a history."""
+"""Producers, a consumer group (`takers`) and readers at a group of brokers; everything they saw is kept as a history."""
 
 import asyncio
 import itertools
 import random
 import time
-from collections import Counter
+from bisect import bisect_left
 
-from rmq.client import Client, ClientSettings, Message, Producer, ReceivedMessage, admin
+from rmq.client import Client, Message, Producer, admin
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal, RmqError, Unknown
 from rmq.log import record
@@ -16,14 +16,16 @@ from rmq.net.commands import Hello, Pull, PullAnswer
 from tests.faults.checker import Stored
 from tests.faults.history import ACKED, REFUSED, UNKNOWN, Attempt, Delivery, History
 from tests.faults.members import GROUP, Members
+from tests.faults.takers import Takers, name_of
 
 TOPIC = "Group"
 QUEUES, SENDERS = 8, 40
 FILLING = b"-" + b"x" * 250
+CATCH_UP_S = 10.0  # what was not sent so long is made up for, at twice the rate at most
 
 
 class Traffic:
-    """`rate`: sends a second in all, taken up again without haste after a pause of the group."""
+    """`rate`: sends a second in all."""
 
     def __init__(self, members: Members, rate: float, seed: int) -> None:
         self._members = members
@@ -31,22 +33,23 @@ class Traffic:
         self._chance = random.Random(seed)
         self._numbers = itertools.count()
         self.attempts: list[Attempt] = []
-        self.delivered: list[Delivery] = []
+        self.acked = 0
+        self.takers = Takers(members.nameserver_list, TOPIC, random.Random(seed))
         self._seen: dict[tuple[int, int], bytes] = {}
         self._read: list[Delivery] = []  # the first of each, and what differs from it
         self.reads = 0
         self._sending: list[asyncio.Task[None]] = []
         self._reading: list[asyncio.Task[None]] = []
-        self._client = Client(members.nameserver_list, settings=ClientSettings(commit_s=1.0))
+        self._client = Client(members.nameserver_list)
         self._stopped = False
 
     async def start(self) -> None:
         self._client.start()
-        await self._make_topic()
+        await make_topic(self._client, self._members, TOPIC, QUEUES)
         producer = self._client.producer("movers")
         self._sending = [asyncio.create_task(self._send(producer, number)) for number in range(SENDERS)]
         self._reading = [asyncio.create_task(self._follow(name)) for name in self._members.names]
-        self._reading.append(asyncio.create_task(self._consume()))
+        self.takers.join()
 
     async def stop_sending(self) -> None:
         self._stopped = True
@@ -57,10 +60,8 @@ class Traffic:
         for task in (*self._sending, *self._reading):
             task.cancel()
         await asyncio.gather(*self._sending, *self._reading, return_exceptions=True)
+        await self.takers.stop()
         await self._client.close()
-
-    def acked(self) -> int:
-        return sum(attempt.outcome == ACKED for attempt in self.attempts)
 
     def acked_since(self, moment_s: float) -> bool:
         """Whether a send that began after that was acknowledged."""
@@ -71,59 +72,42 @@ class Traffic:
                 return True
         return False
 
-    def forget(self) -> Counter[str]:
-        """For a run of hours: the outcomes since the last time; what was seen is not judged."""
-        outcomes = Counter(attempt.outcome for attempt in self.attempts)
-        for kept in (self.attempts, self.delivered, self._read, self._seen):
+    def since(self, moment_s: float) -> list[Attempt]:
+        """Sends that ended after that."""
+        first = bisect_left(self.attempts, moment_s, key=lambda attempt: attempt.ended_s)
+        return self.attempts[first:]
+
+    def forget(self) -> list[Attempt]:
+        """For a run of hours: the sends since the last time; what was seen is not judged."""
+        attempts, self.attempts = self.attempts, []
+        for kept in (self.takers.delivered, self.takers.got, self._read, self._seen):
             kept.clear()
-        return outcomes
+        return attempts
 
     def consumed(self, queues: dict[int, list[Stored]]) -> bool:
-        got = {(each.queue_id, each.offset) for each in self.delivered}
+        got = self.takers.got
         return all((queue_id, each.queue_offset) in got for queue_id, stored in queues.items() for each in stored)
 
     def history(self, queues: dict[int, list[Stored]]) -> History:
-        return History(self.attempts, [self.delivered], self._read, queues, self._members.leads)
-
-    async def _make_topic(self) -> None:
-        async with asyncio.timeout(60):
-            while True:
-                try:
-                    leader = self._members.nodes[self._members.leader].address if self._members.leader else ""
-                    if leader:
-                        await admin.update_topic(self._client, TOPIC, broker=leader, read_queues=QUEUES, write_queues=QUEUES)
-                        await self._client.session.routes.get(TOPIC)
-                        return
-                except RmqError:
-                    pass
-                await asyncio.sleep(0.1)
+        return History(self.attempts, [self.takers.delivered], self._read, queues, self._members.leads)
 
     async def _send(self, producer: Producer, number: int) -> None:
         queue = MessageQueue(TOPIC, GROUP, number % QUEUES)
-        due = time.monotonic() + self._chance.random() * SENDERS / self.rate
+        due = at = time.monotonic() + self._chance.random() * SENDERS / self.rate
         while not self._stopped:
-            await asyncio.sleep(max(0.0, due - time.monotonic()))
+            await asyncio.sleep(max(0.0, at - time.monotonic()))
             body = b"%d" % next(self._numbers)
-            began, outcome, offset = time.monotonic(), ACKED, -1
+            began, offset = time.monotonic(), -1
             try:
                 offset = (await producer.send(Message(TOPIC, body + FILLING, keys=["k"]), queue=queue)).queue_offset
-            except Unknown:
-                outcome = UNKNOWN
-            except Refusal as refusal:
-                outcome = UNKNOWN if refusal.code == ResponseCode.SYSTEM_ERROR else REFUSED
-            except RmqError:
-                outcome = REFUSED
-            ended = time.monotonic()
-            self.attempts.append(Attempt(queue.queue_id, body, began, ended, outcome, offset))
-            due = max(due + SENDERS / self.rate, ended)
-
-    async def _consume(self) -> None:
-        async with self._client.consumer("takers", TOPIC, start="first") as consumer:
-            await consumer.run(self._take)
-
-    def _take(self, message: ReceivedMessage) -> None:
-        stored = message.stored
-        self.delivered.append(Delivery(stored.queue_id, stored.queue_offset, _name(stored.body), time.monotonic()))
+                outcome, trouble = ACKED, ""
+            except RmqError as error:
+                outcome, trouble = _outcome(error), str(error)
+            ended, each = time.monotonic(), SENDERS / self.rate
+            self.attempts.append(Attempt(queue.queue_id, body, began, ended, outcome, offset, trouble))
+            self.acked += outcome == ACKED
+            due = max(due + each, ended - CATCH_UP_S)
+            at = max(due, began + each / 2)
 
     async def _follow(self, name: str) -> None:
         """Reads all queues at one node, whatever it is just now."""
@@ -151,8 +135,24 @@ class Traffic:
                 self._read.append(Delivery(queue_id, each.queue_offset, each.body, time.monotonic()))
 
 
-def _name(body: bytes) -> bytes:
-    return body[: -len(FILLING)]
+async def make_topic(client: Client, members: Members, topic: str, queues: int) -> None:
+    """As soon as somebody leads; returns when clients can find it."""
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                leader = members.nodes[members.leader].address if members.leader else ""
+                if leader:
+                    await admin.update_topic(client, topic, broker=leader, read_queues=queues, write_queues=queues)
+                    await client.session.routes.get(topic)
+                    return
+            except RmqError:
+                pass
+            await asyncio.sleep(0.1)
+
+
+def _outcome(error: RmqError) -> str:
+    unknown = isinstance(error, Unknown) or (isinstance(error, Refusal) and error.code == ResponseCode.SYSTEM_ERROR)
+    return UNKNOWN if unknown else REFUSED
 
 
 async def pulled(channel: Channel, queue_id: int, offset: int) -> list[Stored]:
@@ -161,7 +161,7 @@ async def pulled(channel: Channel, queue_id: int, offset: int) -> list[Stored]:
     assert isinstance(answer, PullAnswer)
     if answer.status != 0:
         return []
-    return [Stored(found.queue_offset, _name(found.body)) for found in record.iterate(answer.messages)]
+    return [Stored(found.queue_offset, name_of(found.body)) for found in record.iterate(answer.messages)]
 
 
 async def whole_queues(address: str) -> dict[int, list[Stored]]:
