@@ -17,6 +17,7 @@ from rmq.net.commands import GetRuntimeInfo, UpdateTopic
 from rmq.net.peercommands import GetGroupStatus, GroupStatus, TransferLeader
 from tests.broker.groups import LocalGroup
 from tests.broker.support import Peer, bodies, send
+from tests.broker.test_fixed import Pair
 
 ALL = ("n0", "n1", "n2")
 
@@ -171,6 +172,34 @@ async def test_damage_that_the_leader_meets_while_it_serves_ends_its_office_and_
     await equal(group, *ALL)
     assert bodies(await peer.pull("T", 3)) == [b"message 3", b"message 4", b"message 5"]
     assert (await group.status(name)).damaged == ""
+
+
+async def test_a_slave_repairs_its_log_from_its_master_and_a_master_from_its_slave(tmp_path: Path) -> None:
+    """Fixed roles: the nameservers say who the others are."""
+    pair = Pair(tmp_path)
+    await pair.begin()
+    for number, role in ((0, "ASYNC_MASTER"), (1, "SLAVE")):
+        await pair.start(number, role)
+    peer = await Peer.connect(pair.nodes[0].address)
+    await peer.ask(UpdateTopic("N", read_queue_nums=1, write_queue_nums=1))
+    await peer.send(*(send("N", b"message %d" % number) for number in range(6)))
+    await pair.level()
+    await pair.clock.advance(11)
+    await peer.close()
+    for number, role in ((1, "SLAVE"), (0, "ASYNC_MASTER")):
+        await pair.stop(number)
+        flip(tmp_path / str(number), b"message 3")
+        crashed(tmp_path / str(number))
+        starting = asyncio.create_task(pair.start(number, role))
+        await pair.clock.advance_until(starting.done)
+        await starting
+        await pair.level()
+        reader = await Peer.connect(pair.nodes[number].address)
+        assert bodies(await reader.pull("N", 0)) == [b"message %d" % number for number in range(6)]
+        await reader.close()
+    for number in (1, 0):
+        await pair.stop(number)
+    await pair.nameserver.stop()
 
 
 async def test_a_file_that_is_gone_or_too_short_comes_back(tmp_path: Path) -> None:
