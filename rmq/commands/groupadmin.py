@@ -54,6 +54,19 @@ async def _registered(client: Client, cluster: str, broker: str) -> list[tuple[B
     return sorted(found, key=lambda row: (row[0].cluster, row[0].name, row[1]))
 
 
+async def _members(client: Client, cluster: str, broker: str) -> tuple[list[groupviews.Place], groupviews.Statuses]:
+    """Nodes of the groups that are meant, also those that are not registered because their logs are being repaired."""
+    try:
+        places = await _registered(client, cluster, broker)
+    except InvalidArgument:
+        if ":" not in broker:
+            raise
+        places = [(BrokerAddresses(cluster, broker, {}), -1, broker)]
+    found = await statuses(client, [address for _, _, address in places])
+    silent = groupviews.silent(places, found)
+    return [*places, *silent], found | await statuses(client, [address for _, _, address in silent])
+
+
 @click.command("haStatus")
 @options.namesrv
 @_cluster
@@ -61,16 +74,14 @@ async def _registered(client: Client, cluster: str, broker: str) -> list[tuple[B
 @options.timeout
 @options.output
 def ha_status(namesrv: str, cluster: str, broker: str, timeout_s: float, form: str) -> None:
-    """How far the followers of a group are."""
+    """How far the followers of a group are, and what keeps one from following."""
 
-    async def work(client: Client) -> list[tuple[str, GroupStatus]]:
-        places = await _registered(client, cluster, broker)
-        found = await statuses(client, [address for _, _, address in places])
+    async def work(client: Client) -> output.Table:
+        places, found = await _members(client, cluster, broker)
         warn(places, found)
-        return [(group.name, found[address]) for group, _, address in places
-                if address in found and found[address].role == "leader"]  # fmt: skip
+        return groupviews.ha_status(places, found)
 
-    output.show(groupviews.ha_status(asking.run(namesrv, timeout_s, work)), form)
+    output.show(asking.run(namesrv, timeout_s, work), form)
 
 
 @click.command("getBrokerEpoch")

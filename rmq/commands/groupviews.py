@@ -31,9 +31,25 @@ def furthest(places: Iterable[Place], statuses: Statuses) -> dict[str, int]:
 
 def votes(status: GroupStatus) -> str:
     """Whether the node counts in elections, or why not."""
+    if status.role == "damaged":
+        return "no: damaged"
     if not any(member.voter and status.store in ("", member.store) for member in status.members):
         return "no: not a voter"
     return "yes" if status.proven else "no: unproven"
+
+
+def silent(places: Iterable[Place], statuses: Statuses) -> list[Place]:
+    """Members of these groups that no nameserver told and nobody asked: one whose log is being repaired is not registered."""
+    heard: dict[str, set[str]] = {}
+    for group, _, address in places:
+        if address in statuses:
+            heard.setdefault(group.name, set()).add(statuses[address].node)
+    found = {
+        (group.name, member.node): (group, -1, member.address)
+        for group, _, address in places if address in statuses
+        for member in statuses[address].members if member.address and member.node not in heard[group.name]
+    }  # fmt: skip
+    return list(found.values())
 
 
 def warnings(places: Sequence[Place], statuses: Statuses) -> Iterator[str]:
@@ -43,6 +59,8 @@ def warnings(places: Sequence[Place], statuses: Statuses) -> Iterator[str]:
         if not any(number == 0 for group, number, _ in places if group.name == name):
             yield f"{name}: no leader is registered; it takes no messages until a majority of its nodes is up and elects one"
         for address, status in nodes.items():
+            if status.damaged:
+                yield f"{name}: the log of {status.node} at {address} is damaged: {status.damaged}"
             if not status.proven:
                 yield (f"{name}: {status.node} at {address} may not vote (unproven): its disk is new, or its machine stopped "
                        "under asynchronous flush; it votes again when it has caught up with a leader")  # fmt: skip
@@ -56,23 +74,27 @@ def warnings(places: Sequence[Place], statuses: Statuses) -> Iterator[str]:
             yield f"{name}: the flush modes of its nodes differ ({modes}): what survives a power loss depends on who leads"
 
 
-def ha_status(rows: Iterable[tuple[str, GroupStatus]]) -> Table:
-    """`rows`: broker name and its leader's status. One line a follower."""
+def ha_status(places: Iterable[Place], statuses: Statuses) -> Table:
+    """One line a follower, as its leader sees it."""
     columns = {
         "broker": "Broker Name", "master": "MasterAddr", "master_end": "MasterCommitLogMaxOffset", "node": "Node",
         "slave": "SlaveAddr", "slave_ack": "SlaveAckOffset", "diff": "Diff", "status": "Status", "seen_seconds_ago": "Seen(s)",
         "votes": "Votes",
     }  # fmt: skip
+    damaged = {status.store for status in statuses.values() if status.damaged}
     found = []
-    for name, leader in rows:
-        for member in leader.members:
+    leaders = [(group.name, statuses[address]) for group, _, address in places if address in statuses]
+    for name, leader in leaders:
+        for member in leader.members if leader.role == "leader" else ():
             if member.store != leader.store:
-                found.append((name, leader.leader_address, leader.end, *_follower(member)))
+                found.append((name, leader.leader_address, leader.end, *_follower(member, member.store in damaged)))
     return Table(columns, found)
 
 
-def _follower(member: MemberStatus) -> tuple[Cell, ...]:
+def _follower(member: MemberStatus, damaged: bool) -> tuple[Cell, ...]:
     counts = "no: not a voter" if not member.voter else "no: unproven" if member.unproven else "yes"
+    if damaged:
+        return (member.node, member.address, None, None, "Damaged", None, "no: damaged")
     if member.seen_seconds_ago < 0:
         return (member.node, member.address, None, None, "Never Seen", None, counts if not member.voter else None)
     gone, behind = member.seen_seconds_ago > AWAY_S, member.lag > IN_SYNC_BYTES

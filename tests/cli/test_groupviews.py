@@ -64,9 +64,23 @@ def test_followers_are_in_sync_behind_or_away() -> None:
     never = MemberStatus("n3", "s-n3", "n3:1", True, -1, -1, -1, -1.0, False, False)
     far = member("n1")._replace(lag=groupviews.IN_SYNC_BYTES + 1)
     leader = status("leader", "n0", members=(member("n0"), far, member("n2"), never, member("n1", unproven=True)))
-    rows = as_json(groupviews.ha_status([("g", leader)]))
+    rows = as_json(groupviews.ha_status(PLACES, ALL | {"a:1": leader}))
     assert [row["status"] for row in rows] == ["Fall Behind", "Away", "Never Seen", "In Sync"]
     assert rows[-1]["votes"] == "no: unproven"
+
+
+def test_a_node_that_is_damaged_is_asked_though_it_is_not_registered() -> None:
+    """D8: which one, where, and what it waits for."""
+    heard = {"a:1": ALL["a:1"], "b:1": ALL["b:1"]}
+    ((group, number, address),) = groupviews.silent(PLACES[:2], heard)
+    assert (group, number, address) == (GROUP, -1, "n2:40911")
+    ill = status("damaged", "n2", members=())._replace(damaged="bytes 5 to 9; it waits for n1")
+    places, known = [*PLACES[:2], (group, number, address)], heard | {address: ill}
+    assert groupviews.silent(places, known) == []
+    assert list(groupviews.warnings(places, known)) == ["g: the log of n2 at n2:40911 is damaged: bytes 5 to 9; it waits for n1"]
+    rows = as_json(groupviews.ha_status(places, known))
+    assert [(row["node"], row["status"]) for row in rows] == [("n1", "In Sync"), ("n2", "Damaged")]
+    assert groupviews.votes(ill) == "no: damaged"
 
 
 def test_epochs_end_where_the_next_begins() -> None:
