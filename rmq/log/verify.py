@@ -98,6 +98,11 @@ class Verifier:
                 segment.close()
         return Report(start, end, self._checked, self._findings, self._unchecked, self._holes, self._rows)
 
+    @property
+    def _killed(self) -> bool:
+        """Whether this store of ours was left by a node that did not stop in order: the next start tidies up."""
+        return self._run is not None and self._run.state != CLEAN
+
     def _found(self, where: str, what: str, at: int = -1, *, damage: bool = True) -> None:
         self._findings.append(Finding(damage, where, what, at))
 
@@ -182,7 +187,7 @@ class Verifier:
         self._check_rows(seen, end)
         self._checked |= {"records": seen.count, "bytes": max(end - (segments[0].base if segments else 0), 0)}
         must_queues = self._progress.cq if self._progress else (end if clean and not self._ours else 0)
-        for where, what, damage in queues.finish(end, must_queues, self._ours):
+        for where, what, damage in queues.finish(end, must_queues, self._ours, self._killed):
             self._found(where, what, damage=damage)
         for where, what, damage in index.finish(end, self._progress.indexed if self._progress else 0):
             self._found(where, what, damage=damage)
@@ -217,8 +222,9 @@ class Verifier:
                     break
                 resume = segment.end if behind is None else behind
                 self._holes.append(Hole(error.at, resume, str(error)))
-                sure = "" if error.at < durable or not self._progress else " (not known to be durable)"
-                self._found("commitlog", f"{error}; the next whole record stands at {resume}{sure}", error.at)
+                torn = error.at >= durable and self._progress is not None
+                what = _hole(str(error), resume, torn, self._killed)
+                self._found("commitlog", what, error.at, damage=not (torn and self._killed))
                 seen.pass_over(resume)
                 position = resume
                 if position >= segment.end:
@@ -236,7 +242,7 @@ class Verifier:
         """Behind the end of our log stands nothing, or the torn tail of a run that was killed."""
         for segment in segments:
             for at, data in segment.blocks(max(end, segment.base), segment.end) if segment.end > end else ():
-                kind = "bytes of a torn tail stand" if not clean else "bytes stand"
+                kind = "bytes of a torn tail, which the next start cuts off, stand" if not clean else "bytes stand"
                 size = len(data.rstrip(b"\0"))
                 what = f"{kind} behind the end of the log at {end} ({size} in the block at {at})"
                 self._found("commitlog", what, end, damage=self._ours and clean)
@@ -263,10 +269,13 @@ class Verifier:
             return
         said = _CHECKPOINT.unpack_from(data)
         self._checked["checkpoint"] = 1
+        later = "; the next start writes it anew" if self._killed else ""
         if max(said[:3]) > stored_ms:
-            self._found("checkpoint", f"it says that messages to {max(said[:3])} ms are flushed, the last one is of {stored_ms}")
+            what = f"it says that messages to {max(said[:3])} ms are flushed, the last one is of {stored_ms}{later}"
+            self._found("checkpoint", what, damage=not self._killed)
         if said[5] > end:
-            self._found("checkpoint", f"it says that queues are flushed up to {said[5]}, the log ends at {end}")
+            what = f"it says that queues are flushed up to {said[5]}, the log ends at {end}{later}"
+            self._found("checkpoint", what, damage=not self._killed)
 
     def _check_visit(self, end: int) -> None:
         run = self._run
@@ -278,6 +287,13 @@ class Verifier:
         if run.exports and dict(run.exports) != adoption.export_sums(self._disk, self._root):
             self._found("config", "tables were changed since this node stopped: the next start takes them over", damage=False)
         self._checked["exports"] = len(run.exports)
+
+
+def _hole(error: str, resume: int, torn: bool, killed: bool) -> str:
+    if torn and killed:
+        return (f"a torn tail ({error}): the next start cuts the log there. Whole records stand behind it, from {resume} on: "
+                "they go with it, unless `rmq store repair` keeps them")  # fmt: skip
+    return f"{error}; the next whole record stands at {resume}{' (not known to be durable)' if torn else ''}"
 
 
 class _Seen:

@@ -162,8 +162,9 @@ class QueueWalk:
             unit = _BATCH.unpack(raw) if len(raw) == _BATCH.size else raw.hex()
             self._told.append((_name(*key), f"batch unit {number} says {unit}, its record {expected}", True))
 
-    def finish(self, end: int, must: int, ours: bool) -> Iterator[Told]:
+    def finish(self, end: int, must: int, ours: bool, killed: bool) -> Iterator[Told]:
         """What is wrong. Units of records that end at or below `must` have to be there; others may come with the next start.
+        `killed`: the node was not stopped in order; then a whole queue may be made anew by it.
 
         Units behind the last record are damage in a store of ours only when `must` covers the whole log: RocketMQ leaves
         old ones behind its cuts.
@@ -175,6 +176,9 @@ class QueueWalk:
             self.units += queue.units
             if not queue.files.there and not ours:
                 yield name, "has messages in the log and no files: did RocketMQ delete the topic?", False
+                continue
+            if not queue.files.there and killed:
+                yield name, "has messages in the log and no files: the next start makes the queues anew", False
                 continue
             yield from self._problems(name, queue, must)
             behind = queue.files.behind(queue.next)

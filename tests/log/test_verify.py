@@ -1,5 +1,7 @@
 """`Verifier` finds every kind of damage, and finds nothing where nothing is wrong."""
 
+import contextlib
+import random
 from collections.abc import Callable
 
 import msgpack
@@ -8,12 +10,13 @@ import pytest
 from rmq.errors import StoreError
 from rmq.log import ownfiles, record
 from rmq.log.disk import ReadOnlyDisk
-from rmq.log.memory import MemoryDisk
+from rmq.log.memory import MemoryDisk, PowerLoss
 from rmq.log.settings import StoreSettings
 from rmq.log.verify import Report, Verifier
 from tests.golden import SETS, setting, told, unpack
-from tests.log.conftest import HOST, ROOT, Bench
+from tests.log.conftest import HOST, ROOT, Bench, nth
 from tests.log.test_adoption import finish, theirs, write_theirs
+from tests.log.test_crash import SCENARIOS, Scenario, Story, operations_of
 
 OWN = f"{ROOT}/rmq"
 INDEXED = StoreSettings(HOST, segment_bytes=8192, queue_file_entries=50, index_slots=16, index_entries=40)
@@ -100,6 +103,34 @@ def test_a_killed_store_is_clean_with_notes(bench: Bench) -> None:
     told = " ".join(found.what for found in report.findings)
     assert "not written yet" in told
     assert "torn tail" in told
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
+def test_a_power_loss_leaves_nothing_that_is_called_damage(scenario: Scenario) -> None:
+    """Looked at before the next start, which tidies up: at each operation, whatever of the unflushed survived."""
+    for at in range(1, operations_of(scenario) + 1):
+        story = Story()
+        story.bench.disk.before = nth(at, PowerLoss())
+        with contextlib.suppress(PowerLoss):
+            scenario(story)
+        for seed, share in enumerate((1.0, 0.3, 0.9)):
+            left, chance = story.left_behind().bench.disk, random.Random(seed)
+            left.crash(lambda chance=chance, share=share: chance.random() < share)  # type: ignore[misc]
+            assert [str(found) for found in verify(left).findings if found.damage] == []
+
+
+def test_whole_records_behind_a_torn_tail_are_told(bench: Bench) -> None:
+    bench.fill(5)
+    bench.store.save_progress()
+    torn, end = bench.append(bench.unit(b"torn"), bench.unit(b"behind"))[0], bench.store.log.end
+    bench.disk.kill()
+    overwrite(bench.disk, bench.segment(), torn.physical_offset + 90, b"x")
+    report = verify(bench.disk)
+    assert report.clean
+    assert report.end == end
+    (found,) = [one for one in report.findings if "torn tail" in one.what]
+    assert "rmq store repair" in found.what
+    assert found.at == torn.physical_offset
 
 
 @pytest.mark.parametrize("seed", range(10))
