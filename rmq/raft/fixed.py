@@ -33,7 +33,7 @@ class FixedMode(Elections):
             role.source = ahead
             self._pull(role, now)
         elif state.proven or state.end == state.log_start or len(role.heard) >= max(state.me.in_sync - 1, 1):
-            self._open(now, lossy=False)
+            self._open(now, lossy=not state.proven)  # readers were shown what the master alone had
         elif now >= role.until:
             self._open(now, lossy=True)
 

@@ -51,7 +51,7 @@ def test_each_start_of_the_master_is_an_epoch() -> None:
 
 
 def test_fixed_master_behind_its_slave_pulls_back() -> None:
-    """Story 53: after power loss the slave still has what the master acknowledged."""
+    """Story 53: after power loss the slave still has what was copied. What was not may have been read, so it is lossy."""
     world = mastered(5)
     whole = list(world["b"].log)
     world["a"].stop()
@@ -62,7 +62,7 @@ def test_fixed_master_behind_its_slave_pulls_back() -> None:
     world.run(3.0)
     assert world["a"].core.leads()
     assert world["a"].log[:-1] == whole
-    assert not world["a"].of(m.AppendEpoch)[-1].row.lossy  # type: ignore[union-attr]
+    assert world["a"].of(m.AppendEpoch)[-1].row.lossy  # type: ignore[union-attr]
     assert world["a"].proven
     assert world["b"].log == world["a"].log
 

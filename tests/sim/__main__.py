@@ -10,8 +10,8 @@ from collections import Counter
 from multiprocessing import Pool
 
 from rmq.errors import RmqError
+from tests.sim.fixed import world_of
 from tests.sim.judge import Violation
-from tests.sim.world import World
 
 
 def play(seed: int, seconds: float) -> tuple[int, str, Counter[str], int, float]:
@@ -20,7 +20,7 @@ def play(seed: int, seconds: float) -> tuple[int, str, Counter[str], int, float]
     gc.freeze()
     gc.set_threshold(20_000)
     begin = time.process_time()
-    world = World(seed, seconds)
+    world = world_of(seed, seconds)
     wrong = ""
     try:
         world.run()
@@ -29,6 +29,7 @@ def play(seed: int, seconds: float) -> tuple[int, str, Counter[str], int, float]
     except (AssertionError, RmqError, ArithmeticError, LookupError, TypeError, ValueError, OSError) as error:
         wrong = f"seed {seed}, at {world.now:.3f} s: {traceback.format_exception(error)[-3:]}"
     world.judge.counts["events"] = world.events
+    world.judge.counts[f"worlds: {type(world).__name__}"] = 1
     return seed, wrong, world.judge.counts, world.digest, time.process_time() - begin
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
+from zlib import crc32
 
 from rmq.log.record import Record
 from tests.sim.chain import raw
@@ -29,6 +30,7 @@ def check_end(judge: "Judge", members: Sequence["Node"]) -> None:
     for found in oldest.store.log.scan(oldest.store.log.start, end):
         queues.setdefault((found.topic, found.queue_id), []).append(_message(found))
         ends.add(found.physical_offset + found.total_size)
+    judge.world.trace("the end", crc32(judge.truth))
     for node in members:
         start = node.store.log.start
         judge.check(raw(node, start, end) == judge.truth[start:end], "R3", f"{node.name} differs in the end")

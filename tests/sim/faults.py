@@ -20,13 +20,15 @@ class Faults:
         self.world = world
         self.active = True
         chance = world.chance
-        kinds: list[Callable[[], None]] = [
+        self.rates = {kind: chance.choice((0.05, 0.2, 0.6)) for kind in self.kinds() if chance.random() < 0.5}
+        self.snipe = chance.choice((0.0, 0.0, 0.3, 0.9))
+        self.torn = chance.choice((0.0, 0.2, 0.5, 0.9))
+
+    def kinds(self) -> list[Callable[[], None]]:
+        return [
             self.kill, self.lose_power, self.stop_in_an_operation, self.pause, self.partition, self.one_way, self.new_weather,
             self.move_clock, self.new_disk, self.join, self.leave, self.hand_over, self.fill_disk, self.write_back,
         ]  # fmt: skip
-        self.rates = {kind: chance.choice((0.05, 0.2, 0.6)) for kind in kinds if chance.random() < 0.5}
-        self.snipe = chance.choice((0.0, 0.0, 0.3, 0.9))
-        self.torn = chance.choice((0.0, 0.2, 0.5, 0.9))
 
     def begin(self) -> None:
         for kind, rate in self.rates.items():

@@ -33,7 +33,7 @@ class Judge:
         self.sent: dict[int, int] = {}  # acknowledged sends: number -> end of the record
         self.tainted: set[str] = set()  # stores that may have lost what they promised
         self._chains: dict[str, Chain] = {}
-        self._entries: dict[tuple[int, int], int] = {}  # (end, epoch) -> digest
+        self._entries: dict[tuple[int, int, str], int] = {}  # (end, epoch, writer) -> digest
         self._leaders: dict[int, str] = {}
         self._epochs: dict[str, int] = {}  # in this run
         self._saved_epochs: dict[str, int] = {}
@@ -69,14 +69,17 @@ class Judge:
             self.check(log.end >= promised, "D1", f"{node.name} promised {promised} and has {log.end}")
         if store.recovered.records_behind or (not store.vote.proven and store.vote.incarnation == 1):
             self.tainted.add(name)
-        known = state.hw <= len(self.truth) or name in self._doomed
-        self.check(known, "R17", f"{node.name}: the saved HW {state.hw} was never committed")
+        self.check(self._was_committed(node), "R17", f"{node.name}: the saved HW {state.hw} was never committed")
         self.said.promised[name] = min(self.said.promised.get(name, 0), log.end)
         self._hw[name] = max(log.start, min(self._hw.get(name, 0), state.hw))
         self.look(node)
         same = raw(node, log.start, log.end) == chain.data[log.start - chain.base :]
         self.check(same, "R2", f"{node.name} started with other bytes than it had")
         self.check_table(node)
+
+    def _was_committed(self, node: "Node") -> bool:
+        state = node.core.state
+        return state.hw <= len(self.truth) or state.me.store in self._doomed
 
     def died(self, node: "Node") -> None:
         self.counts["stops"] += 1
@@ -120,11 +123,11 @@ class Judge:
                 place += 1
             while place and rows[place - 1].start > at + index:
                 place -= 1
-            epoch = rows[place - 1].epoch if place else 0
+            epoch, _, writer = rows[place - 1][:3] if place else (0, 0, "")
             digest = chain.add(data[index : index + size], epoch)
             index += size
             if chain.base == 0:  # a re-seeded log has no digest of what was before
-                known = self._entries.setdefault((at + index, epoch), digest)
+                known = self._entries.setdefault((at + index, epoch, writer), digest)
                 if known != digest:
                     self.fail(f"R3: {node.name}: another entry of epoch {epoch} ends at {at + index}")
             self.counts["entries"] += 1

@@ -35,9 +35,9 @@ class Mutant(NamedTuple):
 
 MUTANTS = [
     Mutant("R1", "a newer epoch does not end an office", "rmq/raft/electing.py",
-           'self.state.save_vote(epoch, "-", self.state.proven)\n        self._follow(leader, now)',
-           'self.state.save_vote(epoch, "-", self.state.proven)\n        if isinstance(self.role, Leader):\n'
-           "            return\n        self._follow(leader, now)"),
+           '            self.role.over = f"epoch {epoch} has begun elsewhere"\n'
+           "            leading.close(self.state, self.role)\n",
+           '            self.state.save_vote(epoch, "-", self.state.proven)\n            return\n'),
     Mutant("R3", "the epoch of a fetch is not looked at", "rmq/raft/epochs.py",
            "    index = find(rows, epoch, writer)\n    if index < 0:\n        foreign",
            "    if rows:\n        return offset <= end\n    index = -1\n    if index < 0:\n        foreign"),

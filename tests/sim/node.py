@@ -1,5 +1,6 @@
 """One node of the simulation: a real store on a disk that forgets, a real member; the shell around it is simulated."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -86,7 +87,8 @@ class Node:
         self.working = False  # a vote is being saved or a log cut, in another thread
         self.disk_full = False
         self.tables: dict[str, int] = {}
-        self.parked: list[tuple[int, int]] = []  # committed, but the lease was gone: number of the send, end
+        self.parked: list[tuple[int, int]] = []  # committed, not answered yet: number of the send, end
+        self.replicated_to = math.inf
 
     def __str__(self) -> str:
         if not self.up:
@@ -108,8 +110,8 @@ class Node:
         settings = StoreSettings(HOST, 8192, mode, "g", self.name, 50, alone=False)
         self.store = Store.open(self.disk, ROOT, settings)
         self.watched = Watched(self, self.store)
-        vote = self.store.vote
-        me = m.Identity("g", self.name, vote.store_id, vote.incarnation, f"{self.name}:1", world.sync_flush, world.preferred)
+        me = world.identity(self)
+        self.replicated_to = 0 if me.in_sync > 1 else math.inf
         self.load_tables()
         self.up, self.paused, self.working = True, False, False
         self.waiting.clear()
@@ -167,10 +169,7 @@ class Node:
 
     def tick(self) -> None:
         self.member.handle(m.Tick())
-        if self.parked and self.core.lease_good(self.monotonic()):
-            for number, end in self.parked:
-                self.world.judge.acked(self, number, end)
-            self.parked.clear()
+        self.release()
         now = self.monotonic()
         if self.core.leads() and self.core.serves_reads(now):
             self.world.judge.reads(self)
@@ -250,20 +249,26 @@ class Node:
 
     def committed(self, units: Sequence[Unit]) -> None:
         self.world.judge.look(self, midway=True)
-        good = self.core.lease_good(self.monotonic())
         for unit in units:
             if unit.queue.topic == STATE_TOPIC:
                 for one in record.iterate(unit.records):
                     self.apply(one.body)
             if isinstance(unit.owner, int):
-                if good:
-                    self.world.judge.acked(self, unit.owner, unit.end)
-                else:
-                    self.parked.append((unit.owner, unit.end))
+                self.parked.append((unit.owner, unit.end))
                 unit.owner = None
+        self.release()
+
+    def release(self) -> None:
+        """Answers who waits for what is committed, and with fixed roles on enough nodes."""
+        if self.parked and self.core.lease_good(self.monotonic()):
+            done = [one for one in self.parked if one[1] <= self.replicated_to]
+            self.parked = self.parked[len(done) :]
+            for number, end in done:
+                self.world.judge.acked(self, number, end)
 
     def replicated(self, offset: int) -> None:
-        """Fixed mode only."""
+        self.replicated_to = offset
+        self.release()
 
     def became_leader(self, epoch: int, unsettled: frozenset[str]) -> None:
         self.world.judge.leads(self)

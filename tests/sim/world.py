@@ -49,6 +49,10 @@ class World:
         self._producing = True
         self.late_s = chance.choice((0.0, 0.001, 0.01, 0.1))  # how long a thread takes to save a vote or cut a log
 
+    def identity(self, node: Node) -> m.Identity:
+        vote = node.store.vote
+        return m.Identity("g", node.name, vote.store_id, vote.incarnation, f"{node.name}:1", self.sync_flush, self.preferred)
+
     # --- time ---------------------------------------------------------------------------------------------------------
 
     def schedule(self, after: float, action: Callable[[], None]) -> None:

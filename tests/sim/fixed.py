@@ -1,0 +1,218 @@
+"""Seeded worlds of fixed roles: a master and its slaves, a nameserver that names one master, an operator who promotes.
+
+What such a group may lose is more than what a group that elects may (docs/reliability), so it has a judge of its own:
+an office (an epoch and who wrote it) begins where its log ended; if the office before had shown more to readers, the new
+one must say that it is lossy, and somebody must have promoted a slave or a disk must have lost what was not flushed.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rmq.log.epochs import EpochRecord
+from rmq.model import EpochRow, Voter
+from rmq.raft import messages as m
+from rmq.raft.roles import Leader, Opening
+from tests.sim.chain import Chain
+from tests.sim.ending import check_end
+from tests.sim.faults import Faults
+from tests.sim.judge import Judge
+from tests.sim.node import Node
+from tests.sim.world import World
+
+Key = tuple[int, str]  # epoch and writer: an office
+
+
+@dataclass
+class Office:
+    """`hw`: what it committed. `shown`: what its readers may have seen and no later office has given up aloud."""
+
+    hw: int
+    shown: int
+
+
+class FixedJudge(Judge):
+    """The rules of one log, of votes and of words are the same; offices come by configuration or by hand."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self.by_hand = 0  # promotions and hand-overs: two may lead at once then
+        self._offices: dict[Key, Office] = {}
+        self._acked: dict[int, tuple[int, Key]] = {}  # number of the send -> end, office
+
+    def _was_committed(self, node: Node) -> bool:
+        return self._hw_is_known(node, node.core.state.hw)
+
+    def _hw_is_known(self, node: Node, hw: int) -> bool:
+        """Whether the office that wrote the last byte below `hw`, or a later one that took its log over, committed so far."""
+        rows = [row for row in node.core.state.rows if row.start < hw]
+        key = (rows[-1].epoch, rows[-1].writer) if rows else (0, "")
+        return not rows or any(office.hw >= hw for one, office in self._offices.items() if one == key or one[0] > key[0])
+
+    def _committed(self, node: Node, chain: Chain, before: int, hw: int) -> None:
+        state = node.core.state
+        if isinstance(node.core.role, Leader):
+            office = self._offices[state.epoch, state.me.store]
+            office.hw = office.shown = hw
+            own = node.store.log.durable_end if self.world.sync_flush else node.store.log.end
+            self.check(hw <= own, "R7", f"{node.name} commits {hw} and holds {own}")
+            self.counts["commits"] += 1
+        else:
+            self.check(self._hw_is_known(node, hw), "R6", f"{node.name} takes {hw} for committed")
+
+    def opens(self, node: Node, found: EpochRecord) -> None:
+        state, log = node.core.state, node.store.log
+        key = found.epoch, state.me.store
+        self.check(key not in self._offices, "R1", f"{node.name} opens epoch {found.epoch} twice")
+        self.check(found.start == log.end, "R13", f"{node.name}: {found} where the log ends at {log.end}")
+        self.counts["offices"] += 1
+        rows = [row for row in state.rows if row.epoch != found.epoch]
+        before = {(row.epoch, row.writer) for row in rows[-1:]} | {one for one in self._offices if one[1] == state.me.store}
+        offices = [self._offices[one] for one in before if one in self._offices]
+        shown = max((office.shown for office in offices), default=0)
+        if shown > found.start > log.start:  # an empty log says so by itself
+            self.counts["offices that lost something"] += 1
+            self.check(found.lossy, "9.7", f"{node.name} opens {found.epoch} at {found.start}, {shown} was shown, not lossy")
+            excused = self.by_hand or state.me.store in self.tainted
+            self.check(bool(excused), "D1", f"{node.name} opens {found.epoch} at {found.start} without reason, {shown} was shown")
+            for office in offices:
+                office.shown = min(office.shown, found.start)
+        self._offices[key] = Office(found.start, found.start)
+
+    def acked(self, node: Node, number: int, end: int) -> None:
+        state = node.core.state
+        key = state.epoch, state.me.store
+        self.check(isinstance(node.core.role, Leader), "R11", f"{node.name} acknowledges {number} and does not lead")
+        self.check(end <= self._offices[key].hw, "R6", f"{node.name} acknowledges {number} at {end}, not committed")
+        if state.me.in_sync > 1:
+            held = sum(self.said.claims.get((state.epoch, other.core.state.me.store), -1) >= end for other in self._others(node))
+            self.check(held + 1 >= state.me.in_sync, "R7", f"{node.name} acknowledges {number}, {held} slaves have it")
+        self._acked[number] = end, key
+        self.counts["acknowledged"] += 1
+
+    def _others(self, node: Node) -> list[Node]:
+        return [other for other in self.world.nodes.values() if other is not node and other.run]
+
+    def reads(self, node: Node) -> None:
+        """A fixed master reads what it has."""
+
+    def settle(self, master: Node) -> None:
+        """The last master's log is what counts now. C1: what is missing was given up aloud, or by hand."""
+        chain = self._chains[master.core.state.me.store]
+        self.truth = bytearray(chain.base) + chain.data
+        rows: tuple[EpochRow, ...] = master.core.state.rows
+        lineage = {(row.epoch, row.writer) for row in rows}
+        ends = set(chain.ends)
+        for number, (end, office) in self._acked.items():
+            if end <= master.store.log.start or (end in ends and office in lineage):
+                continue
+            given_up = any(row.lossy and row.start < end for row in rows) or (office not in lineage and self.by_hand)
+            self.check(bool(given_up), "C1", f"send {number} ended at {end} in {office}, nobody gave it up: {rows}")
+            self.counts["acknowledged and given up"] += 1
+
+
+class FixedFaults(Faults):
+    """An operator promotes slaves, mostly when the master is gone; nobody joins, leaves, or gets a new disk."""
+
+    def kinds(self) -> list[Callable[[], None]]:
+        return [
+            self.kill, self.lose_power, self.stop_in_an_operation, self.pause, self.partition, self.one_way, self.new_weather,
+            self.move_clock, self.hand_over, self.fill_disk, self.write_back, self.promote,
+        ]  # fmt: skip
+
+    def promote(self) -> None:
+        assert isinstance(self.world, FixedWorld)
+        leader = self._leader()
+        if leader is None or self.world.chance.random() < 0.5:
+            self.world.promote(self._some())
+
+    def hand_over(self) -> None:
+        if leader := self._leader():
+            self.judge_by_hand()
+            leader.do(lambda: leader.member.handle(m.Transfer("", "transfer")))
+
+    def judge_by_hand(self) -> None:
+        judge = self.world.judge
+        assert isinstance(judge, FixedJudge)
+        judge.by_hand += 1
+
+
+class FixedWorld(World):
+    """`masters`: who is configured as one. `named`: epoch and node that the nameserver names."""
+
+    judge: FixedJudge
+
+    def __init__(self, seed: int, seconds: float = 20.0) -> None:
+        super().__init__(seed, seconds)
+        chance = self.chance
+        self.timing = m.Timing(master_catch_up=chance.choice((1.0, 5.0)))
+        self.judge = FixedJudge(self)
+        self.faults = FixedFaults(self)
+        names = "abc"[: chance.choice((2, 2, 3))]
+        self.retention = True  # whoever had shown more than the new master has begins anew from a snapshot
+        self.in_sync = chance.choice((1, 1, 2, len(names)))
+        self.first, self.masters, self.named = names, {"a"}, (0, "a")
+        self.nodes = {name: Node(self, name, (Voter(name, "", f"{name}:1"),)) for name in names}
+        self.schedule(0.1, self.look_at_names)
+
+    def identity(self, node: Node) -> m.Identity:
+        if node.name != self.named[1]:  # the operator knows that another took over
+            self.masters.discard(node.name)
+        vote, master = node.store.vote, node.name in self.masters
+        return m.Identity(
+            "g", node.name, vote.store_id, vote.incarnation, f"{node.name}:1", self.sync_flush,
+            fixed=True, in_sync=self.in_sync if master else 1, master=master,
+        )  # fmt: skip
+
+    def look_at_names(self) -> None:
+        """The nameserver keeps the larger epoch, of equal ones the first; the operator makes any other master a slave."""
+        up = [node for node in self.nodes.values() if node.up and not node.paused]
+        for node in up:
+            if node.core.leads() and node.core.state.epoch > self.named[0]:
+                self.named = node.core.state.epoch, node.name
+        leading = [node for node in up if isinstance(node.core.role, Leader | Opening)]
+        if not leading and not self.faults.active:
+            self.promote(max(up, key=lambda node: (node.core.state.rows[-1:], node.store.log.end), default=None))
+        epoch, master = self.named
+        for node in up:
+            role = node.core.role
+            if node.name != master and isinstance(role, Leader | Opening) and node.core.state.epoch <= epoch:
+                self.masters.discard(node.name)
+                self.faults._stop(node, lose=False)
+            else:
+                node.do(lambda node=node: node.member.handle(m.Follow(master)))  # type: ignore[misc]
+        self.schedule(1.0, self.look_at_names)
+
+    def promote(self, node: Node | None) -> None:
+        if node is None or node.paused or not node.up:
+            return
+        self.judge.by_hand += 1
+        self.judge.counts["promotions"] += 1
+        self.masters.add(node.name)
+        node.do(lambda: node.member.handle(m.Promote(False, "promote")))
+
+    def voters(self) -> m.Voters:
+        return ()
+
+    def members(self) -> list[Node]:
+        return list(self.nodes.values())
+
+    def is_one(self) -> bool:
+        nodes = self.members()
+        if not all(node.up and not node.paused and not node.working for node in nodes):
+            return False
+        leaders = [node for node in nodes if node.core.leads()]
+        if [node.name for node in leaders] != [self.named[1]]:
+            return False
+        end = leaders[0].store.log.end
+        return all(node.store.log.end == node.core.state.hw == end and node.core.state.ready for node in nodes)
+
+    def finish(self) -> None:
+        if not self.is_one():
+            self.judge.fail(f"L1: no group again: {self.named}, {[str(node) for node in self.nodes.values()]}")
+        self.judge.settle(self.nodes[self.named[1]])
+        check_end(self.judge, self.members())
+
+
+def world_of(seed: int, seconds: float) -> World:
+    """One seed in five has fixed roles."""
+    return FixedWorld(seed, seconds) if seed % 5 == 4 else World(seed, seconds)
