@@ -1,9 +1,13 @@
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
@@ -15,12 +19,14 @@ import org.apache.rocketmq.common.message.MessageExt;
  *
  *   send NAMESRV TOPIC COUNT          single sends, tags red and blue in turn, then one batch of three, then one one-way
  *   consume NAMESRV TOPIC GROUP TAGS  a push consumer until standard input closes
+ *   orderly NAMESRV TOPIC GROUP       the same, each queue in order; the first message with key "again" fails once
  */
 public final class Interop {
     public static void main(String[] args) throws Exception {
         switch (args[0]) {
             case "send" -> send(args[1], args[2], Integer.parseInt(args[3]));
             case "consume" -> consume(args[1], args[2], args[3], args[4]);
+            case "orderly" -> orderly(args[1], args[2], args[3]);
             default -> throw new IllegalArgumentException(args[0]);
         }
         System.exit(0);
@@ -54,18 +60,41 @@ public final class Interop {
     }
 
     private static void consume(String nameservers, String topic, String group, String tags) throws Exception {
+        DefaultMQPushConsumer consumer = member(nameservers, topic, group, tags);
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            messages.forEach(Interop::print);
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        run(consumer);
+    }
+
+    private static void orderly(String nameservers, String topic, String group) throws Exception {
+        Set<String> failed = ConcurrentHashMap.newKeySet();
+        DefaultMQPushConsumer consumer = member(nameservers, topic, group, "*");
+        consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
+            MessageExt first = messages.get(0); // there is one [consumeMessageBatchMaxSize]
+            print(first);
+            boolean again = "again".equals(first.getKeys()) && failed.add(first.getMsgId());
+            return again ? ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT : ConsumeOrderlyStatus.SUCCESS;
+        });
+        run(consumer);
+    }
+
+    private static void print(MessageExt m) {
+        System.out.printf("GOT %d %d %s %s %s %s%n", m.getQueueId(), m.getQueueOffset(), m.getTags(), m.getKeys(),
+                m.getUserProperty("colour"), new String(m.getBody(), StandardCharsets.UTF_8));
+    }
+
+    private static DefaultMQPushConsumer member(String nameservers, String topic, String group, String tags) throws Exception {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
         consumer.setNamesrvAddr(nameservers);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setAwaitTerminationMillisWhenShutdown(10_000); // else offsets of messages at work are not reported at the end
         consumer.subscribe(topic, tags);
-        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
-            for (MessageExt m : messages) {
-                System.out.printf("GOT %d %d %s %s %s %s%n", m.getQueueId(), m.getQueueOffset(), m.getTags(), m.getKeys(),
-                        m.getUserProperty("colour"), new String(m.getBody(), StandardCharsets.UTF_8));
-            }
-            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
-        });
+        return consumer;
+    }
+
+    private static void run(DefaultMQPushConsumer consumer) throws Exception {
         consumer.start();
         System.out.println("STARTED");
         while (System.in.read() >= 0) { }

@@ -25,14 +25,16 @@ async def drill(tmp_path: Path) -> AsyncIterator[Drill]:
 
 
 async def test_java_goes_on_at_the_new_leader(drill: Drill) -> None:
-    """N4, L1: the leader is at id 0, followers above; codes 907 and 1007."""
+    """N4, L1: the leader is at id 0, followers above; codes 907 and 1007. C9: ordered consumption goes on in order."""
     namesrv = drill.of.namesrv
     async with Client(namesrv) as client:
         await admin.update_topic(client, "Shared", broker=GROUP, read_queues=4, write_queues=4)
     consumer = await Java.start("consume", namesrv, "Shared", "javas", "*")
+    orderly = await Java.start("orderly", namesrv, "Shared", "in_order")
     await consumer.until(lambda: consumer.got("STARTED"))
     await send(namesrv)
     await consumer.until(lambda: len(consumer.got("GOT")) == 14)
+    await orderly.until(lambda: len(orderly.got("GOT")) == 14)
 
     await drill.kill_leader()
     leader, other = sorted((await drill.cluster()).items())
@@ -51,6 +53,12 @@ async def test_java_goes_on_at_the_new_leader(drill: Drill) -> None:
     assert await consumer.stop() == 0
     bodies = [fields[-1] for fields in consumer.got("GOT")]
     assert {body: bodies.count(body) for body in bodies if bodies.count(body) < 2} == {}
+    await orderly.until(lambda: len({tuple(fields[:2]) for fields in orderly.got("GOT")}) == 28)
+    assert await orderly.stop() == 0
+    reached: dict[str, int] = {}
+    for queue, offset, *_ in orderly.got("GOT"):
+        assert int(offset) <= reached.get(queue, 0), "a message came before the one before it"
+        reached[queue] = max(reached.get(queue, 0), int(offset) + 1)
 
 
 async def send(namesrv: str) -> None:

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from rmq.client import Client, Message, lookups
+from rmq.client import Client, Message, MessageQueue, lookups
 from rmq.testing import LocalBroker, until
 from tests.interop import java
 from tests.interop.java import Java, mqadmin
@@ -47,6 +47,40 @@ async def test_java_sends_and_java_and_python_consume_in_one_group(broker: Local
     assert all(fields[0] == "SEND_OK" for fields in producer.got("SENT"))
     assert len(consumer.got("GOT")), "the Java member had no queue"
     assert got, "the Python member had no queue"
+
+
+async def test_java_consumes_in_order_and_shares_the_queues(broker: LocalBroker) -> None:
+    """C9: a queue's messages come one after the other, a failed one again in place; a second member gets queues, none twice."""
+    await broker.create_topic("Ordered", queues=4)
+    first = await Java.start("orderly", broker.nameserver, "Ordered", "in_order")
+    members = [first]
+    await first.until(lambda: first.got("STARTED"))
+    async with broker.client() as client, client.producer() as producer:
+
+        async def send(start: int) -> None:
+            for number in range(start, start + 10):
+                for queue in range(4):
+                    keys = ["again"] if (number, queue) == (3, 2) else []
+                    place = MessageQueue("Ordered", "broker-a", queue)
+                    await producer.send(Message("Ordered", b"%d" % number, keys=keys), queue=place)
+
+        async def all_came(count: int) -> None:
+            await until(lambda: sum(len(java.got("GOT")) for java in members) == count, 60)
+
+        await send(0)
+        await all_came(41)
+        second = await Java.start("orderly", broker.nameserver, "Ordered", "in_order")
+        members.append(second)
+        sent = 10
+        while not second.got("GOT"):
+            await send(sent)
+            sent += 10
+            await all_came(4 * sent + 1)
+    assert await second.stop() == 0
+    assert await first.stop() == 0
+    for queue in range(4):
+        got = [int(fields[-1]) for java in members for fields in java.got("GOT") if fields[0] == str(queue)]
+        assert got == sorted([*range(sent), *([3] if queue == 2 else [])])
 
 
 async def test_java_filters_by_tag_and_sees_what_python_sent(broker: LocalBroker) -> None:
