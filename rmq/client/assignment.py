@@ -3,7 +3,8 @@
 Every member computes the same split from the same sorted list of members (C8). A queue that goes to another member is
 let go at once: nothing more of it is handed out, what is finished is committed. A queue that comes from another member
 is begun a moment later (`hand_over_s`), when its former owner has committed; so nothing is handled twice when nobody
-fails, unless a handler takes longer than that moment.
+fails, unless a handler takes longer than that moment. An ordered consumer begins a queue once it has locked it, and keeps
+the lock until its last handler of that queue has ended.
 """
 
 import asyncio
@@ -12,6 +13,7 @@ from collections.abc import Iterable
 from typing import NamedTuple, TypeVar
 
 from rmq.client.inbox import Inbox
+from rmq.client.locks import QueueLocks
 from rmq.client.offsets import OffsetStore
 from rmq.client.plan import Plan
 from rmq.client.pulling import Puller
@@ -44,6 +46,7 @@ class Assignment:
         self._plan = plan
         self._offsets = offsets
         self._inbox = inbox
+        self._locks = QueueLocks(session, plan.group) if plan.ordered else None
         self._owned: dict[MessageQueue, _Owned] = {}
         self._leaving: dict[MessageQueue, asyncio.Task[None]] = {}
         self._tasks = TaskSet()
@@ -65,6 +68,15 @@ class Assignment:
         self._session.routes.on_change.append(self._route_changed)
         self._leaders = self._session.routes.brokers()
         self._tasks.start(self._keep_balanced(), f"rebalance {self._plan.group}")
+        if self._locks is not None:
+            self._tasks.start(self._locks.keep(self._lock_lost), f"locks {self._plan.group}")
+
+    def _lock_lost(self, queue: MessageQueue) -> None:
+        """Others may have gone on with it: begun anew from the group's offset, with a new lock."""
+        _log.warning("%s: the lock was lost", queue)
+        if queue in self._owned:
+            self._let_go(queue)
+            self._due.set()
 
     def _requested(self, request: Request) -> None:
         if isinstance(request, NotifyConsumerIdsChanged) and request.consumer_group == self._plan.group:
@@ -147,7 +159,7 @@ class Assignment:
             if queue.topic == topic and (queue not in wanted or owned.task.done()):  # done: a bug ended it; begin anew
                 self._let_go(queue)
         for queue in sorted(wanted - self._owned.keys()):
-            puller = Puller(self._session, self._plan, queue, self._offsets, self._inbox)
+            puller = Puller(self._session, self._plan, queue, self._offsets, self._inbox, self._locks)
             task = self._tasks.start(self._pull(puller, self._leaving.get(queue), wait_s), f"pull {queue}")
             self._owned[queue] = _Owned(puller, task)
 
@@ -160,23 +172,40 @@ class Assignment:
         owned = self._owned.pop(queue)
         if owned.puller.window is not None:
             owned.puller.window.dropped = True
-        leaving = self._leaving[queue] = self._tasks.start(self._leave(owned), f"leave {queue}")
-        leaving.add_done_callback(lambda _: self._leaving.pop(queue, None))
+        leaving = self._tasks.start(self._leave(owned, self._leaving.get(queue)), f"leave {queue}")
+        self._leaving[queue] = leaving
+        leaving.add_done_callback(lambda _: self._left(queue, leaving))
 
-    async def _leave(self, owned: _Owned) -> None:
-        """Commit what is finished at once, and once more when the running handlers end before the next owner begins."""
+    def _left(self, queue: MessageQueue, leaving: "asyncio.Task[None]") -> None:
+        if self._leaving.get(queue) is leaving:
+            del self._leaving[queue]
+
+    async def _leave(self, owned: _Owned, before: "asyncio.Task[None] | None") -> None:
+        """Commit what is finished at once, and once more when the running handlers end before the next owner begins.
+
+        `before`: the queue was let go already, came back, and did not begin: its handlers may still run.
+        """
         await cancel(owned.task)
+        if before is not None:
+            await asyncio.wait({before})
         window = owned.puller.window
-        if window is None:
-            return
-        await self._save_quietly([window])
-        if window.handed:
-            try:
-                await within(self._session.clock, self._session.settings.hand_over_s, _until_none_is_handed(window))
-            except TimeoutError:
-                _log.info("%s went to another member while %d messages were in work", window.queue, window.handed)
-                return
+        if window is not None:
             await self._save_quietly([window])
+            if window.handed and await self._handlers_ended(window):
+                await self._save_quietly([window])
+        if self._locks is not None:
+            await self._locks.release([owned.puller.queue])
+
+    async def _handlers_ended(self, window: Window) -> bool:
+        if self._locks is not None:  # nobody else begins before
+            await _until_none_is_handed(window)
+            return True
+        try:
+            await within(self._session.clock, self._session.settings.hand_over_s, _until_none_is_handed(window))
+        except TimeoutError:
+            _log.info("%s went to another member while %d messages were in work", window.queue, window.handed)
+            return False
+        return True
 
     async def save(self, windows: Iterable[Window], *, sync: bool, unchanged: bool) -> None:
         """Commit how far these are finished; `unchanged` ones too or not. Raises RmqError."""
@@ -205,6 +234,8 @@ class Assignment:
     async def finish(self) -> None:
         """Commit all and own nothing any more."""
         await self._save_quietly(self.windows())
+        if self._locks is not None:
+            await self._locks.release(self._owned)
         self._owned.clear()
 
 

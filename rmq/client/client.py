@@ -84,6 +84,7 @@ class Client:
     def consumer(
         self, group: str, topics: Mapping[str, str] | Iterable[str] | str, *, mode: Mode = "cluster", start: Start = LAST,
         max_messages: int = MAX_CACHED_MESSAGES, max_bytes: int = MAX_CACHED_BYTES, auto_commit: bool = True,
+        ordered: bool = False,
     ) -> Consumer:
         """A member of `group`, to be used with `async with`.
 
@@ -91,11 +92,12 @@ class Client:
         member) or "broadcast" (each to every member). `start`: where a group begins in a queue it has no offset of:
         "last" (but a topic so young that its first message is still at hand is read from there), "first", a datetime
         or Unix ms. `max_messages`, `max_bytes`: what one queue may hold in memory. With `auto_commit=False` only
-        `Consumer.commit` finishes what iteration and `receive` gave out. Raises InvalidArgument, Closed.
+        `Consumer.commit` finishes what iteration and `receive` gave out. `ordered`: the next message of a queue comes when
+        the one before is finished, and no two members handle one queue at the same time. Raises InvalidArgument, Closed.
         """
         self._check_open()
         version = self.session.clock.wall_ms()
-        plan = make_plan(group, topics, mode, start, (max_messages, max_bytes), auto_commit, version)
+        plan = make_plan(group, topics, mode, start, (max_messages, max_bytes), auto_commit, ordered, version)
         consumer = Consumer(self.session, plan, self._offsets(plan))
         self._consumers = [*(each for each in self._consumers if not each.closed), consumer]
         return consumer

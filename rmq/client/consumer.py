@@ -120,7 +120,12 @@ class Consumer:
             except Exception as error:
                 self._hand_again(delivery, error)
             else:
-                delivery.finish()
+                self._finish(delivery)
+
+    def _finish(self, delivery: Delivery) -> None:
+        delivery.finish()
+        if self._plan.ordered:  # the next one of that queue may come now
+            self._inbox.offer(delivery.window)
 
     def _hand_again(self, delivery: Delivery, error: Exception) -> None:
         failures = delivery.window.hold(delivery.message)
@@ -194,7 +199,7 @@ class Consumer:
 
     def _finish_received(self) -> None:
         for delivery in self._received:
-            delivery.finish()
+            self._finish(delivery)
         self._received.clear()
 
     def _check_started(self) -> None:
@@ -232,6 +237,8 @@ class Consumer:
             return
         self._started = False
         await self._drain(self._workers.running())
+        for delivery in self._received:
+            delivery.window.hold(delivery.message)
         await self._tasks.close()
         await self._assignment.stop_pulling()
         await self._assignment.finish()

@@ -22,7 +22,8 @@ _WHERE = {LAST: "CONSUME_FROM_LAST_OFFSET", FIRST: "CONSUME_FROM_FIRST_OFFSET"}
 @dataclass(frozen=True, slots=True)
 class Plan:
     """`topics`: what is wanted of each. `tags`: the same for the exact check (None: everything). `start`: Unix ms, or
-    "first" / "last", for queues the group has no offset of. Limits count what one queue may hold in memory (C18)."""
+    "first" / "last", for queues the group has no offset of. Limits count what one queue may hold in memory (C18).
+    `ordered`: each queue's messages one after the other, with a lock on the queue."""
 
     group: str
     topics: Mapping[str, Subscription]
@@ -32,6 +33,7 @@ class Plan:
     max_messages: int
     max_bytes: int
     auto_commit: bool
+    ordered: bool
 
     def heartbeat(self) -> ConsumerData:
         """The group as brokers are told of it."""
@@ -42,11 +44,13 @@ class Plan:
 
 def make_plan(
     group: str, topics: Mapping[str, str] | Iterable[str] | str, mode: Mode, start: Start, limits: tuple[int, int],
-    auto_commit: bool, version: int,
+    auto_commit: bool, ordered: bool, version: int,
 ) -> Plan:
     """`limits`: messages and bytes. `version` rises with each new subscription (ms). Raises InvalidArgument."""
     if mode not in ("cluster", "broadcast"):
         raise InvalidArgument(f'mode {mode!r}: give "cluster" or "broadcast"')
+    if ordered and mode == "broadcast":
+        raise InvalidArgument("ordered=True is for a group that shares its queues: a broadcast member has all of them for itself")
     if limits[0] < 1 or limits[1] < 1:
         raise InvalidArgument(f"max_messages {limits[0]}, max_bytes {limits[1]}: both must be at least 1")
     wanted = _expressions(topics)
@@ -54,7 +58,7 @@ def make_plan(
         wanted[RETRY_PREFIX + checked_group(group)] = "*"
     parsed = {topic: _parse(topic, expression) for topic, expression in wanted.items()}
     subscriptions = {topic: _subscription(topic, wanted[topic], tags, version) for topic, tags in parsed.items()}
-    return Plan(checked_group(group), subscriptions, parsed, mode == "broadcast", _start(start), *limits, auto_commit)
+    return Plan(checked_group(group), subscriptions, parsed, mode == "broadcast", _start(start), *limits, auto_commit, ordered)
 
 
 def _expressions(topics: Mapping[str, str] | Iterable[str] | str) -> dict[str, str]:

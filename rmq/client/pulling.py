@@ -1,8 +1,10 @@
 """Filling one owned queue's window: find the start, then pull for ever by long polling. Hands nothing to handlers itself."""
 
 import logging
+from functools import partial
 
 from rmq.client.inbox import Inbox
+from rmq.client.locks import QueueLocks
 from rmq.client.message import ReceivedMessage
 from rmq.client.offsets import OffsetStore
 from rmq.client.plan import FIRST, LAST, PULL_BATCH, Plan
@@ -36,21 +38,27 @@ _ANSWER_MARGIN_S = 15.0  # a broker's own checks may hold a pull a little longer
 
 
 class Puller:
-    """The one task that pulls a queue. `window` is None until the group's offset in the queue is known."""
+    """The one task that pulls a queue. `window` is None until the group's offset in the queue is known. `locks`: of an
+    ordered consumer."""
 
-    def __init__(self, session: Session, plan: Plan, queue: MessageQueue, offsets: OffsetStore, inbox: Inbox) -> None:
+    def __init__(
+        self, session: Session, plan: Plan, queue: MessageQueue, offsets: OffsetStore, inbox: Inbox, locks: QueueLocks | None
+    ) -> None:
         self._session = session
         self._plan = plan
         self._offsets = offsets
         self._inbox = inbox
+        self._locks = locks
         self.queue = queue
         self.window: Window | None = None
         self._source = Source()
         self._failures = 0
 
     async def run(self, wait_s: float) -> None:
-        """First leave a former owner `wait_s` to finish. Runs until cancelled."""
-        if wait_s:
+        """First leave a former owner `wait_s` to finish, or wait for the lock. Runs until cancelled."""
+        if self._locks is not None:
+            await self._locks.acquire(self.queue)
+        elif wait_s:
             await self._session.clock.sleep(wait_s)
         while self.window is None:
             await self._guarded_start()
@@ -63,10 +71,14 @@ class Puller:
         try:
             stored = await self._offsets.load(self.queue)
             start = stored if stored is not None else await self._first_offset()
-            self.window = Window(self.queue, start, -1 if stored is None else stored)
+            self.window = self._begin(start, -1 if stored is None else stored)
             self._failures = 0
         except RmqError as error:
             await self._pause(error)
+
+    def _begin(self, offset: int, committed: int = -1) -> Window:
+        locked = None if self._locks is None else partial(self._locks.holds, self.queue)
+        return Window(self.queue, offset, committed, locked)
 
     async def _guarded_pull(self, window: Window) -> None:
         try:
@@ -103,7 +115,7 @@ class Puller:
             self._source.failed(by_follower, leader, session.clock.monotonic())
             raise
         self._source.answered(by_follower, answer.suggest_which_broker_id)
-        self._take(window, answer)
+        await self._take(window, answer)
 
     async def _pull_leader(self, window: Window) -> PullAnswer:
         suspend_s = self._session.settings.suspend_s
@@ -132,9 +144,9 @@ class Puller:
             subscription=subscription.expression, sub_version=subscription.version, after=window.after,
         )
 
-    def _take(self, window: Window, answer: PullAnswer) -> None:
+    async def _take(self, window: Window, answer: PullAnswer) -> None:
         if answer.status == ResponseCode.PULL_OFFSET_MOVED:
-            self._correct(window, answer.next_begin_offset)
+            await self._correct(window, answer.next_begin_offset)
         elif answer.status == ResponseCode.SUCCESS:
             stored = [ReceivedMessage(each, self.queue) for each in iterate(answer.messages)]
             window.add([message for message in stored if self._wanted(message)], answer.next_begin_offset)
@@ -147,14 +159,16 @@ class Puller:
         """The broker compares hashes of tags; here the tags themselves are compared (C14)."""
         return filters.matches(self._plan.tags[self.queue.topic], message.tags)
 
-    def _correct(self, window: Window, offset: int) -> None:
+    async def _correct(self, window: Window, offset: int) -> None:
         """The queue does not reach from where we asked. Forward: go on there. Back: what we hold is no longer so."""
         _log.warning("%s: offset %d is not in the queue any more, going on at %d", self.queue, window.next_offset, offset)
         if offset >= window.next_offset:
             window.next_offset = offset
             return
         window.dropped = True
-        self.window = Window(self.queue, offset)
+        while self._locks is not None and window.handed:
+            await window.until_changed()
+        self.window = self._begin(offset)
 
     async def _pause(self, error: RmqError) -> None:
         """Pulling changes nothing at the broker, so every failure is tried again, less and less often."""

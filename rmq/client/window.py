@@ -9,7 +9,7 @@ The offset that may be committed is that of the lowest message that is not finis
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from rmq.client.message import ReceivedMessage
 from rmq.client.plan import MAX_SPAN
@@ -18,9 +18,12 @@ from rmq.model import MessageQueue
 
 class Window:
     """`next_offset`: where to pull next. `committed`: the last offset the store of offsets was told (-1: none).
-    `last`: number and place in the log of the last message that was pulled, wanted or not."""
+    `last`: number and place in the log of the last message that was pulled, wanted or not. With `locked`, which tells
+    whether the queue is locked for us, messages are handed out one at a time, and only while it is."""
 
-    def __init__(self, queue: MessageQueue, next_offset: int, committed: int = -1) -> None:
+    def __init__(
+        self, queue: MessageQueue, next_offset: int, committed: int = -1, locked: Callable[[], bool] | None = None
+    ) -> None:
         self.queue = queue
         self.next_offset = next_offset
         self.committed = committed
@@ -28,6 +31,7 @@ class Window:
         self.handed = 0
         self.held = 0
         self.dropped = False
+        self._locked = locked
         self._ready: deque[ReceivedMessage] = deque()
         self._unfinished: dict[int, int] = {}  # offset -> body bytes, rising offsets
         self._failures: dict[int, int] = {}  # offset -> how often its handler failed
@@ -52,7 +56,9 @@ class Window:
 
     @property
     def has_ready(self) -> bool:
-        return bool(self._ready) and not self.held and not self.dropped
+        if not self._ready or self.held or self.dropped:
+            return False
+        return self._locked is None or (not self.handed and self._locked())
 
     def add(self, messages: Iterable[ReceivedMessage], next_offset: int) -> None:
         """What a pull brought; `next_offset` lies behind everything the broker examined."""

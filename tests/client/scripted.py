@@ -35,6 +35,7 @@ from rmq.net.commands import (
     UpdateConsumerOffset,
     UpdateTopic,
 )
+from rmq.net.lockcommands import LockedQueues, LockQueues, UnlockQueues
 from rmq.net.server import LATER, Call, Connection, Later, Server
 
 STORE_HOST = record.host_bytes("127.0.0.1", 10911)
@@ -51,6 +52,7 @@ class Broker:
         self.address = ""
         self.queues: dict[tuple[str, int], list[bytes]] = defaultdict(list)
         self.offsets: dict[tuple[str, str, int], int] = {}
+        self.locks: dict[tuple[str, MessageQueue], str] = {}  # nobody loses one by time here
         self.members: dict[str, dict[str, Connection]] = defaultdict(dict)
         self.heartbeats: list[Heartbeat] = []
         self.requests: list[Any] = []
@@ -64,6 +66,7 @@ class Broker:
             GetRoute: self._get_route, Heartbeat: self._heartbeat, UnregisterClient: self._unregister,
             GetConsumerList: self._consumer_list, Send: self._send, Pull: self._pull, QueryConsumerOffset: self._query,
             UpdateConsumerOffset: self._update, GetMaxOffset: self._max, GetMinOffset: lambda request, call: OffsetAnswer(0),
+            LockQueues: self._lock, UnlockQueues: self._unlock,
             SearchOffset: lambda request, call: OffsetAnswer(request.timestamp),
             Ping: lambda request, call: None,
             UpdateTopic: lambda request, call: self.topics.update({request.topic: request.write_queue_nums}),
@@ -177,6 +180,15 @@ class Broker:
 
     def _update(self, request: UpdateConsumerOffset, call: Call) -> None:
         self.offsets[request.consumer_group, request.topic, request.queue_id] = request.commit_offset
+
+    def _lock(self, request: LockQueues, call: Call) -> LockedQueues:
+        owners = {queue: self.locks.setdefault((request.consumer_group, queue), request.client_id) for queue in request.queues}
+        return LockedQueues([queue for queue, owner in owners.items() if owner == request.client_id])
+
+    def _unlock(self, request: UnlockQueues, call: Call) -> None:
+        for key in [(request.consumer_group, queue) for queue in request.queues]:
+            if self.locks.get(key) == request.client_id:
+                del self.locks[key]
 
     def _max(self, request: GetMaxOffset, call: Call) -> OffsetAnswer:
         return OffsetAnswer(len(self.queues[request.topic, request.queue_id]))
