@@ -8,15 +8,14 @@ import pytest
 
 from rmq.client import Client, ClientSettings, Consumer, InvalidArgument, Message, MessageQueue, ReceivedMessage
 from rmq.client.locks import LOST_S
-from rmq.codes import ResponseCode
 from rmq.delivery.locks import LIVE_S
-from rmq.net.commands import Pull, UpdateTopic
+from rmq.net.commands import GetMaxOffset, Pull, UpdateTopic
 from rmq.net.lockcommands import LockQueues, UnlockQueues
 from rmq.net.peercommands import TransferLeader
 from rmq.testing import LocalBroker, TestClock, until
 from tests.broker.groups import GROUP, LocalGroup
 from tests.client.conftest import MakeClient
-from tests.client.scripted import Broker, queue, refuse
+from tests.client.scripted import Broker, never_answer, queue
 
 QUEUES = 4
 
@@ -227,10 +226,11 @@ async def test_a_lock_that_cannot_be_kept_is_lost_after_30_s(broker: Broker, mak
         receiving = asyncio.create_task(consumer.receive())
         await until(receiving.done)
         assert [message.body for message in receiving.result()] == [b"0"]
-        broker.faults[LockQueues] = [refuse(ResponseCode.SYSTEM_BUSY)] * 1000
+        broker.faults[LockQueues] = [never_answer] * 1000
         await clock.advance(LOST_S - 1)
         assert [message.body for message in await consumer.receive()] == [b"1"]
-        await clock.advance(2)
+        await clock.advance(1)
+        assert await consumer.receive(timeout=0) == []  # before any request has failed long enough
         receiving = asyncio.create_task(consumer.receive(timeout=5))
         await clock.advance_until(receiving.done)
         assert receiving.result() == []
@@ -239,6 +239,21 @@ async def test_a_lock_that_cannot_be_kept_is_lost_after_30_s(broker: Broker, mak
         receiving = asyncio.create_task(consumer.receive(timeout=60))
         await clock.advance_until(receiving.done)
         assert [message.body for message in receiving.result()] == [b"7"]
+
+
+async def test_a_lock_that_the_broker_gave_to_another_is_lost_at_once(broker: Broker, make_client: MakeClient) -> None:
+    """C9: as may be after an epoch that lost acknowledged records."""
+    broker.topics["T"] = 1
+    broker.put("T", 0, 10)
+    clock = TestClock(running=False)
+    async with make_client(clock=clock).consumer("g", "T", start="first", ordered=True) as consumer:
+        assert len(await consumer.receive()) == 1
+        await consumer.commit()
+        broker.locks["g", queue("T", 0)] = "somebody"
+        asked = len(broker.seen(LockQueues))
+        await clock.advance_until(lambda: len(broker.seen(LockQueues)) > asked + 1)  # kept in vain, then asked for anew
+        assert clock.monotonic() < LOST_S - 5
+        assert await consumer.receive(timeout=0) == []
 
 
 async def test_locks_are_kept_every_20_s(broker: Broker, make_client: MakeClient) -> None:
@@ -266,7 +281,8 @@ async def test_a_queue_is_given_up_when_its_handler_ends_not_before(broker: Brok
         begun.set()
         await may_end.wait()
 
-    client = make_client(hand_over_s=0.01, rebalance_s=0.02, commit_s=0.05)
+    clock = TestClock()
+    client = make_client(clock=clock, commit_s=0.05)
     consumer = client.consumer("g", "T", start="first", ordered=True)
     await consumer.start()
     running = asyncio.create_task(consumer.run(handler))
@@ -278,6 +294,8 @@ async def test_a_queue_is_given_up_when_its_handler_ends_not_before(broker: Brok
         broker.topics["T"] = 1
         await client.session.routes.refresh("T")
         await until(lambda: consumer.queues)
+        await clock.advance(5)
+    await client.session.leaders.request("a", GetMaxOffset("T", 0), 5)  # whatever was said before it has arrived
     assert broker.locks["g", queue("T", 0)] == client.client_id
     assert not broker.seen(UnlockQueues)
     may_end.set()
