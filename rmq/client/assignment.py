@@ -181,7 +181,7 @@ class Assignment:
             del self._leaving[queue]
 
     async def _leave(self, owned: _Owned, before: "asyncio.Task[None] | None") -> None:
-        """Commit what is finished at once, and once more when the running handlers end before the next owner begins.
+        """Commit what is finished at once, and what running handlers finish before the next owner begins.
 
         `before`: the queue was let go already, came back, and did not begin: its handlers may still run.
         """
@@ -190,8 +190,9 @@ class Assignment:
             await asyncio.wait({before})
         window = owned.puller.window
         if window is not None:
+            saved = window.committable
             await self._save_quietly([window])
-            if window.handed and await self._handlers_ended(window):
+            if (not window.handed or await self._handlers_ended(window)) and window.committable != saved:
                 await self._save_quietly([window])
         if self._locks is not None:
             await self._locks.release([owned.puller.queue])

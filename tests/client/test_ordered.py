@@ -9,9 +9,10 @@ import pytest
 from rmq.client import Client, ClientSettings, Consumer, InvalidArgument, Message, MessageQueue, ReceivedMessage
 from rmq.client.locks import LOST_S
 from rmq.delivery.locks import LIVE_S
-from rmq.net.commands import GetMaxOffset, Pull, UpdateTopic
+from rmq.net.commands import GetMaxOffset, Pull, UpdateConsumerOffset, UpdateTopic
 from rmq.net.lockcommands import LockQueues, UnlockQueues
 from rmq.net.peercommands import TransferLeader
+from rmq.net.server import Call
 from rmq.testing import LocalBroker, TestClock, until
 from tests.broker.groups import GROUP, LocalGroup
 from tests.client.conftest import MakeClient
@@ -303,6 +304,38 @@ async def test_a_queue_is_given_up_when_its_handler_ends_not_before(broker: Brok
     await until(lambda: broker.offsets.get(("g", "T", 0)) == 2)
     await consumer.close()
     await running
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+async def test_what_ends_while_a_queue_is_let_go_is_committed(broker: Broker, make_client: MakeClient, ordered: bool) -> None:
+    """C6: the handler ends while the offset before it is on its way."""
+    broker.topics["T"] = 1
+    broker.put("T", 0, 1)
+    begun, may_end = asyncio.Event(), asyncio.Event()
+
+    async def handler(message: ReceivedMessage) -> None:
+        begun.set()
+        await may_end.wait()
+        ended.append(True)
+
+    ended: list[bool] = []
+    committing: list[tuple[UpdateConsumerOffset, Call]] = []
+    broker.faults[UpdateConsumerOffset] = [lambda request, call: committing.append((request, call))]
+    client = make_client()
+    async with client.consumer("g", "T", start="first", ordered=ordered) as consumer:
+        running = asyncio.create_task(consumer.run(handler))
+        await begun.wait()
+        broker.topics["T"] = 0
+        await client.session.routes.refresh("T")
+        await until(lambda: committing)
+        may_end.set()
+        await until(lambda: ended)
+        request, call = committing[0]
+        assert request.commit_offset == 0
+        call.answer(None)
+        await until(lambda: broker.offsets.get(("g", "T", 0)) == 1)
+        consumer.stop()
+        await running
 
 
 def test_settings_of_both_sides_fit() -> None:
