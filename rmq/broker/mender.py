@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from rmq.broker.peers import Peers
 from rmq.codes import ResponseCode
-from rmq.errors import Refusal, RmqError, StoreError
+from rmq.errors import BadBytes, Refusal, RmqError, StoreError
 from rmq.log.damage import DamagedRange
 from rmq.log.disk import Disk
 from rmq.log.mending import Mending, read_part, rows_over
@@ -73,22 +73,35 @@ class Mender:
         return ""
 
     async def _fill(self, mending: Mending) -> str:
-        """The node that had the last of it. Raises StoreError, OSError."""
-        reasons = []
-        for node in self._nodes():
-            try:
-                while mending.position < mending.end:
-                    await self._ask(mending, node)
-                return node
-            except RmqError as error:
-                reasons.append(f"{node}: {error.remark if isinstance(error, Refusal) else error}")
+        """The node that had the last of it. Raises StoreError, OSError.
+
+        A tombstone is taken only when every node has answered and none has the message itself.
+        """
+        nodes = [*self._nodes()]
+        for tombstones in (False, True):
+            reasons, all_answered = [], True
+            for node in nodes:
+                try:
+                    while mending.position < mending.end:
+                        await self._ask(mending, node, tombstones)
+                    return node
+                except RmqError as error:
+                    all_answered = all_answered and _has_answered(error)
+                    reasons.append(f"{node}: {error.remark if isinstance(error, Refusal) else error}")
+            if not all_answered:
+                break
         raise StoreError(", ".join(reasons) or "no other node is known")
 
-    async def _ask(self, mending: Mending, node: str) -> None:
+    async def _ask(self, mending: Mending, node: str, tombstones: bool) -> None:
         to = min(mending.position + mending.wanted, mending.end)
         part = await self._peers.request(node, ReadLog(self._group, mending.position, to))
         assert isinstance(part, LogPart)
-        await _done(partial(mending.take, part.data, tuple(part.rows)))
+        await _done(partial(mending.take, part.data, tuple(part.rows), tombstones))
+
+
+def _has_answered(error: RmqError) -> bool:
+    """Whether that node certainly does not have the bytes."""
+    return isinstance(error, BadBytes) or (isinstance(error, Refusal) and error.code == ResponseCode.SYSTEM_ERROR)
 
 
 async def _done(work: Callable[[], T]) -> T:
@@ -109,5 +122,5 @@ async def read_log(store: Store, request: ReadLog) -> LogPart:
     except StoreError as error:
         raise Refusal(ResponseCode.SYSTEM_ERROR, str(error)) from error
     if store.log.rows != rows:  # a cut, or another leader's first bytes: whose these are is not sure
-        raise Refusal(ResponseCode.SYSTEM_ERROR, "another epoch has begun meanwhile: ask again")
+        raise Refusal(ResponseCode.SYSTEM_BUSY, "another epoch has begun meanwhile: ask again")
     return LogPart(data, list(rows_over(rows, request.from_offset, request.from_offset + len(data))))

@@ -212,8 +212,8 @@ def repair(directory: Path, index_slots: int, yes: bool) -> int:
     """Do about damage what one node alone can do, after saying what that is.
 
     Damaged stretches of the log are kept aside and replaced, so that everything around them is served again under its old
-    position and number; derived files are made anew. In a group start the node with an empty directory instead: it gets
-    everything from the others.
+    position and number; derived files are made anew. In a group just start the node: it fetches what is damaged from the
+    others. This is for what none of them has any more, and for one of them only.
     """
     disk, root = RealDisk(), str(directory)
     segment_bytes = _segment_bytes(directory)

@@ -80,14 +80,15 @@ class Mending:
             segment.close()
         return start
 
-    def take(self, data: bytes, rows: tuple[EpochRow, ...]) -> None:
+    def take(self, data: bytes, rows: tuple[EpochRow, ...], tombstones: bool = False) -> None:
         """The next bytes as another node has them; `rows`: whose they are there. As many whole records as these are move
-        `position`. Raises BadBytes: they do not belong here."""
+        `position`. `tombstones`: also what was put by hand in the place of what is lost there. Raises BadBytes: they do not
+        belong here."""
         first, at = self.position, 0
         ours = rows_over(self._rows, first, first + len(data))
         if not ours or ours != rows:
             raise BadBytes(f"at {first} it has bytes of another leader's epoch ({_said(rows)}, here {_said(ours)})")
-        while self.position < self.end and at < len(data) and (size := self._entry(data, at)):
+        while self.position < self.end and at < len(data) and (size := self._entry(data, at, tombstones)):
             at += size
             if self.position % self._segment_bytes == 0:
                 break  # behind a filler nothing stands
@@ -97,7 +98,7 @@ class Mending:
         else:
             self._want_more(data)
 
-    def _entry(self, data: bytes, at: int) -> int:
+    def _entry(self, data: bytes, at: int, tombstones: bool) -> int:
         """Bytes of the filler or whole record there; 0: only a part of one is."""
         position = self.position
         segment_end = (position // self._segment_bytes + 1) * self._segment_bytes
@@ -113,6 +114,8 @@ class Mending:
         size = record.verify(data, at, position, not foreign)
         if position + size > min(segment_end, self.end):
             raise BadBytes(f"at {position} it has a record of {size} bytes, which reaches into what is whole here")
+        if not tombstones and record.is_tombstone(record.decode(data[at : at + size])):
+            raise BadBytes(f"at {position} it has a tombstone of a lost message")
         if record.has_topic(data, at, EPOCH_TOPIC) and not foreign:
             self._check_epoch(data[at : at + size])
         self.position += size

@@ -75,6 +75,9 @@ class LocalGroup:
         """A clock for nodes that are started so much later."""
         return TestClock(wall_ms=self.clock.wall_ms() + hours * 3_600_000)
 
+    def address(self, name: str) -> str:
+        return f"127.0.0.1:{self._ports[name][0]}"
+
     def store(self, name: str) -> Path:
         return self._folder / name
 

@@ -120,19 +120,19 @@ async def test_two_of_three_are_damaged_at_different_places(group: LocalGroup, c
 
 async def test_damage_that_all_share_keeps_them_out_of_office_until_one_is_repaired_by_hand(group: LocalGroup) -> None:
     """D8: nobody votes, nobody takes anything, each says where and what for; tombstones spread as any bytes do."""
-    addresses = {name: group.nodes[name].address for name in ALL}
     await group.stop(*ALL)
     for name in ALL:
         flip(group.store(name), b"message 3")
         crashed(group.store(name))
     starting = asyncio.create_task(group.start(*ALL))
-    for name, address in addresses.items():
+    for name in ALL:
+        address = group.address(name)
         status = await asked(address)
         assert (status.role, status.node) == ("damaged", name)
         while not all(f"{other}: damaged there" in status.damaged for other in ALL if other != name):
             await group.clock.advance(1)
             status = await asked(address)
-    peer = await Peer.connect(addresses["n0"])
+    peer = await Peer.connect(group.address("n0"))
     assert "are damaged" in (await peer.ask(GetRuntimeInfo())).table["storeDamaged"]
     with pytest.raises(Refusal, match="n1: damaged there.*try again later") as refused:
         await peer.ask(send("T", b"x"))
@@ -151,6 +151,27 @@ async def test_damage_that_all_share_keeps_them_out_of_office_until_one_is_repai
         found = [body for number in (0, 3, 4) for body in bodies(await peer.pull("T", number))]
         assert found[:3] == [b"message 0", b"message 1", b"message 2"]
         assert found[-2:] == [b"message 4", b"message 5"]
+
+
+async def test_a_message_is_taken_from_who_has_it_not_its_tombstone_from_who_lost_it(group: LocalGroup) -> None:
+    """D8: n0 was repaired by hand too early; n1 waits for n2, though n0 is there."""
+    await group.stop(*ALL)
+    for name in ("n0", "n1"):
+        flip(group.store(name), b"message 3")
+        crashed(group.store(name))
+    repair_by_hand(group.store("n0"))
+    address = group.address("n1")
+    starting = asyncio.create_task(group.start("n0", "n1"))
+    while "n0: at" not in (status := await asked(address)).damaged:
+        await group.clock.advance(1)
+    assert "it has a tombstone" in status.damaged
+    await group.start("n2")
+    await group.clock.advance_until(starting.done)
+    await starting
+    await group.clock.advance(1.5)
+    await group.level()
+    peer = await group.connect("n1")
+    assert bodies(await peer.pull("T", 3)) == [b"message 3", b"message 4", b"message 5"]
 
 
 async def test_damage_that_the_leader_meets_while_it_serves_ends_its_office_and_is_repaired(group: LocalGroup) -> None:

@@ -7,13 +7,13 @@ from collections.abc import Callable
 import pytest
 
 from rmq.errors import BadBytes, StoreError
-from rmq.log import mending
+from rmq.log import mending, record
 from rmq.log.commitlog import CommitLog
 from rmq.log.memory import MemoryDisk, PowerLoss
 from rmq.log.mending import Mending, read_part, rows_over
 from rmq.log.store import Store
 from rmq.model import EpochRow
-from tests.log.conftest import ROOT, Bench, nth
+from tests.log.conftest import HOST, ROOT, Bench, nth
 from tests.log.test_damage import flip
 
 
@@ -216,6 +216,16 @@ def test_an_epoch_record_of_another_epoch_is_not_taken(pair: tuple[Bench, Bench]
     wrong = Mending(bench.disk, ROOT, 8192, rows, found)
     with pytest.raises(BadBytes, match="here it is of"):
         wrong.take(data, rows_over(rows, found.start, found.end))
+
+
+def test_a_tombstone_is_taken_only_when_asked_for(pair: tuple[Bench, Bench]) -> None:
+    """D8: somebody has repaired that node by hand; another one may have the message itself."""
+    _, one, data, rows = damaged(pair)
+    lost = record.tombstone("U", 0, 5, one.start, len(data), HOST, protected=True)
+    with pytest.raises(BadBytes, match="tombstone of a lost message"):
+        one.take(lost, rows)
+    one.take(lost, rows, tombstones=True)
+    assert one.position == one.end
 
 
 def test_what_is_damaged_or_not_there_is_not_given(pair: tuple[Bench, Bench]) -> None:
