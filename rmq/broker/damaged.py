@@ -6,6 +6,7 @@ other nodes what they lack, and says what it waits for.
 
 import logging
 from collections.abc import Awaitable, Mapping
+from functools import partial
 
 from rmq.broker.directory import Directory
 from rmq.broker.doorway import Doorway, Place
@@ -14,6 +15,7 @@ from rmq.broker.mender import Mender, read_log
 from rmq.broker.peers import Peers
 from rmq.clock import Clock
 from rmq.config import NodeSettings
+from rmq.log import ownfiles
 from rmq.log.disk import Disk
 from rmq.log.store import Store
 from rmq.net.peercommands import GetGroupStatus, GroupStatus, LogPart, ReadLog
@@ -42,7 +44,11 @@ class Damaged:
             self._peers_known = self._directory.addresses
         name = settings.broker_name
         self._peers = Peers(name, f"{name}/{store.vote.node_id}", self._address_of, lambda event: None, clock)
-        self._mender = Mender(store, disk, str(settings.store_dir), name, self._peers, self._others)
+        root = str(settings.store_dir)
+        # a tombstone has a blank unit in its queue, so the queues are made anew
+        self._mender = Mender(
+            store, disk, root, name, self._peers, self._others, partial(ownfiles.remove_queues, disk, f"{root}/rmq")
+        )  # fmt: skip
         self._door = Doorway(store, settings, place, clock, self._excuse, lambda: ())
 
     async def run(self) -> None:

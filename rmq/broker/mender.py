@@ -14,7 +14,7 @@ from rmq.codes import ResponseCode
 from rmq.errors import BadBytes, Refusal, RmqError, StoreError
 from rmq.log.damage import DamagedRange
 from rmq.log.disk import Disk
-from rmq.log.mending import Mending, read_part, rows_over
+from rmq.log.mending import Mending, Tombstone, read_part, rows_over
 from rmq.log.store import Store
 from rmq.net.peercommands import LogPart, ReadLog
 
@@ -23,10 +23,21 @@ log = logging.getLogger("rmq.mender")
 
 
 class Mender:
-    """`root`: the store's directory. `nodes()`: whom to ask, in this order. `waits_for`: why something is still damaged."""
+    """`nodes()`: whom to ask, in this order. `before_tombstones()` is called in a thread before one is written; None: none
+    is taken. `waits_for`: why something is still damaged."""
 
-    def __init__(self, store: Store, disk: Disk, root: str, group: str, peers: Peers, nodes: Callable[[], Iterable[str]]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        disk: Disk,
+        root: str,
+        group: str,
+        peers: Peers,
+        nodes: Callable[[], Iterable[str]],
+        before_tombstones: Callable[[], None] | None = None,
+    ) -> None:
         self.waits_for = ""
+        self._before_tombstones = before_tombstones
         self._log = store.log
         self._disk = disk
         self._root = root
@@ -78,19 +89,26 @@ class Mender:
         A tombstone is taken only when every node has answered and none has the message itself.
         """
         nodes = [*self._nodes()]
-        for tombstones in (False, True):
-            reasons, all_answered = [], True
-            for node in nodes:
-                try:
-                    while mending.position < mending.end:
-                        await self._ask(mending, node, tombstones)
-                    return node
-                except RmqError as error:
-                    all_answered = all_answered and _has_answered(error)
-                    reasons.append(f"{node}: {error.remark if isinstance(error, Refusal) else error}")
-            if not all_answered:
-                break
-        raise StoreError(", ".join(reasons) or "no other node is known")
+        source, errors = await self._ask_all(mending, nodes, tombstones=False)
+        if self._before_tombstones is not None and _only_tombstones(errors):
+            await _done(self._before_tombstones)
+            source, errors = await self._ask_all(mending, nodes, tombstones=True)
+        if not source:
+            told = [error.remark if isinstance(error, Refusal) else str(error) for error in errors]
+            raise StoreError(", ".join(map(": ".join, zip(nodes, told, strict=True))) or "no other node is known")
+        return source
+
+    async def _ask_all(self, mending: Mending, nodes: list[str], tombstones: bool) -> tuple[str, list[RmqError]]:
+        """The node that had the last of it, or "", and why each had not. Raises OSError."""
+        errors = []
+        for node in nodes:
+            try:
+                while mending.position < mending.end:
+                    await self._ask(mending, node, tombstones)
+                return node, []
+            except RmqError as error:
+                errors.append(error)
+        return "", errors
 
     async def _ask(self, mending: Mending, node: str, tombstones: bool) -> None:
         to = min(mending.position + mending.wanted, mending.end)
@@ -99,9 +117,13 @@ class Mender:
         await _done(partial(mending.take, part.data, tuple(part.rows), tombstones))
 
 
-def _has_answered(error: RmqError) -> bool:
-    """Whether that node certainly does not have the bytes."""
-    return isinstance(error, BadBytes) or (isinstance(error, Refusal) and error.code == ResponseCode.SYSTEM_ERROR)
+def _only_tombstones(errors: list[RmqError]) -> bool:
+    """Whether nobody has the bytes, but somebody was repaired by hand. Who did not answer may have them."""
+    lacking = all(
+        isinstance(error, BadBytes) or (isinstance(error, Refusal) and error.code == ResponseCode.SYSTEM_ERROR)
+        for error in errors
+    )  # fmt: skip
+    return lacking and any(isinstance(error, Tombstone) for error in errors)
 
 
 async def _done(work: Callable[[], T]) -> T:

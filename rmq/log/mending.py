@@ -46,6 +46,10 @@ def read_part(log: CommitLog, from_: int, to: int) -> bytes:
     return log.read(from_, limit - from_)
 
 
+class Tombstone(BadBytes):
+    """Where a node was repaired by hand; another one may have the message itself."""
+
+
 class Mending:
     """`take` what others have from `position` on until that is `end`, then `put`, then `close`. All raise OSError.
 
@@ -115,7 +119,7 @@ class Mending:
         if position + size > min(segment_end, self.end):
             raise BadBytes(f"at {position} it has a record of {size} bytes, which reaches into what is whole here")
         if not tombstones and record.is_tombstone(record.decode(data[at : at + size])):
-            raise BadBytes(f"at {position} it has a tombstone of a lost message")
+            raise Tombstone(f"at {position} it has a tombstone of a lost message")
         if record.has_topic(data, at, EPOCH_TOPIC) and not foreign:
             self._check_epoch(data[at : at + size])
         self.position += size

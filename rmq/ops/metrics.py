@@ -61,6 +61,7 @@ def families(cluster: str, broker: str, status: GroupStatus) -> Iterator[Metric]
         ("log_end_offset", "where the log of this node ends", status.end),
         ("durable_offset", "how far the log of this node is flushed", status.durable),
         ("committed_offset", "committed, as far as this node knows", status.committed),
+        ("damaged", "1 if bytes of this node's log are damaged and not repaired yet", bool(status.damaged)),
     ):
         yield _gauge(name, about, ((own, value),))
     labels = [(cluster, broker, member.node) for member in status.members]

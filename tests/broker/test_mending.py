@@ -151,6 +151,10 @@ async def test_damage_that_all_share_keeps_them_out_of_office_until_one_is_repai
         found = [body for number in (0, 3, 4) for body in bodies(await peer.pull("T", number))]
         assert found[:3] == [b"message 0", b"message 1", b"message 2"]
         assert found[-2:] == [b"message 4", b"message 5"]
+    await group.stop(*ALL)
+    for name in ALL:
+        report = Verifier(RealDisk(), str(group.store(name)), 10_000).run()
+        assert report.clean, (name, report.findings)
 
 
 async def test_a_message_is_taken_from_who_has_it_not_its_tombstone_from_who_lost_it(group: LocalGroup) -> None:

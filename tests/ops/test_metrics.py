@@ -69,6 +69,13 @@ def test_each_reason_is_a_series_of_its_own() -> None:
     assert {one.labels["reason"]: one.value for one in reasons.samples} == {"not_a_voter": 1, "unproven": 1, "disk_full": 1}
 
 
+def test_damage_is_told() -> None:
+    status = GroupStatus("follower", "n0", "s0", "", "", 3, 0, 10, 10, 10, True, False, False, [], [])
+    for damaged in ("", "bytes 5 to 9"):
+        [found] = [one for one in families("C", "g", status._replace(damaged=damaged)) if one.name == "rmq_group_damaged"]
+        assert found.samples[0].value == bool(damaged)
+
+
 async def test_a_taken_port_is_an_error_and_leaves_nothing(tmp_path: Path) -> None:
     status = GroupStatus("leader", "n0", "s0", "n0", "h:0", 3, 0, 10, 10, 10, True, True, False, [], [])
     async with served("127.0.0.1", 0, "C", "g", lambda: status) as address:
