@@ -1,37 +1,57 @@
-"""Who the brokers of this group are, as the nameservers tell it: how master and slaves with fixed roles find each other.
+"""Who the brokers of this group are, as nameservers and the brokers themselves tell it: how nodes with fixed roles find each
+other, and how a master hears that another one took over.
 
-Each node is named after its broker id: n0 is the master. A nameserver that knows nothing changes nothing.
+Nodes are named after the broker ids of their configuration, which a broker tells itself: with the nameservers the master
+has number 0, whoever it is. Who does not answer changes nothing.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 from rmq.clock import Clock
 from rmq.errors import RmqError
+from rmq.model import BrokerAddresses
 from rmq.net.channel import Channel
-from rmq.net.commands import ClusterInfo, GetClusterInfo, Hello
+from rmq.net.commands import Answer, ClusterInfo, GetClusterInfo, Hello, Request
 from rmq.net.native import VERSION
+from rmq.net.peercommands import GetGroupStatus, GroupStatus
 
 log = logging.getLogger("rmq.directory")
 
 PERIOD_S, TIMEOUT_S = 1.0, 2.0
-MASTER = "n0"
+
+
+class Chief(NamedTuple):
+    """The master, by its node ("": none but this node is known). `leads`: its epoch has begun. `epoch`: the newest known."""
+
+    node: str
+    address: str
+    epoch: int
+    leads: bool
 
 
 class Directory:
-    """`addresses`: node -> "host:port". `on_master()` is called whenever the master was seen."""
+    """`own`: name and address of this node. `addresses`: node -> "host:port"; `ids`: node -> broker id, as registered now.
+    `heard(chief)` is called after each look that a nameserver answered."""
 
-    def __init__(self, nameservers: Sequence[str], group: str, clock: Clock, on_master: Callable[[], None]) -> None:
+    def __init__(
+        self, nameservers: Sequence[str], group: str, own: tuple[str, str], clock: Clock, heard: Callable[[Chief], None]
+    ) -> None:
         self.addresses: dict[str, str] = {}
+        self.ids: dict[str, int] = {}
         self._nameservers = nameservers
         self._group = group
+        self._own_node, self._own_address = own
         self._clock = clock
-        self._on_master = on_master
+        self._heard = heard
         self._channels: dict[str, Channel] = {}
         self._task: asyncio.Task[None] | None = None
 
-    def start(self) -> None:
+    async def start(self) -> None:
+        """Returns after the first look: nobody begins an office before."""
+        await self._look()
         self._task = asyncio.create_task(self._run(), name="directory")
 
     async def stop(self) -> None:
@@ -42,23 +62,47 @@ class Directory:
 
     async def _run(self) -> None:
         while True:
-            await asyncio.gather(*(self._ask(address) for address in self._nameservers))
-            if MASTER in self.addresses:
-                self._on_master()
             await self._clock.sleep(PERIOD_S)
+            await self._look()
 
-    async def _ask(self, nameserver: str) -> None:
-        try:
-            channel = self._channels.get(nameserver)
-            if channel is None or channel.closed.is_set():
-                channel = self._channels[nameserver] = await Channel.open(
-                    nameserver, Hello(VERSION, f"directory of {self._group}"), clock=self._clock, timeout_s=TIMEOUT_S
-                )
-            found = await channel.request(GetClusterInfo(), TIMEOUT_S)
-        except RmqError as error:
-            log.debug("nameserver %s: %s", nameserver, error)  # the registration tells it aloud
+    async def _look(self) -> None:
+        answers = await asyncio.gather(*(self._ask(address, GetClusterInfo()) for address in self._nameservers))
+        infos = [found for found in answers if isinstance(found, ClusterInfo)]
+        told = [group for info in infos for group in info.brokers if group.name == self._group]
+        if not told:
             return
-        assert isinstance(found, ClusterInfo)
-        for group in found.brokers:
-            if group.name == self._group:
-                self.addresses |= {f"n{broker_id}": address for broker_id, address in group.addresses.items()}
+        ids = {address: number for group in told for number, address in group.addresses.items() if address != self._own_address}
+        statuses = await asyncio.gather(*(self._ask(address, GetGroupStatus()) for address in ids))
+        found = {address: status for address, status in zip(ids, statuses, strict=True) if isinstance(status, GroupStatus)}
+        names = {address: self._name(address, status.node) for address, status in found.items()}
+        self.addresses |= {name: address for address, name in names.items()}
+        self.ids = {name: ids[address] for address, name in names.items()}
+        epoch, address = max(group.epoch for group in told), named_master(told)
+        chief = found.get(address)
+        if chief is None:
+            self._heard(Chief("", "", epoch, False))
+        else:
+            leads = chief.role == "leader"
+            self._heard(Chief(names[address], address, max(epoch, chief.epoch if leads else 0), leads))
+
+    def _name(self, address: str, node: str) -> str:
+        """Two brokers may both be configured as 0: the other one is named by its address."""
+        return address if node == self._own_node else node
+
+    async def _ask(self, address: str, request: Request) -> Answer:
+        """None if there is no answer; for nameservers the registration tells it aloud."""
+        try:
+            channel = self._channels.get(address)
+            if channel is None or channel.closed.is_set():
+                hello = Hello(VERSION, f"directory of {self._group}")
+                channel = self._channels[address] = await Channel.open(address, hello, clock=self._clock, timeout_s=TIMEOUT_S)
+            return await channel.request(request, TIMEOUT_S)
+        except RmqError as error:
+            log.debug("%s: %s", address, error)
+            return None
+
+
+def named_master(told: Iterable[BrokerAddresses]) -> str:
+    """Where the master with the newest epoch is; "" if nobody knows one. Of two with the same epoch everybody takes the same."""
+    masters = [(-group.epoch, group.addresses[0]) for group in told if 0 in group.addresses]
+    return min(masters)[1] if masters else ""

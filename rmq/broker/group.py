@@ -2,10 +2,11 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from itertools import count
 from typing import Any, NamedTuple, TypeVar
 
 from rmq.broker.damaged import peer_addresses
-from rmq.broker.directory import MASTER, Directory
+from rmq.broker.directory import Chief, Directory
 from rmq.broker.elected import ElectedReplica
 from rmq.broker.handlers.group import GroupHandlers
 from rmq.broker.member import Member
@@ -23,7 +24,7 @@ from rmq.net import commands as c
 from rmq.net.lockcommands import LockQueues, UnlockQueues
 from rmq.net.server import Connection, Handler
 from rmq.raft import messages as m
-from rmq.raft.roles import Leader
+from rmq.raft.roles import Leader, Opening
 
 T = TypeVar("T")
 log = logging.getLogger("rmq.group")
@@ -45,6 +46,7 @@ class Hooks(NamedTuple):
     settled: Callable[[], None]
     left: Callable[[], None]
     begun_anew: Callable[[], None]
+    renumbered: Callable[[], None]
 
 
 class Group:
@@ -68,7 +70,11 @@ class Group:
         self._peers_known = {} if self._fixed else peer_addresses(settings)
         node = f"n{settings.broker_id}" if self._fixed else settings.node_id
         self._follower_id = settings.broker_id if self._fixed else list(self._peers_known).index(node) + 1
-        self._directory = Directory(settings.namesrv_addresses, name, clock, self._found_master) if self._fixed else None
+        self._directory = (
+            Directory(settings.namesrv_addresses, name, (node, address), clock, self._heard) if self._fixed else None
+        )
+        self._configured_master = self._fixed and settings.broker_id == 0
+        self._renumbered, self._told_id = hooks.renumbered, self._follower_id
         root, sync = str(settings.store_dir), settings.flush == "sync"
         self._reseeder = Reseeder(store, disk, f"{root}/rmq", name, hooks.begun_anew)
         self.replica = ElectedReplica(store, clock, sync, on_committed, hooks, self._reseeder.begin)
@@ -92,12 +98,19 @@ class Group:
 
     @property
     def broker_id(self) -> int:
-        """RocketMQ's: 0 for the leader, once it may be told as such; else as configured, or the place among the peers."""
-        return 0 if self.replica.settled else self._follower_id
+        """RocketMQ's: 0 for the leader, once it may be told as such, and for a fixed master that its slaves must find before it
+        can begin; else as configured, or the place among the peers. -1: an old master that has no other number yet."""
+        if self.replica.settled or isinstance(self.member.core.role, Opening):
+            return 0
+        return self._follower_id or -1
 
     @property
     def epoch(self) -> int:
-        return self.member.core.state.epoch
+        """The office that this node registers for. Before it begins that is its last one: a newer master must not be refused."""
+        core = self.member.core
+        if not isinstance(core.role, Opening):
+            return core.state.epoch
+        return max((row.epoch for row in core.state.rows if row.writer == core.state.me.store), default=0)
 
     def allow(self, _connection: Connection, request: c.Request) -> None:
         """Raises Refusal for a read that may not be answered now, and for offsets and locks at a node that does not lead.
@@ -126,7 +139,7 @@ class Group:
             return self._follower_id if state.hw - end > NEAR_BYTES else 0
         ids = {node: place for place, node in enumerate(self._peers_known, 1)}
         if self._directory is not None:
-            ids = {node: int(node[1:]) for node in self._directory.addresses}
+            ids = self._directory.ids
         able = [peer.node for peer in role.peers.values() if peer.hw > end and now - peer.touched < FRESH_S] if cold else []
         return next((ids[node] for node in able if node in ids), 0)
 
@@ -159,10 +172,10 @@ class Group:
         if damages:
             await self._mender.mend()
 
-    def start(self) -> None:
-        self.replica.start()
+    async def start(self) -> None:
         if self._directory is not None:
-            self._directory.start()
+            await self._directory.start()
+        self.replica.start()
 
     async def hand_over(self) -> None:
         if not self._fixed:
@@ -176,11 +189,19 @@ class Group:
 
     # --- joints -------------------------------------------------------------------------------------------------------
 
-    def _found_master(self) -> None:
+    def _heard(self, chief: Chief) -> None:
+        """Of the master; a configured one that follows it takes its place among the slaves, so that numbers stay apart."""
         assert self._directory is not None
-        self.replica.note_leader(MASTER, self._directory.addresses[MASTER])
-        if self.broker_id:
-            self.member.handle(m.Follow(MASTER))
+        if chief.node:
+            self.replica.note_leader(chief.node, chief.address)
+        self.member.handle(m.Follow(chief.node, chief.epoch, chief.leads))
+        if self._configured_master and chief.node and self.member.core.leader == chief.node:
+            taken = self._directory.ids.values()
+            configured = int(chief.node[1:]) if chief.node[1:].isdigit() else 0
+            self._follower_id = configured or next(number for number in count(1) if number not in taken)
+        if self.broker_id != self._told_id:
+            self._told_id = self.broker_id
+            self._renumbered()
 
     def _others(self) -> list[str]:
         """The other nodes, the leader first."""

@@ -128,7 +128,7 @@ class Broker:
         for each in _ports(settings, port):
             await self._server.listen(settings.listen_host, each)
         if self._group is not None:
-            self._group.start()
+            await self._group.start()
         running.push_async_callback(self._registration.stop)
         await self._registration.start()
         if self._group is not None:
@@ -165,7 +165,7 @@ class Broker:
         applier = Applier(self._tables, self._polls, self._registration.changed, lambda: self._ahead.learn(store.rows))
         self._group: Group | None = None
         if settings.elected or settings.broker_role:
-            hooks = Hooks(self._settled, self._left_office, self._begun_anew)
+            hooks = Hooks(self._settled, self._left_office, self._begun_anew, self._registration.changed)
             self._group = Group(settings, store, self._disk, clock, self.address, applier.committed, hooks)
             self._replica: Replica = self._group.replica
         else:

@@ -59,8 +59,11 @@ class Registration:
             await self._register(peer)
 
     async def _register(self, peer: "_Peer") -> None:
+        me = self._describe()
+        if me.broker_id < 0:  # it gave an office up and has no other number yet
+            return
         try:
-            await peer.register(self._describe())
+            await peer.register(me)
         except RmqError as error:
             peer.log_once(str(error))
 

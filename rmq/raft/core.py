@@ -67,8 +67,9 @@ class Core(FixedMode):
         return isinstance(self.role, Leader) and now < self.role.lease
 
     def serves_reads(self, now: float) -> bool:
-        """Whether reads may be answered: below HW, and as leader only after an entry of its own is committed (R17, R19)."""
-        if self.stopped or not self.state.ready:
+        """Whether reads may be answered: below HW, and as leader only after an entry of its own is committed (R17, R19). Not
+        while this node waits for a snapshot because the leader's log lacks what was committed here."""
+        if self.stopped or not self.state.ready or self.state.keep_from >= 0:
             return False
         if isinstance(self.role, Leader):
             return bool(self.role.start_end) and self.state.hw >= self.role.start_end and now < self.role.lease

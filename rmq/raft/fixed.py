@@ -1,23 +1,28 @@
 """Fixed mode: RocketMQ's master and slaves. The same messages and cuts, no votes; an office begins by configuration or by hand.
 
 A master that may have lost bytes first pulls back what its slaves still have of them (docs/storage). Rows match by epoch
-and writer only, so two masters made by hand with the same number never take each other's bytes for their own.
+and writer only, so two masters made by hand with the same number never take each other's bytes for their own. Of two
+masters the one with the older epoch becomes a slave as soon as it hears of the other, and so does one that comes back.
 """
 
 from math import inf
 
-from rmq.raft import epochs, following
+from rmq.raft import epochs, following, leading
 from rmq.raft import messages as m
 from rmq.raft.electing import Elections
-from rmq.raft.roles import Follower, Leader, Opening, State
+from rmq.raft.roles import Follower, Leader, Opening, Role, State
 
 
 class FixedMode(Elections):
     """The part of the machine that only fixed groups use."""
 
     def _begin_fixed(self, state: State, now: float) -> None:
-        if state.me.master:
-            self.role = Opening(now + state.timing.master_catch_up if state.me.in_sync == 1 else inf)
+        """A master as configured; and a slave that was promoted and has not heard of another master since."""
+        me = state.me
+        promoted = wrote_last(state) and any((voter.node, voter.store) == (me.node, me.store) for voter in state.voters)
+        if me.master or promoted:
+            patient = me.in_sync > 1 and not state.proven
+            self.role = Opening(inf if patient else now + state.timing.master_catch_up)
         else:
             self.role = Follower(inf)
 
@@ -28,12 +33,13 @@ class FixedMode(Elections):
             if now - role.fetch_sent >= following.LOST_S:
                 self._pull(role, now)
             return
+        has_all = state.proven and wrote_last(state)
         ahead = max(role.heard, key=lambda node: role.heard[node], default="")
         if ahead and role.heard[ahead] > state.end:
             role.source = ahead
             self._pull(role, now)
-        elif state.proven or state.end == state.log_start or len(role.heard) >= max(state.me.in_sync - 1, 1):
-            self._open(now, lossy=not state.proven)  # readers were shown what the master alone had
+        elif has_all or state.end == state.log_start or len(role.heard) >= max(state.me.in_sync - 1, 1):
+            self._open(now, lossy=not has_all)  # readers were shown what the last master alone had
         elif now >= role.until:
             self._open(now, lossy=True)
 
@@ -79,10 +85,29 @@ class FixedMode(Elections):
             state.out.append(m.Reply(ticket, answer))
 
     def _follow_master(self, event: m.Follow, now: float) -> None:
-        """The nameserver names a master; this node is none, or no longer one."""
-        role = self.role
-        if event.node != self.state.me.node and isinstance(role, Follower) and role.leader != event.node:
+        """A newer epoch ends an office, also one that did not begin yet; and so does another master of the same epoch: the
+        nameservers name only one of the two."""
+        role, state = self.role, self.state
+        if event.node == state.me.node:
+            return
+        if isinstance(role, Follower):
+            if event.epoch > state.epoch:
+                self._adopt(event.epoch, event.node or role.leader, now)
+            elif event.node not in ("", role.leader):
+                self._follow(event.node, now)
+        elif event.epoch > state.epoch or (event.epoch == state.epoch and event.node and event.leads):
+            self._yield(role, event, now)
+
+    def _yield(self, role: Role, event: m.Follow, now: float) -> None:
+        state, other = self.state, event.node or "another node"
+        if event.epoch > state.epoch:
+            self._adopt(event.epoch, event.node, now)
+        else:
+            if isinstance(role, Leader):
+                role.over = f"{other} is the master of epoch {event.epoch} for the nameservers"
+                leading.close(state, role)
             self._follow(event.node, now)
+        state.out.append(m.Warn(f"{other} became master in epoch {event.epoch}: this node is a slave now (docs/operators)"))
 
     def _promote(self, event: m.Promote, now: float) -> None:
         """By hand: lossy unless the old master stopped and everything is here."""
@@ -92,3 +117,8 @@ class FixedMode(Elections):
         else:
             refusal = "it leads already" if isinstance(self.role, Leader) else "this node cannot be promoted now"
             self.state.out.append(m.Done(event.ticket, refusal))
+
+
+def wrote_last(state: State) -> bool:
+    """Whether the newest bytes of this log are of an office of its own: nobody else was master since, as far as it knows."""
+    return not state.rows or state.rows[-1].writer == state.me.store

@@ -15,6 +15,7 @@ from rmq.raft.messages import (
     Reseed,
     Reseeded,
     ReseedFrom,
+    Rows,
     Send,
     Warn,
 )
@@ -31,16 +32,22 @@ def fetch(state: State, role: Follower, now: float) -> None:
     me, health = state.me, state.health
     state.fetches += 1
     far = role.leader_hw - state.end > BEHIND_BYTES
+    end, rows = common(state)
     request = Fetch(
-        state.fetches, me.group, me.node, me.store, me.incarnation, state.epoch, state.end, *epochs.last(state.rows),
-        min(state.ack, state.end), state.hw, state.log_start, role.echo,
+        state.fetches, me.group, me.node, me.store, me.incarnation, state.epoch, end, *epochs.last(rows),
+        min(state.ack, end), state.hw, state.log_start, role.echo,
         learner=not state.is_named(), unproven=not state.proven, disk_full=health.disk_full,
-        reseed=state.keep_from >= 0, sync_flush=me.sync_flush,
+        reseed=state.keep_from >= 0 and not state.probing, sync_flush=me.sync_flush,
         max_bytes=MAX_CATCH_UP_BYTES if far else MAX_FETCH_BYTES, max_wait=state.timing.max_wait,
         stopping=state.stopping,
     )  # fmt: skip
     role.fetch, role.fetch_sent, role.pending = request, now, None
     state.out.append(Send(role.leader, request))
+
+
+def common(state: State) -> tuple[int, Rows]:
+    """The log as far as it may be a prefix of the leader's."""
+    return (state.keep_from, epochs.below(state.rows, state.keep_from)) if state.probing else (state.end, state.rows)
 
 
 def tick(state: State, role: Follower, now: float) -> None:
@@ -52,7 +59,8 @@ def tick(state: State, role: Follower, now: float) -> None:
 
 def on_ok(state: State, role: Follower, answer: FetchOk, now: float) -> None:
     role.heard, role.connected, role.echo, role.leader_hw = now, True, answer.stamp, answer.hw
-    if answer.from_ != state.end:
+    if state.probing or answer.from_ != state.end:
+        state.probing = False
         fetch(state, role, now)
     elif answer.data:
         role.pending = answer
@@ -107,13 +115,17 @@ def flushed(state: State, role: Follower, grew: bool) -> None:
 
 def on_diverged(state: State, role: Follower, answer: Diverged, now: float) -> None:
     """Cut to what both logs have and ask again (R14); never below what is committed (R15)."""
-    to = max(epochs.cut_at(state.rows, state.end, answer.parted_epoch, answer.end, answer.writer), state.log_start)
-    if to < state.hw:
+    end, rows = common(state)
+    to = max(epochs.cut_at(rows, end, answer.parted_epoch, answer.end, answer.writer), state.log_start)
+    if state.probing:
+        state.keep_from, state.probing = to, to < end
+    elif to < state.hw:
         if not (answer.lossy or state.me.fixed):
             where = f"the leader {role.leader}'s log of epoch {answer.epoch} ends at {to}, but {state.hw} was committed here"
             state.out.append(Fatal(f"{where}: committed messages would be lost. Keep this disk and ask which node is wrong"))
             return
         state.keep_from = to  # tables cannot be undone: this node begins anew from a snapshot
+        state.probing = state.me.fixed
     elif to < state.end:
         state.cut(to)
         state.out.append(Cut(to, state.rows, keep=state.me.fixed))
@@ -133,5 +145,5 @@ def reseeded(state: State, event: Reseeded) -> None:
     state.log_start = state.end = state.durable = state.hw = event.log_start
     state.rows = epochs.known_at(event.rows, event.log_start)
     state.lists = [(-1, event.voters)]
-    state.reseeding, state.keep_from = False, -1
+    state.reseeding, state.keep_from, state.probing = False, -1, False
     state.required, state.ready_at = None, UNKNOWN_END

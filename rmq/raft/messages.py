@@ -264,9 +264,12 @@ class Transfer(NamedTuple):
 
 
 class Follow(NamedTuple):
-    """Fixed mode: the nameserver says who the master is."""
+    """Fixed mode: the nameservers say who the master is ("": nobody). `epoch`: the newest they have heard of.
+    `leads`: the master's epoch has begun."""
 
     node: str
+    epoch: int = 0
+    leads: bool = True
 
 
 class Promote(NamedTuple):

@@ -50,6 +50,7 @@ class State:
         self.required: int | None = None  # committed when this run first heard of a leader: having it proves the store
         self.reseeding = False
         self.keep_from = -1  # the lossy leader's log parts from this one there, below what was committed here
+        self.probing = False  # fixed mode: it is still to be found where exactly
         self.fetches = 0
         self.snapshot = boot.snapshot
         self.health = Health()

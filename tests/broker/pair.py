@@ -18,22 +18,24 @@ class Pair:
 
     def __init__(self, folder: Path) -> None:
         self.clock = TestClock()
-        self._folder = folder
+        self.folder = folder
+        self._nameserver_port = free_port()
         self._ports = [free_port() for _ in range(3)]
         self.nodes: dict[int, Broker] = {}
 
     async def begin(self) -> None:
-        self.nameserver = Nameserver(NodeSettings(role="nameserver", namesrv_port=0), self.clock)
+        self.nameserver = Nameserver(NodeSettings(role="nameserver", namesrv_port=self._nameserver_port), self.clock)
         await self.nameserver.start()
 
-    async def start(self, number: int, role: str, **settings: Any) -> Broker:
+    async def start(self, number: int, role: str, wait: bool = True, **settings: Any) -> Broker:
+        """`wait`: until a master has begun its office."""
         self.nodes[number] = Broker(NodeSettings(
             role="broker", broker_name="g", broker_id=number, broker_role=role, listen_port=self._ports[number],
-            namesrv_addresses=(self.nameserver.address,), store_dir=self._folder / str(number), segment_bytes=16 << 20,
+            namesrv_addresses=(self.nameserver.address,), store_dir=self.folder / str(number), segment_bytes=16 << 20,
             stop_grace_ms=1000, **settings,
         ), self.clock)  # fmt: skip
         await self.nodes[number].start()
-        if role.endswith("MASTER"):
+        if wait and role.endswith("MASTER"):
             await self.leads(number)
         return self.nodes[number]
 

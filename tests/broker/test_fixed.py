@@ -1,6 +1,7 @@
 """Copies with fixed roles (RocketMQ's master and slaves) over real sockets."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
@@ -8,7 +9,7 @@ from rmq.client import Client, Message, SendStatus
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal
 from rmq.net.commands import UpdateTopic
-from rmq.net.peercommands import GetGroupStatus, Promote
+from rmq.net.peercommands import GetGroupStatus, Promote, TransferLeader
 from rmq.testing import until
 from tests.broker.pair import Pair
 from tests.broker.support import Peer, bodies, send
@@ -98,3 +99,171 @@ async def test_a_slave_that_was_away_gets_what_it_missed(pair: Pair) -> None:
     assert bodies(await peer.pull("N", 0)) == [b"0", b"1", b"2", b"3", b"4"]
     await peer.close()
     await until(lambda: again._store.log.end == master._store.log.end)
+
+
+# --- an old master comes back -------------------------------------------------------------------------------------------
+
+
+async def fill(pair: Pair, number: int, *messages: bytes) -> None:
+    peer = await Peer.connect(pair.nodes[number].address)
+    for message in messages:
+        await peer.ask(send("N", message))
+    await peer.close()
+
+
+async def promote(pair: Pair, number: int) -> None:
+    peer = await Peer.connect(pair.nodes[number].address)
+    await peer.ask(Promote())
+    await peer.close()
+    await pair.leads(number)
+
+
+async def read_all(pair: Pair, number: int) -> list[bytes]:
+    peer = await Peer.connect(pair.nodes[number].address)
+    found = bodies(await peer.pull("N", 0))
+    await peer.close()
+    return found
+
+
+def lost_files(pair: Pair, number: int) -> list[Path]:
+    return sorted((pair.folder / str(number) / "rmq").glob("lost-*"))
+
+
+async def diverged(pair: Pair) -> bytes:
+    """The master died with what its slave does not have (its bytes are returned); the slave was promoted and took more."""
+    await pair.start(0, "ASYNC_MASTER")
+    await pair.start(1, "SLAVE")
+    await pair.level()
+    peer = await Peer.connect(pair.nodes[0].address)
+    await peer.ask(TOPIC)
+    await peer.close()
+    await fill(pair, 0, b"both")
+    await pair.level()
+    await pair.stop(1)
+    log = pair.nodes[0]._store.log
+    parted = log.end
+    await fill(pair, 0, b"lost 1", b"lost 2")
+    gone = log.read(parted, log.end - parted)
+    await pair.stop(0)
+    await pair.start(1, "SLAVE")
+    await promote(pair, 1)
+    await fill(pair, 1, b"new 1", b"new 2")
+    return gone
+
+
+async def test_an_old_master_that_comes_back_becomes_a_slave_by_itself(pair: Pair) -> None:
+    """With its unchanged configuration. What only it had is kept in a file, and it takes the number of the slave."""
+    gone = await diverged(pair)
+    old = await pair.start(0, "ASYNC_MASTER", wait=False)
+    assert (await pair.status(0)).role == "follower", "not for a moment it took sends"
+    with pytest.raises(Refusal) as refused:
+        await fill(pair, 0, b"wrong")
+    assert refused.value.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    await pair.level()
+    new = pair.nodes[1]
+    assert old._store.log.read(0, old._store.log.end) == new._store.log.read(0, new._store.log.end)
+    assert await read_all(pair, 0) == await read_all(pair, 1) == [b"both", b"new 1", b"new 2"]
+    assert b"".join(path.read_bytes() for path in lost_files(pair, 0)).startswith(gone)
+    await until_told(pair, {0: new.address, 1: old.address})
+    await fill(pair, 1, b"new 3")
+    await pair.level()
+    assert await read_all(pair, 0) == [b"both", b"new 1", b"new 2", b"new 3"]
+
+
+async def test_a_running_master_gives_way_when_it_hears_of_a_newer_one(pair: Pair) -> None:
+    """A slave is promoted while the master goes on: nobody writes to two logs for longer than a second."""
+    await pair.start(0, "ASYNC_MASTER")
+    await pair.start(1, "SLAVE")
+    await pair.level()
+    peer = await Peer.connect(pair.nodes[0].address)
+    await peer.ask(TOPIC)
+    await promote(pair, 1)
+    while (await pair.status(0)).role == "leader":
+        await pair.clock.advance(0.1)
+    with pytest.raises(Refusal) as refused:
+        await peer.ask(send("N", b"wrong"))
+    await peer.close()
+    assert refused.value.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    await pair.level()
+    await until_told(pair, {0: pair.nodes[1].address, 1: pair.nodes[0].address})
+
+
+async def test_two_masters_with_one_epoch_number_do_not_go_on_both(pair: Pair) -> None:
+    """Story 54. The old one comes back while the nameserver is away, and opens the number that the promoted slave has too;
+    then the nameserver keeps the first of them, and the other one becomes its slave."""
+    await diverged(pair)
+    await pair.nameserver.stop()
+    await pair.start(0, "ASYNC_MASTER")
+    await fill(pair, 0, b"old 1")
+    assert (await pair.status(0)).epoch == (await pair.status(1)).epoch
+    await pair.begin()
+    await pair.level()
+    roles = [(await pair.status(number)).role for number in (0, 1)]
+    assert sorted(roles) == ["follower", "leader"]
+    winner = roles.index("leader")
+    assert lost_files(pair, 1 - winner)
+    assert await read_all(pair, 0) == await read_all(pair, 1)
+    await until_told(pair, {0: pair.nodes[winner].address, 1: pair.nodes[1 - winner].address})
+
+
+async def test_a_promoted_slave_that_restarts_goes_on_as_master(pair: Pair) -> None:
+    await diverged(pair)
+    await pair.start(0, "ASYNC_MASTER", wait=False)
+    await pair.level()
+    await pair.stop(1)
+    await pair.start(1, "SLAVE")
+    await pair.leads(1)
+    await fill(pair, 1, b"new 3")
+    await pair.level()
+    assert await read_all(pair, 0) == [b"both", b"new 1", b"new 2", b"new 3"]
+
+
+async def test_handing_over_and_back_loses_nothing(pair: Pair) -> None:
+    """TRANSFER: sends stop until the slave has everything, so its epoch is not lossy; and the way back is the same."""
+    await pair.start(0, "ASYNC_MASTER")
+    await pair.start(1, "SLAVE")
+    await pair.level()
+    peer = await Peer.connect(pair.nodes[0].address)
+    await peer.ask(TOPIC)
+    await fill(pair, 0, b"1", b"2")
+    await peer.ask(TransferLeader("n1"))
+    await pair.leads(1)
+    await fill(pair, 1, b"3")
+    await until_told(pair, {0: pair.nodes[1].address, 1: pair.nodes[0].address})
+    await pair.level()
+    back = await Peer.connect(pair.nodes[1].address)
+    await back.ask(TransferLeader("n0"))
+    await pair.leads(0)
+    await fill(pair, 0, b"4")
+    await pair.level()
+    assert await read_all(pair, 0) == await read_all(pair, 1) == [b"1", b"2", b"3", b"4"]
+    assert not any(row.lossy for row in (await pair.status(0)).epochs)
+    assert not lost_files(pair, 0) + lost_files(pair, 1)
+    await until_told(pair, {0: pair.nodes[0].address, 1: pair.nodes[1].address})
+    await peer.close()
+    await back.close()
+
+
+async def test_what_a_sync_master_acknowledged_is_not_lost(pair: Pair) -> None:
+    """It dies under load; whatever got SEND_OK is at the promoted slave, and stays there when the old master is back."""
+    await pair.start(0, "SYNC_MASTER", in_sync_replicas=2)
+    await pair.start(1, "SLAVE")
+    await pair.level()
+    peer = await Peer.connect(pair.nodes[0].address)
+    await peer.ask(TOPIC)
+    acknowledged: list[bytes] = []
+
+    async def produce(body: bytes) -> None:
+        if (await peer.ask(send("N", body))).status == 0:
+            acknowledged.append(body)
+
+    sends = [asyncio.create_task(produce(b"%d" % number)) for number in range(30)]
+    await until(lambda: len(acknowledged) >= 5)
+    await pair.stop(0)
+    await asyncio.gather(*sends, return_exceptions=True)
+    await peer.close()
+    await promote(pair, 1)
+    await fill(pair, 1, b"new")
+    await pair.start(0, "SYNC_MASTER", wait=False, in_sync_replicas=2)
+    await pair.level()
+    assert set(acknowledged) <= set(await read_all(pair, 1)) == set(await read_all(pair, 0))

@@ -111,9 +111,8 @@ def test_promotion_by_hand_and_the_old_master_comes_back() -> None:
     assert world["b"].of(m.AppendEpoch)[-1].row.lossy  # type: ignore[union-attr]
     world["b"].write()
     world["b"].write()
-    world["a"].master = False
     world["a"].start()
-    world["a"].feed(m.Follow("b"))
+    world["a"].feed(m.Follow("b", 2))
     world.run(2.0)
     assert isinstance(world["a"].core.role, Follower)
     assert world["a"].log == world["b"].log
@@ -130,9 +129,8 @@ def test_two_fixed_masters_same_epoch_number() -> None:
     world["a"].write(3)
     assert world["a"].epoch == world["b"].epoch == 2
     world["a"].stop()
-    world["a"].master = False
     world["a"].start()
-    world["a"].feed(m.Follow("b"))
+    world["a"].feed(m.Follow("b", 2))
     world.run(2.0)
     assert world["a"].of(m.Cut)[-1].keep  # type: ignore[union-attr]
     assert world["a"].log == world["b"].log
@@ -149,3 +147,124 @@ def test_handing_over_loses_nothing() -> None:
     world["a"].feed(m.Follow("b"))
     world.run(1.0)
     assert world["a"].log == world["b"].log
+
+
+# --- an old master comes back -------------------------------------------------------------------------------------------
+
+
+def promoted(count: int = 2) -> World:
+    """`a` died with two records that `b` does not have; `b` was promoted and wrote `count`."""
+    world = mastered(2, "abc")
+    world["b"].stop()
+    world["c"].stop()
+    world["a"].write(2)
+    world["a"].stop()
+    world["b"].start()
+    world["b"].feed(m.Promote(False))
+    world["b"].write(count)
+    return world
+
+
+def test_an_old_master_that_comes_back_becomes_a_slave_by_itself() -> None:
+    """Its configuration still says master; the newer epoch that the nameservers tell it decides (R12)."""
+    world = promoted()
+    world["a"].start()
+    world["a"].feed(m.Follow("b", 2))
+    assert not world["a"].core.leads()
+    world.run(2.0)
+    assert world["a"].of(m.Cut)[-1].keep  # type: ignore[union-attr]
+    assert (world["a"].log, world["a"].epoch) == (world["b"].log, 2)
+    assert "slave" in world["a"].of(m.Warn)[0].text  # type: ignore[union-attr]
+
+
+def test_nobody_leads_when_the_newer_master_is_gone_too() -> None:
+    """Only an administrator knows whether it comes back: what it wrote would be lost."""
+    world = promoted()
+    world["b"].stop()
+    world["a"].start()
+    world["a"].feed(m.Follow("", 2))
+    world.run(60.0)
+    assert isinstance(world["a"].core.role, Follower)
+    world["a"].feed(m.Promote(False))
+    assert (world["a"].core.leads(), world["a"].epoch) == (True, 3)
+
+
+def test_a_running_master_gives_way_to_a_newer_one() -> None:
+    world = promoted()
+    world["a"].start()
+    world["b"].write()
+    world.run(0.1)
+    assert world["a"].core.leads()
+    world["a"].feed(m.Follow("b", 3))
+    assert isinstance(world["a"].core.role, Follower)
+    assert world["a"].of(m.SteppedDown)
+
+
+def test_of_two_masters_with_one_number_the_one_that_nameservers_do_not_name_gives_way() -> None:
+    """Story 54."""
+    world = promoted()
+    world["a"].start()
+    world.tick("a")
+    world["a"].write(3)
+    assert world["a"].epoch == world["b"].epoch == 2
+    world["a"].feed(m.Follow("b", 2, leads=False))
+    assert world["a"].core.leads(), "the other one has not begun"
+    world["a"].feed(m.Follow("b", 2))
+    world.run(2.0)
+    assert isinstance(world["a"].core.role, Follower)
+    assert world["a"].of(m.SteppedDown)
+    assert world["a"].core.state.keep_from == 30, "it committed more than both have: a snapshot must help"
+    assert not world["a"].core.serves_reads(world.now)
+    world["b"].feed(m.Follow("a", 1))
+    assert world["b"].core.leads(), "an older one changes nothing"
+
+
+def test_slaves_go_over_to_the_newer_master() -> None:
+    world = promoted()
+    world["c"].start()
+    world["c"].feed(m.Follow("b", 2))
+    world.run(1.0)
+    assert (world["c"].log, world["c"].epoch) == (world["b"].log, 2)
+
+
+def test_a_promoted_slave_goes_on_after_a_restart() -> None:
+    """Though configured as a slave: nobody else was master since."""
+    world = promoted()
+    world["b"].stop()
+    world["b"].start()
+    world.run(0.1)
+    assert (world["b"].core.leads(), world["b"].epoch) == (True, 3)
+
+
+def test_a_slave_made_of_a_master_stays_a_slave() -> None:
+    """It has another broker id now, so its own last epoch is not an office of this node."""
+    world = mastered()
+    world["a"].stop()
+    world["a"].name, world["a"].master = "z", False
+    world["a"].start()
+    world.tick("a")
+    assert isinstance(world["a"].core.role, Follower)
+
+
+def test_a_master_that_was_a_slave_last_first_asks_what_the_others_have() -> None:
+    """All stopped while `b` led, with records that `a` does not have; only `a` and `c` come back."""
+    world = promoted()
+    for name in "ac":
+        world[name].start()
+        world[name].feed(m.Follow("b", 2))
+    world.run(2.0)
+    world["a"].stop()
+    world["b"].write(2)
+    world.run(1.0)
+    whole = list(world["c"].log)
+    assert whole == world["b"].log
+    world["b"].stop()
+    world["a"].start()
+    world.run(1.0)
+    assert isinstance(world["a"].core.role, Opening)
+    world["c"].feed(m.Follow("a"))
+    world.run(3.0)
+    assert world["a"].core.leads()
+    assert world["a"].log[: len(whole)] == whole
+    assert world["a"].of(m.AppendEpoch)[-1].row.lossy  # type: ignore[union-attr]
+    assert world["c"].log == world["a"].log
