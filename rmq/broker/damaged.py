@@ -40,7 +40,8 @@ class Damaged:
         self._directory: Directory | None = None
         self._peers_known: Mapping[str, str] = peer_addresses(settings)
         if not settings.elected:
-            self._directory = Directory(settings.namesrv_addresses, settings.broker_name, clock, lambda: None)
+            own = (store.vote.node_id, place.address)
+            self._directory = Directory(settings.namesrv_addresses, settings.broker_name, own, clock, lambda chief: None)
             self._peers_known = self._directory.addresses
         name = settings.broker_name
         self._peers = Peers(name, f"{name}/{store.vote.node_id}", self._address_of, lambda event: None, clock)
@@ -57,7 +58,7 @@ class Damaged:
         await self._door.open({ReadLog: self._read, GetGroupStatus: self._status})
         try:
             if self._directory is not None:
-                self._directory.start()
+                await self._directory.start()
             while not await self._mender.mend():
                 await self._clock.sleep(AGAIN_S)
         finally:

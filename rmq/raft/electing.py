@@ -49,7 +49,10 @@ class Elections:
     def _step_down(self, now: float) -> None:
         assert isinstance(self.role, Leader)
         leading.close(self.state, self.role)
+        heir = self.role.handing_to if self.state.me.fixed else ""
         self._follow("", now)
+        if isinstance(self.role, Follower):
+            self.role.heir, self.role.heir_told = heir, now
 
     def _adopt(self, epoch: int, leader: str, now: float) -> None:
         """A newer epoch exists (R12)."""

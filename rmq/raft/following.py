@@ -15,6 +15,7 @@ from rmq.raft.messages import (
     Reseed,
     Reseeded,
     ReseedFrom,
+    Resign,
     Rows,
     Send,
     Warn,
@@ -52,6 +53,9 @@ def common(state: State) -> tuple[int, Rows]:
 
 def tick(state: State, role: Follower, now: float) -> None:
     """Asks again when an answer was lost, or when the last one could not be used."""
+    if role.heir and now - role.heir_told >= LOST_S:
+        role.heir_told = now
+        state.out.append(Send(role.heir, Resign(state.epoch, (role.heir,))))
     waited = now - role.fetch_sent
     if role.pending is None and waited >= state.timing.max_wait + (LOST_S if role.fetch else 0.0):
         fetch(state, role, now)

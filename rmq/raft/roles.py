@@ -128,7 +128,8 @@ class State:
 
 @dataclass(slots=True)
 class Follower:
-    """`leader`: node id, "" if unknown. `heard`: when it last answered. `stand_at`: when this node begins to ask for votes."""
+    """`leader`: node id, "" if unknown. `heard`: when it last answered. `stand_at`: when this node begins to ask for votes.
+    `heir`: fixed mode, whom this node handed its office to and has not seen in it yet; nobody else would take it."""
 
     stand_at: float
     leader: str = ""
@@ -141,6 +142,8 @@ class Follower:
     echo: float = -1.0
     leader_hw: int = 0
     bad: int = 0  # times in a row that the leader's bytes were no entries
+    heir: str = ""
+    heir_told: float = -inf
 
 
 @dataclass(slots=True)

@@ -268,3 +268,20 @@ def test_a_master_that_was_a_slave_last_first_asks_what_the_others_have() -> Non
     assert world["a"].log[: len(whole)] == whole
     assert world["a"].of(m.AppendEpoch)[-1].row.lossy  # type: ignore[union-attr]
     assert world["c"].log == world["a"].log
+
+
+def test_an_office_that_was_handed_over_is_offered_until_it_is_taken() -> None:
+    """The message may be lost, and nobody is elected here."""
+    world = mastered(2)
+    world["a"].feed(m.Transfer("b", "ticket"))
+    while world["a"].core.leads():
+        world.tick("a")
+        world.deliver(lambda letter: not isinstance(letter.request, m.Resign))
+        world.now += 0.02
+    world.post.clear()
+    world.run(2.0)
+    assert world["b"].core.leads()
+    assert len(world["b"].of(m.AppendEpoch)) == 1
+    world["a"].feed(m.Follow("b", 2))
+    world.run(1.0)
+    assert world["a"].log == world["b"].log
