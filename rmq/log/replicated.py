@@ -19,7 +19,7 @@ from rmq.log.store import Store
 from rmq.model import EPOCH_TOPIC, STATE_TOPIC
 
 VOTERS = "voters"  # kind of an epoch record: a change of membership
-_BLOCK = 1 << 20
+_KEPT_BYTES = 64 << 20  # in one file of what is given up
 
 
 class FoundEpoch(NamedTuple):
@@ -219,19 +219,17 @@ class ReplicatedLog:
         self.store.saved.rewind(to, rows, lambda: self.log.cut(to))
 
     def keep(self, from_: int) -> None:
-        """Saves the log's bytes from there on in a file for the operator. Raises StoreError."""
+        """Saves the log's bytes from there on, as far as retention left them, in files for the operator. Raises StoreError."""
         epoch = self.store.rows[-1].epoch if self.store.rows else 0
-        data, position = b"", from_
+        position, segment_bytes = max(from_, self.log.start), self.log.segment_bytes
         while position < self.log.end:
-            segment_end = (position // self.log.segment_bytes + 1) * self.log.segment_bytes
-            size = min(_BLOCK, self.log.end - position, segment_end - position)
-            data, position = data + self.log.read(position, size), position + size
-        if data:
+            size = min(_KEPT_BYTES, self.log.end - position, segment_bytes - position % segment_bytes)
             try:
-                smallfile.write_file(self._disk, f"{self._own}/lost-{epoch}-{from_}", data)
+                smallfile.write_file(self._disk, f"{self._own}/lost-{epoch}-{position}", self.log.read(position, size))
                 self._disk.fsync_directory(self._own)
             except OSError as error:
                 raise StoreError(f"cannot keep what is cut off in {self._own}: {error}; free space, then restart") from error
+            position += size
 
     def begin_anew(
         self, log_start: int, rows: tuple[EpochRow, ...], voters: tuple[Voter, ...], place: Callable[[], None]

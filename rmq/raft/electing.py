@@ -40,19 +40,16 @@ class Elections:
         unfit = any(state.health) or state.reseeding
         return timing.fetch_timeout * (3 if unfit else 1) + state.chance() * timing.fetch_random
 
-    def _follow(self, leader: str, now: float, transfer: bool = False) -> None:
+    def _follow(self, leader: str, now: float, transfer: bool = False, heir: str = "") -> None:
         """A follower, of nobody if `leader` is ""."""
-        role = Follower(now + self._patience(), leader, transfer=transfer)
+        role = Follower(now + self._patience(), leader, transfer=transfer, heir=heir, heir_told=now)
         self._become(role)
         following.fetch(self.state, role, now)
 
     def _step_down(self, now: float) -> None:
         assert isinstance(self.role, Leader)
         leading.close(self.state, self.role)
-        heir = self.role.handing_to if self.state.me.fixed else ""
-        self._follow("", now)
-        if isinstance(self.role, Follower):
-            self.role.heir, self.role.heir_told = heir, now
+        self._follow("", now, heir=self.role.handing_to if self.state.me.fixed else "")
 
     def _adopt(self, epoch: int, leader: str, now: float) -> None:
         """A newer epoch exists (R12)."""

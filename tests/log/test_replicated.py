@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from rmq.errors import StoreError
+from rmq.log import smallfile
 from rmq.log.commitlog import Unit
 from rmq.log.epochs import START, EpochRecord, EpochRow, Voter
 from rmq.log.memory import MemoryDisk, PowerLoss
@@ -299,3 +300,20 @@ def test_a_snapshot_says_what_was_committed(leader: Replica) -> None:
     assert leader.store.dispatcher.position == end
     leader.store.dispatcher.advance(leader.log.end)
     assert leader.store.queues.get("T", 0).max == 46
+
+
+@pytest.mark.parametrize("expired", [False, True])
+def test_what_is_given_up_is_kept_for_the_operator(leader: Replica, expired: bool) -> None:
+    """From the parting on; retention may have come first and taken the older part of it."""
+    base = leader.log.segment_bytes
+    parted, data = base - 500, leader.content()
+    if expired:
+        leader.log.drop_before(base)
+        parted, data = base, data[base:]
+    else:
+        data = data[parted:]
+    leader.held.keep(base - 500)
+    names = [f"{ROOT}/rmq/{name}" for name in leader.disk.listdir(f"{ROOT}/rmq") if name.startswith("lost-4-")]
+    names.sort(key=lambda name: int(name.rpartition("-")[2]))
+    assert names[0].endswith(f"-{parted}")
+    assert b"".join(smallfile.read_file(leader.disk, name) for name in names) == data[: leader.log.end - parted]

@@ -1,4 +1,5 @@
 """Seeded worlds of fixed roles: a master and its slaves, a nameserver that names one master, an operator who promotes.
+Nobody touches their configuration: an old master that comes back finds its new place by what the nameserver tells.
 
 What such a group may lose is more than what a group that elects may (docs/reliability), so it has a judge of its own:
 an office (an epoch and who wrote it) begins where its log ended; if the office before had shown more to readers, the new
@@ -137,7 +138,7 @@ class FixedFaults(Faults):
 
 
 class FixedWorld(World):
-    """`masters`: who is configured as one. `named`: epoch and node that the nameserver names."""
+    """`named`: epoch and node that the nameserver names."""
 
     judge: FixedJudge
 
@@ -150,21 +151,20 @@ class FixedWorld(World):
         names = "abc"[: chance.choice((2, 2, 3))]
         self.retention = True  # whoever had shown more than the new master has begins anew from a snapshot
         self.in_sync = chance.choice((1, 1, 2, len(names)))
-        self.first, self.masters, self.named = names, {"a"}, (0, "a")
+        self.first, self.named = names, (0, "a")
         self.nodes = {name: Node(self, name, (Voter(name, "", f"{name}:1"),)) for name in names}
         self.schedule(0.1, self.look_at_names)
 
     def identity(self, node: Node) -> m.Identity:
-        if node.name != self.named[1]:  # the operator knows that another took over
-            self.masters.discard(node.name)
-        vote, master = node.store.vote, node.name in self.masters
+        vote, master = node.store.vote, node.name == "a"
+        self.schedule(0.0, lambda: self.tell(node))  # the first thing that a node does
         return m.Identity(
             "g", node.name, vote.store_id, vote.incarnation, f"{node.name}:1", self.sync_flush,
             fixed=True, in_sync=self.in_sync if master else 1, master=master,
         )  # fmt: skip
 
     def look_at_names(self) -> None:
-        """The nameserver keeps the larger epoch, of equal ones the first; the operator makes any other master a slave."""
+        """The nameserver keeps the larger epoch, of equal ones the first."""
         up = [node for node in self.nodes.values() if node.up and not node.paused]
         for node in up:
             if node.core.leads() and node.core.state.epoch > self.named[0]:
@@ -172,22 +172,20 @@ class FixedWorld(World):
         leading = [node for node in up if isinstance(node.core.role, Leader | Opening)]
         if not leading and not self.faults.active:
             self.promote(max(up, key=lambda node: (node.core.state.rows[-1:], node.store.log.end), default=None))
-        epoch, master = self.named
         for node in up:
-            role = node.core.role
-            if node.name != master and isinstance(role, Leader | Opening) and node.core.state.epoch <= epoch:
-                self.masters.discard(node.name)
-                self.faults._stop(node, lose=False)
-            else:
-                node.do(lambda node=node: node.member.handle(m.Follow(master)))  # type: ignore[misc]
+            self.tell(node)
         self.schedule(1.0, self.look_at_names)
+
+    def tell(self, node: Node) -> None:
+        epoch, master = self.named
+        leads = self.nodes[master].up and self.nodes[master].core.leads()
+        node.do(lambda: node.member.handle(m.Follow(master, epoch, leads)))
 
     def promote(self, node: Node | None) -> None:
         if node is None or node.paused or not node.up:
             return
         self.judge.by_hand += 1
         self.judge.counts["promotions"] += 1
-        self.masters.add(node.name)
         node.do(lambda: node.member.handle(m.Promote(False, "promote")))
 
     def voters(self) -> m.Voters:
