@@ -32,7 +32,7 @@ def check_end(judge: "Judge", members: Sequence["Node"]) -> None:
         ends.add(found.physical_offset + found.total_size)
     judge.world.trace("the end", crc32(judge.truth))
     for node in members:
-        start = node.store.log.start
+        start = max(node.store.log.start, judge.truth_from)
         judge.check(raw(node, start, end) == judge.truth[start:end], "R3", f"{node.name} differs in the end")
         judge.check(node.tables == oldest.tables, "R5", f"{node.name} has other tables: {node.tables} {oldest.tables}")
         judge.check_table(node)

@@ -27,7 +27,7 @@ class Faults:
     def kinds(self) -> list[Callable[[], None]]:
         return [
             self.kill, self.lose_power, self.stop_in_an_operation, self.pause, self.partition, self.one_way, self.new_weather,
-            self.move_clock, self.new_disk, self.join, self.leave, self.hand_over, self.fill_disk, self.write_back,
+            self.stall, self.move_clock, self.new_disk, self.join, self.leave, self.hand_over, self.fill_disk, self.write_back,
         ]  # fmt: skip
 
     def begin(self) -> None:
@@ -48,6 +48,7 @@ class Faults:
         self.active = False
         world.network.cut.clear()
         world.network.weather = CALM
+        world.network.stalled.clear()
         for node in world.nodes.values():
             node.disk.before = lambda operation, path: None
             if node.disk_full:
@@ -126,8 +127,11 @@ class Faults:
 
         node.disk.before = before
 
+    def _some_or_leader(self) -> Node | None:
+        return (self._leader() if self.world.chance.random() < 0.5 else None) or self._some()
+
     def pause(self) -> None:
-        node = self._some()
+        node = self._some_or_leader()
         if node is None or node.paused:
             return
         node.paused = True
@@ -178,6 +182,12 @@ class Faults:
         one = self.world.chance.choice(names)
         pairs = [(one, name) for name in names if name != one]
         self._cut({pair if self.world.chance.random() < 0.5 else pair[::-1] for pair in pairs})
+
+    def stall(self) -> None:
+        """What is sent to one node waits in the network, and then comes all at once."""
+        if node := self._some_or_leader():
+            self.world.judge.counts["stalls"] += 1
+            self.world.network.stalled[node.name] = self.world.now + self.world.chance.uniform(0.3, 3.0)
 
     def new_weather(self) -> None:
         chance = self.world.chance

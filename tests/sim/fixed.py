@@ -96,10 +96,13 @@ class FixedJudge(Judge):
     def reads(self, node: Node) -> None:
         """A fixed master reads what it has."""
 
+    def ticked(self, node: Node) -> None:
+        """It needs nobody."""
+
     def settle(self, master: Node) -> None:
         """The last master's log is what counts now. C1: what is missing was given up aloud, or by hand."""
         chain = self._chains[master.core.state.me.store]
-        self.truth = bytearray(chain.base) + chain.data
+        self.truth, self.truth_from = bytearray(chain.base) + chain.data, chain.base
         rows: tuple[EpochRow, ...] = master.core.state.rows
         lineage = {(row.epoch, row.writer) for row in rows}
         ends = set(chain.ends)
@@ -117,7 +120,7 @@ class FixedFaults(Faults):
     def kinds(self) -> list[Callable[[], None]]:
         return [
             self.kill, self.lose_power, self.stop_in_an_operation, self.pause, self.partition, self.one_way, self.new_weather,
-            self.move_clock, self.hand_over, self.fill_disk, self.write_back, self.promote,
+            self.stall, self.move_clock, self.hand_over, self.fill_disk, self.write_back, self.promote,
         ]  # fmt: skip
 
     def promote(self) -> None:

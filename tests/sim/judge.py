@@ -29,6 +29,7 @@ class Judge:
         self.world = world
         self.counts: Counter[str] = Counter()
         self.truth = bytearray()
+        self.truth_from = 0
         self.voters: m.Voters = ()  # committed
         self.sent: dict[int, int] = {}  # acknowledged sends: number -> end of the record
         self.tainted: set[str] = set()  # stores that may have lost what they promised
@@ -41,6 +42,7 @@ class Judge:
         self._committed_in: dict[int, int] = {}  # epoch -> end of what its leader committed
         self._committed_before: dict[int, int] = {}  # epoch -> end of what leaders of older epochs had committed when it began
         self._hw: dict[str, int] = {}
+        self._lonely: dict[str, int] = {}  # ticks of a leader without a majority
         self._doomed: set[str] = set()  # committed more than the lossy leader of now has: they must begin anew
 
     def check(self, holds: bool, rule: str, what: str) -> None:
@@ -223,14 +225,19 @@ class Judge:
 
     def _check_lease(self, node: "Node", does: str) -> None:
         """R11: of a majority of voters something has come that they sent in this epoch, not longer ago than that."""
-        state, now = node.core.state, self.world.now
-        since = now - state.timing.check_quorum - 1e-6
-        seen = sum(
-            voter.store == state.me.store or self.said.contact.get((state.epoch, voter.store), -1.0) >= since
-            for voter in state.voters
-        )
-        if seen * 2 <= len(state.voters):
-            self.fail(f"R11: {node.name} {does}; heard of {seen} of {len(state.voters)}")
+        ago = self.world.now - self.said.in_touch(node.core.state)
+        if ago > node.core.state.timing.check_quorum + 1e-6:
+            self.fail(f"R11: {node.name} {does}; it was in touch with a majority {ago} s ago")
+
+    def ticked(self, node: "Node") -> None:
+        """R11: who is out of touch for longer gives its office up, so that clients look elsewhere. The tick that finds it, or
+        that takes a voter out, may still be in office."""
+        state, name = node.core.state, node.core.state.me.store
+        leads = isinstance(node.core.role, Leader)
+        ago = self.world.now - self.said.in_touch(state) if leads else 0.0
+        self._lonely[name] = self._lonely.get(name, 0) + 1 if ago > 2 * state.timing.check_quorum else 0
+        if self._lonely[name] > 2:
+            self.fail(f"R11: {node.name} leads; it was in touch with a majority {ago} s ago")
 
     # --- logs ---------------------------------------------------------------------------------------------------------
 

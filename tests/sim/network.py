@@ -19,13 +19,15 @@ CALM = Weather()
 
 
 class Network:
-    """`schedule(after_s, action)` is the world's."""
+    """`schedule(after_s, action)` and `now()` are the world's."""
 
-    def __init__(self, chance: Random, schedule: Callable[[float, Callable[[], None]], None]) -> None:
+    def __init__(self, chance: Random, schedule: Callable[[float, Callable[[], None]], None], now: Callable[[], float]) -> None:
         self.weather = CALM
         self.cut: set[tuple[str, str]] = set()
+        self.stalled: dict[str, float] = {}  # node -> until when nothing reaches it; then all of it does
         self._chance = chance
         self._schedule = schedule
+        self._now = now
 
     def carry(self, source: str, to: str, deliver: Callable[[], None]) -> None:
         weather, chance = self.weather, self._chance
@@ -38,7 +40,7 @@ class Network:
             delay = chance.expovariate(1 / weather.delay)
             if weather.slow and chance.random() < weather.slow:
                 delay += chance.random() * weather.slow_s
-            self._schedule(delay, deliver)
+            self._schedule(delay + max(self.stalled.get(to, 0.0) - self._now(), 0.0), deliver)
 
     def open(self, source: str, to: str) -> bool:
         return (source, to) not in self.cut

@@ -169,6 +169,8 @@ class Node:
 
     def tick(self) -> None:
         self.member.handle(m.Tick())
+        if not self.working:
+            self.world.judge.ticked(self)
         self.release()
         now = self.monotonic()
         if self.core.leads() and self.core.serves_reads(now):

@@ -2,9 +2,12 @@
 
 from collections import Counter
 from collections.abc import Callable
+from math import inf
 from typing import TYPE_CHECKING
 
 from rmq.raft import messages as m
+from rmq.raft.quorum import held_by_majority
+from rmq.raft.roles import State
 
 if TYPE_CHECKING:
     from tests.sim.node import Node
@@ -47,6 +50,8 @@ class Said:
             self._fail(f"R8: {node.name}: epoch {answer.epoch} left before it was saved")
         if isinstance(answer, m.Diverged):
             self._counts["divergences"] += 1
+        if isinstance(answer, m.FetchOk) and answer.epoch != request.epoch and not node.core.state.me.fixed:
+            self._fail(f"R12: {node.name} answers {request}, of an older epoch, with bytes of {answer.epoch}")
         if not isinstance(answer, m.VoteAnswer) or not answer.granted or not isinstance(request, m.Vote):
             return
         rows = node.core.state.rows
@@ -67,6 +72,11 @@ class Said:
         if not isinstance(event, m.Answered) or not isinstance(event.request, m.Fetch) or node.working:
             return False
         return event.request != self._fetches[node.core.state.me.store] and event.answer.epoch <= node.core.state.epoch
+
+    def in_touch(self, state: State) -> float:
+        """Something has come of a majority of the voters, this one among them, that they sent in this epoch then or later."""
+        contact, epoch, me = self.contact, state.epoch, state.me.store
+        return held_by_majority([inf if one.store == me else contact.get((epoch, one.store), -inf) for one in state.voters])
 
     def hears(self, node: "Node", event: m.Asked | m.Answered, sent: float) -> None:
         """What reaches a node tells it that its sender was in that epoch when it sent it."""

@@ -23,7 +23,7 @@ def test_the_faults_did_bite() -> None:
     if COUNTS["worlds"] < SEEDS:
         pytest.skip("needs all worlds before it")
     wanted = {
-        "elections": 3 * SEEDS,
+        "elections": 2 * SEEDS,
         "cuts": 3,
         "commits": 100,
         "acknowledged": 1000,
@@ -35,7 +35,7 @@ def test_the_faults_did_bite() -> None:
         "offices that lost something": 1,
         "stops while a vote is saved or a log cut": 3,
     }
-    assert all(COUNTS[name] >= least for name, least in wanted.items()), COUNTS
+    assert not {name: COUNTS[name] for name, least in wanted.items() if COUNTS[name] < least}
 
 
 @pytest.mark.parametrize("kind", [World, FixedWorld])

@@ -38,7 +38,7 @@ class World:
         peers = tuple(Voter(name, "", f"{name}:1") for name in names)
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._scheduled = 0
-        self.network = Network(chance, self.schedule)
+        self.network = Network(chance, self.schedule, lambda: self.now)
         self.judge = Judge(self)
         self.nodes = {name: Node(self, name, peers if name in names else ()) for name in "abcde"[: min(count + 1, 5)]}
         self.faults = Faults(self)
