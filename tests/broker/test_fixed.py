@@ -8,7 +8,9 @@ import pytest
 from rmq.client import Client, Message, SendStatus
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal
+from rmq.model import MessageQueue
 from rmq.net.commands import UpdateTopic
+from rmq.net.lockcommands import LockQueues
 from rmq.net.peercommands import GetGroupStatus, Promote, TransferLeader
 from rmq.testing import until
 from tests.broker.pair import Pair
@@ -55,17 +57,21 @@ async def test_a_sync_master_says_what_its_slaves_have(pair: Pair) -> None:
 
 
 async def test_a_slave_is_promoted_by_hand(pair: Pair) -> None:
-    """The master is gone: its slave opens an epoch of its own, takes sends, and is told as the master."""
+    """The master is gone: its slave opens an epoch of its own, takes sends, knows who locked what, and is told as
+    the master."""
     await pair.start(0, "ASYNC_MASTER")
     slave = await pair.start(1, "SLAVE")
     await pair.level()
     peer = await Peer.connect(pair.nodes[0].address)
     await peer.ask(TOPIC)
     await peer.ask(send("N", b"a"))
+    queues = [MessageQueue("N", "g", 0)]
+    assert (await peer.ask(LockQueues("c", "owner", queues))).queues == queues
     await peer.close()
     await pair.level()
     await pair.stop(0)
     peer = await Peer.connect(slave.address)
+    assert await peer.refusal(LockQueues("c", "owner", queues)) == ResponseCode.SERVICE_NOT_AVAILABLE
     before = (await peer.ask(GetGroupStatus())).epoch
     await peer.ask(Promote())
     while (status := await pair.status(1)).epochs[-1].epoch == before or status.committed <= status.epochs[-1].start:
@@ -74,6 +80,8 @@ async def test_a_slave_is_promoted_by_hand(pair: Pair) -> None:
     assert (status.role, status.epoch) == ("leader", before + 1)
     await peer.ask(send("N", b"b"))
     assert bodies(await peer.pull("N", 0)) == [b"a", b"b"]
+    assert (await peer.ask(LockQueues("c", "intruder", queues))).queues == []
+    assert (await peer.ask(LockQueues("c", "owner", queues))).queues == queues
     await until_told(pair, {0: slave.address})
     await peer.close()
 

@@ -64,6 +64,18 @@ class Live:
         return found
 
 
+def test_cleared_tables_hold_nothing() -> None:
+    """As when a node begins anew from its leader's snapshot."""
+    live = Live(1)
+    for _ in range(60):
+        live.change()
+    before = content(live.tables)
+    assert before["lock"]
+    assert before["offset"]
+    live.tables.clear()
+    assert not any(content(live.tables).values())
+
+
 def content(found: Tables) -> dict[str, dict[object, object]]:
     return {name: dict(table.committed()) for name, table in found.by_name.items()}
 

@@ -50,10 +50,12 @@ async def test_java_sends_and_java_and_python_consume_in_one_group(broker: Local
 
 
 async def test_java_consumes_in_order_and_shares_the_queues(broker: LocalBroker) -> None:
-    """C9: a queue's messages come one after the other, a failed one again in place; a second member gets queues, none twice."""
+    """C9: a queue's messages come one after the other, a failed one again in place. Another Java member joins, and one of ours:
+    each gets queues, nothing comes twice."""
     await broker.create_topic("Ordered", queues=4)
     first = await Java.start("orderly", broker.nameserver, "Ordered", "in_order")
     members = [first]
+    ours: list[tuple[int, int]] = []  # queue, message
     await first.until(lambda: first.got("STARTED"))
     async with broker.client() as client, client.producer() as producer:
 
@@ -65,7 +67,7 @@ async def test_java_consumes_in_order_and_shares_the_queues(broker: LocalBroker)
                     await producer.send(Message("Ordered", b"%d" % number, keys=keys), queue=place)
 
         async def all_came(count: int) -> None:
-            await until(lambda: sum(len(java.got("GOT")) for java in members) == count, 60)
+            await until(lambda: sum(len(java.got("GOT")) for java in members) + len(ours) == count, 60)
 
         await send(0)
         await all_came(41)
@@ -76,11 +78,21 @@ async def test_java_consumes_in_order_and_shares_the_queues(broker: LocalBroker)
             await send(sent)
             sent += 10
             await all_came(4 * sent + 1)
+        async with client.consumer("in_order", "Ordered", ordered=True) as third:
+            running = asyncio.create_task(third.run(lambda message: ours.append((message.queue.queue_id, int(message.body)))))
+            while not ours:
+                await send(sent)
+                sent += 10
+                await all_came(4 * sent + 1)
+            third.stop()
+            await running
     assert await second.stop() == 0
     assert await first.stop() == 0
+    everybody = [[(int(fields[0]), int(fields[-1])) for fields in java.got("GOT")] for java in members]
     for queue in range(4):
-        got = [int(fields[-1]) for java in members for fields in java.got("GOT") if fields[0] == str(queue)]
-        assert got == sorted([*range(sent), *([3] if queue == 2 else [])])
+        got = [[number for place, number in each if place == queue] for each in (*everybody, ours)]
+        assert got == [sorted(each) for each in got]
+        assert sorted(sum(got, [])) == sorted([*range(sent), *([3] if queue == 2 else [])])
 
 
 async def test_java_filters_by_tag_and_sees_what_python_sent(broker: LocalBroker) -> None:
