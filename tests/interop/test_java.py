@@ -51,7 +51,7 @@ async def test_java_sends_and_java_and_python_consume_in_one_group(broker: Local
 
 async def test_java_consumes_in_order_and_shares_the_queues(broker: LocalBroker) -> None:
     """C9: a queue's messages come one after the other, a failed one again in place. Another Java member joins, and one of ours:
-    each gets queues, nothing comes twice."""
+    each gets queues, nothing is lost. (What Java handles while it gives a queue away it does not commit: that comes again.)"""
     await broker.create_topic("Ordered", queues=4)
     first = await Java.start("orderly", broker.nameserver, "Ordered", "in_order")
     members = [first]
@@ -66,33 +66,37 @@ async def test_java_consumes_in_order_and_shares_the_queues(broker: LocalBroker)
                     place = MessageQueue("Ordered", "broker-a", queue)
                     await producer.send(Message("Ordered", b"%d" % number, keys=keys), queue=place)
 
+        def handled() -> list[list[tuple[int, int]]]:
+            """By each member."""
+            return [*([(int(fields[0]), int(fields[-1])) for fields in java.got("GOT")] for java in members), ours]
+
         async def all_came(count: int) -> None:
-            await until(lambda: sum(len(java.got("GOT")) for java in members) + len(ours) == count, 60)
+            await until(lambda: len(set().union(*handled())) == count, 60)
 
         await send(0)
-        await all_came(41)
+        await all_came(40)
         second = await Java.start("orderly", broker.nameserver, "Ordered", "in_order")
         members.append(second)
         sent = 10
         while not second.got("GOT"):
             await send(sent)
             sent += 10
-            await all_came(4 * sent + 1)
+            await all_came(4 * sent)
         async with client.consumer("in_order", "Ordered", ordered=True) as third:
             running = asyncio.create_task(third.run(lambda message: ours.append((message.queue.queue_id, int(message.body)))))
             while not ours:
                 await send(sent)
                 sent += 10
-                await all_came(4 * sent + 1)
+                await all_came(4 * sent)
             third.stop()
             await running
     assert await second.stop() == 0
     assert await first.stop() == 0
-    everybody = [[(int(fields[0]), int(fields[-1])) for fields in java.got("GOT")] for java in members]
+    assert handled()[0].count((2, 3)) == 2
     for queue in range(4):
-        got = [[number for place, number in each if place == queue] for each in (*everybody, ours)]
+        got = [[number for place, number in each if place == queue] for each in handled()]
         assert got == [sorted(each) for each in got]
-        assert sorted(sum(got, [])) == sorted([*range(sent), *([3] if queue == 2 else [])])
+        assert set().union(*got) == set(range(sent))
 
 
 async def test_java_filters_by_tag_and_sees_what_python_sent(broker: LocalBroker) -> None:
