@@ -268,6 +268,6 @@ class Core(FixedMode):
         elif isinstance(event, m.Join):
             membership.join(state, role, event)
         elif isinstance(event, m.Leave):
-            membership.leave(state, role, event)
+            membership.leave(state, role, event, now)
         else:
             leading.hand_over(state, role, event.node, event.ticket, now)

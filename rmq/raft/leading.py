@@ -20,6 +20,7 @@ from rmq.raft.messages import (
     Send,
     SteppedDown,
     Ticket,
+    Voters,
 )
 from rmq.raft.quorum import held_by_majority
 from rmq.raft.roles import Leader, Peer, State
@@ -199,11 +200,13 @@ def renew_lease(state: State, role: Leader) -> None:
     if state.me.fixed:
         role.lease = inf
         return
-    seen = [
-        inf if voter.store == state.me.store else role.peers[voter.store].seen if voter.store in role.peers else -inf
-        for voter in state.voters
-    ]
-    role.lease = held_by_majority(seen) + state.timing.check_quorum
+    role.lease = in_touch(state, role, state.voters) + state.timing.check_quorum
+
+
+def in_touch(state: State, role: Leader, voters: Voters) -> float:
+    """A majority of these voters has certainly seen this leader in office then, or later."""
+    peers, me = role.peers, state.me.store
+    return held_by_majority([inf if one.store == me else peers[one.store].seen if one.store in peers else -inf for one in voters])
 
 
 # --- time, and giving the office up -----------------------------------------------------------------------------------

@@ -216,6 +216,21 @@ def test_no_change_before_an_entry_of_this_epoch_is_committed() -> None:
     assert a.done == {"leave": ""}
 
 
+def test_a_node_that_is_needed_cannot_be_removed() -> None:
+    """L1: c is dead, so without b nothing could be decided any more, and b alone could not undo it."""
+    world = World()
+    lead(world)
+    world["c"].stop()
+    world.run(2.0)
+    world["a"].feed(m.Leave("b", "leave"))
+    world.run(1.0)
+    assert "too few are up" in world["a"].done["leave"]
+    world["a"].feed(m.Leave("c", "leave dead"))
+    world.run(1.0)
+    assert world["a"].done["leave dead"] == ""
+    assert world["a"].core.leads()
+
+
 def test_leader_removed_itself() -> None:
     """Story 60: it does not count itself while the record is committed, then it goes."""
     world = World()
