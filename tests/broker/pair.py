@@ -10,7 +10,7 @@ from rmq.net.commands import GetClusterInfo
 from rmq.net.peercommands import GetGroupStatus, GroupStatus
 from rmq.testing import TestClock
 from tests.broker.support import Peer
-from tests.faults.node import free_port
+from tests.ports import free_port
 
 
 class Pair:

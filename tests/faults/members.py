@@ -11,7 +11,8 @@ from rmq.net.commands import Hello
 from rmq.net.peercommands import GetGroupStatus, GroupStatus
 from tests.faults.history import Lead
 from tests.faults.netns import CLIENT, Network
-from tests.faults.node import NodeProcess, free_port
+from tests.faults.node import NodeProcess
+from tests.ports import free_port
 
 NAMESERVERS = ("s0", "s1")
 GROUP = "RaftNode00"

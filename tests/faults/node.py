@@ -3,22 +3,15 @@
 import asyncio
 import os
 import signal
-import socket
 import sys
 from pathlib import Path
 
 from rmq.errors import RmqError
 from rmq.net.channel import Channel
 from rmq.net.commands import Hello, Ping
+from tests.ports import free_port
 
 READY_S = 30.0
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class NodeProcess:

@@ -48,6 +48,7 @@ class Java:
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
         self.lines: list[str] = []
+        self._errors: list[str] = []
         self._reader = asyncio.create_task(self._read())
         self._news = asyncio.Event()
 
@@ -58,8 +59,8 @@ class Java:
 
     @classmethod
     async def _run(cls, main: str, *args: str) -> "Java":
-        pipe, null = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
-        return cls(await asyncio.create_subprocess_exec(*_command(main, *args), stdin=pipe, stdout=pipe, stderr=null))
+        pipe = asyncio.subprocess.PIPE
+        return cls(await asyncio.create_subprocess_exec(*_command(main, *args), stdin=pipe, stdout=pipe, stderr=pipe))
 
     @classmethod
     async def start_nameserver(cls, folder: Path, port: int) -> "Java":
@@ -99,10 +100,17 @@ class Java:
 
     async def _read(self) -> None:
         assert self._process.stdout is not None
+        complaining = asyncio.create_task(self._read_errors())
         async for line in self._process.stdout:
             self.lines.append(line.decode().rstrip())
             self._news.set()
+        await complaining
         self._news.set()
+
+    async def _read_errors(self) -> None:
+        assert self._process.stderr is not None
+        async for line in self._process.stderr:
+            self._errors.append(line.decode().rstrip())
 
     def got(self, word: str) -> list[list[str]]:
         """The lines that begin with `word`, as fields."""
@@ -114,7 +122,7 @@ class Java:
             while not condition():
                 self._news.clear()
                 if self._reader.done() and not condition():
-                    raise EOFError(f"the Java program ended: {self.lines}")
+                    raise EOFError("the Java program ended:\n" + "\n".join(self.lines[-10:] + self._errors[-30:]))
                 await self._news.wait()
 
     async def stop(self) -> int:

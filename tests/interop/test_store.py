@@ -1,7 +1,6 @@
 """One directory, used in turn by our node and by Apache RocketMQ 5.5.0's broker (stories 56 and 57, live)."""
 
 import asyncio
-import socket
 from pathlib import Path
 
 import pytest
@@ -10,16 +9,9 @@ from rmq.client import Message, admin
 from rmq.testing import SEGMENT_BYTES, LocalBroker
 from tests.interop import java
 from tests.interop.java import Java, mqadmin
+from tests.ports import free_port
 
 pytestmark = [pytest.mark.java, pytest.mark.skipif(bool(java.MISSING), reason=java.MISSING)]
-
-
-def free_port() -> int:
-    """One whose neighbours (replication, fast port) are likely free too."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 async def received(nameserver: str, group: str, count: int) -> list[str]:
@@ -73,7 +65,7 @@ async def test_both_write_in_turn_and_nothing_is_lost_or_repeated(tmp_path: Path
         before = await our_ends(broker)
         await broker.stop_broker()
 
-        apache = await Java.start_broker(tmp_path / "store", theirs_at, free_port(), SEGMENT_BYTES)
+        apache = await Java.start_broker(tmp_path / "store", theirs_at, free_port(1, -2), SEGMENT_BYTES)
         assert await ends(theirs_at) == before
         assert len(await found_by_key(theirs_at, "k-first-1")) == 1
         producer = await Java.start("send", theirs_at, "Both", "4")
@@ -93,7 +85,7 @@ async def test_both_write_in_turn_and_nothing_is_lost_or_repeated(tmp_path: Path
         after = await our_ends(broker)
         await broker.stop_broker()
 
-        apache = await Java.start_broker(tmp_path / "store", theirs_at, free_port(), SEGMENT_BYTES)
+        apache = await Java.start_broker(tmp_path / "store", theirs_at, free_port(1, -2), SEGMENT_BYTES)
         assert await ends(theirs_at) == after
         assert len(await found_by_key(theirs_at, "k-second-2")) == 1
         assert await received(theirs_at, "all_again", len(everything)) == everything
