@@ -104,7 +104,10 @@ class Faults:
 
     def kill(self) -> None:
         if node := self._some():
-            self._stop(node, lose=False)
+            self.kill_one(node)
+
+    def kill_one(self, node: Node) -> None:
+        self._stop(node, lose=False)
 
     def lose_power(self) -> None:
         nodes = [node for node in self.world.nodes.values() if node.up]

@@ -6,7 +6,7 @@ an office (an epoch and who wrote it) begins where its log ended; if the office 
 one must say that it is lossy, and somebody must have promoted a slave or a disk must have lost what was not flushed.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rmq.log.epochs import EpochRecord
@@ -67,8 +67,7 @@ class FixedJudge(Judge):
         self.check(found.start == log.end, "R13", f"{node.name}: {found} where the log ends at {log.end}")
         self.counts["offices"] += 1
         rows = [row for row in state.rows if row.epoch != found.epoch]
-        before = {(row.epoch, row.writer) for row in rows[-1:]} | {one for one in self._offices if one[1] == state.me.store}
-        offices = [self._offices[one] for one in before if one in self._offices]
+        offices = self._offices_before(state.me.store, rows)
         shown = max((office.shown for office in offices), default=0)
         if shown > found.start > log.start:  # an empty log says so by itself
             self.counts["offices that lost something"] += 1
@@ -78,6 +77,17 @@ class FixedJudge(Judge):
             for office in offices:
                 office.shown = min(office.shown, found.start)
         self._offices[key] = Office(found.start, found.start)
+
+    def _offices_before(self, store: str, rows: Sequence[EpochRow]) -> list[Office]:
+        """The one that wrote the log's end; and, where a disk lost what it had, all of this store that nobody gave up since.
+
+        What two masters wrote at the same time cannot all stay: an office that had to give way is not asked."""
+        keys = [(row.epoch, row.writer) for row in rows]
+        before = keys[-1:]
+        if store in self.tainted or not self.by_hand:
+            given_up = max((row.epoch for row in rows if row.lossy), default=-1)
+            before += [key for key in self._offices if key[1] == store and (key in keys or key[0] > given_up)]
+        return [self._offices[key] for key in before if key in self._offices]
 
     def acked(self, node: Node, number: int, end: int) -> None:
         state = node.core.state
@@ -156,6 +166,7 @@ class FixedWorld(World):
         self.in_sync = chance.choice((1, 1, 2, len(names)))
         self.first, self.named = names, (0, "a")
         self.nodes = {name: Node(self, name, (Voter(name, "", f"{name}:1"),)) for name in names}
+        self._waited = 0  # seconds in which a master waited for its slaves
         self.schedule(0.1, self.look_at_names)
 
     def identity(self, node: Node) -> m.Identity:
@@ -175,9 +186,22 @@ class FixedWorld(World):
         leading = [node for node in up if isinstance(node.core.role, Leader | Opening)]
         if not leading and not self.faults.active:
             self.promote(max(up, key=lambda node: (node.core.state.rows[-1:], node.store.log.end), default=None))
+        waits = any(isinstance(node.core.role, Opening) for node in leading)
+        self._waited = self._waited + 1 if waits and not self.faults.active else 0
+        if self._waited > 10:
+            self._restart_master()
         for node in up:
             self.tell(node)
         self.schedule(1.0, self.look_at_names)
+
+    def _restart_master(self) -> None:
+        """A sync master of a newer epoch than the nameservers heard of waits for slaves, while an older one leads: by hand."""
+        self._waited = 0
+        for node in self.nodes.values():
+            if node.up and node.core.leads():
+                self.judge.counts["masters restarted by hand"] += 1
+                self.judge.by_hand += 1
+                self.faults.kill_one(node)
 
     def tell(self, node: Node) -> None:
         epoch, master = self.named
