@@ -88,19 +88,46 @@ class Mending:
         """The next bytes as another node has them; `rows`: whose they are there. As many whole records as these are move
         `position`. `tombstones`: also what was put by hand in the place of what is lost there. Raises BadBytes: they do not
         belong here."""
-        first, at = self.position, 0
+        first = self.position
         ours = rows_over(self._rows, first, first + len(data))
         if not ours or ours != rows:
             raise BadBytes(f"at {first} it has bytes of another leader's epoch ({_said(rows)}, here {_said(ours)})")
-        while self.position < self.end and at < len(data) and (size := self._entry(data, at, tombstones)):
-            at += size
-            if self.position % self._segment_bytes == 0:
-                break  # behind a filler nothing stands
+        try:
+            size = self._walk(data, tombstones)
+        except BadBytes:
+            if len(data) == self.end - self.start and self._stands_here(data, first):
+                why = "it has the same bytes: not the log is damaged but the queue that leads there"
+                raise BadBytes(f"at {first} {why}; stop this node, remove consumequeue/ and start it") from None
+            raise
+        self._write(self._aside, data[:size], first - self.start)
+
+    def _walk(self, data: bytes, tombstones: bool) -> int:
+        """Bytes of whole entries, past which `position` moves; if there is none `wanted` says what one needs."""
+        at = 0
+        try:
+            while self.position < self.end and at < len(data) and (size := self._entry(data, at, tombstones)):
+                at += size
+                if self.position % self._segment_bytes == 0:
+                    break  # behind a filler nothing stands
+        except BadBytes:
+            if not at:  # else what is good of it is taken, and the rest is looked at when it comes again
+                raise
         if at:
-            self._write(self._aside, data[:at], first - self.start)
             self.wanted = PART_BYTES
         else:
             self._want_more(data)
+        return at
+
+    def _stands_here(self, data: bytes, offset: int) -> bool:
+        base = offset // self._segment_bytes * self._segment_bytes
+        path = f"{self._root}/commitlog/{file_name(base)}"
+        if not self._disk.exists(path):
+            return False
+        handle = self._disk.open(path)
+        try:
+            return self._disk.pread(handle, len(data), offset - base) == data
+        finally:
+            self._disk.close(handle)
 
     def _entry(self, data: bytes, at: int, tombstones: bool) -> int:
         """Bytes of the filler or whole record there; 0: only a part of one is."""

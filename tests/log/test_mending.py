@@ -37,12 +37,16 @@ def put_right(bench: Bench, log: CommitLog) -> None:
     for found in bench.store.log.damages.ranges:
         one = Mending(bench.disk, ROOT, log.segment_bytes, bench.store.rows, found)
         try:
-            while one.position < one.end:
-                data = read_part(log, one.position, min(one.position + one.wanted, one.end))
-                one.take(data, rows_over(log.rows, one.position, one.position + len(data)))
+            fill(one, log)
             one.put()
         finally:
             one.close()
+
+
+def fill(one: Mending, log: CommitLog) -> None:
+    while one.position < one.end:
+        data = read_part(log, one.position, min(one.position + one.wanted, one.end))
+        one.take(data, rows_over(log.rows, one.position, one.position + len(data)))
 
 
 def logs(disk: MemoryDisk, other: Bench) -> dict[str, bytes]:
@@ -203,6 +207,17 @@ def one_less(one: Mending) -> mending.DamagedRange:
     return mending.DamagedRange(one.start, one.end - 1, "")
 
 
+def test_a_queue_that_leads_nowhere_is_told_from_a_damaged_log(pair: tuple[Bench, Bench]) -> None:
+    """D12: nothing is written then."""
+    bench, other = pair
+    store = bench.open()
+    offset, size, _ = store.queues.get("U", 0).entry(3)
+    wrong = Mending(bench.disk, ROOT, 8192, store.rows, mending.DamagedRange(offset + 7, offset + size, ""))
+    data = read_part(other.store.log, offset + 7, offset + size)
+    with pytest.raises(BadBytes, match="remove consumequeue/"):
+        wrong.take(data, rows_over(store.rows, offset + 7, offset + size))
+
+
 def test_an_epoch_record_of_another_epoch_is_not_taken(pair: tuple[Bench, Bench]) -> None:
     """R5: what a record says of itself counts more than what a node says of it."""
     bench, other = pair
@@ -235,6 +250,26 @@ def test_what_is_damaged_or_not_there_is_not_given(pair: tuple[Bench, Bench]) ->
     assert len(read_part(store.log, one.start - 100, one.end)) == 100
     with pytest.raises(StoreError, match="goes from 0 to"):
         read_part(store.log, store.log.end, store.log.end + 1)
+
+
+def test_what_one_node_lacks_comes_from_the_next(pair: tuple[Bench, Bench]) -> None:
+    """A whole file is gone here; the other one has a wrong bit in it that nobody has met yet, and a third one has all."""
+    bench, other = pair
+    third = copy.deepcopy(other.disk)
+    third.kill()
+    lose_a_file(bench)
+    flip(other, 16384 + 5000)
+    store = bench.open()
+    (found,) = store.log.damages.ranges
+    one = Mending(bench.disk, ROOT, 8192, store.rows, found)
+    sources = [other.store.log, Bench(disk=third).store.log]
+    with pytest.raises(BadBytes):
+        fill(one, sources[0])
+    assert 16384 < one.position < 16384 + 5000
+    fill(one, sources[1])
+    one.put()
+    one.close()
+    assert bytes(bench.disk.content(bench.segment(16384))) == bytes(third.content(bench.segment(16384)))
 
 
 def test_a_record_larger_than_a_part_is_asked_for_as_a_whole(pair: tuple[Bench, Bench], monkeypatch: pytest.MonkeyPatch) -> None:
