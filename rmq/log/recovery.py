@@ -12,7 +12,7 @@ from rmq.log.consumequeue import ConsumeQueues
 from rmq.log.damage import DamagedRange, MissingSegment, first_record, has_record
 from rmq.log.disk import Disk
 from rmq.log.epochs import EpochRow
-from rmq.log.ownfiles import CLEAN, Progress, QueueRow, Run, Vote, load_epochs, remove_queues
+from rmq.log.ownfiles import CLEAN, Progress, QueueRow, Run, Vote, load_epochs
 from rmq.log.segment import FILLER, BadEntry, Segment, file_name, walk, walk_rows
 from rmq.log.settings import ASYNC_FLUSH, StoreSettings
 from rmq.log.snapshot import Snapshot
@@ -305,7 +305,6 @@ def open_queues(
     `tidy`: the last run stopped in order, so nothing stands in the files behind their rows.
     """
     if rows is None or not all(_take_over(queues, row, start, trusted_to, tidy) for row in rows):
-        remove_queues(disk, f"{root}/rmq")  # first: new files that a damaged log filled with blanks must not be believed
         queues.delete_all()
         return False
     known = {row.topic for row in rows}

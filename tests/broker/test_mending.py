@@ -7,17 +7,20 @@ from pathlib import Path
 
 import pytest
 
+from rmq.broker.mender import read_log
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal, RmqError
 from rmq.log import repair
 from rmq.log.disk import RealDisk
 from rmq.log.record import host_bytes
 from rmq.log.verify import Verifier
+from rmq.model import EpochRow
 from rmq.net.commands import GetRuntimeInfo, UpdateTopic
-from rmq.net.peercommands import GetGroupStatus, GroupStatus, TransferLeader
+from rmq.net.peercommands import GetGroupStatus, GroupStatus, ReadLog, TransferLeader
 from tests.broker.groups import LocalGroup
 from tests.broker.support import Peer, bodies, send
 from tests.broker.test_fixed import Pair
+from tests.log.conftest import Bench
 
 ALL = ("n0", "n1", "n2")
 
@@ -124,7 +127,7 @@ async def test_damage_that_all_share_keeps_them_out_of_office_until_one_is_repai
     for name in ALL:
         flip(group.store(name), b"message 3")
         crashed(group.store(name))
-    starting = asyncio.create_task(group.start(*ALL))
+    starting = [asyncio.create_task(group.start(name)) for name in ALL]
     for name in ALL:
         address = group.address(name)
         status = await asked(address)
@@ -134,13 +137,14 @@ async def test_damage_that_all_share_keeps_them_out_of_office_until_one_is_repai
             status = await asked(address)
     peer = await Peer.connect(group.address("n0"))
     assert "are damaged" in (await peer.ask(GetRuntimeInfo())).table["storeDamaged"]
-    with pytest.raises(Refusal, match="n1: damaged there.*try again later") as refused:
+    with pytest.raises(Refusal, match="being repaired.*try again later") as refused:
         await peer.ask(send("T", b"x"))
     assert refused.value.code == ResponseCode.SYSTEM_BUSY
     await peer.close()
-    assert not starting.done()
-    starting.cancel()
-    await asyncio.wait((starting,))
+    for task in starting:
+        assert not task.done()
+        task.cancel()
+    await asyncio.wait(starting)
     group.nodes.clear()
     repair_by_hand(group.store("n0"))
     await group.clock.advance_until(asyncio.create_task(group.start(*ALL)).done)
@@ -245,3 +249,16 @@ async def test_a_file_that_is_gone_or_too_short_comes_back(tmp_path: Path) -> No
         await group.start(name)
         await group.level()
         assert [path.read_bytes() for path in files] == contents
+
+
+async def test_bytes_are_not_given_when_a_new_epoch_begins_meanwhile() -> None:
+    """R5: whose they are is not sure then."""
+    bench = Bench().begin()
+    bench.fill(3)
+    asked = ReadLog("g", 0, bench.store.log.end)
+    assert (await read_log(bench.store, asked)).rows == list(bench.store.rows)
+    reading = asyncio.create_task(read_log(bench.store, asked))
+    await asyncio.sleep(0)
+    bench.store.rows = (*bench.store.rows, EpochRow(2, 200, "w"))
+    with pytest.raises(Refusal, match="ask again"):
+        await reading

@@ -1,11 +1,13 @@
 """Bytes below what was durable that are no records any more: never cut off, served or passed over in silence (D8)."""
 
+import errno
 from collections.abc import Callable
 
 import pytest
 
 from rmq.errors import StoreError
 from rmq.log.damage import Damages, MissingSegment
+from rmq.log.memory import MemoryDisk
 from rmq.log.store import Store
 from tests.log.conftest import Bench
 
@@ -186,6 +188,38 @@ def test_a_cold_read_checks_what_the_disk_gives_back(bench: Bench) -> None:
     assert "are damaged" in str(log.damages)
     assert log.damages.count_good(spans) == 1
     assert not bench.store.read_only
+
+
+class Unreadable(MemoryDisk):
+    """A device that cannot read a sector any more."""
+
+    bad = -1
+    error = errno.EIO
+
+    def pread(self, handle: int, size: int, offset: int) -> bytes:
+        if offset <= self.bad < offset + size:
+            raise OSError(self.error, "it cannot be read")
+        return super().pread(handle, size, offset)
+
+
+def test_what_the_device_cannot_read_is_damage_until_it_is_expired() -> None:
+    """D8: a file that retention takes away meanwhile is none."""
+    disk = Unreadable()
+    bench = Bench(disk=disk).begin()
+    good, bad = bench.send(b"good"), bench.send(b"bad")
+    disk.bad = bad.start + 90
+    spans = [(unit.start, unit.end - unit.start) for unit in (good, bad)]
+    with pytest.raises(StoreError, match="check the disk"):
+        bench.store.log.gather_cold(spans)
+    assert ranges(bench.store) == [(bad.start, bad.end)]
+    bench.store.log.damages.drop_before(bad.start)
+    assert ranges(bench.store) == [(bad.start, bad.end)]
+    bench.store.log.damages.drop_before(bad.end)
+    assert not bench.store.log.damages
+    disk.error = errno.ESTALE
+    with pytest.raises(StoreError):
+        bench.store.log.gather_cold(spans)
+    assert not bench.store.log.damages
 
 
 def test_no_log_at_all_is_said_so(bench: Bench, new_bench: Callable[..., Bench]) -> None:

@@ -11,6 +11,8 @@ from rmq.log import mending, record
 from rmq.log.commitlog import CommitLog
 from rmq.log.memory import MemoryDisk, PowerLoss
 from rmq.log.mending import Mending, read_part, rows_over
+from rmq.log.record import BLANK_MAGIC
+from rmq.log.segment import FILLER
 from rmq.log.store import Store
 from rmq.model import EpochRow
 from tests.log.conftest import HOST, ROOT, Bench, nth
@@ -75,7 +77,7 @@ def flip_a_filler(bench: Bench) -> None:
     base = bench.store.log.segments()[-2].base
     lose(bench, "/rmq/queues")  # found when all of the log is walked
     content = bytes(bench.disk.content(bench.segment(base)))
-    flip(bench, base + content.rindex(mending.BLANK_MAGIC.to_bytes(4, "big", signed=True)))
+    flip(bench, base + content.rindex(BLANK_MAGIC.to_bytes(4, "big", signed=True)))
 
 
 def lose_a_file(bench: Bench) -> None:
@@ -175,6 +177,10 @@ def test_bytes_of_another_leader_are_not_taken(pair: tuple[Bench, Bench], change
         one.take(data, tuple(row._replace(**change) for row in rows))  # type: ignore[arg-type]
     with pytest.raises(BadBytes, match="not known whose"):
         one.take(data, ())
+    bench, _ = pair
+    unknown = Mending(bench.disk, ROOT, 8192, (), bench.store.log.damages.ranges[0])
+    with pytest.raises(BadBytes, match="not known whose"):
+        unknown.take(data, ())
 
 
 def test_damaged_bytes_are_not_taken(pair: tuple[Bench, Bench]) -> None:
@@ -197,6 +203,9 @@ def test_a_record_that_reaches_into_what_is_whole_is_not_taken(pair: tuple[Bench
         shorter.take(data, rows)
     with pytest.raises(BadBytes, match="no whole record"):
         one.take(data[:60], rows)
+    filler = FILLER.pack(8192 - one.start % 8192, BLANK_MAGIC)
+    with pytest.raises(BadBytes, match="end of a file"):
+        one.take(filler, rows_over(bench.store.rows, one.start, one.start + 8))
     end = bench.store.log.damages.ranges[0].end
     behind = read_part(other.store.log, end, end + 500)
     with pytest.raises(BadBytes, match="says it is at"):
