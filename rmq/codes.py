@@ -55,6 +55,7 @@ class RequestCode(IntEnum):
 
     HELLO = 60001
     PING = 60002
+    GOODBYE = 60003
     FETCH_LOG = 60010
     ACK_LOG = 60011
     ASK_VOTE = 60012

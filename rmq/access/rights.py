@@ -52,6 +52,7 @@ _CLIENT = Right(Action.CLIENT, Resource.NONE)
 RIGHTS: Final[dict[RequestCode, Right]] = {
     RequestCode.HELLO: _ANY,
     RequestCode.PING: _ANY,
+    RequestCode.GOODBYE: _CLIENT,
     RequestCode.SEND_MESSAGE: _PUB,
     RequestCode.SEND_MESSAGE_V2: _PUB,
     RequestCode.SEND_BATCH_MESSAGE: _PUB,

@@ -10,8 +10,8 @@ from typing import cast
 
 from rmq.clock import Clock, SystemClock
 from rmq.codes import ResponseCode
-from rmq.errors import InvalidArgument, Refusal, Unknown, Unreachable
-from rmq.net.commands import CODES, Answer, Hello, HelloAnswer, Request
+from rmq.errors import InvalidArgument, Refusal, RmqError, Unknown, Unreachable
+from rmq.net.commands import CODES, Answer, Goodbye, Hello, HelloAnswer, Request
 from rmq.net.frames import AnswerFrame, Received
 from rmq.net.limits import Limits
 from rmq.net.link import READ_BYTES, Link
@@ -40,6 +40,7 @@ class Channel(Link):
         self._spelling = Native(limits.max_structured_bytes)
         self._writable = asyncio.Event()
         self._writable.set()
+        self._dismissed = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._watch_needed = asyncio.Event()
         self._watcher = asyncio.create_task(self._watch())
@@ -143,6 +144,9 @@ class Channel(Link):
     # --- requests of the other side -----------------------------------------------------------------------------------
 
     def _serve(self, request: Request, call_id: int, oneway: bool) -> None:
+        if type(request) is Goodbye:
+            self._dismissed = True
+            return
         try:
             if self._on_request is None:
                 raise Refusal(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {CODES[type(request)]:d} not supported")
@@ -179,6 +183,11 @@ class Channel(Link):
     def _refuse(self, call_id: int, oneway: bool, refusal: Refusal) -> None:
         if not oneway and self._transport is not None:
             self._send(self._spelling.refusal(call_id, None, refusal))
+
+    def _lost_call(self, call_id: int) -> RmqError:
+        if self._dismissed:
+            return Unreachable(f"{self.address} was stopped before it took this request")
+        return super()._lost_call(call_id)
 
     # --- time ---------------------------------------------------------------------------------------------------------
 

@@ -23,40 +23,15 @@ from rmq.model import (
     Subscription,
     TopicConfig,
 )
+from rmq.net.linkcommands import Goodbye as Goodbye
+from rmq.net.linkcommands import Hello as Hello
+from rmq.net.linkcommands import HelloAnswer as HelloAnswer
+from rmq.net.linkcommands import Ping as Ping
 from rmq.net.lockcommands import LockedQueues, LockQueues, UnlockQueues
 from rmq.net.peercommands import PeerAnswer, PeerRequest
 from rmq.net.vocabulary import ANSWERS as ANSWERS
 from rmq.net.vocabulary import CODES as CODES
 from rmq.net.vocabulary import command
-
-# --- connection -------------------------------------------------------------------------------------------------------
-
-
-class HelloAnswer(NamedTuple):
-    """`version`: the highest native version both sides speak. `store_host`: "ip:port" inside message ids."""
-
-    version: int
-    cluster: str = ""
-    broker_name: str = ""
-    broker_id: int = 0
-    store_host: str = ""
-    max_message_bytes: int = 4 * 1024 * 1024
-
-
-@command(RequestCode.HELLO, HelloAnswer)
-class Hello(NamedTuple):
-    """First request of a native connection. `version`: the highest native version the client speaks."""
-
-    version: int
-    client_id: str = ""
-    language: str = "PYTHON"
-    client_version: int = 513
-
-
-@command(RequestCode.PING, None)
-class Ping(NamedTuple):
-    """Is anybody there? Answered by every role, before anything else is checked."""
-
 
 # --- routes (nameserver) ----------------------------------------------------------------------------------------------
 
@@ -482,7 +457,7 @@ class CleanExpiredQueues(NamedTuple):
 
 
 Request = Union[
-    Hello, Ping, GetRoute, GetClusterInfo, GetTopicList, RegisterBroker, UnregisterBroker, DeleteTopicInNameserver,
+    Hello, Ping, Goodbye, GetRoute, GetClusterInfo, GetTopicList, RegisterBroker, UnregisterBroker, DeleteTopicInNameserver,
     Heartbeat, UnregisterClient, GetConsumerList, NotifyConsumerIdsChanged,
     Send, Pull, QueryConsumerOffset, UpdateConsumerOffset, GetMaxOffset, GetMinOffset, SearchOffset, GetEarliestStoreTime,
     LockQueues, UnlockQueues, QueryMessage, ViewMessage, UpdateTopic, DeleteTopic, GetTopicConfig, GetAllTopicConfig,

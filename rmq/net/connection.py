@@ -11,10 +11,11 @@ from typing import Any, Final, NamedTuple, Protocol, cast
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal
-from rmq.net.commands import CODES, Answer, DraftedSend, Request, Send
+from rmq.net.commands import CODES, Answer, DraftedSend, Goodbye, Request, Send
 from rmq.net.frames import Address, AnswerFrame, Context, Received
 from rmq.net.limits import Limits
 from rmq.net.link import Link
+from rmq.net.native import Native
 from rmq.net.wire import Reader
 
 _CALL_BYTES = 512  # what a waiting request costs us beside its frame
@@ -177,7 +178,10 @@ class Connection(Link):
             self._finish()
 
     def _finish(self) -> None:
-        """Ends our half after the last answer, so that a peer still writing reads it before the connection breaks."""
+        """Ends our half after the last answer, so that a peer still writing reads it before the connection breaks. A native one
+        hears that nothing else was done."""
+        if self._greeted and not self._ended and isinstance(self._spelling, Native):
+            self.push(Goodbye())
         self._flush()
         transport = self._transport
         if transport is None or transport.is_closing():

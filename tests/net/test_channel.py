@@ -7,7 +7,7 @@ import pytest
 
 from rmq.errors import BadBytes, InvalidArgument, Unknown, Unreachable
 from rmq.net.channel import Channel
-from rmq.net.commands import GetMaxOffset, Hello, HelloAnswer, OffsetAnswer, Ping, Send
+from rmq.net.commands import GetMaxOffset, Goodbye, Hello, HelloAnswer, OffsetAnswer, Ping, Send
 from rmq.net.network import Listener, P, split_address
 from rmq.testing import TestClock
 from tests.net.support import NATIVE, eventually
@@ -144,6 +144,19 @@ async def test_a_broken_link_is_unknown_for_what_left_and_unreachable_after(scri
     assert caught.value.retryable
     with pytest.raises(Unreachable):
         channel.post(Ping())
+    await channel.close()
+
+
+async def test_after_a_goodbye_what_was_not_answered_was_not_done(scripted: Scripted) -> None:
+    """C19: a send that crosses the end of a node that stops in order may go to the next one."""
+    channel = await Channel.open(scripted.address, Hello(1))
+    asked = asyncio.ensure_future(channel.request(Send("g", "t", 0, b"x"), 30))
+    await eventually(lambda: scripted.received)
+    scripted.writers[0].write(NATIVE.request(Goodbye(), 0, True))
+    scripted.writers[0].close()
+    with pytest.raises(Unreachable, match="stopped before it took this") as caught:
+        await asked
+    assert caught.value.passing
     await channel.close()
 
 

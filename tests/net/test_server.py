@@ -11,11 +11,13 @@ from rmq.errors import Refusal, Unknown, Unreachable
 from rmq.log import plain
 from rmq.net.channel import Channel
 from rmq.net.commands import (
+    CODES,
     GetEarliestStoreTime,
     GetMaxOffset,
     GetMinOffset,
     GetRoute,
     GetTopicList,
+    Goodbye,
     Heartbeat,
     HeartbeatAnswer,
     Hello,
@@ -321,6 +323,29 @@ async def test_closing_answers_what_is_in_flight(broker: Broker, channel: Channe
     await closing
     assert channel.closed.is_set() or await channel.closed.wait()
     assert not broker.server.connections
+
+
+async def test_goodbye_comes_after_the_last_answer_and_nothing_is_done_behind_it(
+    broker: Broker, address: tuple[str, int]
+) -> None:
+    """C19: whoever reads it knows. The remoting spelling has no such word."""
+    peer, java = await BarePeer.greeted(address), await BarePeer.connect(address)
+    java.send(java_peer.request_frame(Heartbeat("java@1"), 1, binary=False))
+    await java.reader.readexactly(int.from_bytes(await java.reader.readexactly(4), "big"))
+    peer.ask(GetMaxOffset("t", 0), 1)
+    await eventually(lambda: broker.later)
+    closing = asyncio.ensure_future(broker.server.close(30))
+    await asyncio.sleep(0)
+    broker.later[0].answer(OffsetAnswer(5))
+    assert (await peer.answer())[:2] == [0, 1]
+    peer.ask(Send("g", "t", 0, b"x"), 2)
+    assert (await peer.answer())[0] == CODES[Goodbye]
+    assert await peer.closed()
+    assert await java.reader.read() == b""
+    await peer.close()
+    await java.close()
+    await closing
+    assert not broker.sent
 
 
 async def test_closing_does_not_wait_for_ever(broker: Broker, channel: Channel) -> None:
