@@ -5,11 +5,12 @@ from typing import Any
 
 from rmq.broker.node import Broker
 from rmq.config import NodeSettings
+from rmq.log.disk import Disk
 from rmq.nameserver.node import Nameserver
 from rmq.net.commands import GetClusterInfo
 from rmq.net.peercommands import GetGroupStatus, GroupStatus
 from rmq.testing import TestClock
-from tests.broker.support import Peer
+from tests.broker.support import Peer, bodies
 from tests.ports import free_port
 
 
@@ -27,13 +28,15 @@ class Pair:
         self.nameserver = Nameserver(NodeSettings(role="nameserver", namesrv_port=self._nameserver_port), self.clock)
         await self.nameserver.start()
 
-    async def start(self, number: int, role: str, wait: bool = True, **settings: Any) -> Broker:
+    async def start(
+        self, number: int, role: str, wait: bool = True, disk: Disk | None = None, **settings: Any
+    ) -> Broker:
         """`wait`: until a master has begun its office."""
         self.nodes[number] = Broker(NodeSettings(
             role="broker", broker_name="g", broker_id=number, broker_role=role, listen_port=self._ports[number],
             namesrv_addresses=(self.nameserver.address,), store_dir=self.folder / str(number), segment_bytes=16 << 20,
             stop_grace_ms=1000, **settings,
-        ), self.clock)  # fmt: skip
+        ), self.clock, disk)  # fmt: skip
         await self.nodes[number].start()
         if wait and role.endswith("MASTER"):
             await self.leads(number)
@@ -55,6 +58,13 @@ class Pair:
             return found
         finally:
             await peer.close()
+
+    async def read(self, number: int, topic: str, queue_id: int = 0) -> list[bytes]:
+        """What that node serves of a queue."""
+        peer = await Peer.connect(self.nodes[number].address)
+        found = bodies(await peer.pull(topic, 0, queue_id=queue_id))
+        await peer.close()
+        return found
 
     async def stop(self, number: int) -> None:
         await self.nodes.pop(number).stop()

@@ -126,13 +126,6 @@ async def promote(pair: Pair, number: int) -> None:
     await pair.leads(number)
 
 
-async def read_all(pair: Pair, number: int) -> list[bytes]:
-    peer = await Peer.connect(pair.nodes[number].address)
-    found = bodies(await peer.pull("N", 0))
-    await peer.close()
-    return found
-
-
 def lost_files(pair: Pair, number: int) -> list[Path]:
     return sorted((pair.folder / str(number) / "rmq").glob("lost-*"))
 
@@ -170,12 +163,12 @@ async def test_an_old_master_that_comes_back_becomes_a_slave_by_itself(pair: Pai
     await pair.level()
     new = pair.nodes[1]
     assert old._store.log.read(0, old._store.log.end) == new._store.log.read(0, new._store.log.end)
-    assert await read_all(pair, 0) == await read_all(pair, 1) == [b"both", b"new 1", b"new 2"]
+    assert await pair.read(0, "N") == await pair.read(1, "N") == [b"both", b"new 1", b"new 2"]
     assert b"".join(path.read_bytes() for path in lost_files(pair, 0)).startswith(gone)
     await until_told(pair, {0: new.address, 1: old.address})
     await fill(pair, 1, b"new 3")
     await pair.level()
-    assert await read_all(pair, 0) == [b"both", b"new 1", b"new 2", b"new 3"]
+    assert await pair.read(0, "N") == [b"both", b"new 1", b"new 2", b"new 3"]
 
 
 async def test_a_running_master_gives_way_when_it_hears_of_a_newer_one(pair: Pair) -> None:
@@ -210,7 +203,7 @@ async def test_two_masters_with_one_epoch_number_do_not_go_on_both(pair: Pair) -
     assert sorted(roles) == ["follower", "leader"]
     winner = roles.index("leader")
     assert lost_files(pair, 1 - winner)
-    assert await read_all(pair, 0) == await read_all(pair, 1)
+    assert await pair.read(0, "N") == await pair.read(1, "N")
     await until_told(pair, {0: pair.nodes[winner].address, 1: pair.nodes[1 - winner].address})
 
 
@@ -223,7 +216,7 @@ async def test_a_promoted_slave_that_restarts_goes_on_as_master(pair: Pair) -> N
     await pair.leads(1)
     await fill(pair, 1, b"new 3")
     await pair.level()
-    assert await read_all(pair, 0) == [b"both", b"new 1", b"new 2", b"new 3"]
+    assert await pair.read(0, "N") == [b"both", b"new 1", b"new 2", b"new 3"]
 
 
 async def transfer(pair: Pair, master: int, slave: int) -> None:
@@ -250,7 +243,7 @@ async def test_handing_over_and_back_loses_nothing(pair: Pair) -> None:
     await transfer(pair, 1, 0)
     await fill(pair, 0, b"4")
     await pair.level()
-    assert await read_all(pair, 0) == await read_all(pair, 1) == [b"1", b"2", b"3", b"4"]
+    assert await pair.read(0, "N") == await pair.read(1, "N") == [b"1", b"2", b"3", b"4"]
     assert not any(row.lossy for row in (await pair.status(0)).epochs)
     assert not lost_files(pair, 0) + lost_files(pair, 1)
     await until_told(pair, {0: pair.nodes[0].address, 1: pair.nodes[1].address})
@@ -279,4 +272,4 @@ async def test_what_a_sync_master_acknowledged_is_not_lost(pair: Pair) -> None:
     await fill(pair, 1, b"new")
     await pair.start(0, "SYNC_MASTER", wait=False, in_sync_replicas=2)
     await pair.level()
-    assert set(acknowledged) <= set(await read_all(pair, 1)) == set(await read_all(pair, 0))
+    assert set(acknowledged) <= set(await pair.read(1, "N")) == set(await pair.read(0, "N"))

@@ -1,0 +1,115 @@
+"""Story 58, unknown_outcome_is_not_14: 14 promises that nothing was stored. Who cannot promise that says so, and our client
+neither calls it a failure nor sends it again unless it was told to (C19)."""
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+
+from rmq.client import Client, Message, SendStatus, Unknown
+from rmq.codes import ResponseCode as R
+from rmq.errors import Refusal
+from rmq.log.disk import RealDisk
+from rmq.net.commands import UpdateTopic
+from tests.broker.groups import LocalGroup
+from tests.broker.pair import Pair
+from tests.broker.support import bodies, send
+
+TOPIC = UpdateTopic("T", read_queue_nums=1, write_queue_nums=1)
+
+
+class HeldDisk(RealDisk):
+    """`full`: the log takes no more bytes. `flushes`: fdatasync waits for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.full = False
+        self.flushes = threading.Event()
+        self.flushes.set()
+        self._of_log: set[int] = set()
+
+    def open(self, path: str) -> int:
+        return self._note(path, super().open(path))
+
+    def create(self, path: str) -> int:
+        return self._note(path, super().create(path))
+
+    def _note(self, path: str, handle: int) -> int:
+        (self._of_log.add if "/commitlog/" in path or "/rmq/next" in path else self._of_log.discard)(handle)
+        return handle
+
+    def pwrite(self, handle: int, data: bytes | bytearray | memoryview, offset: int) -> int:
+        if self.full and handle in self._of_log:
+            raise OSError(28, "No space left on device")
+        return super().pwrite(handle, data, offset)
+
+    def fdatasync(self, handle: int) -> None:
+        self.flushes.wait()
+        super().fdatasync(handle)
+
+
+async def test_a_quorum_that_does_not_come_in_time(tmp_path: Path) -> None:
+    """The followers are there, so the leader stays; their disks take nothing. Later it is stored after all, once."""
+    disks = {name: HeldDisk() for name in ("n0", "n1", "n2")}
+    async with LocalGroup(tmp_path, disks=disks) as group:
+        name = await group.leader()
+        leader = await group.connect(name)
+        await leader.ask(TOPIC)
+        await group.level()
+        async with Client(group.nameserver) as client, client.producer("p") as producer:
+            await producer.send(Message("T", b"good"))
+            await group.level()
+            for other in await group.followers():
+                disks[other].full = True
+            raw = asyncio.create_task(leader.ask(send("T", b"raw")))
+            with pytest.raises(Unknown, match="did not commit it in time"):
+                await producer.send(Message("T", b"nobody knows"), timeout=20)
+            with pytest.raises(Refusal) as answer:
+                await raw
+            assert answer.value.code == R.SYSTEM_ERROR
+            for disk in disks.values():
+                disk.full = False
+            await group.level()
+            assert sorted(bodies(await leader.pull("T", 0))) == [b"good", b"nobody knows", b"raw"]
+
+
+async def test_an_office_that_is_lost(tmp_path: Path) -> None:
+    """What was sent before is unknown; what is sent afterwards was certainly not stored: 14, and may be tried again."""
+    async with LocalGroup(tmp_path) as group:
+        leader = await group.connect(await group.leader())
+        await leader.ask(TOPIC)
+        async with Client(group.nameserver) as client, client.producer("p") as producer:
+            await producer.send(Message("T", b"good"))
+            await group.level()
+            await group.stop(*await group.followers())
+            with pytest.raises(Unknown, match="lost its office"):
+                await producer.send(Message("T", b"nobody knows"), timeout=20)
+            assert await leader.refusal(send("T", b"refused")) == R.SERVICE_NOT_AVAILABLE
+
+
+async def test_a_fixed_master_says_what_it_waited_for_in_vain(pair: Pair) -> None:
+    """10 not flushed in time, 12 not copied in time, 11 nobody there to copy: all three are stored here, and not sent again."""
+    disk = HeldDisk()
+    await pair.start(0, "SYNC_MASTER", disk=disk, flush="sync", in_sync_replicas=2)
+    await pair.start(1, "SLAVE")
+    await pair.level()
+    async with Client(pair.nameserver.address) as client, client.producer("p") as producer:
+        assert (await producer.send(Message("T", b"good"))).status is SendStatus.SEND_OK
+        await pair.level()
+        disk.flushes.clear()
+        slow = asyncio.create_task(producer.send(Message("T", b"slow disk"), timeout=60))
+        await pair.clock.advance_until(slow.done)
+        disk.flushes.set()
+        assert (await slow).status is SendStatus.FLUSH_DISK_TIMEOUT
+        await pair.level()
+        await pair.stop(1)
+        late = asyncio.create_task(producer.send(Message("T", b"slow slave"), timeout=60))
+        await pair.clock.advance_until(late.done)
+        assert (await late).status is SendStatus.FLUSH_SLAVE_TIMEOUT
+        await pair.clock.advance(11)
+        missing = asyncio.create_task(producer.send(Message("T", b"no slave"), timeout=60))
+        await pair.clock.advance_until(missing.done)
+        assert (await missing).status is SendStatus.SLAVE_NOT_AVAILABLE
+        stored = [body for queue in range(4) for body in await pair.read(0, "T", queue)]
+        assert sorted(stored) == [b"good", b"no slave", b"slow disk", b"slow slave"]
