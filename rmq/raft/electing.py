@@ -167,7 +167,7 @@ class Elections:
             place = resign.successors.index(state.me.node) if state.me.node in resign.successors else len(resign.successors)
             self._follow("", now, transfer=True)
             if state.me.fixed and place == 0:
-                self._open(now, lossy=False)
+                self._open(now, lossy=not state.proven)  # it may have lost power on the way
                 state.out.append(m.Reply(ticket, m.EpochAnswer(state.epoch)))
                 return
             self.role.stand_at = now + place * state.timing.vote if place < len(resign.successors) else now + self._patience()

@@ -120,5 +120,6 @@ class FixedMode(Elections):
 
 
 def wrote_last(state: State) -> bool:
-    """Whether the newest bytes of this log are of an office of its own: nobody else was master since, as far as it knows."""
-    return not state.rows or state.rows[-1].writer == state.me.store
+    """Whether the newest bytes of this log are of an office of its own and it has heard of none since."""
+    last, mine = epochs.last(state.rows), state.me.store
+    return not state.rows or (last[1] == mine and (last[0] == state.epoch or state.voted_for == mine))

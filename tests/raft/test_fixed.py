@@ -285,3 +285,33 @@ def test_an_office_that_was_handed_over_is_offered_until_it_is_taken() -> None:
     world["a"].feed(m.Follow("b", 2))
     world.run(1.0)
     assert world["a"].log == world["b"].log
+
+
+def test_an_heir_that_lost_power_on_the_way_says_so() -> None:
+    """Found by the simulation: the offer came again when the slave no longer had everything."""
+    world = mastered(2)
+    world["a"].feed(m.Transfer("b", "ticket"))
+    while world["a"].core.leads():
+        world.tick("a")
+        world.deliver(lambda letter: not isinstance(letter.request, m.Resign))
+        world.now += 0.02
+    world["b"].stop()
+    world["b"].log, world["b"].proven = world["b"].log[:2], False
+    world["b"].start()
+    world.run(1.0)
+    assert world["b"].core.leads()
+    assert world["b"].of(m.AppendEpoch)[-1].row.lossy  # type: ignore[union-attr]
+
+
+def test_who_heard_of_a_newer_office_does_not_go_on_with_its_own() -> None:
+    """Found by the simulation: nothing of that office was copied yet, so the log alone does not tell."""
+    world = promoted()
+    world["b"].feed(m.Follow("c", 3))
+    world["b"].stop()
+    world["b"].start()
+    world.tick("b")
+    assert isinstance(world["b"].core.role, Follower)
+    world["a"].epoch, world["a"].voted_for = 4, "-"
+    world["a"].start()
+    world.tick("a")
+    assert isinstance(world["a"].core.role, Opening)
