@@ -98,9 +98,13 @@ class _Entries:
         self.position, self._index = place + size, index + size
 
     def _take_epoch(self, found: EpochRecord) -> None:
-        """A new epoch starts where its first entry does; the others of an epoch repeat its row."""
+        """A new epoch starts where its first entry does; the others of an epoch repeat its row.
+
+        Its filler may be gone: then the log begins with its first record, and the snapshot has named the row.
+        """
         last = self._rows[-1] if self._rows else None
-        if found.kind == epochs.START:
+        begun = found.row() == last and self.position % self._segment_bytes == 0 and found.start < self.position
+        if found.kind == epochs.START and not begun:
             right = found.start == self.position and (last is None or found.epoch > last.epoch)
         else:
             right = last is None or (found.epoch, found.writer) == (last.epoch, last.writer)

@@ -219,6 +219,25 @@ def test_a_store_begun_anew(leader: Replica) -> None:
     assert follower.store.rows == leader.store.rows
 
 
+def test_a_log_that_begins_behind_a_filler() -> None:
+    """Story 46: retention took the file with the filler that the new epoch began with."""
+    leader, follower = Replica(), Replica()
+    leader.lead(1)
+    while 4096 - leader.log.end > 300:
+        leader.write(50)
+    leader.lead(2, "bb")  # does not fit any more
+    leader.write(50, 50)
+    assert leader.store.rows[-1].start < 4096
+    follower.held.begin_anew(4096, leader.store.rows, VOTERS, lambda: None)
+    assert [row.epoch for row in follower.store.rows] == [1, 2]
+    assert follower.take(read_entries(leader.log, 4096, 1 << 20)).bad == ""
+    follower.log.flush()
+    follower.disk.crash()
+    follower.open()
+    assert follower.log.end == leader.log.end
+    assert follower.store.rows == leader.store.rows
+
+
 def test_the_queues_of_a_store_begun_anew(leader: Replica) -> None:
     """Story 46: no entry goes to a queue that was deleted with the old log."""
     follower = Replica()

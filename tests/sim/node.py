@@ -296,6 +296,7 @@ class Node:
         rows = tuple(EpochRow(*row) for row in found[EPOCHS])
         voters = tuple(Voter(*row) for row in found[VOTERS])
         self.world.judge.counts["re-seeded"] += 1
+        self.world.judge.tainted.add(self.core.state.me.store)  # it is not proven: what it had goes now, file by file
         self.member.reseed_from(
             order.answer.log_start, order.answer.s1, rows, voters, lambda: _none(self.store.snapshots.install())
         )  # fmt: skip
