@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from rmq.client import Client, Message, SendStatus, Unknown
+from rmq.client import Client, Message, Producer, SendStatus, Unknown
 from rmq.codes import ResponseCode as R
 from rmq.errors import Refusal
 from rmq.log.disk import RealDisk
 from rmq.net.commands import UpdateTopic
+from rmq.testing import until
 from tests.broker.groups import LocalGroup
 from tests.broker.pair import Pair
 from tests.broker.support import bodies, send
@@ -98,18 +99,22 @@ async def test_a_fixed_master_says_what_it_waited_for_in_vain(pair: Pair) -> Non
         assert (await producer.send(Message("T", b"good"))).status is SendStatus.SEND_OK
         await pair.level()
         disk.flushes.clear()
-        slow = asyncio.create_task(producer.send(Message("T", b"slow disk"), timeout=60))
-        await pair.clock.advance_until(slow.done)
+        assert await answer_after(pair, disk, producer, b"slow disk", 7) is SendStatus.FLUSH_DISK_TIMEOUT
         disk.flushes.set()
-        assert (await slow).status is SendStatus.FLUSH_DISK_TIMEOUT
         await pair.level()
         await pair.stop(1)
-        late = asyncio.create_task(producer.send(Message("T", b"slow slave"), timeout=60))
-        await pair.clock.advance_until(late.done)
-        assert (await late).status is SendStatus.FLUSH_SLAVE_TIMEOUT
+        assert await answer_after(pair, disk, producer, b"slow slave", 7) is SendStatus.FLUSH_SLAVE_TIMEOUT
         await pair.clock.advance(11)
-        missing = asyncio.create_task(producer.send(Message("T", b"no slave"), timeout=60))
-        await pair.clock.advance_until(missing.done)
-        assert (await missing).status is SendStatus.SLAVE_NOT_AVAILABLE
+        assert await answer_after(pair, disk, producer, b"no slave", 2) is SendStatus.SLAVE_NOT_AVAILABLE
         stored = [body for queue in range(4) for body in await pair.read(0, "T", queue)]
         assert sorted(stored) == [b"good", b"no slave", b"slow disk", b"slow slave"]
+
+
+async def answer_after(pair: Pair, disk: HeldDisk, producer: Producer, body: bytes, seconds: float) -> SendStatus:
+    """What a send gets when so much time passes from the moment at which the master has it (on its disk, if that is well)."""
+    master, flushes = pair.nodes[0], disk.flushes.is_set()
+    log, end = master._store.log, master._store.log.end
+    sending = asyncio.create_task(producer.send(Message("T", body), timeout=60))
+    await until(lambda: (master._replica.committed_end if flushes else log.end) > end)
+    await pair.clock.advance(seconds)
+    return (await sending).status
