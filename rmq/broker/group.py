@@ -162,13 +162,14 @@ class Group:
 
         return do
 
-    async def look_at_damage(self) -> None:
-        """For every second: what a read found damaged makes this node unfit to lead, and is fetched from the others."""
+    async def look_at_health(self) -> None:
+        """For every second: what a read found damaged, or a full disk, makes this node unfit to lead; damage is fetched from
+        the others."""
         damages = self._log.damages
         damages.drop_before(self._log.start)
-        if bool(damages) != self._damaged:
-            self._damaged = bool(damages)
-            self.member.handle(m.Health(damaged=self._damaged))
+        health = m.Health(bool(damages), self.replica.full)
+        if health != self.member.core.state.health:
+            self.member.handle(health)
         if damages:
             await self._mender.mend()
 

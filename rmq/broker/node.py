@@ -63,7 +63,7 @@ log = logging.getLogger("rmq.broker")
 T = TypeVar("T")
 
 OFFSETS_S, INDEX_S, EXPORTS_S, PROGRESS_S, SNAPSHOT_S, RETENTION_S, EXPIRE_S, LATE_S = 0.2, 0.2, 5.0, 10.0, 60.0, 10.0, 10.0, 1.0
-DAMAGE_S = 1.0
+HEALTH_S = 1.0
 SHARED_BYTES = 32 * 1024
 REBUILD_APART_BYTES = 256 * 1024 * 1024  # of log; queues of less are made anew within a few seconds, before anything is served
 YOUNG_RATIO = 0.4  # of the memory: what is nearer to the log's end counts as "in memory" [accessMessageInMemoryMaxRatio]
@@ -253,7 +253,7 @@ class Broker:
             every(SNAPSHOT_S, "snapshot", self._take_snapshot)
             every(RETENTION_S, "retention", self._telling(self._retention.run))
         if self._group is not None:
-            every(DAMAGE_S, "damage", self._group.look_at_damage)
+            every(HEALTH_S, "health", self._group.look_at_health)
         every(EXPIRE_S, "expire", self._clients.expire)
         every(LATE_S, "late", self._replica.answer_late)
         every(LATE_S, "long polls", lambda: self._polls.sweep(self._clock.monotonic()))

@@ -81,6 +81,11 @@ class Replica:
         """From now on `propose` (and `propose_state`) refuse for that reason; "" ends it."""
         self._full = (sends, everything)
 
+    @property
+    def full(self) -> bool:
+        """Whether the disk has no room for anything more."""
+        return bool(self._full[1])
+
     # --- what an elected member does otherwise (`rmq.broker.elected`) -------------------------------------------------
 
     def _write(self, units: Sequence[Unit]) -> None:

@@ -54,6 +54,7 @@ class Retention:
         total = 0
         while count := await self._delete(used, by_hand=True):
             total += count
+        self._tell_full(await asyncio.to_thread(self._store.cleaning.used_ratio))
         return total
 
     async def clean_queues(self) -> None:

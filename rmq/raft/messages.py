@@ -211,11 +211,11 @@ class Flushed(NamedTuple):
 
 
 class Health(NamedTuple):
-    """What speaks against this node as a leader: bytes below HW it cannot read, no room, dispatch far behind."""
+    """What speaks against this node as a leader: bytes below HW it cannot read, no room. (Dispatch is never far behind: it
+    goes with each commit.)"""
 
     damaged: bool = False
     disk_full: bool = False
-    behind: bool = False
 
 
 class Stop(NamedTuple):

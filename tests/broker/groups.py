@@ -1,6 +1,7 @@
 """Three nodes of an elected group and a nameserver in this process, over real sockets."""
 
 import asyncio
+import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +12,7 @@ from rmq.broker.node import Broker
 from rmq.client import Client
 from rmq.config import NodeSettings
 from rmq.log.disk import Disk
+from rmq.log.memory import MemoryDisk
 from rmq.nameserver.node import Nameserver
 from rmq.net.commands import GetClusterInfo
 from rmq.net.peercommands import GetGroupStatus, GroupStatus
@@ -19,6 +21,13 @@ from tests.broker.support import Peer
 from tests.ports import free_port
 
 GROUP = "RaftNode00"
+
+
+class OwnDisk(MemoryDisk):
+    """With numbers of its own: nodes whose stores have one id would be taken for one."""
+
+    def random_bytes(self, count: int) -> bytes:
+        return os.urandom(count)
 
 
 class LocalGroup:

@@ -5,27 +5,18 @@ follower, one behind it must not.
 """
 
 import asyncio
-import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from rmq.broker import group as group_module
-from rmq.log.memory import MemoryDisk
 from rmq.net.commands import PullAnswer, UpdateTopic
-from tests.broker.groups import LocalGroup
+from tests.broker.groups import LocalGroup, OwnDisk
 from tests.broker.support import Peer, bodies, send
 
 WRITTEN, COPIED = 100, 96
 PLACES = {"n0": 1, "n1": 2, "n2": 3}  # broker ids of followers: their place among the peers
-
-
-class OwnDisk(MemoryDisk):
-    """With numbers of its own: nodes whose stores have one id would be taken for one."""
-
-    def random_bytes(self, count: int) -> bytes:
-        return os.urandom(count)
 
 
 Disks = dict[str, OwnDisk]
@@ -45,7 +36,7 @@ async def group(tmp_path: Path, disks: Disks, monkeypatch: pytest.MonkeyPatch) -
         yield group
 
 
-def evict(disk: MemoryDisk) -> None:
+def evict(disk: OwnDisk) -> None:
     for path in disk.paths():
         if "/commitlog/" in path:
             disk.evict(path)

@@ -141,7 +141,10 @@ class GroupHandlers:
         core = self._replica.member.core
         state, me = core.state, core.state.me
         peers = dict(core.role.peers) if isinstance(core.role, Leader) else {}
-        peers[me.store] = Peer(me.node, me.store, end=state.end, ack=state.ack, touched=now, unproven=not state.proven)
+        full = state.health.disk_full
+        peers[me.store] = Peer(
+            me.node, me.store, end=state.end, ack=state.ack, touched=now, disk_full=full, unproven=not state.proven
+        )
         rows = []
         for voter in state.voters:
             rows.append(_row(peers.pop(voter.store, Peer(voter.node, voter.store)), voter.address, True, state.end, now))
