@@ -71,7 +71,7 @@ class Saving:
         self._world.judge.counts["snapshots"] += 1
         safe = min(state.hw, log.durable_end, store.snapshots.covered)
         old = [one.end for one in log.segments() if one.end <= safe]
-        if old and self._world.chance.random() < 0.5:
+        if old and self._world.chance.random() < 0.5 and self._world.disks_are_whole():
             for segment in store.cleaning.drop_before(self._world.chance.choice(old)):
                 segment.retire()
             self._world.judge.counts["segments dropped"] += 1
