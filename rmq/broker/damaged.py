@@ -86,5 +86,5 @@ class Damaged:
         return GroupStatus(
             "damaged", store.vote.node_id, store.vote.store_id, "", "", store.epoch, store.log.start, store.log.end,
             store.log.end, store.dispatcher.position, store.vote.proven, False, self._settings.flush == "sync",
-            list(store.rows), [], self._mender.trouble,
+            list(store.rows), [], self._mender.trouble, not self._settings.elected,
         )  # fmt: skip

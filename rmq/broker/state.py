@@ -71,7 +71,8 @@ class StateWriter:
 def _tell(done: Callable[[RmqError | None], None], _unit: Unit, error: RmqError | None, late: int) -> None:
     """A line that is stored but not committed in time is not in force: whoever waits for it must not go on."""
     if late:
-        error = Refusal(ResponseCode.SYSTEM_ERROR, "outcome unknown: not on the disk in time; look before doing it again")
+        about = "outcome unknown: the disk, or the slaves, did not have it in time; look before doing it again"
+        error = Refusal(ResponseCode.SYSTEM_ERROR, about)
     done(error)
 
 

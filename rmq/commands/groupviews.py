@@ -30,9 +30,11 @@ def furthest(places: Iterable[Place], statuses: Statuses) -> dict[str, int]:
 
 
 def votes(status: GroupStatus) -> str:
-    """Whether the node counts in elections, or why not."""
+    """Whether the node counts in elections, or why not; "-" where the roles are fixed."""
     if status.role == "damaged":
         return "no: damaged"
+    if status.fixed:
+        return "-"
     if not any(member.voter and status.store in ("", member.store) for member in status.members):
         return "no: not a voter"
     return "yes" if status.proven else "no: unproven"
@@ -87,16 +89,16 @@ def ha_status(places: Iterable[Place], statuses: Statuses) -> Table:
     for name, leader in leaders:
         for member in leader.members if leader.role == "leader" else ():
             if member.store != leader.store:
-                found.append((name, leader.leader_address, leader.end, *_follower(member, member.store in damaged)))
+                found.append((name, leader.leader_address, leader.end, *_follower(member, member.store in damaged, leader.fixed)))
     return Table(columns, found)
 
 
-def _follower(member: MemberStatus, damaged: bool) -> tuple[Cell, ...]:
-    counts = "no: not a voter" if not member.voter else "no: unproven" if member.unproven else "yes"
+def _follower(member: MemberStatus, damaged: bool, fixed: bool) -> tuple[Cell, ...]:
+    counts = "-" if fixed else "no: not a voter" if not member.voter else "no: unproven" if member.unproven else "yes"
     if damaged:
         return (member.node, member.address, None, None, "Damaged", None, "no: damaged")
     if member.seen_seconds_ago < 0:
-        return (member.node, member.address, None, None, "Never Seen", None, counts if not member.voter else None)
+        return (member.node, member.address, None, None, "Never Seen", None, counts if fixed or not member.voter else None)
     gone, behind = member.seen_seconds_ago > AWAY_S, member.lag > IN_SYNC_BYTES
     state = "Away" if gone else "Fall Behind" if behind else "In Sync"
     return (member.node, member.address, member.ack, member.lag, state, round(member.seen_seconds_ago, 2), counts)

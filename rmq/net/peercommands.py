@@ -202,7 +202,8 @@ class MemberStatus(NamedTuple):
 
 class GroupStatus(NamedTuple):
     """`role`: leader, follower, candidate, or damaged (it takes no part until it is repaired). `proven`: it may vote.
-    `lease_good`: a majority follows this leader. `damaged`: what it cannot read, and what it waits for; "" if nothing is."""
+    `lease_good`: a majority follows this leader. `damaged`: what it cannot read, and what it waits for; "" if nothing is.
+    `fixed`: its roles are fixed, nobody votes."""
 
     role: str
     node: str
@@ -220,6 +221,7 @@ class GroupStatus(NamedTuple):
     epochs: list[EpochRow]
     members: list[MemberStatus]
     damaged: str = ""
+    fixed: bool = False
 
 
 @command(RequestCode.GET_GROUP_STATUS, GroupStatus)

@@ -75,14 +75,14 @@ def families(cluster: str, broker: str, status: GroupStatus) -> Iterator[Metric]
         "rmq_group_member_may_not_vote", "1 if this keeps a node from voting, or from following", labels=(*_LABELS, "reason")
     )
     for label, member in zip(labels, status.members, strict=True):
-        for reason, holds in why_not(member).items():
+        for reason, holds in why_not(member, status.fixed).items():
             reasons.add_metric((*label, reason), float(holds))
     yield reasons
 
 
-def why_not(member: MemberStatus) -> Why:
-    """What keeps a node from counting, by reason."""
-    return {"not_a_voter": not member.voter, "unproven": member.unproven, "disk_full": member.disk_full}
+def why_not(member: MemberStatus, fixed: bool) -> Why:
+    """What keeps a node from counting, by reason. With fixed roles nobody votes."""
+    return {"not_a_voter": not member.voter and not fixed, "unproven": member.unproven, "disk_full": member.disk_full}
 
 
 def _gauge(name: str, about: str, values: Iterable[tuple[tuple[str, str, str], float]]) -> Metric:

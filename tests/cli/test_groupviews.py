@@ -57,6 +57,7 @@ def test_what_an_operator_should_know() -> None:
 def test_who_votes() -> None:
     assert groupviews.votes(ALL["a:1"]) == "yes"
     assert groupviews.votes(status("follower", "n1", proven=False)) == "no: unproven"
+    assert groupviews.votes(status("follower", "n1")._replace(fixed=True)) == "-"
     assert groupviews.votes(status("follower", "n1", members=(member("n0"), member("n1", voter=False)))) == "no: not a voter"
 
 

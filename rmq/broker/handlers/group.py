@@ -133,7 +133,7 @@ class GroupHandlers:
         return GroupStatus(
             self._replica.role, me.node, me.store, core.leader, self._replica.leader_address, state.epoch, state.log_start,
             state.end, state.durable, state.hw, state.proven, core.lease_good(now), me.sync_flush, list(state.rows),
-            self._members(now), self._mender.trouble,
+            self._members(now), self._mender.trouble, me.fixed,
         )  # fmt: skip
 
     def _members(self, now: float) -> list[MemberStatus]:
