@@ -42,6 +42,9 @@ def _command(main: str, *args: str) -> list[str]:
     return ["java", "-Xmx400m", *_OPENED, *homes, "-cp", f"{CACHE / 'classes'}:{CACHE / 'lib'}/*", main, *args]
 
 
+started: list[asyncio.subprocess.Process] = []  # by the running test
+
+
 class Java:
     """A running Java program: its lines of standard output as they come."""
 
@@ -60,7 +63,9 @@ class Java:
     @classmethod
     async def _run(cls, main: str, *args: str) -> "Java":
         pipe = asyncio.subprocess.PIPE
-        return cls(await asyncio.create_subprocess_exec(*_command(main, *args), stdin=pipe, stdout=pipe, stderr=pipe))
+        process = await asyncio.create_subprocess_exec(*_command(main, *args), stdin=pipe, stdout=pipe, stderr=pipe)
+        started.append(process)
+        return cls(process)
 
     @classmethod
     async def start_nameserver(cls, folder: Path, port: int) -> "Java":
