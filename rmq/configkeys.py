@@ -41,12 +41,13 @@ def _keys(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-_ALONE = "only groups that elect their leader keep copies (enableDLegerCommitLog=true); remove the key, or stay with RocketMQ"
+_COPIES = ("a majority keeps each message where enableDLegerCommitLog=true, inSyncReplicas nodes where brokerRole=SYNC_MASTER; "
+           "remove the key, or stay with RocketMQ")
 _OPEN = "access control is not served yet and running on would leave the broker open; remove the key to accept that"
 _PROMISES = {
-    "enableControllerMode": Promise(_false, f"controllers are not served yet: {_ALONE}"),
-    "minInSyncReplicas": Promise(_at_most_one, f"no second copy is made yet: {_ALONE}"),
-    "allAckInSyncStateSet": Promise(_false, f"no second copy is made yet: {_ALONE}"),
+    "enableControllerMode": Promise(_false, f"controllers are not served: {_COPIES}"),
+    "minInSyncReplicas": Promise(_at_most_one, f"it has no meaning here: {_COPIES}"),
+    "allAckInSyncStateSet": Promise(_false, f"it has no meaning here: {_COPIES}"),
     "aclEnable": Promise(_false, _OPEN),
     "authenticationEnabled": Promise(_false, _OPEN),
     "authorizationEnabled": Promise(_false, _OPEN),
