@@ -53,6 +53,14 @@ class DataVersion(NamedTuple):
     timestamp: int = 0
     state_version: int = 0
 
+    def risen(self, time_ms: int) -> "DataVersion":
+        """After a change that was stored then."""
+        return DataVersion(self.counter + 1, max(time_ms, self.timestamp))
+
+    def json(self) -> dict[str, int]:
+        """As RocketMQ's files have it."""
+        return {"counter": self.counter, "stateVersion": self.state_version, "timestamp": self.timestamp}
+
 
 class TopicConfig(NamedTuple):
     """Settings of one topic at one broker group [TopicConfig]."""

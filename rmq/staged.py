@@ -1,4 +1,4 @@
-"""A table of settings that state records change: what is committed, and what this leader has asked to be committed.
+"""Tables that state records change; of settings: what is committed, and what this leader has asked to be committed.
 
 Bottom floor, because topics (routing) and groups (delivery) both are such tables. What a row means, and whether a change
 is allowed, is theirs.
@@ -12,26 +12,32 @@ from rmq.model import DataVersion
 V = TypeVar("V")
 
 
-class StagedTable(Generic[V]):
+class Versioned:
+    """A table with RocketMQ's version of it, which rises with every committed change."""
+
+    def __init__(self) -> None:
+        self._version = DataVersion()
+
+    @property
+    def data_version(self) -> DataVersion:
+        return self._version
+
+    def set_version(self, version: DataVersion) -> None:
+        """As a snapshot says it was."""
+        self._version = version
+
+
+class StagedTable(Versioned, Generic[V]):
     """Changes only in `_commit`, in log order. `stage` notes a change on its way, so that it is not decided twice.
 
     A row whose deletion is on its way is gone for readers; a new or changed row is not yet there.
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self._committed: dict[str, V] = {}
         self._visible: dict[str, V] = {}
         self._staged: dict[str, tuple[V | None, int]] = {}  # latest value, how many changes of it are on their way
-        self._version = DataVersion()
-
-    @property
-    def data_version(self) -> DataVersion:
-        """Rises with every committed change."""
-        return self._version
-
-    def set_version(self, version: DataVersion) -> None:
-        """As a snapshot says it was."""
-        self._version = version
 
     def committed(self) -> Mapping[str, V]:
         """What a failover keeps."""
@@ -72,7 +78,7 @@ class StagedTable(Generic[V]):
             latest, count = self._staged.pop(name)
             if count > 1:
                 self._staged[name] = (latest, count - 1)
-        self._version = DataVersion(self._version.counter + 1, max(time_ms, self._version.timestamp))
+        self._version = self._version.risen(time_ms)
         self._show(name)
 
     def _show(self, name: str) -> None:

@@ -7,7 +7,7 @@ exported again for RocketMQ. Rows are opaque here. The first word of a key says 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from rmq.model import DataVersion
+from rmq.staged import Versioned
 
 DELAY = "delayOffset"  # (DELAY, level) -> next message of that level's queue of SCHEDULE_TOPIC_XXXX
 TIMER = "timercheck"  # (TIMER,) -> the seven numbers of config/timercheck
@@ -18,19 +18,10 @@ LMQ = "lmqOffset"  # (LMQ, name@group) -> offset; ("lmqOffset",) alone: the stor
 Key = tuple[Any, ...]
 
 
-class CursorTable:
+class CursorTable(Versioned):
     def __init__(self) -> None:
+        super().__init__()
         self._rows: dict[Key, Any] = {}
-        self._version = DataVersion()
-
-    @property
-    def data_version(self) -> DataVersion:
-        """Rises with every committed change."""
-        return self._version
-
-    def set_version(self, version: DataVersion) -> None:
-        """As a snapshot says it was."""
-        self._version = version
 
     def committed(self) -> Mapping[Key, Any]:
         """What a failover keeps."""
@@ -42,7 +33,7 @@ class CursorTable:
             self._rows.pop(tuple(key), None)
         else:
             self._rows[tuple(key)] = value
-        self._version = DataVersion(self._version.counter + 1, max(time_ms, self._version.timestamp))
+        self._version = self._version.risen(time_ms)
 
     def get(self, *key: Any) -> Any:
         return self._rows.get(key)
@@ -56,6 +47,8 @@ class CursorTable:
 def delays_json(table: CursorTable) -> dict[str, Any] | None:
     """RocketMQ's config/delayOffset.json as a JSON value; None if no level was ever used."""
     levels = table.of(DELAY)
-    version = table.data_version
-    said = {"counter": version.counter, "stateVersion": version.state_version, "timestamp": version.timestamp}
-    return {"dataVersion": said, "offsetTable": {str(level): offset for level, offset in levels.items()}} if levels else None
+    return (
+        {"dataVersion": table.data_version.json(), "offsetTable": {str(level): offset for level, offset in levels.items()}}
+        if levels
+        else None
+    )

@@ -85,9 +85,8 @@ class GroupTable(StagedTable[GroupConfig]):
 
 def groups_json(table: GroupTable) -> dict[str, Any]:
     """RocketMQ's config/subscriptionGroup.json as a JSON value."""
-    version = table.data_version
     return {
-        "dataVersion": {"counter": version.counter, "stateVersion": version.state_version, "timestamp": version.timestamp},
+        "dataVersion": table.data_version.json(),
         "forbiddenTable": {},
         "subscriptionGroupTable": {config.name: _to_json(config) for config in table.all()},
     }

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from rmq.model import DataVersion
+from rmq.staged import Versioned
 
 LIVE_S = 60.0  # [REBALANCE_LOCK_MAX_LIVE_TIME]
 
@@ -25,24 +25,15 @@ class LockKey(NamedTuple):
 Change = tuple[LockKey, str | None]  # and its owner from now on
 
 
-class LockTable:
+class LockTable(Versioned):
     """Owners are client ids. Changes only in `apply`, in log order; decisions are taken by what is on its way too."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._owners: dict[LockKey, str] = {}
         self._coming: dict[LockKey, list[str | None]] = {}  # owners that are being written, the last one decides
         self._asked: dict[LockKey, tuple[str, float]] = {}  # who got it last since `_began`, and when it last asked
         self._began = math.inf
-        self._version = DataVersion()
-
-    @property
-    def data_version(self) -> DataVersion:
-        """Rises with every committed change."""
-        return self._version
-
-    def set_version(self, version: DataVersion) -> None:
-        """As a snapshot says it was."""
-        self._version = version
 
     def committed(self) -> Mapping[LockKey, str]:
         """What a failover keeps."""
@@ -108,7 +99,7 @@ class LockTable:
         else:
             self._owners[place] = value
         self._arrived(place, value)
-        self._version = DataVersion(self._version.counter + 1, max(time_ms, self._version.timestamp))
+        self._version = self._version.risen(time_ms)
 
     def _arrived(self, key: LockKey, owner: str | None) -> None:
         """One change less on its way."""

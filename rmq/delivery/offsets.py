@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from rmq.codes import ResponseCode
 from rmq.delivery.cursors import BROADCAST, LMQ, PULL, CursorTable
 from rmq.errors import BadBytes, Refusal
-from rmq.model import DataVersion
+from rmq.staged import Versioned
 
 _HIGHEST = 2**63 - 1
 BROADCAST_SUFFIX = "@broadcast"  # offsets that RocketMQ 5 keeps of broadcast groups
@@ -25,26 +25,17 @@ class OffsetKey(NamedTuple):
     queue_id: int
 
 
-class OffsetTable:
+class OffsetTable(Versioned):
     """`ignored_lower` counts lower commits of clients that had lost the queue (C7)."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._committed: dict[OffsetKey, int] = {}
         self._overlay: dict[OffsetKey, int] = {}
         self._dirty: set[OffsetKey] = set()
         self._last_puller: dict[OffsetKey, str] = {}
         self._topics: dict[str, dict[str, int]] = {}  # group -> topic -> how many queues have an offset
-        self._version = DataVersion()
         self.ignored_lower = 0
-
-    @property
-    def data_version(self) -> DataVersion:
-        """Rises with every committed change."""
-        return self._version
-
-    def set_version(self, version: DataVersion) -> None:
-        """As a snapshot says it was."""
-        self._version = version
 
     def query(self, group: str, topic: str, queue_id: int) -> int | None:
         key = OffsetKey(group, topic, queue_id)
@@ -95,7 +86,7 @@ class OffsetTable:
             self._set(place, value)
         if self._overlay.get(place) == value and place not in self._dirty:
             self._overlay.pop(place, None)
-        self._version = DataVersion(self._version.counter + 1, max(time_ms, self._version.timestamp))
+        self._version = self._version.risen(time_ms)
 
     def drop_overlay(self) -> None:
         """This node no longer leads: what was not committed is the new leader's to know."""
@@ -165,9 +156,8 @@ def offsets_json(table: OffsetTable, kept: CursorTable) -> dict[str, Any]:
     for key, offset in sorted(table.committed().items()):
         offsets.setdefault(f"{key.topic}@{key.group}", {})[str(key.queue_id)] = offset
         topics.setdefault(key.group, set()).add(key.topic)
-    version = table.data_version
     return {
-        "dataVersion": {"counter": version.counter, "stateVersion": version.state_version, "timestamp": version.timestamp},
+        "dataVersion": table.data_version.json(),
         "groupTopicMap": {group: sorted(names) for group, names in topics.items()},
         "offsetTable": offsets,
         "pullOffsetTable": kept.of(PULL),

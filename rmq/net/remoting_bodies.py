@@ -273,10 +273,6 @@ def _config(topic: TopicConfig) -> Json:
     }
 
 
-def _version(version: DataVersion) -> Json:
-    return {"counter": version.counter, "stateVersion": version.state_version, "timestamp": version.timestamp}
-
-
 def write_topic(answer: TopicConfig, quoted: bool) -> bytes:
     """[TopicConfig]"""
     return orjson.dumps(_config(answer))
@@ -285,8 +281,8 @@ def write_topic(answer: TopicConfig, quoted: bool) -> bytes:
 def write_topic_table(answer: TopicConfigs, quoted: bool) -> bytes:
     """[TopicConfigAndMappingSerializeWrapper]"""
     return orjson.dumps({
-        "dataVersion": _version(answer.data_version),
-        "mappingDataVersion": _version(DataVersion()),
+        "dataVersion": answer.data_version.json(),
+        "mappingDataVersion": DataVersion().json(),
         "topicConfigTable": {topic.name: _config(topic) for topic in answer.topics},
         "topicQueueMappingDetailMap": {},
         "topicQueueMappingInfoMap": {},
@@ -333,7 +329,7 @@ def write_group(answer: GroupConfig, quoted: bool) -> bytes:
 def write_group_table(answer: GroupConfigs, quoted: bool) -> bytes:
     """[SubscriptionGroupWrapper]"""
     table = {config.name: _group(config) for config in answer.groups}
-    version = _version(answer.data_version)
+    version = answer.data_version.json()
     return orjson.dumps(
         {"dataVersion": version, "forbiddenTable": {}, "subscriptionGroupTable": table}, option=orjson.OPT_SORT_KEYS
     )

@@ -178,7 +178,7 @@ def system_topics(cluster: str, broker_name: str, *, auto_create: bool = True, t
 def topics_json(table: TopicTable) -> dict[str, Any]:
     """RocketMQ's config/topics.json as a JSON value."""
     rows = {config.name: _to_json(config) for config in table.all()}
-    return {"dataVersion": version_json(table), "topicConfigTable": rows}
+    return {"dataVersion": table.data_version.json(), "topicConfigTable": rows}
 
 
 def from_json(value: Mapping[str, Any]) -> list[TopicConfig]:
@@ -187,11 +187,6 @@ def from_json(value: Mapping[str, Any]) -> list[TopicConfig]:
         return [_from_json(row) for row in value["topicConfigTable"].values()]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise BadBytes(f"topics.json: {type(error).__name__} {error}; is it RocketMQ's file?") from error
-
-
-def version_json(table: TopicTable) -> dict[str, int]:
-    version = table.data_version
-    return {"counter": version.counter, "stateVersion": version.state_version, "timestamp": version.timestamp}
 
 
 def _to_json(config: TopicConfig) -> dict[str, Any]:
