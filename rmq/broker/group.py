@@ -88,7 +88,7 @@ class Group:
         self.member = Member(ReplicatedLog(store, disk, root), me, voters, m.Timing(), self.replica)
         self.replica.join(self.member, peers)
         self._reseeder.join(self.member, peers)
-        self._log, self._damaged = store.log, False
+        self._log = store.log
         self._mender = Mender(store, disk, root, name, peers, self._others)
         asked = GroupHandlers(self.replica, store, settings.cluster_name, name, lambda: self.broker_id, self._mender)
         self.handlers: Mapping[type[Any], Handler] = asked.by_request()

@@ -151,7 +151,7 @@ class FixedFaults(Faults):
 
 
 class FixedWorld(World):
-    """`named`: epoch and node that the nameserver names."""
+    """`named`: the newest epoch that the nameserver heard of, and the master it names ("": none is there)."""
 
     judge: FixedJudge
 
@@ -166,7 +166,6 @@ class FixedWorld(World):
         self.in_sync = chance.choice((1, 1, 2, len(names)))
         self.first, self.named = names, (0, "a")
         self.nodes = {name: Node(self, name, (Voter(name, "", f"{name}:1"),)) for name in names}
-        self._waited = 0  # seconds in which a master waited for its slaves
         self.schedule(0.1, self.look_at_names)
 
     def identity(self, node: Node) -> m.Identity:
@@ -178,35 +177,27 @@ class FixedWorld(World):
         )  # fmt: skip
 
     def look_at_names(self) -> None:
-        """The nameserver keeps the larger epoch, of equal ones the first."""
+        """The nameserver keeps the larger epoch, of equal ones the first; who is gone or a slave now is not named."""
         up = [node for node in self.nodes.values() if node.up and not node.paused]
-        for node in up:
-            if node.core.leads() and node.core.state.epoch > self.named[0]:
-                self.named = node.core.state.epoch, node.name
-        leading = [node for node in up if isinstance(node.core.role, Leader | Opening)]
-        if not leading and not self.faults.active:
+        masters = [node for node in up if isinstance(node.core.role, Leader | Opening)]
+        epoch, name = self.named
+        if name and (not self.nodes[name].up or (self.nodes[name] in up and self.nodes[name] not in masters)):
+            name = ""
+        for node in masters:
+            found = registered_epoch(node)
+            if found > epoch or (found == epoch and name in ("", node.name)):
+                epoch, name = found, node.name
+        self.named = epoch, name
+        if not masters and not self.faults.active:
             self.promote(max(up, key=lambda node: (node.core.state.rows[-1:], node.store.log.end), default=None))
-        waits = any(isinstance(node.core.role, Opening) for node in leading)
-        self._waited = self._waited + 1 if waits and not self.faults.active else 0
-        if self._waited > 10:
-            self._restart_master()
         for node in up:
             self.tell(node)
         self.schedule(1.0, self.look_at_names)
 
-    def _restart_master(self) -> None:
-        """A sync master of a newer epoch than the nameservers heard of waits for slaves, while an older one leads: by hand."""
-        self._waited = 0
-        for node in self.nodes.values():
-            if node.up and node.core.leads():
-                self.judge.counts["masters restarted by hand"] += 1
-                self.judge.by_hand += 1
-                self.faults.kill_one(node)
-
     def tell(self, node: Node) -> None:
-        epoch, master = self.named
-        leads = self.nodes[master].up and self.nodes[master].core.leads()
-        node.do(lambda: node.member.handle(m.Follow(master, epoch, leads)))
+        epoch, name = self.named
+        leads = bool(name) and self.nodes[name].up and self.nodes[name].core.leads()
+        node.do(lambda: node.member.handle(m.Follow(name, epoch, leads)))
 
     def promote(self, node: Node | None) -> None:
         if node is None or node.paused or not node.up:
@@ -236,6 +227,14 @@ class FixedWorld(World):
             self.judge.fail(f"L1: no group again: {self.named}, {[str(node) for node in self.nodes.values()]}")
         self.judge.settle(self.nodes[self.named[1]])
         check_end(self.judge, self.members())
+
+
+def registered_epoch(node: Node) -> int:
+    """As `rmq.broker.group`: before an office begins that is the last one of its own."""
+    state = node.core.state
+    if node.core.leads():
+        return int(state.epoch)
+    return max((row.epoch for row in state.rows if row.writer == state.me.store), default=0)
 
 
 def world_of(seed: int, seconds: float) -> World:
