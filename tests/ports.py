@@ -1,20 +1,25 @@
 """Ports for what is started again on the same one, or on several that belong together.
 
-Not from where the system takes the ports of connections: one of another test could have it when it is wanted again.
+Not from where the system takes the ports of connections: one of another test could have it when it is wanted again. Each
+test process has a range of its own and goes through it, so that a port that somebody will listen on only later is his.
 """
 
 import contextlib
+import itertools
+import os
 import random
 import socket
 
-_CHOICE = range(12_000, 30_000, 5)
-_random = random.SystemRandom()  # two test processes must not choose alike
+_STEP, _PORTS, _WORKERS = 5, 4_000, 5
+_worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % _WORKERS
+_first = 11_000 + _worker * _PORTS
+_turns = itertools.count(random.SystemRandom().randrange(_PORTS // _STEP))  # another place in each run: they may overlap
 
 
 def free_port(*neighbours: int) -> int:
     """One that nobody has; nor any so many above or below it."""
-    for _ in range(1000):
-        port = _random.choice(_CHOICE)
+    for _ in range(_PORTS // _STEP):
+        port = _first + next(_turns) * _STEP % _PORTS
         with contextlib.ExitStack() as probes:
             try:
                 for each in (port, *(port + away for away in neighbours)):
@@ -23,4 +28,4 @@ def free_port(*neighbours: int) -> int:
             except OSError:
                 continue
             return port
-    raise AssertionError("no free port in 1000 tries")
+    raise AssertionError(f"no free port from {_first} to {_first + _PORTS}")
