@@ -24,6 +24,7 @@ from rmq.net import commands as c
 from rmq.net.lockcommands import LockQueues, UnlockQueues
 from rmq.net.server import Connection, Handler
 from rmq.raft import messages as m
+from rmq.raft.fixed import last_office
 from rmq.raft.roles import Leader, Opening
 
 T = TypeVar("T")
@@ -108,9 +109,7 @@ class Group:
     def epoch(self) -> int:
         """The office that this node registers for. Before it begins that is its last one: a newer master must not be refused."""
         core = self.member.core
-        if not isinstance(core.role, Opening):
-            return core.state.epoch
-        return max((row.epoch for row in core.state.rows if row.writer == core.state.me.store), default=0)
+        return last_office(core.state) if isinstance(core.role, Opening) else core.state.epoch
 
     def allow(self, _connection: Connection, request: c.Request) -> None:
         """Raises Refusal for a read that may not be answered now, and for offsets and locks at a node that does not lead.

@@ -119,6 +119,14 @@ class FixedMode(Elections):
             self.state.out.append(m.Done(event.ticket, refusal))
 
 
+def last_office(state: State) -> int:
+    """The epoch of the newest office of its own, also of one whose record was lost with the power; 0 if there was none."""
+    mine = state.me.store
+    if state.voted_for == mine:
+        return state.epoch
+    return max((row.epoch for row in state.rows if row.writer == mine), default=0)
+
+
 def wrote_last(state: State) -> bool:
     """Whether the newest bytes of this log are of an office of its own and it has heard of none since."""
     last, mine = epochs.last(state.rows), state.me.store

@@ -1,6 +1,7 @@
 """Fixed mode, RocketMQ's master and slaves, as short stories on toy logs."""
 
 from rmq.raft import messages as m
+from rmq.raft.fixed import last_office
 from rmq.raft.roles import Follower, Leader, Opening
 from tests.raft.toy import World
 
@@ -48,6 +49,19 @@ def test_each_start_of_the_master_is_an_epoch() -> None:
     world["a"].write()
     world.run(1.0)
     assert world["b"].log == world["a"].log
+
+
+def test_an_office_whose_record_was_lost_is_still_its_own() -> None:
+    """The nameservers heard of it: under an older number the master would be refused, and its slaves could not find it."""
+    world = mastered()
+    master = world["a"]
+    master.stop()
+    master.log, master.proven = [], False
+    master.start()
+    assert isinstance(master.core.role, Opening)
+    assert last_office(master.core.state) == 1
+    master.feed(m.Follow("b", 5, True))
+    assert last_office(master.core.state) == 0
 
 
 def test_fixed_master_behind_its_slave_pulls_back() -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from rmq.log.epochs import EpochRecord
 from rmq.model import EpochRow, Voter
 from rmq.raft import messages as m
+from rmq.raft.fixed import last_office
 from rmq.raft.roles import Leader, Opening
 from tests.sim.chain import Chain
 from tests.sim.ending import check_end
@@ -184,7 +185,7 @@ class FixedWorld(World):
         if name and (not self.nodes[name].up or (self.nodes[name] in up and self.nodes[name] not in masters)):
             name = ""
         for node in masters:
-            found = registered_epoch(node)
+            found = node.core.state.epoch if node.core.leads() else last_office(node.core.state)
             if found > epoch or (found == epoch and name in ("", node.name)):
                 epoch, name = found, node.name
         self.named = epoch, name
@@ -227,14 +228,6 @@ class FixedWorld(World):
             self.judge.fail(f"L1: no group again: {self.named}, {[str(node) for node in self.nodes.values()]}")
         self.judge.settle(self.nodes[self.named[1]])
         check_end(self.judge, self.members())
-
-
-def registered_epoch(node: Node) -> int:
-    """As `rmq.broker.group`: before an office begins that is the last one of its own."""
-    state = node.core.state
-    if node.core.leads():
-        return int(state.epoch)
-    return max((row.epoch for row in state.rows if row.writer == state.me.store), default=0)
 
 
 def world_of(seed: int, seconds: float) -> World:
