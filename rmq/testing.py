@@ -4,9 +4,12 @@ Nothing here is imported by the rest of the package.
 """
 
 import asyncio
+import contextlib
 import heapq
 import itertools
+import random
 import shutil
+import socket
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
@@ -136,7 +139,7 @@ class LocalBroker:
 
     async def start_nameserver(self) -> None:
         """After a stop: at the same address, knowing nothing."""
-        self._nameserver = Nameserver(self._node("nameserver", namesrv_port=self._namesrv_port), self.clock)
+        self._nameserver = Nameserver(self._node("nameserver", namesrv_port=self._namesrv_port or _port_to_keep()), self.clock)
         await self._nameserver.start()
         self.nameserver = self._nameserver.address
         self._namesrv_port = _port(self.nameserver)
@@ -148,7 +151,8 @@ class LocalBroker:
 
     async def start_broker(self) -> None:
         """After a stop: at the same address, with the same store."""
-        node = self._node("broker", listen_port=self._listen_port, namesrv_addresses=(self.nameserver,))
+        port = self._listen_port or _port_to_keep()
+        node = self._node("broker", listen_port=port, namesrv_addresses=(self.nameserver,))
         self._broker = Broker(node, self.clock)
         await self._broker.start()
         self.address = self._broker.address
@@ -171,6 +175,16 @@ class LocalBroker:
         """Make the topic, or change its number of queues."""
         async with self.client() as client:
             await admin.update_topic(client, topic, broker=self.address, read_queues=queues, write_queues=queues)
+
+
+def _port_to_keep() -> int:
+    """A free port that systems do not give to connections: after a stop nobody else has it."""
+    for _ in range(100):
+        port = random.SystemRandom().randrange(20_000, 32_000)  # tests seed the other one
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    return 0
 
 
 def _port(address: str) -> int:
