@@ -64,8 +64,13 @@ class StagedTable(Versioned, Generic[V]):
         self._staged[name] = (value, count + 1)
         self._show(name)
 
+    def unstage(self, name: str) -> None:
+        """One change of this row was certainly not written."""
+        self._arrived(name)
+        self._show(name)
+
     def drop_overlay(self) -> None:
-        """Forget what is on its way: it failed, or this node no longer leads."""
+        """Forget what is on its way: this node no longer leads."""
         self._staged.clear()
         self._visible = dict(self._committed)
 
@@ -74,12 +79,16 @@ class StagedTable(Versioned, Generic[V]):
             self._committed.pop(name, None)
         else:
             self._committed[name] = value
+        self._arrived(name)
+        self._version = self._version.risen(time_ms)
+        self._show(name)
+
+    def _arrived(self, name: str) -> None:
+        """One change less on its way."""
         if name in self._staged:
             latest, count = self._staged.pop(name)
             if count > 1:
                 self._staged[name] = (latest, count - 1)
-        self._version = self._version.risen(time_ms)
-        self._show(name)
 
     def _show(self, name: str) -> None:
         if name in self._committed and not self.is_leaving(name):

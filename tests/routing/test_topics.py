@@ -151,13 +151,27 @@ def test_changes_are_committed_in_order_while_others_wait():
     assert table.get("T") == TopicConfig("T", 3, 3)
 
 
-def test_a_failed_change_is_forgotten():
+def test_a_failed_change_is_forgotten_and_no_other_one():
     table = a_table(TopicConfig("T"))
     table.stage("T", None)
     table.stage("New", TopicConfig("New"))
+    table.unstage("New")
+    assert table.decided("New") is None
+    assert table.get("T") is None  # its deletion is still on the way
+    table.stage("T", None)
+    table.unstage("T")
+    assert table.get("T") is None
+    table.unstage("T")
+    assert table.get("T") == TopicConfig("T")
+
+
+def test_who_leads_no_more_forgets_what_is_on_its_way():
+    table = a_table(TopicConfig("T"))
+    table.stage("T", None)
     table.drop_overlay()
     assert table.get("T") == TopicConfig("T")
-    assert table.decided("New") is None
+    table.unstage("T")  # that it failed is told afterwards
+    assert table.get("T") == TopicConfig("T")
 
 
 def test_each_commit_raises_the_version():

@@ -65,9 +65,12 @@ class TopicHandlers:
     async def _commit_or_unstage(self, lines: list[Line]) -> None:
         try:
             await self._commit(lines)
-        except RmqError:
-            self._topics.drop_overlay()
-            self._groups.drop_overlay()
+        except RmqError as error:
+            unknown = isinstance(error, Refusal) and error.code == ResponseCode.SYSTEM_ERROR
+            if not unknown:  # else the log, or the next leader, tells
+                for table, name, _ in lines:
+                    if table in ("topic", "group"):
+                        (self._topics if table == "topic" else self._groups).unstage(name)
             raise
 
     def topic(self, request: GetTopicConfig, _call: Call) -> TopicConfig:
