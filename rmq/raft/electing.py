@@ -166,7 +166,7 @@ class Elections:
         if resign.epoch == state.epoch and isinstance(self.role, Follower):
             place = resign.successors.index(state.me.node) if state.me.node in resign.successors else len(resign.successors)
             self._follow("", now, transfer=True)
-            if state.me.fixed and place == 0:
+            if state.me.fixed and place == 0 and state.ready:
                 self._open(now, lossy=not state.proven)  # it may have lost power on the way
                 state.out.append(m.Reply(ticket, m.EpochAnswer(state.epoch)))
                 return

@@ -17,10 +17,11 @@ class FixedMode(Elections):
     """The part of the machine that only fixed groups use."""
 
     def _begin_fixed(self, state: State, now: float) -> None:
-        """A master as configured; and a slave that was promoted and has not heard of another master since."""
+        """A master as configured; and a slave that was promoted and has not heard of another master since. But nobody whose
+        log is still being filled from a snapshot: the numbers of its queues are ahead of what it has."""
         me = state.me
         promoted = wrote_last(state) and any((voter.node, voter.store) == (me.node, me.store) for voter in state.voters)
-        if me.master or promoted:
+        if (me.master or promoted) and state.ready:
             patient = me.in_sync > 1 and not state.proven
             self.role = Opening(inf if patient else now + state.timing.master_catch_up)
         else:
@@ -116,6 +117,8 @@ class FixedMode(Elections):
             self.state.out.insert(0, m.Done(event.ticket))
         else:
             refusal = "it leads already" if isinstance(self.role, Leader) else "this node cannot be promoted now"
+            if not self.state.ready:
+                refusal = "this node has a snapshot of another one and not the log below it yet: start that other node"
             self.state.out.append(m.Done(event.ticket, refusal))
 
 

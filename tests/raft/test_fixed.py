@@ -1,6 +1,8 @@
 """Fixed mode, RocketMQ's master and slaves, as short stories on toy logs."""
 
+from rmq.model import EpochRow, Voter
 from rmq.raft import messages as m
+from rmq.raft.core import Core
 from rmq.raft.fixed import last_office
 from rmq.raft.roles import Follower, Leader, Opening
 from tests.raft.toy import World
@@ -62,6 +64,18 @@ def test_an_office_whose_record_was_lost_is_still_its_own() -> None:
     assert last_office(master.core.state) == 1
     master.feed(m.Follow("b", 5, True))
     assert last_office(master.core.state) == 0
+
+
+def test_who_is_being_filled_from_a_snapshot_opens_no_office() -> None:
+    """Its tables and the numbers of its queues are ahead of its log: it would number new messages with a gap (D12)."""
+    voters = (Voter("a", "s-a", "a:1"),)
+    me = m.Identity("g", "a", "s-a", 2, "a:1", False, "", fixed=True, in_sync=1, master=True)
+    boot = m.Boot(3, "-", False, 100, 140, 100, (EpochRow(3, 100, "s-b"),), ((-1, voters),), ready_at=200)
+    core = Core(me, boot, m.Timing(), lambda: 0.5, 0.0)
+    for now in range(1, 100):
+        assert not any(isinstance(effect, m.AppendEpoch) for effect in core.step(m.Tick(), float(now)))
+    [done] = [effect for effect in core.step(m.Promote(False, "ticket"), 100.0) if isinstance(effect, m.Done)]
+    assert "snapshot" in done.refusal
 
 
 def test_fixed_master_behind_its_slave_pulls_back() -> None:
