@@ -90,6 +90,8 @@ class Damages:
         found = self.at(error.at)
         if found is None:
             good = first_record(segments, error.at, rows)
+            if good == error.at:
+                raise StoreError(f"a whole record stands where the log should end at {end} ({error}): run `rmq store verify`")
             found = DamagedRange(error.at, end if good is None else min(good, end), str(error))
             self.add(found)
         return found.end

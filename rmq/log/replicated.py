@@ -240,13 +240,15 @@ class ReplicatedLog:
     ) -> None:
         """Log and derived files go; the log is empty and begins at `log_start`. Raises StoreError.
 
-        `place` puts the snapshot of the leader into the directory, before anything goes: a crash at any point leaves tables
-        that are complete once the log reaches its S1.
+        `place` puts the snapshot of the leader into the directory, between the end of the old log and the beginning of the new
+        one: beside the old log it would say of other bytes that they are committed. A crash at any point leaves a prefix of
+        the old log, or an empty one with either snapshot, which does not reach its S1: such a node is told to begin anew again.
         """
         store = self.store
         rows = tuple(row for row in rows if row.start < log_start or row.epoch == 0)  # the others come with their records
 
         def shorten() -> None:
+            self.log.begin_at(0)
             place()
             store.queues.delete_all()
             store.indexed.begin_anew()

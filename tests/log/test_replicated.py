@@ -253,6 +253,46 @@ def test_the_queues_of_a_store_begun_anew(leader: Replica) -> None:
     assert queue.max == 45
 
 
+def test_power_lost_while_a_store_begins_anew(leader: Replica) -> None:
+    """Story 46: never stands the leader's snapshot beside the old log, whose bytes below its S1 are others."""
+    theirs = leader.store.begin_snapshot()
+    s1 = leader.log.segments()[1].base
+    leader.store.publish_snapshot(theirs, s1, s1)
+    data = bytes(leader.disk.content(f"{ROOT}/rmq/snapshot-{s1:020d}"))
+    seen = set()
+    for stopped_at in range(200):
+        follower = Replica()
+        follower.lead(1, "cc")
+        while follower.log.end < s1 + 4096:
+            follower.write(170)
+        follower.log.flush()
+        follower.disk.put(f"{ROOT}/rmq/{RECEIVED}", data)
+        left = stopped_at
+
+        def before(operation: str, path: str) -> None:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise PowerLoss
+
+        follower.disk.before = before
+        try:
+            follower.held.begin_anew(8192, leader.store.rows, VOTERS, follower.store.snapshots.install)
+            break
+        except PowerLoss:
+            pass
+        follower.disk.before = lambda operation, path: None
+        follower.disk.crash()
+        follower.open()
+        placed = bool(follower.store.snapshots.kept)
+        seen.add((placed, follower.log.end > 0))
+        assert not placed or follower.log.end in (0, 8192)
+        assert not follower.store.log.damages
+    assert stopped_at > 10
+    assert seen == {(False, True), (False, False), (True, False), (True, True)}
+    assert (follower.log.start, follower.log.end) == (8192, 8192)
+
+
 def test_no_snapshot_of_a_log_that_is_gone(leader: Replica) -> None:
     """Story 46: one that was being made when another node's was taken over would be loaded over a log it does not fit."""
     follower = Replica()
