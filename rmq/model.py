@@ -15,7 +15,15 @@ TEMPLATE_TOPIC = "TBW102"  # new topics inherit from it [TopicValidator.AUTO_CRE
 EPOCH_TOPIC = "rmq_sys_EPOCH"  # our epoch records (docs/storage)
 STATE_TOPIC = "rmq_sys_STATE"  # our state records
 RETRY_PREFIX, DLQ_PREFIX = "%RETRY%", "%DLQ%"
+DELAY_TOPIC, TIMER_TOPIC = "SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer"
+HALF_TOPIC, OP_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+REVIVE_PREFIX = "rmq_sys_REVIVE_LOG_"  # the cluster's name follows
 MAX_TOPIC_LENGTH, MAX_GROUP_LENGTH = 127, 120
+
+
+def is_held_topic(name: str) -> bool:
+    """Whether its messages wait there for something (their time, a resolution, an acknowledgement) before they go on."""
+    return name in (DELAY_TOPIC, TIMER_TOPIC, HALF_TOPIC, OP_TOPIC) or name.startswith(REVIVE_PREFIX)
 
 
 class EpochRow(NamedTuple):

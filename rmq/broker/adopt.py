@@ -15,7 +15,7 @@ import orjson
 
 from rmq.broker import snapshot
 from rmq.broker.apply import Tables
-from rmq.broker.state import MAX_LINES_A_RECORD, Line, lines_of
+from rmq.broker.state import MAX_LINES_A_RECORD, Line
 from rmq.delivery import cursors, groups, offsets
 from rmq.delivery.offsets import BROADCAST_SUFFIX, OffsetKey
 from rmq.errors import BadBytes, StoreError
@@ -23,6 +23,7 @@ from rmq.log import record
 from rmq.log.adoption import Adopted
 from rmq.log.commitlog import Unit
 from rmq.log.disk import Disk
+from rmq.log.replay import replay
 from rmq.log.settings import StoreSettings
 from rmq.log.store import Store
 from rmq.model import EPOCH_TOPIC, STATE_TOPIC, GroupConfig, TopicConfig
@@ -216,8 +217,8 @@ def adopt(disk: Disk, root: str, settings: StoreSettings, wall_ms: int) -> str |
         if store.adopting:
             tables = Tables(topics.TopicTable(), groups.GroupTable(), offsets.OffsetTable())
             snapshot.load(tables.by_name, store)
-            for stored in store.state_records():
-                tables.apply(lines_of(stored.body), stored.store_timestamp)
+            for stored in replay(store):
+                tables.note(stored)
             store.open_epoch(wall_ms)
             imported = import_tables(store, tables, Path(root) / "config", settings.store_host, wall_ms)
             done = "; ".join([summary(store.adopted, imported), *imported.notes])

@@ -5,6 +5,7 @@ Runs once for every committed unit, in log order, before its sender is answered;
 
 from collections.abc import Callable, Mapping, Sequence
 
+from rmq.broker.held import Held
 from rmq.broker.longpoll import LongPolls
 from rmq.broker.state import Line, Table, apply_lines, lines_of
 from rmq.delivery.cursors import CursorTable
@@ -28,6 +29,7 @@ class Tables:
         self.offsets = offsets
         self.cursors = CursorTable()
         self.locks = LockTable()
+        self.held = Held({})
         self.by_name: Mapping[str, Table] = {
             "topic": topics, "group": groups, "offset": offsets, "cursor": self.cursors, "lock": self.locks,
         }  # fmt: skip
@@ -37,6 +39,18 @@ class Tables:
         for table in self.by_name.values():
             for key in list(table.committed()):
                 table.apply(key, None)
+
+    def note(self, stored: record.Record) -> None:
+        """A committed record that a start tells again (`rmq.log.replay`)."""
+        if stored.topic == STATE_TOPIC:
+            self.apply(lines_of(stored.body), stored.store_timestamp)
+        else:
+            self.held.note(stored)
+
+    def drop_overlays(self) -> None:
+        """This node leads no more: what was on its way is the new leader's to know."""
+        for table in (self.topics, self.groups, self.offsets, self.locks):
+            table.drop_overlay()
 
     def apply(self, lines: Sequence[Line], time_ms: int) -> None:
         """One committed record. A deleted topic takes offsets and locks of its queues along, a deleted group its locks."""
@@ -65,6 +79,9 @@ class Applier:
             queue = unit.queue
             if queue.topic in OWN_TOPICS:
                 self._committed_own(unit, time_ms)
+            elif unit.special:
+                for stored in record.iterate(unit.records):
+                    self._tables.held.note(stored)
             if self._polls:
                 self._polls.wake(queue.topic, queue.queue_id, unit.tags_codes)
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rmq.broker.facts import Boot, runtime_facts
+from rmq.broker.handlers.hello import hello
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.config import NodeSettings
@@ -11,7 +12,6 @@ from rmq.errors import Refusal
 from rmq.log.store import Store
 from rmq.net import commands as c
 from rmq.net.limits import Limits
-from rmq.net.native import VERSION
 from rmq.net.remoting import Border
 from rmq.net.server import Call, Handler, Server
 
@@ -49,7 +49,7 @@ class Doorway:
         """`served`: what is answered all the same. Raises OSError."""
         kinds: list[type[c.Request]] = [*c.CODES, c.DraftedSend]
         handlers: dict[type[c.Request], Handler] = {kind: self._refuse for kind in kinds if kind is not c.Ping}
-        handlers |= {c.Hello: self._hello, c.GetRuntimeInfo: self._info, **served}
+        handlers |= {c.Hello: hello(self._settings, self._place.address), c.GetRuntimeInfo: self._info, **served}
         self._server = Server(handlers, self._place.limits, self._place.border, self._clock)
         try:
             for port in self._place.ports:
@@ -63,13 +63,6 @@ class Doorway:
 
     def _refuse(self, _request: c.Request, _call: Call) -> None:
         raise Refusal(ResponseCode.SYSTEM_BUSY, f"{self._excuse()}: try again later")
-
-    def _hello(self, request: c.Hello, _call: Call) -> c.HelloAnswer:
-        settings = self._settings
-        return c.HelloAnswer(
-            min(request.version, VERSION), settings.cluster_name, settings.broker_name, settings.broker_id, self._place.address,
-            settings.max_message_bytes,
-        )  # fmt: skip
 
     def _info(self, _request: c.GetRuntimeInfo, _call: Call) -> c.RuntimeInfo:
         store = self._store

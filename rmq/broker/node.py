@@ -22,6 +22,7 @@ from rmq.broker.facts import Boot, runtime_facts
 from rmq.broker.group import Group, Hooks
 from rmq.broker.handlers.cleaning import CleaningHandlers
 from rmq.broker.handlers.clients import ClientHandlers
+from rmq.broker.handlers.hello import hello
 from rmq.broker.handlers.inspect import InspectHandlers, RuntimeInfoHandler
 from rmq.broker.handlers.locks import LockHandlers
 from rmq.broker.handlers.offsets import OffsetHandlers
@@ -30,13 +31,15 @@ from rmq.broker.handlers.query import QueryHandlers
 from rmq.broker.handlers.send import SendHandler, SendSettings
 from rmq.broker.handlers.topics import TopicHandlers
 from rmq.broker.indexer import Indexer
+from rmq.broker.intake import Intake
 from rmq.broker.longpoll import LongPolls
 from rmq.broker.opening import open_store
 from rmq.broker.register import Registration
 from rmq.broker.replica import Replica
-from rmq.broker.retention import Retention
+from rmq.broker.retention import Retention, Waiting
+from rmq.broker.services import Services
 from rmq.broker.snapshot import SnapshotTaker
-from rmq.broker.state import StateWriter, lines_of
+from rmq.broker.state import StateWriter
 from rmq.broker.stats import SAMPLE_S, BrokerStats
 from rmq.broker.timers import Timers
 from rmq.clock import Clock
@@ -48,13 +51,13 @@ from rmq.errors import RmqError, StoreError
 from rmq.log import plain, record
 from rmq.log.consumequeue import ENTRY_BYTES, ConsumeQueues
 from rmq.log.disk import Disk, RealDisk
+from rmq.log.replay import replay
 from rmq.log.retention import RetentionSettings
 from rmq.log.settings import ASYNC_FLUSH, SYNC_FLUSH, StoreSettings
 from rmq.log.store import Report
 from rmq.model import PERM_WRITE, STATE_TOPIC
 from rmq.net import commands as c
 from rmq.net.limits import Limits
-from rmq.net.native import VERSION
 from rmq.net.remoting import Border
 from rmq.net.server import Call, Connection, Handler, Server
 from rmq.routing.topics import TopicTable, is_system_topic, system_topics, topics_json
@@ -175,7 +178,7 @@ class Broker:
         self._indexer = None if index is None else Indexer(index, lambda: self._replica.committed_end, clock)
         self._retention = Retention(
             _retention_settings(settings), store, clock, lambda: self._replica.committed_end, self._replica.refuse,
-            self._group.follower_from if self._group else lambda: None,
+            self._group.follower_from if self._group else lambda: None, Waiting(self._tables.held.alive_from, self._carry),
         )  # fmt: skip
         self._writer = StateWriter(self._replica.propose_state, store.queues.get(STATE_TOPIC, 0), store_host, clock)
         self._exports = Exports(settings.store_dir / "config", _json_of(self._tables))
@@ -198,7 +201,8 @@ class Broker:
         )  # fmt: skip
         pull = PullHandler(checks, store.log, store.queues, self._polls, self._pulled, self._stats, clock)
         sending = SendSettings(
-            settings.auto_create_topic, settings.max_message_bytes, min(SHARED_BYTES, settings.segment_bytes // 16)
+            settings.auto_create_topic, settings.max_message_bytes, min(SHARED_BYTES, settings.segment_bytes // 16),
+            self._hold().take_sent,
         )
         send = SendHandler(tables.topics, store.queues, self._replica.propose, topics.create, sending, random.Random())
         inspect = InspectHandlers(
@@ -208,7 +212,7 @@ class Broker:
         lookups = QueryHandlers(store.log, store.indexed.index, self._indexer, lambda: self._replica.committed_end)
         locks = LockHandlers(tables.locks, settings.broker_name, tables.topics, topics.check_group, self._writer.commit, clock)
         return {
-            c.Hello: self._hello,
+            c.Hello: hello(settings, self.address),
             c.Send: send.send,
             c.DraftedSend: send.drafted,
             c.Pull: pull.pull,
@@ -220,32 +224,30 @@ class Broker:
             c.GetEarliestStoreTime: offsets.earliest,
             c.QueryMessage: lookups.by_key,
             c.ViewMessage: lookups.by_offset,
-            c.Heartbeat: clients.heartbeat,
-            c.UnregisterClient: clients.unregister,
-            c.GetConsumerList: clients.members,
-            c.GetConsumerConnection: clients.connections,
-            c.UpdateTopic: topics.update,
-            c.DeleteTopic: topics.delete,
-            c.GetTopicConfig: topics.topic,
-            c.GetAllTopicConfig: topics.all_topics,
-            c.UpdateGroup: topics.update_group,
-            c.DeleteGroup: topics.delete_group,
-            c.GetGroupConfig: topics.group,
-            c.GetAllGroupConfig: topics.all_groups,
             c.GetTopicStats: inspect.topic_stats,
             c.GetConsumeStats: inspect.consume_stats,
             c.QueryTopicConsumeByWho: inspect.consumed_by,
             c.GetRuntimeInfo: RuntimeInfoHandler(self._stats, self._facts).runtime_info,
             c.DeleteExpiredLog: cleaning.delete_expired_log,
             c.CleanExpiredQueues: cleaning.clean_expired_queues,
+            **clients.by_request(),
+            **topics.by_request(),
             **locks.by_request(),
+            **self._services.handlers,
             **(self._group.handlers if self._group else {}),
         }
+
+    def _hold(self) -> Intake:
+        """Messages that wait: where they are recognised, and who hands them on."""
+        self._services = Services()
+        return Intake(())
 
     def _start_timers(self) -> None:
         every = self._timers.every
         if not self._store.read_only:
-            every(OFFSETS_S, "offsets", self._group.when_leading(self._offsets.write) if self._group else self._offsets.write)
+            every(OFFSETS_S, "offsets", self._when_leading(self._offsets.write))
+            for job in self._services.jobs:
+                every(job.seconds, job.name, self._when_leading(job.work))
             every(EXPORTS_S, "exports", self._exports.save)
             if self._indexer is not None:
                 every(INDEX_S, "index", self._indexer.work)
@@ -275,8 +277,8 @@ class Broker:
 
     def _fill_tables(self) -> None:
         snapshot.load(self._tables.by_name, self._store)
-        for stored in self._store.state_records():
-            self._tables.apply(lines_of(stored.body), stored.store_timestamp)
+        for stored in replay(self._store):
+            self._tables.note(stored)
 
     # --- a node of an elected group -----------------------------------------------------------------------------------
 
@@ -288,8 +290,7 @@ class Broker:
         self._making.add_done_callback(_tell_failure)
 
     def _left_office(self) -> None:
-        for table in (self._tables.topics, self._tables.groups, self._tables.offsets, self._tables.locks):
-            table.drop_overlay()
+        self._tables.drop_overlays()
         self._polls.wake_all()
         self._registration.changed()
 
@@ -304,6 +305,12 @@ class Broker:
         elif not self._group.member.core.state.reseeding:
             await self._snapshots.take()
             self._group.member.retained()
+
+    def _when_leading(self, job: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
+        return self._group.when_leading(job) if self._group else job
+
+    async def _carry(self, below: int) -> None:
+        await self._when_leading(lambda: self._services.carry(below))()
 
     def _telling(self, job: Callable[[], Awaitable[T]]) -> Callable[[], Awaitable[T]]:
         """The same job; the group hears where the log begins then."""
@@ -327,13 +334,6 @@ class Broker:
         missing = [config for config in wanted if topics.get(config.name) is None]
         if missing:
             await self._writer.commit([("topic", config.name, list(config)) for config in missing])
-
-    def _hello(self, request: c.Hello, _call: Call) -> c.HelloAnswer:
-        settings = self._settings
-        version = min(request.version, VERSION)
-        return c.HelloAnswer(
-            version, settings.cluster_name, settings.broker_name, settings.broker_id, self.address, settings.max_message_bytes
-        )
 
     def _describe(self) -> c.RegisterBroker:
         settings, topics = self._settings, self._tables.topics

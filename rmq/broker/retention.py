@@ -3,7 +3,8 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
 
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
@@ -15,9 +16,17 @@ from rmq.log.store import Store
 log = logging.getLogger("rmq.retention")
 
 
+class Waiting(NamedTuple):
+    """`alive_from()`: below that offset nothing that waits is needed (None: nothing waits). `carry(offset)`: what waits below
+    it is appended again; at a node that does not lead it does nothing, the leader's copies come by themselves."""
+
+    alive_from: Callable[[], int | None]
+    carry: Callable[[int], Awaitable[None]]
+
+
 class Retention:
     """`committed()`: the committed offset. `on_full(sends, everything)`: why those must be refused ("": they need not).
-    `follower_from()`: where the slowest follower reads on."""
+    `follower_from()`: where the slowest follower reads on. `waiting`: messages that wait, which keep their segments."""
 
     def __init__(
         self,
@@ -26,7 +35,8 @@ class Retention:
         clock: Clock,
         committed: Callable[[], int],
         on_full: Callable[[str, str], None],
-        follower_from: Callable[[], int | None] = lambda: None,
+        follower_from: Callable[[], int | None],
+        waiting: Waiting,
     ) -> None:
         self._settings = settings
         self._store = store
@@ -34,6 +44,7 @@ class Retention:
         self._committed = committed
         self._on_full = on_full
         self._follower_from = follower_from
+        self._waiting = waiting
         self._origin = (clock.wall_ms(), clock.monotonic())
         self._working = asyncio.Lock()
         self._drifted = False
@@ -77,6 +88,9 @@ class Retention:
         async with self._working:
             segments = await asyncio.to_thread(self._store.cleaning.oldest_segments)
             count = count_to_delete(segments, self._facts(used, by_hand), self._settings)
+            if count and (alive := self._waiting.alive_from()) is not None and alive < segments[count - 1].end:
+                await self._waiting.carry(segments[count - 1].end)  # deleted next time, once the copies are committed everywhere
+                count = sum(segment.end <= alive for segment in segments[:count])
             if not count:
                 return 0
             start = segments[count - 1].end

@@ -39,10 +39,12 @@ class Unit:
     it may add more to `parts`, `sizes`, `tags_codes` and `size` (bytes in all). Append fills in `queue_offset` and
     `physical_offset` of the first record, `start` (before a filler, if one was needed) and `end`. `owner` is the
     caller's; units with None are the log's own (epoch records). The parts stay as given: the stamps are in the log.
+    `special`: of a topic of held messages, or with a proof (`rmq.delivery.proof`); dispatch reads such parts again, stamped.
     """
 
     __slots__ = (
-        "end", "open", "owner", "parts", "physical_offset", "queue", "queue_offset", "size", "sizes", "start", "tags_codes",
+        "end", "open", "owner", "parts", "physical_offset", "queue", "queue_offset", "size", "sizes", "special", "start",
+        "tags_codes",
     )  # fmt: skip
 
     def __init__(
@@ -58,6 +60,7 @@ class Unit:
         self.sizes = [*sizes]
         self.tags_codes = [*tags_codes]
         self.open = True
+        self.special = False
         self.queue = queue
         self.owner = owner
         self.queue_offset = self.physical_offset = self.start = self.end = -1

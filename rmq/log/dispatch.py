@@ -14,11 +14,20 @@ from rmq.log import epochs
 from rmq.log.commitlog import CommitLog, Unit
 from rmq.log.consumequeue import ConsumeQueue, ConsumeQueues
 from rmq.log.glance import glance
-from rmq.log.record import MIN_RECORD_BYTES, UNKNOWN_TOPIC, Record, decode, entry_code, is_tombstone, iterate, queue_places
+from rmq.log.record import (
+    MIN_RECORD_BYTES,
+    UNKNOWN_TOPIC,
+    Record,
+    decode,
+    entry_code,
+    is_tombstone,
+    iterate,
+    queue_places,
+)
 from rmq.log.segment import BadEntry, Place
-from rmq.model import STATE_TOPIC
+from rmq.log.special import is_special
+from rmq.model import STATE_TOPIC, is_held_topic
 
-_NOT_EVERYDAY = (STATE_TOPIC, "SCHEDULE_TOPIC_XXXX")  # their records delete topics, or have a due time for a tag
 TOLD_BYTES = 64 * 1024 * 1024
 TOPIC_TABLE = "topic"  # of the state lines [table, key, value]
 
@@ -46,6 +55,8 @@ class Dispatcher:
                 done += self._walked(min(pending[0].start, hw) if pending else hw)
             elif pending[0].end <= hw:
                 unit = pending.popleft()
+                if unit.special:
+                    self._read_stamped(unit)
                 unit.queue.put_many(unit.queue_offset, unit.physical_offset, unit.sizes, unit.tags_codes)
                 self.position = unit.end
                 if unit.queue.topic == STATE_TOPIC:
@@ -93,19 +104,28 @@ class Dispatcher:
         units = []
         for place in self._log.places(self.position, to):
             put: Iterable[tuple[ConsumeQueue, int]]
+            special = ""  # its topic
             if everyday := self._put_everyday(place):
                 put, code = (everyday[:2],), everyday[2]
             else:
                 record = decode(place.buf, place.at)
                 put, code = self._put(record), entry_code(record)
+                if is_special(record) and not epochs.is_foreign(self._log.rows, place.offset):
+                    special = record.topic
             for queue, number in put:
                 data = bytes(place.buf[place.at : place.at + place.size])
                 unit = Unit(data, (place.size,), (code,), queue)
+                unit.special = queue.topic == special
                 unit.queue_offset, unit.physical_offset = number, place.offset
                 unit.start, unit.end = self.position, place.offset + place.size
                 units.append(unit)
             self.position = place.offset + place.size
         return units
+
+    def _read_stamped(self, unit: Unit) -> None:
+        """What is noted of a special record must be the same at every node: number, place, time as they are in the log."""
+        unit.parts = [self._log.read(unit.physical_offset, unit.size)]
+        unit.tags_codes = [entry_code(stored) for stored in iterate(unit.parts[0])]
 
     def _put(self, record: Record) -> list[tuple[ConsumeQueue, int]]:
         """The queues it went to, and its number in each."""
@@ -128,7 +148,7 @@ class Dispatcher:
             queue.put_many(number, record.physical_offset, (record.total_size,), (entry_code(record),))
             queue.next = max(queue.next, queue.max)
             put.append((queue, number))
-            if topic not in _NOT_EVERYDAY:
+            if topic != STATE_TOPIC and not is_held_topic(topic):
                 self._lanes[topic.encode(), queue_id] = queue
         if record.topic == STATE_TOPIC:
             self._delete_topics(record)

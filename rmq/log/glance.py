@@ -7,6 +7,7 @@ from struct import Struct
 
 from rmq.log.properties import tags_code_in
 from rmq.log.record import MAGIC_V1, SYS_COMPRESSED, SYS_MULTI_TAGS, Buffer
+from rmq.log.special import HANDED_ON
 
 _fields = Struct(">4xi4xi4xq8xi").unpack_from  # magic, queueId, queueOffset, sysFlag
 _EVERYDAY = ~(SYS_COMPRESSED | SYS_MULTI_TAGS | 0x700)  # no transaction, no IPv6 host, no inner batch
@@ -20,6 +21,6 @@ def glance(buf: Buffer, at: int, size: int) -> tuple[bytes, int, int, int] | Non
     topic_at = at + 89 + int.from_bytes(buf[at + 84 : at + 88], "big")
     properties_at = topic_at + buf[topic_at - 1]
     properties = bytes(buf[properties_at + 2 : at + size])
-    if b"INNER_MULTI_DISPATCH\x01" in properties:
+    if b"INNER_MULTI_DISPATCH\x01" in properties or HANDED_ON in properties:
         return None
     return bytes(buf[topic_at:properties_at]), queue_id, number, tags_code_in(properties)

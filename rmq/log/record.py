@@ -28,6 +28,7 @@ from rmq.log.properties import (
     tags_code,
     tags_code_in,
 )
+from rmq.model import DELAY_TOPIC
 
 __all__ = [
     "BLANK_MAGIC",
@@ -270,6 +271,7 @@ def draft(
     born_timestamp: int,
     born_host: bytes,
     reconsume_times: int = 0,
+    prepared_transaction_offset: int = 0,
 ) -> bytes:
     """A record ready to be stamped: the broker's fields are 0, the properties end with an empty `__CRC32#`.
 
@@ -304,7 +306,7 @@ def draft(
                 0,
                 store_host,
                 reconsume_times,
-                0,
+                prepared_transaction_offset,
                 len(body),
             ),
             body,
@@ -465,7 +467,7 @@ def is_tombstone(record: Record) -> bool:
 
 def entry_code(record: Record) -> int:
     """The tagsCode of its ConsumeQueue entry: the tag's hash, or the due time (ms) in the delay topic."""
-    if record.topic == "SCHEDULE_TOPIC_XXXX":
+    if record.topic == DELAY_TOPIC:
         level = bytes_to_properties(record.properties).get("DELAY", "")
         if level.isdecimal() and int(level) > 0:
             return record.store_timestamp + _DELAYS_S[min(int(level), len(_DELAYS_S)) - 1] * 1000

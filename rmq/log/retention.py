@@ -38,8 +38,8 @@ class Facts(NamedTuple):
     """What decides, at one moment.
 
     `hour`: of the day, local. `used`: of the disk, 0 to 1. `drift_ms`: how far the wall clock has moved against the
-    monotonic one since the start. `safe_to`: below it everything is committed, durable and held by a snapshot, and nothing
-    alive (timers, unresolved halves) points there. `follower_from`: where the slowest follower that is not given up yet
+    monotonic one since the start. `safe_to`: below it everything is committed, durable and held by a snapshot.
+    `follower_from`: where the slowest follower that is not given up yet
     has to read on; None if there is none. `by_hand`: an administrator asked.
     """
 

@@ -1,6 +1,7 @@
 """Who is connected: heartbeats, the members of a group, and the notice to all of them when the members change."""
 
-from collections.abc import Awaitable, Callable, Container, Iterable
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
+from typing import Any
 
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
@@ -17,7 +18,7 @@ from rmq.net.commands import (
     NotifyConsumerIdsChanged,
     UnregisterClient,
 )
-from rmq.net.server import Call, Connection
+from rmq.net.server import Call, Connection, Handler
 
 
 class ClientHandlers:
@@ -39,6 +40,14 @@ class ClientHandlers:
         self._connection = connection
         self._subscriptions_changed = subscriptions_changed
         self._clock = clock
+
+    def by_request(self) -> Mapping[type[Any], Handler]:
+        return {
+            Heartbeat: self.heartbeat,
+            UnregisterClient: self.unregister,
+            GetConsumerList: self.members,
+            GetConsumerConnection: self.connections,
+        }
 
     async def heartbeat(self, request: Heartbeat, call: Call) -> HeartbeatAnswer:
         """A group that may not be is left out and the client told so; its other groups stay members all the same."""

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from itertools import accumulate
 from typing import NamedTuple
 
+from rmq.broker.intake import Placed
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal, RmqError
 from rmq.log import plain, record
@@ -25,11 +26,12 @@ _answer = tuple.__new__  # SendAnswer(...) costs twice as much, and this is made
 
 class SendSettings(NamedTuple):
     """`max_body_bytes`: of one message [maxMessageSize]. `shared_bytes`: how much the requests of one unit may hold together;
-    a unit lies in one segment, so this is what a segment's end may waste."""
+    a unit lies in one segment, so this is what a segment's end may waste. `take`: as `Intake.take_sent`."""
 
     auto_create: bool
     max_body_bytes: int
     shared_bytes: int
+    take: Callable[[bytes, int, int], Placed | None]
 
 
 class Lane:
@@ -68,7 +70,7 @@ class SendHandler:
         self._queues = queues
         self._propose = propose
         self._create = create
-        self._auto_create, self._max_body_bytes, self._shared_bytes = settings
+        self._auto_create, self._max_body_bytes, self._shared_bytes, self._take = settings
         self._chance = chance
         self._lanes: dict[tuple[str, int], Lane] = {}
 
@@ -108,6 +110,8 @@ class SendHandler:
         sizes, codes = record.check(records, request.topic) if code is None else ((len(records),), (code,))
         if len(sizes) > 1 or request.batch or len(records) > self._max_body_bytes:
             self._check_size(request, len(sizes))
+        if code is None and (placed := self._take(records, len(sizes), lane.queue.queue_id)):
+            return self._hold(placed, lane.queue.queue_id, call)
         unit = lane.unit
         if unit is not None and unit.open and unit.size + len(records) <= self._shared_bytes:
             lane.asked.append((call, len(unit.sizes)))
@@ -120,6 +124,13 @@ class SendHandler:
         unit = Unit(records, sizes, codes, lane.queue, (_stored, asked))
         self._propose(unit)
         lane.unit, lane.asked = unit, asked
+        return LATER
+
+    def _hold(self, placed: Placed, queue_id: int, call: Call) -> Later:
+        """A message that waits first. The answer names the queue it is for, and number and place where it waits, as RocketMQ."""
+        unit = Unit(placed.draft, (len(placed.draft),), (0,), self._queues.get(placed.topic, placed.queue_id))
+        unit.special, unit.owner = True, (_held, (call, queue_id))
+        self._propose(unit)
         return LATER
 
     def _open_lane(self, topic: str, queue_id: int, config: TopicConfig) -> Lane:
@@ -158,6 +169,16 @@ class SendHandler:
         result = self.send(request, call)
         assert result is LATER, "the topic is there now"
         return LATER
+
+
+def _held(asked: tuple[Call, int], unit: Unit, error: RmqError | None, late: int) -> None:
+    call, queue_id = asked
+    if error is None:
+        call.answer(SendAnswer(queue_id, unit.queue_offset, unit.physical_offset, late))
+    elif isinstance(error, Refusal):
+        call.refuse(error)
+    else:
+        raise error
 
 
 def _stored(asked: Asked, unit: Unit, error: RmqError | None, late: int) -> None:

@@ -4,7 +4,8 @@ Each change is planned by a pure table (a refusal or a new value), staged so tha
 written as a state line, and in force once committed.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 from rmq.broker.state import Line
 from rmq.codes import ResponseCode
@@ -24,7 +25,7 @@ from rmq.net.commands import (
     UpdateGroup,
     UpdateTopic,
 )
-from rmq.net.server import Call
+from rmq.net.server import Call, Handler
 from rmq.routing.topics import TopicTable, check_group_name
 
 
@@ -44,6 +45,18 @@ class TopicHandlers:
         self._offsets = offsets
         self._commit = commit
         self._auto_group = auto_group
+
+    def by_request(self) -> Mapping[type[Any], Handler]:
+        return {
+            UpdateTopic: self.update,
+            DeleteTopic: self.delete,
+            GetTopicConfig: self.topic,
+            GetAllTopicConfig: self.all_topics,
+            UpdateGroup: self.update_group,
+            DeleteGroup: self.delete_group,
+            GetGroupConfig: self.group,
+            GetAllGroupConfig: self.all_groups,
+        }
 
     # --- topics
 

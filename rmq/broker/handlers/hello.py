@@ -1,0 +1,18 @@
+"""The first answer on a connection: who this is."""
+
+from rmq.config import NodeSettings
+from rmq.net.linkcommands import Hello, HelloAnswer
+from rmq.net.native import VERSION
+from rmq.net.server import Call, Handler
+
+
+def hello(settings: NodeSettings, address: str) -> Handler:
+    """A handler that says it. `address`: where clients reach this node."""
+
+    def answer(request: Hello, _call: Call) -> HelloAnswer:
+        return HelloAnswer(
+            min(request.version, VERSION), settings.cluster_name, settings.broker_name, settings.broker_id, address,
+            settings.max_message_bytes,
+        )  # fmt: skip
+
+    return answer

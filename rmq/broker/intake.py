@@ -1,0 +1,57 @@
+"""Messages that are to wait: recognised when they come in, and given the place where they wait (docs/storage, held messages)."""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from rmq.codes import ResponseCode
+from rmq.errors import Refusal
+from rmq.log import record
+from rmq.log.properties import MAX_PROPERTIES_BYTES
+from rmq.log.record import Record
+
+ROOM_BYTES = 1024  # for what the broker notes while it waits, and when it is handed on
+_MAY_WAIT = re.compile(rb"(?:DELAY|TIMER_DELAY_SEC|TIMER_DELAY_MS|TIMER_DELIVER_MS|TIMER_DEL_UNIQKEY|TRAN_MSG)\x01").search
+
+
+class Placed(NamedTuple):
+    """A draft (`record.draft`) for a queue of a system topic."""
+
+    topic: str
+    queue_id: int
+    draft: bytes
+
+
+Taker = Callable[[Record, int], Placed | None]
+"""One kind: given a message and the queue it was meant for, where it waits instead; None if it need not. Raises Refusal."""
+
+
+class Intake:
+    """`takers`: who is asked, in this order."""
+
+    def __init__(self, takers: Sequence[Taker]) -> None:
+        self._takers = takers
+
+    def take(self, message: Record, queue_id: int) -> Placed | None:
+        """Where a message with true fields (draft, or one that is sent again) waits; None: it goes straight to its queue.
+
+        Raises Refusal MESSAGE_ILLEGAL for a wish that cannot be met.
+        """
+        for taker in self._takers:
+            if placed := taker(message, queue_id):
+                if len(message.properties) > MAX_PROPERTIES_BYTES - ROOM_BYTES:
+                    about = f"properties of a message that waits: at most {MAX_PROPERTIES_BYTES - ROOM_BYTES} bytes"
+                    raise Refusal(ResponseCode.MESSAGE_ILLEGAL, about)
+                return placed
+        return None
+
+    def take_sent(self, records: bytes, count: int, queue_id: int) -> Placed | None:
+        """The same for the records of a send. None for several that all go straight to their queue. Raises Refusal."""
+        if _MAY_WAIT(records) is None:
+            return None
+        if count == 1:
+            return self.take(record.decode(records), queue_id)
+        if any(self.take(message, queue_id) for message in record.iterate(records)):
+            about = "a message of a batch cannot wait (delay, timer, transaction): send it alone"
+            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, about)
+        return None

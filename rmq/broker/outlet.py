@@ -1,0 +1,87 @@
+"""What the broker itself sends: messages that waited, failed ones that come again. Made from a stored record."""
+
+import asyncio
+import random
+from collections.abc import Callable, Iterable, Sequence
+
+from rmq.broker.replica import Waiter
+from rmq.delivery.proof import PROPERTY, Proof
+from rmq.errors import RmqError
+from rmq.log import record
+from rmq.log.commitlog import CommitLog, Unit
+from rmq.log.consumequeue import ConsumeQueues
+from rmq.log.properties import CRC_NAME
+from rmq.log.record import Record
+
+_SIZE_BYTES = 4
+
+
+class Outlet:
+    """`propose`: as of `Replica`; once for messages, once for the broker's own records, which go though a disk is nearly full."""
+
+    def __init__(
+        self,
+        log: CommitLog,
+        queues: ConsumeQueues,
+        propose: Callable[[Unit], None],
+        propose_state: Callable[[Unit], None],
+        chance: random.Random,
+    ) -> None:
+        self._log = log
+        self._queues = queues
+        self._propose = propose
+        self._propose_state = propose_state
+        self._chance = chance
+
+    async def read(self, offsets: Sequence[int]) -> list[Record]:
+        """The records that begin there; from the disk if need be. Raises StoreError."""
+        return await asyncio.to_thread(lambda: [self._read(offset) for offset in offsets])
+
+    def _read(self, offset: int) -> Record:
+        size = int.from_bytes(self._log.read(offset, _SIZE_BYTES), "big")
+        return record.decode(self._log.read(offset, size))
+
+    def pick(self, queue_nums: int) -> int:
+        """A queue by chance."""
+        return self._chance.randrange(queue_nums)
+
+    def put(self, topic: str, queue_id: int, draft: bytes, waiter: Waiter | None = None, *, state: bool = False) -> Unit:
+        """Proposes one record; `waiter` hears what became of it. `state`: it settles something, so it goes though the disk is
+        nearly full. Raises Refusal: not stored."""
+        unit = Unit(draft, (len(draft),), (0,), self._queues.get(topic, queue_id), waiter)
+        unit.special = True  # so dispatch finds its tag out
+        (self._propose_state if state else self._propose)(unit)
+        return unit
+
+    async def send(self, topic: str, queue_id: int, draft: bytes, *, state: bool = False) -> Unit:
+        """The same, and waits until it is committed. Raises Refusal: nothing was stored, or (code 1) nobody knows."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        unit = self.put(topic, queue_id, draft, (_resolve, future), state=state)
+        await future
+        return unit
+
+
+def handed_on(
+    source: Record, topic: str, proof: Proof | None, *, properties: Iterable[tuple[str, str]] = (), without: Iterable[str] = ()
+) -> bytes:
+    """A draft for `topic` with body, birth and properties of `source`: less those named `without`, more or other `properties`,
+    and the proof. The flags for kinds of transactions go."""
+    dropped = {*without, PROPERTY, CRC_NAME.decode()}
+    known = {name: value for name, value in record.bytes_to_properties(source.properties).items() if name not in dropped}
+    known |= dict(properties)
+    if proof is not None:
+        known[PROPERTY] = proof.text()
+    return record.draft(
+        topic, source.body, record.properties_to_bytes(known), flag=source.flag,
+        sys_flag=source.sys_flag & ~(record.SYS_TRANSACTION | record.SYS_STORE_V6), born_timestamp=source.born_timestamp,
+        born_host=source.born_host, reconsume_times=source.reconsume_times,
+    )  # fmt: skip
+
+
+def _resolve(future: "asyncio.Future[None]", _unit: Unit, error: RmqError | None, _late: int) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(None)
+    else:
+        future.set_exception(error)

@@ -1,0 +1,29 @@
+"""How a message that the broker hands on says where it comes from: its property RMQ_SRC (docs/storage, held messages).
+
+The record itself is the proof that its source was handed on: there is no other note of it that could be lost when a leader
+dies, or be there without it. No client can send the property. Pure.
+"""
+
+from typing import NamedTuple
+
+PROPERTY = "RMQ_SRC"
+DUE, HALF, POP = "due", "half", "pop"
+
+
+class Proof(NamedTuple):
+    """`kind`: which table the source is in. `source`: offset of its record in the log. `detail`: what it needs besides."""
+
+    kind: str
+    source: int
+    detail: int = 0
+
+    def text(self) -> str:
+        """The property's value."""
+        return f"{self.kind} {self.source} {self.detail}"
+
+
+def proof_of(text: str) -> Proof | None:
+    """Reads the property; None for what is none of ours."""
+    kind, _, rest = text.partition(" ")
+    source, _, detail = rest.partition(" ")
+    return Proof(kind, int(source), int(detail)) if source.isdecimal() and detail.isdecimal() else None
