@@ -1,7 +1,7 @@
 """Numbers of the wire: request codes and response codes, as RocketMQ counts them.
 
 Only numbers and their names. What a code means to a caller (retry? ask for a new route?) is in `rmq.errors`;
-which right it needs is in `rmq.access`. Codes from 60000 on are ours and exist in the native spelling only.
+which right it needs is in `rmq.access`. Codes from 60000 to 69999 are ours and exist in the native spelling only.
 """
 
 from enum import IntEnum
@@ -25,7 +25,10 @@ class RequestCode(IntEnum):
     VIEW_MESSAGE_BY_ID = 33
     HEART_BEAT = 34
     UNREGISTER_CLIENT = 35
+    CONSUMER_SEND_MSG_BACK = 36
+    END_TRANSACTION = 37
     GET_CONSUMER_LIST_BY_GROUP = 38
+    CHECK_TRANSACTION_STATE = 39
     NOTIFY_CONSUMER_IDS_CHANGED = 40
     LOCK_BATCH_MQ = 41
     UNLOCK_BATCH_MQ = 42
@@ -46,12 +49,23 @@ class RequestCode(IntEnum):
     CLEAN_EXPIRED_CONSUMEQUEUE = 306
     SEND_MESSAGE_V2 = 310
     SEND_BATCH_MESSAGE = 320
+    RESUME_CHECK_HALF_MESSAGE = 323
     DELETE_EXPIRED_COMMITLOG = 329
     GET_TOPIC_CONFIG = 351
     GET_SUBSCRIPTIONGROUP_CONFIG = 352
     LITE_PULL_MESSAGE = 361
+    RECALL_MESSAGE = 370
+    QUERY_ASSIGNMENT = 400
+    SET_MESSAGE_REQUEST_MODE = 401
     GET_BROKER_HA_STATUS = 907
     GET_BROKER_EPOCH_CACHE = 1007
+    POP_MESSAGE = 200050
+    ACK_MESSAGE = 200051
+    PEEK_MESSAGE = 200052
+    CHANGE_MESSAGE_INVISIBLETIME = 200053
+    NOTIFICATION = 200054
+    POLLING_INFO = 200055
+    BATCH_ACK_MESSAGE = 200151
 
     HELLO = 60001
     PING = 60002
@@ -95,4 +109,8 @@ class ResponseCode(IntEnum):
     SUBSCRIPTION_GROUP_NOT_EXIST = 26
     INVALID_PARAMETER = 29
     CONSUMER_NOT_ONLINE = 206
+    NO_MESSAGE = 208
+    POLLING_FULL = 209
+    POLLING_TIMEOUT = 210
     FLOW_CONTROL = 215
+    ILLEGAL_OPERATION = 604

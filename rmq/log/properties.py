@@ -115,24 +115,27 @@ plain_given = re.compile(
 """The same of a message that is no record yet: without the checksum and without what the broker adds. Groups: unique id, tag."""
 
 
-def check_properties(buf: bytes, at: int, end: int) -> int:
-    """The tag's hash. Refusal(MESSAGE_ILLEGAL) unless these are whole pairs, nothing reserved, `__CRC32#` last and once."""
+def check_properties(buf: bytes, at: int, end: int) -> tuple[int, bool]:
+    """The tag's hash, and whether a delay, a time or a transaction is asked for.
+
+    Refusal(MESSAGE_ILLEGAL) unless these are whole pairs, nothing reserved, `__CRC32#` last and once.
+    """
     match = plain_properties(buf, at, end)
     if match is None:
         return check_thoroughly(buf[at:end])
     tag = match[1]
-    return 0 if tag is None else code_of(tag)
+    return 0 if tag is None else code_of(tag), False
 
 
-def check_thoroughly(properties: bytes) -> int:
+def check_thoroughly(properties: bytes) -> tuple[int, bool]:
     """As `check_properties`, slowly: pair by pair."""
-    _check_pairs(properties)
+    held = _check_pairs(properties)
     if not properties.isascii():
         _check_utf8(properties)
-    return tags_code_in(properties)
+    return tags_code_in(properties), held
 
 
-def _check_pairs(properties: bytes) -> None:
+def _check_pairs(properties: bytes) -> bool:
     found: list[tuple[bytes, bytes]] = []
     *pairs, rest = properties.split(b"\x02")
     for pair in pairs:
@@ -144,7 +147,7 @@ def _check_pairs(properties: bytes) -> None:
         raise _illegal("properties must be name, 0x01, value, 0x02, repeated")
     if not found or found[-1][0] != CRC_NAME or not (len(found[-1][1]) == 10 and found[-1][1].isdigit()):
         raise _illegal("properties must end with one __CRC32# property of ten digits, and hold it nowhere else")
-    _check_names(dict(found[:-1]))
+    return _check_names(dict(found[:-1]))
 
 
 def _check_utf8(properties: bytes) -> None:
@@ -154,17 +157,18 @@ def _check_utf8(properties: bytes) -> None:
         raise _illegal(f"properties are not UTF-8 at byte {error.start}") from error
 
 
-def _check_names(found: Mapping[bytes, bytes]) -> None:
+def _check_names(found: Mapping[bytes, bytes]) -> bool:
+    """Whether it is to be held."""
+    held = False
     for name in _WATCHED.intersection(found):
         value = found[name]
         if not name:
             raise _illegal("a property has no name")
         if name in _STRIPPED:
             raise _illegal(f"property {name.decode()} is reserved for brokers: send without it")
-        if name in _TIMERS or (name == b"DELAY" and value.strip() not in (b"", b"0")):
-            raise _illegal(f"delayed messages are not served yet: send without {name.decode()}")
-        if name == b"TRAN_MSG" and value.lower() == b"true":
-            raise _illegal("transactional messages are not served yet: send without a transaction")
+        delayed = name in _TIMERS or (name == b"DELAY" and value.strip() not in (b"", b"0"))
+        held = held or delayed or (name == b"TRAN_MSG" and value.lower() == b"true")
+    return held
 
 
 def _illegal(why: str) -> Refusal:

@@ -76,7 +76,7 @@ SYS_TRANSACTION, SYS_PREPARED, SYS_COMMIT, SYS_ROLLBACK = 0xC, 0x4, 0x8, 0xC
 SYS_INNER_BATCH = 0x80
 LOST = -1  # reconsumeTimes of a tombstone
 UNKNOWN_TOPIC = "!"  # of a tombstone where nobody knows what stood there; no user's topic can have that name
-_SYS_FROM_CLIENT = SYS_COMPRESSED | SYS_MULTI_TAGS | SYS_BORN_V6 | 0x700
+_SYS_FROM_CLIENT = SYS_COMPRESSED | SYS_MULTI_TAGS | SYS_PREPARED | SYS_BORN_V6 | 0x700
 
 EMPTY_CRC = CRC_NAME + b"\x010000000000\x02"
 _CRC_HEAD = CRC_NAME + b"\x01"
@@ -125,10 +125,14 @@ class Record(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """What `check` found out: of each record its size in bytes and the hash of its tag."""
+    """What `check` found out: of each record its size in bytes and the hash of its tag.
+
+    `held`: there is one that must not be seen yet (a delay or a time is asked for, or it is a half of a transaction).
+    """
 
     sizes: tuple[int, ...]
     tags_codes: tuple[int, ...]
+    held: bool = False
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
@@ -357,11 +361,11 @@ def stamp(run: bytearray, groups: Iterable[tuple[int, Sequence[int], int, int]],
 def check(records: bytes, topic: str) -> Checked:
     """Refuses what a broker must not store of records that a client encoded; else their sizes and tag hashes.
 
-    Raises Refusal(MESSAGE_ILLEGAL) that says what is wrong: sizes, magic, flags, topic, body checksum, properties,
-    a reserved property, or a kind of message that is not served yet.
+    Raises Refusal(MESSAGE_ILLEGAL) that says what is wrong: sizes, magic, flags, topic, body checksum, properties, or a
+    reserved property.
     """
     magic, topic_field = topic_field_of(topic)
-    at, room = 0, len(records)
+    at, room, held = 0, len(records), False
     sizes: list[int] = []
     codes: list[int] = []
     while at < room or not room:
@@ -372,6 +376,7 @@ def check(records: bytes, topic: str) -> Checked:
         if sys_flag:
             if sys_flag & ~_SYS_FROM_CLIENT:
                 raise _illegal_head(said, magic, sys_flag)
+            held = held or sys_flag & SYS_PREPARED != 0
             if sys_flag & SYS_BORN_V6 and room - at > 100:
                 *_, prepared, body_length = _claims_v6(records, at)
                 body_at = at + 100
@@ -388,13 +393,14 @@ def check(records: bytes, topic: str) -> Checked:
             raise _illegal_parts(records, at, topic_field)
         if crc32(records[body_at:topic_at]) & CRC_MASK != body_crc:
             raise _illegal("wrong body checksum: the record was damaged on its way; send it again")
-        code = check_properties(records, lengths_end, end)
+        code, asked = check_properties(records, lengths_end, end)
+        held = held or asked
         if total == room:
-            return _new(Checked, ((total,), (code,)))
+            return _new(Checked, ((total,), (code,), held))
         sizes.append(total)
         codes.append(code)
         at = end
-    return _new(Checked, (tuple(sizes), tuple(codes)))
+    return _new(Checked, (tuple(sizes), tuple(codes), held))
 
 
 def _illegal(why: str) -> Refusal:
@@ -404,8 +410,6 @@ def _illegal(why: str) -> Refusal:
 def _illegal_head(said: int, magic: int, sys_flag: int) -> Refusal:
     if said != magic:
         return _illegal(f"magic {said & 0xFFFFFFFF:#010x} where {magic & 0xFFFFFFFF:#010x} belongs")
-    if sys_flag & SYS_TRANSACTION:
-        return _illegal("transactional messages are not served yet: send without a transaction")
     if sys_flag & ~_SYS_FROM_CLIENT:
         return _illegal(f"sysFlag {sys_flag:#x}: a client may set only {_SYS_FROM_CLIENT:#x}")
     return _illegal("preparedTransactionOffset is the broker's to set: send 0")

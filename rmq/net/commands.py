@@ -29,6 +29,10 @@ from rmq.net.linkcommands import HelloAnswer as HelloAnswer
 from rmq.net.linkcommands import Ping as Ping
 from rmq.net.lockcommands import LockedQueues, LockQueues, UnlockQueues
 from rmq.net.peercommands import PeerAnswer, PeerRequest
+from rmq.net.popcommands import PopRelatedAnswer, PopRequest
+from rmq.net.retrycommands import RetryRequest
+from rmq.net.timercommands import TimerAnswer, TimerRequest
+from rmq.net.transactioncommands import TransactionRequest
 from rmq.net.vocabulary import ANSWERS as ANSWERS
 from rmq.net.vocabulary import CODES as CODES
 from rmq.net.vocabulary import command
@@ -138,12 +142,16 @@ class NotifyConsumerIdsChanged(NamedTuple):
 
 
 class SendAnswer(NamedTuple):
-    """`status`: 0, 10, 11 or 12 (all mean stored). Offsets are those of the first record of the request."""
+    """`status`: 0, 10, 11 or 12 (all mean stored). Offsets are those of the first record of the request.
+
+    Of a message that is to be delivered later they are its place until then. `recall_handle`: takes a timed one back.
+    """
 
     queue_id: int
     queue_offset: int
     physical_offset: int
     status: int = 0
+    recall_handle: str = ""
 
 
 @command(RequestCode.SEND_MESSAGE_V2, SendAnswer)
@@ -463,12 +471,12 @@ Request = Union[
     LockQueues, UnlockQueues, QueryMessage, ViewMessage, UpdateTopic, DeleteTopic, GetTopicConfig, GetAllTopicConfig,
     GetTopicStats, UpdateGroup, DeleteGroup, GetGroupConfig, GetAllGroupConfig,
     GetConsumeStats, GetConsumerConnection, QueryTopicConsumeByWho, GetRuntimeInfo, DeleteExpiredLog,
-    CleanExpiredQueues, PeerRequest,
+    CleanExpiredQueues, PeerRequest, RetryRequest, TransactionRequest, TimerRequest, PopRequest,
 ]  # fmt: skip
 Answer = Union[
     None, HelloAnswer, Route, ClusterInfo, TopicList, HeartbeatAnswer, ConsumerList, SendAnswer, PullAnswer, OffsetAnswer,
     TimestampAnswer, TopicConfig, TopicConfigs, TopicStats, GroupConfig, GroupConfigs, ConsumeStats, ConsumerConnection,
-    GroupList, RuntimeInfo, PeerAnswer, QueryMessageAnswer, MessageAnswer, LockedQueues,
+    GroupList, RuntimeInfo, PeerAnswer, QueryMessageAnswer, MessageAnswer, LockedQueues, TimerAnswer, PopRelatedAnswer,
 ]  # fmt: skip
 
 REQUESTS: dict[int, type[Request]] = {code: cls for cls, code in CODES.items()}

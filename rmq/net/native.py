@@ -186,8 +186,9 @@ _UINT32_MAX: Final = 2**32 - 1
 _pull_head = Struct(">IBBBIB").pack  # length, array, code, id, flags
 _pull_numbers = Struct(">BqBqBqBI").pack  # three offsets and the head of a byte string
 _uint16, _uint32 = Struct(">H").unpack_from, Struct(">I").unpack_from
-_send_answer = Struct(">7sI3sqsqsqB").pack
-"""The hot answer in one go: a length and an array of eight, its numbers at their full width (which msgpack allows)."""
+_send_answer = Struct(">7sI3sqsqsqBB").pack
+"""The hot answer in one go: a length and an array of nine, its numbers at their full width (which msgpack allows)."""
+_NO_TEXT = 0xA0
 
 
 
@@ -326,12 +327,13 @@ class Native:
         return request, call_id, flags & ONEWAY_FLAG != 0, None, len(frame)
 
     def answer(self, call_id: int, context: Context, answer: Answer, remark: str) -> bytes:
-        if type(answer) is SendAnswer and not remark and 0 <= call_id <= _UINT32_MAX and 0 <= answer.status < 128:
-            queue_id, queue_offset, physical_offset, status = answer
-            head, numbers = b"\0\0\0\x25\x98\0\xce", b"\xd3"
-            return _send_answer(
-                head, call_id, b"\x01\xc0\xd3", queue_id, numbers, queue_offset, numbers, physical_offset, status
-            )
+        if type(answer) is SendAnswer and not remark and 0 <= call_id <= _UINT32_MAX:
+            queue_id, queue_offset, physical_offset, status, handle = answer
+            if 0 <= status < 128 and not handle:
+                head, numbers = b"\0\0\0\x26\x99\0\xce", b"\xd3"
+                return _send_answer(
+                    head, call_id, b"\x01\xc0\xd3", queue_id, numbers, queue_offset, numbers, physical_offset, status, _NO_TEXT
+                )
         if type(answer) is PullAnswer and 0 <= call_id <= _UINT32_MAX:
             return _pull_answer(call_id, answer, remark)
         if answer is None:

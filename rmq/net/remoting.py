@@ -23,22 +23,29 @@ from rmq.net.commands import (
 )
 from rmq.net.frames import Address, Context, Greeting, Received
 from rmq.net.limits import Limits
+from rmq.net.popcommands import Assignments, PopAnswer
 from rmq.net.remoting_bodies import ANSWER_WRITERS, REQUEST_READERS
 from rmq.net.remoting_fields import read as read_fields
 from rmq.net.remoting_fields import write as write_fields
 from rmq.net.remoting_headers import ANSWER_FLAG, ONEWAY_FLAG, Ext, Header, write
 from rmq.net.remoting_headers import read as read_header
+from rmq.net.remoting_headers import short as short_code
+from rmq.net.remoting_popbodies import POP_READERS, pop_ext, write_assignments
 from rmq.net.remoting_sends import Records, Sends, Sent, host_bytes, is_send
+from rmq.net.transactioncommands import CheckTransactionState
 
 STANDARD_JSON_VERSION = 401
 """From V4_9_4 on clients get the broker ids of a route quoted [ClientRequestProcessor]."""
 
-_OURS = 60_000  # codes from here on exist in the native spelling only
+_OURS = range(60_000, 70_000)  # codes of the native spelling only
 _ALIASES = {RequestCode.SEND_MESSAGE: Send, RequestCode.SEND_BATCH_MESSAGE: Send, RequestCode.LITE_PULL_MESSAGE: Pull}
 _REQUESTS: dict[int, type[Any]] = {
-    **{code: cls for code, cls in REQUESTS.items() if code < _OURS},
+    **{short_code(code): cls for code, cls in REQUESTS.items() if code not in _OURS},  # as binary headers cut them
+    **{code: cls for code, cls in REQUESTS.items() if code not in _OURS},
     **{int(code): cls for code, cls in _ALIASES.items()},
 }
+_READERS = REQUEST_READERS | POP_READERS
+_WRITERS = ANSWER_WRITERS | {Assignments: write_assignments}
 _INDEX_EXT = ("indexLastUpdateTimestamp", "indexLastUpdatePhyoffset")
 # Answers in which RocketMQ's broker leaves an empty `extFields` where it has nothing to say.
 _EMPTY_EXT = frozenset({11, 14, 15, 35, 38, 103, 361})
@@ -144,7 +151,7 @@ class Remoting:
         cls = _REQUESTS.get(header.code)
         if cls is None or cls is Send:
             raise Refusal(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {header.code} not supported")
-        reader = REQUEST_READERS.get(cls)
+        reader = _READERS.get(cls)
         if reader is None:
             request = read_fields(cls, header.ext)
             asked.quoted = header.version >= STANDARD_JSON_VERSION or getattr(request, "accept_standard_json_only", False)
@@ -175,9 +182,10 @@ class Remoting:
         return write(header.binary, int(refusal.code) or 1, ANSWER_FLAG, header.opaque, refusal.remark, ext)
 
     def request(self, request: Request, call_id: int, oneway: bool) -> bytes:
-        """A request of ours, which carries text fields only."""
+        """A request of ours: text fields and, where it tells of one, a message."""
         flag = ONEWAY_FLAG if oneway else 0
-        return write(False, int(CODES[type(request)]), flag, call_id, "", write_fields(request))
+        body = request.message if type(request) is CheckTransactionState else b""
+        return write(False, int(CODES[type(request)]), flag, call_id, "", write_fields(request), body)
 
     def greet(self, first: object, context: Context) -> Greeting | None:
         """No introduction is needed; language and version stand in every header."""
@@ -197,7 +205,9 @@ def _spell(answer: Answer, header: Header, quoted: bool) -> tuple[int, Ext | Non
         return answer.status, {name: numbers[name] for name in _INDEX_EXT}, answer.messages
     if type(answer) is MessageAnswer:
         return 0, None, answer.message
-    writer = ANSWER_WRITERS.get(type(answer))
+    if type(answer) is PopAnswer:
+        return answer.status, pop_ext(answer), answer.messages
+    writer = _WRITERS.get(type(answer))
     if writer is None:
         return 0, write_fields(answer), b""
     return 0, {} if header.code in _EMPTY_EXT else None, writer(answer, quoted)

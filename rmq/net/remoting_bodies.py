@@ -44,7 +44,7 @@ from rmq.net.remoting_fields import bad_field, java_name, number, parse
 from rmq.net.remoting_headers import Ext
 
 Json = dict[str, Any]
-_WRONG_BODY = ResponseCode.SYSTEM_ERROR
+WRONG_BODY = ResponseCode.SYSTEM_ERROR
 
 
 # --- reading what clients send ----------------------------------------------------------------------------------------
@@ -55,16 +55,16 @@ def load(body: bytes, what: str) -> Json:
     try:
         value = orjson.loads(body) if len(body) else None
     except orjson.JSONDecodeError as error:
-        raise Refusal(_WRONG_BODY, f"{what}: the body is not JSON: {error}") from None
+        raise Refusal(WRONG_BODY, f"{what}: the body is not JSON: {error}") from None
     if type(value) is not dict:
-        raise Refusal(_WRONG_BODY, f"{what}: the body is not a JSON object")
+        raise Refusal(WRONG_BODY, f"{what}: the body is not a JSON object")
     return value
 
 
-def _get(source: Any, name: str, default: Any) -> Any:
+def get(source: Any, name: str, default: Any) -> Any:
     """A member as the type of the default; null is the default. Numbers may come as text [fastjson]. Raises Refusal."""
     if type(source) is not dict:
-        raise Refusal(_WRONG_BODY, f"an object with {name} is expected, got {type(source).__name__}")
+        raise Refusal(WRONG_BODY, f"an object with {name} is expected, got {type(source).__name__}")
     value = source.get(name)
     if value is None:
         return default
@@ -75,41 +75,41 @@ def _get(source: Any, name: str, default: Any) -> Any:
             return number(value)
         except ValueError:
             pass
-    raise Refusal(_WRONG_BODY, f"{name}: {type(default).__name__} is expected, got {str(value)[:40]!r}")
+    raise Refusal(WRONG_BODY, f"{name}: {type(default).__name__} is expected, got {str(value)[:40]!r}")
 
 
 def _texts(source: Any, name: str) -> list[str]:
-    values = _get(source, name, [])
+    values = get(source, name, [])
     if any(type(value) is not str for value in values):
-        raise Refusal(_WRONG_BODY, f"{name}: a list of texts is expected")
+        raise Refusal(WRONG_BODY, f"{name}: a list of texts is expected")
     return values  # type: ignore[no-any-return]
 
 
 def _text_map(source: Any, name: str) -> dict[str, str]:
-    values = _get(source, name, {})
+    values = get(source, name, {})
     if any(type(value) is not str for value in values.values()):
-        raise Refusal(_WRONG_BODY, f"{name}: an object of texts is expected")
+        raise Refusal(WRONG_BODY, f"{name}: an object of texts is expected")
     return values  # type: ignore[no-any-return]
 
 
 def _subscription(source: Any) -> Subscription:
     return Subscription(
-        topic=_get(source, "topic", ""),
-        expression=_get(source, "subString", "*"),
-        expression_type=_get(source, "expressionType", "TAG") or "TAG",
-        version=_get(source, "subVersion", 0),
+        topic=get(source, "topic", ""),
+        expression=get(source, "subString", "*"),
+        expression_type=get(source, "expressionType", "TAG") or "TAG",
+        version=get(source, "subVersion", 0),
         tags=_texts(source, "tagsSet"),
-        codes=[_get({"codeSet": code}, "codeSet", 0) for code in _get(source, "codeSet", [])],
+        codes=[get({"codeSet": code}, "codeSet", 0) for code in get(source, "codeSet", [])],
     )
 
 
 def _consumer(source: Any) -> ConsumerData:
     return ConsumerData(
-        group=_get(source, "groupName", ""),
-        consume_type=_get(source, "consumeType", "CONSUME_PASSIVELY"),
-        message_model=_get(source, "messageModel", "CLUSTERING"),
-        consume_from_where=_get(source, "consumeFromWhere", "CONSUME_FROM_LAST_OFFSET"),
-        subscriptions=[_subscription(part) for part in _get(source, "subscriptionDataSet", [])],
+        group=get(source, "groupName", ""),
+        consume_type=get(source, "consumeType", "CONSUME_PASSIVELY"),
+        message_model=get(source, "messageModel", "CLUSTERING"),
+        consume_from_where=get(source, "consumeFromWhere", "CONSUME_FROM_LAST_OFFSET"),
+        subscriptions=[_subscription(part) for part in get(source, "subscriptionDataSet", [])],
     )
 
 
@@ -117,23 +117,23 @@ def read_heartbeat(ext: Ext, body: bytes) -> Heartbeat:
     """[HeartbeatData]"""
     source = load(body, "HEART_BEAT")
     return Heartbeat(
-        client_id=_get(source, "clientID", ""),
-        producers=[_get(part, "groupName", "") for part in _get(source, "producerDataSet", [])],
-        consumers=[_consumer(part) for part in _get(source, "consumerDataSet", [])],
-        heartbeat_fingerprint=_get(source, "heartbeatFingerprint", 0),
-        without_sub=_get(source, "withoutSub", False),
+        client_id=get(source, "clientID", ""),
+        producers=[get(part, "groupName", "") for part in get(source, "producerDataSet", [])],
+        consumers=[_consumer(part) for part in get(source, "consumerDataSet", [])],
+        heartbeat_fingerprint=get(source, "heartbeatFingerprint", 0),
+        without_sub=get(source, "withoutSub", False),
     )
 
 
 def _topic_config(source: Any) -> TopicConfig:
     return TopicConfig(
-        name=_get(source, "topicName", ""),
-        read_queue_nums=_get(source, "readQueueNums", 16),
-        write_queue_nums=_get(source, "writeQueueNums", 16),
-        perm=_get(source, "perm", 6),
-        filter_type=_get(source, "topicFilterType", "SINGLE_TAG"),
-        sys_flag=_get(source, "topicSysFlag", 0),
-        order=_get(source, "order", False),
+        name=get(source, "topicName", ""),
+        read_queue_nums=get(source, "readQueueNums", 16),
+        write_queue_nums=get(source, "writeQueueNums", 16),
+        perm=get(source, "perm", 6),
+        filter_type=get(source, "topicFilterType", "SINGLE_TAG"),
+        sys_flag=get(source, "topicSysFlag", 0),
+        order=get(source, "order", False),
         attributes=_text_map(source, "attributes"),
     )
 
@@ -147,17 +147,17 @@ def read_registration(ext: Ext, body: bytes) -> RegisterBroker:
     missing = [name for name in ("clusterName", "brokerName", "brokerId", "brokerAddr") if name not in ext]
     if missing:
         raise bad_field(RegisterBroker, f"field {missing[0]} is missing")
-    wrapper = _get(load(body, "REGISTER_BROKER"), "topicConfigSerializeWrapper", {})
-    version = _get(wrapper, "dataVersion", {})
+    wrapper = get(load(body, "REGISTER_BROKER"), "topicConfigSerializeWrapper", {})
+    version = get(wrapper, "dataVersion", {})
     return RegisterBroker(
         cluster_name=ext["clusterName"],
         broker_name=ext["brokerName"],
         broker_id=parse(RegisterBroker, "brokerId", number, ext["brokerId"]),
         broker_addr=ext["brokerAddr"],
         epoch=0,
-        topics=[_topic_config(part) for part in _get(wrapper, "topicConfigTable", {}).values()],
+        topics=[_topic_config(part) for part in get(wrapper, "topicConfigTable", {}).values()],
         data_version=DataVersion(
-            _get(version, "counter", 0), _get(version, "timestamp", 0), _get(version, "stateVersion", 0)
+            get(version, "counter", 0), get(version, "timestamp", 0), get(version, "stateVersion", 0)
         ),
     )
 
@@ -167,7 +167,7 @@ def read_group(ext: Ext, body: bytes) -> UpdateGroup:
     source = load(body, "UPDATE_AND_CREATE_SUBSCRIPTIONGROUP")
     defaults = GroupConfig("")
     values = [
-        _text_map(source, "attributes") if field == "attributes" else _get(source, _group_name(field), default)
+        _text_map(source, "attributes") if field == "attributes" else get(source, _group_name(field), default)
         for field, default in zip(GroupConfig._fields, defaults, strict=True)
     ]
     return UpdateGroup(GroupConfig._make(values))
@@ -185,10 +185,10 @@ def read_unlock(ext: Ext, body: bytes) -> UnlockQueues:
 
 def _queues_of_client(source: Json) -> tuple[str, str, list[MessageQueue]]:
     queues = [
-        MessageQueue(_get(part, "topic", ""), _get(part, "brokerName", ""), _get(part, "queueId", 0))
-        for part in _get(source, "mqSet", [])
+        MessageQueue(get(part, "topic", ""), get(part, "brokerName", ""), get(part, "queueId", 0))
+        for part in get(source, "mqSet", [])
     ]
-    return _get(source, "consumerGroup", ""), _get(source, "clientId", ""), queues
+    return get(source, "consumerGroup", ""), get(source, "clientId", ""), queues
 
 
 REQUEST_READERS: dict[type[Any], Callable[[Ext, bytes], Any]] = {
@@ -210,10 +210,10 @@ def _bare(pairs: list[tuple[Any, Any]]) -> bytes:
 
 
 def _by_queue(head: bytes, pairs: list[tuple[MessageQueue, Json]], tail: bytes) -> bytes:
-    return head + _bare([(_queue(queue), value) for queue, value in pairs]) + tail
+    return head + _bare([(queue_json(queue), value) for queue, value in pairs]) + tail
 
 
-def _queue(queue: MessageQueue) -> Json:
+def queue_json(queue: MessageQueue) -> Json:
     return {"brokerName": queue.broker_name, "queueId": queue.queue_id, "topic": queue.topic}
 
 
@@ -368,7 +368,7 @@ def write_consumer_list(answer: ConsumerList, quoted: bool) -> bytes:
 
 def write_locked(answer: LockedQueues, quoted: bool) -> bytes:
     """[LockBatchResponseBody]"""
-    return orjson.dumps({"lockOKMQSet": [_queue(queue) for queue in answer.queues]})
+    return orjson.dumps({"lockOKMQSet": [queue_json(queue) for queue in answer.queues]})
 
 
 def write_group_list(answer: GroupList, quoted: bool) -> bytes:

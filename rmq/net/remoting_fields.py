@@ -88,7 +88,7 @@ def _plan(cls: type[Any]) -> list[_Field]:
 
 
 def read(cls: type[Any], ext: Ext) -> Any:
-    """An instance of a class that has only text, numbers and booleans. Raises Refusal for a missing or bad field."""
+    """An instance of a class that has text, numbers and booleans. Raises Refusal for a missing or bad field."""
     values = []
     for field in _plan(cls):
         text = ext.get(field.name)
@@ -98,7 +98,7 @@ def read(cls: type[Any], ext: Ext) -> Any:
             raise bad_field(cls, f"field {field.name} is missing")
         else:
             values.append(field.default)
-    return cls._make(values)
+    return cls(*values)  # what is no text, number or boolean stands last and has a default
 
 
 def parse(cls: type[Any], name: str, parser: Callable[[str], Any], text: str) -> Any:

@@ -176,7 +176,7 @@ def _write_json(code: int, flag: int, opaque: int, remark: str, ext: Ext | None,
 def _write_binary(code: int, flag: int, opaque: int, remark: str, ext: Ext | None, version: int) -> bytes:
     text = remark.encode()
     fields = b"".join(_write_field(key, value) for key, value in ext.items()) if ext else b""
-    head = _FIXED.pack(_short(code), JAVA, version, opaque, flag, len(text))
+    head = _FIXED.pack(short(code), JAVA, version, opaque, flag, len(text))
     return b"".join((head, text, _INT.pack(len(fields)), fields))
 
 
@@ -185,6 +185,6 @@ def _write_field(key: str, value: str) -> bytes:
     return b"".join((_SHORT.pack(len(name)), name, _INT.pack(len(data)), data))
 
 
-def _short(code: int) -> int:
+def short(code: int) -> int:
     """Codes above 32767 are cut to 16 bits, as RocketMQ cuts them."""
     return (code + 2**15) % 2**16 - 2**15

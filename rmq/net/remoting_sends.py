@@ -5,6 +5,7 @@ makes. Pure.
 """
 
 import itertools
+import re
 from collections.abc import Callable
 from ipaddress import ip_address
 from struct import Struct
@@ -36,7 +37,13 @@ _LETTERS = {  # SendMessageRequestHeaderV2 -> SendMessageRequestHeader
     "g": "bornTimestamp", "h": "flag", "i": "properties", "j": "reconsumeTimes", "l": "maxReconsumeTimes", "m": "batch",
 }  # fmt: skip
 _TO_LETTERS = {name: letter for letter, name in _LETTERS.items()}
-_DROPPED = frozenset({b"POP_CK", b"__CRC32#", b"MSG_REGION", b"TRACE_ON", b"CLUSTER"})  # or replaced by what we say
+_DROPPED = frozenset({  # or replaced by what we say
+    b"__CRC32#", b"MSG_REGION", b"TRACE_ON", b"CLUSTER",
+    # What a broker gave a message, and a consumer that sends it on to its retry topic gives back.
+    b"POP_CK", b"POP_CK_OFFSET", b"RMQ_SRC", b"REAL_TOPIC", b"REAL_QID", b"TIMER_OUT_MS", b"TIMER_ENQUEUE_MS",
+    b"TIMER_DEQUEUE_MS", b"TIMER_ROLL_TIMES", b"TIMER_ROLL_LABEL", b"TIMER_DELAY_LEVEL",
+})  # fmt: skip
+_is_dropped = re.compile(rb"(?:^|\x02)(?:" + b"|".join(map(re.escape, sorted(_DROPPED))) + rb")\x01").search
 
 
 class Records(Protocol):
@@ -183,10 +190,7 @@ class Sends:
     def _properties(self, text: bytes, born_timestamp: int) -> tuple[bytes, bytes]:
         """The properties with ours, and the unique key."""
         at = text.rfind(b"UNIQ_KEY\x01")
-        if (
-            (at > 0 and text[at - 1] != 2)
-            or b"POP_CK" in text or b"__CRC32#" in text or b"MSG_REGION" in text or b"TRACE_ON" in text or b"CLUSTER" in text
-        ):  # fmt: skip
+        if (at > 0 and text[at - 1] != 2) or _is_dropped(text):
             text = _joined({name: value for name, value in _pairs(text) if name not in _DROPPED})
             at = 0 if text.startswith(b"UNIQ_KEY\x01") else text.find(b"\x02UNIQ_KEY\x01") + 1 or -1
         if at >= 0:
@@ -205,8 +209,9 @@ class Sends:
     def write_answer(self, sent: Sent, answer: SendAnswer, remark: str) -> bytes:
         """`msgId` is the place of the record, or of all records of a batch [MessageDecoder.createMessageId]."""
         header, opaque, key, sizes = sent
-        queue_id, queue_offset, place, status = answer
-        if sizes is None and not header.binary and not remark and key.isalnum():  # by hand: nothing in it needs escaping
+        queue_id, queue_offset, place, status, handle = answer
+        if sizes is None and not header.binary and not remark and not handle and key.isalnum():
+            # By hand: nothing in it needs escaping.
             text = self._answer_form % (status, queue_id, key, place, queue_offset, opaque)
             return (len(text) + 4 << 32 | len(text)).to_bytes(8, "big") + text
         places = itertools.accumulate(sizes[:-1] if sizes else (), initial=place)
@@ -214,6 +219,8 @@ class Sends:
         ext = {"queueId": str(queue_id), "msgId": msg_id, "queueOffset": str(queue_offset), **self._answer_ext}
         if key:
             ext["transactionId"] = key.decode("utf-8", "replace")
+        if handle:
+            ext["recallHandle"] = handle
         return write(header.binary, status, 1, opaque, remark, ext)
 
     def write_refusal(self, sent: Sent, refusal: Refusal) -> bytes:

@@ -5,11 +5,12 @@ import asyncio
 import pytest
 
 from rmq.codes import ResponseCode as R
+from rmq.log import record
 from rmq.model import RETRY_PREFIX
-from rmq.net.commands import DeleteTopic, GetMaxOffset, GetTopicConfig, UpdateTopic
+from rmq.net.commands import DeleteTopic, GetMaxOffset, GetTopicConfig, Send, UpdateTopic
 from rmq.testing import LocalBroker
 from tests.broker.conftest import Connect
-from tests.broker.support import Peer, bodies, send
+from tests.broker.support import BORN, Peer, bodies, send
 
 
 async def test_queue_offsets_rise_by_one_and_the_answer_names_the_first(peer: Peer) -> None:
@@ -126,3 +127,13 @@ async def test_sends_to_a_deleted_topic_make_a_new_one_without_ghosts(peer: Peer
     await peer.ask(DeleteTopic("N"))
     assert (await peer.send(send("N", b"new")))[0].queue_offset == 0
     assert bodies(await peer.pull("N", 0)) == [b"new"]
+
+
+@pytest.mark.parametrize("name", ["DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "TRAN_MSG"])
+async def test_what_no_taker_takes_in_is_never_stored_as_plain(peer: Peer, name: str) -> None:
+    """C11, C13: in a batch there is no taker for them; a broken promise that nobody sees is the worst answer."""
+    value = "true" if name == "TRAN_MSG" else "3"
+    properties = record.properties_to_bytes({name: value})
+    draft = record.draft("T", b"body", properties, born_timestamp=1000, born_host=BORN)
+    assert await peer.refusal(Send("p", "T", 0, draft * 2, batch=True)) == R.MESSAGE_ILLEGAL
+    assert (await peer.ask(GetMaxOffset("T", 0))).offset == 0

@@ -32,7 +32,7 @@ def test_a_plain_check_says_what_the_check_says() -> None:
         code = plain.plain_check(topic)(bytes(data))
         if code is not None:
             decided += 1
-            assert record.check(bytes(data), topic) == ((len(data),), (code,))
+            assert record.check(bytes(data), topic) == ((len(data),), (code,), False)
     assert decided > 500
 
 
@@ -49,7 +49,7 @@ def test_a_plain_draft_is_the_draft_and_passes_the_check() -> None:
                 topic, body, properties + ADDED, flag=7, born_timestamp=1_700_000_000_000, born_host=HOST, reconsume_times=2
             )
             assert made[0] == slowly
-            assert record.check(made[0], topic) == ((len(slowly),), (made[1],))
+            assert record.check(made[0], topic) == ((len(slowly),), (made[1],), False)
             assert made[2] == b"0A"
     assert decided > 500
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from rmq.codes import ResponseCode
 from rmq.errors import BadBytes, InvalidArgument, Refusal
 from rmq.log import record
+from rmq.log.plain import plain_check
 from rmq.log.properties import check_properties, check_thoroughly
 from rmq.log.record import Record
 from tests.log.conftest import BORN, HOST, draft
@@ -213,7 +214,8 @@ CRC = b"__CRC32#\x010000000000\x02"
         (draft()[:-1], "are there|properties|size"),
         (changed("magic", 5), "magic"),
         (changed("magic", record.MAGIC_V2), "magic"),
-        (changed("sys_flag", 0x4), "transactional messages are not served yet"),
+        (changed("sys_flag", 0x8), "a client may set only"),
+        (changed("sys_flag", 0xC), "a client may set only"),
         (changed("sys_flag", 0x20), "sysFlag|needs|says"),
         (changed("sys_flag", 0x80), "a client may set only"),
         (changed("prepared_transaction_offset", 5), "preparedTransactionOffset"),
@@ -260,18 +262,29 @@ def test_reserved_properties_are_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("properties", "why"),
+    "properties",
     [
-        ({"DELAY": "3"}, "delayed messages are not served yet"),
-        ({"TIMER_DELAY_SEC": "3"}, "delayed"),
-        ({"TIMER_DELAY_MS": "3"}, "delayed"),
-        ({"TIMER_DELIVER_MS": "3"}, "delayed"),
-        ({"TRAN_MSG": "true"}, "transactional"),
+        {"DELAY": "3"},
+        {"DELAY": "-1"},
+        {"TIMER_DELAY_SEC": "3"},
+        {"TIMER_DELAY_MS": "3"},
+        {"TIMER_DELIVER_MS": "3"},
+        {"TRAN_MSG": "True"},
     ],
 )
-def test_kinds_that_are_not_served_yet_are_refused_rather_than_stored_as_plain(properties: dict[str, str], why: str) -> None:
-    with pytest.raises(Refusal, match=why):
-        record.check(draft("T", b"", **properties), "T")
+def test_what_must_not_be_seen_yet_is_told_from_the_rest(properties: dict[str, str]) -> None:
+    """C11, C13: such a message is never taken for a plain one, alone or in a batch."""
+    data = draft("T", b"", **properties)
+    assert plain_check("T")(data) is None
+    assert record.check(data, "T").held
+    assert record.check(draft("T", b"") + data, "T").held
+
+
+def test_the_prepared_flag_is_told_too() -> None:
+    """C11"""
+    data = changed("sys_flag", 0x4)
+    assert plain_check("T")(data) is None
+    assert record.check(data, "T").held
 
 
 @pytest.mark.parametrize(
@@ -287,7 +300,7 @@ def test_kinds_that_are_not_served_yet_are_refused_rather_than_stored_as_plain(p
     ],
 )
 def test_names_that_only_look_like_them_pass(properties: dict[str, str]) -> None:
-    record.check(draft("T", b"", **properties), "T")
+    assert not record.check(draft("T", b"", **properties), "T").held
 
 
 @pytest.mark.parametrize(
@@ -306,7 +319,7 @@ def test_the_tag_is_the_one_rocketmq_sees(raw: bytes, tag: str) -> None:
     data = record.draft("T", b"", raw, born_timestamp=1, born_host=BORN)
     assert record.check(data, "T").tags_codes == (record.tags_code(tag),)
     assert record.entry_code(record.decode(data)) == record.tags_code(tag)
-    assert check_properties(raw + CRC, 0, len(raw + CRC)) == record.tags_code(tag)
+    assert check_properties(raw + CRC, 0, len(raw + CRC)) == (record.tags_code(tag), False)
 
 
 PIECES = (
@@ -333,7 +346,7 @@ PIECES = (
 def test_the_quick_check_of_properties_is_the_thorough_one(raw: bytes, end: bytes) -> None:
     """A slow twin for the clever function."""
 
-    def verdict(look: Callable[[], int]) -> int | None:
+    def verdict(look: Callable[[], tuple[int, bool]]) -> tuple[int, bool] | None:
         try:
             return look()
         except Refusal:

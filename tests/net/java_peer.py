@@ -3,6 +3,7 @@
 Written against RocketMQ's shapes, not against `rmq.net.remoting_bodies`, so that each checks the other.
 """
 
+import base64
 import json
 from typing import Any
 
@@ -19,7 +20,7 @@ from rmq.model import (
     Subscription,
     TopicConfig,
 )
-from rmq.net import commands, lockcommands, peercommands
+from rmq.net import commands, lockcommands, peercommands, popcommands, timercommands, transactioncommands
 from rmq.net.remoting_fields import java_name, write
 from rmq.net.remoting_headers import Header
 from rmq.net.remoting_headers import write as write_frame
@@ -109,12 +110,26 @@ def _queues(request: lockcommands.LockQueues | lockcommands.UnlockQueues) -> byt
     return json.dumps(asked).encode()
 
 
+def _named(request: Any) -> bytes:
+    return json.dumps({java_name(type(request), name): value for name, value in request._asdict().items()}).encode()
+
+
+def _batch_ack(request: popcommands.BatchAck) -> bytes:
+    letters = ("c", "t", "r", "so", "q", "rq", "pt", "it")
+    acks = [{**dict(zip(letters, one[:-1], strict=True)), "b": base64.b64encode(one.bits).decode()} for one in request.acks]
+    return json.dumps({"brokerName": request.broker_name, "acks": acks}).encode()
+
+
 BODIES: dict[type[Any], Any] = {
     commands.Heartbeat: _heartbeat,
     commands.RegisterBroker: _registration,
     commands.UpdateGroup: _group,
     lockcommands.LockQueues: _queues,
     lockcommands.UnlockQueues: _queues,
+    popcommands.QueryAssignment: _named,
+    popcommands.SetRequestMode: _named,
+    popcommands.BatchAck: _batch_ack,
+    transactioncommands.CheckTransactionState: lambda request: request.message,
 }
 
 
@@ -134,7 +149,8 @@ def read_answer(header: Header, body: bytes, request_type: type[Any]) -> Any:
 def _send(header: Header, body: bytes) -> commands.SendAnswer:
     ext = header.ext
     place = int(ext["msgId"].split(",")[0][-16:], 16)
-    return commands.SendAnswer(int(ext["queueId"]), int(ext["queueOffset"]), place, header.code)
+    queue_id, queue_offset = int(ext["queueId"]), int(ext["queueOffset"])
+    return commands.SendAnswer(queue_id, queue_offset, place, header.code, ext.get("recallHandle", ""))
 
 
 def _pull(header: Header, body: bytes) -> commands.PullAnswer:
@@ -154,7 +170,26 @@ def _found(header: Header, body: bytes) -> commands.QueryMessageAnswer:
     return commands.QueryMessageAnswer(*numbers, body, header.code)
 
 
+def _popped(header: Header, body: bytes) -> popcommands.PopAnswer:
+    numbers = (int(header.ext[name]) for name in ("popTime", "invisibleTime", "reviveQid", "restNum"))
+    infos = (header.ext.get(name, "") for name in ("startOffsetInfo", "msgOffsetInfo", "orderCountInfo"))
+    return popcommands.PopAnswer(*numbers, *infos, body, header.code)
+
+
+def _invisible_time(header: Header, body: bytes) -> popcommands.InvisibleTimeAnswer:
+    return popcommands.InvisibleTimeAnswer(*(int(header.ext[name]) for name in ("popTime", "invisibleTime", "reviveQid")))
+
+
+def _notified(header: Header, body: bytes) -> popcommands.NotificationAnswer:
+    return popcommands.NotificationAnswer(header.ext["hasMsg"] == "true", header.ext["pollingFull"] == "true")
+
+
 FROM_EXT: dict[type[Any], Any] = {
+    popcommands.PopAnswer: _popped,
+    popcommands.InvisibleTimeAnswer: _invisible_time,
+    popcommands.NotificationAnswer: _notified,
+    popcommands.PollingInfoAnswer: lambda header, body: popcommands.PollingInfoAnswer(int(header.ext["pollingNum"])),
+    timercommands.RecallAnswer: lambda header, body: timercommands.RecallAnswer(header.ext["msgId"]),
     commands.QueryMessageAnswer: _found,
     commands.MessageAnswer: lambda header, body: commands.MessageAnswer(body),
     commands.SendAnswer: _send,
@@ -263,7 +298,14 @@ def _epoch_cache(source: Any) -> peercommands.EpochCache:
     )  # fmt: skip
 
 
+def _assignments(source: Any) -> popcommands.Assignments:
+    found = source.get("messageQueueAssignments")
+    queues = [popcommands.Assignment(_queue_of(one["messageQueue"]), one["mode"]) for one in found or []]
+    return popcommands.Assignments(queues, found is not None)
+
+
 FROM_JSON: dict[type[Any], Any] = {
+    popcommands.Assignments: _assignments,
     Route: _route,
     commands.ClusterInfo: lambda source: commands.ClusterInfo([_broker(one) for one in source["brokerAddrTable"].values()]),
     commands.TopicList: lambda source: commands.TopicList(source["topicList"], source.get("brokerAddr", "")),

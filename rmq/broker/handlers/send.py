@@ -21,6 +21,7 @@ from rmq.net.server import LATER, Call, Later, answer_all
 from rmq.routing.topics import TopicTable, not_sendable
 
 MAX_LANES = 100_000
+NOT_SERVED = "delayed, timed and transactional messages are not served yet: send without"
 _answer = tuple.__new__  # SendAnswer(...) costs twice as much, and this is made for every message
 
 
@@ -107,7 +108,9 @@ class SendHandler:
     def _add(self, request: Send, call: Call, lane: Lane, code: int | None) -> Later:
         """The long way: a record that is not plain, several, or the first of this turn. Raises Refusal."""
         records = request.records
-        sizes, codes = record.check(records, request.topic) if code is None else ((len(records),), (code,))
+        sizes, codes, held = record.check(records, request.topic) if code is None else ((len(records),), (code,), False)
+        if held:
+            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, NOT_SERVED)
         if len(sizes) > 1 or request.batch or len(records) > self._max_body_bytes:
             self._check_size(request, len(sizes))
         if code is None and (placed := self._take(records, len(sizes), lane.queue.queue_id)):
@@ -186,7 +189,7 @@ def _stored(asked: Asked, unit: Unit, error: RmqError | None, late: int) -> None
         queue_id, number = unit.queue.queue_id, unit.queue_offset
         places = [*accumulate(unit.sizes, initial=unit.physical_offset)]
         answer_all([
-            (call, _answer(SendAnswer, (queue_id, number + index, places[index], late))) for call, index in asked
+            (call, _answer(SendAnswer, (queue_id, number + index, places[index], late, ""))) for call, index in asked
         ])  # fmt: skip
     elif isinstance(error, Refusal):
         for call, _ in asked:
