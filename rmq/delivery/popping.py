@@ -1,0 +1,77 @@
+"""Texts of POP: receipt handles, and the lists that tell a client which message belongs to which receipt [ExtraInfoUtil]."""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from rmq.codes import ResponseCode
+from rmq.errors import Refusal
+from rmq.model import RETRY_PREFIX
+
+MAX_MESSAGES = 32  # of one pop, and so of one receipt
+ORDERED = 999  # reviveQid of handles of ordered pops, which have no receipt [KeyBuilder.POP_ORDER_REVIVE_QUEUE]
+NORMAL, RETRY_V1, RETRY_V2 = "0", "1", "2"
+
+
+class Handle(NamedTuple):
+    """What a client shows for a message it was given [POP_CK]."""
+
+    start: int
+    pop_time: int
+    invisible_ms: int
+    revive_queue: int
+    retry: str
+    broker_name: str
+    queue_id: int
+    number: int
+
+    def text(self) -> str:
+        return " ".join(map(str, self))
+
+
+def parse_handle(text: str) -> Handle:
+    """Raises Refusal (SYSTEM_ERROR) for what is no handle. A ninth word, of newer brokers, is not read."""
+    words = text.split(" ")
+    try:
+        start, pop_time, invisible, revive, retry, broker_name, queue_id, number = words[:8]
+        return Handle(
+            int(start), int(pop_time), int(invisible), int(revive), retry, broker_name, int(queue_id), int(number)
+        )  # fmt: skip
+    except ValueError as error:
+        about = f"{text[:80]!r} is no receipt of a pop: give back what came with the message"
+        raise Refusal(ResponseCode.SYSTEM_ERROR, about) from error
+
+
+def pop_retry_topic(group: str, topic: str) -> str:
+    """Where messages of that topic come back to the group [KeyBuilder.buildPopRetryTopicV1]."""
+    return topic if topic.startswith(RETRY_PREFIX) else f"{RETRY_PREFIX}{group}_{topic}"
+
+
+def retry_flag(group: str, topic: str) -> str:
+    """Of the topic in which a message lies."""
+    if not topic.startswith(RETRY_PREFIX):
+        return NORMAL
+    return RETRY_V2 if topic.startswith(f"{RETRY_PREFIX}{group}+") else RETRY_V1
+
+
+class Part(NamedTuple):
+    """What one answer holds of one queue."""
+
+    flag: str
+    queue_id: int
+    start: int
+    numbers: Sequence[int]
+
+
+def start_offset_info(parts: Iterable[Part]) -> str:
+    return ";".join(f"{part.flag} {part.queue_id} {part.start}" for part in parts)
+
+
+def msg_offset_info(parts: Iterable[Part]) -> str:
+    return ";".join(f"{part.flag} {part.queue_id} {','.join(map(str, part.numbers))}" for part in parts)
+
+
+def order_count_info(part: Part, tries: dict[int, int]) -> str:
+    """How often each message of an ordered pop was handed out before; the last entry is the least of the queue."""
+    counts = [f"{part.flag} qo{part.queue_id}%{number} {tries[number]}" for number in part.numbers if tries.get(number)]
+    least = min((tries.get(number, 0) for number in part.numbers), default=0)
+    return ";".join([*counts, f"{part.flag} {part.queue_id} {least}"])

@@ -1,0 +1,206 @@
+"""Receipts of POP: what was handed out, until when nobody else gets it, and what of it is done [PopCheckPoint].
+
+Every pop, and every change of an invisible time, is one committed record; it opens a receipt. Each of its messages is done
+once it was acknowledged or handed on to the retry topic, and the receipt ends with the last of them. Changes only by
+committed records, on every node alike; what is on its way is the leader's own (`stage`). Notes are idempotent: a start
+tells them again to a table that may already know more.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from rmq.staged import Versioned
+
+MAX_OPEN_OF_QUEUE = 10_000  # receipts of one group in one queue: a pop makes one, of 32 messages at most
+_SLOT_MS = 1000
+
+
+class ReceiptKey(NamedTuple):
+    """As the handles of clients and the acknowledgements name it. The field order is that of the snapshot."""
+
+    group: str
+    topic: str  # in which the messages lie: for those that came back it is the retry topic
+    queue_id: int
+    start: int
+    pop_time: int
+
+
+class Receipt(NamedTuple):
+    """`place`: offset of its record in the log. `pins`: the lowest offset of a message of it. `due_ms`: when what is not done
+    is handed on. `numbers`: which messages of the queue. `done`: bit i for numbers[i]. `revive`: queue and number of its
+    record."""
+
+    place: int
+    pins: int
+    due_ms: int
+    numbers: tuple[int, ...]
+    done: int = 0
+    revive: tuple[int, int] = (0, 0)
+
+    @property
+    def is_done(self) -> bool:
+        return self.done == (1 << len(self.numbers)) - 1
+
+    def bit(self, number: int) -> int:
+        """Of a message of the queue; 0 if it is none of this receipt."""
+        return 1 << self.numbers.index(number) if number in self.numbers else 0
+
+    def left(self) -> list[int]:
+        """Numbers of the messages that are not done."""
+        return [number for i, number in enumerate(self.numbers) if not self.done >> i & 1]
+
+
+class ReceiptTable(Versioned):
+    """Receipts by key, by the place of their record, and by the second in which they are due."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._rows: dict[ReceiptKey, Receipt] = {}
+        self._keys: dict[int, ReceiptKey] = {}  # by place
+        self._slots: dict[int, set[ReceiptKey]] = {}  # by second
+        self._open: Counter[tuple[str, str, int]] = Counter()  # group, topic, queue
+        self._coming: set[tuple[ReceiptKey, int]] = set()  # messages whose end is being written
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    # --- what every node notes, in log order
+
+    def opened(self, key: ReceiptKey, receipt: Receipt) -> None:
+        """A committed record opens it. Told twice, or by two records, it knows what either knew."""
+        known = self._rows.get(key)
+        if known is not None:
+            receipt = receipt._replace(done=receipt.done | known.done)
+        self._drop(key)
+        if not receipt.is_done:
+            self._put(key, receipt)
+
+    def acked(self, key: ReceiptKey, numbers: Iterable[int]) -> None:
+        """These messages need not come back. Of a receipt that has ended, and of numbers it has not, nothing is noted."""
+        for number in numbers:
+            self._coming.discard((key, number))
+            receipt = self._rows.get(key)
+            bit = receipt.bit(number) if receipt else 0
+            if receipt is not None and bit and not receipt.done & bit:
+                self._finish(key, receipt, bit)
+
+    def handed_on(self, place: int, number: int) -> None:
+        """That message of the receipt whose record is at `place` has come back as another one."""
+        key = self._keys.get(place)
+        if key is not None:
+            self.acked(key, (number,))
+
+    def _finish(self, key: ReceiptKey, receipt: Receipt, bit: int) -> None:
+        receipt = receipt._replace(done=receipt.done | bit)
+        if receipt.is_done:
+            self._drop(key)
+        else:
+            self._rows[key] = receipt
+
+    def _put(self, key: ReceiptKey, receipt: Receipt) -> None:
+        self._rows[key] = receipt
+        self._keys[receipt.place] = key
+        self._slots.setdefault(receipt.due_ms // _SLOT_MS, set()).add(key)
+        self._open[key[:3]] += 1
+
+    def _drop(self, key: ReceiptKey) -> None:
+        receipt = self._rows.pop(key, None)
+        if receipt is None:
+            return
+        del self._keys[receipt.place]
+        slot = self._slots[receipt.due_ms // _SLOT_MS]
+        slot.discard(key)
+        if not slot:
+            del self._slots[receipt.due_ms // _SLOT_MS]
+        self._open[key[:3]] -= 1
+        if not self._open[key[:3]]:
+            del self._open[key[:3]]
+
+    def remove_topic(self, topic: str) -> None:
+        """The topic was deleted at this place of the log: nothing of it can come back."""
+        self._remove(key for key in self._rows if key.topic == topic)
+
+    def remove_group(self, group: str) -> None:
+        """The group was deleted at this place of the log: nobody waits for its messages."""
+        self._remove(key for key in self._rows if key.group == group)
+
+    def revived_below(self, queue_id: int, number: int) -> None:
+        """Apache RocketMQ has done with all records of that revive queue before `number`."""
+        self._remove(key for key, row in self._rows.items() if row.revive[0] == queue_id and row.revive[1] < number)
+
+    def _remove(self, keys: Iterable[ReceiptKey]) -> None:
+        for key in list(keys):
+            self._drop(key)
+
+    # --- what is asked
+
+    def get(self, key: ReceiptKey) -> Receipt | None:
+        """None: it never was, or all of it is done."""
+        return self._rows.get(key)
+
+    def is_full(self, group: str, topic: str, queue_id: int) -> bool:
+        """Whether the group must acknowledge something of that queue before it may have more."""
+        return self._open[group, topic, queue_id] >= MAX_OPEN_OF_QUEUE
+
+    def open_of(self, group: str, topic: str, queue_id: int) -> int:
+        """How many receipts of that queue are open."""
+        return self._open[group, topic, queue_id]
+
+    def alive_from(self) -> int | None:
+        """The lowest log offset that an open receipt needs: its own record stands behind its messages."""
+        return min((row.pins for row in self._rows.values()), default=None)
+
+    def revive_from(self, queue_id: int) -> int | None:
+        """Number of the first record of that revive queue whose receipt is open."""
+        return min((row.revive[1] for row in self._rows.values() if row.revive[0] == queue_id), default=None)
+
+    # --- deciding: at the leader only
+
+    def stage(self, key: ReceiptKey, number: int) -> bool:
+        """Whether that message may be acknowledged, or handed on: not if it is done, or that is being written already."""
+        receipt = self._rows.get(key)
+        if receipt is None or (key, number) in self._coming:
+            return False
+        bit = receipt.bit(number)
+        if not bit or receipt.done & bit:
+            return False
+        self._coming.add((key, number))
+        return True
+
+    def unstage(self, key: ReceiptKey, number: int) -> None:
+        """Its end was certainly not written."""
+        self._coming.discard((key, number))
+
+    def drop_overlay(self) -> None:
+        """This node no longer leads: what was not committed is the new leader's to know."""
+        self._coming.clear()
+
+    def due(self, now_ms: int) -> Iterator[tuple[ReceiptKey, Receipt]]:
+        """Receipts whose time is over, the oldest first."""
+        for slot in sorted(slot for slot in self._slots if slot * _SLOT_MS <= now_ms):
+            keys = self._slots.get(slot, ())
+            for key in sorted(keys, key=lambda key: self._rows[key].place):
+                receipt = self._rows.get(key)
+                if receipt is not None and receipt.due_ms <= now_ms:
+                    yield key, receipt
+
+    def pinning(self, below: int) -> list[tuple[ReceiptKey, Receipt]]:
+        """Receipts that need something before that offset of the log, in log order."""
+        found = [(key, row) for key, row in self._rows.items() if row.pins < below]
+        return sorted(found, key=lambda pair: pair[1].place)
+
+    # --- as a table that a snapshot keeps
+
+    def committed(self) -> Mapping[ReceiptKey, Receipt]:
+        """What a failover keeps."""
+        return self._rows
+
+    def apply(self, key: Iterable[Any], value: Iterable[Any] | None, time_ms: int = 0) -> None:
+        """A row of a snapshot; None removes it."""
+        place = ReceiptKey(*key)
+        if value is None:
+            self._drop(place)
+            return
+        at, pins, due_ms, numbers, done, revive = value
+        self.opened(place, Receipt(at, pins, due_ms, tuple(numbers), done, tuple(revive)))
