@@ -1,0 +1,325 @@
+"""What waits for its time: messages with a delay level and timers [ScheduleMessageService, TimerMessageStore].
+
+A waiting message stays where it is in the log; this table knows its offset and when it is due, on every node. Sources that are
+due at the same moment share a slot: an array of 8 bytes each, in log order. A slot goes when all of it is done, so no cursor
+is kept beside. Notes come from committed records, in log order, and may come twice (a snapshot is read while commits go on,
+the log is replayed behind it): noting again what is known changes nothing.
+"""
+
+import sys
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from heapq import heapify, heappop, heappush
+from typing import Any, NamedTuple
+
+from rmq.staged import Versioned
+
+TIMER, CANCEL = 0, 63  # in place of a level: a timer, and a message that cancels one
+LEVEL_SLOT_MS = 100  # the broker looks so often
+TIMER_SLOT_MS = 1000  # [timerPrecisionMs]
+STEP_MS = 60_000  # store times may run so far ahead of a clock that was set back
+_BITS = 6
+_LEVEL = (1 << _BITS) - 1
+_NEVER = 1 << 62
+
+
+class Source(NamedTuple):
+    """A record that waits: `due_ms` is its slot (Unix ms, when it may be handed on), `offset` its place in the log,
+    `level` 1 to 62, or TIMER, or CANCEL. The field order is that of the state line."""
+
+    due_ms: int
+    offset: int
+    level: int
+
+
+def level_slot(stored_ms: int, delay_ms: int) -> int:
+    """When a message of a level is due, up to the next tick."""
+    return -(-(stored_ms + delay_ms) // LEVEL_SLOT_MS) * LEVEL_SLOT_MS
+
+
+def timer_out_ms(deliver_ms: int) -> int:
+    """TIMER_OUT_MS as RocketMQ stores it: rounded down, an exact multiple one step earlier [TimerMessageStore]."""
+    return (deliver_ms - 1) // TIMER_SLOT_MS * TIMER_SLOT_MS
+
+
+def timer_slot(out_ms: int) -> int:
+    """When a timer with that TIMER_OUT_MS is due: one step later, so never before the time that was asked for."""
+    return out_ms + TIMER_SLOT_MS
+
+
+class _Begun:
+    """How far a slot is done: all before index `first`, and `others` behind it."""
+
+    __slots__ = ("first", "others")
+
+    def __init__(self) -> None:
+        self.first = 0
+        self.others: set[int] = set()
+
+
+class DueTable(Versioned):
+    """`chunk_bytes`: of the log; `alive_from` is that exact. `delays_ms`: of level 1, 2, ...
+
+    Changes in `note`, `cancel`, `done` and `apply` only, in log order; `due` and `hold` are the leader's, whose overlay holds
+    what is being written.
+    """
+
+    def __init__(self, chunk_bytes: int, delays_ms: Sequence[int]) -> None:
+        super().__init__()
+        self._chunk_bytes = chunk_bytes
+        self._delays_ms = dict(enumerate(delays_ms, 1))
+        self._slots: dict[int, array[int]] = {}  # due -> (offset, level) packed, rising
+        self._begun: dict[int, _Begun] = {}  # of slots that are partly done
+        self._cancelled: dict[int, set[str]] = {}  # due -> what messages in that slot cancel
+        self._chunks: dict[int, int] = {}  # chunk of the log -> pending sources in it
+        self._latest: dict[int, int] = {}  # level -> no slot of it lies behind
+        self._coming: list[int] = []  # heap of slots; those in `_open` are not in it, some may be gone
+        self._open: dict[int, None] = {}  # slots that were due once
+        self._early: list[Source] = []  # due though their slots are not: the clock was set back
+        self._held: set[int] = set()  # being written
+        self.pending = 0
+
+    def committed(self) -> Mapping[int, Any]:
+        """Slot by slot, what a snapshot saves: [pending sources as bytes, what is cancelled]."""
+        return _Rows(self._slots, self._row)
+
+    # --- committed records --------------------------------------------------------------------------------------------
+
+    def note(self, source: Source) -> None:
+        """A committed record waits."""
+        due, packed = source.due_ms, source.offset << _BITS | source.level
+        slot = self._slots.get(due)
+        if slot is None:
+            self._slots[due] = array("q", (packed,))
+            heappush(self._coming, due)
+        elif packed > slot[-1]:
+            slot.append(packed)
+        elif not self._insert(due, slot, packed):
+            return
+        if due > self._latest.get(source.level, 0):
+            self._latest[source.level] = due
+        self._count(packed, 1)
+
+    def cancel(self, source: Source, target: str) -> None:
+        """A committed record, which waits in that slot too, cancels the timers there that are called `target`."""
+        self.note(source)
+        if source.due_ms in self._slots:
+            self._cancelled.setdefault(source.due_ms, set()).add(target)
+
+    def is_cancelled(self, source: Source, target: str) -> bool:
+        return target in self._cancelled.get(source.due_ms, ())
+
+    def done(self, due_ms: int, offset: int) -> None:
+        """The source was handed on, or dropped, by a committed record."""
+        slot = self._slots.get(due_ms)
+        if slot is None:
+            return
+        begun = self._begun.get(due_ms)
+        at = bisect_left(slot, offset << _BITS, begun.first if begun else 0)
+        if at == len(slot) or slot[at] >> _BITS != offset or (begun and slot[at] in begun.others):
+            return
+        self._count(slot[at], -1)
+        self._held.discard(slot[at])
+        begun = begun or self._begun.setdefault(due_ms, _Begun())
+        if at > begun.first:
+            begun.others.add(slot[at])
+            return
+        begun.first += 1
+        while begun.first < len(slot) and slot[begun.first] in begun.others:
+            begun.others.remove(slot[begun.first])
+            begun.first += 1
+        if begun.first == len(slot):
+            self._remove(due_ms)
+
+    def apply(self, key: Any, value: Any, time_ms: int = 0) -> None:
+        """A state line: a source (True: waits, a text: waits and cancels that, None: done), or a snapshot's row of a slot."""
+        if isinstance(key, int):
+            self._replace(key, value)
+        elif value is None:
+            self.done(key[0], key[1])
+        elif value is True:
+            self.note(Source(*key))
+        else:
+            self.cancel(Source(*key), value)
+        self._version = self._version.risen(time_ms)
+
+    def _insert(self, due: int, slot: "array[int]", packed: int) -> bool:
+        """Out of order, as a replay does it; False if it was known."""
+        begun = self._begun.get(due)
+        if begun:
+            del slot[: begun.first]
+            begun.first = 0
+        at = bisect_left(slot, packed)
+        if at < len(slot) and slot[at] == packed:
+            return False
+        slot.insert(at, packed)
+        return True
+
+    def _count(self, packed: int, more: int) -> None:
+        self.pending += more
+        chunk = (packed >> _BITS) // self._chunk_bytes
+        count = self._chunks.get(chunk, 0) + more
+        if count:
+            self._chunks[chunk] = count
+        else:
+            del self._chunks[chunk]
+
+    def _remove(self, due: int) -> None:
+        del self._slots[due]
+        self._begun.pop(due, None)
+        self._cancelled.pop(due, None)
+        if len(self._coming) > 2 * len(self._slots) + 1000:  # of a follower: nobody takes what is due
+            self._coming = list(self._slots)
+            heapify(self._coming)
+            self._open.clear()
+
+    def _replace(self, due: int, row: Sequence[Any] | None) -> None:
+        for packed in list(self._pending(due)):
+            self.done(due, packed >> _BITS)
+        sources, cancelled = row or (b"", ())
+        for packed in _unpacked(sources):
+            self.note(Source(due, packed >> _BITS, packed & _LEVEL))
+        if cancelled:
+            self._cancelled[due] = set(cancelled)
+
+    # --- the leader ---------------------------------------------------------------------------------------------------
+
+    def due(self, now_ms: int, most: int) -> list[Source]:
+        """The next sources to hand on, at most so many; from now on they are held.
+
+        A level's source that is due later than its whole delay from now is due: the clock was set back since
+        [ScheduleMessageService.correctDeliverTimestamp], further than store times may lag.
+        """
+        self._look_ahead(now_ms)
+        found: list[Source] = []
+        while self._early and len(found) < most:
+            early = self._early.pop()
+            if self.hold(early):
+                found.append(early)
+        gone = []
+        for due in self._open:
+            if due not in self._slots:
+                gone.append(due)
+            elif due <= now_ms and self._take(due, found, most):
+                break
+        for due in gone:
+            del self._open[due]
+        while len(found) < most and self._coming and self._coming[0] <= now_ms:
+            due = heappop(self._coming)
+            if due in self._slots:
+                self._open[due] = None
+                self._take(due, found, most)
+        return found
+
+    def hold(self, source: Source) -> bool:
+        """A record that names it as done is being written from now on. False if one is already, or it is done."""
+        packed = source.offset << _BITS | source.level
+        if packed in self._held or not self.is_pending(source.due_ms, source.offset):
+            return False
+        self._held.add(packed)
+        return True
+
+    def not_stored(self, source: Source) -> None:
+        """That record was certainly not written: the source is due again."""
+        self._held.discard(source.offset << _BITS | source.level)
+        if source.due_ms not in self._open:
+            self._early.append(source)
+
+    def drop_overlay(self) -> None:
+        """This node no longer leads: what was not committed is the new leader's to know."""
+        self._held.clear()
+        self._early.clear()
+        self._latest = dict.fromkeys(self._latest, _NEVER)
+
+    def _take(self, due: int, found: list[Source], most: int) -> bool:
+        """Adds what is not held yet of a slot; True if there are enough."""
+        for packed in self._pending(due):
+            if len(found) >= most:
+                return True
+            if packed not in self._held:
+                self._held.add(packed)
+                found.append(Source(due, packed >> _BITS, packed & _LEVEL))
+        return False
+
+    def _look_ahead(self, now_ms: int) -> None:
+        """Looks at every slot, but only when one of them lies too far ahead."""
+        limits = {level: now_ms + delay_ms + STEP_MS for level, delay_ms in self._delays_ms.items()}
+        if all(latest <= limits.get(level, _NEVER) for level, latest in self._latest.items()):
+            return
+        shortest = min(limits.values())
+        for due in self._slots:
+            if due > shortest:
+                sources = (Source(due, packed >> _BITS, packed & _LEVEL) for packed in self._pending(due))
+                self._early += [source for source in sources if due > limits.get(source.level, _NEVER)]
+        self._latest = {level: limits.get(level, 0) for level in self._latest}
+
+    # --- looking ------------------------------------------------------------------------------------------------------
+
+    def is_pending(self, due_ms: int, offset: int) -> bool:
+        slot, begun = self._slots.get(due_ms), self._begun.get(due_ms)
+        if slot is None:
+            return False
+        at = bisect_left(slot, offset << _BITS, begun.first if begun else 0)
+        return at < len(slot) and slot[at] >> _BITS == offset and not (begun and slot[at] in begun.others)
+
+    def alive_from(self) -> int | None:
+        """No source that waits lies below this offset: the start of the first chunk with one. None: nothing waits."""
+        return min(self._chunks) * self._chunk_bytes if self._chunks else None
+
+    def below(self, offset: int) -> Iterator[list[Source]]:
+        """Pending sources that lie below that offset, slot by slot: an empty list where there is none."""
+        for due in list(self._slots):
+            slot = self._slots.get(due)
+            if slot is not None and slot[0] >> _BITS < offset:
+                yield [Source(due, one >> _BITS, one & _LEVEL) for one in self._pending(due) if one >> _BITS < offset]
+            else:
+                yield []
+
+    def _pending(self, due: int) -> Iterator[int]:
+        """In log order. The slot must not change meanwhile."""
+        slot, begun = self._slots.get(due, ()), self._begun.get(due)
+        if begun is None:
+            yield from slot
+        else:
+            yield from (packed for at in range(begun.first, len(slot)) if (packed := slot[at]) not in begun.others)
+
+    def _row(self, due: int) -> list[Any]:
+        return [_packed(self._pending(due)), sorted(self._cancelled.get(due, ()))]
+
+
+class _Rows(Mapping[int, Any]):
+    """The slots as rows of a snapshot, each made by `row` when it is asked for."""
+
+    def __init__(self, slots: Mapping[int, Any], row: Callable[[int], list[Any]]) -> None:
+        self._slots = slots
+        self._row = row
+
+    def __getitem__(self, due: int) -> list[Any]:
+        if due not in self._slots:
+            raise KeyError(due)
+        return self._row(due)
+
+    def __contains__(self, due: object) -> bool:
+        return due in self._slots
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._slots)
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+
+def _packed(sources: Iterable[int]) -> bytes:
+    """8 bytes each, big-endian."""
+    numbers = array("q", sources)
+    if sys.byteorder == "little":
+        numbers.byteswap()
+    return numbers.tobytes()
+
+
+def _unpacked(data: bytes) -> "array[int]":
+    numbers = array("q", data)
+    if sys.byteorder == "little":
+        numbers.byteswap()
+    return numbers
