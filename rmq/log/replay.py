@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from rmq.errors import StoreError
-from rmq.log import epochs
+from rmq.log.epochs import pieces
 from rmq.log.record import Record, decode
 from rmq.log.segment import BadEntry
 from rmq.log.special import is_special, may_be_special
@@ -14,18 +14,20 @@ from rmq.model import STATE_TOPIC
 def replay(store: Store) -> Iterator[Record]:
     """The dispatched state records, those of held messages and those handed on, in log order.
 
-    What Apache RocketMQ wrote of held messages is known from its adoption. Of a damaged log state records only: nothing is
-    handed on there. Raises StoreError.
+    What Apache RocketMQ wrote is passed over: its adoption told what of it counts. Of a damaged log state records only:
+    nothing is handed on there. Raises StoreError.
     """
-    log, newest = store.log, store.snapshots.newest
-    if log.damages:
+    if store.log.damages:
         yield from store.state_records()
         return
+    newest = store.snapshots.newest
     try:
-        for place in log.places(max(log.start, newest.s0 if newest else 0), store.dispatcher.position):
-            if may_be_special(place.buf, place.at, place.size):
-                found = decode(place.buf, place.at)
-                if found.topic == STATE_TOPIC or (is_special(found) and not epochs.is_foreign(log.rows, place.offset)):
-                    yield found
+        begin = max(store.log.start, newest.s0 if newest else 0)
+        for from_, to, ours in pieces(store.rows, begin, store.dispatcher.position):
+            for place in store.log.places(from_, to) if ours else ():
+                if may_be_special(place.buf, place.at, place.size):
+                    found = decode(place.buf, place.at)
+                    if found.topic == STATE_TOPIC or is_special(found):
+                        yield found
     except (BadEntry, OSError) as error:
         raise StoreError(f"the log cannot be read at a start: {error}; run `rmq store repair`") from error
