@@ -1,6 +1,5 @@
 """Messages that are to wait: recognised when they come in, and given the place where they wait (docs/storage, held messages)."""
 
-import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -10,8 +9,8 @@ from rmq.log import record
 from rmq.log.properties import MAX_PROPERTIES_BYTES
 from rmq.log.record import Record
 
+_TIMERS = ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
 ROOM_BYTES = 1024  # for what the broker notes while it waits, and when it is handed on
-_MAY_WAIT = re.compile(rb"(?:DELAY|TIMER_DELAY_SEC|TIMER_DELAY_MS|TIMER_DELIVER_MS|TIMER_DEL_UNIQKEY|TRAN_MSG)\x01").search
 
 
 class Placed(NamedTuple):
@@ -46,12 +45,25 @@ class Intake:
         return None
 
     def take_sent(self, records: bytes, count: int, queue_id: int) -> Placed | None:
-        """The same for the records of a send. None for several that all go straight to their queue. Raises Refusal."""
-        if _MAY_WAIT(records) is None:
-            return None
+        """The same for the records of a send that `record.check` calls held. None for several that all go straight to their
+        queue. Raises Refusal."""
         if count == 1:
             return self.take(record.decode(records), queue_id)
         if any(self.take(message, queue_id) for message in record.iterate(records)):
             about = "a message of a batch cannot wait (delay, timer, transaction): send it alone"
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, about)
         return None
+
+
+def no_delays(message: Record, _queue_id: int) -> None:
+    """Taker of a broker that serves no delays: never stored as if they were due. Raises Refusal."""
+    said = record.bytes_to_properties(message.properties)
+    if said.get("DELAY", "0").strip() != "0" or any(name in said for name in _TIMERS):
+        raise Refusal(ResponseCode.MESSAGE_ILLEGAL, "delayed messages are not served yet: send without a delay")
+
+
+def no_transactions(message: Record, _queue_id: int) -> None:
+    """Taker of a broker that serves no transactions: a half is never stored as if it were whole. Raises Refusal."""
+    said = record.bytes_to_properties(message.properties)
+    if said.get("TRAN_MSG", "").lower() == "true" or message.sys_flag & record.SYS_TRANSACTION:
+        raise Refusal(ResponseCode.MESSAGE_ILLEGAL, "transactional messages are not served yet: send without a transaction")

@@ -31,7 +31,7 @@ from rmq.broker.handlers.query import QueryHandlers
 from rmq.broker.handlers.send import SendHandler, SendSettings
 from rmq.broker.handlers.topics import TopicHandlers
 from rmq.broker.indexer import Indexer
-from rmq.broker.intake import Intake
+from rmq.broker.intake import Intake, no_delays, no_transactions
 from rmq.broker.longpoll import LongPolls
 from rmq.broker.opening import open_store
 from rmq.broker.register import Registration
@@ -240,7 +240,7 @@ class Broker:
     def _hold(self) -> Intake:
         """Messages that wait: where they are recognised, and who hands them on."""
         self._services = Services()
-        return Intake(())
+        return Intake((no_transactions, no_delays))
 
     def _start_timers(self) -> None:
         every = self._timers.every

@@ -21,7 +21,6 @@ from rmq.net.server import LATER, Call, Later, answer_all
 from rmq.routing.topics import TopicTable, not_sendable
 
 MAX_LANES = 100_000
-NOT_SERVED = "delayed, timed and transactional messages are not served yet: send without"
 _answer = tuple.__new__  # SendAnswer(...) costs twice as much, and this is made for every message
 
 
@@ -109,11 +108,9 @@ class SendHandler:
         """The long way: a record that is not plain, several, or the first of this turn. Raises Refusal."""
         records = request.records
         sizes, codes, held = record.check(records, request.topic) if code is None else ((len(records),), (code,), False)
-        if held:
-            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, NOT_SERVED)
         if len(sizes) > 1 or request.batch or len(records) > self._max_body_bytes:
             self._check_size(request, len(sizes))
-        if code is None and (placed := self._take(records, len(sizes), lane.queue.queue_id)):
+        if held and (placed := self._take(records, len(sizes), lane.queue.queue_id)):
             return self._hold(placed, lane.queue.queue_id, call)
         unit = lane.unit
         if unit is not None and unit.open and unit.size + len(records) <= self._shared_bytes:
