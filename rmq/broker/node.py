@@ -29,11 +29,13 @@ from rmq.broker.handlers.offsets import OffsetHandlers
 from rmq.broker.handlers.pull import PullHandler, PullSettings
 from rmq.broker.handlers.query import QueryHandlers
 from rmq.broker.handlers.send import SendHandler, SendSettings
+from rmq.broker.handlers.sendback import SendBackHandlers
 from rmq.broker.handlers.topics import TopicHandlers
 from rmq.broker.indexer import Indexer
 from rmq.broker.intake import Intake, no_delays, no_transactions
 from rmq.broker.longpoll import LongPolls
 from rmq.broker.opening import open_store
+from rmq.broker.outlet import Outlet
 from rmq.broker.register import Registration
 from rmq.broker.replica import Replica
 from rmq.broker.retention import Retention, Waiting
@@ -180,6 +182,8 @@ class Broker:
             _retention_settings(settings), store, clock, lambda: self._replica.committed_end, self._replica.refuse,
             self._group.follower_from if self._group else lambda: None, Waiting(self._tables.held.alive_from, self._carry),
         )  # fmt: skip
+        replica = self._replica
+        self._outlet = Outlet(store.log, store.queues, replica.propose, replica.propose_state, random.Random())
         self._writer = StateWriter(self._replica.propose_state, store.queues.get(STATE_TOPIC, 0), store_host, clock)
         self._exports = Exports(settings.store_dir / "config", _json_of(self._tables))
         allow, border = self._group.allow if self._group else None, _border(settings, host, port)
@@ -200,16 +204,19 @@ class Broker:
             self._ahead, self._group.suggest if self._group and settings.follower_reads else None,
         )  # fmt: skip
         pull = PullHandler(checks, store.log, store.queues, self._polls, self._pulled, self._stats, clock)
+        intake = self._hold()
+        lookups = QueryHandlers(store.log, store.indexed.index, self._indexer, lambda: self._replica.committed_end)
+        making, locked = (topics.ensure_group, topics.create), lambda group: tables.locks.is_held(group, clock.monotonic())
+        failed = SendBackHandlers(tables.groups, tables.topics, making, lookups.find, locked, intake, self._outlet)
         sending = SendSettings(
             settings.auto_create_topic, settings.max_message_bytes, min(SHARED_BYTES, settings.segment_bytes // 16),
-            self._hold().take_sent,
+            intake.take_sent, failed.given_up,
         )
         send = SendHandler(tables.topics, store.queues, self._replica.propose, topics.create, sending, random.Random())
         inspect = InspectHandlers(
             settings.broker_name, tables.topics, tables.offsets, registry, store.log.store_time, store.queues, self._stats
         )
         cleaning = CleaningHandlers(self._telling(self._retention.delete_expired), self._retention.clean_queues)
-        lookups = QueryHandlers(store.log, store.indexed.index, self._indexer, lambda: self._replica.committed_end)
         locks = LockHandlers(tables.locks, settings.broker_name, tables.topics, topics.check_group, self._writer.commit, clock)
         return {
             c.Hello: hello(settings, self.address),
@@ -233,6 +240,7 @@ class Broker:
             **clients.by_request(),
             **topics.by_request(),
             **locks.by_request(),
+            **failed.by_request(),
             **self._services.handlers,
             **(self._group.handlers if self._group else {}),
         }

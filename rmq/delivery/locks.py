@@ -66,6 +66,10 @@ class LockTable(Versioned):
         """The changes that release what the client has of these; what others have stays theirs."""
         return [self._stage(key, None) for key in keys if self._decided(key) == client_id]
 
+    def is_held(self, group: str, now: float) -> bool:
+        """Whether a member of the group has a queue for itself."""
+        return any(key.group == group and now <= self._last_asked(key, owner) + LIVE_S for key, owner in self._owners.items())
+
     def _last_asked(self, key: LockKey, owner: str | None) -> float:
         client_id, moment = self._asked.get(key, (None, 0.0))
         return moment if client_id == owner else self._began

@@ -58,8 +58,12 @@ class QueryHandlers:
             call.answer(QueryMessageAnswer(status=int(ResponseCode.QUERY_NOT_FOUND)), _NOT_FOUND)
         return LATER
 
+    def find(self, offset: int) -> bytes | None:
+        """The committed record that begins there. May wait for the disk. Raises StoreError."""
+        return query.record_at(self._log, offset, self._committed())
+
     async def by_offset(self, request: ViewMessage, _call: Call) -> MessageAnswer:
-        found = await asyncio.to_thread(query.record_at, self._log, request.offset, self._committed())
+        found = await asyncio.to_thread(self.find, request.offset)
         if found is None or any(record.has_topic(found, 0, topic) for topic in (STATE_TOPIC, EPOCH_TOPIC)):
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {request.offset}")
         return MessageAnswer(found)

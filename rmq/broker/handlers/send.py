@@ -26,12 +26,14 @@ _answer = tuple.__new__  # SendAnswer(...) costs twice as much, and this is made
 
 class SendSettings(NamedTuple):
     """`max_body_bytes`: of one message [maxMessageSize]. `shared_bytes`: how much the requests of one unit may hold together;
-    a unit lies in one segment, so this is what a segment's end may waste. `take`: as `Intake.take_sent`."""
+    a unit lies in one segment, so this is what a segment's end may waste. `take`: as `Intake.take_sent`. `given_up`: what a
+    message to a retry topic becomes that came too often; None if it may come again."""
 
     auto_create: bool
     max_body_bytes: int
     shared_bytes: int
     take: Callable[[bytes, int, int], Placed | None]
+    given_up: Callable[[Send], Awaitable[SendAnswer] | None]
 
 
 class Lane:
@@ -70,11 +72,11 @@ class SendHandler:
         self._queues = queues
         self._propose = propose
         self._create = create
-        self._auto_create, self._max_body_bytes, self._shared_bytes, self._take = settings
+        self._auto_create, self._max_body_bytes, self._shared_bytes, self._take, self._given_up = settings
         self._chance = chance
         self._lanes: dict[tuple[str, int], Lane] = {}
 
-    def send(self, request: Send, call: Call) -> Later | Awaitable[Later]:
+    def send(self, request: Send, call: Call) -> Later | Awaitable[Later | SendAnswer]:
         topic = request.topic
         config = self._topics.get(topic)
         if config is None:
@@ -96,7 +98,7 @@ class SendHandler:
         unit.size += size
         return LATER
 
-    def drafted(self, request: DraftedSend, call: Call) -> Later | Awaitable[Later]:
+    def drafted(self, request: DraftedSend, call: Call) -> Later | Awaitable[Later | SendAnswer]:
         """The same for a record that the border made: it needs no second look."""
         lane = self._lanes.get((request.topic, request.queue_id))
         config = self._topics.get(request.topic)
@@ -104,12 +106,14 @@ class SendHandler:
             return self.send(request, call)
         return self._add(request, call, lane, request.tags_code)
 
-    def _add(self, request: Send, call: Call, lane: Lane, code: int | None) -> Later:
+    def _add(self, request: Send, call: Call, lane: Lane, code: int | None) -> Later | Awaitable[SendAnswer]:
         """The long way: a record that is not plain, several, or the first of this turn. Raises Refusal."""
         records = request.records
         sizes, codes, held = record.check(records, request.topic) if code is None else ((len(records),), (code,), False)
         if len(sizes) > 1 or request.batch or len(records) > self._max_body_bytes:
             self._check_size(request, len(sizes))
+        if code is None and request.topic.startswith(RETRY_PREFIX) and (answer := self._given_up(request)):
+            return answer
         if held and (placed := self._take(records, len(sizes), lane.queue.queue_id)):
             return self._hold(placed, lane.queue.queue_id, call)
         unit = lane.unit
@@ -142,6 +146,11 @@ class SendHandler:
         most = max(config.write_queue_nums, config.read_queue_nums)
         if queue_id >= most:
             raise Refusal(ResponseCode.INVALID_PARAMETER, f"queue {queue_id} of {topic}: it has queues 0 to {most - 1}")
+        if topic.startswith(RETRY_PREFIX):  # always the long way, to be counted
+            queue_id = queue_id if queue_id >= 0 else self._chance.randrange(config.write_queue_nums)
+            lane = Lane(config, self._queues.get(topic, queue_id))
+            lane.tag_of = _never
+            return lane
         if queue_id < 0:
             return Lane(config, self._queues.get(topic, self._chance.randrange(config.write_queue_nums)))
         if len(self._lanes) >= MAX_LANES:
@@ -160,15 +169,18 @@ class SendHandler:
             about = f"{total} bytes of bodies in one send: at most {self._max_body_bytes} are allowed"
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, about)
 
-    async def _create_and_send(self, request: Send, call: Call) -> Later:
+    async def _create_and_send(self, request: Send, call: Call) -> Later | SendAnswer:
         topic = request.topic
         plan = self._topics.plan_auto_create(topic, request.default_topic, request.default_topic_queue_nums, self._auto_create)
         await self._create(plan)
         if self._topics.get(topic) is None:
             raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic {topic} was deleted again while it was made")
         result = self.send(request, call)
-        assert result is LATER, "the topic is there now"
-        return LATER
+        return result if result is LATER else await result
+
+
+def _never(records: bytes) -> None:
+    """Nothing is plain."""
 
 
 def _held(asked: tuple[Call, int], unit: Unit, error: RmqError | None, late: int) -> None:

@@ -1,0 +1,98 @@
+"""Failed messages: given back by their consumer (36), or sent to the retry topic by it when it could not [SendMessageProcessor].
+
+Each becomes a new record in the log, of the retry topic (by way of the delay) or of the dead letters, and is answered when
+that is committed: only then its old place counts as finished (C10).
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from rmq.broker.intake import Intake
+from rmq.broker.outlet import Outlet, handed_on
+from rmq.codes import ResponseCode
+from rmq.delivery.groups import GroupTable
+from rmq.delivery.retry import DROPPED, Fate, after_failure, group_of, is_given_up, properties_of
+from rmq.errors import Refusal
+from rmq.log import record
+from rmq.log.record import Record
+from rmq.model import DLQ_PREFIX, PERM_WRITE, GroupConfig, TopicConfig
+from rmq.net.commands import Send, SendAnswer
+from rmq.net.retrycommands import SendBack
+from rmq.net.server import Call, Handler
+from rmq.routing.topics import TopicTable, not_sendable
+
+
+class SendBackHandlers:
+    """`ensure_group(name)` makes group and retry topic if they may be made, `create(config)` a topic; `find(offset)` gives the
+    committed record there, or None; it may wait for the disk. `locked(group)`: whether a member holds a queue."""
+
+    def __init__(
+        self,
+        groups: GroupTable,
+        topics: TopicTable,
+        making: tuple[Callable[[str], Awaitable[None]], Callable[[TopicConfig], Awaitable[None]]],
+        find: Callable[[int], bytes | None],
+        locked: Callable[[str], bool],
+        intake: Intake,
+        outlet: Outlet,
+    ) -> None:
+        self._groups = groups
+        self._topics = topics
+        self._ensure_group, self._create = making
+        self._find = find
+        self._locked = locked
+        self._intake = intake
+        self._outlet = outlet
+
+    def by_request(self) -> Mapping[type[Any], Handler]:
+        return {SendBack: self.send_back}
+
+    async def send_back(self, request: SendBack, _call: Call) -> None:
+        """Raises Refusal; SYSTEM_ERROR when no message begins at that offset: the consumer sends it itself then."""
+        await self._ensure_group(request.group)
+        config = self._groups.get(request.group) or GroupConfig(request.group)
+        if config.retry_queue_nums <= 0:
+            return  # the group wants no retries
+        source = await self._source(request.offset)
+        most = config.retry_max_times if request.max_reconsume_times < 0 else request.max_reconsume_times
+        fate = after_failure(request.group, source.reconsume_times, request.delay_level, most)
+        known = record.bytes_to_properties(source.properties)
+        message_id = record.message_id(source.store_host, source.physical_offset)
+        again = source._replace(reconsume_times=source.reconsume_times + 1)
+        await self._store(again, fate, properties_of(known, source.topic, message_id, fate.delay_level))
+
+    async def _source(self, offset: int) -> Record:
+        found = await asyncio.to_thread(self._find, offset)
+        source = None if found is None else record.decode(found)
+        if source is None or not_sendable(source.topic):  # what waits inside the broker was never handed to a consumer
+            raise Refusal(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}")
+        return source
+
+    def given_up(self, request: Send) -> Awaitable[SendAnswer] | None:
+        """Of one message that a consumer sends to its retry topic: the way to the dead letters, if it came too often."""
+        message = record.decode(request.records)
+        group = group_of(request.topic)
+        config = self._groups.get(group) or GroupConfig(group)
+        most = config.retry_max_times if request.max_reconsume_times < 0 else request.max_reconsume_times
+        if not is_given_up(message.reconsume_times, most, self._locked(group)):
+            return None
+        return self._store(message, Fate(DLQ_PREFIX + group, 0), {"DELAY": "0"})
+
+    async def _store(self, message: Record, fate: Fate, properties: dict[str, str]) -> SendAnswer:
+        """In a queue of that topic, or where it waits until then. Raises Refusal."""
+        config = await self._topic(fate)
+        queue_id = self._outlet.pick(config.write_queue_nums)
+        draft = handed_on(message, fate.topic, None, properties=properties.items(), without=DROPPED)
+        placed = None if fate.dead else self._intake.take(record.decode(draft), queue_id)
+        unit = await self._outlet.send(*(placed or (fate.topic, queue_id, draft)))
+        return SendAnswer(queue_id, unit.queue_offset, unit.physical_offset)
+
+    async def _topic(self, fate: Fate) -> TopicConfig:
+        config = self._topics.get(fate.topic)
+        if config is None:
+            config = self._topics.plan_auto_create(fate.topic, "", 1, False)
+            await self._create(config)
+        if not config.perm & PERM_WRITE:
+            raise Refusal(ResponseCode.NO_PERMISSION, f"topic {fate.topic} may not be written to (perm {config.perm})")
+        return config

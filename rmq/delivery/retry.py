@@ -1,0 +1,60 @@
+"""What becomes of a message that a consumer could not handle: once more, later, or a dead letter. Pure.
+
+It comes again in the retry topic of its group, later each time; after as many times as the group allows it goes to the
+group's dead letters, from where nothing takes it by itself [SendMessageProcessor, AbstractSendMessageProcessor].
+"""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from rmq.model import DLQ_PREFIX, RETRY_PREFIX
+
+RETRY_TOPIC, ORIGIN_MESSAGE_ID, DELAY, WAIT = "RETRY_TOPIC", "ORIGIN_MESSAGE_ID", "DELAY", "WAIT"
+FIRST_LEVEL: Final = 3  # 10 s, then 30 s, 1 m, 2 m ...
+
+DROPPED: Final = frozenset({
+    "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "TIMER_OUT_MS", "TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS",
+    "TIMER_ROLL_TIMES", "TIMER_ROLL_LABEL", "TIMER_DELAY_LEVEL", "TIMER_DEL_UNIQKEY", "REAL_TOPIC", "REAL_QID", "TRAN_MSG",
+    "POP_CK", "POP_CK_OFFSET",
+})  # fmt: skip
+"""Properties of its first way, which would send it there again: it was due, committed, handed out."""
+
+
+class Fate(NamedTuple):
+    """`topic`: where it goes. `delay_level`: how much later it may be seen there; 0: at once."""
+
+    topic: str
+    delay_level: int
+
+    @property
+    def dead(self) -> bool:
+        return self.delay_level == 0
+
+
+def after_failure(group: str, reconsume_times: int, asked_level: int, most: int) -> Fate:
+    """`reconsume_times`: how often it came again until now; `most`: how often it may. `asked_level`: of the consumer, 0: the
+    more often it failed the longer, below 0: it is given up."""
+    if asked_level < 0 or reconsume_times >= most:
+        return Fate(DLQ_PREFIX + group, 0)
+    return Fate(RETRY_PREFIX + group, asked_level or FIRST_LEVEL + reconsume_times)
+
+
+def is_given_up(reconsume_times: int, most: int, ordered: bool) -> bool:
+    """Whether a message that a consumer itself sends to its retry topic is a dead letter. `reconsume_times` counts the coming
+    one; `ordered`: a member holds a queue for itself, where nothing can come again in its place."""
+    return ordered or reconsume_times > most
+
+
+def properties_of(known: Mapping[str, str], topic: str, message_id: str, delay_level: int) -> dict[str, str]:
+    """Properties to be set: `topic` and `message_id` tell where the message stood when it failed; the first ones stay."""
+    return {
+        RETRY_TOPIC: known.get(RETRY_TOPIC) or topic,
+        ORIGIN_MESSAGE_ID: known.get(ORIGIN_MESSAGE_ID) or message_id,
+        WAIT: "false",
+        DELAY: str(delay_level),
+    }
+
+
+def group_of(topic: str) -> str:
+    """The group of a retry topic."""
+    return topic.removeprefix(RETRY_PREFIX)

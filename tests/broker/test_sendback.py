@@ -1,0 +1,99 @@
+"""Failed messages at a real broker: given back (36), or sent to the retry topic by their consumer."""
+
+from typing import Any
+
+import pytest
+
+from rmq.codes import ResponseCode as R
+from rmq.log import record
+from rmq.model import DLQ_PREFIX, RETRY_PREFIX, GroupConfig, MessageQueue
+from rmq.net.commands import GetMaxOffset, GetTopicConfig, Send, UpdateGroup, UpdateTopic
+from rmq.net.lockcommands import LockQueues
+from rmq.net.retrycommands import SendBack
+from tests.broker.support import BORN, Peer
+
+DEAD = DLQ_PREFIX + "g"
+
+
+def draft(topic: str, body: bytes, reconsume_times: int = 0, **properties: str) -> Send:
+    raw = record.properties_to_bytes(properties)
+    made = record.draft(topic, body, raw, flag=7, born_timestamp=1000, born_host=BORN, reconsume_times=reconsume_times)
+    return Send("p", topic, 0, made)
+
+
+async def stored(peer: Peer, topic: str) -> list[tuple[record.Record, dict[str, str]]]:
+    found = record.iterate((await peer.pull(topic, 0)).messages)
+    return [(one, record.bytes_to_properties(one.properties)) for one in found]
+
+
+async def give_back(peer: Peer, offset: int, **fields: Any) -> None:
+    await peer.ask(SendBack(offset, "g", fields.pop("delay_level", 0), **fields))
+
+
+async def test_a_dead_letter_is_the_message_with_where_it_came_from(peer: Peer) -> None:
+    """C10; as golden set s09 has it: id, keys, tag, flag and own properties stay."""
+    (sent,) = await peer.send(draft("T", b"body", UNIQ_KEY="A" * 32, KEYS="k1 k2", TAGS="red", shop="s1"))
+    await give_back(peer, sent.physical_offset, delay_level=-1)
+    assert await peer.ask(GetTopicConfig(DEAD)) == (DEAD, 1, 1, 6, "SINGLE_TAG", 0, False, {})
+    ((letter, said),) = await stored(peer, DEAD)
+    first = record.decode((await peer.pull("T", 0)).messages)
+    assert (letter.body, letter.flag, letter.born_timestamp, letter.born_host) == (b"body", 7, 1000, BORN)
+    assert letter.reconsume_times == 1
+    said.pop("__CRC32#")
+    assert said == {
+        "UNIQ_KEY": "A" * 32, "KEYS": "k1 k2", "TAGS": "red", "shop": "s1", "RETRY_TOPIC": "T", "WAIT": "false", "DELAY": "0",
+        "ORIGIN_MESSAGE_ID": record.message_id(first.store_host, first.physical_offset),
+    }  # fmt: skip
+    assert record.entry_code(letter) == record.tags_code("red")
+
+
+@pytest.mark.parametrize(("tries", "most", "of_group"), [(16, -1, 16), (2, 2, 16), (0, -1, 0), (3, -1, 3)])
+async def test_after_so_many_tries_it_is_a_dead_letter(peer: Peer, tries: int, most: int, of_group: int) -> None:
+    """C10: as the consumer says, else as the group's settings say."""
+    await peer.ask(UpdateGroup(GroupConfig("g", retry_max_times=of_group)))
+    (sent,) = await peer.send(draft("T", b"tired", tries))
+    await give_back(peer, sent.physical_offset, max_reconsume_times=most)
+    assert [(letter.body, letter.reconsume_times) for letter, _ in await stored(peer, DEAD)] == [(b"tired", tries + 1)]
+
+
+async def test_a_group_that_wants_no_retries_gets_none(peer: Peer) -> None:
+    await peer.ask(UpdateGroup(GroupConfig("g", retry_queue_nums=0)))
+    (sent,) = await peer.send(draft("T", b"gone"))
+    await give_back(peer, sent.physical_offset)
+    assert (await peer.ask(GetMaxOffset(DEAD, 0))).offset == 0
+
+
+async def test_what_is_no_message_is_refused(peer: Peer) -> None:
+    """S5, C11: any number may come as an offset; records of the broker itself are nobody's messages."""
+    (sent,) = await peer.send(draft("T", b"body"))
+    state = record.decode((await peer.pull("rmq_sys_STATE", 0)).messages).physical_offset
+    for offset in (-1, sent.physical_offset + 1, sent.physical_offset + 100_000, 2**63 - 1, state):
+        assert await peer.refusal(SendBack(offset, "g", -1)) == R.SYSTEM_ERROR
+    assert await peer.refusal(SendBack(sent.physical_offset, "a b", -1)) == R.INVALID_PARAMETER
+
+
+async def test_a_dead_letter_topic_that_may_not_be_written(peer: Peer) -> None:
+    (sent,) = await peer.send(draft("T", b"body"))
+    await give_back(peer, sent.physical_offset, delay_level=-1)
+    await peer.ask(UpdateTopic(DEAD, read_queue_nums=1, write_queue_nums=1, perm=4))
+    assert await peer.refusal(SendBack(sent.physical_offset, "g", -1)) == R.NO_PERMISSION
+
+
+@pytest.mark.parametrize(("tries", "most", "dead"), [(16, -1, False), (17, -1, True), (2, 2, False), (3, 2, True)])
+async def test_what_a_consumer_sends_to_its_retry_topic_is_counted(peer: Peer, tries: int, most: int, dead: bool) -> None:
+    """The way of clients that could not give it back; tries count the coming one."""
+    topic = RETRY_PREFIX + "g"
+    await peer.ask(UpdateGroup(GroupConfig("g")))
+    for body in (b"one", b"two"):
+        (answer,) = await peer.send(draft(topic, body, tries, RETRY_TOPIC="T")._replace(max_reconsume_times=most))
+        assert answer.physical_offset > 0
+    for where, expected in ((DEAD, [b"one", b"two"] * dead), (topic, [b"one", b"two"] * (not dead))):
+        assert [one.body for one, _ in await stored(peer, where)] == expected if expected else True
+    assert (await peer.ask(GetMaxOffset(DEAD, 0))).offset == (2 if dead else 0)
+
+
+async def test_what_an_ordered_member_sends_there_is_a_dead_letter(peer: Peer) -> None:
+    """[AbstractSendMessageProcessor.handleRetryAndDLQ] It was tried in its place, and nothing can come again there."""
+    await peer.ask(LockQueues("g", "c", [MessageQueue("T", "broker-a", 0)]))
+    await peer.send(draft(RETRY_PREFIX + "g", b"failed", 1))
+    assert [one.body for one, _ in await stored(peer, DEAD)] == [b"failed"]
