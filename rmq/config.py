@@ -98,6 +98,7 @@ class NodeSettings:
                                             "maxTransferCountOnMessageInDisk")  # fmt: skip
     auto_create_topic: bool = _setting(True, flag(), "a send may make its topic", "autoCreateTopicEnable")
     auto_create_group: bool = _setting(True, flag(), "a consumer may make its group", "autoCreateSubscriptionGroup")
+    timer_max_delay_s: int = _setting(259_200, integer(1, 2**31), "a timed message may come so much later", "timerMaxDelaySec")
     default_topic_queue_nums: int = _setting(8, integer(1, 1024), "queues of TBW102", "defaultTopicQueueNums")
     broker_expiry_ms: int = _setting(120_000, integer(1_000, 3_600_000), "nameserver: a broker silent this long is gone")
     scan_interval_ms: int = _setting(10_000, integer(1_000, 600_000), "nameserver: how often it looks for silent brokers",

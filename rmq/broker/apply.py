@@ -5,13 +5,16 @@ Runs once for every committed unit, in log order, before its sender is answered;
 
 from collections.abc import Callable, Mapping, Sequence
 
+from rmq.broker.delays import LEVELS_MS, DelayNotes
 from rmq.broker.held import Held
 from rmq.broker.longpoll import LongPolls
 from rmq.broker.state import Line, Table, apply_lines, lines_of
 from rmq.delivery.cursors import CursorTable
+from rmq.delivery.due import DueTable
 from rmq.delivery.groups import GroupTable
 from rmq.delivery.locks import LockTable
 from rmq.delivery.offsets import OffsetTable
+from rmq.delivery.proof import DUE
 from rmq.log import record
 from rmq.log.commitlog import Unit
 from rmq.model import EPOCH_TOPIC, STATE_TOPIC
@@ -23,15 +26,19 @@ OWN_TOPICS = frozenset({EPOCH_TOPIC, STATE_TOPIC})
 class Tables:
     """The tables that state records fill."""
 
-    def __init__(self, topics: TopicTable, groups: GroupTable, offsets: OffsetTable) -> None:
+    def __init__(
+        self, topics: TopicTable, groups: GroupTable, offsets: OffsetTable, segment_bytes: int = 1 << 30
+    ) -> None:
         self.topics = topics
         self.groups = groups
         self.offsets = offsets
         self.cursors = CursorTable()
         self.locks = LockTable()
-        self.held = Held({})
+        self.due = DueTable(segment_bytes, LEVELS_MS)
+        self.held = Held({DUE: DelayNotes(self.due)})
         self.by_name: Mapping[str, Table] = {
             "topic": topics, "group": groups, "offset": offsets, "cursor": self.cursors, "lock": self.locks,
+            "due": self.due,
         }  # fmt: skip
 
     def clear(self) -> None:
@@ -49,7 +56,7 @@ class Tables:
 
     def drop_overlays(self) -> None:
         """This node leads no more: what was on its way is the new leader's to know."""
-        for table in (self.topics, self.groups, self.offsets, self.locks):
+        for table in (self.topics, self.groups, self.offsets, self.locks, self.due):
             table.drop_overlay()
 
     def apply(self, lines: Sequence[Line], time_ms: int) -> None:

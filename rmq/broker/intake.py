@@ -9,16 +9,16 @@ from rmq.log import record
 from rmq.log.properties import MAX_PROPERTIES_BYTES
 from rmq.log.record import Record
 
-_TIMERS = ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
 ROOM_BYTES = 1024  # for what the broker notes while it waits, and when it is handed on
 
 
 class Placed(NamedTuple):
-    """A draft (`record.draft`) for a queue of a system topic."""
+    """A draft (`record.draft`) for a queue of a system topic. `recall_handle`: takes a timer back."""
 
     topic: str
     queue_id: int
     draft: bytes
+    recall_handle: str = ""
 
 
 Taker = Callable[[Record, int], Placed | None]
@@ -53,13 +53,6 @@ class Intake:
             about = "a message of a batch cannot wait (delay, timer, transaction): send it alone"
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, about)
         return None
-
-
-def no_delays(message: Record, _queue_id: int) -> None:
-    """Taker of a broker that serves no delays: never stored as if they were due. Raises Refusal."""
-    said = record.bytes_to_properties(message.properties)
-    if said.get("DELAY", "0").strip() != "0" or any(name in said for name in _TIMERS):
-        raise Refusal(ResponseCode.MESSAGE_ILLEGAL, "delayed messages are not served yet: send without a delay")
 
 
 def no_transactions(message: Record, _queue_id: int) -> None:

@@ -31,15 +31,14 @@ from rmq.broker.handlers.query import QueryHandlers
 from rmq.broker.handlers.send import SendHandler, SendSettings
 from rmq.broker.handlers.sendback import SendBackHandlers
 from rmq.broker.handlers.topics import TopicHandlers
+from rmq.broker.holding import holding
 from rmq.broker.indexer import Indexer
-from rmq.broker.intake import Intake, no_delays, no_transactions
 from rmq.broker.longpoll import LongPolls
 from rmq.broker.opening import open_store
 from rmq.broker.outlet import Outlet
 from rmq.broker.register import Registration
 from rmq.broker.replica import Replica
 from rmq.broker.retention import Retention, Waiting
-from rmq.broker.services import Services
 from rmq.broker.snapshot import SnapshotTaker
 from rmq.broker.state import StateWriter
 from rmq.broker.stats import SAMPLE_S, BrokerStats
@@ -160,7 +159,7 @@ class Broker:
         settings, store, clock = self._settings, self._store, self._clock
         store_host = record.host_bytes(host, port)
         own_names = (settings.cluster_name, settings.broker_name, f"{settings.cluster_name}_REPLY_TOPIC")
-        self._tables = Tables(TopicTable(own_names), GroupTable(), OffsetTable())
+        self._tables = Tables(TopicTable(own_names), GroupTable(), OffsetTable(), store.log.segment_bytes)
         self._registry = ConsumerRegistry(settings.client_expiry_ms / 1000)
         self._polls = LongPolls()
         self._cold = ColdReads(settings.max_transfer_disk_count, settings.max_transfer_disk_bytes)
@@ -204,7 +203,7 @@ class Broker:
             self._ahead, self._group.suggest if self._group and settings.follower_reads else None,
         )  # fmt: skip
         pull = PullHandler(checks, store.log, store.queues, self._polls, self._pulled, self._stats, clock)
-        intake = self._hold()
+        self._services, intake = holding(settings, tables, self._outlet, self._writer.commit, clock)
         lookups = QueryHandlers(store.log, store.indexed.index, self._indexer, lambda: self._replica.committed_end)
         making, locked = (topics.ensure_group, topics.create), lambda group: tables.locks.is_held(group, clock.monotonic())
         failed = SendBackHandlers(tables.groups, tables.topics, making, lookups.find, locked, intake, self._outlet)
@@ -244,11 +243,6 @@ class Broker:
             **self._services.handlers,
             **(self._group.handlers if self._group else {}),
         }
-
-    def _hold(self) -> Intake:
-        """Messages that wait: where they are recognised, and who hands them on."""
-        self._services = Services()
-        return Intake((no_transactions, no_delays))
 
     def _start_timers(self) -> None:
         every = self._timers.every

@@ -79,6 +79,7 @@ class DueTable(Versioned):
         self._early: list[Source] = []  # due though their slots are not: the clock was set back
         self._held: set[int] = set()  # being written
         self.pending = 0
+        self.office = 0  # how often this node left it
 
     def committed(self) -> Mapping[int, Any]:
         """Slot by slot, what a snapshot saves: [pending sources as bytes, what is cancelled]."""
@@ -228,6 +229,7 @@ class DueTable(Versioned):
 
     def drop_overlay(self) -> None:
         """This node no longer leads: what was not committed is the new leader's to know."""
+        self.office += 1
         self._held.clear()
         self._early.clear()
         self._latest = dict.fromkeys(self._latest, _NEVER)
@@ -267,14 +269,17 @@ class DueTable(Versioned):
         """No source that waits lies below this offset: the start of the first chunk with one. None: nothing waits."""
         return min(self._chunks) * self._chunk_bytes if self._chunks else None
 
-    def below(self, offset: int) -> Iterator[list[Source]]:
-        """Pending sources that lie below that offset, slot by slot: an empty list where there is none."""
+    def below(self, offset: int, most: int) -> Iterator[list[Source]]:
+        """Sources that lie below that offset, slot by slot, at most so many together; an empty list where there is none.
+
+        The table may change between two of them.
+        """
         for due in list(self._slots):
             slot = self._slots.get(due)
-            if slot is not None and slot[0] >> _BITS < offset:
-                yield [Source(due, one >> _BITS, one & _LEVEL) for one in self._pending(due) if one >> _BITS < offset]
-            else:
-                yield []
+            found = array("q") if slot is None else slot[: bisect_left(slot, offset << _BITS)]
+            for at in range(0, len(found) or 1, most):
+                sources = (Source(due, one >> _BITS, one & _LEVEL) for one in found[at : at + most])
+                yield [source for source in sources if self.is_pending(due, source.offset)]
 
     def _pending(self, due: int) -> Iterator[int]:
         """In log order. The slot must not change meanwhile."""

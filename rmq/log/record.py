@@ -428,7 +428,7 @@ def _illegal_parts(buf: bytes, at: int, topic_field: bytes) -> Refusal:
 
 # --- what follows from a record ---------------------------------------------------------------------------------------
 
-_DELAYS_S = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
+DELAYS_S = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 
 
 def has_queue_entry(record: Record) -> bool:
@@ -472,9 +472,11 @@ def is_tombstone(record: Record) -> bool:
 def entry_code(record: Record) -> int:
     """The tagsCode of its ConsumeQueue entry: the tag's hash, or the due time (ms) in the delay topic."""
     if record.topic == DELAY_TOPIC:
-        level = bytes_to_properties(record.properties).get("DELAY", "")
-        if level.isdecimal() and int(level) > 0:
-            return record.store_timestamp + _DELAYS_S[min(int(level), len(_DELAYS_S)) - 1] * 1000
+        said = bytes_to_properties(record.properties)
+        if said.get("RMQ_SRC", "").startswith("due "):  # carried forward: it keeps its time
+            return int(said["RMQ_SRC"].split()[-1])
+        if (level := said.get("DELAY", "")).isdecimal() and int(level) > 0:
+            return record.store_timestamp + DELAYS_S[min(int(level), len(DELAYS_S)) - 1] * 1000
     return tags_code_in(record.properties)
 
 

@@ -119,7 +119,7 @@ def test_a_slot_that_was_due_waits_when_the_clock_is_set_back() -> None:
 def test_the_oldest_one_pins_the_log() -> None:
     table = table_of(Source(9000, 4100, 1), Source(1000, 2500, TIMER), Source(5000, 2100, 1))
     assert table.alive_from() == 2000
-    assert sorted(one for slot in table.below(4000) for one in slot) == [Source(1000, 2500, TIMER), Source(5000, 2100, 1)]
+    assert sorted(one for slot in table.below(4000, 2) for one in slot) == [Source(1000, 2500, TIMER), Source(5000, 2100, 1)]
     table.done(1000, 2500)
     assert table.alive_from() == 2000
     table.done(5000, 2100)
@@ -195,7 +195,7 @@ def test_a_snapshot_taken_meanwhile_and_a_replay_end_in_the_same_table(
     play(live, events[ended:])
     play(loaded, events[began:])
     for table in (live, loaded):
-        found = [one for slot in table.below(1 << 60) for one in slot]
+        found = [one for slot in table.below(1 << 60, 7) for one in slot]
         assert sorted(found) == sorted(pending)
         assert table.pending == len(pending)
         assert table.alive_from() == (min(one.offset for one in pending) // CHUNK * CHUNK if pending else None)

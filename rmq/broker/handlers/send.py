@@ -133,7 +133,7 @@ class SendHandler:
     def _hold(self, placed: Placed, queue_id: int, call: Call) -> Later:
         """A message that waits first. The answer names the queue it is for, and number and place where it waits, as RocketMQ."""
         unit = Unit(placed.draft, (len(placed.draft),), (0,), self._queues.get(placed.topic, placed.queue_id))
-        unit.special, unit.owner = True, (_held, (call, queue_id))
+        unit.special, unit.owner = True, (_held, (call, queue_id, placed.recall_handle))
         self._propose(unit)
         return LATER
 
@@ -183,10 +183,10 @@ def _never(records: bytes) -> None:
     """Nothing is plain."""
 
 
-def _held(asked: tuple[Call, int], unit: Unit, error: RmqError | None, late: int) -> None:
-    call, queue_id = asked
+def _held(asked: tuple[Call, int, str], unit: Unit, error: RmqError | None, late: int) -> None:
+    call, queue_id, handle = asked
     if error is None:
-        call.answer(SendAnswer(queue_id, unit.queue_offset, unit.physical_offset, late))
+        call.answer(SendAnswer(queue_id, unit.queue_offset, unit.physical_offset, late, handle))
     elif isinstance(error, Refusal):
         call.refuse(error)
     else:

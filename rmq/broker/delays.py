@@ -1,0 +1,314 @@
+"""Delay levels and timers: taken in as RocketMQ stores them, known at every node, handed on by the leader in time.
+
+[HookUtils, ScheduleMessageService, TimerMessageStore]. What waits and when it is due is known to `rmq.delivery.due`.
+"""
+
+import asyncio
+import base64
+import logging
+import re
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from rmq.broker.intake import Placed
+from rmq.broker.outlet import Outlet, handed_on
+from rmq.broker.services import Job
+from rmq.broker.state import Line
+from rmq.clock import Clock
+from rmq.codes import ResponseCode
+from rmq.delivery.due import CANCEL, TIMER, TIMER_SLOT_MS, DueTable, Source, level_slot, timer_out_ms, timer_slot
+from rmq.delivery.proof import DUE, PROPERTY, Proof, proof_of
+from rmq.errors import InvalidArgument, Refusal, RmqError
+from rmq.log import record
+from rmq.log.commitlog import Unit
+from rmq.log.record import Record, bytes_to_properties
+from rmq.model import DELAY_TOPIC, TIMER_TOPIC, is_held_topic
+from rmq.net.server import Handler
+from rmq.routing.topics import TopicTable
+
+log = logging.getLogger("rmq.delays")
+
+LEVELS_MS = tuple(seconds * 1000 for seconds in record.DELAYS_S)
+TICK_S = 0.1
+BITE = 200  # handed on together, then others have their turn: some milliseconds of the loop's time
+DAMAGED_S = 10.0  # until a source that could not be read is tried again
+_DELAY_S, _DELAY_MS, _DELIVER_MS = "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"
+_TIMES = (_DELAY_S, _DELAY_MS, _DELIVER_MS)
+_number = re.compile(r"[+-]?[0-9]{1,18}").fullmatch
+
+
+# --- coming in --------------------------------------------------------------------------------------------------------
+
+
+def take_level(message: Record, queue_id: int) -> Placed | None:
+    """Taker of messages with a delay level; a level wins over a time. Raises Refusal."""
+    said = bytes_to_properties(message.properties)
+    level = min(_level(said), len(LEVELS_MS))
+    if level <= 0:
+        return None
+    kept = {name: value for name, value in said.items() if name not in _TIMES}
+    waits = {**kept, "DELAY": str(level), "REAL_TOPIC": message.topic, "REAL_QID": str(queue_id)}
+    return Placed(DELAY_TOPIC, level - 1, _draft(message, DELAY_TOPIC, waits))
+
+
+class TimerTaker:
+    """Taker of messages that are to come at a time of their own, at most `max_delay_s` ahead [timerMaxDelaySec]."""
+
+    def __init__(self, clock: Clock, broker_name: str, max_delay_s: int) -> None:
+        self._clock = clock
+        self._broker_name = broker_name
+        self._max_delay_s = max_delay_s
+
+    def take(self, message: Record, queue_id: int) -> Placed | None:
+        """A time that has passed is no time: the message goes straight to its queue. Raises Refusal."""
+        said = bytes_to_properties(message.properties)
+        if not any(name in said for name in _TIMES) or _level(said) > 0:
+            return None
+        now_ms = self._clock.wall_ms()
+        deliver_ms = _deliver_ms(said, now_ms)
+        if deliver_ms <= now_ms:
+            if "TIMER_DEL_UNIQKEY" in said:
+                raise _illegal("a message that cancels another needs the other's time, and that has passed")
+            return None
+        if deliver_ms - now_ms > self._max_delay_s * 1000:
+            raise _illegal(f"a delay of {(deliver_ms - now_ms) // 1000} s: at most {self._max_delay_s} (timerMaxDelaySec)")
+        out_ms = timer_out_ms(deliver_ms)
+        waits = {**said, "TIMER_OUT_MS": str(out_ms), "REAL_TOPIC": message.topic, "REAL_QID": str(queue_id)}
+        handle = recall_handle(message.topic, self._broker_name, out_ms, said.get("UNIQ_KEY", ""))
+        return Placed(TIMER_TOPIC, 0, _draft(message, TIMER_TOPIC, waits), handle)
+
+
+def recall_handle(topic: str, broker_name: str, out_ms: int, unique_key: str) -> str:
+    """What takes a timer back; "" if it has no key. It names a time that becomes `out_ms` again [RecallMessageHandle]."""
+    text = f"v1 {topic} {broker_name} {out_ms + 1} {unique_key}"
+    return base64.urlsafe_b64encode(text.encode()).decode() if unique_key else ""
+
+
+def _level(said: Mapping[str, str]) -> int:
+    text = said.get("DELAY", "0").strip()
+    if not _number(text):
+        raise _illegal(f"DELAY {text!r}: a level from 1 to {len(LEVELS_MS)}")
+    return int(text)
+
+
+def _deliver_ms(said: Mapping[str, str], now_ms: int) -> int:
+    for name, unit_ms, base_ms in ((_DELAY_S, 1000, now_ms), (_DELAY_MS, 1, now_ms), (_DELIVER_MS, 1, 0)):
+        if name in said:
+            if not _number(said[name]):
+                raise _illegal(f"{name} {said[name]!r}: a whole number")
+            return base_ms + int(said[name]) * unit_ms
+    raise AssertionError("there is one")
+
+
+def _draft(message: Record, topic: str, properties: Mapping[str, str]) -> bytes:
+    """With the proof that the message may have of another kind."""
+    return record.draft(
+        topic, message.body, record.properties_to_bytes(properties), flag=message.flag,
+        sys_flag=message.sys_flag & ~record.SYS_STORE_V6, born_timestamp=message.born_timestamp, born_host=message.born_host,
+        reconsume_times=message.reconsume_times, prepared_transaction_offset=message.prepared_transaction_offset,
+    )  # fmt: skip
+
+
+def _illegal(about: str) -> Refusal:
+    return Refusal(ResponseCode.MESSAGE_ILLEGAL, about)
+
+
+# --- every node -------------------------------------------------------------------------------------------------------
+
+
+class DelayNotes:
+    """A `held.Kind`: committed records of both topics, and what was handed on."""
+
+    def __init__(self, table: DueTable) -> None:
+        self._table = table
+        self.alive_from = table.alive_from
+
+    def holds(self, topic: str) -> bool:
+        return topic in (DELAY_TOPIC, TIMER_TOPIC)
+
+    def note(self, stored: Record) -> None:
+        source, cancels = source_of(stored)
+        if cancels:
+            self._table.cancel(source, cancels)
+        else:
+            self._table.note(source)
+
+    def done(self, proof: Proof, stored: Record) -> None:
+        self._table.done(proof.detail, proof.source)
+
+
+def source_of(stored: Record) -> tuple[Source, str]:
+    """When a stored record is due, and which timer it cancels (""): none). One that was carried forward keeps its time."""
+    said = bytes_to_properties(stored.properties)
+    proof = proof_of(said.get(PROPERTY, ""))
+    carried_ms = proof.detail if proof is not None and proof.kind == DUE else 0
+    if stored.topic == DELAY_TOPIC:
+        level = min(max(_whole(said.get("DELAY")), 1), len(LEVELS_MS))
+        return Source(carried_ms or level_slot(stored.store_timestamp, LEVELS_MS[level - 1]), stored.physical_offset, level), ""
+    due_ms = carried_ms or timer_slot(_whole(said.get("TIMER_OUT_MS")))
+    if "TIMER_DEL_UNIQKEY" in said:
+        return Source(due_ms, stored.physical_offset, CANCEL), f"{said.get('REAL_TOPIC')}+{said['TIMER_DEL_UNIQKEY']}"
+    return Source(due_ms, stored.physical_offset, TIMER), ""
+
+
+def _whole(text: str | None) -> int:
+    return int(text) if text and _number(text) else 0
+
+
+# --- the leader -------------------------------------------------------------------------------------------------------
+
+
+class DelayService:
+    """A `services.Service`. `commit` writes state lines."""
+
+    def __init__(
+        self,
+        table: DueTable,
+        outlet: Outlet,
+        commit: Callable[[list[Line]], Awaitable[None]],
+        topics: TopicTable,
+        clock: Clock,
+    ) -> None:
+        self._table = table
+        self._outlet = outlet
+        self._commit = commit
+        self._topics = topics
+        self._clock = clock
+        self._unread: list[Source] = []
+        self._unread_until = 0.0
+        self.jobs = (Job(TICK_S, "delays", self.hand_on),)
+
+    def by_request(self) -> Mapping[type[Any], Handler]:
+        return {}
+
+    async def hand_on(self) -> None:
+        """All that is due, bite by bite. Raises Refusal, StoreError: the rest stays due."""
+        if self._unread and self._clock.monotonic() >= self._unread_until:
+            self._give_back(self._unread)
+            self._unread = []
+        while bite := self._table.due(self._clock.wall_ms(), BITE):
+            await self._put(bite, self._message_of)
+
+    async def carry(self, below: int) -> None:
+        """What is due before long is handed on instead. Raises Refusal, StoreError."""
+        for bite in self._table.below(below, BITE):
+            soon_ms = self._clock.wall_ms() + TIMER_SLOT_MS
+            if held := [source for source in bite if source.due_ms > soon_ms and self._table.hold(source)]:
+                await self._put(held, _copy_of)
+            else:
+                await asyncio.sleep(0)
+
+    async def _put(self, bite: Sequence[Source], made: "Callable[[Source, Record], Put | None]") -> None:
+        """Puts what is `made` of each, drops what nothing is made of; returns once all of it is committed."""
+        office = self._table.office
+        waiting = deque(await self._read(bite))
+        if self._table.office != office:  # lost, perhaps won again: others may have handed these on meanwhile
+            return
+        way, dropped = _Way(self._table), []
+        try:
+            while waiting:
+                put = made(*waiting[0])
+                if put is None:
+                    dropped.append(waiting[0][0])
+                else:
+                    self._outlet.put(*put, (way.arrived, waiting[0][0]))
+                    way.left += 1
+                waiting.popleft()
+        except RmqError:
+            self._give_back([*dropped, *(source for source, _ in waiting)])
+            raise
+        finally:
+            await way.end()
+        await self._drop(dropped)
+
+    def _message_of(self, source: Source, stored: Record) -> "Put | None":
+        """None for a message that cancels another or is cancelled, or cannot be delivered any more."""
+        said = bytes_to_properties(stored.properties)
+        topic = said.get("REAL_TOPIC", "")
+        if source.level == CANCEL or (
+            source.level == TIMER and self._table.is_cancelled(source, f"{topic}+{said.get('UNIQ_KEY')}")
+        ):
+            return None
+        more = {} if source.level else {
+            "TIMER_ENQUEUE_MS": str(stored.store_timestamp // TIMER_SLOT_MS * TIMER_SLOT_MS),
+            "TIMER_DEQUEUE_MS": str(self._clock.wall_ms()),
+        }  # fmt: skip
+        try:
+            if self._topics.get(topic) is None or is_held_topic(topic):
+                raise InvalidArgument(f"there is no topic {topic!r} any more")
+            draft = handed_on(stored, topic, Proof(DUE, source.offset, source.due_ms), properties=more.items())
+        except InvalidArgument as error:
+            log.warning("the message that waited at %d of the log is not delivered: %s", source.offset, error)
+            return None
+        return topic, _whole(said.get("REAL_QID")), draft
+
+    async def _read(self, sources: Sequence[Source]) -> list[tuple[Source, Record]]:
+        """Without those that cannot be read: one damaged record does not hold up the others."""
+        try:
+            return list(zip(sources, await self._outlet.read([source.offset for source in sources]), strict=True))
+        except RmqError as error:
+            log.error("a message that waits cannot be read, it is tried again every %d s: %s", DAMAGED_S, error)
+        found: list[tuple[Source, Record]] = []
+        for source in sources:
+            try:
+                found += zip([source], await self._outlet.read([source.offset]), strict=True)
+            except RmqError:
+                self._unread.append(source)
+                self._unread_until = self._clock.monotonic() + DAMAGED_S
+        return found
+
+    async def _drop(self, sources: Sequence[Source]) -> None:
+        """They are done, though nothing was handed on. Raises Refusal."""
+        if not sources:
+            return
+        try:
+            await self._commit([("due", list(source), None) for source in sources])
+        except Refusal as refusal:
+            if not _is_unknown(refusal):
+                self._give_back(sources)
+            raise
+
+    def _give_back(self, sources: Sequence[Source]) -> None:
+        for source in sources:
+            self._table.not_stored(source)
+
+
+Put = tuple[str, int, bytes]  # topic, queue, draft
+
+
+def _copy_of(source: Source, stored: Record) -> Put:
+    """The same message behind all others of its topic, due at the same time."""
+    said = bytes_to_properties(stored.properties)
+    rolled = {} if stored.topic == DELAY_TOPIC else {"TIMER_ROLL_TIMES": str(_whole(said.get("TIMER_ROLL_TIMES")) + 1)}
+    proof = Proof(DUE, source.offset, source.due_ms)
+    return stored.topic, stored.queue_id, handed_on(stored, stored.topic, proof, properties=rolled.items())
+
+
+class _Way:
+    """Records that are on their way to being committed."""
+
+    def __init__(self, table: DueTable) -> None:
+        self.left = 1
+        self._table = table
+        self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def arrived(self, source: Source, _unit: Unit, error: RmqError | None, _late: int) -> None:
+        if isinstance(error, Refusal) and not _is_unknown(error):
+            self._table.not_stored(source)
+        self._one_less()
+
+    async def end(self) -> None:
+        """Returns when all have arrived."""
+        self._one_less()
+        await self._over
+
+    def _one_less(self) -> None:
+        self.left -= 1
+        if not self.left:
+            self._over.set_result(None)
+
+
+def _is_unknown(refusal: Refusal) -> bool:
+    """What became of it the log, or the next leader, tells."""
+    return refusal.code == ResponseCode.SYSTEM_ERROR
