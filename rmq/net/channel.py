@@ -21,6 +21,7 @@ from rmq.net.wire import Reader
 
 log = logging.getLogger(__name__)
 _WATCH_SECONDS = 0.1  # how exactly timeouts are kept
+_NOTHING = memoryview(bytearray())
 OPEN_TIMEOUT_SECONDS = 3.0  # [NettyClientConfig.connectTimeoutMillis]
 
 OnRequest = Callable[[Request], Answer | Awaitable[Answer]]
@@ -78,6 +79,7 @@ class Channel(Link):
         """Before it was open. Does not wait for `closed`: uvloop forgets connection_lost when a connect that is just being
         answered is cancelled."""
         self.abort("it was never open")
+        self._buffer = _NOTHING
         self._watcher.cancel()
 
     async def request(self, request: Request, timeout_s: float) -> Answer:
@@ -117,6 +119,7 @@ class Channel(Link):
 
     def _gone(self, why: str) -> None:
         self._why = why
+        self._buffer = _NOTHING  # a closed channel is part of cycles, which the collector may leave there for hours
         self.closed.set()
         self._writable.set()
         self._watcher.cancel()
