@@ -100,6 +100,13 @@ class NodeSettings:
     auto_create_group: bool = _setting(True, flag(), "a consumer may make its group", "autoCreateSubscriptionGroup")
     timer_max_delay_s: int = _setting(259_200, integer(1, 2**31), "a timed message may come so much later", "timerMaxDelaySec")
     default_topic_queue_nums: int = _setting(8, integer(1, 1024), "queues of TBW102", "defaultTopicQueueNums")
+    transaction_timeout_ms: int = _setting(6_000, integer(0, 86_400_000), "how long a half message is left alone",
+                                           "transactionTimeOut")  # fmt: skip
+    transaction_check_interval_ms: int = _setting(30_000, integer(100, 86_400_000), "how often its producer is asked then",
+                                                  "transactionCheckInterval")  # fmt: skip
+    transaction_check_max: int = _setting(15, integer(1, 10_000), "how often at most; then it is put aside",
+                                          "transactionCheckMax")  # fmt: skip
+    reject_transactions: bool = _setting(False, flag(), "half messages are refused", "rejectTransactionMessage")
     broker_expiry_ms: int = _setting(120_000, integer(1_000, 3_600_000), "nameserver: a broker silent this long is gone")
     scan_interval_ms: int = _setting(10_000, integer(1_000, 600_000), "nameserver: how often it looks for silent brokers",
                                      "scanNotActiveBrokerInterval")  # fmt: skip

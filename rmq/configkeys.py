@@ -76,7 +76,6 @@ _LATER = _keys("""
     isEnableBatchPush haListenPort haMasterAddress
     brokerIP2 slaveTimeout enableAutoInSyncReplicas totalReplicas enableSlaveActingMaster enableRemoteEscape controllerAddr
     enableScheduleMessageStats
-    transactionTimeOut transactionCheckMax transactionCheckInterval rejectTransactionMessage
     enablePropertyFilter enableCalcFilterBitMap traceTopicEnable msgTraceTopicName enableDetailStat
     messageIndexSafe enableConsumeQueueExt
     mappedFileSizeConsumeQueueExt enableLmq enableMultiDispatch popPollingSize

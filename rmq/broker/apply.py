@@ -6,6 +6,7 @@ Runs once for every committed unit, in log order, before its sender is answered;
 from collections.abc import Callable, Mapping, Sequence
 
 from rmq.broker.delays import LEVELS_MS, DelayNotes
+from rmq.broker.halves import HalfNotes
 from rmq.broker.held import Held
 from rmq.broker.longpoll import LongPolls
 from rmq.broker.state import Line, Table, apply_lines, lines_of
@@ -14,7 +15,8 @@ from rmq.delivery.due import DueTable
 from rmq.delivery.groups import GroupTable
 from rmq.delivery.locks import LockTable
 from rmq.delivery.offsets import OffsetTable
-from rmq.delivery.proof import DUE
+from rmq.delivery.proof import DUE, HALF
+from rmq.delivery.transactions import HalfTable
 from rmq.log import record
 from rmq.log.commitlog import Unit
 from rmq.model import EPOCH_TOPIC, STATE_TOPIC
@@ -35,10 +37,11 @@ class Tables:
         self.cursors = CursorTable()
         self.locks = LockTable()
         self.due = DueTable(segment_bytes, LEVELS_MS)
-        self.held = Held({DUE: DelayNotes(self.due)})
+        self.halves = HalfTable()
+        self.held = Held({DUE: DelayNotes(self.due), HALF: HalfNotes(self.halves)})
         self.by_name: Mapping[str, Table] = {
             "topic": topics, "group": groups, "offset": offsets, "cursor": self.cursors, "lock": self.locks,
-            "due": self.due,
+            "due": self.due, **self.halves.by_name,
         }  # fmt: skip
 
     def clear(self) -> None:
@@ -56,7 +59,7 @@ class Tables:
 
     def drop_overlays(self) -> None:
         """This node leads no more: what was on its way is the new leader's to know."""
-        for table in (self.topics, self.groups, self.offsets, self.locks, self.due):
+        for table in (self.topics, self.groups, self.offsets, self.locks, self.due, self.halves):
             table.drop_overlay()
 
     def apply(self, lines: Sequence[Line], time_ms: int) -> None:

@@ -23,6 +23,7 @@ from rmq.model import Voter
 from rmq.net import commands as c
 from rmq.net.lockcommands import LockQueues, UnlockQueues
 from rmq.net.server import Connection, Handler
+from rmq.net.transactioncommands import EndTransaction, ResumeCheck
 from rmq.raft import messages as m
 from rmq.raft.fixed import last_office
 from rmq.raft.roles import Leader, Opening
@@ -38,7 +39,7 @@ _READS = frozenset({
     c.Pull, c.QueryConsumerOffset, c.GetMaxOffset, c.GetMinOffset, c.SearchOffset, c.GetEarliestStoreTime, c.QueryMessage,
     c.ViewMessage, c.GetTopicStats, c.GetConsumeStats,
 })  # fmt: skip
-_LEADERS = frozenset({c.UpdateConsumerOffset, LockQueues, UnlockQueues})
+_LEADERS = frozenset({c.UpdateConsumerOffset, LockQueues, UnlockQueues, EndTransaction, ResumeCheck})
 
 
 class Hooks(NamedTuple):

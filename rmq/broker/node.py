@@ -31,7 +31,7 @@ from rmq.broker.handlers.query import QueryHandlers
 from rmq.broker.handlers.send import SendHandler, SendSettings
 from rmq.broker.handlers.sendback import SendBackHandlers
 from rmq.broker.handlers.topics import TopicHandlers
-from rmq.broker.holding import holding
+from rmq.broker.holding import Parts, holding
 from rmq.broker.indexer import Indexer
 from rmq.broker.longpoll import LongPolls
 from rmq.broker.opening import open_store
@@ -157,7 +157,7 @@ class Broker:
 
     def _build(self, host: str, port: int) -> None:
         settings, store, clock = self._settings, self._store, self._clock
-        store_host = record.host_bytes(host, port)
+        self._host = record.host_bytes(host, port)
         own_names = (settings.cluster_name, settings.broker_name, f"{settings.cluster_name}_REPLY_TOPIC")
         self._tables = Tables(TopicTable(own_names), GroupTable(), OffsetTable(), store.log.segment_bytes)
         self._registry = ConsumerRegistry(settings.client_expiry_ms / 1000)
@@ -183,7 +183,7 @@ class Broker:
         )  # fmt: skip
         replica = self._replica
         self._outlet = Outlet(store.log, store.queues, replica.propose, replica.propose_state, random.Random())
-        self._writer = StateWriter(self._replica.propose_state, store.queues.get(STATE_TOPIC, 0), store_host, clock)
+        self._writer = StateWriter(self._replica.propose_state, store.queues.get(STATE_TOPIC, 0), self._host, clock)
         self._exports = Exports(settings.store_dir / "config", _json_of(self._tables))
         allow, border = self._group.allow if self._group else None, _border(settings, host, port)
         self._server = Server(self._handlers(), _limits(settings), border, clock, allow, self._clients.closed)
@@ -203,8 +203,9 @@ class Broker:
             self._ahead, self._group.suggest if self._group and settings.follower_reads else None,
         )  # fmt: skip
         pull = PullHandler(checks, store.log, store.queues, self._polls, self._pulled, self._stats, clock)
-        self._services, intake = holding(settings, tables, self._outlet, self._writer.commit, clock)
         lookups = QueryHandlers(store.log, store.indexed.index, self._indexer, lambda: self._replica.committed_end)
+        parts = Parts(tables, self._outlet, self._writer.commit, topics, clients, lookups, self._host)
+        self._services, intake = holding(settings, parts, clock)
         making, locked = (topics.ensure_group, topics.create), lambda group: tables.locks.is_held(group, clock.monotonic())
         failed = SendBackHandlers(tables.groups, tables.topics, making, lookups.find, locked, intake, self._outlet)
         sending = SendSettings(
@@ -271,7 +272,8 @@ class Broker:
     async def _save_tables(self) -> None:
         """The last offsets, exports, snapshot. A store that takes nothing more (full disk, failed flush) must still be closed."""
         leads = self._group is None or self._group.replica.settled
-        for save in (*((self._offsets.write,) if leads else ()), self._exports.save, self._take_snapshot):
+        last = (self._offsets.write, *(job.work for job in self._services.jobs if job.at_stop))
+        for save in (*(last if leads else ()), self._exports.save, self._take_snapshot):
             try:
                 await save()
             except RmqError as error:

@@ -5,8 +5,9 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 
 from rmq.broker.replica import Waiter
+from rmq.codes import ResponseCode
 from rmq.delivery.proof import PROPERTY, Proof
-from rmq.errors import RmqError
+from rmq.errors import Refusal, RmqError
 from rmq.log import record
 from rmq.log.commitlog import CommitLog, Unit
 from rmq.log.consumequeue import ConsumeQueues
@@ -62,10 +63,11 @@ class Outlet:
 
 
 def handed_on(
-    source: Record, topic: str, proof: Proof | None, *, properties: Iterable[tuple[str, str]] = (), without: Iterable[str] = ()
-) -> bytes:
+    source: Record, topic: str, proof: Proof | None, *, properties: Iterable[tuple[str, str]] = (), without: Iterable[str] = (),
+    flags: int = 0, prepared_transaction_offset: int = 0,
+) -> bytes:  # fmt: skip
     """A draft for `topic` with body, birth and properties of `source`: less those named `without`, more or other `properties`,
-    and the proof. The flags for kinds of transactions go."""
+    and the proof. The flags for kinds of transactions go, but for `flags`."""
     dropped = {*without, PROPERTY, CRC_NAME.decode()}
     known = {name: value for name, value in record.bytes_to_properties(source.properties).items() if name not in dropped}
     known |= dict(properties)
@@ -73,14 +75,17 @@ def handed_on(
         known[PROPERTY] = proof.text()
     return record.draft(
         topic, source.body, record.properties_to_bytes(known), flag=source.flag,
-        sys_flag=source.sys_flag & ~(record.SYS_TRANSACTION | record.SYS_STORE_V6), born_timestamp=source.born_timestamp,
-        born_host=source.born_host, reconsume_times=source.reconsume_times,
+        sys_flag=source.sys_flag & ~(record.SYS_TRANSACTION | record.SYS_STORE_V6) | flags,
+        born_timestamp=source.born_timestamp, born_host=source.born_host, reconsume_times=source.reconsume_times,
+        prepared_transaction_offset=prepared_transaction_offset,
     )  # fmt: skip
 
 
-def _resolve(future: "asyncio.Future[None]", _unit: Unit, error: RmqError | None, _late: int) -> None:
+def _resolve(future: "asyncio.Future[None]", _unit: Unit, error: RmqError | None, late: int) -> None:
     if future.done():
         return
+    if late:
+        error = Refusal(ResponseCode.SYSTEM_ERROR, "outcome unknown: the disk, or the slaves, did not have it in time")
     if error is None:
         future.set_result(None)
     else:

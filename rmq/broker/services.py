@@ -7,11 +7,12 @@ from rmq.net.server import Handler
 
 
 class Job(NamedTuple):
-    """`work` is done every `seconds`, at a leader only."""
+    """`work` is done every `seconds`, at a leader only; `at_stop`: once more when it stops."""
 
     seconds: float
     name: str
     work: Callable[[], Awaitable[None]]
+    at_stop: bool = False
 
 
 class Service(Protocol):

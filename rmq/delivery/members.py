@@ -189,6 +189,10 @@ class ConsumerRegistry:
         found = self._groups.get(group)
         return sorted(found.members) if found else []
 
+    def producer_connections(self, group: str) -> list[int]:
+        found = self._producers.get(group)
+        return sorted(found) if found else []
+
     def producers_of(self, group: str) -> list[ConnectionInfo]:
         return [member.client for _, member in sorted(self._producers.get(group, {}).items())]
 

@@ -10,7 +10,6 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from rmq.staged import Versioned
 
-HALF_TOPIC, OP_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 ASIDE_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"  # where halves go that were asked back too often
 COMMITTED, ROLLED_BACK, PUT_ASIDE = "committed", "rolled back", "put aside"
 MOST_OPEN = 300_000  # about 90 MB
@@ -68,7 +67,7 @@ class HalfTable:
         self.open: Rows[Half] = Rows(lambda value: Half(*value))
         self.ended: Rows[str] = Rows(str)
         self.owed: Rows[bool] = Rows(bool)
-        self.by_name = {"half": self.open, "halfEnd": self.ended, "halfOp": self.owed}
+        self.by_name: Mapping[str, Rows[Any]] = {"half": self.open, "halfEnd": self.ended, "halfOp": self.owed}
         self._ending: dict[int, str] = {}
         self._moving: set[int] = set()
 
@@ -145,6 +144,10 @@ class HalfTable:
             for first, half in self._at_rest()
             if now_ms - half.since_ms >= max(immunity_ms, half.immunity_ms)
         ]  # fmt: skip
+
+    def at_rest(self, first: int) -> Half | None:
+        """The open half, unless a record of it is on its way."""
+        return None if first in self._ending or first in self._moving else self.open.rows.get(first)
 
     def below(self, offset: int) -> list[int]:
         """Those that live in the log below `offset`."""

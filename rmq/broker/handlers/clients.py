@@ -19,6 +19,7 @@ from rmq.net.commands import (
     UnregisterClient,
 )
 from rmq.net.server import Call, Connection, Handler
+from rmq.net.transactioncommands import CheckTransactionState
 
 
 class ClientHandlers:
@@ -40,6 +41,7 @@ class ClientHandlers:
         self._connection = connection
         self._subscriptions_changed = subscriptions_changed
         self._clock = clock
+        self._turn = 0
 
     def by_request(self) -> Mapping[type[Any], Handler]:
         return {
@@ -108,6 +110,13 @@ class ClientHandlers:
                 connection = self._connection(connection_id)
                 if connection is not None:
                     connection.push(NotifyConsumerIdsChanged(group))
+
+    def ask_producer(self, group: str, question: CheckTransactionState) -> None:
+        """One producer of the group gets it; they take turns. None if none is connected."""
+        found = [one for one in map(self._connection, self._registry.producer_connections(group)) if one and not one.closed]
+        if found:
+            self._turn += 1
+            found[self._turn % len(found)].push(question)
 
     def members(self, request: GetConsumerList, _call: Call) -> ConsumerList:
         members = self._registry.members(request.consumer_group)

@@ -1,0 +1,149 @@
+"""Messages of transactions, as they lie in the log: halves, op records, and what is made of a half [TransactionalMessageBridge].
+
+A half waits in RMQ_SYS_TRANS_HALF_TOPIC, queue 0, exactly as Apache RocketMQ stores it. What ends it is one record that names
+it in its proof: the message itself (committed), an op record (rolled back), or its copy in TRANS_CHECK_MAX_TIME_TOPIC (put
+aside). Appended again it is a record of the half topic with such a proof.
+"""
+
+from collections.abc import Iterable
+
+from rmq.broker.intake import Placed, Taker
+from rmq.broker.outlet import handed_on
+from rmq.codes import ResponseCode
+from rmq.delivery.proof import HALF, PROPERTY, Proof, proof_of
+from rmq.delivery.transactions import ASIDE_TOPIC, COMMITTED, PUT_ASIDE, ROLLED_BACK, Half, HalfTable, op_body, op_numbers
+from rmq.errors import BadBytes, Refusal
+from rmq.log import record
+from rmq.log.properties import CRC_NAME, strip_names
+from rmq.log.record import Record
+from rmq.model import HALF_TOPIC, OP_TOPIC
+
+CHECKS = "TRANSACTION_CHECK_TIMES"
+_IMMUNITY = "CHECK_IMMUNITY_TIME_IN_SECONDS"
+_HIGHEST_S = 2**31
+_REAL = ("REAL_TOPIC", "REAL_QID")
+_OP_TAG = "d"
+
+
+class HalfNotes:
+    """What every node learns of committed records (`held.Kind`)."""
+
+    def __init__(self, table: HalfTable) -> None:
+        self._table = table
+
+    def holds(self, topic: str) -> bool:
+        return topic in (HALF_TOPIC, OP_TOPIC)
+
+    def note(self, stored: Record) -> None:
+        if stored.topic == OP_TOPIC:
+            self._table.op_written(op_numbers(stored.body))
+        else:
+            self._table.appended(first_of(stored), half_of(stored))
+
+    def done(self, proof: Proof, stored: Record) -> None:
+        if stored.topic != HALF_TOPIC:
+            outcome = {OP_TOPIC: ROLLED_BACK, ASIDE_TOPIC: PUT_ASIDE}.get(stored.topic, COMMITTED)
+            self._table.resolved(proof.source, outcome)
+
+    def alive_from(self) -> int | None:
+        return self._table.alive_from()
+
+
+def half_of(stored: Record) -> Half:
+    """What the table keeps of a record of the half topic."""
+    said = record.bytes_to_properties(stored.properties)
+    immunity_ms = min(_number(said.get(_IMMUNITY, "")), _HIGHEST_S) * 1000
+    return Half(
+        stored.physical_offset, stored.queue_offset, stored.queue_offset, said.get("PGROUP", ""), stored.store_timestamp,
+        immunity_ms, _number(said.get(CHECKS, "")),
+    )  # fmt: skip
+
+
+def first_of(stored: Record) -> int:
+    """Log offset of the first append of that half."""
+    proof = proof_of(record.bytes_to_properties(stored.properties).get(PROPERTY, ""))
+    return proof.source if proof is not None and proof.kind == HALF else stored.physical_offset
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdecimal() and text.isascii() else 0
+
+
+def half_taker(table: HalfTable, *, reject: bool) -> Taker:
+    """Of the intake. `reject`: this broker takes no transactions [rejectTransactionMessage]."""
+
+    def take(message: Record, queue_id: int) -> Placed | None:
+        said = record.bytes_to_properties(message.properties)
+        # a message that failed and comes again is whole; it keeps the property [SendMessageProcessor]
+        if said.get("TRAN_MSG", "").lower() != "true" or message.reconsume_times > 0:
+            if message.sys_flag & record.SYS_TRANSACTION:
+                about = "a prepared message needs the property TRAN_MSG=true, and a committed one is the broker's to make"
+                raise Refusal(ResponseCode.MESSAGE_ILLEGAL, about)
+            return None
+        if reject:
+            raise Refusal(ResponseCode.NO_PERMISSION, "this broker takes no transactional messages (rejectTransactionMessage)")
+        if not said.get("PGROUP"):
+            about = "a transactional message without PGROUP: nobody could be asked what became of it"
+            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, about)
+        if table.is_full:
+            about = f"{len(table.open.rows)} transactions wait for their end here: commit or roll back, then send again"
+            raise Refusal(ResponseCode.SYSTEM_BUSY, about)
+        added = dict(zip(_REAL, (message.topic, str(queue_id)), strict=True))
+        if unique_id := said.get("UNIQ_KEY"):
+            added["__transactionId__"] = unique_id
+        return Placed(HALF_TOPIC, 0, handed_on(message, HALF_TOPIC, None, properties=added.items()))
+
+    return take
+
+
+# --- what becomes of one: drafts --------------------------------------------------------------------------------------
+
+
+def again(stored: Record, first: int, checks: int) -> bytes:
+    """The same half once more, asked back `checks` times."""
+    return handed_on(stored, HALF_TOPIC, Proof(HALF, first), properties=[(CHECKS, str(checks))] if checks else ())
+
+
+def resumed(put_aside: Record) -> bytes:
+    """A new half, from one that was put aside."""
+    return handed_on(put_aside, HALF_TOPIC, None, properties=[(CHECKS, "0")])
+
+
+def aside(stored: Record, first: int) -> bytes:
+    """Its copy for whoever looks after those that nobody answered for."""
+    return handed_on(stored, ASIDE_TOPIC, Proof(HALF, first))
+
+
+def whole(stored: Record) -> Record:
+    """The message as it was sent, without a proof yet; of its own topic and queue. Raises BadBytes."""
+    topic, queue_id = real_place(stored)
+    return record.decode(handed_on(stored, topic, None, without=_REAL))._replace(queue_id=queue_id)
+
+
+def committed(message: Record, topic: str, first: int, named: int) -> bytes:
+    """`message` (of `whole`, or where that waits on) as a commit stores it. `named`: the offset that the producer gave."""
+    proof = Proof(HALF, first)
+    return handed_on(message, topic, proof, flags=record.SYS_COMMIT, prepared_transaction_offset=named)
+
+
+def op_draft(numbers: Iterable[int], wall_ms: int, host: bytes, first: int | None = None) -> bytes:
+    """An op record. `first`: of the half that it rolls back."""
+    said = {"TAGS": _OP_TAG} | ({} if first is None else {PROPERTY: Proof(HALF, first).text()})
+    properties = record.properties_to_bytes(said)
+    return record.draft(OP_TOPIC, op_body(numbers), properties, born_timestamp=wall_ms, born_host=host)
+
+
+def real_place(stored: Record) -> tuple[str, int]:
+    """Topic and queue that the half is for. Raises BadBytes if it does not say."""
+    said = record.bytes_to_properties(stored.properties)
+    if stored.topic != HALF_TOPIC or not said.get("REAL_TOPIC"):
+        raise BadBytes(f"the record at {stored.physical_offset} is no half message")
+    return said["REAL_TOPIC"], _number(said.get("REAL_QID", ""))
+
+
+def asked_as(stored: Record) -> bytes:
+    """The half as its producer gets to see it: of its real topic, without what is ours. Raises BadBytes."""
+    topic, queue_id = real_place(stored)
+    properties = strip_names(stored.properties, {PROPERTY.encode(), CRC_NAME})
+    magic = record.topic_field_of(topic)[0]
+    return record.encode(stored._replace(magic=magic, topic=topic, queue_id=queue_id, properties=properties))

@@ -1,0 +1,164 @@
+"""The end of a transaction [EndTransactionProcessor], and a half that was put aside and is to be asked after again.
+
+A producer's word is answered when it is committed, so an answer is a promise. Whoever says the same again gets the same
+answer, also from the next leader; whoever says the opposite is told what was decided.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from string import hexdigits
+from typing import Any, NamedTuple
+
+from rmq.broker import halves
+from rmq.broker.intake import Intake
+from rmq.broker.outlet import Outlet
+from rmq.clock import Clock
+from rmq.codes import ResponseCode
+from rmq.delivery.transactions import ASIDE_TOPIC, COMMITTED, ROLLED_BACK, Half, HalfTable
+from rmq.errors import OUTCOME_UNKNOWN, BadBytes, Refusal, StoreError
+from rmq.log import record
+from rmq.log.record import Record
+from rmq.model import HALF_TOPIC, OP_TOPIC, TopicConfig
+from rmq.net.server import Call, Handler
+from rmq.net.transactioncommands import COMMIT, ROLLBACK, EndTransaction, ResumeCheck
+
+_OUTCOMES = {COMMIT: COMMITTED, ROLLBACK: ROLLED_BACK}
+
+
+class Places(NamedTuple):
+    """Where a committed message may go. `topic(name)`: its settings, if it is there. `later`: what waits again (a delay)."""
+
+    topic: Callable[[str], TopicConfig | None]
+    later: Intake
+    host: bytes
+
+
+class TransactionHandlers:
+    """`find(offset)`: the committed record that begins there, if one does. `immunity_ms`: how long a half is left alone."""
+
+    def __init__(
+        self, table: HalfTable, outlet: Outlet, find: Callable[[int], bytes | None], places: Places, immunity_ms: int,
+        clock: Clock,
+    ) -> None:  # fmt: skip
+        self._table = table
+        self._outlet = outlet
+        self._find = find
+        self._places = places
+        self._immunity_ms = immunity_ms
+        self._clock = clock
+        self._running: dict[int, asyncio.Future[None]] = {}  # by the first offset of the half that is being ended
+
+    def by_request(self) -> Mapping[type[Any], Handler]:
+        return {EndTransaction: self.end, ResumeCheck: self.resume}
+
+    async def end(self, request: EndTransaction, _call: Call) -> None:
+        """Raises Refusal: nothing was done, or (OUTCOME_UNKNOWN) nobody knows. "Unknown" changes nothing: it is asked again."""
+        wanted = _OUTCOMES.get(request.commit_or_rollback)
+        if wanted is None:
+            return
+        first = await self._first(request)
+        while (running := self._running.get(first)) is not None:
+            await asyncio.wait([running])
+        if self._table.is_ending(first):
+            raise Refusal(ResponseCode.SYSTEM_ERROR, f"{OUTCOME_UNKNOWN}: what was said before is not committed yet; ask again")
+        outcome, half = self._table.outcome(first), self._table.open.rows.get(first)
+        if half is not None:
+            await self._alone(first, half, request, wanted)
+        elif outcome != wanted:
+            raise Refusal(ResponseCode.ILLEGAL_OPERATION, f"this transaction was {outcome} before; it stays so")
+
+    async def _first(self, request: EndTransaction) -> int:
+        """Which half is meant: the offset is that of its first append, or of any later one. Raises Refusal."""
+        offset, table = request.commit_log_offset, self._table
+        if (half := table.open.rows.get(offset)) is not None:
+            number = half.number if half.offset == offset else half.first_number
+            _check(request, half.group, request.tran_state_table_offset if number < 0 else number)
+            return offset
+        if offset in table.ended.rows:
+            return offset
+        found = await asyncio.to_thread(self._find, offset)
+        stored = None if found is None else record.decode(found)
+        first = -1 if stored is None or stored.topic != HALF_TOPIC else halves.first_of(stored)
+        if stored is None or not (first in table.open.rows or table.outcome(first)):
+            about = f"Find prepared transaction message failed: none that waits, or ended lately, is at {offset}"
+            raise Refusal(ResponseCode.SYSTEM_ERROR, about)
+        _check(request, halves.half_of(stored).group, stored.queue_offset)
+        return first
+
+    async def _alone(self, first: int, half: Half, request: EndTransaction, wanted: str) -> None:
+        """Nobody else ends that half meanwhile."""
+        running = self._running[first] = asyncio.get_running_loop().create_future()
+        try:
+            self._check_in_time(half, request)
+            if wanted == COMMITTED:
+                await self._commit(first, half, request.commit_log_offset)
+            else:
+                draft = halves.op_draft([half.number], self._clock.wall_ms(), self._places.host, first)
+                await self._write(first, wanted, OP_TOPIC, 0, draft)
+        finally:
+            del self._running[first]
+            running.set_result(None)
+
+    def _check_in_time(self, half: Half, request: EndTransaction) -> None:
+        """Who asked to be left alone for a time of its own has no more to say by itself when that is over. Raises Refusal."""
+        if not half.immunity_ms or request.from_transaction_check:
+            return
+        if self._clock.wall_ms() - half.since_ms > max(half.immunity_ms, self._immunity_ms):
+            about = "CHECK_IMMUNITY_TIME_IN_SECONDS is over: only an answer to a check ends this transaction"
+            raise Refusal(ResponseCode.ILLEGAL_OPERATION, about)
+
+    async def _commit(self, first: int, half: Half, named: int) -> None:
+        try:
+            [stored] = await self._outlet.read([half.offset])
+            message = halves.whole(stored)
+        except (BadBytes, StoreError) as error:
+            raise Refusal(ResponseCode.SYSTEM_ERROR, f"the half message cannot be read: {error}") from error
+        if self._table.outcome(first):  # put aside while it was read
+            raise Refusal(ResponseCode.ILLEGAL_OPERATION, f"this transaction was {self._table.outcome(first)}")
+        config = self._places.topic(message.topic)
+        if config is None:
+            about = f"topic {message.topic} does not exist (any more): make it, and the commit works until the half is put aside"
+            raise Refusal(ResponseCode.TOPIC_NOT_EXIST, about)
+        queue_id = message.queue_id
+        if queue_id >= max(config.read_queue_nums, config.write_queue_nums):
+            queue_id = self._outlet.pick(config.write_queue_nums)
+        place, topic = message, message.topic
+        if (placed := self._places.later.take(message, queue_id)) is not None:
+            place, topic, queue_id = record.decode(placed.draft), placed.topic, placed.queue_id
+        await self._write(first, COMMITTED, topic, queue_id, halves.committed(place, topic, first, named))
+
+    async def _write(self, first: int, outcome: str, topic: str, queue_id: int, draft: bytes) -> None:
+        self._table.end(first, outcome)
+        try:
+            await self._outlet.send(topic, queue_id, draft, state=True)
+        except Refusal as refusal:
+            if refusal.code != ResponseCode.SYSTEM_ERROR:  # of an unknown outcome the log, or the next leader, tells
+                self._table.not_ended(first)
+            raise
+
+    async def resume(self, request: ResumeCheck, _call: Call) -> None:
+        """A half that was put aside begins anew: it is asked after, and may be committed. Raises Refusal."""
+        offset = _offset_in(request.msg_id)
+        found = await asyncio.to_thread(self._find, offset)
+        stored: Record | None = None if found is None else record.decode(found)
+        if stored is None or stored.topic != ASIDE_TOPIC:
+            about = f"{request.msg_id} is no message of {ASIDE_TOPIC} at this broker: look there for the id (offsetMsgId)"
+            raise Refusal(ResponseCode.SYSTEM_ERROR, about)
+        await self._outlet.send(HALF_TOPIC, 0, halves.resumed(stored))
+
+
+def _check(request: EndTransaction, group: str, number: int) -> None:
+    """[EndTransactionProcessor.checkPrepareMessage] Raises Refusal."""
+    if group != request.producer_group:
+        raise Refusal(ResponseCode.SYSTEM_ERROR, f"The producer group wrong: it is not {request.producer_group}")
+    if number != request.tran_state_table_offset:
+        about = f"The transaction state table offset wrong: it is not {request.tran_state_table_offset}"
+        raise Refusal(ResponseCode.SYSTEM_ERROR, about)
+
+
+def _offset_in(message_id: str) -> int:
+    """[MessageDecoder.decodeMessageId] Raises Refusal."""
+    if len(message_id) not in (32, 56) or not set(message_id) <= set(hexdigits):
+        about = f"{message_id!r} is no offsetMsgId: it has 32 hex digits, 56 with an IPv6 address"
+        raise Refusal(ResponseCode.SYSTEM_ERROR, about)
+    return int(message_id[-16:], 16)

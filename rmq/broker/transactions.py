@@ -1,0 +1,191 @@
+"""What a leader does by itself about transactions: asks producers that were silent, and keeps Apache RocketMQ's tools informed.
+
+A half that is asked after is appended again first, with the count of its checks; the question goes out when that is
+committed, and names the new place [TransactionalMessageServiceImpl.check]. So a failover in between forgets no check, and
+whatever the producer answers finds its half by any of its places.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from rmq.broker import halves
+from rmq.broker.outlet import Outlet
+from rmq.broker.services import Job
+from rmq.clock import Clock
+from rmq.codes import ResponseCode
+from rmq.delivery.transactions import ASIDE_TOPIC, PUT_ASIDE, HalfTable
+from rmq.errors import BadBytes, Refusal, RmqError, StoreError
+from rmq.log import record
+from rmq.log.record import Record
+from rmq.model import HALF_TOPIC, OP_TOPIC
+from rmq.net.server import Handler
+from rmq.net.transactioncommands import CheckTransactionState
+
+log = logging.getLogger("rmq.transactions")
+
+OP_S = 3.0  # [transactionOpBatchInterval]
+OP_NUMBERS = 400  # in one op record; about 4096 bytes [transactionOpMsgMaxSize]
+AT_ONCE = 100  # halves that are read, and appended, together
+
+
+class CheckSettings(NamedTuple):
+    """`immunity_ms`: how long a half is left alone; `every_s`: then it is asked after so often; `most`: times, then it is put
+    aside. `host`: as records name this broker; `broker_name`: as the question does."""
+
+    immunity_ms: int
+    every_s: float
+    most: int
+    host: bytes
+    broker_name: str
+
+
+class Transactions:
+    """A `services.Service`. `ask(group, question)`: gives it to a producer of that group, if one is there.
+    `make_aside()`: makes the topic of those that are put aside, unless it is there. `handlers`: of the requests."""
+
+    def __init__(
+        self,
+        table: HalfTable,
+        outlet: Outlet,
+        settings: CheckSettings,
+        ask: Callable[[str, CheckTransactionState], None],
+        make_aside: Callable[[], Awaitable[None]],
+        handlers: Mapping[type[Any], Handler],
+        clock: Clock,
+    ) -> None:
+        self._table = table
+        self._outlet = outlet
+        self._settings = settings
+        self._ask = ask
+        self._make_aside = make_aside
+        self._handlers = handlers
+        self._clock = clock
+        self._unreadable: set[int] = set()  # told once
+
+    @property
+    def jobs(self) -> tuple[Job, ...]:
+        return (
+            Job(self._settings.every_s, "transaction checks", self.check),
+            Job(OP_S, "transaction op records", self.write_ops, at_stop=True),
+        )
+
+    def by_request(self) -> Mapping[type[Any], Handler]:
+        return self._handlers
+
+    async def check(self) -> None:
+        """One round. Raises Refusal when nothing can be stored now: the next round goes on."""
+        for part in _parts(self._table.to_ask(self._clock.wall_ms(), self._settings.immunity_ms)):
+            await self._each(part, self._check)
+
+    async def carry(self, below: int) -> None:
+        for part in _parts(self._table.below(below)):
+            await self._each(part, self._carry)
+
+    async def write_ops(self) -> None:
+        """Apache RocketMQ, when it opens this store, must not ask after what has ended (story 37). Raises Refusal."""
+        numbers = sorted(self._table.owed.rows)
+        for at in range(0, len(numbers), OP_NUMBERS):
+            draft = halves.op_draft(numbers[at : at + OP_NUMBERS], self._clock.wall_ms(), self._settings.host)
+            await self._outlet.send(OP_TOPIC, 0, draft, state=True)
+
+    # --- one half -----------------------------------------------------------------------------------------------------
+
+    async def _each(self, firsts: Sequence[int], work: Callable[[int, Record], Awaitable[None]]) -> None:
+        """Appended in one burst. What is wrong with one half does not stop the others (C12)."""
+        found = await self._read(firsts)
+        done = await asyncio.gather(*(work(first, stored) for first, stored in found), return_exceptions=True)
+        for (first, _), outcome in zip(found, done, strict=True):
+            if isinstance(outcome, BadBytes):
+                await self._give_up(first, outcome)
+            elif isinstance(outcome, Refusal) and outcome.code != ResponseCode.MESSAGE_ILLEGAL:
+                raise outcome
+            elif isinstance(outcome, RmqError):
+                self._tell(first, outcome)
+            elif outcome is not None:
+                raise outcome
+
+    async def _read(self, firsts: Iterable[int]) -> list[tuple[int, Record]]:
+        rows = self._table.open.rows
+        places = [(first, rows[first].offset) for first in firsts if first in rows]
+        try:
+            return list(zip([first for first, _ in places], await self._outlet.read([at for _, at in places]), strict=True))
+        except (StoreError, BadBytes):
+            return [pair for first, at in places for pair in await self._read_alone(first, at)]
+
+    async def _read_alone(self, first: int, offset: int) -> list[tuple[int, Record]]:
+        try:
+            return [(first, (await self._outlet.read([offset]))[0])]
+        except BadBytes as error:
+            await self._give_up(first, error)
+        except StoreError as error:
+            self._tell(first, error)
+        return []
+
+    def _tell(self, first: int, error: RmqError) -> None:
+        if first not in self._unreadable:
+            self._unreadable.add(first)
+            log.error("the half message at %d can be neither asked after nor carried: %s", first, error)
+
+    async def _check(self, first: int, stored: Record) -> None:
+        half = self._table.at_rest(first)
+        if half is None:  # it came to its end while it was read
+            return
+        if half.checks >= self._settings.most:
+            await self._put_aside(first, stored)
+            return
+        halves.real_place(stored)
+        again = await self._append(first, halves.again(stored, first, half.checks + 1))
+        if self._table.at_rest(first) is not None:
+            self._ask(half.group, self._question(again))
+
+    async def _carry(self, first: int, stored: Record) -> None:
+        if (half := self._table.at_rest(first)) is not None:
+            halves.real_place(stored)
+            await self._append(first, halves.again(stored, first, half.checks))
+
+    async def _append(self, first: int, draft: bytes) -> Record:
+        """As it lies in the log then."""
+        self._table.move(first)
+        try:
+            unit = await self._outlet.send(HALF_TOPIC, 0, draft, state=True)
+        except Refusal as refusal:
+            if refusal.code != ResponseCode.SYSTEM_ERROR:  # of an unknown outcome the log, or the next leader, tells
+                self._table.not_moved(first)
+            raise
+        return record.decode(unit.records)
+
+    async def _put_aside(self, first: int, stored: Record) -> None:
+        halves.real_place(stored)
+        await self._make_aside()
+        half = self._table.at_rest(first)
+        if half is None:
+            return
+        log.warning("the transaction at %d was asked after %d times: put aside in %s", first, half.checks, ASIDE_TOPIC)
+        self._table.end(first, PUT_ASIDE)
+        try:
+            await self._outlet.send(ASIDE_TOPIC, 0, halves.aside(stored, first), state=True)
+        except Refusal as refusal:
+            if refusal.code != ResponseCode.SYSTEM_ERROR:
+                self._table.not_ended(first)
+            raise
+
+    async def _give_up(self, first: int, error: BadBytes) -> None:
+        """Where the half stood is something else: a repair found it lost (`store repair` said so)."""
+        half = self._table.at_rest(first)
+        if half is not None:
+            log.error("the half message at %d is lost (%s): it counts as rolled back", first, error)
+            draft = halves.op_draft([half.number], self._clock.wall_ms(), self._settings.host, first)
+            await self._outlet.send(OP_TOPIC, 0, draft, state=True)
+
+    def _question(self, again: Record) -> CheckTransactionState:
+        unique_id = record.bytes_to_properties(again.properties).get("UNIQ_KEY", "")
+        return CheckTransactionState(
+            HALF_TOPIC, again.queue_offset, again.physical_offset, unique_id, unique_id,
+            record.message_id(again.store_host, again.physical_offset), self._settings.broker_name, halves.asked_as(again),
+        )  # fmt: skip
+
+
+def _parts(firsts: Sequence[int]) -> Iterator[Sequence[int]]:
+    return (firsts[at : at + AT_ONCE] for at in range(0, len(firsts), AT_ONCE))

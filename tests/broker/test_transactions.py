@@ -1,0 +1,320 @@
+"""Transactional messages at a real broker: hidden, committed once or never, asked after, put aside where somebody finds them."""
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmq.codes import ResponseCode as R
+from rmq.delivery.transactions import ASIDE_TOPIC, Half
+from rmq.log import record
+from rmq.model import HALF_TOPIC, OP_TOPIC
+from rmq.net.commands import DeleteTopic, GetTopicConfig, QueryMessage, UpdateTopic
+from rmq.net.transactioncommands import EndTransaction, ResumeCheck
+from rmq.testing import LocalBroker
+from tests import golden
+from tests.broker.conftest import Connect
+from tests.broker.support import Peer, beat, send
+from tests.broker.transactions import (
+    COMMIT,
+    ROLLBACK,
+    UNKNOWN,
+    checks,
+    commit,
+    end,
+    half,
+    halves,
+    numbers,
+    outcome,
+    properties,
+    stored,
+)
+
+EVERY_S = 30.0
+PATIENT = {"idle_timeout_ms": 86_400_000, "client_expiry_ms": 3_600_000}
+
+
+@pytest.fixture
+async def broker() -> AsyncIterator[LocalBroker]:
+    """Whose clients may be silent for long."""
+    async with LocalBroker(**PATIENT) as broker:
+        await broker.create_topic("T", 4)
+        yield broker
+
+
+async def test_hidden_until_it_is_committed_then_there_once(broker: LocalBroker, peer: Peer) -> None:
+    """C11: in the form that 5.5.0 gives it; and its op record tells RocketMQ's tools."""
+    [sent] = await peer.send(half(b"one", queue_id=2, CHECK_IMMUNITY_TIME_IN_SECONDS="60"))
+    assert (sent.queue_id, sent.queue_offset) == (2, 0)
+    assert [await stored(peer, "T", queue) for queue in range(4)] == [[], [], [], []]
+    await peer.ask(end(sent))
+    [found] = await stored(peer, "T", 2)
+    assert (found.body, found.sys_flag, found.prepared_transaction_offset) == (b"one", record.SYS_COMMIT, sent.physical_offset)
+    assert (found.born_timestamp, found.reconsume_times) == (1000, 0)
+    assert properties(found).items() >= {"UNIQ_KEY": "id-one", "PGROUP": "p", "TRAN_MSG": "true", "TAGS": "x"}.items()
+    assert not {"REAL_TOPIC", "REAL_QID"} & properties(found).keys()
+    assert (await peer.ask(QueryMessage("T", "id-one", 32, 0, 2**60, unique_key_query=True))).messages
+    await broker.clock.advance(3.5)
+    await until_ops(peer, ["0"])
+    [op] = await stored(peer, OP_TOPIC)
+    assert (op.body, properties(op)["TAGS"], op.sys_flag) == (b"0,", "d", 0)
+
+
+async def until_ops(peer: Peer, expected: list[str]) -> None:
+    async with asyncio.timeout(20):
+        while await numbers(peer) != expected:
+            await asyncio.sleep(0)
+
+
+async def test_stored_as_rocketmq_stores_it(broker: LocalBroker, peer: Peer, tmp_path: Path) -> None:
+    """D5: the half of a golden set, sent here, lies here as there; and so does what a commit makes of it."""
+    theirs = {one.topic: one for one in list(golden.all_records(golden.unpack("s07-tx", tmp_path)))[:3] if one.queue_offset == 0}
+    told = theirs[HALF_TOPIC]
+    added_there = ("REAL_TOPIC", "REAL_QID", "__transactionId__")
+    said = {name: value for name, value in properties(told).items() if name not in added_there}
+    draft = record.draft(
+        "T", told.body, record.properties_to_bytes(said), born_timestamp=told.born_timestamp, born_host=told.born_host,
+        flag=told.flag, sys_flag=told.sys_flag,
+    )  # fmt: skip
+    sent = await peer.ask(half()._replace(records=draft, queue_id=1))
+    await peer.ask(EndTransaction(said["PGROUP"], 0, sent.physical_offset, COMMIT, said["UNIQ_KEY"]))
+    for ours, their in (((await stored(peer, HALF_TOPIC))[0], told), ((await stored(peer, "T", 1))[0], theirs["s7-tx"])):
+        added = {"RMQ_SRC", "__CRC32#"}
+        expected = properties(their) | ({"REAL_TOPIC": "T"} if their is told else {})
+        assert {name: value for name, value in properties(ours).items() if name not in added} == expected
+        kept = ("queue_id", "queue_offset", "flag", "sys_flag", "born_timestamp", "born_host", "reconsume_times", "body")
+        assert [getattr(ours, name) for name in kept] == [getattr(their, name) for name in kept]
+
+
+async def test_rolled_back_it_never_comes(broker: LocalBroker, peer: Peer) -> None:
+    """C11: the op record is the proof, so it is there when the answer is."""
+    sent = await commit(peer, b"no", ROLLBACK)
+    [op] = await stored(peer, OP_TOPIC)
+    assert (op.body, properties(op)["RMQ_SRC"]) == (b"0,", f"half {sent.physical_offset} 0")
+    await broker.clock.advance(10)
+    assert await stored(peer, "T") == []
+    assert await numbers(peer) == ["0"], "told once"
+
+
+async def test_the_first_word_counts(broker: LocalBroker, peer: Peer) -> None:
+    """C11: the same once more is answered alike, the opposite is refused; also while the first is on its way (story 36)."""
+    sent = await peer.send(half(b"a"), half(b"b"))
+    words = (COMMIT, ROLLBACK, COMMIT, ROLLBACK)
+    for one, first in zip(sent, (COMMIT, ROLLBACK), strict=True):
+        told = await asyncio.gather(*(outcome(peer, end(one, how)) for how in (first, *words)))
+        assert told == [0, *(0 if how == first else R.ILLEGAL_OPERATION for how in words)]
+    assert [one.body for one in await stored(peer, "T")] == [b"a"]
+
+
+async def test_unknown_changes_nothing(broker: LocalBroker, peer: Peer) -> None:
+    [sent] = await peer.send(half())
+    await peer.ask(end(sent, UNKNOWN))
+    assert await stored(peer, "T") == []
+    await peer.ask(end(sent))
+    assert len(await stored(peer, "T")) == 1
+
+
+async def test_who_ends_it_must_know_it(broker: LocalBroker, peer: Peer) -> None:
+    """As RocketMQ: 1 for a wrong group, number or place."""
+    [sent] = await peer.send(half())
+    [other] = await peer.send(send("T"))
+    right = end(sent)
+    for wrong in (
+        right._replace(producer_group="q"), right._replace(tran_state_table_offset=1), right._replace(commit_log_offset=10**9),
+        right._replace(commit_log_offset=sent.physical_offset + 1), right._replace(commit_log_offset=other.physical_offset),
+        right._replace(commit_log_offset=-5),
+    ):  # fmt: skip
+        assert await peer.refusal(wrong) == R.SYSTEM_ERROR
+    await peer.ask(right)
+
+
+async def test_what_is_not_taken(broker: LocalBroker, peer: Peer, connect: Connect) -> None:
+    without_group = half(PGROUP="")
+    assert await peer.refusal(without_group) == R.MESSAGE_ILLEGAL
+    batch = half()
+    assert await peer.refusal(batch._replace(records=batch.records * 2, batch=True)) == R.MESSAGE_ILLEGAL
+    async with LocalBroker(reject_transactions=True) as closed:
+        await closed.create_topic("T", 1)
+        assert await (await connect(closed)).refusal(half()) == R.NO_PERMISSION
+
+
+async def test_a_topic_that_is_gone_can_be_made_again(broker: LocalBroker, peer: Peer) -> None:
+    """C12: the half waits, nothing is dropped."""
+    [sent] = await peer.send(half())
+    await peer.ask(DeleteTopic("T"))
+    assert await peer.refusal(end(sent)) == R.TOPIC_NOT_EXIST
+    await peer.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
+    await peer.ask(end(sent))
+    assert len(await stored(peer, "T")) == 1
+
+
+# --- asking back ------------------------------------------------------------------------------------------------------
+
+
+async def asked(broker: LocalBroker, peer: Peer, count: int) -> None:
+    """Returns when that many questions came in all."""
+    await broker.clock.advance_until(lambda: len(checks(peer)) >= count, 1.0)
+
+
+async def test_asked_after_when_its_immunity_is_over(broker: LocalBroker, peer: Peer) -> None:
+    """C12, story 67: the question names the new place; the answer may name that or the first one."""
+    await peer.ask(beat("c"))
+    sent = await peer.send(half(b"new"), half(b"first"))
+    began = broker.clock.monotonic()
+    await asked(broker, peer, 2)
+    assert 6.0 <= broker.clock.monotonic() - began <= EVERY_S + 6.0
+    for question in checks(peer):
+        message = record.decode(question.message)
+        assert (question.topic, message.topic, message.queue_id) == (HALF_TOPIC, "T", 0)
+        assert question.commit_log_offset == message.physical_offset > sent[1].physical_offset
+        assert question.tran_state_table_offset == message.queue_offset
+        assert question.transaction_id == question.msg_id == properties(message)["UNIQ_KEY"]
+        assert properties(message)["TRANSACTION_CHECK_TIMES"] == "1"
+    [question] = [one for one in checks(peer) if one.msg_id == "id-new"]
+    await peer.ask(end(question))
+    await peer.ask(end(sent[1]))
+    assert sorted(one.body for one in await stored(peer, "T")) == [b"first", b"new"]
+    assert [await outcome(peer, end(one)) for one in (*sent, question)] == [0, 0, 0]
+    await broker.clock.advance(2 * EVERY_S)
+    assert (len(checks(peer)), len(await stored(peer, "T"))) == (2, 2)
+
+
+async def test_an_answer_to_an_older_question_counts(broker: LocalBroker, peer: Peer) -> None:
+    """C12: three places name one half."""
+    await peer.ask(beat("c"))
+    await peer.send(half(b"slow"))
+    await asked(broker, peer, 2)
+    older = checks(peer)[0]
+    await peer.ask(end(older))
+    [found] = await stored(peer, "T")
+    assert found.prepared_transaction_offset == older.commit_log_offset
+    await broker.clock.advance(3.5)
+    await until_ops(peer, ["0", "1", "2"])
+
+
+async def test_who_wants_to_be_left_alone_is(broker: LocalBroker, peer: Peer) -> None:
+    """C12: and that costs no check, other than with RocketMQ; afterwards only an answer to a check ends it (604)."""
+    await peer.ask(beat("c"))
+    [sent] = await peer.send(half(CHECK_IMMUNITY_TIME_IN_SECONDS="600"))
+    await broker.clock.advance(590)
+    assert (checks(peer), await halves(peer)) == ([], 1)
+    await asked(broker, peer, 1)
+    assert await peer.refusal(end(sent)) == R.ILLEGAL_OPERATION
+    await peer.ask(end(checks(peer)[0]))
+    assert len(await stored(peer, "T")) == 1
+
+
+async def test_put_aside_after_the_last_check_and_begun_anew(connect: Connect) -> None:
+    """C12: visible, not dropped; RESUME_CHECK_HALF_MESSAGE brings it back (E26)."""
+    async with LocalBroker(transaction_check_max=2, **PATIENT) as broker:
+        await broker.create_topic("T", 1)
+        peer = await connect(broker)
+        await peer.ask(beat("c"))
+        [sent] = await peer.send(half(b"forgotten"))
+        await asked(broker, peer, 2)
+        await broker.clock.advance_until(lambda: not tables(broker).halves.open.rows, 5.0)
+        found = await stored(peer, ASIDE_TOPIC)
+        assert (found[0].body, properties(found[0])["REAL_TOPIC"]) == (b"forgotten", "T")
+        assert (await peer.ask(GetTopicConfig(ASIDE_TOPIC))).perm == 6
+        await broker.clock.advance(2 * EVERY_S)
+        assert (len(checks(peer)), await stored(peer, "T")) == (2, [])
+        assert await outcome(peer, end(sent)) == R.ILLEGAL_OPERATION
+
+        wrong = (record.message_id(found[0].store_host, sent.physical_offset), "nonsense")
+        assert [await peer.refusal(ResumeCheck(ASIDE_TOPIC, one)) for one in wrong] == [R.SYSTEM_ERROR] * 2
+        await peer.ask(ResumeCheck(ASIDE_TOPIC, record.message_id(found[0].store_host, found[0].physical_offset)))
+        await asked(broker, peer, 3)
+        assert properties(record.decode(checks(peer)[2].message))["TRANSACTION_CHECK_TIMES"] == "1"
+        await peer.ask(end(checks(peer)[2]))
+        assert [one.body for one in await stored(peer, "T")] == [b"forgotten"]
+
+
+async def test_producers_of_the_group_take_turns_and_a_group_that_is_away_is_waited_for(
+    broker: LocalBroker, connect: Connect
+) -> None:
+    one = await connect(broker, "one")
+    await one.send(half())
+    await broker.clock.advance(2 * EVERY_S)
+    two = await connect(broker, "two")
+    for name, peer in (("one", one), ("two", two)):
+        await peer.ask(beat(name))
+    await broker.clock.advance_until(lambda: checks(one) and checks(two), 5.0)
+
+
+async def test_what_is_wrong_with_one_does_not_stop_the_others(broker: LocalBroker, peer: Peer) -> None:
+    """C12: one is unreadable, one stands where something else stands now (a repair), one is asked after."""
+    await peer.ask(beat("c"))
+    [other] = await peer.send(send("T"))
+    open_halves = tables(broker).halves.open.rows
+    for offset in (other.physical_offset, 10**12):
+        open_halves[offset] = Half(offset, 77, 77, "p", 0)
+    await peer.send(half(b"well"))
+    await asked(broker, peer, 1)
+    assert checks(peer)[0].msg_id == "id-well"
+    assert other.physical_offset not in open_halves
+    assert 10**12 in open_halves
+    assert await numbers(peer) == ["77"]
+
+
+def tables(broker: LocalBroker) -> Any:
+    node = broker._broker
+    assert node is not None
+    return node._tables
+
+
+# --- restarts ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["snapshot", "records", "killed"])
+async def test_nothing_of_it_is_forgotten_by_a_restart(tmp_path: Path, how: str) -> None:
+    """C11, C12, story 37: committed and rolled back ones stay so, open ones are asked after and count on; a commit whose op
+    record was not written is not delivered again."""
+    folder, running = tmp_path / "store", LocalBroker(store_dir=tmp_path / "store")
+    async with running:
+        await running.create_topic("T", 1)
+        peer = await Peer.connect(running.address)
+        await peer.ask(beat("c"))
+        [waiting] = await peer.send(half(b"open"))
+        await asked(running, peer, 1)
+        done, undone = await commit(peer, b"done"), await commit(peer, b"undone", ROLLBACK)
+        if how == "killed":
+            assert await numbers(peer) == ["3"], "the commit's op record is written already: the test proves nothing"
+            folder = tmp_path / "as a kill leaves it"
+            shutil.copytree(tmp_path / "store", folder)
+        await peer.close()
+    if how == "records":
+        for path in (folder / "rmq").glob("snapshot-*"):
+            path.unlink()
+    async with LocalBroker(store_dir=folder) as broker:
+        peer = await Peer.connect(broker.address)
+        assert [one.body for one in await stored(peer, "T")] == [b"done"]
+        assert [await outcome(peer, end(one)) for one in (done, undone)] == [0, R.ILLEGAL_OPERATION]
+        await peer.ask(beat("c"))
+        await asked(broker, peer, 1)
+        [question] = checks(peer)
+        assert question.msg_id == "id-open"
+        assert properties(record.decode(question.message))["TRANSACTION_CHECK_TIMES"] == "2"
+        await peer.ask(end(waiting))
+        assert [one.body for one in await stored(peer, "T")] == [b"done", b"open"]
+        await broker.clock.advance(3.5)
+        async with asyncio.timeout(20):
+            while {"0", "1", "2", "3", "4"} - set(await numbers(peer)):
+                await asyncio.sleep(0)
+        assert len(await numbers(peer)) == 5, "none is told twice"
+        await peer.close()
+
+
+async def test_a_stop_tells_rocketmq_of_the_last_commit(tmp_path: Path) -> None:
+    """A RocketMQ that opens the store next asks nobody after it."""
+    async with LocalBroker(store_dir=tmp_path) as broker:
+        await broker.create_topic("T", 1)
+        peer = await Peer.connect(broker.address)
+        await commit(peer, b"done")
+        await peer.close()
+    async with LocalBroker(store_dir=tmp_path) as broker:
+        peer = await Peer.connect(broker.address)
+        assert await numbers(peer) == ["0"]
+        await peer.close()
