@@ -4,6 +4,7 @@ from rmq.client.client import Client
 from rmq.client.consumer import Consumer
 from rmq.client.message import Message, ReceivedMessage, SendResult, SendStatus
 from rmq.client.producer import Producer
+from rmq.client.retries import RetryLater
 from rmq.client.settings import ClientSettings
 from rmq.errors import Closed, InvalidArgument, Refusal, RmqError, Unknown, Unreachable
 from rmq.model import MessageQueue
@@ -19,6 +20,7 @@ __all__ = [
     "Producer",
     "ReceivedMessage",
     "Refusal",
+    "RetryLater",
     "RmqError",
     "SendResult",
     "SendStatus",

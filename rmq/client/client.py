@@ -17,6 +17,7 @@ from rmq.errors import Closed
 DEFAULT_PRODUCER_GROUP = "rmq_producer"
 MAX_CACHED_MESSAGES = 1000  # [pullThresholdForQueue]
 MAX_CACHED_BYTES = 100 * 1024 * 1024  # [pullThresholdSizeForQueue]
+HANDLER_S = 15 * 60.0  # [consumeTimeout]
 
 
 class Client:
@@ -84,7 +85,7 @@ class Client:
     def consumer(
         self, group: str, topics: Mapping[str, str] | Iterable[str] | str, *, mode: Mode = "cluster", start: Start = LAST,
         max_messages: int = MAX_CACHED_MESSAGES, max_bytes: int = MAX_CACHED_BYTES, auto_commit: bool = True,
-        ordered: bool = False,
+        ordered: bool = False, max_retries: int | None = None, handler_timeout: float = HANDLER_S,
     ) -> Consumer:
         """A member of `group`, to be used with `async with`.
 
@@ -93,11 +94,15 @@ class Client:
         "last" (but a topic so young that its first message is still at hand is read from there), "first", a datetime
         or Unix ms. `max_messages`, `max_bytes`: what one queue may hold in memory. With `auto_commit=False` only
         `Consumer.commit` finishes what iteration and `receive` gave out. `ordered`: the next message of a queue comes when
-        the one before is finished, and no two members handle one queue at the same time. Raises InvalidArgument, Closed.
+        the one before is finished, and no two members handle one queue at the same time. `max_retries`: how often a message
+        that failed comes again before it goes to the dead letters (default: as the group's settings say, which is 16 times;
+        in order: for ever). `handler_timeout`: seconds after which a handler is cancelled and has failed. Raises
+        InvalidArgument, Closed.
         """
         self._check_open()
         version = self.session.clock.wall_ms()
-        plan = make_plan(group, topics, mode, start, (max_messages, max_bytes), auto_commit, ordered, version)
+        limits, retrying = (max_messages, max_bytes), (max_retries, handler_timeout)
+        plan = make_plan(group, topics, mode, start, limits, auto_commit, ordered, retrying, version)
         consumer = Consumer(self.session, plan, self._offsets(plan))
         self._consumers = [*(each for each in self._consumers if not each.closed), consumer]
         return consumer

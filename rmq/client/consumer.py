@@ -11,6 +11,7 @@ from rmq.client.inbox import Delivery, Inbox
 from rmq.client.message import ReceivedMessage
 from rmq.client.offsets import OffsetStore
 from rmq.client.plan import Plan
+from rmq.client.retries import DEAD, Retries, checked_level
 from rmq.client.session import Session
 from rmq.client.tasks import TaskSet, cancel, within
 from rmq.errors import Closed, InvalidArgument, Refusal, RmqError
@@ -34,6 +35,7 @@ class Consumer:
         self._offsets = offsets
         self._inbox = Inbox()
         self._assignment = Assignment(session, plan, offsets, self._inbox)
+        self._retries = Retries(session, plan)
         self._tasks = TaskSet()  # commit loop, pauses after failures
         self._workers = TaskSet()
         self._received: list[Delivery] = []  # handed out by iteration and receive(), not yet finished
@@ -89,9 +91,10 @@ class Consumer:
     async def run(self, handler: Handler, *, concurrency: int = 1) -> None:
         """Hand every message to `handler`, `concurrency` at a time, until `stop` or `close` is called or this is cancelled.
 
-        `handler` is an async function, or a plain one that is quick. When it returns the message is finished. When it
-        raises, the queue waits (1 s, then longer, up to 30 s) and the same message is handed out again: it is never
-        skipped. With `concurrency=1` the messages of a queue come in order. Cancelled, it lets running handlers end.
+        `handler` is an async function, or a plain one that is quick. When it returns the message is finished. When it raises
+        (`RetryLater` says when), or takes too long, the message is given back: the group gets it again later, and in the end
+        it is a dead letter. In order, of a broadcast, and while no broker takes it back, its queue waits instead (1 s, then
+        longer, up to 30 s) and it is handed out again. It is never skipped. Cancelled, `run` lets running handlers end.
         """
         if concurrency < 1:
             raise InvalidArgument(f"concurrency {concurrency}: at least one handler must run")
@@ -110,17 +113,24 @@ class Consumer:
     async def _work(self, handler: Handler, stop: asyncio.Event) -> None:
         while (delivery := await self._inbox.take(stop)) is not None:
             try:
-                result = handler(delivery.message)
-                if inspect.isawaitable(result):
-                    await result
+                await self._handle(handler, delivery)
             except asyncio.CancelledError:
                 delivery.window.hold(delivery.message)
                 self._give_back(delivery)
                 raise
-            except Exception as error:
+
+    async def _handle(self, handler: Handler, delivery: Delivery) -> None:
+        limit = asyncio.timeout(None if self._plan.ordered or self._plan.broadcast else self._plan.handler_s)
+        try:
+            result = handler(delivery.message)
+            if inspect.isawaitable(result):
+                async with limit:
+                    await result
+        except Exception as error:
+            if not await self._retries.take(delivery, error, limit.expired()):
                 self._hand_again(delivery, error)
-            else:
-                self._finish(delivery)
+                return
+        self._finish(delivery)
 
     def _finish(self, delivery: Delivery) -> None:
         delivery.finish()
@@ -201,6 +211,23 @@ class Consumer:
         for delivery in self._received:
             self._finish(delivery)
         self._received.clear()
+
+    async def retry_later(self, message: ReceivedMessage, delay_level: int = 0) -> None:
+        """A message that iteration or `receive` gave out last could not be handled: the group gets it again later, and here it
+        is finished. `delay_level` as of `RetryLater`. Raises InvalidArgument; RmqError if no broker takes it."""
+        self._check_started()
+        if self._plan.broadcast or (self._plan.ordered and delay_level != DEAD):
+            raise InvalidArgument("in order, or of a broadcast, nothing comes again later: handle it now")
+        delivery = next((each for each in self._received if each.message is message), None)
+        if delivery is None:
+            raise InvalidArgument(f"{message!r} is finished already, or was handed to a handler, which may raise RetryLater")
+        self._received.remove(delivery)
+        try:
+            await self._retries.give_back(message, checked_level(delay_level))
+        except BaseException:
+            self._received.append(delivery)
+            raise
+        self._finish(delivery)
 
     def _check_started(self) -> None:
         if not self._started:

@@ -23,7 +23,8 @@ _WHERE = {LAST: "CONSUME_FROM_LAST_OFFSET", FIRST: "CONSUME_FROM_FIRST_OFFSET"}
 class Plan:
     """`topics`: what is wanted of each. `tags`: the same for the exact check (None: everything). `start`: Unix ms, or
     "first" / "last", for queues the group has no offset of. Limits count what one queue may hold in memory (C18).
-    `ordered`: each queue's messages one after the other, with a lock on the queue."""
+    `ordered`: each queue's messages one after the other, with a lock on the queue. `max_retries`: how often a failed message
+    comes again, below 0: as the group's settings say, in order for ever. `handler_s`: how long a handler may take."""
 
     group: str
     topics: Mapping[str, Subscription]
@@ -34,6 +35,8 @@ class Plan:
     max_bytes: int
     auto_commit: bool
     ordered: bool
+    max_retries: int
+    handler_s: float
 
     def heartbeat(self) -> ConsumerData:
         """The group as brokers are told of it."""
@@ -44,9 +47,12 @@ class Plan:
 
 def make_plan(
     group: str, topics: Mapping[str, str] | Iterable[str] | str, mode: Mode, start: Start, limits: tuple[int, int],
-    auto_commit: bool, ordered: bool, version: int,
+    auto_commit: bool, ordered: bool, retrying: tuple[int | None, float], version: int,
 ) -> Plan:
-    """`limits`: messages and bytes. `version` rises with each new subscription (ms). Raises InvalidArgument."""
+    """`limits`: messages and bytes. `retrying`: `max_retries` and `handler_s`. `version` rises with each new subscription (ms).
+
+    Raises InvalidArgument.
+    """
     if mode not in ("cluster", "broadcast"):
         raise InvalidArgument(f'mode {mode!r}: give "cluster" or "broadcast"')
     if ordered and mode == "broadcast":
@@ -54,11 +60,18 @@ def make_plan(
     if limits[0] < 1 or limits[1] < 1:
         raise InvalidArgument(f"max_messages {limits[0]}, max_bytes {limits[1]}: both must be at least 1")
     wanted = _expressions(topics)
+    max_retries, handler_s = retrying
+    if (max_retries is not None and max_retries < 0) or handler_s <= 0:
+        raise InvalidArgument(f"max_retries {max_retries}, handler_timeout {handler_s}: give 0 or more, and more than 0 seconds")
     if mode == "cluster":  # where other members put what they could not handle [DefaultMQPushConsumerImpl.copySubscription]
         wanted[RETRY_PREFIX + checked_group(group)] = "*"
     parsed = {topic: _parse(topic, expression) for topic, expression in wanted.items()}
     subscriptions = {topic: _subscription(topic, wanted[topic], tags, version) for topic, tags in parsed.items()}
-    return Plan(checked_group(group), subscriptions, parsed, mode == "broadcast", _start(start), *limits, auto_commit, ordered)
+    tries = -1 if max_retries is None else max_retries
+    begin = _start(start)
+    return Plan(
+        checked_group(group), subscriptions, parsed, mode == "broadcast", begin, *limits, auto_commit, ordered, tries, handler_s
+    )
 
 
 def _expressions(topics: Mapping[str, str] | Iterable[str] | str) -> dict[str, str]:

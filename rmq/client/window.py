@@ -89,6 +89,10 @@ class Window:
         failures = self._failures[message.queue_offset] = self._failures.get(message.queue_offset, 0) + 1
         return failures
 
+    def failures(self, message: ReceivedMessage) -> int:
+        """How often its handler failed here until now."""
+        return self._failures.get(message.queue_offset, 0)
+
     def again(self, message: ReceivedMessage) -> None:
         """The pause after `hold` is over: the message is the next one again."""
         self.held -= 1

@@ -72,6 +72,15 @@ async def test_what_is_no_message_is_refused(peer: Peer) -> None:
     assert await peer.refusal(SendBack(sent.physical_offset, "a b", -1)) == R.INVALID_PARAMETER
 
 
+async def test_another_message_at_that_place_is_not_taken_for_it(peer: Peer) -> None:
+    """After a change of master that lost the end of the log; the consumer sends its own copy then."""
+    (sent,) = await peer.send(draft("T", b"body", UNIQ_KEY="A" * 32))
+    assert await peer.refusal(SendBack(sent.physical_offset, "g", -1, "B" * 32)) == R.SYSTEM_ERROR
+    place = record.decode((await peer.pull("T", 0)).messages)
+    for known in ("A" * 32, record.message_id(place.store_host, place.physical_offset)):
+        await give_back(peer, sent.physical_offset, delay_level=-1, origin_msg_id=known)
+
+
 async def test_a_dead_letter_topic_that_may_not_be_written(peer: Peer) -> None:
     (sent,) = await peer.send(draft("T", b"body"))
     await give_back(peer, sent.physical_offset, delay_level=-1)

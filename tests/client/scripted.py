@@ -36,6 +36,7 @@ from rmq.net.commands import (
     UpdateTopic,
 )
 from rmq.net.lockcommands import LockedQueues, LockQueues, UnlockQueues
+from rmq.net.retrycommands import SendBack
 from rmq.net.server import LATER, Call, Connection, Later, Server
 
 STORE_HOST = record.host_bytes("127.0.0.1", 10911)
@@ -66,7 +67,7 @@ class Broker:
             GetRoute: self._get_route, Heartbeat: self._heartbeat, UnregisterClient: self._unregister,
             GetConsumerList: self._consumer_list, Send: self._send, Pull: self._pull, QueryConsumerOffset: self._query,
             UpdateConsumerOffset: self._update, GetMaxOffset: self._max, GetMinOffset: lambda request, call: OffsetAnswer(0),
-            LockQueues: self._lock, UnlockQueues: self._unlock,
+            SendBack: lambda request, call: None, LockQueues: self._lock, UnlockQueues: self._unlock,
             SearchOffset: lambda request, call: OffsetAnswer(request.timestamp),
             Ping: lambda request, call: None,
             UpdateTopic: lambda request, call: self.topics.update({request.topic: request.write_queue_nums}),

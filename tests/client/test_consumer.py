@@ -9,7 +9,8 @@ from rmq.client import Client, Closed, InvalidArgument, ReceivedMessage, Unreach
 from rmq.codes import ResponseCode
 from rmq.errors import BadBytes, StoreError
 from rmq.model import RETRY_PREFIX
-from rmq.net.commands import Heartbeat, Pull, PullAnswer, QueryConsumerOffset, UnregisterClient, UpdateConsumerOffset
+from rmq.net.commands import Heartbeat, Pull, PullAnswer, QueryConsumerOffset, Send, UnregisterClient, UpdateConsumerOffset
+from rmq.net.retrycommands import SendBack
 from rmq.net.server import Call
 from rmq.testing import TestClock, until
 from tests.client.conftest import MakeClient
@@ -96,9 +97,13 @@ async def test_finished_offsets_are_committed_every_5_s(broker: Broker, make_cli
         assert asking.result() == []
 
 
-async def test_a_failed_message_is_handed_again_in_place(broker: Broker, make_client: MakeClient) -> None:
-    """Never skipped, order kept, not committed meanwhile (C4, C6)."""
+async def test_a_failed_message_that_no_broker_takes_back_is_handed_again_in_place(
+    broker: Broker, make_client: MakeClient
+) -> None:
+    """Never skipped, order kept, not committed meanwhile (C4, C6, C10)."""
     broker.put("T", 0, 4)
+    broker.faults[SendBack] = [refuse(1)] * 2
+    broker.faults[Send] = [refuse(16)] * 2
     clock = TestClock(running=False)
     seen: list[bytes] = []
 

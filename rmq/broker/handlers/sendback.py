@@ -54,7 +54,7 @@ class SendBackHandlers:
         config = self._groups.get(request.group) or GroupConfig(request.group)
         if config.retry_queue_nums <= 0:
             return  # the group wants no retries
-        source = await self._source(request.offset)
+        source = await self._source(request)
         most = config.retry_max_times if request.max_reconsume_times < 0 else request.max_reconsume_times
         fate = after_failure(request.group, source.reconsume_times, request.delay_level, most)
         known = record.bytes_to_properties(source.properties)
@@ -62,11 +62,12 @@ class SendBackHandlers:
         again = source._replace(reconsume_times=source.reconsume_times + 1)
         await self._store(again, fate, properties_of(known, source.topic, message_id, fate.delay_level))
 
-    async def _source(self, offset: int) -> Record:
-        found = await asyncio.to_thread(self._find, offset)
+    async def _source(self, request: SendBack) -> Record:
+        found = await asyncio.to_thread(self._find, request.offset)
         source = None if found is None else record.decode(found)
-        if source is None or not_sendable(source.topic):  # what waits inside the broker was never handed to a consumer
-            raise Refusal(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}")
+        # What stands in the broker's own topics waits, or is state: it was never handed to a consumer.
+        if source is None or not_sendable(source.topic) or not _is_meant(request.origin_msg_id, source):
+            raise Refusal(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {request.offset}")
         return source
 
     def given_up(self, request: Send) -> Awaitable[SendAnswer] | None:
@@ -96,3 +97,9 @@ class SendBackHandlers:
         if not config.perm & PERM_WRITE:
             raise Refusal(ResponseCode.NO_PERMISSION, f"topic {fate.topic} may not be written to (perm {config.perm})")
         return config
+
+
+def _is_meant(message_id: str, source: Record) -> bool:
+    """After a change of master that lost the log's end another message may stand there."""
+    unique = record.bytes_to_properties(source.properties).get("UNIQ_KEY", "")
+    return not (message_id and unique) or message_id in (unique, record.message_id(source.store_host, source.physical_offset))

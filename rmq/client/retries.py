@@ -1,0 +1,120 @@
+"""What becomes of messages that a handler could not handle: given back to the broker, which lets the group have them later."""
+
+import logging
+
+from rmq.client.inbox import Delivery
+from rmq.client.message import ReceivedMessage
+from rmq.client.plan import Plan
+from rmq.client.session import Session
+from rmq.delivery.retry import DROPPED, after_failure, properties_of
+from rmq.errors import InvalidArgument, RmqError
+from rmq.log import record
+from rmq.model import RETRY_PREFIX
+from rmq.net.commands import Send
+from rmq.net.retrycommands import SendBack
+
+_log = logging.getLogger("rmq.client")
+DEAD, BY_TRIES, LAST_LEVEL = -1, 0, 18
+AFTER_TIMEOUT = 3  # level of what was at work for too long [ProcessQueue.cleanExpiredMsg]
+_BODY_FLAGS = 0x1 | 0x700  # sysFlag: how the body is compressed
+_NO_LIMIT = 2**31 - 1
+
+
+class RetryLater(Exception):
+    """Raised by a handler that wants its message again later, without a stack in the log.
+
+    `delay_level`: 1 to 18 (1 s, 5 s, 10 s, 30 s, 1 to 10 min, 20 min, 30 min, 1 h, 2 h); 0: the more often it failed the later;
+    -1: never, it is a dead letter now. Raises InvalidArgument.
+    """
+
+    def __init__(self, delay_level: int = BY_TRIES) -> None:
+        super().__init__(f"retry with delay level {checked_level(delay_level)}")
+        self.delay_level = delay_level
+
+
+def checked_level(delay_level: int) -> int:
+    """Raises InvalidArgument."""
+    if not DEAD <= delay_level <= LAST_LEVEL:
+        raise InvalidArgument(f"delay_level {delay_level}: give 1 to {LAST_LEVEL}, 0 (later each time) or -1 (a dead letter now)")
+    return delay_level
+
+
+class Retries:
+    """Of one consumer."""
+
+    def __init__(self, session: Session, plan: Plan) -> None:
+        self._session = session
+        self._plan = plan
+
+    async def take(self, delivery: Delivery, error: Exception, timed_out: bool) -> bool:
+        """Whether the message is stored for another time, or as a dead letter, and so finished here (C10). If not, it is to be
+        handed out again in its place: of a broadcast, of a queue in order, or because no broker took it."""
+        level = error.delay_level if isinstance(error, RetryLater) else AFTER_TIMEOUT if timed_out else BY_TRIES
+        if self._plan.broadcast:
+            return False
+        if self._plan.ordered and level != DEAD:
+            if not 0 <= self._plan.max_retries <= delivery.window.failures(delivery.message):
+                return False
+            level = DEAD
+        try:
+            await self.give_back(delivery.message, level)
+        except RmqError as trouble:
+            _log.warning("%r cannot be given back: %s", delivery.message, trouble)
+            return False
+        _log.log(logging.INFO if isinstance(error, RetryLater) else logging.ERROR, "%r failed %d times, %s",
+                 delivery.message, delivery.message.reconsume_times + 1, "given up" if level == DEAD else "given back",
+                 exc_info=None if isinstance(error, RetryLater) else error)  # fmt: skip
+        return True
+
+    async def give_back(self, message: ReceivedMessage, delay_level: int) -> None:
+        """Returns when it is stored. Raises RmqError of the last broker that did not take it; it may be stored twice then."""
+        stored, broker_name = message.stored, message.queue.broker_name
+        request = SendBack(
+            stored.physical_offset, self._plan.group, delay_level, message.message_id, message.topic,
+            max_reconsume_times=self._plan.max_retries,
+        )  # fmt: skip
+        try:
+            await self._session.leaders.request(broker_name, request, self._session.settings.request_timeout_s)
+        except RmqError as error:
+            _log.info("%r is sent to the retry topic, its broker did not take it back: %s", message, error)
+            await self._send(message, delay_level)
+        if self._session.routes.known(RETRY_PREFIX + self._plan.group) is None:  # made by our first heartbeat, or just now
+            self._session.routes.refresh_behind(RETRY_PREFIX + self._plan.group)
+
+    async def _send(self, message: ReceivedMessage, delay_level: int) -> None:
+        """Without its broker's help: a copy to any broker of the retry topic [DefaultMQPushConsumerImpl.sendMessageBack]."""
+        most = 0 if delay_level == DEAD else self._plan.max_retries
+        tries = message.reconsume_times + 1
+        topic = RETRY_PREFIX + self._plan.group
+        send = Send(
+            self._plan.group, topic, -1, self._copy(message, topic, tries, delay_level), tries, default_topic_queue_nums=1,
+            max_reconsume_times=most,
+        )  # fmt: skip
+        trouble: RmqError | None = None
+        for broker_name in await self._brokers(topic, message.queue.broker_name):
+            try:
+                await self._session.leaders.request(broker_name, send, self._session.settings.request_timeout_s)
+                return
+            except RmqError as error:
+                trouble = error
+        assert trouble is not None, "its own broker is always asked"
+        raise trouble
+
+    def _copy(self, message: ReceivedMessage, topic: str, tries: int, delay_level: int) -> bytes:
+        stored = message.stored
+        raw = record.strip_reserved(stored.properties)
+        known = {name: value for name, value in record.bytes_to_properties(raw).items() if name not in DROPPED}
+        level = max(0, delay_level) or after_failure("", tries - 1, BY_TRIES, _NO_LIMIT).delay_level
+        known |= properties_of(known, message.queue.topic, message.offset_message_id, level)
+        return record.draft(
+            topic, stored.body, record.properties_to_bytes(known), flag=stored.flag, sys_flag=stored.sys_flag & _BODY_FLAGS,
+            born_timestamp=stored.born_timestamp, born_host=stored.born_host, reconsume_times=tries,
+        )  # fmt: skip
+
+    async def _brokers(self, topic: str, first: str) -> list[str]:
+        """Broker groups that may take it, its own first."""
+        try:
+            route = await self._session.routes.get(topic)
+        except RmqError:
+            return [first]
+        return [first, *(group.name for group in route.brokers if group.name != first)]
