@@ -6,6 +6,7 @@ from zlib import crc32
 
 from rmq.log.record import Record
 from tests.sim.chain import raw
+from tests.sim.holding import Handed
 
 if TYPE_CHECKING:
     from tests.sim.judge import Judge
@@ -26,10 +27,11 @@ def check_end(judge: "Judge", members: Sequence["Node"]) -> None:
     end = oldest.store.log.end
     judge.check(end == len(judge.truth), "R5", f"the group ends at {end}, {len(judge.truth)} was committed")
     queues: dict[tuple[str, int], list[_Message]] = {}
-    ends = set()
+    ends, handed = set(), Handed()
     for found in oldest.store.log.scan(oldest.store.log.start, end):
         queues.setdefault((found.topic, found.queue_id), []).append(_message(found))
         ends.add(found.physical_offset + found.total_size)
+        handed.look(found)
     judge.world.trace("the end", crc32(judge.truth))
     for node in members:
         start = max(node.store.log.start, judge.truth_from)
@@ -37,6 +39,7 @@ def check_end(judge: "Judge", members: Sequence["Node"]) -> None:
         judge.check(node.tables == oldest.tables, "R5", f"{node.name} has other tables: {node.tables} {oldest.tables}")
         judge.check_table(node)
         _check_queues(judge, node, queues)
+        handed.check(judge, node)
     missing = [number for number, at in judge.sent.items() if at > oldest.store.log.start and at not in ends]
     judge.check(not missing, "C1", f"acknowledged and gone: {missing}")
 

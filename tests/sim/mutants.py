@@ -138,6 +138,17 @@ MUTANTS = [
            "        elif state.lists[-1][0] < state.hw:  #", "        elif False:  #"),
     Mutant("story 60", "a leader that removed itself cannot stand, though it is needed", "rmq/raft/electing.py",
            "not state.may_stand()", "not state.is_voter()"),
+    Mutant("C13, story 38", "what was handed on proves nothing", "rmq/broker/held.py",
+           "        if proof is not None and proof.kind in self._kinds:", "        if False:"),
+    Mutant("C13, story 38", "a start forgets what waits, and what was handed on", "rmq/log/replay.py",
+           "if found.topic == STATE_TOPIC or is_special(found):", "if found.topic == STATE_TOPIC:"),
+    Mutant("C13, story 38", "followers do not note what waits", "rmq/log/dispatch.py",
+           "unit.special = queue.topic == special", "unit.special = False"),
+    Mutant("C13", "what is being written is handed on again", "rmq/delivery/due.py",
+           "            if packed not in self._held:\n                self._held.add(packed)",
+           "            if True:\n                self._held.add(packed)"),
+    Mutant("C13", "what was proposed is noted, not what was stored", "rmq/log/dispatch.py",
+           "                if unit.special:\n                    self._read_stamped(unit)\n", ""),
 ]  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from rmq.log import record
 from rmq.log.commitlog import Unit
 from rmq.log.epochs import EpochRecord, EpochRow, Voter
 from rmq.log.memory import MemoryDisk, PowerLoss
+from rmq.log.replay import replay
 from rmq.log.replicated import FoundEpoch, ReplicatedLog
 from rmq.log.settings import ASYNC_FLUSH, SYNC_FLUSH
 from rmq.log.smallfile import write_file
@@ -19,6 +20,7 @@ from rmq.log.snapshot import EPOCHS, RECEIVED, VOTERS
 from rmq.log.store import Store, StoreSettings
 from rmq.model import STATE_TOPIC
 from rmq.raft import messages as m
+from tests.sim.holding import SECTION, Holding, delayed
 from tests.sim.saving import STATE, Saving
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
 ROOT = "/s"
 HOST = record.host_bytes("127.0.0.1", 10911)
+WAITS, LEVEL = "W", 1  # messages of that topic wait a second
 Ticket = tuple[str, int, m.Request]  # who asked, in which run, what
 
 
@@ -130,11 +133,17 @@ class Node:
 
     def load_tables(self) -> None:
         self.tables = {}
+        self.holding = Holding(self)
         for section, rows in self.store.snapshots.rows():
             if section == STATE:
                 self.tables.update(dict(rows))
-        for found in self.store.state_records():
-            self.apply(found.body)
+            for key, value in rows if section == SECTION else ():
+                self.holding.table.apply(key, value)
+        for found in replay(self.store):
+            if found.topic == STATE_TOPIC:
+                self.apply(found.body)
+            else:
+                self.holding.notes.note(found)
 
     def apply(self, body: bytes) -> None:
         for _, key, value in msgpack.unpackb(body):
@@ -175,6 +184,8 @@ class Node:
         now = self.monotonic()
         if self.core.leads() and self.core.serves_reads(now):
             self.world.judge.reads(self)
+            if self.core.accepts() and not self.working:
+                self.holding.hand_on()
         self.later(max(self.core.wake_at(now) - now, 0.001), self.tick)
 
     # --- what a member needs of the world -----------------------------------------------------------------------------
@@ -255,6 +266,7 @@ class Node:
             if unit.queue.topic == STATE_TOPIC:
                 for one in record.iterate(unit.records):
                     self.apply(one.body)
+            self.holding.committed(unit)
             if isinstance(unit.owner, int):
                 self.parked.append((unit.owner, unit.end))
                 unit.owner = None
@@ -277,6 +289,7 @@ class Node:
 
     def stepped_down(self, epoch: int, reason: str) -> None:
         self.parked.clear()
+        self.holding.table.drop_overlay()
         for unit in self.store.log.pending:
             unit.owner = None
 
@@ -321,6 +334,10 @@ class Node:
         units = []
         for number, topic, queue_id, body in bodies:
             data = record.draft(topic, body, b"", born_timestamp=1, born_host=HOST)
+            if topic == WAITS:
+                units.append(delayed(self, data, LEVEL, queue_id))
+                units[-1].owner = number
+                continue
             checked = record.check(data, topic)
             units.append(Unit(data, checked.sizes, checked.tags_codes, self.store.queues.get(topic, queue_id), number))
         try:

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from rmq.errors import StoreError
 from rmq.log.snapshot import QUEUES, SnapshotWriter
+from tests.sim.holding import SECTION
 
 if TYPE_CHECKING:
     from tests.sim.node import Node
@@ -54,6 +55,7 @@ class Saving:
     def snapshot(self, writer: SnapshotWriter, s0: int) -> None:
         """Rows are read while commits go on."""
         writer.add(STATE, list(self._node.tables.items()))
+        writer.add(SECTION, self._node.holding.rows())
         writer.add(QUEUES, [(queue.topic, queue.queue_id, queue.max) for queue in self._node.store.queues.all()])
         self._node.later(self._world.chance.uniform(0.001, 0.1), lambda: self.publish(writer, s0))
 
@@ -69,7 +71,8 @@ class Saving:
             writer.abandon()
             return
         self._world.judge.counts["snapshots"] += 1
-        safe = min(state.hw, log.durable_end, store.snapshots.covered)
+        waits = self._node.holding.table.alive_from()
+        safe = min(state.hw, log.durable_end, store.snapshots.covered, state.hw if waits is None else waits)
         old = [one.end for one in log.segments() if one.end <= safe]
         if old and self._world.chance.random() < 0.5 and self._world.disks_are_whole():
             for segment in store.cleaning.drop_before(self._world.chance.choice(old)):
