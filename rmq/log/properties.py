@@ -33,7 +33,6 @@ RESERVED = frozenset(
         b"TIMER_ROLL_TIMES",
         b"TIMER_ROLL_LABEL",
         b"TIMER_DELAY_LEVEL",
-        b"TIMER_DEL_UNIQKEY",
     }
 )
 _TIMERS = frozenset({b"TIMER_DELAY_SEC", b"TIMER_DELAY_MS", b"TIMER_DELIVER_MS"})

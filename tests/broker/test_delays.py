@@ -1,13 +1,25 @@
 """Delayed and timed messages at a real broker: in time, never early, once, as RocketMQ stores them."""
 
+import asyncio
+import base64
+import dataclasses
+from pathlib import Path
 from typing import Any
 
+import pytest
+
+from rmq.codes import ResponseCode
 from rmq.log import record
 from rmq.log.record import Record, bytes_to_properties
-from rmq.model import DELAY_TOPIC
-from rmq.net.commands import Send
-from rmq.testing import LocalBroker, TestClock
-from tests.broker.support import BORN, Peer
+from rmq.model import DELAY_TOPIC, TIMER_TOPIC
+from rmq.net.commands import DeleteTopic, GetMinOffset, Send, UpdateTopic
+from rmq.testing import LocalBroker, TestClock, until
+from tests.broker.groups import LocalGroup
+from tests.broker.helddisk import HeldDisk
+from tests.broker.support import BORN, Peer, send
+from tests.broker.test_retention import Node
+
+ILLEGAL = ResponseCode.MESSAGE_ILLEGAL
 
 
 def delayed(body: bytes = b"body", topic: str = "T", queue_id: int = 0, **properties: Any) -> Send:
@@ -16,33 +28,262 @@ def delayed(body: bytes = b"body", topic: str = "T", queue_id: int = 0, **proper
     return Send("p", topic, queue_id, draft)
 
 
-async def stored(peer: Peer, topic: str, queue_id: int = 0) -> list[Record]:
-    return list(record.iterate((await peer.pull(topic, 0, queue_id=queue_id)).messages))
+async def stored(peer: Peer, topic: str = "T", queue_id: int = 0) -> list[Record]:
+    """All of a queue."""
+    start = int((await peer.ask(GetMinOffset(topic, queue_id))).offset)
+    found: list[Record] = []
+    while more := list(record.iterate((await peer.pull(topic, start + len(found), queue_id=queue_id)).messages)):
+        found += more
+    return found
 
 
-async def arrived(
-    peer: Peer, clock: TestClock, count: int = 1, topic: str = "T", queue_id: int = 0, step_s: float = 0.1
-) -> list[Record]:
+async def arrived(peer: Peer, clock: TestClock, count: int = 1, queue_id: int = 0, step_s: float = 0.1) -> list[Record]:
     """The messages there, once there are so many; the clock moves on."""
-    while len(found := await stored(peer, topic, queue_id)) < count:
+    while len(found := await stored(peer, "T", queue_id)) < count:
         await clock.advance(step_s)
     return found
 
 
+def said(message: Record) -> dict[str, str]:
+    return {name: value for name, value in bytes_to_properties(message.properties).items() if name != "__CRC32#"}
+
+
 async def test_a_level_waits_in_the_delay_topic_and_comes_in_time(broker: LocalBroker, peer: Peer) -> None:
-    """A5, C13: stored as RocketMQ stores it (golden set s06): the answer names number and place in the delay topic."""
-    before = broker.clock.wall_ms()
+    """A5, C13: stored as RocketMQ stores it (golden set s06); the answer names number and place in the delay topic."""
     [answer] = await peer.send(delayed(DELAY=1, queue_id=2, KEYS="k", TIMER_DELAY_MS=5, own="value"))
     assert answer[:2] == (2, 0)
-    [waiting] = await stored(peer, DELAY_TOPIC, 0)
-    properties = {"UNIQ_KEY": b"body".hex(), "DELAY": "1", "KEYS": "k", "own": "value", "REAL_TOPIC": "T", "REAL_QID": "2"}
-    assert {name: said for name, said in bytes_to_properties(waiting.properties).items() if name != "__CRC32#"} == properties
+    [waiting] = await stored(peer, DELAY_TOPIC)
+    expected = {"UNIQ_KEY": b"body".hex(), "DELAY": "1", "KEYS": "k", "own": "value", "REAL_TOPIC": "T", "REAL_QID": "2"}
+    assert said(waiting) == expected
     assert (waiting.physical_offset, waiting.queue_offset) == answer[2:0:-1]
     [found] = await arrived(peer, broker.clock, queue_id=2)
-    assert before + 1000 <= waiting.store_timestamp + 1000 <= found.store_timestamp < waiting.store_timestamp + 3000
+    assert waiting.store_timestamp + 1000 <= found.store_timestamp < waiting.store_timestamp + 3000
     assert (found.body, found.flag, found.born_timestamp, found.queue_offset) == (b"body", 7, 1000, 0)
-    said = bytes_to_properties(found.properties)
-    assert said.pop("RMQ_SRC").startswith(f"due {waiting.physical_offset} ")
-    assert {name: one for name, one in said.items() if name != "__CRC32#"} == properties
+    assert said(found).pop("RMQ_SRC").split()[:2] == ["due", str(waiting.physical_offset)]
+    assert {name: one for name, one in said(found).items() if name != "RMQ_SRC"} == expected
     await broker.clock.advance(5)
     assert len(await stored(peer, "T", 2)) == 1
+
+
+async def test_a_level_above_the_highest_is_the_highest(broker: LocalBroker, peer: Peer) -> None:
+    await peer.send(delayed(DELAY=99))
+    [waiting] = await stored(peer, DELAY_TOPIC, 17)
+    assert said(waiting)["DELAY"] == "18"
+    broker.clock.jump_wall(7_195_000)
+    await broker.clock.advance(1)
+    assert not await stored(peer)
+    await arrived(peer, broker.clock)
+
+
+@pytest.mark.parametrize("name", ["TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"])
+async def test_a_timer_comes_in_the_second_that_was_asked_for(broker: LocalBroker, peer: Peer, name: str) -> None:
+    """A6, C13: the stored forms are those of golden set s15."""
+    now_ms = broker.clock.wall_ms()
+    value = {"TIMER_DELAY_SEC": 4, "TIMER_DELAY_MS": 4321, "TIMER_DELIVER_MS": now_ms + 4567}[name]
+    wish: dict[str, Any] = {name: value}
+    [answer] = await peer.send(delayed(b"timed", queue_id=1, **wish))
+    [waiting] = await stored(peer, TIMER_TOPIC)
+    out_ms = int(said(waiting)["TIMER_OUT_MS"])
+    assert out_ms % 1000 == 0
+    kept = {"UNIQ_KEY": b"timed".hex(), name: str(value), "TIMER_OUT_MS": str(out_ms), "REAL_TOPIC": "T", "REAL_QID": "1"}
+    assert said(waiting) == kept
+    assert base64.urlsafe_b64decode(answer.recall_handle).decode() == f"v1 T broker-a {out_ms + 1} {b'timed'.hex()}"
+    [found] = await arrived(peer, broker.clock, queue_id=1)
+    asked_ms = value if name == "TIMER_DELIVER_MS" else now_ms + (4000 if name == "TIMER_DELAY_SEC" else 4321)
+    assert asked_ms <= found.store_timestamp < asked_ms + 3000
+    assert said(found).pop("TIMER_ENQUEUE_MS") == str(waiting.store_timestamp // 1000 * 1000)
+    assert asked_ms <= int(said(found)["TIMER_DEQUEUE_MS"]) <= found.store_timestamp
+    own = ("RMQ_SRC", "TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS")
+    assert {name: one for name, one in said(found).items() if name not in own} == kept
+
+
+async def test_wishes_that_cannot_be_met_are_refused(broker: LocalBroker, peer: Peer) -> None:
+    """13 for what cannot be read and what is more than three days ahead; a time that has passed is no delay."""
+    day_ms = 86_400_000
+    for wrong in (
+        {"TIMER_DELAY_SEC": "soon"}, {"TIMER_DELAY_SEC": 259_201}, {"TIMER_DELIVER_MS": broker.clock.wall_ms() + 4 * day_ms},
+        {"TIMER_DELAY_MS": "1.5"}, {"DELAY": "x"}, {"TIMER_DELIVER_MS": 5, "TIMER_DEL_UNIQKEY": "k"},
+        {"DELAY": "1", "own": "x" * 32_000}, {"REAL_TOPIC": "T"}, {"RMQ_SRC": "due 1 2"}, {"TIMER_OUT_MS": "1"},
+    ):  # fmt: skip
+        assert await peer.refusal(delayed(**wrong)) == ILLEGAL, wrong
+    await peer.send(delayed(TIMER_DELIVER_MS=5), delayed(TIMER_DELAY_MS=-1), delayed(DELAY=0), delayed(DELAY=-3))
+    assert [said(one).get("REAL_TOPIC") for one in await stored(peer)] == [None] * 4
+
+
+async def test_a_message_that_cancels_a_timer(broker: LocalBroker, peer: Peer) -> None:
+    """A7: the same time and the key alone, as RocketMQ 5.5.0; another topic's message is out of reach."""
+    at = broker.clock.wall_ms() + 5000
+    await broker.create_topic("Other", 1)
+    keys = {body: body.hex() for body in (b"cancelled", b"kept", b"later")}
+    await peer.send(*[delayed(body, TIMER_DELIVER_MS=at) for body in (b"cancelled", b"kept")])
+    await peer.send(delayed(b"later", TIMER_DELIVER_MS=at + 1000))
+    await peer.send(delayed(b"stop", TIMER_DELIVER_MS=at, TIMER_DEL_UNIQKEY=keys[b"cancelled"]))
+    await peer.send(delayed(b"stop2", topic="Other", TIMER_DELIVER_MS=at, TIMER_DEL_UNIQKEY=keys[b"kept"]))
+    await peer.send(delayed(b"stop3", TIMER_DELIVER_MS=at, TIMER_DEL_UNIQKEY=f"T+{keys[b'kept']}"))
+    await peer.send(delayed(b"stop4", TIMER_DELIVER_MS=at, TIMER_DEL_UNIQKEY=keys[b"later"]))
+    assert [one.body for one in await arrived(peer, broker.clock, 2)] == [b"kept", b"later"]
+    await broker.clock.advance(5)
+    assert len(await stored(peer)) == 2
+    assert not await stored(peer, "Other")
+
+
+async def test_what_has_no_topic_any_more_is_dropped_once(
+    broker: LocalBroker, peer: Peer, caplog: pytest.LogCaptureFixture
+) -> None:
+    await broker.create_topic("Gone", 1)
+    await peer.send(delayed(b"lost", topic="Gone", DELAY=1), delayed(b"there", DELAY=1))
+    await peer.ask(DeleteTopic("Gone"))
+    await arrived(peer, broker.clock)
+    await until(lambda: "there is no topic 'Gone' any more" in caplog.text)
+    await broker.clock.advance(5)
+    assert caplog.text.count("is not delivered") == 1
+    await broker.stop_broker()
+    await broker.start_broker()
+    await broker.clock.advance(5)
+    assert caplog.text.count("is not delivered") == 1
+
+
+async def test_many_that_are_due_at_once_starve_no_send(broker: LocalBroker, peer: Peer) -> None:
+    """2 000 are due; a send of the same moment is answered before the last of them is there."""
+    at = broker.clock.wall_ms() + 30_000
+    await asyncio.gather(*(peer.ask(delayed(b"%d" % number, TIMER_DELIVER_MS=at)) for number in range(2000)))
+    await broker.clock.advance(32)
+    await peer.send(send("T", b"now", queue_id=1))
+    assert len(await stored(peer)) < 2000
+    found = await arrived(peer, broker.clock, 2000)
+    assert [one.body for one in found] == [b"%d" % number for number in range(2000)]
+
+
+@pytest.mark.parametrize("by_snapshot", [True, False])
+async def test_what_waits_survives_a_restart_and_what_came_does_not_come_again(tmp_path: Path, by_snapshot: bool) -> None:
+    """C13: from the snapshot that a stop takes, or from the log alone; what fell due meanwhile comes at once."""
+    async with LocalBroker(store_dir=tmp_path) as broker:
+        await broker.create_topic("T", 1)
+        peer = await Peer.connect(broker.address)
+        now_ms = broker.clock.wall_ms()
+        await peer.send(delayed(b"first", DELAY=1), delayed(b"second", DELAY=3), delayed(b"third", TIMER_DELAY_SEC=60))
+        await peer.send(delayed(b"never", TIMER_DELIVER_MS=now_ms + 30_000))
+        await peer.send(delayed(b"stop", TIMER_DELIVER_MS=now_ms + 30_000, TIMER_DEL_UNIQKEY=b"never".hex()))
+        await arrived(peer, broker.clock)
+        await peer.close()
+        await broker.stop_broker()
+        if not by_snapshot:
+            for path in (tmp_path / "rmq").glob("snapshot-*"):
+                path.unlink()
+        await broker.clock.advance(20)
+        await broker.start_broker()
+        peer = await Peer.connect(broker.address)
+        assert [one.body for one in await arrived(peer, broker.clock, 2)] == [b"first", b"second"]
+        assert [one.body for one in await arrived(peer, broker.clock, 3)][2] == b"third"
+        await broker.clock.advance(10)
+        assert len(await stored(peer)) == 3
+        await peer.close()
+
+
+async def test_a_wall_clock_set_back_delays_and_loses_nothing(broker: LocalBroker, peer: Peer) -> None:
+    """C13: a timer waits for its hour; a level that would wait longer than its whole delay comes at once [RocketMQ]."""
+    await peer.send(delayed(b"level", DELAY=5), delayed(b"timer", TIMER_DELAY_SEC=60))
+    broker.clock.jump_wall(-3_600_000)
+    assert [one.body for one in await arrived(peer, broker.clock)] == [b"level"]
+    await peer.send(delayed(b"as ever", DELAY=2))
+    assert [one.body for one in await arrived(peer, broker.clock, 2)] == [b"level", b"as ever"]
+    broker.clock.jump_wall(3_600_000)
+    await broker.clock.advance(1)
+    assert len(await stored(peer)) == 2
+    assert [one.body for one in await arrived(peer, broker.clock, 3)][2] == b"timer"
+
+
+# --- groups -----------------------------------------------------------------------------------------------------------
+
+
+async def test_timer_fired_then_failover_once(tmp_path: Path) -> None:
+    """Story 38, C13: what the old leader handed on, and what it had only begun to hand on, is there exactly once."""
+    disks = {name: HeldDisk() for name in ("n0", "n1", "n2")}
+    async with LocalGroup(tmp_path, disks=disks) as group:
+        first = await group.leader()
+        leader = await group.connect(first)
+        await leader.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
+        at = group.clock.wall_ms() + 4000
+        await leader.send(delayed(b"handed on", DELAY=1), delayed(b"begun", TIMER_DELIVER_MS=at))
+        await arrived(leader, group.clock)
+        await group.level()
+        for other in await group.followers():
+            disks[other].full = True
+        begun = (await group.status(first)).end
+        while (await group.status(first)).end == begun:
+            await group.clock.advance(0.1)
+        await group.stop(first)
+        for disk in disks.values():
+            disk.full = False
+        leader = await group.connect(await group.leader())
+        assert [one.body for one in await arrived(leader, group.clock, 2)] == [b"handed on", b"begun"]
+        await group.start(first)
+        for _ in range(30):
+            await group.clock.advance(0.2)
+        await group.level()
+        for name, node in group.nodes.items():
+            peer = await group.connect(name)
+            assert [one.body for one in await stored(peer)] == [b"handed on", b"begun"]
+            assert node._tables.due.pending == 0, name
+
+
+async def test_every_node_knows_what_waits(tmp_path: Path) -> None:
+    """D16: the same table everywhere, also at a node that was filled from the log or from its own snapshot."""
+    async with LocalGroup(tmp_path) as group:
+        leader = await group.connect(await group.leader())
+        await leader.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
+        at = group.clock.wall_ms() + 3_600_000
+        await leader.send(*[delayed(b"%d" % level, DELAY=level) for level in (1, 5, 9, 18)])
+        await leader.send(*[delayed(b"%d" % after, TIMER_DELIVER_MS=at + after) for after in (0, 500, 5000)])
+        [one, other] = await group.followers()
+        await group.stop(one)
+        await arrived(leader, group.clock)
+        await group.stop(other)
+        await group.start(one, other)
+        await group.leader()
+        await group.level()
+        tables = [dict(sorted(node._tables.due.committed().items())) for node in group.nodes.values()]
+        assert tables[0] == tables[1] == tables[2]
+        assert sum(len(row[0]) for row in tables[0].values()) == 6 * 8
+
+
+# --- retention --------------------------------------------------------------------------------------------------------
+
+
+async def test_delay_longer_than_retention_carried(tmp_path: Path) -> None:
+    """Story 39: the log goes, what waits in it is written once more, and comes once, when it was due."""
+    node = Node(tmp_path)
+    node.settings = dataclasses.replace(node.settings, reserved_hours=1)
+    await node.start()
+    await node.peer.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
+    at = node.clock.wall_ms() + 5 * 3_600_000
+    await node.peer.send(delayed(b"timer", TIMER_DELIVER_MS=at), delayed(b"level", DELAY=18), delayed(b"soon", DELAY=1))
+    await node.peer.send(delayed(b"never", TIMER_DELIVER_MS=at))
+    await node.peer.send(delayed(b"stop", TIMER_DELIVER_MS=at, TIMER_DEL_UNIQKEY=b"never".hex()))
+    [level] = await stored(node.peer, DELAY_TOPIC, 17)
+    while len(node.segments()) < 4:
+        await node.peer.ask(send("T", b"x" * 900))
+    await node.restart(1.2)
+    await node.snapshots(2)
+    await node.clock.advance_until(lambda: len(node.segments()) == 1, 10.0)
+    again = await stored(node.peer, TIMER_TOPIC)
+    assert [(one.body, said(one)["TIMER_ROLL_TIMES"]) for one in again] == [(b"timer", "1"), (b"never", "1"), (b"stop", "1")]
+    begin = int((await node.peer.ask(GetMinOffset("T", 0))).offset)
+    assert begin > 100
+
+    async def come() -> list[Record]:
+        found = [one for one in await stored(node.peer) if one.queue_offset >= begin]
+        return [one for one in found if one.body in (b"timer", b"level", b"never")]
+
+    while not (found := await come()):
+        node.clock.jump_wall(20_000)
+        await node.clock.advance(0.1)
+    due_ms = level.store_timestamp + 7_200_000
+    assert [(one.body, due_ms <= one.store_timestamp < due_ms + 60_000) for one in found] == [(b"level", True)]
+    while len(found := await come()) < 2:
+        node.clock.jump_wall(20_000)
+        await node.clock.advance(0.1)
+    assert (found[1].body, at <= found[1].store_timestamp < at + 60_000) == (b"timer", True)
+    await node.clock.advance(10)
+    assert len(await come()) == 2
+    await node.stop()

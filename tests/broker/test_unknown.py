@@ -2,7 +2,6 @@
 neither calls it a failure nor sends it again unless it was told to (C19)."""
 
 import asyncio
-import threading
 from pathlib import Path
 
 import pytest
@@ -10,44 +9,14 @@ import pytest
 from rmq.client import Client, Message, Producer, SendStatus, Unknown
 from rmq.codes import ResponseCode as R
 from rmq.errors import Refusal
-from rmq.log.disk import RealDisk
 from rmq.net.commands import UpdateTopic
 from rmq.testing import until
 from tests.broker.groups import LocalGroup
+from tests.broker.helddisk import HeldDisk
 from tests.broker.pair import Pair
 from tests.broker.support import bodies, send
 
 TOPIC = UpdateTopic("T", read_queue_nums=1, write_queue_nums=1)
-
-
-class HeldDisk(RealDisk):
-    """`full`: the log takes no more bytes. `flushes`: fdatasync waits for it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.full = False
-        self.flushes = threading.Event()
-        self.flushes.set()
-        self._of_log: set[int] = set()
-
-    def open(self, path: str) -> int:
-        return self._note(path, super().open(path))
-
-    def create(self, path: str) -> int:
-        return self._note(path, super().create(path))
-
-    def _note(self, path: str, handle: int) -> int:
-        (self._of_log.add if "/commitlog/" in path or "/rmq/next" in path else self._of_log.discard)(handle)
-        return handle
-
-    def pwrite(self, handle: int, data: bytes | bytearray | memoryview, offset: int) -> int:
-        if self.full and handle in self._of_log:
-            raise OSError(28, "No space left on device")
-        return super().pwrite(handle, data, offset)
-
-    def fdatasync(self, handle: int) -> None:
-        self.flushes.wait()
-        super().fdatasync(handle)
 
 
 async def test_a_quorum_that_does_not_come_in_time(tmp_path: Path) -> None:
