@@ -1,5 +1,6 @@
 """Failed messages at a real broker: given back (36), or sent to the retry topic by their consumer."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -10,7 +11,8 @@ from rmq.model import DLQ_PREFIX, RETRY_PREFIX, GroupConfig, MessageQueue
 from rmq.net.commands import GetMaxOffset, GetTopicConfig, Send, UpdateGroup, UpdateTopic
 from rmq.net.lockcommands import LockQueues
 from rmq.net.retrycommands import SendBack
-from tests.broker.support import BORN, Peer
+from rmq.testing import LocalBroker
+from tests.broker.support import BORN, HELD, Peer
 
 DEAD = DLQ_PREFIX + "g"
 
@@ -54,6 +56,34 @@ async def test_after_so_many_tries_it_is_a_dead_letter(peer: Peer, tries: int, m
     (sent,) = await peer.send(draft("T", b"tired", tries))
     await give_back(peer, sent.physical_offset, max_reconsume_times=most)
     assert [(letter.body, letter.reconsume_times) for letter, _ in await stored(peer, DEAD)] == [(b"tired", tries + 1)]
+
+
+async def test_a_failed_message_waits_as_rocketmq_lets_it_wait_and_comes_again(broker: LocalBroker, peer: Peer) -> None:
+    """As golden set s09 has it: in the delay topic, with the retry topic as its real one; there with RMQ_SRC besides."""
+    await peer.ask(UpdateGroup(GroupConfig("g", retry_queue_nums=2)))
+    (sent,) = await peer.send(draft("T", b"body", UNIQ_KEY="A" * 32, TAGS="red"))
+    await give_back(peer, sent.physical_offset, delay_level=1, origin_msg_id="A" * 32)
+    first = record.decode((await peer.pull("T", 0)).messages)
+    ((waits, said),) = await stored(peer, "SCHEDULE_TOPIC_XXXX")
+    expected = {
+        "UNIQ_KEY": "A" * 32, "TAGS": "red", "RETRY_TOPIC": "T", "WAIT": "false", "DELAY": "1", "REAL_TOPIC": RETRY_PREFIX + "g",
+        "ORIGIN_MESSAGE_ID": record.message_id(first.store_host, first.physical_offset),
+    }  # fmt: skip
+    assert {name: said[name] for name in expected} == expected
+    assert (waits.reconsume_times, waits.body, waits.queue_id) == (1, b"body", 0)
+    real = int(said["REAL_QID"])
+    assert real in (0, 1)
+    pulling = asyncio.create_task(peer.pull(RETRY_PREFIX + "g", 0, HELD, queue_id=real))
+    await broker.clock.advance_until(pulling.done)
+    again = record.decode(pulling.result().messages)
+    assert (again.body, again.reconsume_times, again.born_timestamp) == (b"body", 1, 1000)
+    assert record.bytes_to_properties(again.properties).items() >= expected.items()
+    await give_back(peer, again.physical_offset, max_reconsume_times=1)
+    ((letter, said),) = await stored(peer, DEAD)
+    assert (letter.reconsume_times, said["RETRY_TOPIC"]) == (2, "T")
+    assert said["ORIGIN_MESSAGE_ID"] == expected["ORIGIN_MESSAGE_ID"]
+    assert "REAL_TOPIC" not in said
+    assert "RMQ_SRC" not in said
 
 
 async def test_a_group_that_wants_no_retries_gets_none(peer: Peer) -> None:

@@ -86,7 +86,8 @@ class SendBackHandlers:
         queue_id = self._outlet.pick(config.write_queue_nums)
         draft = handed_on(message, fate.topic, None, properties=properties.items(), without=DROPPED)
         placed = None if fate.dead else self._intake.take(record.decode(draft), queue_id)
-        unit = await self._outlet.send(*(placed or (fate.topic, queue_id, draft)))
+        place = (fate.topic, queue_id, draft) if placed is None else (placed.topic, placed.queue_id, placed.draft)
+        unit = await self._outlet.send(*place)
         return SendAnswer(queue_id, unit.queue_offset, unit.physical_offset)
 
     async def _topic(self, fate: Fate) -> TopicConfig:
