@@ -7,11 +7,11 @@ from rmq.errors import Refusal
 from rmq.log import record
 from rmq.log.record import Record
 from rmq.model import HALF_TOPIC, OP_TOPIC
-from rmq.net.commands import Pull, Send, SendAnswer
+from rmq.net.commands import GetMinOffset, Pull, Send, SendAnswer
 from rmq.net.transactioncommands import COMMIT, ROLLBACK, UNKNOWN, CheckTransactionState, EndTransaction
-from tests.broker.support import BORN, HELD, SUBSCRIBED, Peer
+from tests.broker.support import BORN, SUBSCRIBED, Peer
 
-__all__ = ["COMMIT", "HELD", "ROLLBACK", "UNKNOWN", "checks", "commit", "end", "half", "numbers", "properties", "stored"]
+__all__ = ["COMMIT", "ROLLBACK", "UNKNOWN", "checks", "commit", "end", "half", "numbers", "properties", "stored"]
 
 GROUP = "p"
 
@@ -39,10 +39,11 @@ async def commit(peer: Peer, body: bytes, how: int = COMMIT, **said: str) -> Sen
 
 
 async def stored(peer: Peer, topic: str, queue_id: int = 0) -> list[Record]:
-    """All of a queue, as a consumer gets it."""
+    """All that is left of a queue, as a consumer gets it."""
     found: list[Record] = []
+    low = (await peer.ask(GetMinOffset(topic, queue_id))).offset
     while True:
-        answer = await peer.ask(Pull("g", topic, queue_id, len(found), sys_flag=SUBSCRIBED))
+        answer = await peer.ask(Pull("g", topic, queue_id, low + len(found), sys_flag=SUBSCRIBED))
         if answer.status != ResponseCode.SUCCESS:
             return found
         found += record.iterate(answer.messages)
