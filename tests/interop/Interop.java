@@ -9,7 +9,11 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.LocalTransactionState;
 import org.apache.rocketmq.client.producer.SendResult;
+import org.apache.rocketmq.client.producer.TransactionListener;
+import org.apache.rocketmq.client.producer.TransactionMQProducer;
+import org.apache.rocketmq.client.producer.TransactionSendResult;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
@@ -20,6 +24,7 @@ import org.apache.rocketmq.common.message.MessageExt;
  *   send NAMESRV TOPIC COUNT          single sends, tags red and blue in turn, then one batch of three, then one one-way
  *   consume NAMESRV TOPIC GROUP TAGS  a push consumer until standard input closes
  *   orderly NAMESRV TOPIC GROUP       the same, each queue in order; the first message with key "again" fails once
+ *   transact NAMESRV TOPIC            three messages in transactions: commit, rollback, unknown (commit when asked); waits for input
  */
 public final class Interop {
     public static void main(String[] args) throws Exception {
@@ -27,6 +32,7 @@ public final class Interop {
             case "send" -> send(args[1], args[2], Integer.parseInt(args[3]));
             case "consume" -> consume(args[1], args[2], args[3], args[4]);
             case "orderly" -> orderly(args[1], args[2], args[3]);
+            case "transact" -> transact(args[1], args[2]);
             default -> throw new IllegalArgumentException(args[0]);
         }
         System.exit(0);
@@ -57,6 +63,31 @@ public final class Interop {
     private static void print(SendResult result) {
         System.out.printf("SENT %s %s %s %d %d%n", result.getSendStatus(), result.getMsgId(), result.getOffsetMsgId(),
                 result.getMessageQueue().getQueueId(), result.getQueueOffset());
+    }
+
+    private static void transact(String nameservers, String topic) throws Exception {
+        TransactionMQProducer producer = new TransactionMQProducer("java-transactions");
+        producer.setNamesrvAddr(nameservers);
+        producer.setTransactionListener(new TransactionListener() {
+            @Override
+            public LocalTransactionState executeLocalTransaction(Message message, Object wanted) {
+                return (LocalTransactionState) wanted;
+            }
+
+            @Override
+            public LocalTransactionState checkLocalTransaction(MessageExt message) {
+                System.out.printf("CHECK %s %s %s %s%n", message.getTopic(), message.getKeys(), message.getTransactionId(),
+                        message.getUserProperty("TRANSACTION_CHECK_TIMES"));
+                return LocalTransactionState.COMMIT_MESSAGE;
+            }
+        });
+        producer.start();
+        for (LocalTransactionState wanted : LocalTransactionState.values()) {
+            TransactionSendResult result = producer.sendMessageInTransaction(message(topic, "red", wanted.name()), wanted);
+            System.out.printf("SENT %s %s %s%n", result.getSendStatus(), result.getMsgId(), result.getTransactionId());
+        }
+        while (System.in.read() >= 0) { }
+        producer.shutdown();
     }
 
     private static void consume(String nameservers, String topic, String group, String tags) throws Exception {
