@@ -20,13 +20,25 @@ class Held(NamedTuple):
     alive: Callable[[], bool]
 
 
+Bell = Callable[[str, int, Iterable[int]], None]
+"""Called with topic, queue and tag codes of committed messages."""
+
+
 class LongPolls:
     def __init__(self) -> None:
         self._held: dict[tuple[str, int], list[Held]] = {}
         self._count = 0
+        self._bells: dict[str, Bell] = {}
 
     def __len__(self) -> int:
-        return self._count
+        return self._count + len(self._bells)
+
+    def watch(self, topic: str, bell: Bell) -> None:
+        """All messages of that topic ring `bell`, until `unwatch`: for those who wait for any queue of it."""
+        self._bells[topic] = bell
+
+    def unwatch(self, topic: str) -> None:
+        del self._bells[topic]
 
     def hold(self, topic: str, queue_id: int, held: Held) -> bool:
         """False when too many wait already: answer at once instead."""
@@ -38,6 +50,8 @@ class LongPolls:
 
     def wake(self, topic: str, queue_id: int, tags_codes: Iterable[int]) -> None:
         """Messages with these tag codes were committed in this queue."""
+        if self._bells and (bell := self._bells.get(topic)) is not None:
+            bell(topic, queue_id, tags_codes)
         waiting = self._held.pop((topic, queue_id), None)
         if waiting is None:
             return

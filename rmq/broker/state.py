@@ -64,12 +64,12 @@ class StateWriter:
         draft = record.draft(STATE_TOPIC, body, b"", born_timestamp=self._clock.wall_ms(), born_host=self._host)
         unit = Unit(draft, (len(draft),), (0,), self._queue)
         if done is not None:
-            unit.owner = (_tell, done)
+            unit.owner = (tell, done)
         return unit
 
 
-def _tell(done: Callable[[RmqError | None], None], _unit: Unit, error: RmqError | None, late: int) -> None:
-    """A line that is stored but not committed in time is not in force: whoever waits for it must not go on."""
+def tell(done: Callable[[RmqError | None], None], _unit: Unit, error: RmqError | None, late: int) -> None:
+    """For `Unit.owner`. A line that is stored but not committed in time is not in force: whoever waits for it must not go on."""
     if late:
         about = "outcome unknown: the disk, or the slaves, did not have it in time; look before doing it again"
         error = Refusal(ResponseCode.SYSTEM_ERROR, about)

@@ -73,6 +73,12 @@ class OffsetTable(Versioned):
         self._dirty.clear()
         return lines
 
+    def take(self, group: str, topic: str, queue_id: int) -> int | None:
+        """What was committed lately and is not yet in force at all nodes, to be written now by whoever asks; None: nothing."""
+        key = OffsetKey(group, topic, queue_id)
+        self._dirty.discard(key)
+        return self._overlay.get(key)
+
     def give_back(self, keys: Iterable[OffsetKey]) -> None:
         """Lines that could not be written: `take_dirty` gives them again."""
         self._dirty.update(key for key in keys if key in self._overlay)

@@ -1,0 +1,134 @@
+"""Acknowledgements of popped messages, and other times for them [AckMessageProcessor, ChangeInvisibleTimeProcessor].
+
+An acknowledgement is answered when it is committed: what was acknowledged does not come back, whoever leads then.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rmq.broker.ordered import OrderedTaker
+from rmq.broker.receipts import Opening, ReceiptWriter
+from rmq.clock import Clock
+from rmq.codes import ResponseCode
+from rmq.delivery.popping import ORDERED, RETRY_V1, RETRY_V2, parse_handle, pop_retry_topic
+from rmq.delivery.receipts import ReceiptKey, ReceiptTable
+from rmq.errors import Refusal
+from rmq.log.consumequeue import ConsumeQueue, ConsumeQueues
+from rmq.model import RETRY_PREFIX
+from rmq.net.popcommands import Ack, AckedRange, BatchAck, ChangeInvisibleTime, InvisibleTimeAnswer
+from rmq.net.server import Call, Handler
+from rmq.routing.topics import TopicTable
+
+MAX_INVISIBLE_MS = 3 * 24 * 3600 * 1000  # [timerMaxDelaySec]
+MAX_BITS_BYTES = 128  # no receipt reaches over more numbers: one look goes through 800 entries
+
+
+class AckHandler:
+    def __init__(
+        self,
+        table: ReceiptTable,
+        topics: TopicTable,
+        queues: ConsumeQueues,
+        writer: ReceiptWriter,
+        ordered: OrderedTaker,
+        clock: Clock,
+    ) -> None:
+        self._table = table
+        self._topics = topics
+        self._queues = queues
+        self._writer = writer
+        self._ordered = ordered
+        self._clock = clock
+
+    def by_request(self) -> Mapping[type[Any], Handler]:
+        return {Ack: self.ack, BatchAck: self.batch_ack, ChangeInvisibleTime: self.change}
+
+    async def ack(self, request: Ack, _call: Call) -> None:
+        """Once more, or too late, is no error: the client can do nothing about it."""
+        self._queue(request.topic, request.queue_id, request.offset)
+        handle = parse_handle(request.extra_info)
+        key = ReceiptKey(request.consumer_group, request.topic, request.queue_id, handle.start, handle.pop_time)
+        await self._ack(key, [request.offset], handle.revive_queue)
+
+    async def batch_ack(self, request: BatchAck, _call: Call) -> None:
+        if not request.acks:
+            raise Refusal(ResponseCode.NO_MESSAGE, "no acknowledgement is in this request")
+        acks: list[tuple[ReceiptKey, list[int], int]] = []
+        for part in request.acks:
+            topic, numbers = _topic_of(part), _numbers(part)
+            if numbers:
+                self._queue(topic, part.queue_id, numbers[-1])
+                key = ReceiptKey(part.consumer_group, topic, part.queue_id, part.start_offset, part.pop_time)
+                acks.append((key, numbers, part.revive_queue_id))
+        await asyncio.gather(*(self._ack(*one) for one in acks))
+
+    async def _ack(self, key: ReceiptKey, numbers: Sequence[int], revive_queue: int) -> None:
+        if revive_queue == ORDERED:
+            for number in numbers:
+                await self._ordered.ack((key.group, key.topic, key.queue_id), number, key.pop_time, self._clock.wall_ms())
+            return
+        receipt = self._table.get(key)
+        staged = [number for number in numbers if self._table.stage(key, number)]
+        if receipt is not None and staged:
+            await self._write(key, staged, receipt.revive[0], [self._writer.ending(key, staged)])
+
+    async def change(self, request: ChangeInvisibleTime, _call: Call) -> InvisibleTimeAnswer:
+        """A new receipt for that message, and the end of the old one: both or neither."""
+        if not 0 <= request.invisible_time <= MAX_INVISIBLE_MS:
+            about = f"invisible time {request.invisible_time} ms: 0 to {MAX_INVISIBLE_MS} are allowed"
+            raise Refusal(ResponseCode.INVALID_PARAMETER, about)
+        queue, number = self._queue(request.topic, request.queue_id, request.offset), request.offset
+        handle, now_ms = parse_handle(request.extra_info), self._clock.wall_ms()
+        group, topic, queue_id = place = (request.consumer_group, request.topic, request.queue_id)
+        if handle.revive_queue == ORDERED:
+            visible_ms = now_ms + request.invisible_time
+            await self._ordered.change_visible(place, number, handle.pop_time, visible_ms)
+            return InvisibleTimeAnswer(handle.pop_time, visible_ms - handle.pop_time, ORDERED)
+        key = ReceiptKey(group, topic, queue_id, handle.start, handle.pop_time)
+        receipt = self._table.get(key)
+        if receipt is None or not self._table.stage(key, number):
+            raise Refusal(ResponseCode.NO_MESSAGE, "this receipt has ended: its message was acknowledged or has come back")
+        new = key._replace(start=number, pop_time=max(now_ms, key.pop_time + 1))
+        while self._table.get(new) is not None:
+            new = new._replace(pop_time=new.pop_time + 1)
+        opening = Opening(new, request.invisible_time, [number], None, queue.entry(number).offset)
+        drafts = [self._writer.opening(opening), self._writer.ending(key, [number])]
+        await self._write(key, [number], receipt.revive[0], drafts)
+        return InvisibleTimeAnswer(new.pop_time, request.invisible_time, receipt.revive[0])
+
+    async def _write(self, key: ReceiptKey, numbers: Sequence[int], revive_queue: int, drafts: Sequence[bytes]) -> None:
+        try:
+            await self._writer.write(revive_queue, drafts)
+        except Refusal as refusal:
+            if refusal.code != ResponseCode.SYSTEM_ERROR:  # of an unknown outcome the log, or the next leader, tells
+                for number in numbers:
+                    self._table.unstage(key, number)
+            raise
+
+    def _queue(self, topic: str, queue_id: int, number: int) -> ConsumeQueue:
+        """Raises Refusal when no such message is there."""
+        config = self._topics.get(topic)
+        if config is None:
+            raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic {topic} does not exist")
+        if not 0 <= queue_id < config.read_queue_nums:
+            about = f"queue {queue_id} of {topic}: it has queues 0 to {config.read_queue_nums - 1}"
+            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, about)
+        queue = self._queues.get(topic, queue_id)
+        if not queue.min <= number < queue.max:
+            raise Refusal(
+                ResponseCode.NO_MESSAGE, f"message {number} is not in {topic}/{queue_id} ({queue.min} to {queue.max - 1})"
+            )
+        return queue
+
+
+def _topic_of(part: AckedRange) -> str:
+    """[ExtraInfoUtil.getRealTopic]"""
+    if part.retry == RETRY_V2:
+        return f"{RETRY_PREFIX}{part.consumer_group}+{part.topic}"
+    return pop_retry_topic(part.consumer_group, part.topic) if part.retry == RETRY_V1 else part.topic
+
+
+def _numbers(part: AckedRange) -> list[int]:
+    bits = int.from_bytes(part.bits[:MAX_BITS_BYTES], "little")
+    return [part.start_offset + i for i in range(bits.bit_length()) if bits >> i & 1]

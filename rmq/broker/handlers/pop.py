@@ -1,0 +1,279 @@
+"""POP: messages are handed out for a time, of any queue of a topic, and with those that came back [PopMessageProcessor].
+
+What an answer shows is committed with its receipt. A pop that finds nothing waits for the first message.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from rmq.broker.ordered import OrderedTaker
+from rmq.broker.popwaits import PopWaits
+from rmq.broker.taking import FIRST, LAST, Place, Taken, Taker, Wish
+from rmq.clock import Clock
+from rmq.codes import ResponseCode
+from rmq.delivery import filters
+from rmq.delivery.popping import (
+    MAX_MESSAGES,
+    ORDERED,
+    Handle,
+    Part,
+    msg_offset_info,
+    order_count_info,
+    pop_retry_topic,
+    start_offset_info,
+)
+from rmq.errors import Refusal, RmqError, StoreError
+from rmq.log import record
+from rmq.log.properties import CRC_NAME
+from rmq.log.record import topic_field_of
+from rmq.model import PERM_READ
+from rmq.net.popcommands import (
+    Notification,
+    NotificationAnswer,
+    Peek,
+    PollingInfo,
+    PollingInfoAnswer,
+    Pop,
+    PopAnswer,
+)
+from rmq.net.server import Call, Handler
+from rmq.routing.topics import TopicTable
+
+RETRY_FIRST = 0.2  # chance of looking at messages that came back before all others [popFromRetryProbability]
+MAX_POLL_S = 60.0
+MAX_INVISIBLE_MS = 3 * 24 * 3600 * 1000  # [timerMaxDelaySec]
+LOOKS = 3  # one after the other, while something seems to be there
+NOTHING, FULL, TIMEOUT = map(int, (ResponseCode.PULL_NOT_FOUND, ResponseCode.POLLING_FULL, ResponseCode.POLLING_TIMEOUT))
+
+
+class Asked(NamedTuple):
+    """A checked request: where it looks, and for which tag codes (None: any)."""
+
+    group: str
+    topic: str
+    queue_id: int
+    places: list[Place]
+    codes: frozenset[int] | None
+
+
+@lru_cache(maxsize=4096)
+def _codes(expression: str) -> frozenset[int] | None:
+    tags = filters.parse_tags(expression)
+    return None if tags is None else filters.codes(tags)
+
+
+class PopHandler:
+    """`check_group(group)` raises Refusal for one that may not consume. `next_revive_queue()`: of the next receipts."""
+
+    def __init__(
+        self,
+        topics: TopicTable,
+        check_group: Callable[[str], None],
+        takers: tuple[Taker, OrderedTaker],
+        waits: PopWaits,
+        receipts: tuple[str, Callable[[], int]],
+        clock: Clock,
+        chance: random.Random,
+    ) -> None:
+        """`receipts`: the broker's name in them, and the revive queue of the next one."""
+        self._topics = topics
+        self._check_group = check_group
+        self._taker, self._ordered = takers
+        self._reader = self._taker.reader
+        self._waits = waits
+        self._broker_name, self._next_revive_queue = receipts
+        self._clock = clock
+        self._chance = chance
+
+    def by_request(self) -> Mapping[type[Any], Handler]:
+        return {Pop: self.pop, Peek: self.peek, Notification: self.notify, PollingInfo: self.polling}
+
+    async def pop(self, request: Pop, call: Call) -> PopAnswer:
+        if not 1 <= request.max_msg_nums <= MAX_MESSAGES:
+            raise _invalid(f"{request.max_msg_nums} messages: 1 to {MAX_MESSAGES} may be asked for")
+        if not 0 < request.invisible_time <= MAX_INVISIBLE_MS:
+            raise _invalid(f"invisible time {request.invisible_time} ms: 1 to {MAX_INVISIBLE_MS} are allowed")
+        asked = self._asked(request, request.exp_type, request.exp, request.order)
+        deadline = self._deadline(request.poll_time)
+        while True:
+            for _ in range(LOOKS):
+                if (answer := await self._look(request, asked)) is not None:
+                    return answer
+                if not self._worth_a_look(request, asked):
+                    break
+            status = await self._wait(request, asked, deadline, call)
+            if status:
+                return self._nothing(asked, status)
+
+    def _worth_a_look(self, request: Pop | Notification, asked: Asked) -> bool:
+        now_ms = self._clock.wall_ms()
+        if request.order:
+            return any(self._ordered.may_have(place, asked.codes, request.attempt_id, now_ms) for place in asked.places)
+        return any(self._taker.may_have(place, self._codes_of(asked, place)) for place in asked.places)
+
+    def _codes_of(self, asked: Asked, place: Place) -> frozenset[int] | None:
+        return asked.codes if place[1] == asked.topic else None
+
+    async def _wait(self, request: Pop | Notification, asked: Asked, deadline: float, call: Call) -> int:
+        """0: something may be there now. Else the code to answer with."""
+        if deadline <= self._clock.monotonic():
+            return TIMEOUT
+        place = (asked.group, asked.topic, asked.queue_id)
+        topics = [asked.topic] if request.order else [asked.topic, pop_retry_topic(asked.group, asked.topic)]
+        alive = lambda: not call.connection.closed  # noqa: E731 (said in one line)
+        woken = self._waits.hold(place, topics, asked.codes, deadline, alive, request.order)
+        if woken is None:
+            return FULL
+        if not await woken:
+            return TIMEOUT
+        if call.connection.closed:  # another one shall have it
+            self._waits.freed(*place)
+            return TIMEOUT
+        return 0
+
+    async def _look(self, request: Pop, asked: Asked) -> PopAnswer | None:
+        """What the first queues have; None: nothing. Raises Refusal."""
+        wish = Wish(
+            asked.group, request.invisible_time, self._clock.wall_ms(), LAST if request.init_mode == LAST else FIRST, asked.codes,
+            self._next_revive_queue(),
+        )  # fmt: skip
+        room, taken = request.max_msg_nums, []
+        for _, topic, queue_id in self._in_turn(asked, request.order):
+            if not room:
+                break
+            found = await self._take(request, wish, topic, queue_id, room)
+            if found is not None:
+                taken.append(found)
+                room -= len(found.part.numbers)
+        shown = await _committed(taken)
+        return self._answer(request, wish, asked, shown) if shown else None
+
+    async def _take(self, request: Pop, wish: Wish, topic: str, queue_id: int, room: int) -> Taken | None:
+        try:
+            if request.order:
+                return await self._ordered.take(wish, request.attempt_id, topic, queue_id, room)
+            return await self._taker.take(wish, topic, queue_id, room)
+        except (StoreError, OSError) as error:
+            raise Refusal(ResponseCode.SYSTEM_ERROR, f"queue {queue_id} of {topic} cannot be read: {error}") from error
+
+    def _in_turn(self, asked: Asked, ordered: bool) -> Iterable[Place]:
+        """From a queue by chance on; what came back first, now and then, so that neither side starves."""
+        own = [place for place in asked.places if place[1] == asked.topic]
+        back = [place for place in asked.places if place[1] != asked.topic]
+        first = self._chance.randrange(len(own))
+        own = own[first:] + own[:first]
+        return back + own if not ordered and self._chance.random() < RETRY_FIRST else own + back
+
+    def _answer(self, request: Pop, wish: Wish, asked: Asked, shown: Sequence[Taken]) -> PopAnswer:
+        parts = [one.part for one in shown]
+        revive_queue = ORDERED if request.order else wish.revive_queue
+        counts = [order_count_info(part, self._ordered.tries(asked.group, asked.topic, part.queue_id)) for part in parts]
+        return PopAnswer(
+            wish.pop_time, wish.invisible_ms, revive_queue, self._left(asked), start_offset_info(parts), msg_offset_info(parts),
+            ";".join(counts) if request.order else "",
+            b"".join(one.messages if one.topic == asked.topic else self._renamed(one, asked.topic, wish) for one in shown),
+        )  # fmt: skip
+
+    def _renamed(self, taken: Taken, topic: str, wish: Wish) -> bytes:
+        """Messages that came back, as those of the topic that was asked for; their receipts with them."""
+        part = taken.part
+        found = []
+        for stored in record.iterate(taken.messages):
+            handle = Handle(
+                part.start, wish.pop_time, wish.invisible_ms, wish.revive_queue, part.flag, self._broker_name, part.queue_id,
+                stored.queue_offset,
+            )  # fmt: skip
+            properties = {**record.bytes_to_properties(stored.properties), "POP_CK": handle.text()}
+            properties.pop(CRC_NAME.decode(), None)  # of the bytes as they are stored
+            found.append(
+                record.encode(
+                    stored._replace(
+                        topic=topic, magic=topic_field_of(topic)[0], properties=record.properties_to_bytes(properties)
+                    )
+                )
+            )
+        return b"".join(found)
+
+    def _nothing(self, asked: Asked, status: int) -> PopAnswer:
+        return PopAnswer(self._clock.wall_ms(), 0, 0, self._left(asked), status=status)
+
+    def _left(self, asked: Asked) -> int:
+        return sum(self._reader.left(*place) for place in asked.places)
+
+    # --- looking without taking
+
+    async def peek(self, request: Peek, _call: Call) -> PopAnswer:
+        asked = self._asked(request, "TAG", "*", False)
+        room = max(1, min(request.max_msg_nums, MAX_MESSAGES))
+        parts, messages = [], []
+        for group, topic, queue_id in self._in_turn(asked, False):
+            read = await self._reader.read(group, topic, queue_id, room, None)
+            if read.numbers:
+                parts.append(Part("0" if topic == asked.topic else "1", queue_id, read.start, read.numbers))
+                messages.append(read.messages)
+                room -= len(read.numbers)
+            if not room:
+                break
+        if not parts:
+            return self._nothing(asked, NOTHING)
+        return PopAnswer(
+            self._clock.wall_ms(), 0, 0, self._left(asked), start_offset_info(parts), msg_offset_info(parts),
+            messages=b"".join(messages),
+        )  # fmt: skip
+
+    async def notify(self, request: Notification, call: Call) -> NotificationAnswer:
+        asked, deadline = self._asked(request, request.exp_type, request.exp, request.order), self._deadline(request.poll_time)
+        while not self._worth_a_look(request, asked):
+            status = await self._wait(request, asked, deadline, call)
+            if status:
+                return NotificationAnswer(False, status == FULL)
+        self._waits.freed(asked.group, asked.topic, asked.queue_id)  # it took nothing
+        return NotificationAnswer(True)
+
+    def polling(self, request: PollingInfo, _call: Call) -> PollingInfoAnswer:
+        self._asked(request, "TAG", "*", False)
+        return PollingInfoAnswer(self._waits.count((request.consumer_group, request.topic, request.queue_id)))
+
+    # --- checks
+
+    def _asked(self, request: Pop | Peek | Notification | PollingInfo, kind: str, expression: str, ordered: bool) -> Asked:
+        """Raises Refusal."""
+        group, topic, queue_id = request.consumer_group, request.topic, request.queue_id
+        self._check_group(group)
+        config = self._topics.get(topic)
+        if config is None:
+            raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic {topic} does not exist")
+        if not config.perm & PERM_READ:
+            raise Refusal(ResponseCode.NO_PERMISSION, f"topic {topic} may not be read (perm {config.perm})")
+        if not -1 <= queue_id < config.read_queue_nums:
+            raise _invalid(f"queue {queue_id} of {topic}: it has queues 0 to {config.read_queue_nums - 1}; -1 means any")
+        filters.check_type(kind)
+        places = [(group, topic, each) for each in (range(config.read_queue_nums) if queue_id < 0 else (queue_id,))]
+        retry = pop_retry_topic(group, topic)
+        if not ordered and retry != topic and self._topics.get(retry) is not None:
+            places.append((group, retry, 0))
+        return Asked(group, topic, queue_id, places, _codes(expression))
+
+    def _deadline(self, poll_ms: int) -> float:
+        """Counted from now, not from when the client says that it asked: clocks differ."""
+        return self._clock.monotonic() + min(max(poll_ms, 0) / 1000, MAX_POLL_S)
+
+
+async def _committed(taken: Sequence[Taken]) -> list[Taken]:
+    """Those whose receipts are committed. Raises RmqError if that is none of them."""
+    if not taken:
+        return []
+    outcomes = await asyncio.gather(*(one.committed for one in taken), return_exceptions=True)
+    shown = [one for one, outcome in zip(taken, outcomes, strict=True) if outcome is None]
+    if not shown:
+        failed = next(outcome for outcome in outcomes if outcome is not None)
+        assert isinstance(failed, RmqError), failed
+        raise failed
+    return shown
+
+
+def _invalid(about: str) -> Refusal:
+    return Refusal(ResponseCode.INVALID_PARAMETER, about)

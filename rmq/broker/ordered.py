@@ -1,0 +1,105 @@
+"""Ordered pops: a queue is handed out again once all that was handed out of it is acknowledged, or visible again.
+
+Every change is one state record that is committed before it is answered, so a new leader knows what is handed out.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from rmq.broker.state import Line
+from rmq.broker.taking import Place, QueueReader, Taken, Wish
+from rmq.codes import ResponseCode
+from rmq.delivery.offsets import OffsetTable
+from rmq.delivery.orders import OrderRow, OrderTable, handed_out, name_of
+from rmq.delivery.popping import NORMAL, Part
+from rmq.errors import Refusal, RmqError
+
+
+class OrderedTaker:
+    """`commit(lines)`: done when they are committed. `freed(group, topic, queue)`: the next pop may have that queue."""
+
+    def __init__(
+        self,
+        reader: QueueReader,
+        table: OrderTable,
+        offsets: OffsetTable,
+        commit: Callable[[list[Line]], Awaitable[None]],
+        freed: Callable[[str, str, int], None],
+    ) -> None:
+        self._reader = reader
+        self._table = table
+        self._offsets = offsets
+        self._commit = commit
+        self._freed = freed
+        self._busy: set[Place] = set()
+
+    def may_have(self, place: Place, codes: frozenset[int] | None, attempt: str, now_ms: int) -> bool:
+        """Whether `take` is worth a try."""
+        row = self._table.decided(name_of(*place))
+        closed = row is not None and row.is_closed(attempt, now_ms)
+        return place not in self._busy and not closed and self._reader.has_more(*place, codes)
+
+    def tries(self, group: str, topic: str, queue_id: int) -> dict[int, int]:
+        """How often each message that was handed out last had been before."""
+        row = self._table.decided(name_of(group, topic, queue_id))
+        return dict(row.tries) if row else {}
+
+    async def take(self, wish: Wish, attempt: str, topic: str, queue_id: int, count: int) -> Taken | None:
+        """Up to `count` messages; None: nothing there, or the queue is closed. Raises Refusal, StoreError, OSError."""
+        place = (wish.group, topic, queue_id)
+        if not self.may_have(place, wish.codes, attempt, wish.pop_time):
+            return None
+        self._busy.add(place)
+        try:
+            await self._reader.settle(wish.group, topic, queue_id, wish.begin)
+            read = await self._reader.read(wish.group, topic, queue_id, count, wish.codes)
+            if not read.numbers:
+                await self._reader.passed(place, read, wish.codes)
+                return None
+            before = self._table.decided(name_of(*place))
+            row = handed_out(before, attempt, wish.pop_time, wish.invisible_ms, read.numbers)
+            await self._change(place, row, None)
+        finally:
+            self._busy.discard(place)
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        done.set_result(None)
+        return Taken(topic, Part(NORMAL, queue_id, read.numbers[0], read.numbers), read.messages, done)
+
+    async def ack(self, place: Place, number: int, pop_time: int, now_ms: int) -> None:
+        """What an older pop handed out is not its holder's any more: nothing happens then. Raises Refusal."""
+        row = self._row(place, number, pop_time)
+        if row is None:
+            return
+        row = row._replace(done=row.done | 1 << row.numbers.index(number))
+        known = self._offsets.query(*place) or 0
+        await self._change(place, row, row.next() if row.numbers[0] <= known < row.next() or not known else None)
+        if not row.is_closed("", now_ms):
+            self._freed(*place)
+
+    async def change_visible(self, place: Place, number: int, pop_time: int, visible_ms: int) -> None:
+        """That message is visible again then. Raises Refusal: also when it is another pop's by now."""
+        row = self._row(place, number, pop_time)
+        if row is None or row.done >> row.numbers.index(number) & 1:
+            raise Refusal(ResponseCode.NO_MESSAGE, "this receipt has ended: its message was acknowledged or handed out again")
+        await self._change(place, row._replace(visible={**row.visible, number: visible_ms}), None)
+
+    def _row(self, place: Place, number: int, pop_time: int) -> OrderRow | None:
+        row = self._table.decided(name_of(*place))
+        if row is None or row.pop_time != pop_time:
+            return None
+        if number not in row.numbers:
+            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, f"message {number} is none of those that this pop handed out")
+        return row
+
+    async def _change(self, place: Place, row: OrderRow, offset: int | None) -> None:
+        name = name_of(*place)
+        lines: list[Line] = [("orderInfo", name, list(row))]
+        if offset is not None:
+            lines.append(("offset", place, offset))
+        self._table.stage(name, row)
+        try:
+            await self._commit(lines)
+        except RmqError as error:
+            if not (isinstance(error, Refusal) and error.code == ResponseCode.SYSTEM_ERROR):
+                self._table.unstage(name)
+            raise

@@ -1,0 +1,119 @@
+"""Pops that found nothing and wait [PopLongPollingService]. A message wakes one pop of each group: it goes to one anyway.
+
+A pop waits for its topic and for the topic where its messages come back. Whoever is woken looks again, and wakes the next
+one when it leaves something.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Collection, Iterable
+from typing import NamedTuple
+
+from rmq.broker.longpoll import LongPolls
+
+MAX_OF_QUEUE, MAX_ALL = 1024, 100_000  # [popPollingSize, maxPopPollingSize]
+
+Place = tuple[str, str, int]
+"""Group, topic, queue asked for (-1: any)."""
+
+
+class Waiter(NamedTuple):
+    """`codes`: tag codes it wants, None: any. `ordered`: it may also wait for the end of an invisible time."""
+
+    codes: frozenset[int] | None
+    deadline: float
+    ordered: bool
+    alive: Callable[[], bool]
+    woken: "asyncio.Future[bool]"
+
+
+class PopWaits:
+    def __init__(self, polls: LongPolls) -> None:
+        self._polls = polls
+        self._waiting: dict[Place, deque[Waiter]] = {}
+        self._watchers: dict[str, set[Place]] = {}  # by the topic whose messages wake them
+        self._watched: dict[Place, tuple[str, ...]] = {}
+        self._count = 0
+
+    def count(self, place: Place) -> int:
+        """How many wait there."""
+        return len(self._waiting.get(place, ()))
+
+    def hold(
+        self,
+        place: Place,
+        topics: Collection[str],
+        codes: frozenset[int] | None,
+        deadline: float,
+        alive: Callable[[], bool],
+        ordered: bool = False,
+    ) -> "asyncio.Future[bool] | None":
+        """True: look again. False: the time is over. None instead of a future: too many wait already."""
+        waiting = self._waiting.get(place)
+        if self._count >= MAX_ALL or (waiting is not None and len(waiting) >= MAX_OF_QUEUE):
+            return None
+        if waiting is None:
+            waiting = self._waiting[place] = deque()
+            self._watch(place, topics)
+        waiter = Waiter(codes, deadline, ordered, alive, asyncio.get_running_loop().create_future())
+        waiting.append(waiter)
+        self._count += 1
+        return waiter.woken
+
+    def _watch(self, place: Place, topics: Collection[str]) -> None:
+        self._watched[place] = tuple(topics)
+        for topic in topics:
+            if topic not in self._watchers:
+                self._watchers[topic] = set()
+                self._polls.watch(topic, self._rung)
+            self._watchers[topic].add(place)
+
+    def _unwatch(self, place: Place) -> None:
+        for topic in self._watched.pop(place):
+            self._watchers[topic].discard(place)
+            if not self._watchers[topic]:
+                del self._watchers[topic]
+                self._polls.unwatch(topic)
+
+    def _rung(self, topic: str, queue_id: int, codes: Iterable[int]) -> None:
+        """Messages with these tag codes were committed there."""
+        found = set(codes)
+        for place in list(self._watchers.get(topic, ())):
+            if topic != place[1]:  # they come back whatever their tag
+                self._wake(place, lambda waiter: True, 1)
+            elif place[2] in (-1, queue_id):
+                self._wake(place, lambda waiter: waiter.codes is None or not found.isdisjoint(waiter.codes), 1)
+
+    def freed(self, group: str, topic: str, queue_id: int) -> None:
+        """Something of that queue may be had now: one who waits for it looks again."""
+        for place in ((group, topic, queue_id), (group, topic, -1)):
+            self._wake(place, lambda waiter: True, 1)
+
+    def sweep(self, now: float) -> None:
+        """For every second: those whose time is over or who are gone, and one who may wait for the end of an invisible time."""
+        for place in list(self._waiting):
+            self._wake(place, lambda waiter: waiter.deadline <= now or not waiter.alive(), None, look=False)
+            self._wake(place, lambda waiter: waiter.ordered, 1)
+
+    def wake_all(self) -> None:
+        """The broker stops, or leads no more."""
+        for place in list(self._waiting):
+            self._wake(place, lambda waiter: True, None, look=False)
+
+    def _wake(self, place: Place, fits: Callable[[Waiter], bool], most: int | None, look: bool = True) -> None:
+        """Those who fit, in the order in which they came."""
+        waiting = self._waiting.get(place, ())
+        chosen = [waiter for waiter in waiting if fits(waiter)][:most]
+        if not chosen:
+            return
+        gone = {id(waiter) for waiter in chosen}
+        kept = deque(waiter for waiter in waiting if id(waiter) not in gone)
+        self._count -= len(chosen)
+        if kept:
+            self._waiting[place] = kept
+        else:
+            del self._waiting[place]
+            self._unwatch(place)
+        for waiter in chosen:
+            if not waiter.woken.done():
+                waiter.woken.set_result(look)

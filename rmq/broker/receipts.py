@@ -1,0 +1,175 @@
+"""Receipts of POP as records of the revive log, in RocketMQ's form, and what every node notes of them.
+
+A `ck` record opens a receipt and moves the group's place in the queue: one record, so that neither is there without the
+other (story 41). An `ack` record ends messages of it, and so does the message in the retry topic that names the receipt.
+[PopCheckPoint, AckMsg]. RocketMQ lets both wait in its timer first; here they go straight to the revive log, where its
+revive service looks for them (docs/storage).
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import orjson
+
+from rmq.broker.state import tell
+from rmq.clock import Clock
+from rmq.delivery.offsets import OffsetTable
+from rmq.delivery.proof import Proof
+from rmq.delivery.receipts import Receipt, ReceiptKey, ReceiptTable
+from rmq.errors import RmqError
+from rmq.log import record
+from rmq.log.commitlog import Unit
+from rmq.log.consumequeue import ConsumeQueues
+from rmq.log.record import Record
+from rmq.model import REVIVE_PREFIX
+from rmq.routing.topics import TopicTable
+
+log = logging.getLogger("rmq.receipts")
+
+OPEN, ACK, BATCH_ACK = "ck", "ack", "bAck"  # tags of records
+REVIVE_QUEUES = 8
+
+
+class Opening(NamedTuple):
+    """What a `ck` record says. `cursor`: where the group reads on in that queue, None if it stays where it is.
+    `pins`: the lowest log offset of a message of it."""
+
+    key: ReceiptKey
+    invisible_ms: int
+    numbers: Sequence[int]
+    cursor: int | None
+    pins: int
+
+
+class ReceiptWriter:
+    """Proposes records of the revive log. `broker_name`: as clients know it, a part of a receipt's name."""
+
+    def __init__(
+        self,
+        propose: Callable[[Unit], None],
+        queues: ConsumeQueues,
+        names: tuple[str, str],
+        host: bytes,
+        clock: Clock,
+        chance: random.Random,
+    ) -> None:
+        """`names`: of the cluster and of the broker."""
+        cluster, self.broker_name = names
+        self._propose = propose
+        self._queues = queues
+        self._topic = REVIVE_PREFIX + cluster
+        self._host = host
+        self._clock = clock
+        self._next = chance.randrange(REVIVE_QUEUES)
+
+    def next_queue(self) -> int:
+        """The revive queue of the next receipt."""
+        self._next = (self._next + 1) % REVIVE_QUEUES
+        return self._next
+
+    def write(self, revive_queue: int, drafts: Sequence[bytes]) -> "asyncio.Future[None]":
+        """All of them or none; done once they are committed and noted. Raises Refusal: not stored."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        sizes = [len(draft) for draft in drafts]
+        unit = Unit(b"".join(drafts), sizes, [0] * len(sizes), self._queues.get(self._topic, revive_queue))
+        unit.special, unit.owner = True, (tell, partial(_resolve, future))
+        self._propose(unit)
+        return future
+
+    def opening(self, opening: Opening) -> bytes:
+        """The draft of a `ck` record."""
+        group, topic, queue_id, start, pop_time = opening.key
+        body = {
+            "bm": 0, "bn": self.broker_name, "c": group, "d": [number - start for number in opening.numbers],
+            "it": opening.invisible_ms, "n": len(opening.numbers), "pt": pop_time, "q": queue_id,
+            "reviveTime": pop_time + opening.invisible_ms, "ro": 0, "so": start, "sp": False, "t": topic, "at": opening.pins,
+        }  # fmt: skip
+        if opening.cursor is not None:
+            body["cu"] = opening.cursor
+        return self._draft(OPEN, opening.key, start, body)
+
+    def ending(self, key: ReceiptKey, numbers: Sequence[int]) -> bytes:
+        """The draft of an `ack` record."""
+        group, topic, queue_id, start, pop_time = key
+        body: dict[str, Any] = {
+            "ao": numbers[0], "bn": self.broker_name, "c": group, "pt": pop_time, "q": queue_id, "so": start, "t": topic,
+        }  # fmt: skip
+        if len(numbers) > 1:
+            body["aol"] = list(numbers)
+        return self._draft(ACK if len(numbers) == 1 else BATCH_ACK, key, numbers[0], body)
+
+    def _draft(self, tag: str, key: ReceiptKey, number: int, body: dict[str, Any]) -> bytes:
+        name = f"{key.topic}@{key.queue_id}@{number}@{key.group}@{key.pop_time}@{self.broker_name}@{tag}"
+        properties = record.properties_to_bytes({"TAGS": tag, "UNIQ_KEY": name})
+        return record.draft(
+            self._topic, orjson.dumps(body), properties, born_timestamp=self._clock.wall_ms(), born_host=self._host
+        )
+
+
+def _resolve(future: "asyncio.Future[None]", error: RmqError | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(None)
+    else:
+        future.set_exception(error)
+        future.exception()  # whoever went away need not hear it
+
+
+class ReceiptNotes:
+    """What every node notes (`held.Kind`). A receipt of a topic that is deleted by then is none."""
+
+    def __init__(self, table: ReceiptTable, offsets: OffsetTable, topics: TopicTable, queues: ConsumeQueues) -> None:
+        self._table = table
+        self._offsets = offsets
+        self._topics = topics
+        self._queues = queues
+
+    def holds(self, topic: str) -> bool:
+        return topic.startswith(REVIVE_PREFIX)
+
+    def note(self, stored: Record) -> None:
+        tag = record.bytes_to_properties(stored.properties).get("TAGS")
+        try:
+            said = orjson.loads(stored.body)
+            key = ReceiptKey(said["c"], said["t"], said["q"], said["so"], said["pt"])
+            if tag == OPEN:
+                self._open(key, said, stored)
+            elif tag in (ACK, BATCH_ACK):
+                self._table.acked(key, said.get("aol") or (said["ao"],))
+        except (ValueError, KeyError, TypeError) as error:
+            about = "a receipt at %d of the log cannot be read (%r); its messages do not come back"
+            log.warning(about, stored.physical_offset, error)
+
+    def _open(self, key: ReceiptKey, said: dict[str, Any], stored: Record) -> None:
+        if key.topic not in self._topics.committed():
+            return
+        receipt = receipt_of(said, stored, said.get("at", -1))
+        if receipt.pins < 0:
+            receipt = receipt._replace(pins=self._first_place(key, receipt.numbers, stored.physical_offset))
+        self._table.opened(key, receipt)
+        if "cu" in said:
+            self._offsets.apply((key.group, key.topic, key.queue_id), said["cu"], stored.store_timestamp)
+
+    def _first_place(self, key: ReceiptKey, numbers: Iterable[int], otherwise: int) -> int:
+        """Of the messages of a receipt that RocketMQ wrote."""
+        queue = self._queues.find(key.topic, key.queue_id)
+        return next((queue.entry(number).offset for number in numbers if queue and queue.min <= number < queue.max), otherwise)
+
+    def done(self, proof: Proof, stored: Record) -> None:
+        self._table.handed_on(proof.source, proof.detail)
+
+    def alive_from(self) -> int | None:
+        return self._table.alive_from()
+
+
+def receipt_of(said: dict[str, Any], stored: Record, pins: int) -> Receipt:
+    """The receipt that a `ck` record opens. Raises KeyError, TypeError."""
+    start, count, bits = said["so"], said["n"], said["bm"]
+    numbers = tuple(start + step for step in said.get("d") or range(count))
+    due_ms = said["pt"] + said["it"]
+    return Receipt(stored.physical_offset, pins, due_ms, numbers, bits, (stored.queue_id, stored.queue_offset))

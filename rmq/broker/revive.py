@@ -1,0 +1,156 @@
+"""Messages that were popped and not acknowledged come back: to the retry topic of group and topic [PopReviveService].
+
+The message put back names its receipt and its number there (`rmq.delivery.proof`): once it is committed, that message of the
+receipt is done, at every node. So a failover neither loses nor repeats one.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any, TypeVar
+
+from rmq.broker.outlet import Outlet, handed_on
+from rmq.broker.receipts import ReceiptWriter
+from rmq.broker.services import Job
+from rmq.clock import Clock
+from rmq.codes import ResponseCode
+from rmq.delivery.popping import pop_retry_topic
+from rmq.delivery.proof import POP, Proof
+from rmq.delivery.receipts import Receipt, ReceiptKey, ReceiptTable
+from rmq.errors import InvalidArgument, Refusal
+from rmq.log.consumequeue import ConsumeQueues
+from rmq.log.record import Record
+from rmq.model import TopicConfig
+from rmq.net.server import Handler
+from rmq.routing.topics import TopicTable
+
+log = logging.getLogger("rmq.revive")
+T = TypeVar("T")
+
+EVERY_S = 1.0
+AT_ONCE = 32  # receipts, of 32 messages at most each
+SOON_MS = 60_000  # receipts that end within that time need not be ended early, when their segment is to be deleted
+
+
+class ReviveService:
+    """`create(config)` makes a topic and returns once it is committed. `leave(offset)`: nothing below it is popped any more."""
+
+    def __init__(
+        self,
+        table: ReceiptTable,
+        topics: TopicTable,
+        queues: ConsumeQueues,
+        outlet: Outlet,
+        writer: ReceiptWriter,
+        steps: tuple[Callable[[TopicConfig], Awaitable[None]], Callable[[int], None]],
+        clock: Clock,
+    ) -> None:
+        """`steps`: create and leave."""
+        self._table = table
+        self._topics = topics
+        self._queues = queues
+        self._outlet = outlet
+        self._writer = writer
+        self._create, self._leave = steps
+        self._clock = clock
+
+    @property
+    def jobs(self) -> tuple[Job, ...]:
+        return (Job(EVERY_S, "revive", self.revive),)
+
+    def by_request(self) -> Mapping[type[Any], Handler]:
+        return {}
+
+    async def revive(self) -> None:
+        """What is due now. Raises Refusal, StoreError: the rest comes the next time."""
+        while due := list(islice(self._table.due(self._clock.wall_ms()), AT_ONCE)):
+            if not sum(await _all(self._hand_on(key, receipt) for key, receipt in due)):
+                return  # all of that is on its way
+
+    async def carry(self, below: int) -> None:
+        """A receipt that keeps a segment from being deleted ends early, unless it ends soon by itself."""
+        self._leave(below)
+        late = self._clock.wall_ms() + SOON_MS
+        for key, receipt in self._table.pinning(below):
+            if receipt.due_ms > late:
+                await self._hand_on(key, receipt)
+
+    async def _hand_on(self, key: ReceiptKey, receipt: Receipt) -> int:
+        """All of it that is not done. Returns how many messages that were. Raises Refusal, StoreError."""
+        staged = [number for number in receipt.left() if self._table.stage(key, number)]
+        try:
+            gone, found = await self._find(key, staged)
+            topic = await self._retry_topic(key) if found else ""
+        except BaseException:
+            self._unstage(key, staged)
+            raise
+        puts = [self._put(topic, key, receipt, number, source) for number, source in found]
+        if gone:
+            about = "messages %s of %s/%d, popped by %s, are gone: they do not come back"
+            log.warning(about, gone, key.topic, key.queue_id, key.group)
+            puts.append(self._end(key, receipt, gone))
+        await _all(puts)
+        return len(staged)
+
+    def _unstage(self, key: ReceiptKey, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            self._table.unstage(key, number)
+
+    async def _find(self, key: ReceiptKey, numbers: Sequence[int]) -> tuple[list[int], list[tuple[int, Record]]]:
+        """Numbers of messages that are gone, and the others with their numbers."""
+        queue = self._queues.find(key.topic, key.queue_id)
+        low, high = (queue.min, queue.max) if queue else (0, 0)
+        there = [number for number in numbers if low <= number < high]
+        gone = [number for number in numbers if number not in there]
+        if not there or queue is None:
+            return gone, []
+        read = await self._outlet.read([queue.entry(number).offset for number in there])
+        return gone, list(zip(there, read, strict=True))
+
+    async def _retry_topic(self, key: ReceiptKey) -> str:
+        topic = pop_retry_topic(key.group, key.topic)
+        if self._topics.get(topic) is None:
+            await self._create(TopicConfig(topic, 1, 1))
+        return topic
+
+    async def _put(self, topic: str, key: ReceiptKey, receipt: Receipt, number: int, source: Record) -> None:
+        """One message, committed. Raises Refusal: not stored, or (SYSTEM_ERROR) nobody knows."""
+        again = source._replace(reconsume_times=source.reconsume_times + 1)
+        properties = {"ORIGIN_GROUP": key.group}
+        if b"1ST_POP_TIME\x01" not in source.properties:
+            properties["1ST_POP_TIME"] = str(key.pop_time)
+        proof: Proof | None = Proof(POP, receipt.place, number)
+        try:
+            draft = handed_on(again, topic, proof, properties=properties.items(), without=("POP_CK",))
+        except InvalidArgument:  # its own properties leave no room: it says nothing of where it comes from, a record of ours does
+            draft, proof = handed_on(again, topic, None, without=("POP_CK",)), None
+        with self._unstaging(key, (number,)):
+            await self._outlet.send(topic, 0, draft)
+        if proof is None:
+            await self._end(key, receipt, [number])
+
+    async def _end(self, key: ReceiptKey, receipt: Receipt, numbers: Sequence[int]) -> None:
+        with self._unstaging(key, numbers):
+            await self._writer.write(receipt.revive[0], [self._writer.ending(key, numbers)])
+
+    @contextmanager
+    def _unstaging(self, key: ReceiptKey, numbers: Sequence[int]) -> Iterator[None]:
+        """What was certainly not written is tried again; of an unknown outcome the log, or the next leader, tells."""
+        try:
+            yield
+        except Refusal as refusal:
+            if refusal.code != ResponseCode.SYSTEM_ERROR:
+                self._unstage(key, numbers)
+            raise
+
+
+async def _all(steps: Iterable[Awaitable[T]]) -> list[T]:
+    """All of them are done, or have failed, before the first failure is raised."""
+    results: list[T] = []
+    for outcome in await asyncio.gather(*steps, return_exceptions=True):
+        if isinstance(outcome, BaseException):
+            raise outcome
+        results.append(outcome)
+    return results

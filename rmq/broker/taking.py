@@ -1,0 +1,213 @@
+"""Handing out messages of a queue: from where the group is, with a receipt that is committed before anybody sees them.
+
+One pop at a time has a queue of a group, until its receipt is committed or refused: so no message is handed out twice, and
+the group's place never moves without a receipt (story 41).
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from rmq.broker.coldreads import ColdReads
+from rmq.broker.receipts import Opening, ReceiptWriter
+from rmq.broker.state import Line
+from rmq.delivery.offsets import OffsetTable
+from rmq.delivery.popping import MAX_MESSAGES, Part, retry_flag
+from rmq.delivery.receipts import ReceiptKey, ReceiptTable
+from rmq.log.commitlog import CommitLog
+from rmq.log.consumequeue import MAX_SCANNED, ConsumeQueue, ConsumeQueues, Found
+from rmq.model import RETRY_PREFIX
+
+MAX_BYTES = 256 * 1024  # of one queue in one answer [maxTransferBytesOnMessageInMemory]
+FIRST, LAST = 0, 1  # where a group without an offset begins [ConsumeInitMode]
+
+Place = tuple[str, str, int]
+"""Group, topic, queue."""
+
+
+class Wish(NamedTuple):
+    """Of one pop. `codes`: tag codes, None: any. `begin`: FIRST or LAST."""
+
+    group: str
+    invisible_ms: int
+    pop_time: int
+    begin: int
+    codes: frozenset[int] | None
+    revive_queue: int
+
+
+class Taken(NamedTuple):
+    """Messages of one queue. They may be shown once `committed` is done; if it fails, nobody has them."""
+
+    topic: str
+    part: Part
+    messages: bytes
+    committed: "asyncio.Future[None]"
+
+
+class Read(NamedTuple):
+    """`start`: where the reading began, `next`: where the next one begins; `spans` and `numbers` of the messages between."""
+
+    start: int
+    next: int
+    spans: Sequence[tuple[int, int]]
+    numbers: Sequence[int]
+    messages: bytes
+
+
+class QueueReader:
+    """Where a group is in a queue, and what stands there. `commit(lines)`: state lines, done when committed."""
+
+    def __init__(
+        self,
+        log: CommitLog,
+        queues: ConsumeQueues,
+        cold: ColdReads,
+        offsets: OffsetTable,
+        commit: Callable[[list[Line]], Awaitable[None]],
+        young: Callable[[int], bool],
+    ) -> None:
+        """`young(offset)`: whether a record there counts as in memory."""
+        self._log = log
+        self._queues = queues
+        self._cold = cold
+        self._offsets = offsets
+        self._commit = commit
+        self._young = young
+        self._passed: dict[Place, tuple[int, int, frozenset[int] | None]] = {}  # from, to: nothing with such a tag is there
+        self.leaving = 0  # what stands before this offset of the log is about to be deleted
+
+    def queue(self, topic: str, queue_id: int) -> ConsumeQueue:
+        return self._queues.get(topic, queue_id)
+
+    def left(self, group: str, topic: str, queue_id: int) -> int:
+        """How many messages the group has not been given yet."""
+        queue, known = self._queues.get(topic, queue_id), self._offsets.query(group, topic, queue_id)
+        return max(queue.max - max(known or 0, queue.min), 0)
+
+    def has_more(self, group: str, topic: str, queue_id: int, codes: frozenset[int] | None) -> bool:
+        """Whether a look is worth it."""
+        queue, known = self._queues.get(topic, queue_id), self._offsets.query(group, topic, queue_id)
+        start = self._behind_passed((group, topic, queue_id), known or 0, codes)
+        return queue.max > max(start, queue.min)
+
+    async def settle(self, group: str, topic: str, queue_id: int, begin: int) -> None:
+        """The group's place in that queue is one that a failover keeps. Raises Refusal."""
+        while (waiting := self._offsets.take(group, topic, queue_id)) is not None:
+            await self._commit([("offset", (group, topic, queue_id), waiting)])
+        if begin == LAST and not topic.startswith(RETRY_PREFIX) and self._offsets.query(group, topic, queue_id) is None:
+            queue = self._queues.get(topic, queue_id)
+            first = queue.min == 0 and queue.max > 0 and self._young(queue.entry(0).offset)
+            await self._commit([("offset", (group, topic, queue_id), 0 if first else max(queue.max - 1, 0))])
+
+    def start(self, group: str, topic: str, queue_id: int) -> int:
+        """The next message for the group. What is about to be deleted is passed over, or it could not be deleted."""
+        queue, known = self._queues.get(topic, queue_id), self._offsets.query(group, topic, queue_id)
+        start = min(max(known or 0, queue.min), queue.max)
+        if start < queue.max and self.leaving > self._log.start and queue.entry(start).offset < self.leaving:
+            start = queue.first_at_or_behind(self.leaving)
+        return start
+
+    def _behind_passed(self, place: Place, start: int, codes: frozenset[int] | None) -> int:
+        begin, end, passed = self._passed.get(place, (-1, -1, None))
+        return end if begin == start and passed == codes else start
+
+    async def read(self, group: str, topic: str, queue_id: int, count: int, codes: frozenset[int] | None) -> Read:
+        """Messages that the group wants, from where it is. Raises StoreError, OSError, Refusal."""
+        place, queue = (group, topic, queue_id), self._queues.get(topic, queue_id)
+        start = self.start(group, topic, queue_id)
+        count = min(count, MAX_MESSAGES)
+        at = self._behind_passed(place, start, codes)
+        found, messages = await self._read(queue, at, count, codes)
+        numbers, position = [], 0
+        for _, size in found.spans:
+            numbers.append(int.from_bytes(messages[position + 20 : position + 28], "big"))
+            position += size
+        return Read(start, found.next_offset, found.spans, numbers, messages)
+
+    async def _read(self, queue: ConsumeQueue, start: int, count: int, codes: frozenset[int] | None) -> tuple[Found, bytes]:
+        if start >= queue.max:
+            return Found(start, [], 0), b""
+        if queue.is_at_hand(start, count if codes is None else MAX_SCANNED):
+            found = queue.find(start, count, MAX_BYTES, codes)
+            messages = self._log.gather(found.spans)
+            if messages is not None:
+                return found, messages
+        return await self._cold.run(partial(self._read_cold, queue, start, count, codes))
+
+    def _read_cold(self, queue: ConsumeQueue, start: int, count: int, codes: frozenset[int] | None) -> tuple[Found, bytes]:
+        found = queue.find(start, min(count, self._cold.max_messages), self._cold.max_bytes, codes)
+        return found, self._log.gather_cold(found.spans)
+
+    async def passed(self, place: Place, read: Read, codes: frozenset[int] | None) -> None:
+        """Nothing with such a tag stands before `read.next`. Much of it is noted for good. Raises Refusal."""
+        if read.next - read.start >= MAX_SCANNED:
+            self._passed.pop(place, None)
+            await self._commit([("offset", place, read.next)])
+        elif read.next > read.start:
+            self._passed[place] = read.start, read.next, codes
+
+    def drop_overlay(self) -> None:
+        """This node leads no more."""
+        self._passed.clear()
+
+
+class Taker:
+    """Takes messages of one queue for one pop."""
+
+    def __init__(
+        self, reader: QueueReader, receipts: ReceiptTable, writer: ReceiptWriter, freed: Callable[[str, str, int], None]
+    ) -> None:
+        """`freed(group, topic, queue)`: the next pop may have that queue."""
+        self.reader = reader
+        self._receipts = receipts
+        self._writer = writer
+        self._freed = freed
+        self._busy: set[Place] = set()
+
+    def may_have(self, place: Place, codes: frozenset[int] | None) -> bool:
+        """Whether `take` is worth a try."""
+        return place not in self._busy and not self._receipts.is_full(*place) and self.reader.has_more(*place, codes)
+
+    async def take(self, wish: Wish, topic: str, queue_id: int, count: int) -> Taken | None:
+        """Up to `count` messages; None: nothing there, or another pop has the queue. Raises Refusal, StoreError, OSError."""
+        place = (wish.group, topic, queue_id)
+        if place in self._busy or self._receipts.is_full(*place):
+            return None
+        self._busy.add(place)
+        try:
+            taken = await self._take(wish, topic, queue_id, count)
+        except BaseException:
+            self._free(place)
+            raise
+        if taken is not None:
+            taken.committed.add_done_callback(lambda _: self._free(place))
+        elif self.reader.has_more(*place, wish.codes):
+            self._free(place)
+        else:  # for nobody else either: nobody is to look
+            self._busy.discard(place)
+        return taken
+
+    def _free(self, place: Place) -> None:
+        self._busy.discard(place)
+        if self.reader.left(*place):
+            self._freed(*place)
+
+    async def _take(self, wish: Wish, topic: str, queue_id: int, count: int) -> Taken | None:
+        await self.reader.settle(wish.group, topic, queue_id, wish.begin)
+        codes = None if topic.startswith(RETRY_PREFIX) else wish.codes
+        read = await self.reader.read(wish.group, topic, queue_id, count, codes)
+        if not read.numbers:
+            await self.reader.passed((wish.group, topic, queue_id), read, codes)
+            return None
+        if self.reader.start(wish.group, topic, queue_id) != read.start:  # set to another place meanwhile
+            return None
+        start = read.numbers[0]
+        key = ReceiptKey(wish.group, topic, queue_id, start, wish.pop_time)
+        if self._receipts.get(key) is not None:  # in this millisecond, from the same place
+            return None
+        lowest = min(offset for offset, _ in read.spans)
+        opening = Opening(key, wish.invisible_ms, read.numbers, read.next, lowest)
+        committed = self._writer.write(wish.revive_queue, [self._writer.opening(opening)])
+        return Taken(topic, Part(retry_flag(wish.group, topic), queue_id, start, read.numbers), read.messages, committed)

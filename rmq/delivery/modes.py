@@ -1,0 +1,61 @@
+"""How a group reads a topic: it pulls its queues, or pops [MessageRequestModeManager]; and who gets which queues then."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from rmq.codes import ResponseCode
+from rmq.errors import Refusal
+from rmq.staged import StagedTable
+
+PULL, POP = "PULL", "POP"
+
+
+class Mode(NamedTuple):
+    """`share`: with so many members besides its own does a member share its queues; 0 or less: all with all. The field order is
+    that of the state record."""
+
+    mode: str
+    share: int = 0
+
+
+def name_of(topic: str, group: str) -> str:
+    """The row's name; no topic or group has an @ in its own."""
+    return f"{topic}@{group}"
+
+
+class ModeTable(StagedTable[Mode]):
+    """Rows by `name_of`. Who has none pulls."""
+
+    def apply(self, name: str, value: Sequence[Any] | None, time_ms: int = 0) -> None:
+        """A committed state line: the fields of a Mode, or None. `time_ms`: when it was stored."""
+        self._commit(name, None if value is None else Mode(*value), time_ms)
+
+    def of(self, topic: str, group: str) -> Mode:
+        return self.get(name_of(topic, group)) or Mode(PULL)
+
+    def remove_topic(self, topic: str) -> None:
+        """The topic was deleted at this place of the log."""
+        for name in [name for name in self._committed if name.startswith(f"{topic}@")]:
+            self._commit(name, None, 0)
+
+    def remove_group(self, group: str) -> None:
+        """The group was deleted at this place of the log."""
+        for name in [name for name in self._committed if name.endswith(f"@{group}")]:
+            self._commit(name, None, 0)
+
+
+def check_mode(mode: str) -> None:
+    """Raises Refusal (INVALID_PARAMETER)."""
+    if mode not in (PULL, POP):
+        raise Refusal(ResponseCode.INVALID_PARAMETER, f"mode {mode!r}: PULL or POP")
+
+
+def modes_json(table: ModeTable) -> dict[str, Any] | None:
+    """RocketMQ's config/messageRequestMode.json as a JSON value; None if no mode was ever set."""
+    topics: dict[str, dict[str, Any]] = {}
+    for name, (mode, share) in sorted(table.committed().items()):
+        topic, _, group = name.partition("@")
+        topics.setdefault(topic, {})[group] = {
+            "consumerGroup": group, "mode": mode, "popShareQueueNum": share, "topic": topic,
+        }  # fmt: skip
+    return {"messageRequestModeMap": topics} if topics else None

@@ -1,0 +1,87 @@
+"""Ordered POP: what was handed out of a queue, and until when the queue is closed [ConsumerOrderInfoManager].
+
+There are no receipts: nothing of a queue is handed out again before all that was is acknowledged, or visible again. The
+group's place moves with the acknowledgements. A row is an absolute assignment, written whenever it changes.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from rmq.staged import StagedTable
+
+
+class OrderRow(NamedTuple):
+    """`numbers`: handed out last; `done`: bit i for numbers[i]. `visible`: number -> ms, where it was changed. `tries`:
+    number -> how often it was handed out before. `attempt`: of the client that has them. The field order is that of the
+    state record."""
+
+    attempt: str
+    pop_time: int
+    invisible_ms: int
+    numbers: tuple[int, ...]
+    done: int = 0
+    visible: Mapping[int, int] = {}
+    tries: Mapping[int, int] = {}
+
+    def is_closed(self, attempt: str, now_ms: int) -> bool:
+        """Whether somebody else still works on it. The same attempt may have the same messages again."""
+        if attempt and attempt == self.attempt:
+            return False
+        ends = self.pop_time + self.invisible_ms
+        return any(not self.done >> i & 1 and now_ms < self.visible.get(number, ends) for i, number in enumerate(self.numbers))
+
+    def next(self) -> int:
+        """The group's place: the first message that is not acknowledged, or the one behind all of them."""
+        left = [number for i, number in enumerate(self.numbers) if not self.done >> i & 1]
+        return left[0] if left else self.numbers[-1] + 1
+
+
+def handed_out(before: OrderRow | None, attempt: str, now_ms: int, invisible_ms: int, numbers: Sequence[int]) -> OrderRow:
+    """The row once these are handed out. What the same attempt gets again does not count as another try."""
+    tries: Mapping[int, int] = {}
+    if before is not None:
+        again = [number for number in before.numbers if number in numbers]
+        same = attempt != "" and attempt == before.attempt
+        tries = before.tries if same else {number: before.tries.get(number, 0) + 1 for number in again}
+    return OrderRow(attempt, now_ms, invisible_ms, tuple(numbers), 0, {}, tries)
+
+
+def name_of(group: str, topic: str, queue_id: int) -> str:
+    """The row's name; no topic or group has an @ in its own."""
+    return f"{topic}@{group}@{queue_id}"
+
+
+class OrderTable(StagedTable[OrderRow]):
+    """Rows by `name_of`."""
+
+    def apply(self, name: str, value: Sequence[Any] | None, time_ms: int = 0) -> None:
+        """A committed state line: the fields of an OrderRow, or None. `time_ms`: when it was stored."""
+        row = None if value is None else OrderRow(*value)
+        self._commit(name, row and row._replace(numbers=tuple(row.numbers)), time_ms)
+
+    def remove_topic(self, topic: str) -> None:
+        """The topic was deleted at this place of the log."""
+        self._remove(lambda name: name.startswith(f"{topic}@"))
+
+    def remove_group(self, group: str) -> None:
+        """The group was deleted at this place of the log."""
+        self._remove(lambda name: name.split("@")[1] == group)
+
+    def _remove(self, fits: Any) -> None:
+        for name in [name for name in self._committed if fits(name)]:
+            self._commit(name, None, 0)
+
+
+def orders_json(table: OrderTable) -> dict[str, Any] | None:
+    """RocketMQ's config/consumerOrderInfo.json as a JSON value; None if no group ever popped in order."""
+    found: dict[str, dict[str, Any]] = {}
+    for name, row in sorted(table.committed().items()):
+        place, _, queue_id = name.rpartition("@")
+        first = row.numbers[0]
+        found.setdefault(place, {})[queue_id] = {
+            "popTime": row.pop_time, "i": row.invisible_ms, "o": [first, *(number - first for number in row.numbers[1:])],
+            "ot": {str(number): ms for number, ms in row.visible.items()},
+            "oc": {str(number): tries for number, tries in row.tries.items()},
+            "l": row.pop_time, "cm": row.done, "a": row.attempt,
+        }  # fmt: skip
+    return {"orderInfoCount": len(table.committed()), "orderedConsumptionLevel": "QUEUE", "table": found} if found else None
