@@ -9,13 +9,17 @@ from rmq.broker.delays import LEVELS_MS, DelayNotes
 from rmq.broker.halves import HalfNotes
 from rmq.broker.held import Held
 from rmq.broker.longpoll import LongPolls
+from rmq.broker.receipts import ReceiptNotes
 from rmq.broker.state import Line, Table, apply_lines, lines_of
 from rmq.delivery.cursors import CursorTable
 from rmq.delivery.due import DueTable
 from rmq.delivery.groups import GroupTable
 from rmq.delivery.locks import LockTable
+from rmq.delivery.modes import ModeTable
 from rmq.delivery.offsets import OffsetTable
-from rmq.delivery.proof import DUE, HALF
+from rmq.delivery.orders import OrderTable
+from rmq.delivery.proof import DUE, HALF, POP
+from rmq.delivery.receipts import ReceiptTable
 from rmq.delivery.transactions import HalfTable
 from rmq.log import record
 from rmq.log.commitlog import Unit
@@ -28,9 +32,7 @@ OWN_TOPICS = frozenset({EPOCH_TOPIC, STATE_TOPIC})
 class Tables:
     """The tables that state records fill."""
 
-    def __init__(
-        self, topics: TopicTable, groups: GroupTable, offsets: OffsetTable, segment_bytes: int = 1 << 30
-    ) -> None:
+    def __init__(self, topics: TopicTable, groups: GroupTable, offsets: OffsetTable, segment_bytes: int = 1 << 30) -> None:
         self.topics = topics
         self.groups = groups
         self.offsets = offsets
@@ -38,10 +40,15 @@ class Tables:
         self.locks = LockTable()
         self.due = DueTable(segment_bytes, LEVELS_MS)
         self.halves = HalfTable()
-        self.held = Held({DUE: DelayNotes(self.due), HALF: HalfNotes(self.halves)})
+        self.receipts = ReceiptTable()
+        self.orders = OrderTable()
+        self.modes = ModeTable()
+        popped = ReceiptNotes(self.receipts, offsets, topics)
+        self.held = Held({DUE: DelayNotes(self.due), HALF: HalfNotes(self.halves), POP: popped})
         self.by_name: Mapping[str, Table] = {
             "topic": topics, "group": groups, "offset": offsets, "cursor": self.cursors, "lock": self.locks,
             "due": self.due, **self.halves.by_name,
+            "receipt": self.receipts, "orderInfo": self.orders, "mode": self.modes,
         }  # fmt: skip
 
     def clear(self) -> None:
@@ -59,18 +66,21 @@ class Tables:
 
     def drop_overlays(self) -> None:
         """This node leads no more: what was on its way is the new leader's to know."""
-        for table in (self.topics, self.groups, self.offsets, self.locks, self.due, self.halves):
+        popping = (self.receipts, self.orders, self.modes)
+        for table in (self.topics, self.groups, self.offsets, self.locks, self.due, self.halves, *popping):
             table.drop_overlay()
 
     def apply(self, lines: Sequence[Line], time_ms: int) -> None:
-        """One committed record. A deleted topic takes offsets and locks of its queues along, a deleted group its locks."""
+        """One committed record. A deleted topic, or group, takes along what others keep of it."""
         apply_lines(self.by_name, lines, time_ms)
         for table, name, value in lines:
             if table == "topic" and value is None:
                 self.offsets.remove_topic(name)
-                self.locks.remove_topic(name)
+                for other in (self.locks, self.receipts, self.orders, self.modes):
+                    other.remove_topic(name)
             elif table == "group" and value is None:
-                self.locks.remove_group(name)
+                for other in (self.locks, self.receipts, self.orders, self.modes):
+                    other.remove_group(name)
 
 
 class Applier:

@@ -66,5 +66,5 @@ class Doorway:
 
     def _info(self, _request: c.GetRuntimeInfo, _call: Call) -> c.RuntimeInfo:
         store = self._store
-        known = runtime_facts(self._settings.store_dir, store.log, store.rebuild_to, self._boot, self._clock, -1)
+        known = runtime_facts(self._settings.store_dir, store.log, store.rebuild_to, self._boot, self._clock)
         return c.RuntimeInfo({name: str(value) for name, value in (*self._facts(), *known)})

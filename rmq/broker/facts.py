@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from rmq import __version__
 from rmq.clock import Clock
+from rmq.errors import StoreError
 from rmq.log.commitlog import CommitLog
 
 _POOLS = ("send", "pull", "query", "litePull", "ack")
@@ -25,10 +26,16 @@ class Boot(NamedTuple):
     monotonic: float
 
 
-def runtime_facts(
-    store_dir: Path, log: CommitLog, committed: int, boot: Boot, clock: Clock, earliest_ms: int
-) -> Iterable[tuple[str, object]]:
-    """Names and values. `earliest_ms`: store time of the first record (-1: none)."""
+def _earliest_ms(log: CommitLog) -> int:
+    """Store time of the first record; -1: there is none, or it is damaged."""
+    try:
+        return log.store_time(log.start) if log.end > log.start else -1
+    except StoreError:
+        return -1
+
+
+def runtime_facts(store_dir: Path, log: CommitLog, committed: int, boot: Boot, clock: Clock) -> Iterable[tuple[str, object]]:
+    """Names and values."""
     usage = shutil.disk_usage(store_dir)
     ratio = round(usage.used / max(usage.used + usage.free, 1), 4)  # [UtilAll.getDiskPartitionSpaceUsedPercent]
     yield from {
@@ -52,7 +59,7 @@ def runtime_facts(
         "dispatchMaxBuffer": 0,
         "remainHowManyDataToFlush": _size(log.end - log.durable_end),
         "remainTransientStoreBufferNumbs": 2**31 - 1,
-        "earliestMessageTimeStamp": earliest_ms,
+        "earliestMessageTimeStamp": _earliest_ms(log),
         "pageCacheLockTimeMills": 0,
         "putMessageEntireTimeMax": 0,
         "getMessageEntireTimeMax": 0,

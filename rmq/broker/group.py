@@ -22,6 +22,7 @@ from rmq.log.store import Store
 from rmq.model import Voter
 from rmq.net import commands as c
 from rmq.net.lockcommands import LockQueues, UnlockQueues
+from rmq.net.popcommands import Ack, BatchAck, ChangeInvisibleTime, Notification, Peek, PollingInfo, Pop
 from rmq.net.server import Connection, Handler
 from rmq.net.transactioncommands import EndTransaction, ResumeCheck
 from rmq.raft import messages as m
@@ -39,7 +40,11 @@ _READS = frozenset({
     c.Pull, c.QueryConsumerOffset, c.GetMaxOffset, c.GetMinOffset, c.SearchOffset, c.GetEarliestStoreTime, c.QueryMessage,
     c.ViewMessage, c.GetTopicStats, c.GetConsumeStats,
 })  # fmt: skip
-_LEADERS = frozenset({c.UpdateConsumerOffset, LockQueues, UnlockQueues, EndTransaction, ResumeCheck})
+_LEADERS = frozenset({
+    c.UpdateConsumerOffset, LockQueues, UnlockQueues, EndTransaction, ResumeCheck, Pop, Ack, BatchAck, ChangeInvisibleTime,
+    Peek, Notification, PollingInfo,
+})  # fmt: skip
+_LEASED = frozenset({LockQueues, Peek, Notification})
 
 
 class Hooks(NamedTuple):
@@ -120,7 +125,7 @@ class Group:
             self.replica.check_reads()
         elif kind in _LEADERS:
             self.replica.check_leads()
-            if kind is LockQueues:
+            if kind in _LEASED:
                 self.replica.check_reads()
 
     def follower_from(self) -> int | None:

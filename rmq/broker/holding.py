@@ -13,7 +13,7 @@ from rmq.broker.handlers.topics import TopicHandlers
 from rmq.broker.handlers.transactions import Places, TransactionHandlers
 from rmq.broker.intake import Intake
 from rmq.broker.outlet import Outlet
-from rmq.broker.services import Services
+from rmq.broker.services import Service, Services
 from rmq.broker.state import Line
 from rmq.broker.transactions import CheckSettings, Transactions
 from rmq.clock import Clock
@@ -34,13 +34,14 @@ class Parts(NamedTuple):
     host: bytes
 
 
-def holding(settings: NodeSettings, parts: Parts, clock: Clock) -> tuple[Services, Intake]:
+def holding(settings: NodeSettings, parts: Parts, clock: Clock, *others: Service) -> tuple[Services, Intake]:
+    """`others`: kinds of which nothing comes in by a send."""
     tables = parts.tables
     timers = TimerTaker(clock, settings.broker_name, settings.timer_max_delay_s)
     delays = DelayService(tables.due, parts.outlet, parts.commit, tables.topics, clock)
     halves = half_taker(tables.halves, reject=settings.reject_transactions)
     later = (timers.take, take_level)
-    return Services(delays, _transactions(settings, parts, Intake(later), clock)), Intake((halves, *later))
+    return Services(delays, _transactions(settings, parts, Intake(later), clock), *others), Intake((halves, *later))
 
 
 def _transactions(settings: NodeSettings, parts: Parts, later: Intake, clock: Clock) -> Transactions:

@@ -29,6 +29,7 @@ class LongPolls:
         self._held: dict[tuple[str, int], list[Held]] = {}
         self._count = 0
         self._bells: dict[str, Bell] = {}
+        self._ends: list[Callable[[], None]] = []
 
     def __len__(self) -> int:
         return self._count + len(self._bells)
@@ -36,6 +37,10 @@ class LongPolls:
     def watch(self, topic: str, bell: Bell) -> None:
         """All messages of that topic ring `bell`, until `unwatch`: for those who wait for any queue of it."""
         self._bells[topic] = bell
+
+    def at_end(self, ends: Callable[[], None]) -> None:
+        """`wake_all` calls it too."""
+        self._ends.append(ends)
 
     def unwatch(self, topic: str) -> None:
         del self._bells[topic]
@@ -72,7 +77,9 @@ class LongPolls:
         self._everywhere(lambda held: held.group in groups)
 
     def wake_all(self) -> None:
-        """Answer everybody with what there is now (the broker stops)."""
+        """Answer everybody with what there is now (the broker stops, or leads no more)."""
+        for ends in self._ends:
+            ends()
         self._everywhere(lambda held: True)
 
     def _everywhere(self, is_due: Callable[[Held], bool]) -> None:

@@ -9,6 +9,7 @@ import socket
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import TypeVar
 
 from rmq.broker import adopt, snapshot
@@ -36,9 +37,12 @@ from rmq.broker.indexer import Indexer
 from rmq.broker.longpoll import LongPolls
 from rmq.broker.opening import open_store
 from rmq.broker.outlet import Outlet
+from rmq.broker.popservice import PopService, Steps, Stored
+from rmq.broker.receipts import Names
 from rmq.broker.register import Registration
 from rmq.broker.replica import Replica
 from rmq.broker.retention import Retention, Waiting
+from rmq.broker.routeasking import RouteAsking
 from rmq.broker.snapshot import SnapshotTaker
 from rmq.broker.state import StateWriter
 from rmq.broker.stats import SAMPLE_S, BrokerStats
@@ -48,8 +52,9 @@ from rmq.config import NodeSettings
 from rmq.delivery.cursors import delays_json
 from rmq.delivery.groups import ConsumerRegistry, GroupTable, groups_json
 from rmq.delivery.offsets import OffsetTable, lmq_offsets_json, offsets_json
-from rmq.errors import RmqError, StoreError
+from rmq.errors import RmqError
 from rmq.log import plain, record
+from rmq.log.commitlog import CommitLog
 from rmq.log.consumequeue import ENTRY_BYTES, ConsumeQueues
 from rmq.log.disk import Disk, RealDisk
 from rmq.log.replay import replay
@@ -96,6 +101,7 @@ class Broker:
         told = _store_settings(settings, host, port)._replace(apart_above=apart_above)
         place = Place(self.address, _ports(settings, port), _limits(settings), _border(settings, host, port))
         self._store = await open_store(self._disk, told, settings, place, self._clock)
+        self._young = partial(_is_young, self._store.log)
         async with AsyncExitStack() as running:
             running.push_async_callback(asyncio.to_thread, self._store.close)
             _log_recovery(self._store.recovered, self._store.adopted is not None)
@@ -133,6 +139,7 @@ class Broker:
             await self._server.listen(settings.listen_host, each)
         if self._group is not None:
             await self._group.start()
+        running.push_async_callback(self._routes.close)
         running.push_async_callback(self._registration.stop)
         await self._registration.start()
         if self._group is not None:
@@ -182,6 +189,7 @@ class Broker:
             self._group.follower_from if self._group else lambda: None, Waiting(self._tables.held.alive_from, self._carry),
         )  # fmt: skip
         replica = self._replica
+        self._routes = RouteAsking(settings.namesrv_addresses, settings.broker_name, clock)
         self._outlet = Outlet(store.log, store.queues, replica.propose, replica.propose_state, random.Random())
         self._writer = StateWriter(self._replica.propose_state, store.queues.get(STATE_TOPIC, 0), self._host, clock)
         self._exports = Exports(settings.store_dir / "config", _json_of(self._tables))
@@ -205,7 +213,7 @@ class Broker:
         pull = PullHandler(checks, store.log, store.queues, self._polls, self._pulled, self._stats, clock)
         lookups = QueryHandlers(store.log, store.indexed.index, self._indexer, lambda: self._replica.committed_end)
         parts = Parts(tables, self._outlet, self._writer.commit, topics, clients, lookups, self._host)
-        self._services, intake = holding(settings, parts, clock)
+        self._services, intake = holding(settings, parts, clock, self._pops(topics))
         making, locked = (topics.ensure_group, topics.create), lambda group: tables.locks.is_held(group, clock.monotonic())
         failed = SendBackHandlers(tables.groups, tables.topics, making, lookups.find, locked, intake, self._outlet)
         sending = SendSettings(
@@ -244,6 +252,13 @@ class Broker:
             **self._services.handlers,
             **(self._group.handlers if self._group else {}),
         }
+
+    def _pops(self, topics: TopicHandlers) -> PopService:
+        stored = Stored(self._store.log, self._store.queues, self._cold, self._young)
+        steps = Steps(self._writer.commit, self._replica.propose_state, topics.create, topics.check_group, self._routes.queues)
+        us = Names(self._settings.cluster_name, self._settings.broker_name, self._host)
+        people = (self._registry, self._polls)
+        return PopService(self._tables, stored, steps, us, self._outlet, people, self._clock)
 
     def _start_timers(self) -> None:
         every = self._timers.every
@@ -352,10 +367,6 @@ class Broker:
     def _connection(self, connection_id: int) -> Connection | None:
         return self._server.connection(connection_id)
 
-    def _young(self, offset: int) -> bool:
-        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        return self._store.log.end - offset <= memory * YOUNG_RATIO
-
     def _sample(self) -> None:
         self._stats.sample(self._clock.monotonic(), time.localtime(self._clock.wall_ms() / 1000).tm_yday)
 
@@ -364,12 +375,12 @@ class Broker:
         self._store.queues.trim()
 
     def _facts(self) -> Iterable[tuple[str, object]]:
-        store = self._store
-        try:
-            first = store.log.store_time(store.log.start) if store.log.end > store.log.start else -1
-        except StoreError:  # damaged
-            first = -1
-        return runtime_facts(self._settings.store_dir, store.log, self._replica.committed_end, self._boot, self._clock, first)
+        return runtime_facts(self._settings.store_dir, self._store.log, self._replica.committed_end, self._boot, self._clock)
+
+
+def _is_young(log: CommitLog, offset: int) -> bool:
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return log.end - offset <= memory * YOUNG_RATIO
 
 
 def _tell_failure(task: "asyncio.Task[None]") -> None:

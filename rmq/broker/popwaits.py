@@ -30,6 +30,7 @@ class Waiter(NamedTuple):
 class PopWaits:
     def __init__(self, polls: LongPolls) -> None:
         self._polls = polls
+        polls.at_end(self.wake_all)
         self._waiting: dict[Place, deque[Waiter]] = {}
         self._watchers: dict[str, set[Place]] = {}  # by the topic whose messages wake them
         self._watched: dict[Place, tuple[str, ...]] = {}

@@ -9,7 +9,7 @@ revive service looks for them (docs/storage).
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -45,24 +45,24 @@ class Opening(NamedTuple):
     pins: int
 
 
+class Names(NamedTuple):
+    """Who writes receipts. `host`: as `record.host_bytes`."""
+
+    cluster: str
+    broker: str
+    host: bytes
+
+
 class ReceiptWriter:
     """Proposes records of the revive log. `broker_name`: as clients know it, a part of a receipt's name."""
 
     def __init__(
-        self,
-        propose: Callable[[Unit], None],
-        queues: ConsumeQueues,
-        names: tuple[str, str],
-        host: bytes,
-        clock: Clock,
-        chance: random.Random,
+        self, propose: Callable[[Unit], None], queues: ConsumeQueues, names: Names, clock: Clock, chance: random.Random
     ) -> None:
-        """`names`: of the cluster and of the broker."""
-        cluster, self.broker_name = names
+        cluster, self.broker_name, self._host = names
         self._propose = propose
         self._queues = queues
         self._topic = REVIVE_PREFIX + cluster
-        self._host = host
         self._clock = clock
         self._next = chance.randrange(REVIVE_QUEUES)
 
@@ -123,11 +123,10 @@ def _resolve(future: "asyncio.Future[None]", error: RmqError | None) -> None:
 class ReceiptNotes:
     """What every node notes (`held.Kind`). A receipt of a topic that is deleted by then is none."""
 
-    def __init__(self, table: ReceiptTable, offsets: OffsetTable, topics: TopicTable, queues: ConsumeQueues) -> None:
+    def __init__(self, table: ReceiptTable, offsets: OffsetTable, topics: TopicTable) -> None:
         self._table = table
         self._offsets = offsets
         self._topics = topics
-        self._queues = queues
 
     def holds(self, topic: str) -> bool:
         return topic.startswith(REVIVE_PREFIX)
@@ -148,17 +147,9 @@ class ReceiptNotes:
     def _open(self, key: ReceiptKey, said: dict[str, Any], stored: Record) -> None:
         if key.topic not in self._topics.committed():
             return
-        receipt = receipt_of(said, stored, said.get("at", -1))
-        if receipt.pins < 0:
-            receipt = receipt._replace(pins=self._first_place(key, receipt.numbers, stored.physical_offset))
-        self._table.opened(key, receipt)
+        self._table.opened(key, receipt_of(said, stored, said.get("at", stored.physical_offset)))
         if "cu" in said:
             self._offsets.apply((key.group, key.topic, key.queue_id), said["cu"], stored.store_timestamp)
-
-    def _first_place(self, key: ReceiptKey, numbers: Iterable[int], otherwise: int) -> int:
-        """Of the messages of a receipt that RocketMQ wrote."""
-        queue = self._queues.find(key.topic, key.queue_id)
-        return next((queue.entry(number).offset for number in numbers if queue and queue.min <= number < queue.max), otherwise)
 
     def done(self, proof: Proof, stored: Record) -> None:
         self._table.handed_on(proof.source, proof.detail)

@@ -1,6 +1,6 @@
 """What a leader does by itself with messages that wait: hands them on in time, asks after them, carries them forward."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from rmq.net.server import Handler
@@ -19,7 +19,7 @@ class Service(Protocol):
     """One kind's active side. What every node knows of the kind is a `held.Kind`."""
 
     @property
-    def jobs(self) -> tuple[Job, ...]: ...
+    def jobs(self) -> Sequence[Job]: ...
 
     def by_request(self) -> Mapping[type[Any], Handler]:
         """Requests that it answers."""

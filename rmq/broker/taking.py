@@ -75,8 +75,12 @@ class QueueReader:
         self._offsets = offsets
         self._commit = commit
         self._young = young
-        self._passed: dict[Place, tuple[int, int, frozenset[int] | None]] = {}  # from, to: nothing with such a tag is there
-        self.leaving = 0  # what stands before this offset of the log is about to be deleted
+        self._passed: dict[Place, tuple[ConsumeQueue, int, int, frozenset[int] | None]] = {}  # from, to: no such tag is there
+        self._leaving = 0  # what stands before this offset of the log is about to be deleted
+
+    def leave(self, below: int) -> None:
+        """What stands before that offset of the log is handed out no more: it is about to be deleted."""
+        self._leaving = max(self._leaving, below)
 
     def queue(self, topic: str, queue_id: int) -> ConsumeQueue:
         return self._queues.get(topic, queue_id)
@@ -105,13 +109,14 @@ class QueueReader:
         """The next message for the group. What is about to be deleted is passed over, or it could not be deleted."""
         queue, known = self._queues.get(topic, queue_id), self._offsets.query(group, topic, queue_id)
         start = min(max(known or 0, queue.min), queue.max)
-        if start < queue.max and self.leaving > self._log.start and queue.entry(start).offset < self.leaving:
-            start = queue.first_at_or_behind(self.leaving)
+        if start < queue.max and self._leaving > self._log.start and queue.entry(start).offset < self._leaving:
+            start = queue.first_at_or_behind(self._leaving)
         return start
 
     def _behind_passed(self, place: Place, start: int, codes: frozenset[int] | None) -> int:
-        begin, end, passed = self._passed.get(place, (-1, -1, None))
-        return end if begin == start and passed == codes else start
+        known = self._passed.get(place)
+        same = known is not None and known[0] is self._queues.get(*place[1:]) and known[1] == start and known[3] == codes
+        return known[2] if known is not None and same else start
 
     async def read(self, group: str, topic: str, queue_id: int, count: int, codes: frozenset[int] | None) -> Read:
         """Messages that the group wants, from where it is. Raises StoreError, OSError, Refusal."""
@@ -146,11 +151,7 @@ class QueueReader:
             self._passed.pop(place, None)
             await self._commit([("offset", place, read.next)])
         elif read.next > read.start:
-            self._passed[place] = read.start, read.next, codes
-
-    def drop_overlay(self) -> None:
-        """This node leads no more."""
-        self._passed.clear()
+            self._passed[place] = self._queues.get(*place[1:]), read.start, read.next, codes
 
 
 class Taker:

@@ -1,0 +1,97 @@
+"""Which queues of a topic a member of a group reads, and whether it pulls or pops them [QueryAssignmentProcessor]."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from rmq.broker.state import Line
+from rmq.codes import ResponseCode
+from rmq.delivery.members import ConsumerRegistry
+from rmq.delivery.modes import POP, PULL, Mode, ModeTable, check_mode, name_of
+from rmq.errors import Refusal, RmqError
+from rmq.model import PERM_READ, RETRY_PREFIX, MessageQueue
+from rmq.net.popcommands import Assignment, Assignments, QueryAssignment, SetRequestMode
+from rmq.net.server import Call, Handler
+from rmq.routing.rebalance import STRATEGIES, Strategy
+from rmq.routing.topics import TopicTable
+
+BROADCASTING = "BROADCASTING"
+ANY = -1  # all queues of a broker
+
+
+class AssignHandler:
+    """`routes(topic)`: queues of all brokers, None if nobody could be asked. `commit(lines)`: done when they are committed."""
+
+    def __init__(
+        self,
+        broker_name: str,
+        topics: TopicTable,
+        modes: ModeTable,
+        registry: ConsumerRegistry,
+        routes: Callable[[str], Awaitable[list[MessageQueue] | None]],
+        commit: Callable[[list[Line]], Awaitable[None]],
+        check_group: Callable[[str], None],
+    ) -> None:
+        self._broker_name = broker_name
+        self._topics = topics
+        self._modes = modes
+        self._registry = registry
+        self._routes = routes
+        self._commit = commit
+        self._check_group = check_group
+
+    def by_request(self) -> Mapping[type[Any], Handler]:
+        return {QueryAssignment: self.query, SetRequestMode: self.set_mode}
+
+    async def set_mode(self, request: SetRequestMode, _call: Call) -> None:
+        topic, group = request.topic, request.consumer_group
+        check_mode(request.mode)
+        if topic.startswith(RETRY_PREFIX):
+            raise Refusal(ResponseCode.NO_PERMISSION, f"{topic}: a retry topic is read as its group reads the others")
+        if self._topics.get(topic) is None:
+            raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic {topic} does not exist")
+        self._check_group(group)
+        name, mode = name_of(topic, group), Mode(request.mode, request.pop_share_queue_num)
+        self._modes.stage(name, mode)
+        try:
+            await self._commit([("mode", name, list(mode))])
+        except RmqError as error:
+            if not (isinstance(error, Refusal) and error.code == ResponseCode.SYSTEM_ERROR):
+                self._modes.unstage(name)
+            raise
+
+    async def query(self, request: QueryAssignment, _call: Call) -> Assignments:
+        """A group whose heartbeat is still on its way, and a strategy that is not served, are not known."""
+        topic, group, me = request.topic, request.consumer_group, request.client_id
+        queues, members = await self._queues(topic), sorted(self._registry.members(group))
+        strategy = STRATEGIES.get(request.strategy_name)
+        if request.message_model == BROADCASTING:
+            return Assignments([Assignment(queue, PULL) for queue in queues])
+        if me not in members or strategy is None:
+            return Assignments([], known=False)
+        mode = Mode(PULL) if topic.startswith(RETRY_PREFIX) else self._modes.of(topic, group)
+        if mode.mode != POP:
+            return Assignments([Assignment(queue, PULL) for queue in strategy(queues, members, me)])
+        return Assignments([Assignment(queue, POP) for queue in popped_by(queues, members, me, mode.share, strategy)])
+
+    async def _queues(self, topic: str) -> list[MessageQueue]:
+        """Without a nameserver those of this broker."""
+        known = await self._routes(topic)
+        if known is not None:
+            return known
+        config = self._topics.get(topic)
+        count = config.read_queue_nums if config and config.perm & PERM_READ else 0
+        return [MessageQueue(topic, self._broker_name, queue_id) for queue_id in range(count)]
+
+
+def popped_by(
+    queues: Sequence[MessageQueue], members: Sequence[str], me: str, share: int, strategy: Strategy
+) -> list[MessageQueue]:
+    """What a member pops: everything, or its own queues and those of the next `share` members [allocate4Pop]."""
+    if share <= 0 or share >= len(members) - 1:
+        brokers = sorted({queue.broker_name for queue in queues})
+        return [MessageQueue(queues[0].topic, name, ANY) for name in brokers]
+    place = members.index(me)
+    if len(members) > len(queues):  # nobody goes without
+        return [sorted(queues)[place % len(queues)]] if queues else []
+    sharers = [members[(place + i) % len(members)] for i in range(share + 1)]
+    return sorted({queue for member in sharers for queue in strategy(queues, members, member)})

@@ -1,0 +1,95 @@
+"""POP, joined: who hands messages out, takes acknowledgements and brings back what was not acknowledged."""
+
+import random
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from rmq.broker.apply import Tables
+from rmq.broker.coldreads import ColdReads
+from rmq.broker.handlers.ack import AckHandler
+from rmq.broker.handlers.assign import AssignHandler
+from rmq.broker.handlers.pop import PopHandler
+from rmq.broker.longpoll import LongPolls
+from rmq.broker.ordered import OrderedTaker
+from rmq.broker.outlet import Outlet
+from rmq.broker.popwaits import PopWaits
+from rmq.broker.receipts import Names, ReceiptWriter
+from rmq.broker.revive import ReviveService
+from rmq.broker.services import Job
+from rmq.broker.state import Line
+from rmq.broker.taking import QueueReader, Taker
+from rmq.clock import Clock
+from rmq.delivery.members import ConsumerRegistry
+from rmq.log.commitlog import CommitLog, Unit
+from rmq.log.consumequeue import ConsumeQueues
+from rmq.model import MessageQueue, TopicConfig
+from rmq.net.server import Handler
+
+SWEEP_S = 1.0
+
+
+class Stored(NamedTuple):
+    """Where messages are read. `young(offset)`: whether a record there counts as in memory."""
+
+    log: CommitLog
+    queues: ConsumeQueues
+    cold: ColdReads
+    young: Callable[[int], bool]
+
+
+class Steps(NamedTuple):
+    """What POP does with the rest of the broker: write state lines and receipts, make a topic, check a group, ask for the queues
+    of a topic."""
+
+    commit: Callable[[list[Line]], Awaitable[None]]
+    propose: Callable[[Unit], None]
+    create: Callable[[TopicConfig], Awaitable[None]]
+    check_group: Callable[[str], None]
+    routes: Callable[[str], Awaitable[list[MessageQueue] | None]]
+
+
+class PopService:
+    """See `services.Service`."""
+
+    def __init__(
+        self,
+        tables: Tables,
+        stored: Stored,
+        steps: Steps,
+        us: Names,
+        outlet: Outlet,
+        people: tuple[ConsumerRegistry, LongPolls],
+        clock: Clock,
+    ) -> None:
+        """`people`: who is connected, and who waits."""
+        registry, polls = people
+        log, queues, cold, young = stored
+        writer = ReceiptWriter(steps.propose, queues, us, clock, random.Random())
+        self._clock = clock
+        self._waits = waits = PopWaits(polls)
+        reader = QueueReader(log, queues, cold, tables.offsets, steps.commit, young)
+        taker = Taker(reader, tables.receipts, writer, waits.freed)
+        ordered = OrderedTaker(reader, tables.orders, tables.offsets, steps.commit, waits.freed)
+        pops = PopHandler(
+            tables.topics, steps.check_group, (taker, ordered), waits, (writer.broker_name, writer.next_queue), clock,
+            random.Random(),
+        )  # fmt: skip
+        acks = AckHandler(tables.receipts, tables.topics, queues, writer, ordered, clock)
+        assign = AssignHandler(
+            writer.broker_name, tables.topics, tables.modes, registry, steps.routes, steps.commit, steps.check_group
+        )
+        self._revive = ReviveService(tables.receipts, tables.topics, queues, outlet, writer, (steps.create, reader.leave), clock)
+        self._handlers: dict[type[Any], Handler] = {**pops.by_request(), **acks.by_request(), **assign.by_request()}
+
+    @property
+    def jobs(self) -> Sequence[Job]:
+        return (*self._revive.jobs, Job(SWEEP_S, "pops that wait", self._sweep))
+
+    def by_request(self) -> Mapping[type[Any], Handler]:
+        return self._handlers
+
+    async def carry(self, below: int) -> None:
+        await self._revive.carry(below)
+
+    async def _sweep(self) -> None:
+        self._waits.sweep(self._clock.monotonic())

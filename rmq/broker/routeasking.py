@@ -1,0 +1,75 @@
+"""Which brokers have a topic: a broker asks its nameservers, when it divides the topic among the members of a group."""
+
+import logging
+from collections.abc import Sequence
+
+from rmq.clock import Clock
+from rmq.codes import ResponseCode
+from rmq.errors import Refusal, RmqError
+from rmq.model import PERM_READ, MessageQueue, Route
+from rmq.net.channel import Channel
+from rmq.net.commands import GetRoute, Hello
+from rmq.net.native import VERSION
+
+log = logging.getLogger("rmq.routes")
+
+KEPT_S, TIMEOUT_S = 5.0, 2.0
+MAX_KEPT = 10_000
+
+
+class RouteAsking:
+    """`name`: of this broker, for the nameserver's list of connections."""
+
+    def __init__(self, nameservers: Sequence[str], name: str, clock: Clock) -> None:
+        self._nameservers = nameservers
+        self._name = name
+        self._clock = clock
+        self._channels: dict[str, Channel] = {}
+        self._kept: dict[str, tuple[float, list[MessageQueue]]] = {}
+
+    async def queues(self, topic: str) -> list[MessageQueue] | None:
+        """Every queue of the topic that may be read, sorted; None if no nameserver answers. A few seconds old at most."""
+        now = self._clock.monotonic()
+        until, known = self._kept.get(topic, (0.0, []))
+        if now < until:
+            return known
+        for address in self._nameservers:
+            try:
+                route = await self._ask(address, topic)
+            except RmqError as error:
+                log.debug("%s: %s", address, error)
+                continue
+            found = sorted(_readable(topic, route))
+            if len(self._kept) >= MAX_KEPT:
+                self._kept.clear()
+            self._kept[topic] = now + KEPT_S, found
+            return found
+        return None
+
+    async def _ask(self, address: str, topic: str) -> Route:
+        """One without queues if nobody has the topic. Raises RmqError."""
+        channel = self._channels.get(address)
+        if channel is None or channel.closed.is_set():
+            hello = Hello(VERSION, f"assignments of {self._name}")
+            channel = self._channels[address] = await Channel.open(address, hello, clock=self._clock, timeout_s=TIMEOUT_S)
+        try:
+            route = await channel.request(GetRoute(topic), TIMEOUT_S)
+        except Refusal as refusal:
+            if refusal.code != ResponseCode.TOPIC_NOT_EXIST:
+                raise
+            return Route([], [])
+        assert isinstance(route, Route)
+        return route
+
+    async def close(self) -> None:
+        for channel in self._channels.values():
+            await channel.close()
+
+
+def _readable(topic: str, route: Route) -> list[MessageQueue]:
+    return [
+        MessageQueue(topic, queue.broker_name, queue_id)
+        for queue in route.queues
+        if queue.perm & PERM_READ
+        for queue_id in range(queue.read_queue_nums)
+    ]
