@@ -23,7 +23,9 @@ import org.apache.rocketmq.common.message.MessageExt;
  *
  *   send NAMESRV TOPIC COUNT          single sends, tags red and blue in turn, then one batch of three, then one one-way
  *   consume NAMESRV TOPIC GROUP TAGS  a push consumer until standard input closes
- *   orderly NAMESRV TOPIC GROUP       the same, each queue in order; the first message with key "again" fails once
+ *   orderly NAMESRV TOPIC GROUP       the same, each queue in order; the first message with key "again" fails once, and one with
+ *                                     key "dead" always, until it came again twice
+ *   failing NAMESRV TOPIC GROUP N M   the same, at any order; each message fails N times, and may come again M times
  *   transact NAMESRV TOPIC            three messages in transactions: commit, rollback, unknown (commit when asked); waits for input
  */
 public final class Interop {
@@ -32,6 +34,7 @@ public final class Interop {
             case "send" -> send(args[1], args[2], Integer.parseInt(args[3]));
             case "consume" -> consume(args[1], args[2], args[3], args[4]);
             case "orderly" -> orderly(args[1], args[2], args[3]);
+            case "failing" -> failing(args[1], args[2], args[3], Integer.parseInt(args[4]), Integer.parseInt(args[5]));
             case "transact" -> transact(args[1], args[2]);
             default -> throw new IllegalArgumentException(args[0]);
         }
@@ -102,11 +105,25 @@ public final class Interop {
     private static void orderly(String nameservers, String topic, String group) throws Exception {
         Set<String> failed = ConcurrentHashMap.newKeySet();
         DefaultMQPushConsumer consumer = member(nameservers, topic, group, "*");
+        consumer.setMaxReconsumeTimes(2);
         consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
             MessageExt first = messages.get(0); // there is one [consumeMessageBatchMaxSize]
             print(first);
-            boolean again = "again".equals(first.getKeys()) && failed.add(first.getMsgId());
+            boolean again = "again".equals(first.getKeys()) && failed.add(first.getMsgId()) || "dead".equals(first.getKeys());
             return again ? ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT : ConsumeOrderlyStatus.SUCCESS;
+        });
+        run(consumer);
+    }
+
+    private static void failing(String nameservers, String topic, String group, int failures, int most) throws Exception {
+        DefaultMQPushConsumer consumer = member(nameservers, topic, group, "*");
+        consumer.setMaxReconsumeTimes(most);
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            MessageExt m = messages.get(0);
+            System.out.printf("TRY %d %s %s%n", m.getReconsumeTimes(), m.getTopic(), m.getMsgId());
+            context.setDelayLevelWhenNextConsume(1);
+            boolean fails = m.getReconsumeTimes() < failures;
+            return fails ? ConsumeConcurrentlyStatus.RECONSUME_LATER : ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
         });
         run(consumer);
     }
