@@ -149,6 +149,19 @@ MUTANTS = [
            "            if True:\n                self._held.add(packed)"),
     Mutant("C13", "what was proposed is noted, not what was stored", "rmq/log/dispatch.py",
            "                if unit.special:\n                    self._read_stamped(unit)\n", ""),
+    Mutant("C11, story 36", "a transaction that is being ended is ended again", "rmq/delivery/transactions.py",
+           "        return None if first in self._ending or first in self._moving else self.open.rows.get(first)",
+           "        return self.open.rows.get(first)"),
+    Mutant("C11, story 37", "a committed message does not end its transaction", "rmq/broker/halves.py",
+           "        if stored.topic != HALF_TOPIC:\n            outcome",
+           "        if stored.topic == OP_TOPIC:\n            outcome"),
+    Mutant("C11, story 67", "a half that is appended again is another one", "rmq/broker/halves.py",
+           "return proof.source if proof is not None and proof.kind == HALF else stored.physical_offset",
+           "return stored.physical_offset"),
+    Mutant("D15, story 40", "segments go though halves live there", "rmq/delivery/transactions.py",
+           "return min((half.offset for half in self.open.rows.values()), default=None)", "return None"),
+    Mutant("D15, story 39", "segments go though delayed messages wait there", "rmq/delivery/due.py",
+           "return min(self._chunks) * self._chunk_bytes if self._chunks else None", "return None"),
 ]  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from rmq.log.snapshot import EPOCHS, RECEIVED, VOTERS
 from rmq.log.store import Store, StoreSettings
 from rmq.model import STATE_TOPIC
 from rmq.raft import messages as m
-from tests.sim.holding import SECTION, Holding, delayed
+from tests.sim.holding import Holding
 from tests.sim.saving import STATE, Saving
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 ROOT = "/s"
 HOST = record.host_bytes("127.0.0.1", 10911)
-WAITS, LEVEL = "W", 1  # messages of that topic wait a second
+WAITS = {"D": {"DELAY": "1"}, "X": {"TRAN_MSG": "true", "PGROUP": "p"}}  # what messages of these topics wait for
 Ticket = tuple[str, int, m.Request]  # who asked, in which run, what
 
 
@@ -137,8 +137,7 @@ class Node:
         for section, rows in self.store.snapshots.rows():
             if section == STATE:
                 self.tables.update(dict(rows))
-            for key, value in rows if section == SECTION else ():
-                self.holding.table.apply(key, value)
+            self.holding.load(section, rows)
         for found in replay(self.store):
             if found.topic == STATE_TOPIC:
                 self.apply(found.body)
@@ -186,6 +185,7 @@ class Node:
             self.world.judge.reads(self)
             if self.core.accepts() and not self.working:
                 self.holding.hand_on()
+                self.holding.end_some()
         self.later(max(self.core.wake_at(now) - now, 0.001), self.tick)
 
     # --- what a member needs of the world -----------------------------------------------------------------------------
@@ -289,7 +289,7 @@ class Node:
 
     def stepped_down(self, epoch: int, reason: str) -> None:
         self.parked.clear()
-        self.holding.table.drop_overlay()
+        self.holding.drop_overlay()
         for unit in self.store.log.pending:
             unit.owner = None
 
@@ -334,8 +334,8 @@ class Node:
         units = []
         for number, topic, queue_id, body in bodies:
             data = record.draft(topic, body, b"", born_timestamp=1, born_host=HOST)
-            if topic == WAITS:
-                units.append(delayed(self, data, LEVEL, queue_id))
+            if topic in WAITS:
+                units.append(self.holding.held(data, WAITS[topic], queue_id))
                 units[-1].owner = number
                 continue
             checked = record.check(data, topic)

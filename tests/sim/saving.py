@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING
 
 from rmq.errors import StoreError
 from rmq.log.snapshot import QUEUES, SnapshotWriter
-from tests.sim.holding import SECTION
 
 if TYPE_CHECKING:
     from tests.sim.node import Node
@@ -55,7 +54,8 @@ class Saving:
     def snapshot(self, writer: SnapshotWriter, s0: int) -> None:
         """Rows are read while commits go on."""
         writer.add(STATE, list(self._node.tables.items()))
-        writer.add(SECTION, self._node.holding.rows())
+        for section, rows in self._node.holding.rows().items():
+            writer.add(section, rows)
         writer.add(QUEUES, [(queue.topic, queue.queue_id, queue.max) for queue in self._node.store.queues.all()])
         self._node.later(self._world.chance.uniform(0.001, 0.1), lambda: self.publish(writer, s0))
 
@@ -71,8 +71,7 @@ class Saving:
             writer.abandon()
             return
         self._world.judge.counts["snapshots"] += 1
-        waits = self._node.holding.table.alive_from()
-        safe = min(state.hw, log.durable_end, store.snapshots.covered, state.hw if waits is None else waits)
+        safe = min(state.hw, log.durable_end, store.snapshots.covered, self._node.holding.alive_from())
         old = [one.end for one in log.segments() if one.end <= safe]
         if old and self._world.chance.random() < 0.5 and self._world.disks_are_whole():
             for segment in store.cleaning.drop_before(self._world.chance.choice(old)):

@@ -13,7 +13,7 @@ SEEDS = 60
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_every_invariant_holds(seed: int) -> None:
-    """R1-R22, D1-D3, D6, D12, C1, C13, L1 after every event, and at the end of a healed and drained world."""
+    """R1-R22, D1-D3, D6, D12, C1, C11, C13, L1 after every event, and at the end of a healed and drained world."""
     COUNTS.update(world_of(seed, seconds=8.0).run().judge.counts)
     COUNTS["worlds"] += 1
 
@@ -35,6 +35,7 @@ def test_the_faults_did_bite() -> None:
         "offices that lost something": 1,
         "stops while a vote is saved or a log cut": 3,
         "handed on": 1000,
+        "halves ended": 300,
     }
     assert not {name: COUNTS[name] for name, least in wanted.items() if COUNTS[name] < least}
 
