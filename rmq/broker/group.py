@@ -23,6 +23,7 @@ from rmq.model import Voter
 from rmq.net import commands as c
 from rmq.net.lockcommands import LockQueues, UnlockQueues
 from rmq.net.popcommands import Ack, BatchAck, ChangeInvisibleTime, Notification, Peek, PollingInfo, Pop
+from rmq.net.retrycommands import SendBack
 from rmq.net.server import Connection, Handler
 from rmq.net.transactioncommands import EndTransaction, ResumeCheck
 from rmq.raft import messages as m
@@ -41,8 +42,8 @@ _READS = frozenset({
     c.ViewMessage, c.GetTopicStats, c.GetConsumeStats,
 })  # fmt: skip
 _LEADERS = frozenset({
-    c.UpdateConsumerOffset, LockQueues, UnlockQueues, EndTransaction, ResumeCheck, Pop, Ack, BatchAck, ChangeInvisibleTime,
-    Peek, Notification, PollingInfo,
+    c.UpdateConsumerOffset, SendBack, LockQueues, UnlockQueues, EndTransaction, ResumeCheck, Pop, Ack, BatchAck,
+    ChangeInvisibleTime, Peek, Notification, PollingInfo,
 })  # fmt: skip
 _LEASED = frozenset({LockQueues, Peek, Notification})
 

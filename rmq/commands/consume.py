@@ -31,11 +31,12 @@ def _start(_: click.Context, __: click.Parameter, value: str) -> Literal["first"
 @click.option("-c", "--count", type=click.IntRange(min=1), help="Stop after so many messages.")
 @click.option("--idle", "idle_s", type=click.FloatRange(min=0), metavar="SECONDS", help="Stop when nothing comes for so long.")
 @click.option("--broadcast", is_flag=True, help="Receive every message, whatever other members receive.")
+@click.option("--ordered", is_flag=True, help="Lock the queues: each queue in order, at one member at a time.")
 @click.option("-o", "--output", "form", type=click.Choice(["text", "body", "json"]), default="text", show_default=True,
               help="A line with place and body, the body alone, or a JSON object a line.")
 def consume(
     topic: str, namesrv: str, group: str, tags: str, start: Literal["first", "last"] | int, count: int | None,
-    idle_s: float | None, broadcast: bool, form: str,
+    idle_s: float | None, broadcast: bool, ordered: bool, form: str,
 ) -> None:
     """Receive messages of TOPIC and print them until Ctrl-C.
 
@@ -44,7 +45,10 @@ def consume(
 
     async def work() -> None:
         mode: Literal["cluster", "broadcast"] = "broadcast" if broadcast else "cluster"
-        async with Client(namesrv) as client, client.consumer(group, topics={topic: tags}, mode=mode, start=start) as consumer:
+        async with (
+            Client(namesrv) as client,
+            client.consumer(group, topics={topic: tags}, mode=mode, start=start, ordered=ordered) as consumer,
+        ):
             await _print_all(consumer, form, count, idle_s)
 
     options.run(_until_signal(work()))

@@ -125,6 +125,12 @@ def test_all_of_stdin_can_be_one_message(running: Running, capsys: Printed) -> N
     assert json.loads(capsys.readouterr().out)["body"] == "a\n\nb\n"
 
 
+def test_in_order_means_in_order(running: Running, capsys: Printed) -> None:
+    sent(capsys, running, "Row", *(str(number) for number in range(5)), "--order-by", "k")
+    assert cli.run(["consume", "Row", "-n", running.namesrv, "-g", "row", "-c", "5", "-o", "body", "--ordered"]) == 0
+    assert capsys.readouterr().out.split() == [str(number) for number in range(5)]
+
+
 def test_what_a_group_printed_it_does_not_see_again(running: Running, capsys: Printed) -> None:
     sent(capsys, running, "Once", "a", "b")
     arguments = ["consume", "Once", "-n", running.namesrv, "-g", "once", "-o", "body"]
@@ -167,6 +173,18 @@ def test_admin_commands(running: Running, capsys: Printed) -> None:
     printed_json(capsys, "admin", "clusterList", *where, "-m")
     for command, place in (("deleteExpiredCommitLog", ["-b", "broker-a"]), ("cleanexpiredcq", ["-c", "DefaultCluster"])):
         assert printed_json(capsys, "admin", command, *where, *place)["addresses"] == [running.broker]
+
+
+def test_groups_are_made_changed_and_shown(running: Running, capsys: Printed) -> None:
+    where = ["-n", running.namesrv, "-g", "settings"]
+    printed_json(capsys, "admin", "updateSubGroup", *where, "-c", "DefaultCluster", "-r", "3")
+    printed_json(capsys, "admin", "updateSubGroup", *where, "-b", "broker-a", "-q", "2", "-s", "false")
+    (row,) = printed_json(capsys, "admin", "getConsumerConfig", *where)
+    assert [row[name] for name in ("address", "consume_enable", "retry_queue_nums", "retry_max_times")] == [
+        running.broker, False, 2, 3,
+    ]  # fmt: skip
+    assert cli.run(["admin", "getConsumerConfig", "-n", running.namesrv, "-g", "nobody"]) == exits.USAGE
+    assert "updateSubGroup" in capsys.readouterr().err
 
 
 def test_a_deleted_topic_is_gone(running: Running, capsys: Printed) -> None:

@@ -97,6 +97,7 @@ def test_every_command_has_help(command: list[str], capsys: pytest.CaptureFixtur
     (["admin", "updateTopic", "-t", "T", "-c", "x", "-b", "y"], "either -c CLUSTER or -b BROKER"),
     (["admin", "updateTopic", "-t", "T", "-c", "x", "-p", "7"], "'7' is not one of"),
     (["admin", "updateTopic", "-t", "T", "-c", "x", "-a", "message.type=NORMAL"], "+KEY=VALUE"),
+    (["admin", "updateSubGroup", "-g", "g"], "either -c CLUSTER or -b BROKER"),
     (["admin", "topicStatus"], "Missing option"),
     (["health", "-a", "localhost"], "host:port"),
 ])
@@ -128,13 +129,13 @@ def test_health_of_nobody(nobody: str, capsys: pytest.CaptureFixture[str]) -> No
 
 def test_config_check_prints_values_and_origins(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "broker.conf"
-    file.write_text("brokerName=b1\ntransactionCheckMax=9\n")
+    file.write_text("brokerName=b1\nkvConfigPath=9\n")
     assert cli.run(["config", "check", str(file), "-o", "json"]) == 0
     printed = capsys.readouterr()
     rows = {row["name"]: row for row in json.loads(printed.out)}
     assert rows["broker_name"] == {"name": "broker_name", "value": "b1", "origin": f"{file}:1", "rocketmq": "brokerName"}
     assert rows["listen_port"]["origin"] == "default"
-    assert f"warning: {file}:2: transactionCheckMax is not served yet" in printed.err
+    assert f"warning: {file}:2: kvConfigPath is not served yet" in printed.err
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -1,0 +1,80 @@
+"""`rmq admin` for the settings of consumer groups: who may consume, how often a failed message comes again."""
+
+from collections.abc import Sequence
+
+import click
+
+from rmq.client import Client
+from rmq.client import admin as ask
+from rmq.commands import asking, options, output
+from rmq.errors import InvalidArgument
+from rmq.model import GroupConfig
+
+_group = click.option("-g", "--group", required=True, metavar="NAME")
+_COLUMNS = {
+    "address": "Broker", "consume_enable": "Consume", "retry_queue_nums": "Retry Queues", "retry_max_times": "Retries",
+    "consume_broadcast_enable": "Broadcast", "notify_consumer_ids_changed_enable": "Notify",
+}  # fmt: skip
+
+
+@click.command("getConsumerConfig")
+@options.namesrv
+@_group
+@options.timeout
+@options.output
+def get_consumer_config(namesrv: str, group: str, timeout_s: float, form: str) -> None:
+    """Settings of a consumer group at every broker that has it."""
+    found = asking.run(namesrv, timeout_s, lambda client: _configs(client, group, "", ""))
+    rows = [(address, *(getattr(config, name) for name in list(_COLUMNS)[1:])) for address, config in found if config]
+    if not rows:
+        raise InvalidArgument(f"no broker has a group {group}: the first consumer makes it, or `rmq admin updateSubGroup`")
+    output.show(output.Table(_COLUMNS, rows), form)
+
+
+@click.command("updateSubGroup")
+@options.namesrv
+@_group
+@click.option("-c", "--cluster", default="", metavar="NAME", help="Every broker of this cluster.")
+@click.option("-b", "--broker", default="", metavar="NAME|HOST:PORT", help="One broker.")
+@click.option("-s", "--consume", type=bool, help="Whether the group may consume.")
+@click.option("-q", "--retry-queues", type=click.IntRange(min=0), help="Queues of its retry topic; 0: no retries.")
+@click.option("-r", "--retries", type=click.IntRange(min=0), help="How often a failed message may come again.")
+@options.timeout
+@options.output
+def update_sub_group(
+    namesrv: str, group: str, cluster: str, broker: str, consume: bool | None, retry_queues: int | None, retries: int | None,
+    timeout_s: float, form: str,
+) -> None:
+    """Make a consumer group, or change of it what is given."""  # fmt: skip
+    if bool(cluster) == bool(broker):
+        raise click.UsageError("give either -c CLUSTER or -b BROKER")
+    async def work(client: Client) -> Sequence[str]:
+        found = await _configs(client, group, cluster, broker)
+        for address, config in found:
+            known = config or GroupConfig(group)
+            changed = known._replace(
+                consume_enable=known.consume_enable if consume is None else consume,
+                retry_queue_nums=known.retry_queue_nums if retry_queues is None else retry_queues,
+                retry_max_times=known.retry_max_times if retries is None else retries,
+            )
+            await ask.update_group(client, changed, broker=address)
+        return [address for address, _ in found]
+
+    addresses = asking.run(namesrv, timeout_s, work)
+    if form == "json":
+        output.show_json({"done": f"update group {group}", "addresses": list(addresses)})
+        return
+    for address in addresses:
+        click.echo(f"update group {group} at {address}: success")
+
+
+async def _configs(client: Client, group: str, cluster: str, broker: str) -> list[tuple[str, GroupConfig | None]]:
+    """Of each broker that is meant."""
+    found = []
+    for address in await ask.broker_addresses(client, cluster=cluster, broker=broker):
+        known = {config.name: config for config in await ask.group_configs(client, address)}
+        found.append((address, known.get(group)))
+    return found
+
+
+COMMANDS = (get_consumer_config, update_sub_group)
