@@ -5,7 +5,6 @@ RocketMQ served with it last. Nothing here changes a file of RocketMQ's.
 """
 
 import re
-import struct
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,7 +12,8 @@ from typing import Any, NamedTuple
 import msgpack
 import orjson
 
-from rmq.broker import snapshot
+from rmq.broker import adoptdelays, snapshot
+from rmq.broker.adoptdelays import Positions
 from rmq.broker.apply import Tables
 from rmq.broker.state import MAX_LINES_A_RECORD, Line
 from rmq.delivery import cursors, groups, offsets
@@ -30,7 +30,6 @@ from rmq.model import EPOCH_TOPIC, STATE_TOPIC, GroupConfig, TopicConfig
 from rmq.routing import topics
 from rmq.routing.topics import is_system_topic
 
-_TIMERCHECK = struct.Struct(">7q")
 _KEPT = ("consumerFilter.json", "consumerOrderInfo.json", "messageRequestMode.json")  # tables of kinds not served yet
 _BARE_KEY = re.compile(rb'"(?:[^"\\]|\\.)*"|([{,]\s*)(-?\d+)(\s*:)')
 
@@ -42,6 +41,7 @@ class Found(NamedTuple):
     groups: list[GroupConfig] | None
     offsets: dict[OffsetKey, int] | None
     cursors: dict[cursors.Key, Any]
+    waiting: Positions
     notes: list[str]
 
 
@@ -50,6 +50,7 @@ class Imported(NamedTuple):
     groups: int
     offsets: int
     cursors: int
+    waiting: int
     lines: int
     notes: list[str]
 
@@ -62,7 +63,8 @@ def summary(log: Adopted | None, tables: Imported) -> str:
         taken = f"{what} {log.records} records of {log.queues} queues in bytes {log.start} to {log.end}"
         if log.cut_bytes:
             taken += f" ({log.cut_bytes} bytes of a torn tail are kept in rmq/lost-0-{log.end})"
-    return f"{taken}; {tables.topics} topics, {tables.groups} groups, {tables.offsets} consumer offsets, {tables.cursors} cursors"
+    counts = f"{tables.topics} topics, {tables.groups} groups, {tables.offsets} consumer offsets, {tables.cursors} cursors"
+    return f"{taken}; {counts}, {tables.waiting} messages that wait"
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
@@ -120,12 +122,12 @@ def read_tables(config: Path) -> Found:
         kept |= _kept_offsets(value)
     if lmq is not None:
         kept[cursors.LMQ,] = True
-    kept |= {(cursors.DELAY, int(level)): int(at) for level, at in _rows(load("delayOffset.json"), "offsetTable").items()}
-    kept |= _timercheck(config / "timercheck")
+    levels = {int(level): int(at) for level, at in _rows(load("delayOffset.json"), "offsetTable").items()}
+    waiting = Positions(levels, *adoptdelays.timercheck(config))
     notes += [f"{name} stays as it is: what it is for is not served yet" for name in _KEPT if _is_used(load(name))]
     none_said = plain is None and lmq is None
     group_configs = None if group_rows is None else groups.from_json(group_rows)
-    return Found(configs, group_configs, None if none_said else committed, kept, notes)
+    return Found(configs, group_configs, None if none_said else committed, kept, waiting, notes)
 
 
 def _rows(value: Any, name: str) -> dict[str, Any]:
@@ -148,14 +150,6 @@ def _kept_offsets(value: Mapping[str, Any]) -> dict[cursors.Key, Any]:
     for name, at in _rows(value, "lmqOffsetTable").items():
         kept[cursors.LMQ, name] = at
     return kept
-
-
-def _timercheck(path: Path) -> dict[cursors.Key, Any]:
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        return {}
-    return {(cursors.TIMER,): list(_TIMERCHECK.unpack_from(data))} if len(data) >= _TIMERCHECK.size else {}
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
@@ -196,13 +190,15 @@ def import_tables(store: Store, tables: Tables, config: Path, host: bytes, wall_
     found = read_tables(config)
     complete = store.adopted is not None and store.adopted.tidy
     lines = plan(found, tables, {queue.topic for queue in store.queues.all() if queue.max}, complete)
+    lines += adoptdelays.lines(store, tables.due, found.waiting)
     queue = store.queues.get(STATE_TOPIC, 0)
     for body in _bodies(lines, store.log.max_unit_bytes - 1024):
         draft = record.draft(STATE_TOPIC, body, b"", born_timestamp=wall_ms, born_host=host)
         store.log.append([Unit(draft, (len(draft),), (0,), queue)], wall_ms)
     store.log.flush()
     store.finish_adoption()
-    counts = (len(found.topics or ()), len(found.groups or ()), len(found.offsets or ()), len(found.cursors))
+    waiting = sum(table == "due" and value is not None for table, _, value in lines)
+    counts = (len(found.topics or ()), len(found.groups or ()), len(found.offsets or ()), len(found.cursors), waiting)
     return Imported(*counts, len(lines), found.notes)
 
 

@@ -14,9 +14,11 @@ import orjson
 
 from rmq.errors import StoreError
 
+_OPTIONS = orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS
+
 
 class Exports:
-    """`tables`: file name -> the JSON value it should hold now; None: no such file is needed."""
+    """`tables`: file name -> the JSON value (or bytes) it should hold now; None: no such file is needed."""
 
     def __init__(self, folder: Path, tables: Mapping[str, Callable[[], object]]) -> None:
         self._folder = folder
@@ -29,7 +31,7 @@ class Exports:
             value = table()
             if value is None:
                 continue
-            text = orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
+            text = value if isinstance(value, bytes) else orjson.dumps(value, option=_OPTIONS)
             if self._written.get(name) != text:
                 await self._replace(name, text)
                 self._written[name] = text

@@ -17,6 +17,7 @@ from rmq.broker.ahead import Ahead
 from rmq.broker.apply import Applier, Tables
 from rmq.broker.coldreads import ColdReads
 from rmq.broker.damaged import peer_addresses
+from rmq.broker.delayexport import DelayExport
 from rmq.broker.doorway import Place
 from rmq.broker.exports import Exports
 from rmq.broker.facts import Boot, runtime_facts
@@ -49,7 +50,6 @@ from rmq.broker.stats import SAMPLE_S, BrokerStats
 from rmq.broker.timers import Timers
 from rmq.clock import Clock
 from rmq.config import NodeSettings
-from rmq.delivery.cursors import delays_json
 from rmq.delivery.groups import ConsumerRegistry, GroupTable, groups_json
 from rmq.delivery.offsets import OffsetTable, lmq_offsets_json, offsets_json
 from rmq.errors import RmqError
@@ -192,7 +192,8 @@ class Broker:
         self._routes = RouteAsking(settings.namesrv_addresses, settings.broker_name, clock)
         self._outlet = Outlet(store.log, store.queues, replica.propose, replica.propose_state, random.Random())
         self._writer = StateWriter(self._replica.propose_state, store.queues.get(STATE_TOPIC, 0), self._host, clock)
-        self._exports = Exports(settings.store_dir / "config", _json_of(self._tables))
+        self._delays = DelayExport(self._tables.due, store.log, store.queues, settings.store_dir, clock)
+        self._exports = Exports(settings.store_dir / "config", _json_of(self._tables, self._delays))
         allow, border = self._group.allow if self._group else None, _border(settings, host, port)
         self._server = Server(self._handlers(), _limits(settings), border, clock, allow, self._clients.closed)
 
@@ -288,7 +289,7 @@ class Broker:
         """The last offsets, exports, snapshot. A store that takes nothing more (full disk, failed flush) must still be closed."""
         leads = self._group is None or self._group.replica.settled
         last = (self._offsets.write, *(job.work for job in self._services.jobs if job.at_stop))
-        for save in (*(last if leads else ()), self._exports.save, self._take_snapshot):
+        for save in (*(last if leads else ()), self._delays.finish, self._exports.save, self._take_snapshot):
             try:
                 await save()
             except RmqError as error:
@@ -441,13 +442,14 @@ def _retention_settings(settings: NodeSettings) -> RetentionSettings:
     )  # fmt: skip
 
 
-def _json_of(tables: Tables) -> Mapping[str, Callable[[], object]]:
+def _json_of(tables: Tables, delays: DelayExport) -> Mapping[str, Callable[[], object]]:
     return {
         "topics.json": lambda: topics_json(tables.topics),
         "subscriptionGroup.json": lambda: groups_json(tables.groups),
         "consumerOffset.json": lambda: offsets_json(tables.offsets, tables.cursors),
         "lmqConsumerOffset.json": lambda: lmq_offsets_json(tables.offsets, tables.cursors),
-        "delayOffset.json": lambda: delays_json(tables.cursors),
+        "delayOffset.json": delays.delay_offsets,
+        "timercheck": delays.timercheck,
     }
 
 

@@ -1,7 +1,7 @@
-"""Positions of services that move messages by themselves: delay levels, timers, offsets of kinds that RocketMQ keeps apart.
+"""Offsets of kinds that RocketMQ keeps apart: of broadcast groups, of pulls, of light queues.
 
-Adopted from Apache RocketMQ and kept for the services that will need them, so that a message that waits there is not lost;
-exported again for RocketMQ. Rows are opaque here. The first word of a key says whose the row is.
+Adopted from Apache RocketMQ, kept, and exported again for it. Rows are opaque here. The first word of a key says whose the
+row is.
 """
 
 from collections.abc import Iterable, Mapping
@@ -9,8 +9,6 @@ from typing import Any
 
 from rmq.staged import Versioned
 
-DELAY = "delayOffset"  # (DELAY, level) -> next message of that level's queue of SCHEDULE_TOPIC_XXXX
-TIMER = "timercheck"  # (TIMER,) -> the seven numbers of config/timercheck
 PULL = "pullOffset"  # (PULL, topic@group) -> {queue: offset}
 BROADCAST = "broadcastOffset"  # (BROADCAST, topic@group@broadcast) -> {queue: offset}
 LMQ = "lmqOffset"  # (LMQ, name@group) -> offset; ("lmqOffset",) alone: the store keeps its offsets in lmqConsumerOffset.json
@@ -42,13 +40,3 @@ class CursorTable(Versioned):
         """The rows of one kind that have a second word, by it."""
         found = {key[1]: value for key, value in self._rows.items() if key[0] == kind and len(key) == 2}
         return dict(sorted(found.items()))
-
-
-def delays_json(table: CursorTable) -> dict[str, Any] | None:
-    """RocketMQ's config/delayOffset.json as a JSON value; None if no level was ever used."""
-    levels = table.of(DELAY)
-    return (
-        {"dataVersion": table.data_version.json(), "offsetTable": {str(level): offset for level, offset in levels.items()}}
-        if levels
-        else None
-    )

@@ -269,6 +269,16 @@ class DueTable(Versioned):
         """No source that waits lies below this offset: the start of the first chunk with one. None: nothing waits."""
         return min(self._chunks) * self._chunk_bytes if self._chunks else None
 
+    def lowest(self) -> dict[int, int]:
+        """Of each level (TIMER and CANCEL, too) the lowest offset that waits. Looks at every source."""
+        found: dict[int, int] = {}
+        for due in self._slots:
+            for packed in self._pending(due):
+                level, offset = packed & _LEVEL, packed >> _BITS
+                if offset < found.get(level, _NEVER):
+                    found[level] = offset
+        return found
+
     def below(self, offset: int, most: int) -> Iterator[list[Source]]:
         """Sources that lie below that offset, slot by slot, at most so many together; an empty list where there is none.
 

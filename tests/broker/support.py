@@ -7,9 +7,10 @@ import pytest
 
 from rmq.errors import Refusal
 from rmq.log import record
+from rmq.log.record import Record
 from rmq.model import ConsumerData, Subscription
 from rmq.net.channel import Channel
-from rmq.net.commands import Heartbeat, Hello, Pull, PullAnswer, Send, SendAnswer
+from rmq.net.commands import GetMinOffset, Heartbeat, Hello, Pull, PullAnswer, Send, SendAnswer
 from rmq.testing import until
 
 BORN = record.host_bytes("127.0.0.1", 50000)
@@ -75,3 +76,12 @@ class Peer:
 
     async def close(self) -> None:
         await self.channel.close()
+
+
+async def everything(peer: Peer, topic: str = "T", queue_id: int = 0) -> list[Record]:
+    """All of a queue."""
+    start = int((await peer.ask(GetMinOffset(topic, queue_id))).offset)
+    found: list[Record] = []
+    while more := list(record.iterate((await peer.pull(topic, start + len(found), queue_id=queue_id)).messages)):
+        found += more
+    return found

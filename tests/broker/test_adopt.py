@@ -10,7 +10,7 @@ from rmq.broker import adopt, snapshot
 from rmq.broker.apply import Tables
 from rmq.broker.state import lines_of
 from rmq.client import Message
-from rmq.delivery.cursors import BROADCAST, DELAY, LMQ, PULL, TIMER, delays_json
+from rmq.delivery.cursors import BROADCAST, LMQ, PULL
 from rmq.delivery.groups import GroupTable
 from rmq.delivery.offsets import OffsetKey, OffsetTable, offsets_json
 from rmq.errors import StoreError
@@ -20,9 +20,10 @@ from rmq.log.consumequeue import ENTRY
 from rmq.log.disk import RealDisk
 from rmq.log.epochs import FOREIGN
 from rmq.log.store import Store, StoreSettings
-from rmq.model import GroupConfig, TopicConfig
+from rmq.model import DELAY_TOPIC, TIMER_TOPIC, GroupConfig, TopicConfig
 from rmq.routing.topics import TopicTable
-from rmq.testing import LocalBroker
+from rmq.testing import LocalBroker, TestClock
+from tests.broker.support import Peer, everything
 from tests.golden import ADOPTED, REFUSED, SETS, after, all_records, later, setting, told, unpack
 
 HOST = record.host_bytes("127.0.0.1", 1)
@@ -117,20 +118,34 @@ def test_topics_groups_and_offsets_are_what_rocketmq_says(taken: Taken) -> None:
             assert exported.get(key) == queues, key
 
 
-def test_positions_of_kinds_not_served_yet_are_kept(taken: Taken) -> None:
-    """Pending delays, timers, halves and retries are lost nowhere: their records stay, and so do RocketMQ's positions."""
+def test_offsets_of_kinds_that_rocketmq_keeps_apart_are_kept(taken: Taken) -> None:
     _, root, _, tables = taken
-    file = root / "config" / "delayOffset.json"
-    levels = adopt.parse_json(file.read_bytes())["offsetTable"]
-    assert {str(level): at for level, at in tables.cursors.of(DELAY).items()} == levels
-    assert ((delays_json(tables.cursors) or {}).get("offsetTable") or {}) == levels
-    assert (tables.cursors.get(TIMER) is not None) == (root / "config" / "timercheck").exists()
     for offsets_file in ("consumerOffset.json", "lmqConsumerOffset.json"):
         if (root / "config" / offsets_file).exists():
             value = adopt.parse_json((root / "config" / offsets_file).read_bytes())
             assert tables.cursors.of(PULL).keys() == (value.get("pullOffsetTable") or {}).keys()
             assert tables.cursors.of(BROADCAST).keys() == {n for n in value["offsetTable"] if n.endswith("@broadcast")}
             assert bool(tables.cursors.get(LMQ)) == offsets_file.startswith("lmq")
+
+
+def test_what_waited_is_to_come_and_what_came_is_not(taken: Taken) -> None:
+    """A5, A6, C13: what the restarted RocketMQ delivered itself is among it; once each, however often it was rolled."""
+    name, _, store, tables = taken
+    waiting = [source for slot in tables.due.below(store.log.end, 100) for source in slot]
+    stored = {one.physical_offset: one for one in store.log.scan(store.log.start, store.log.end)}
+    keys = [unique_key(stored[source.offset]) for source in waiting]
+    assert len(set(keys)) == len(keys)
+    held = (DELAY_TOPIC, TIMER_TOPIC)
+    came_later = {row["UNIQ_KEY"] for row in after(name).get("writtenAfterRestart") or () if row["topic"] not in held}
+    if name in ("s06-delay", "s15-timer", "s09-retry"):
+        assert came_later <= set(keys)
+        assert len(keys) == {"s06-delay": 17, "s15-timer": 63, "s09-retry": 1}[name]
+    if name != "s09-retry":  # there the same message comes again
+        assert not set(keys) & {unique_key(one) for one in stored.values() if not one.topic.startswith(("rmq_sys", *held))}
+
+
+def unique_key(stored: record.Record) -> str:
+    return record.bytes_to_properties(stored.properties).get("UNIQ_KEY", "")
 
 
 @pytest.mark.parametrize("name", [name for name in SETS if name not in ADOPTED])
@@ -186,6 +201,37 @@ async def test_a_node_takes_a_store_over_and_serves_it(tmp_path: Path, caplog: p
         assert "adopted" not in caplog.text, "nobody else was here"
 
 
+@pytest.mark.parametrize(("name", "topic", "waiting"), [("s06-delay", "s6-delay", 17), ("s15-timer", "s15-timer", 60)])
+async def test_what_waited_under_rocketmq_comes_in_time_once(tmp_path: Path, name: str, topic: str, waiting: int) -> None:
+    """A5, A6, C13: the clock goes on where RocketMQ stopped; a second start delivers nothing again."""
+    root = unpack(name, tmp_path)
+    clock = TestClock(wall_ms=told(name)["stoppedAtMs"])
+    segment_bytes = setting(name, "mappedFileSizeCommitLog")
+    async with LocalBroker(
+        store_dir=root, clock=clock, idle_timeout_ms=86_400_000, segment_bytes=segment_bytes, max_message_bytes=8192
+    ) as broker:
+        peer = await Peer.connect(broker.address)
+
+        async def came() -> list[record.Record]:
+            queues = [await everything(peer, topic, queue_id) for queue_id in range(3)]
+            return [one for queue in queues for one in queue if b"RMQ_SRC" in one.properties]
+
+        while len(found := await came()) < waiting:
+            clock.jump_wall(20_000)
+            await clock.advance(0.2)
+        for one in found:
+            said = record.bytes_to_properties(one.properties)
+            assert int(said["RMQ_SRC"].split()[2]) <= one.store_timestamp
+        await peer.close()
+        await broker.stop_broker()
+        await broker.start_broker()
+        clock.jump_wall(86_400_000)
+        await clock.advance(2)
+        peer = await Peer.connect(broker.address)
+        assert len(await came()) == waiting
+        await peer.close()
+
+
 def test_fastjsons_bare_keys_and_broken_files(tmp_path: Path) -> None:
     """Numbers as keys stand without quotes; an empty or broken file counts as missing, and its .bak is taken."""
     strange = b'{"a":{0:1,\n 17 : {-3:2}},"b":"{0:1}, \\" {1:2"}'
@@ -195,14 +241,14 @@ def test_fastjsons_bare_keys_and_broken_files(tmp_path: Path) -> None:
     (tmp_path / "topics.json").write_bytes(b'{"topicConfigTable":')
     found = adopt.read_tables(tmp_path)
     assert (found.topics, found.groups, found.offsets) == (None, None, None)
-    assert found.cursors == {(DELAY, 3): 7}
+    assert found.waiting.levels == {3: 7}
     assert len(found.notes) == 3
 
 
 def test_what_rocketmqs_tables_lack_was_deleted_only_if_it_stopped_in_order(tmp_path: Path) -> None:
     tables = Tables(TopicTable(), GroupTable(), OffsetTable())
     tables.apply([("topic", "Old", list(TopicConfig("Old"))), ("group", "old", list(GroupConfig("old")))], 1)
-    tables.apply([("offset", OffsetKey("old", "Old", 0), 5), ("cursor", [DELAY, 1], 5)], 1)
+    tables.apply([("offset", OffsetKey("old", "Old", 0), 5), ("cursor", [PULL, "T@g"], 5)], 1)
     (tmp_path / "topics.json").write_bytes(b'{"topicConfigTable":{}}')
     (tmp_path / "subscriptionGroup.json").write_bytes(b'{"subscriptionGroupTable":{}}')
     (tmp_path / "consumerOffset.json").write_bytes(b'{"offsetTable":{"T@g":{0:3}}}')
@@ -215,7 +261,7 @@ def test_what_rocketmqs_tables_lack_was_deleted_only_if_it_stopped_in_order(tmp_
         ("group", "old", None),
         ("offset", OffsetKey("old", "Old", 0), None),
         ("offset", OffsetKey("g", "T", 0), 3),
-        ("cursor", (DELAY, 1), None),
+        ("cursor", (PULL, "T@g"), None),
     ]
 
 

@@ -1,0 +1,154 @@
+"""What waits, as Apache RocketMQ would find it: config/delayOffset.json, config/timercheck, timerwheel and timerlog.
+
+For RocketMQ's eyes, as all exports. RocketMQ knows positions only: whatever stands behind the first message of a level that
+still waits is delivered by it, also if it was delivered before. Its timer wheel is written at a stop in order; after a crash
+there is none, and it reads its queue from the first timer on that waits.
+"""
+
+import asyncio
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from struct import Struct
+from typing import Any
+
+from rmq.clock import Clock
+from rmq.delivery.due import CANCEL, TIMER, TIMER_SLOT_MS, DueTable, Source
+from rmq.errors import StoreError
+from rmq.javahash import java_hash
+from rmq.log import record
+from rmq.log.commitlog import CommitLog
+from rmq.log.consumequeue import ConsumeQueues
+from rmq.model import DELAY_TOPIC, TIMER_TOPIC, DataVersion
+
+_MANY = 10_000  # are not looked through every few seconds
+_TIMERCHECK = Struct(">7q")
+_TIMERCHECK_BYTES = 4096
+_SLOT = Struct(">qqqii")  # second, first and last position in the timer log, messages, magic
+_SLOTS = 2 * 7 * 24 * 3600
+_ENTRY = Struct(">iqiqiqiiq")  # size, position before in its slot, magic, written (ms), delay (ms), offset, size, topic's hash, 0
+_BLANK = Struct(">iqi")
+_BLANK_MAGIC = -875286124
+_WAITS, _CANCELS = 1, 5
+LOG_FILE_BYTES = 100 * 1024 * 1024  # [mappedFileSizeTimerLog]
+
+
+class DelayExport:
+    """`root`: of the store."""
+
+    def __init__(self, table: DueTable, log: CommitLog, queues: ConsumeQueues, root: Path, clock: Clock) -> None:
+        self._table = table
+        self._log = log
+        self._queues = queues
+        self._root = root
+        self._clock = clock
+        self._lowest: dict[int, int] | None = None
+        self._wheel = True  # somebody's may be there
+        self._finished = False
+
+    def delay_offsets(self) -> dict[str, Any] | None:
+        """config/delayOffset.json as a JSON value; None if no level was ever used."""
+        self._look()
+        levels = sorted(queue.queue_id + 1 for queue in self._queues.of_topic(DELAY_TOPIC) if queue.max)
+        table = {str(level): self._next(DELAY_TOPIC, level - 1, level) for level in levels}
+        return {"dataVersion": DataVersion().json(), "offsetTable": table} if table else None
+
+    def timercheck(self) -> bytes | None:
+        """config/timercheck; None if there never was a timer. What a wheel says that is there is not true any more: it goes."""
+        if self._wheel:
+            self._wheel = False
+            shutil.rmtree(self._root / "timerlog", ignore_errors=True)
+            (self._root / "timerwheel").unlink(missing_ok=True)
+        if self._finished or not self._queues.get(TIMER_TOPIC, 0).max:
+            return None
+        minute_ms = self._clock.wall_ms() // 60_000 * 60_000  # so it is not written each time
+        return _timercheck(minute_ms, 0, self._next(TIMER_TOPIC, 0, TIMER, CANCEL))
+
+    async def finish(self) -> None:
+        """At a stop, before the last exports: exact positions, and a timer wheel. Raises StoreError."""
+        self._lowest, self._finished = None, True
+        try:
+            await asyncio.to_thread(self._write_wheel)
+        except OSError as error:
+            raise StoreError(f"cannot write the timer wheel in {self._root}: {error}; is the disk full or read-only?") from error
+
+    def _write_wheel(self) -> None:
+        queue = self._queues.get(TIMER_TOPIC, 0)
+        if queue.max == queue.min:
+            return
+        wheel = _Wheel(self._root)
+        read_ms = self._clock.wall_ms() // TIMER_SLOT_MS * TIMER_SLOT_MS
+        for source in self._timers():
+            read_ms = min(read_ms, source.due_ms - TIMER_SLOT_MS)
+            wheel.add(source.due_ms - TIMER_SLOT_MS, source, *self._size_and_hash(source.offset))
+        # RocketMQ goes on behind the message that the last entry names. This one is in a slot that it has read.
+        last = Source(0, queue.entry(queue.max - 1).offset, TIMER)
+        wheel.add(read_ms - TIMER_SLOT_MS, last, *self._size_and_hash(last.offset))
+        wheel.finish()
+        (self._root / "config").mkdir(exist_ok=True)
+        (self._root / "config" / "timercheck").write_bytes(_timercheck(read_ms, wheel.end, queue.max))
+
+    def _timers(self) -> Iterator[Source]:
+        for some in self._table.below(self._log.end, _MANY):
+            yield from (source for source in some if source.level in (TIMER, CANCEL))
+
+    def _look(self) -> None:
+        """A number that was the lowest remains below all that wait."""
+        if self._lowest is None or self._table.pending <= _MANY:
+            self._lowest = self._table.lowest()
+
+    def _next(self, topic: str, queue_id: int, *levels: int) -> int:
+        queue, lowest = self._queues.get(topic, queue_id), self._lowest or {}
+        offsets = [lowest[level] for level in levels if level in lowest]
+        return queue.first_at_or_behind(min(offsets)) if offsets else queue.max
+
+    def _size_and_hash(self, offset: int) -> tuple[int, int]:
+        size = int.from_bytes(self._log.read(offset, 4), "big")
+        stored = record.decode(self._log.read(offset, size))
+        return size, java_hash(record.bytes_to_properties(stored.properties).get("REAL_TOPIC", ""))
+
+
+def _timercheck(read_ms: int, log_end: int, number: int) -> bytes:
+    """Slots before `read_ms` are done, the wheel is of messages before `number`."""
+    return _TIMERCHECK.pack(read_ms, log_end, number, number, 0, read_ms, 1).ljust(_TIMERCHECK_BYTES, b"\0")
+
+
+class _Wheel:
+    """A timer wheel with its log in the making. `end`: of the log, in bytes."""
+
+    def __init__(self, root: Path) -> None:
+        self.end = 0
+        self._root = root
+        self._slots: dict[int, tuple[int, int, int]] = {}  # second -> first and last entry, messages less cancels
+        self._entries: list[bytes] = []
+        shutil.rmtree(root / "timerlog", ignore_errors=True)
+        (root / "timerlog").mkdir()
+
+    def add(self, at_ms: int, source: Source, size: int, topic_hash: int) -> None:
+        """`at_ms`: TIMER_OUT_MS, the slot."""
+        left = LOG_FILE_BYTES - self.end % LOG_FILE_BYTES
+        if left < _ENTRY.size + _BLANK.size:
+            self._entries.append(_BLANK.pack(left, 0, _BLANK_MAGIC))
+            self._write_log()
+            self.end += left
+        first, before, count = self._slots.get(at_ms // TIMER_SLOT_MS, (self.end, -1, 0))
+        magic, more = (_CANCELS, -1) if source.level == CANCEL else (_WAITS, 1)
+        written_ms = at_ms - TIMER_SLOT_MS
+        self._entries.append(_ENTRY.pack(52, before, magic, written_ms, TIMER_SLOT_MS, source.offset, size, topic_hash, 0))
+        self._slots[at_ms // TIMER_SLOT_MS] = first, self.end, count + more
+        self.end += _ENTRY.size
+
+    def finish(self) -> None:
+        self._write_log()
+        with (self._root / "timerwheel").open("wb") as file:
+            file.truncate(_SLOTS * _SLOT.size)
+            for second, (first, last, count) in self._slots.items():
+                file.seek(second % _SLOTS * _SLOT.size)
+                file.write(_SLOT.pack(second, first, last, count, 0))
+
+    def _write_log(self) -> None:
+        """The file that `end` lies in, which has only these entries."""
+        with (self._root / "timerlog" / f"{self.end // LOG_FILE_BYTES * LOG_FILE_BYTES:020d}").open("wb") as file:
+            file.write(b"".join(self._entries))
+            file.truncate(LOG_FILE_BYTES)
+        self._entries.clear()
