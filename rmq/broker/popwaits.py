@@ -87,8 +87,9 @@ class PopWaits:
 
     def freed(self, group: str, topic: str, queue_id: int) -> None:
         """Something of that queue may be had now: one who waits for it looks again."""
-        for place in ((group, topic, queue_id), (group, topic, -1)):
-            self._wake(place, lambda waiter: True, 1)
+        for place in list(self._watchers.get(topic, ())):
+            if place[0] == group and (place[1] != topic or place[2] in (-1, queue_id)):
+                self._wake(place, lambda waiter: True, 1)
 
     def sweep(self, now: float) -> None:
         """For every second: those whose time is over or who are gone, and one who may wait for the end of an invisible time."""

@@ -8,8 +8,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import islice
-from typing import Any, TypeVar
+from typing import Any
 
 from rmq.broker.outlet import Outlet, handed_on
 from rmq.broker.receipts import ReceiptWriter
@@ -19,7 +18,7 @@ from rmq.codes import ResponseCode
 from rmq.delivery.popping import pop_retry_topic
 from rmq.delivery.proof import POP, Proof
 from rmq.delivery.receipts import Receipt, ReceiptKey, ReceiptTable
-from rmq.errors import InvalidArgument, Refusal
+from rmq.errors import InvalidArgument, Refusal, StoreError
 from rmq.log.consumequeue import ConsumeQueues
 from rmq.log.record import Record
 from rmq.model import TopicConfig
@@ -27,7 +26,6 @@ from rmq.net.server import Handler
 from rmq.routing.topics import TopicTable
 
 log = logging.getLogger("rmq.revive")
-T = TypeVar("T")
 
 EVERY_S = 1.0
 AT_ONCE = 32  # receipts, of 32 messages at most each
@@ -55,6 +53,7 @@ class ReviveService:
         self._writer = writer
         self._create, self._leave = steps
         self._clock = clock
+        self._carrying_since: int | None = None
 
     @property
     def jobs(self) -> tuple[Job, ...]:
@@ -65,20 +64,31 @@ class ReviveService:
 
     async def revive(self) -> None:
         """What is due now. Raises Refusal, StoreError: the rest comes the next time."""
-        while due := list(islice(self._table.due(self._clock.wall_ms()), AT_ONCE)):
-            if not sum(await _all(self._hand_on(key, receipt) for key, receipt in due)):
-                return  # all of that is on its way
+        await self._hand_on_all(list(self._table.due(self._clock.wall_ms())))
 
     async def carry(self, below: int) -> None:
         """A receipt that keeps a segment from being deleted ends early, unless it ends soon by itself."""
         self._leave(below)
-        late = self._clock.wall_ms() + SOON_MS
-        for key, receipt in self._table.pinning(below):
-            if receipt.due_ms > late:
-                await self._hand_on(key, receipt)
+        now_ms = self._clock.wall_ms()
+        pinning = self._table.pinning(below)
+        self._carrying_since = (self._carrying_since or now_ms) if pinning else None
+        if now_ms - (self._carrying_since or now_ms) < 2 * SOON_MS:  # else somebody keeps them by renewing their time
+            pinning = [pair for pair in pinning if pair[1].due_ms > now_ms + SOON_MS]
+        await self._hand_on_all(pinning)
 
-    async def _hand_on(self, key: ReceiptKey, receipt: Receipt) -> int:
-        """All of it that is not done. Returns how many messages that were. Raises Refusal, StoreError."""
+    async def _hand_on_all(self, receipts: Sequence[tuple[ReceiptKey, Receipt]]) -> None:
+        """What cannot be read does not keep the others. Raises Refusal, StoreError."""
+        trouble: StoreError | OSError | None = None
+        for first in range(0, len(receipts), AT_ONCE):
+            try:
+                await _all(self._hand_on(key, receipt) for key, receipt in receipts[first : first + AT_ONCE])
+            except (StoreError, OSError) as error:
+                trouble = error
+        if trouble is not None:
+            raise trouble
+
+    async def _hand_on(self, key: ReceiptKey, receipt: Receipt) -> None:
+        """All of it that is not done. Raises Refusal, StoreError."""
         staged = [number for number in receipt.left() if self._table.stage(key, number)]
         try:
             gone, found = await self._find(key, staged)
@@ -92,7 +102,6 @@ class ReviveService:
             log.warning(about, gone, key.topic, key.queue_id, key.group)
             puts.append(self._end(key, receipt, gone))
         await _all(puts)
-        return len(staged)
 
     def _unstage(self, key: ReceiptKey, numbers: Iterable[int]) -> None:
         for number in numbers:
@@ -146,11 +155,8 @@ class ReviveService:
             raise
 
 
-async def _all(steps: Iterable[Awaitable[T]]) -> list[T]:
+async def _all(steps: Iterable[Awaitable[None]]) -> None:
     """All of them are done, or have failed, before the first failure is raised."""
-    results: list[T] = []
     for outcome in await asyncio.gather(*steps, return_exceptions=True):
         if isinstance(outcome, BaseException):
             raise outcome
-        results.append(outcome)
-    return results

@@ -12,9 +12,10 @@ from typing import NamedTuple
 from rmq.broker.coldreads import ColdReads
 from rmq.broker.receipts import Opening, ReceiptWriter
 from rmq.broker.state import Line
-from rmq.delivery.offsets import OffsetTable
+from rmq.delivery.offsets import OffsetKey, OffsetTable
 from rmq.delivery.popping import MAX_MESSAGES, Part, retry_flag
 from rmq.delivery.receipts import ReceiptKey, ReceiptTable
+from rmq.errors import RmqError
 from rmq.log.commitlog import CommitLog
 from rmq.log.consumequeue import MAX_SCANNED, ConsumeQueue, ConsumeQueues, Found
 from rmq.model import RETRY_PREFIX
@@ -82,9 +83,6 @@ class QueueReader:
         """What stands before that offset of the log is handed out no more: it is about to be deleted."""
         self._leaving = max(self._leaving, below)
 
-    def queue(self, topic: str, queue_id: int) -> ConsumeQueue:
-        return self._queues.get(topic, queue_id)
-
     def left(self, group: str, topic: str, queue_id: int) -> int:
         """How many messages the group has not been given yet."""
         queue, known = self._queues.get(topic, queue_id), self._offsets.query(group, topic, queue_id)
@@ -98,20 +96,24 @@ class QueueReader:
 
     async def settle(self, group: str, topic: str, queue_id: int, begin: int) -> None:
         """The group's place in that queue is one that a failover keeps. Raises Refusal."""
-        while (waiting := self._offsets.take(group, topic, queue_id)) is not None:
-            await self._commit([("offset", (group, topic, queue_id), waiting)])
-        if begin == LAST and not topic.startswith(RETRY_PREFIX) and self._offsets.query(group, topic, queue_id) is None:
-            queue = self._queues.get(topic, queue_id)
+        key, queue = OffsetKey(group, topic, queue_id), self._queues.get(topic, queue_id)
+        while (waiting := self._offsets.take(*key)) is not None:
+            try:
+                await self._commit([("offset", key, waiting)])
+            except RmqError:
+                self._offsets.give_back((key,))
+                raise
+        if begin == LAST and not topic.startswith(RETRY_PREFIX) and self._offsets.query(*key) is None:
             first = queue.min == 0 and queue.max > 0 and self._young(queue.entry(0).offset)
-            await self._commit([("offset", (group, topic, queue_id), 0 if first else max(queue.max - 1, 0))])
+            await self._commit([("offset", key, 0 if first else max(queue.max - 1, 0))])
+        start = self.start(*key)
+        if start < queue.max and self._leaving > self._log.start and queue.entry(start).offset < self._leaving:
+            await self._commit([("offset", key, queue.first_at_or_behind(self._leaving))])  # or it could not be deleted
 
     def start(self, group: str, topic: str, queue_id: int) -> int:
-        """The next message for the group. What is about to be deleted is passed over, or it could not be deleted."""
+        """The next message for the group."""
         queue, known = self._queues.get(topic, queue_id), self._offsets.query(group, topic, queue_id)
-        start = min(max(known or 0, queue.min), queue.max)
-        if start < queue.max and self._leaving > self._log.start and queue.entry(start).offset < self._leaving:
-            start = queue.first_at_or_behind(self._leaving)
-        return start
+        return min(max(known or 0, queue.min), queue.max)
 
     def _behind_passed(self, place: Place, start: int, codes: frozenset[int] | None) -> int:
         known = self._passed.get(place)
@@ -174,7 +176,7 @@ class Taker:
     async def take(self, wish: Wish, topic: str, queue_id: int, count: int) -> Taken | None:
         """Up to `count` messages; None: nothing there, or another pop has the queue. Raises Refusal, StoreError, OSError."""
         place = (wish.group, topic, queue_id)
-        if place in self._busy or self._receipts.is_full(*place):
+        if not self.may_have(place, wish.codes):
             return None
         self._busy.add(place)
         try:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from rmq.staged import Versioned
 
 MAX_OPEN_OF_QUEUE = 10_000  # receipts of one group in one queue: a pop makes one, of 32 messages at most
+MAX_OPEN = 500_000  # in all
 _SLOT_MS = 1000
 
 
@@ -141,7 +142,7 @@ class ReceiptTable(Versioned):
 
     def is_full(self, group: str, topic: str, queue_id: int) -> bool:
         """Whether the group must acknowledge something of that queue before it may have more."""
-        return self._open[group, topic, queue_id] >= MAX_OPEN_OF_QUEUE
+        return self._open[group, topic, queue_id] >= MAX_OPEN_OF_QUEUE or len(self._rows) >= MAX_OPEN
 
     def open_of(self, group: str, topic: str, queue_id: int) -> int:
         """How many receipts of that queue are open."""

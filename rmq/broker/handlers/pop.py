@@ -96,9 +96,9 @@ class PopHandler:
             raise _invalid(f"{request.max_msg_nums} messages: 1 to {MAX_MESSAGES} may be asked for")
         if not 0 < request.invisible_time <= MAX_INVISIBLE_MS:
             raise _invalid(f"invisible time {request.invisible_time} ms: 1 to {MAX_INVISIBLE_MS} are allowed")
-        asked = self._asked(request, request.exp_type, request.exp, request.order)
         deadline = self._deadline(request.poll_time)
         while True:
+            asked = self._asked(request, request.exp_type, request.exp, request.order)
             for _ in range(LOOKS):
                 if (answer := await self._look(request, asked)) is not None:
                     return answer
@@ -225,8 +225,8 @@ class PopHandler:
         )  # fmt: skip
 
     async def notify(self, request: Notification, call: Call) -> NotificationAnswer:
-        asked, deadline = self._asked(request, request.exp_type, request.exp, request.order), self._deadline(request.poll_time)
-        while not self._worth_a_look(request, asked):
+        deadline = self._deadline(request.poll_time)
+        while not self._worth_a_look(request, asked := self._asked(request, request.exp_type, request.exp, request.order)):
             status = await self._wait(request, asked, deadline, call)
             if status:
                 return NotificationAnswer(False, status == FULL)
