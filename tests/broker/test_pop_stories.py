@@ -1,0 +1,295 @@
+"""Stories of POP: nobody's place moves without a receipt, nothing acknowledged comes back, whoever leads and whatever stops."""
+
+import asyncio
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmq.broker.receipts import ReceiptNotes, ReceiptWriter
+from rmq.codes import ResponseCode as R
+from rmq.errors import RmqError
+from rmq.net.commands import DeleteExpiredLog, GetConsumeStats, GetMaxOffset, GetMinOffset, UpdateTopic
+from rmq.net.peercommands import TransferLeader
+from rmq.net.popcommands import Ack
+from rmq.testing import LocalBroker, TestClock
+from tests.broker.groups import LocalGroup
+from tests.broker.popping import Popped, ack, bodies, change, pop, take
+from tests.broker.support import Peer, send
+
+
+async def leading(group: LocalGroup, *, but: str = "") -> Peer:
+    return await group.connect(await group.leader(but=but))
+
+
+async def begun(group: LocalGroup, *messages: bytes) -> Peer:
+    """The leader, with a topic T of one queue that holds them."""
+    leader = await leading(group)
+    await leader.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
+    await leader.send(*(send("T", body) for body in messages))
+    return leader
+
+
+async def place(peer: Peer) -> int:
+    """The next message for the group."""
+    return int((await peer.ask(GetConsumeStats("g", "T"))).queues[0].consumer_offset)
+
+
+async def pass_time(group: LocalGroup, seconds: float) -> None:
+    """In steps that let the nodes hear of each other, so that nobody misses the leader."""
+    until_s = group.clock.monotonic() + seconds
+    while group.clock.monotonic() < until_s:
+        await group.clock.advance(0.5)
+        await group.level()
+
+
+async def come_back(group: LocalGroup, peer: Peer, count: int) -> list[Popped]:
+    found: list[Popped] = []
+    for _ in range(100):
+        found += await take(peer.ask, hidden_ms=600_000)
+        if len(found) >= count:
+            break
+        await pass_time(group, 1)
+    return found
+
+
+async def test_pop_cursor_never_without_receipt(tmp_path: Path) -> None:
+    """Story 41, C10: the receipt was written and not committed when the majority went. Nobody is shown a message, and whether
+    its record outlives the change of leaders or not, place and receipt are there together or not at all."""
+    async with LocalGroup(tmp_path) as group:
+        leader = await begun(group, b"1", b"2", b"3")
+        await group.level()
+        first = await group.leader()
+        followers = await group.followers()
+        await group.stop(*followers)
+        popping = asyncio.create_task(leader.ask_code(pop(count=2, hidden_ms=5000)))
+        await group.clock.advance_until(popping.done)
+        assert popping.result() in (R.SYSTEM_ERROR, R.SERVICE_NOT_AVAILABLE), "not answered before it is committed"
+        await group.start(*followers)
+        await group.clock.advance(3)
+        leader = await leading(group)
+        await group.level()
+        moved = await place(leader)
+        assert moved in (0, 2), first
+        assert sorted(bodies(await come_back(group, leader, 3))) == [b"1", b"2", b"3"]
+
+
+async def test_pop_cursor_goes_back_with_the_receipt_that_was_cut(tmp_path: Path) -> None:
+    """Story 41: the old leader alone wrote it; the others elect one that does not know it, and the message goes out there."""
+    async with LocalGroup(tmp_path) as group:
+        leader = await begun(group, b"1", b"2")
+        await group.level()
+        first, followers = await group.leader(), await group.followers()
+        await group.stop(*followers)
+        popping = asyncio.create_task(leader.ask_code(pop(count=1)))
+        await group.clock.advance_until(popping.done)
+        await group.stop(first)
+        await group.start(*followers)
+        await group.clock.advance(3)
+        leader = await leading(group)
+        assert (await place(leader), bodies(await take(leader.ask))) == (0, [b"1", b"2"])
+        await group.start(first)
+        await group.clock.advance(1)
+        await group.level()
+        await (await group.connect(await group.leader())).ask(TransferLeader(first))
+        leader = await leading(group, but=await group.leader()) if await group.leader() != first else await group.connect(first)
+        assert (await place(leader), await take(leader.ask)) == (2, [])
+
+
+async def test_receipts_outlive_their_leader(tmp_path: Path) -> None:
+    """Story 41, C10: what was acknowledged stays away, what was not comes back once, handed on by the next leader."""
+    async with LocalGroup(tmp_path) as group:
+        leader = await begun(group, *(b"%d" % number for number in range(6)))
+        taken = await take(leader.ask, hidden_ms=20_000)
+        await ack(leader.ask, *taken[:2])
+        later = await change(leader.ask, taken[2], 600_000)
+        first = await group.leader()
+        await group.stop(first)
+        leader = await leading(group, but=first)
+        assert (await place(leader), await take(leader.ask)) == (6, [])
+        await ack(leader.ask, taken[3])
+        back = await come_back(group, leader, 2)
+        assert sorted(bodies(back)) == [b"4", b"5"]
+        await ack(leader.ask, *back, later)
+        await group.start(first)
+        await pass_time(group, 5)
+        await group.level()
+        ends = {int((await (await group.connect(name)).ask(GetMaxOffset("%RETRY%g_T", 0))).offset) for name in group.nodes}
+        assert ends == {2}, "each came back once, and every node has the same"
+
+
+HOUR_MS = 3_600_000
+
+
+async def test_a_receipt_keeps_its_segment_until_it_is_ended_early(tmp_path: Path) -> None:
+    """C10, D15: a popped message whose segment is to be deleted comes back before that, however long it was to be hidden."""
+    small: dict[str, Any] = {
+        "max_message_bytes": 4096,
+        "segment_bytes": 8192,
+        "reserved_hours": 1,
+        "delete_hours": tuple(range(24)),
+    }
+    async with LocalBroker(store_dir=tmp_path, **small) as broker:
+        await broker.create_topic("T", 1)
+        peer = await Peer.connect(broker.address)
+        await peer.send(send("T", b"early"), send("T", b"acked"), send("T", b"soon"), send("T", b"never popped"))
+        early, acked = await take(peer.ask, count=2, hidden_ms=48 * HOUR_MS)
+        await take(peer.ask, count=1, hidden_ms=3 * HOUR_MS + 20_000)
+        await ack(peer.ask, acked)
+        await peer.send(*(send("T", b"x" * 2000) for _ in range(20)))
+        await broker.stop_broker()  # takes a snapshot
+        broker.clock = TestClock(wall_ms=broker.clock.wall_ms() + 3 * HOUR_MS)
+        await broker.start_broker()
+        peer = await Peer.connect(broker.address)
+        await peer.ask(DeleteExpiredLog())
+        assert (await peer.ask(GetMinOffset("T", 0))).offset == 0, "what ends soon is waited for"
+        assert bodies(await take(peer.ask, count=1, queue_id=0)) != [b"never popped"], "what is about to go is handed out no more"
+        await broker.clock.advance(30)
+        await peer.ask(DeleteExpiredLog())
+        assert (await peer.ask(GetMinOffset("T", 0))).offset > 3
+        back = [one for one in await take(peer.ask) + await take(peer.ask) if one.topic != "T"]
+        assert sorted((one.body, one.tries) for one in back) == [(b"early", 1), (b"soon", 1)]
+        assert await peer.ask_code(Ack("g", "T", 0, early.handle, early.number)) == 208, "it is gone there"
+        await ack(peer.ask, *back)
+        await peer.close()
+
+
+# --- histories --------------------------------------------------------------------------------------------------------
+
+
+class History:
+    """Consumers of one group at a broker that is stopped now and then, with or without its snapshots. What it may not do is
+    asserted at once; `finish` waits until nothing is left."""
+
+    def __init__(self, broker: LocalBroker, seed: int) -> None:
+        self.broker = broker
+        self.chance = random.Random(seed)
+        self.sent: set[bytes] = set()
+        self.acked: set[bytes] = set()  # and answered
+        self.held: dict[bytes, tuple[Popped, float]] = {}  # and until when nobody else may have it
+
+    async def begin(self) -> "History":
+        self.peer = await Peer.connect(self.broker.address)
+        return self
+
+    def now(self) -> float:
+        return self.broker.clock.wall_ms()
+
+    async def step(self) -> None:
+        steps = ("send", "pop", "pop", "ack", "ack", "change", "pass")
+        name = self.chance.choice(steps if self.chance.random() < 0.96 else ("restart",))
+        await getattr(self, "pass_time" if name == "pass" else name)()
+
+    async def send(self) -> None:
+        new = [b"%d" % number for number in range(len(self.sent), len(self.sent) + self.chance.randint(1, 5))]
+        self.sent.update(new)
+        await self.peer.send(*(send("T", body, queue_id=self.chance.randrange(2)) for body in new))
+
+    async def pop(self) -> None:
+        hidden_ms = self.chance.choice((2000, 20_000, 60_000))
+        until = self.now() + hidden_ms
+        for one in await take(self.peer.ask, count=self.chance.randint(1, 4), hidden_ms=hidden_ms):
+            assert one.body not in self.acked, f"{one.body!r} was acknowledged"
+            assert one.body not in self.held or self.held[one.body][1] <= self.now(), f"{one.body!r} is with somebody else"
+            self.held[one.body] = one, until
+
+    def _mine(self) -> list[Popped]:
+        """Those whose time is not over."""
+        return [one for one, until in self.held.values() if until > self.now() + 500]
+
+    def _some(self) -> list[Popped]:
+        mine = self._mine()
+        return self.chance.sample(mine, self.chance.randint(0, len(mine)))
+
+    async def ack(self) -> None:
+        await self._ack(self._some())
+
+    async def _ack(self, some: list[Popped]) -> None:
+        await ack(self.peer.ask, *some)
+        for one in some:
+            self.acked.add(one.body)
+            del self.held[one.body]
+
+    async def change(self) -> None:
+        for one in self._some()[:2]:
+            hidden_ms = self.chance.choice((1, 5000, 40_000))
+            until = self.now() + hidden_ms
+            self.held[one.body] = await change(self.peer.ask, one, hidden_ms), until
+
+    async def pass_time(self) -> None:
+        await self.broker.clock.advance(self.chance.choice((0.5, 3.0, 15.0)))
+
+    async def restart(self) -> None:
+        await self.peer.close()
+        await self.broker.stop_broker()
+        if self.chance.random() < 0.5:
+            for snapshot in (self.broker.store_dir / "rmq").glob("snapshot-*"):
+                snapshot.unlink()
+        await self.broker.start_broker()
+        await self.begin()
+
+    async def finish(self) -> None:
+        for _ in range(60):
+            if self.acked == self.sent:
+                break
+            await self.pop()
+            await self._ack(self._mine())
+            await self.broker.clock.advance(5)
+        assert self.acked == self.sent, f"lost: {sorted(self.sent - self.acked)}"
+        await self.restart()
+        await self.broker.clock.advance(70)  # longer than anything was hidden
+        await self.pop()
+        await self.peer.close()
+
+
+async def play(seed: int, steps: int = 40) -> None:
+    async with LocalBroker() as broker:
+        await broker.create_topic("T", 2)
+        history = await History(broker, seed).begin()
+        for _ in range(steps):
+            await history.step()
+        await history.finish()
+
+
+async def play_all(seeds: int) -> None:
+    for seed in range(seeds):
+        await play(seed)
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_a_history(seed: int) -> None:
+    """C10: nothing is lost, nothing acknowledged comes back, and nobody gets what another one still has."""
+    await play(seed)
+
+
+def _place_alone(patch: pytest.MonkeyPatch) -> None:
+    """The place moves further than the receipt tells."""
+    opening = ReceiptWriter.opening
+    patch.setattr(ReceiptWriter, "opening", lambda self, one: opening(self, one._replace(numbers=one.numbers[:1])))
+
+
+def _receipt_alone(patch: pytest.MonkeyPatch) -> None:
+    """The place stays where it was."""
+    opening = ReceiptWriter.opening
+    patch.setattr(ReceiptWriter, "opening", lambda self, one: opening(self, one._replace(cursor=None)))
+
+
+def _end_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """Another time for a message, and the first receipt goes on."""
+    ending = ReceiptWriter.ending
+    patch.setattr(ReceiptWriter, "ending", lambda self, key, numbers: ending(self, key._replace(pop_time=1), numbers))
+
+
+def _no_proof(patch: pytest.MonkeyPatch) -> None:
+    """What comes back does not say from where."""
+    patch.setattr(ReceiptNotes, "done", lambda self, proof, stored: None)
+
+
+@pytest.mark.parametrize("mutant", [_place_alone, _receipt_alone, _end_forgotten, _no_proof])
+async def test_a_broker_that_breaks_a_rule_is_noticed(mutant: Callable[[pytest.MonkeyPatch], None], monkeypatch: Any) -> None:
+    """The histories are of use: without the rule one of them fails (story 41)."""
+    mutant(monkeypatch)
+    with pytest.raises((AssertionError, RmqError)):
+        await play_all(4)
