@@ -98,6 +98,7 @@ class NodeSettings:
                                             "maxTransferCountOnMessageInDisk")  # fmt: skip
     auto_create_topic: bool = _setting(True, flag(), "a send may make its topic", "autoCreateTopicEnable")
     auto_create_group: bool = _setting(True, flag(), "a consumer may make its group", "autoCreateSubscriptionGroup")
+    recall_messages: bool = _setting(False, flag(), "a timed message may be taken back before it comes", "recallMessageEnable")
     timer_max_delay_s: int = _setting(259_200, integer(1, 2**31), "a timed message may come so much later", "timerMaxDelaySec")
     default_topic_queue_nums: int = _setting(8, integer(1, 1024), "queues of TBW102", "defaultTopicQueueNums")
     transaction_timeout_ms: int = _setting(6_000, integer(0, 86_400_000), "how long a half message is left alone",

@@ -79,7 +79,7 @@ _LATER = _keys("""
     enablePropertyFilter enableCalcFilterBitMap traceTopicEnable msgTraceTopicName enableDetailStat
     messageIndexSafe enableConsumeQueueExt
     mappedFileSizeConsumeQueueExt enableLmq enableMultiDispatch popPollingSize
-    enablePopLog recallMessageEnable enableCompaction storeReplyMessageEnable brokerPermission regionId
+    enablePopLog enableCompaction storeReplyMessageEnable brokerPermission regionId
     autoDeleteUnusedStats autoDeleteUnusedTopic brokerTopicEnable clusterTopicEnable longPollingEnable shortPollingTimeMills
     notifyConsumerIdsChangedEnable disableConsumeIfConsumerReadSlowly consumerFallbehindThreshold
     orderMessageEnable kvConfigPath configStorePath configStoreInRocksDB returnOrderTopicConfigToBroker supportActingMaster

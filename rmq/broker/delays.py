@@ -169,18 +169,20 @@ class DelayService:
         commit: Callable[[list[Line]], Awaitable[None]],
         topics: TopicTable,
         clock: Clock,
+        handlers: Mapping[type[Any], Handler],
     ) -> None:
         self._table = table
         self._outlet = outlet
         self._commit = commit
         self._topics = topics
         self._clock = clock
+        self._handlers = handlers
         self._unread: list[Source] = []
         self._unread_until = 0.0
         self.jobs = (Job(TICK_S, "delays", self.hand_on),)
 
     def by_request(self) -> Mapping[type[Any], Handler]:
-        return {}
+        return self._handlers
 
     async def hand_on(self) -> None:
         """All that is due, bite by bite. Raises Refusal, StoreError: the rest stays due."""

@@ -9,6 +9,7 @@ from rmq.broker.delays import DelayService, TimerTaker, take_level
 from rmq.broker.halves import half_taker
 from rmq.broker.handlers.clients import ClientHandlers
 from rmq.broker.handlers.query import QueryHandlers
+from rmq.broker.handlers.recall import RecallHandler
 from rmq.broker.handlers.topics import TopicHandlers
 from rmq.broker.handlers.transactions import Places, TransactionHandlers
 from rmq.broker.intake import Intake
@@ -38,7 +39,8 @@ def holding(settings: NodeSettings, parts: Parts, clock: Clock, *others: Service
     """`others`: kinds of which nothing comes in by a send."""
     tables = parts.tables
     timers = TimerTaker(clock, settings.broker_name, settings.timer_max_delay_s)
-    delays = DelayService(tables.due, parts.outlet, parts.commit, tables.topics, clock)
+    recalls = RecallHandler(tables.topics, timers, parts.outlet, parts.host, clock, settings.recall_messages)
+    delays = DelayService(tables.due, parts.outlet, parts.commit, tables.topics, clock, recalls.by_request())
     halves = half_taker(tables.halves, reject=settings.reject_transactions)
     later = (timers.take, take_level)
     return Services(delays, _transactions(settings, parts, Intake(later), clock), *others), Intake((halves, *later))

@@ -13,6 +13,7 @@ from rmq.log import record
 from rmq.log.record import Record, bytes_to_properties
 from rmq.model import DELAY_TOPIC, TIMER_TOPIC
 from rmq.net.commands import DeleteTopic, GetMaxOffset, GetMinOffset, Send, UpdateTopic
+from rmq.net.timercommands import Recall
 from rmq.testing import LocalBroker, TestClock, until
 from tests.broker.groups import LocalGroup
 from tests.broker.helddisk import HeldDisk
@@ -116,6 +117,39 @@ async def test_a_message_that_cancels_a_timer(broker: LocalBroker, peer: Peer) -
     await broker.clock.advance(5)
     assert len(await everything(peer)) == 2
     assert not await everything(peer, "Other")
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+async def test_a_timer_is_taken_back_by_its_handle(allowed: bool) -> None:
+    """A7: the stored form is that of golden set s15; a handle of another topic, or that is none, is refused."""
+    async with LocalBroker(recall_messages=allowed) as broker:
+        await broker.create_topic("T", 1)
+        await broker.create_topic("Other", 1)
+        peer = await Peer.connect(broker.address)
+        timers = [delayed(body, TIMER_DELAY_SEC=5) for body in (b"back", b"stays")]
+        [back, other, now] = await peer.send(*timers, delayed(DELAY=1))
+        assert now.recall_handle == ""
+        if not allowed:
+            assert await peer.refusal(Recall("T", back.recall_handle, "p")) == ResponseCode.NO_PERMISSION
+            await peer.close()
+            return
+        assert (await peer.ask(Recall("T", back.recall_handle, "p"))).msg_id == b"back".hex()
+        assert (await peer.ask(Recall("T", back.recall_handle, "p"))).msg_id == b"back".hex()
+        out_ms = said((await everything(peer, TIMER_TOPIC))[0])["TIMER_OUT_MS"]
+        recall = (await everything(peer, TIMER_TOPIC))[2]
+        assert (recall.body, said(recall).pop("BORN_TIMESTAMP")) == (b"0", str(recall.born_timestamp))
+        assert {name: one for name, one in said(recall).items() if name != "BORN_TIMESTAMP"} == {
+            "TAGS": "_RECALL_TAG_", "UNIQ_KEY": b"back".hex(), "TIMER_DEL_UNIQKEY": b"back".hex(), "PGROUP": "p",
+            "TIMER_DELIVER_MS": str(int(out_ms) + 1), "TIMER_OUT_MS": out_ms, "REAL_TOPIC": "T", "REAL_QID": "0",
+        }  # fmt: skip
+        for wrong in (Recall("Other", back.recall_handle), Recall("T", "no handle"), Recall("T", "e30=")):
+            assert await peer.refusal(wrong) == ResponseCode.ILLEGAL_OPERATION
+        assert await peer.refusal(Recall("Missing", back.recall_handle)) == ResponseCode.TOPIC_NOT_EXIST
+        assert [one.body for one in await arrived(peer, broker.clock, 2)] == [b"body", b"stays"]
+        assert await peer.refusal(Recall("T", other.recall_handle)) == ResponseCode.ILLEGAL_OPERATION, "too late"
+        await broker.clock.advance(3)
+        assert len(await everything(peer)) == 2
+        await peer.close()
 
 
 async def test_what_has_no_topic_any_more_is_dropped_once(

@@ -1,0 +1,78 @@
+"""Taking a timed message back before it comes [RecallMessageProcessor]: a message that cancels it waits in the same slot."""
+
+import base64
+import binascii
+from collections.abc import Mapping
+from typing import Any
+
+from rmq.broker.delays import TimerTaker
+from rmq.broker.outlet import Outlet
+from rmq.clock import Clock
+from rmq.codes import ResponseCode
+from rmq.errors import Refusal
+from rmq.log import record
+from rmq.model import PERM_WRITE
+from rmq.net.server import Call, Handler
+from rmq.net.timercommands import Recall, RecallAnswer
+from rmq.routing.topics import TopicTable
+
+TAG = "_RECALL_TAG_"
+_MAX_HANDLE = 1024
+
+
+class RecallHandler:
+    """`enabled`: whether messages may be taken back at all. `host`: this broker as records name it."""
+
+    def __init__(
+        self, topics: TopicTable, timers: TimerTaker, outlet: Outlet, host: bytes, clock: Clock, enabled: bool
+    ) -> None:
+        self._topics = topics
+        self._timers = timers
+        self._outlet = outlet
+        self._host = host
+        self._clock = clock
+        self._enabled = enabled
+
+    def by_request(self) -> Mapping[type[Any], Handler]:
+        return {Recall: self.recall}
+
+    async def recall(self, request: Recall, _call: Call) -> RecallAnswer:
+        """Good for every well-formed handle that is not due yet, as in RocketMQ; nobody looks whether such a message waits."""
+        if not self._enabled:
+            raise Refusal(ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden: set recallMessageEnable=true")
+        config = self._topics.get(request.topic)
+        if config is None:
+            raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"recall failed, there is no topic {request.topic}")
+        if not config.perm & PERM_WRITE:
+            raise Refusal(ResponseCode.NO_PERMISSION, f"topic {request.topic} may not be written to (perm {config.perm})")
+        topic, deliver_ms, key = _read(request.recall_handle)
+        if topic != request.topic:
+            raise _illegal("recall failed, topic not match")
+        now_ms = self._clock.wall_ms()
+        if deliver_ms <= now_ms:
+            raise _illegal("recall failed, timestamp invalid: the message is due")
+        properties = record.properties_to_bytes({
+            "TAGS": TAG, "UNIQ_KEY": key, "TIMER_DELIVER_MS": str(deliver_ms), "TIMER_DEL_UNIQKEY": key,
+            "PGROUP": request.producer_group, "BORN_TIMESTAMP": str(now_ms),
+        })  # fmt: skip
+        draft = record.draft(topic, b"0", properties, born_timestamp=now_ms, born_host=self._host)
+        placed = self._timers.take(record.decode(draft), 0)
+        assert placed is not None, "its time has not come"
+        await self._outlet.send(placed.topic, placed.queue_id, placed.draft)
+        return RecallAnswer(key)
+
+
+def _read(handle: str) -> tuple[str, int, str]:
+    """Topic, time and unique key of a handle [RecallMessageHandle]. Raises Refusal."""
+    try:
+        text = base64.urlsafe_b64decode(handle[:_MAX_HANDLE].encode()).decode()
+        version, topic, _, deliver_ms, key = text.split(" ")
+        if version == "v1" and deliver_ms.isdecimal() and len(deliver_ms) < 16 and "\x01" not in key and "\x02" not in key:
+            return topic, int(deliver_ms), key
+    except (binascii.Error, ValueError):
+        pass
+    raise _illegal("recall handle is invalid")
+
+
+def _illegal(about: str) -> Refusal:
+    return Refusal(ResponseCode.ILLEGAL_OPERATION, about)
