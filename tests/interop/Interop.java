@@ -26,6 +26,7 @@ import org.apache.rocketmq.common.message.MessageExt;
  *   orderly NAMESRV TOPIC GROUP       the same, each queue in order; the first message with key "again" fails once, and one with
  *                                     key "dead" always, until it came again twice
  *   failing NAMESRV TOPIC GROUP N M   the same, at any order; each message fails N times, and may come again M times
+ *   popping NAMESRV TOPIC GROUP N     the same for a group that pops (setMessageRequestMode): each message fails N times
  *   transact NAMESRV TOPIC            three messages in transactions: commit, rollback, unknown (commit when asked); waits for input
  */
 public final class Interop {
@@ -35,6 +36,7 @@ public final class Interop {
             case "consume" -> consume(args[1], args[2], args[3], args[4]);
             case "orderly" -> orderly(args[1], args[2], args[3]);
             case "failing" -> failing(args[1], args[2], args[3], Integer.parseInt(args[4]), Integer.parseInt(args[5]));
+            case "popping" -> popping(args[1], args[2], args[3], Integer.parseInt(args[4]));
             case "transact" -> transact(args[1], args[2]);
             default -> throw new IllegalArgumentException(args[0]);
         }
@@ -122,6 +124,20 @@ public final class Interop {
             MessageExt m = messages.get(0);
             System.out.printf("TRY %d %s %s%n", m.getReconsumeTimes(), m.getTopic(), m.getMsgId());
             context.setDelayLevelWhenNextConsume(1);
+            boolean fails = m.getReconsumeTimes() < failures;
+            return fails ? ConsumeConcurrentlyStatus.RECONSUME_LATER : ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        run(consumer);
+    }
+
+    private static void popping(String nameservers, String topic, String group, int failures) throws Exception {
+        DefaultMQPushConsumer consumer = member(nameservers, topic, group, "red || blue");
+        consumer.setClientRebalance(false); // the broker says who reads what, and how
+        consumer.setPopInvisibleTime(20_000);
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            MessageExt m = messages.get(0);
+            System.out.printf("TRY %d %s %s %s%n", m.getReconsumeTimes(), m.getTopic(), m.getMsgId(),
+                    new String(m.getBody(), StandardCharsets.UTF_8));
             boolean fails = m.getReconsumeTimes() < failures;
             return fails ? ConsumeConcurrentlyStatus.RECONSUME_LATER : ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
         });

@@ -1,0 +1,72 @@
+"""Java push consumers of a group that pops, with our broker: assignment, receipts, failed messages come back (C10)."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from rmq.client import Message
+from rmq.net.popcommands import SetRequestMode
+from rmq.testing import LocalBroker, until
+from tests.broker.popping import bodies, take
+from tests.broker.support import Peer
+from tests.interop import java
+from tests.interop.java import Java, mqadmin
+
+pytestmark = [pytest.mark.java, pytest.mark.skipif(bool(java.MISSING), reason=java.MISSING)]
+
+
+@pytest.fixture(scope="module")
+def built() -> None:
+    java.build()
+
+
+@pytest.fixture
+async def broker(built: None) -> AsyncIterator[LocalBroker]:
+    async with LocalBroker() as broker:
+        await broker.create_topic("Popped", queues=4)
+        yield broker
+
+
+async def send(broker: LocalBroker, count: int) -> list[str]:
+    async with broker.client() as client, client.producer() as producer:
+        sent = [producer.send(Message("Popped", b"%d" % n, tags="red" if n % 2 else "green")) for n in range(count)]
+        return [result.message_id for result in await asyncio.gather(*sent)]
+
+
+async def test_java_pops_what_it_wants_and_what_failed_comes_back(broker: LocalBroker) -> None:
+    """Two members share all queues. What is acknowledged is gone, what fails comes back with one try more."""
+    await mqadmin("setConsumeMode", "-n", broker.nameserver, "-b", broker.address, "-t", "Popped", "-g", "poppers", "-m", "POP")
+    members = [await Java.start("popping", broker.nameserver, "Popped", "poppers", "1") for _ in range(2)]
+    for member in members:
+        await member.until(lambda member=member: member.got("STARTED"))
+    ids = await send(broker, 20)
+    tried = lambda: [fields for member in members for fields in member.got("TRY")]  # noqa: E731
+    await until(lambda: len({fields[2] for fields in tried() if fields[0] == "0"}) == 10, 60)
+    await broker.clock.advance_until(lambda: len({fields[2] for fields in tried() if fields[0] == "1"}) == 10, 0.5, 90)
+    for number, message_id in enumerate(ids):
+        tries = sorted(fields[:2] for fields in tried() if fields[2] == message_id)
+        assert tries == ([["0", "Popped"], ["1", "Popped"]] if number % 2 else [])
+    for member in members:
+        assert await member.stop() == 0
+    await broker.clock.advance(60)
+    peer = await Peer.connect(broker.address)
+    assert bodies(await take(peer.ask, topic="Popped", group="poppers", exp="red")) == []
+    await peer.close()
+
+
+async def test_java_shares_a_group_with_ours(broker: LocalBroker) -> None:
+    """C1: one pool of messages, whoever asks."""
+    peer = await Peer.connect(broker.address)
+    await peer.ask(SetRequestMode("Popped", "mixed", "POP"))
+    member = await Java.start("popping", broker.nameserver, "Popped", "mixed", "0")
+    await member.until(lambda: member.got("STARTED"))
+    await send(broker, 40)
+    ours: list[bytes] = []
+    async with asyncio.timeout(60):
+        while len(ours) + len(member.got("TRY")) < 20:
+            ours += bodies(await take(peer.ask, topic="Popped", group="mixed", exp="red", count=1, poll_ms=100))
+    theirs = [fields[3].encode() for fields in member.got("TRY")]
+    assert sorted(ours + theirs, key=int) == [b"%d" % n for n in range(1, 40, 2)]
+    assert await member.stop() == 0
+    await peer.close()
