@@ -14,6 +14,7 @@ import orjson
 
 from rmq.broker import adoptdelays, snapshot
 from rmq.broker.adoptdelays import Positions
+from rmq.broker.adopthalves import half_lines
 from rmq.broker.apply import Tables
 from rmq.broker.state import MAX_LINES_A_RECORD, Line
 from rmq.delivery import cursors, groups, offsets
@@ -191,6 +192,7 @@ def import_tables(store: Store, tables: Tables, config: Path, host: bytes, wall_
     complete = store.adopted is not None and store.adopted.tidy
     lines = plan(found, tables, {queue.topic for queue in store.queues.all() if queue.max}, complete)
     lines += adoptdelays.lines(store, tables.due, found.waiting)
+    lines += half_lines(store, found.offsets or {}, tables.halves)
     queue = store.queues.get(STATE_TOPIC, 0)
     for body in _bodies(lines, store.log.max_unit_bytes - 1024):
         draft = record.draft(STATE_TOPIC, body, b"", born_timestamp=wall_ms, born_host=host)

@@ -16,10 +16,10 @@ __all__ = ["COMMIT", "ROLLBACK", "UNKNOWN", "checks", "commit", "end", "half", "
 GROUP = "p"
 
 
-def half(body: bytes = b"body", topic: str = "T", *, queue_id: int = 0, **said: str) -> Send:
+def half(body: bytes = b"body", topic: str = "T", *, queue_id: int = 0, born_ms: int = 1000, **said: str) -> Send:
     """A half message with unique id "id-" and its body."""
     known = {"TRAN_MSG": "true", "PGROUP": GROUP, "UNIQ_KEY": f"id-{body.decode()}", "TAGS": "x", **said}
-    draft = record.draft(topic, body, record.properties_to_bytes(known), born_timestamp=1000, born_host=BORN)
+    draft = record.draft(topic, body, record.properties_to_bytes(known), born_timestamp=born_ms, born_host=BORN)
     return Send(GROUP, topic, queue_id, draft)
 
 
@@ -31,9 +31,9 @@ def end(half: SendAnswer | CheckTransactionState, how: int = COMMIT, **fields: A
     return EndTransaction(GROUP, half.queue_offset, half.physical_offset, how, "id", **fields)
 
 
-async def commit(peer: Peer, body: bytes, how: int = COMMIT, **said: str) -> SendAnswer:
+async def commit(peer: Peer, body: bytes, how: int = COMMIT, *, topic: str = "T", **said: str) -> SendAnswer:
     """Sent and ended."""
-    [sent] = await peer.send(half(body, **said))
+    [sent] = await peer.send(half(body, topic, **said))
     await peer.ask(end(sent, how))
     return sent
 

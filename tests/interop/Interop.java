@@ -8,6 +8,7 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.impl.factory.MQClientInstance;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.LocalTransactionState;
 import org.apache.rocketmq.client.producer.SendResult;
@@ -27,7 +28,7 @@ import org.apache.rocketmq.common.message.MessageExt;
  *                                     key "dead" always, until it came again twice
  *   failing NAMESRV TOPIC GROUP N M   the same, at any order; each message fails N times, and may come again M times
  *   popping NAMESRV TOPIC GROUP N     the same for a group that pops (setMessageRequestMode): each message fails N times
- *   transact NAMESRV TOPIC            three messages in transactions: commit, rollback, unknown (commit when asked); waits for input
+ *   transact NAMESRV TOPIC GROUP ANSWER STATES   a message in a transaction for each state; ANSWER when asked; until input closes
  */
 public final class Interop {
     public static void main(String[] args) throws Exception {
@@ -37,7 +38,7 @@ public final class Interop {
             case "orderly" -> orderly(args[1], args[2], args[3]);
             case "failing" -> failing(args[1], args[2], args[3], Integer.parseInt(args[4]), Integer.parseInt(args[5]));
             case "popping" -> popping(args[1], args[2], args[3], Integer.parseInt(args[4]));
-            case "transact" -> transact(args[1], args[2]);
+            case "transact" -> transact(args);
             default -> throw new IllegalArgumentException(args[0]);
         }
         System.exit(0);
@@ -70,9 +71,9 @@ public final class Interop {
                 result.getMessageQueue().getQueueId(), result.getQueueOffset());
     }
 
-    private static void transact(String nameservers, String topic) throws Exception {
-        TransactionMQProducer producer = new TransactionMQProducer("java-transactions");
-        producer.setNamesrvAddr(nameservers);
+    private static void transact(String[] args) throws Exception {
+        TransactionMQProducer producer = new TransactionMQProducer(args[3]);
+        producer.setNamesrvAddr(args[1]);
         producer.setTransactionListener(new TransactionListener() {
             @Override
             public LocalTransactionState executeLocalTransaction(Message message, Object wanted) {
@@ -83,14 +84,21 @@ public final class Interop {
             public LocalTransactionState checkLocalTransaction(MessageExt message) {
                 System.out.printf("CHECK %s %s %s %s%n", message.getTopic(), message.getKeys(), message.getTransactionId(),
                         message.getUserProperty("TRANSACTION_CHECK_TIMES"));
-                return LocalTransactionState.COMMIT_MESSAGE;
+                return LocalTransactionState.valueOf(args[4]);
             }
         });
         producer.start();
-        for (LocalTransactionState wanted : LocalTransactionState.values()) {
-            TransactionSendResult result = producer.sendMessageInTransaction(message(topic, "red", wanted.name()), wanted);
+        MQClientInstance client = producer.getDefaultMQProducerImpl().getMqClientFactory();
+        while (!client.updateTopicRouteInfoFromNameServer(args[2])) { // else no broker would hear of it before it sends
+            Thread.sleep(100);
+        }
+        client.sendHeartbeatToAllBrokerWithLock();
+        for (int i = 5; i < args.length; i++) {
+            LocalTransactionState wanted = LocalTransactionState.valueOf(args[i]);
+            TransactionSendResult result = producer.sendMessageInTransaction(message(args[2], "red", args[i]), wanted);
             System.out.printf("SENT %s %s %s%n", result.getSendStatus(), result.getMsgId(), result.getTransactionId());
         }
+        System.out.println("STARTED");
         while (System.in.read() >= 0) { }
         producer.shutdown();
     }

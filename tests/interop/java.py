@@ -77,13 +77,13 @@ class Java:
         return nameserver
 
     @classmethod
-    async def start_broker(cls, store: Path, nameserver: str, port: int, segment_bytes: int) -> "Java":
+    async def start_broker(cls, store: Path, nameserver: str, port: int, segment_bytes: int, **more: int) -> "Java":
         """RocketMQ's broker on that directory; returns when it serves."""
         settings = {
             "brokerClusterName": "DefaultCluster", "brokerName": "broker-a", "brokerId": 0, "brokerIP1": "127.0.0.1",
             "bindAddress": "127.0.0.1", "listenPort": port, "namesrvAddr": nameserver, "storePathRootDir": store,
             "storePathCommitLog": store / "commitlog", "mappedFileSizeCommitLog": segment_bytes,
-            "maxHashSlotNum": INDEX_SLOTS, "maxIndexNum": INDEX_ENTRIES,
+            "maxHashSlotNum": INDEX_SLOTS, "maxIndexNum": INDEX_ENTRIES, **more,
         }  # fmt: skip
         file = store.parent / "broker.conf"
         file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
