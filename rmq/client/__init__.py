@@ -6,6 +6,7 @@ from rmq.client.message import Message, ReceivedMessage, SendResult, SendStatus
 from rmq.client.producer import Producer
 from rmq.client.retries import RetryLater
 from rmq.client.settings import ClientSettings
+from rmq.client.simple import PoppedMessage, SimpleConsumer
 from rmq.errors import Closed, InvalidArgument, Refusal, RmqError, Unknown, Unreachable
 from rmq.model import MessageQueue
 
@@ -17,6 +18,7 @@ __all__ = [
     "InvalidArgument",
     "Message",
     "MessageQueue",
+    "PoppedMessage",
     "Producer",
     "ReceivedMessage",
     "Refusal",
@@ -24,6 +26,7 @@ __all__ = [
     "RmqError",
     "SendResult",
     "SendStatus",
+    "SimpleConsumer",
     "Unknown",
     "Unreachable",
 ]

@@ -2,17 +2,19 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
+from typing import Literal
 
 from rmq.client.consumer import Consumer
 from rmq.client.liveness import Liveness
 from rmq.client.offsets import BrokerOffsets, OffsetStore
-from rmq.client.plan import LAST, Mode, Plan, Start, make_plan
+from rmq.client.plan import FIRST, LAST, Mode, Plan, Start, make_plan, wanted_tags
 from rmq.client.producer import Producer
-from rmq.client.session import Session, open_session
+from rmq.client.session import Session, checked_group, open_session
 from rmq.client.settings import ClientSettings
+from rmq.client.simple import SimpleConsumer
 from rmq.client.tasks import TaskSet
 from rmq.clock import Clock, SystemClock
-from rmq.errors import Closed
+from rmq.errors import Closed, InvalidArgument
 
 DEFAULT_PRODUCER_GROUP = "rmq_producer"
 MAX_CACHED_MESSAGES = 1000  # [pullThresholdForQueue]
@@ -106,6 +108,18 @@ class Client:
         consumer = Consumer(self.session, plan, self._offsets(plan))
         self._consumers = [*(each for each in self._consumers if not each.closed), consumer]
         return consumer
+
+    def simple_consumer(
+        self, group: str, topics: Mapping[str, str] | Iterable[str] | str, *, start: Literal["last", "first"] = LAST
+    ) -> SimpleConsumer:
+        """One that takes messages of `group` when it asks and acknowledges each. `topics`, `start`: as of `consumer`.
+
+        Raises InvalidArgument, Closed.
+        """
+        self._check_open()
+        if start not in (FIRST, LAST):
+            raise InvalidArgument(f'start {start!r}: give "last" or "first"')
+        return SimpleConsumer(self.session, checked_group(group), wanted_tags(topics), start == FIRST)
 
     def _offsets(self, plan: Plan) -> OffsetStore:
         session = self.session

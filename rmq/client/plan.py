@@ -74,6 +74,11 @@ def make_plan(
     )
 
 
+def wanted_tags(topics: Mapping[str, str] | Iterable[str] | str) -> dict[str, frozenset[str] | None]:
+    """Of each topic the tags that are wanted, None: everything. Raises InvalidArgument."""
+    return {topic: _parse(topic, expression) for topic, expression in _expressions(topics).items()}
+
+
 def _expressions(topics: Mapping[str, str] | Iterable[str] | str) -> dict[str, str]:
     if isinstance(topics, str):
         topics = [topics]

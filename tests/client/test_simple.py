@@ -1,0 +1,125 @@
+"""Simple consumers: any number of them on any number of queues; acknowledged is done, the rest comes back."""
+
+import asyncio
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from rmq.client import Closed, InvalidArgument, Message, Refusal
+from rmq.net.commands import UpdateTopic
+from rmq.testing import LocalBroker, rmq_broker
+from tests.broker.groups import LocalGroup
+
+__all__ = ["rmq_broker"]
+
+
+async def fill(broker: LocalBroker | LocalGroup, count: int, topic: str = "T") -> list[bytes]:
+    sent = [b"%d" % number for number in range(count)]
+    async with broker.client() as client, client.producer() as producer:
+        for body in sent:
+            await producer.send(Message(topic, body, tags="even" if int(body) % 2 == 0 else "odd"))
+    return sent
+
+
+async def test_more_consumers_than_queues_share_the_work(rmq_broker: LocalBroker) -> None:
+    """C1, C10: each message to one of them."""
+    await rmq_broker.create_topic("T", 1)
+    sent = await fill(rmq_broker, 30)
+    got: Counter[bytes] = Counter()
+
+    async def work() -> None:
+        async with rmq_broker.client() as client, client.simple_consumer("g", "T", start="first") as consumer:
+            while messages := await consumer.receive(2, wait_seconds=0.5):
+                for message in messages:
+                    got[message.body] += 1
+                    await consumer.ack(message)
+                    await consumer.ack(message)
+
+    await asyncio.gather(*(work() for _ in range(5)))
+    assert got == Counter(sent)
+
+
+async def test_what_is_not_acknowledged_comes_back(rmq_broker: LocalBroker) -> None:
+    await rmq_broker.create_topic("T", 4)
+    await fill(rmq_broker, 4)
+    async with rmq_broker.client() as client, client.simple_consumer("g", {"T": "even"}, start="first") as consumer:
+        one, two = sorted(await consumer.receive(invisible_seconds=5), key=lambda message: message.body)
+        assert (one.body, two.body, one.topic, one.reconsume_times) == (b"0", b"2", "T", 0)
+        await consumer.change_invisible(one, 3600)
+        await rmq_broker.clock.advance(7)
+        [back] = await consumer.receive()
+        assert (back.body, back.topic, back.tags, back.reconsume_times) == (b"2", "T", "even", 1)
+        with pytest.raises(Refusal):
+            await consumer.change_invisible(two, 5)
+        await consumer.change_invisible(back, 0)
+        await rmq_broker.clock.advance(2)
+        [again] = await consumer.receive()
+        assert (again.body, again.reconsume_times) == (b"2", 2)
+        await consumer.ack(again)
+        await consumer.ack(one)
+        await rmq_broker.clock.advance(100)
+        assert await consumer.receive(wait_seconds=0) == []
+
+
+async def test_waiting_for_several_topics(rmq_broker: LocalBroker) -> None:
+    for topic in ("T", "U"):
+        await rmq_broker.create_topic(topic, 2)
+    async with rmq_broker.client() as client, client.simple_consumer("g", ["T", "U"], start="first") as consumer:
+        waiting = asyncio.create_task(consumer.receive(wait_seconds=60))
+        await fill(rmq_broker, 1, "U")
+        [message] = await asyncio.wait_for(waiting, 10)
+        assert message.topic == "U"
+        await consumer.ack(message)
+        await fill(rmq_broker, 3, "T")
+        bodies = []
+        async for message in consumer:
+            bodies.append(message.body)
+            if len(bodies) == 3:
+                break
+        assert sorted(bodies) == [b"0", b"1", b"2"]
+        await rmq_broker.clock.advance(61)
+        [last] = await consumer.receive()
+        assert last.body == bodies[-1], "the others were acknowledged"
+
+
+async def test_wrong_wishes(rmq_broker: LocalBroker) -> None:
+    await rmq_broker.create_topic("T", 1)
+    async with rmq_broker.client() as client:
+        consumer = client.simple_consumer("g", "T")
+        for wrong in ({"max_messages": 0}, {"max_messages": 33}, {"invisible_seconds": -1}, {"invisible_seconds": 300_000}):
+            with pytest.raises(InvalidArgument):
+                await consumer.receive(**wrong)
+        with pytest.raises(InvalidArgument):
+            client.simple_consumer("g", {"T": "||"})
+        with pytest.raises(InvalidArgument):
+            client.simple_consumer("g", "T", start="middle")  # type: ignore[arg-type]
+        with pytest.raises(Refusal):
+            await client.simple_consumer("g", "Nowhere").receive(wait_seconds=0)
+        await consumer.close()
+        with pytest.raises(Closed):
+            await consumer.receive()
+
+
+async def test_a_change_of_leaders_loses_nothing_and_repeats_nothing(tmp_path: Path) -> None:
+    """C10, story 41: what was acknowledged stays away, what was not comes back once."""
+    async with LocalGroup(tmp_path) as group, group.client() as client:
+        first = await group.leader()
+        await (await group.connect(first)).ask(UpdateTopic("T", read_queue_nums=4, write_queue_nums=4))
+        sent = await fill(group, 20)
+        consumer = client.simple_consumer("g", "T", start="first")
+        done: list[bytes] = []
+        held = await consumer.receive(8, invisible_seconds=3600)
+        for message in held[:4]:
+            await consumer.ack(message)
+            done.append(message.body)
+        stopping = asyncio.create_task(group.stop(first))
+        for message in held[4:]:
+            await consumer.ack(message)
+            done.append(message.body)
+        await stopping
+        while messages := await consumer.receive(wait_seconds=1):
+            for message in messages:
+                await consumer.ack(message)
+                done.append(message.body)
+        assert Counter(done) == Counter(sent)
