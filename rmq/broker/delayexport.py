@@ -43,8 +43,12 @@ class DelayExport:
         self._root = root
         self._clock = clock
         self._lowest: dict[int, int] | None = None
-        self._wheel = True  # somebody's may be there
         self._finished = False
+
+    def begin(self) -> None:
+        """A wheel of an earlier run, or of RocketMQ's, does not know what comes from now on: it goes. Raises OSError."""
+        shutil.rmtree(self._root / "timerlog", ignore_errors=True)
+        (self._root / "timerwheel").unlink(missing_ok=True)
 
     def delay_offsets(self) -> dict[str, Any] | None:
         """config/delayOffset.json as a JSON value; None if no level was ever used."""
@@ -54,11 +58,7 @@ class DelayExport:
         return {"dataVersion": DataVersion().json(), "offsetTable": table} if table else None
 
     def timercheck(self) -> bytes | None:
-        """config/timercheck; None if there never was a timer. What a wheel says that is there is not true any more: it goes."""
-        if self._wheel:
-            self._wheel = False
-            shutil.rmtree(self._root / "timerlog", ignore_errors=True)
-            (self._root / "timerwheel").unlink(missing_ok=True)
+        """config/timercheck; None if there never was a timer."""
         if self._finished or not self._queues.get(TIMER_TOPIC, 0).max:
             return None
         minute_ms = self._clock.wall_ms() // 60_000 * 60_000  # so it is not written each time

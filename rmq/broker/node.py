@@ -128,6 +128,7 @@ class Broker:
             self._replica.start()
         else:
             await self._begin_writing(record.host_bytes(host, port))
+            self._delays.begin()
             running.push_async_callback(self._save_tables)
         running.push_async_callback(self._timers.stop)
         if self._indexer is not None:

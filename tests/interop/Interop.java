@@ -27,6 +27,8 @@ import org.apache.rocketmq.common.message.MessageExt;
  *   orderly NAMESRV TOPIC GROUP       the same, each queue in order; the first message with key "again" fails once, and one with
  *                                     key "dead" always, until it came again twice
  *   failing NAMESRV TOPIC GROUP N M   the same, at any order; each message fails N times, and may come again M times
+ *   delay NAMESRV TOPIC               one message of each kind of delay, and one that is taken back
+ *   late NAMESRV TOPIC GROUP          a push consumer that says how many ms after its time (property "due") a message came
  *   popping NAMESRV TOPIC GROUP N     the same for a group that pops (setMessageRequestMode): each message fails N times
  *   transact NAMESRV TOPIC GROUP ANSWER STATES   a message in a transaction for each state; ANSWER when asked; until input closes
  */
@@ -37,6 +39,8 @@ public final class Interop {
             case "consume" -> consume(args[1], args[2], args[3], args[4]);
             case "orderly" -> orderly(args[1], args[2], args[3]);
             case "failing" -> failing(args[1], args[2], args[3], Integer.parseInt(args[4]), Integer.parseInt(args[5]));
+            case "delay" -> delay(args[1], args[2]);
+            case "late" -> late(args[1], args[2], args[3]);
             case "popping" -> popping(args[1], args[2], args[3], Integer.parseInt(args[4]));
             case "transact" -> transact(args);
             default -> throw new IllegalArgumentException(args[0]);
@@ -69,6 +73,44 @@ public final class Interop {
     private static void print(SendResult result) {
         System.out.printf("SENT %s %s %s %d %d%n", result.getSendStatus(), result.getMsgId(), result.getOffsetMsgId(),
                 result.getMessageQueue().getQueueId(), result.getQueueOffset());
+    }
+
+    private static void delay(String nameservers, String topic) throws Exception {
+        DefaultMQProducer producer = new DefaultMQProducer("java-delays");
+        producer.setNamesrvAddr(nameservers);
+        producer.start();
+        List<Message> messages = new ArrayList<>();
+        for (String kind : List.of("level", "seconds", "millis", "deliver", "recalled")) {
+            messages.add(message(topic, "red", kind));
+        }
+        long now = System.currentTimeMillis();
+        messages.get(0).setDelayTimeLevel(2);
+        messages.get(1).setDelayTimeSec(3);
+        messages.get(2).setDelayTimeMs(2500);
+        messages.get(3).setDeliverTimeMs(now + 4321);
+        messages.get(4).setDelayTimeSec(5);
+        long[] delays = {5000, 3000, 2500, 4321, 5000};
+        for (int i = 0; i < delays.length; i++) {
+            messages.get(i).putUserProperty("due", String.valueOf(now + delays[i]));
+            SendResult result = producer.send(messages.get(i));
+            print(result);
+            if (i == 4) {
+                System.out.printf("RECALLED %s %s%n", producer.recallMessage(topic, result.getRecallHandle()), result.getMsgId());
+            }
+        }
+        producer.shutdown();
+    }
+
+    private static void late(String nameservers, String topic, String group) throws Exception {
+        DefaultMQPushConsumer consumer = member(nameservers, topic, group, "*");
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            for (MessageExt m : messages) {
+                System.out.printf("CAME %s %d%n", new String(m.getBody(), StandardCharsets.UTF_8),
+                        m.getStoreTimestamp() - Long.parseLong(m.getUserProperty("due")));
+            }
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        run(consumer);
     }
 
     private static void transact(String[] args) throws Exception {

@@ -1,0 +1,91 @@
+"""What waits as Apache RocketMQ would find it: positions of levels, timercheck, timer wheel and timer log (store-format 10)."""
+
+import json
+from pathlib import Path
+from struct import Struct
+from typing import NamedTuple
+
+from rmq.delivery.due import timer_out_ms
+from rmq.javahash import java_hash
+from rmq.testing import LocalBroker
+from tests.broker.support import Peer, everything
+from tests.broker.test_delays import delayed
+
+SLOT, ENTRY, CHECK = Struct(">qqqii"), Struct(">iqiqiqiiq"), Struct(">7q")
+SLOTS = 2 * 7 * 24 * 3600
+
+
+class Wheel(NamedTuple):
+    """`slots`: second -> (messages less cancels, [(offset in the CommitLog, magic)] by its chain, oldest first)."""
+
+    slots: dict[int, tuple[int, list[tuple[int, int]]]]
+    check: tuple[int, ...]
+    log_end: int
+
+
+def read_wheel(root: Path) -> Wheel:
+    """As RocketMQ reads it: each slot's chain from its last entry back to its first."""
+    wheel, log = (root / "timerwheel").read_bytes(), (root / "timerlog" / f"{0:020d}").read_bytes()
+    assert (len(wheel), len(log)) == (SLOTS * 32, 100 * 1024 * 1024)
+    slots = {}
+    for at in range(0, len(wheel), 32):
+        second, first, last, count, magic = SLOT.unpack_from(wheel, at)
+        if second:
+            assert (at // 32, magic) == (second % SLOTS, 0)
+            chain, position = [], last
+            while position >= 0:
+                size, before, kind, written_ms, delay_ms, offset, _, _, zero = ENTRY.unpack_from(log, position)
+                assert (size, zero, written_ms + delay_ms) == (52, 0, second * 1000)
+                chain.append((offset, kind))
+                assert before >= 0 or position == first
+                position = before
+            slots[second] = count, chain[::-1]
+    check = CHECK.unpack_from((root / "config" / "timercheck").read_bytes())
+    return Wheel(slots, check, len(log.rstrip(b"\0")))
+
+
+async def test_a_stop_leaves_positions_and_a_timer_wheel(tmp_path: Path) -> None:
+    """Levels: the lowest number that waits. Timers: each in its slot, in log order; a cancel counts against its slot."""
+    async with LocalBroker(store_dir=tmp_path) as broker:
+        await broker.create_topic("T", 1)
+        peer = await Peer.connect(broker.address)
+        at = broker.clock.wall_ms() + 60_000
+        first, second = [*await peer.send(*[delayed(b"%d" % n, TIMER_DELIVER_MS=at + 1000 * n) for n in (0, 1)])]
+        [came] = await peer.send(delayed(b"came", TIMER_DELAY_MS=1100))
+        await peer.send(delayed(b"level", DELAY=1), delayed(b"level 2", DELAY=5), delayed(b"level 3", DELAY=5))
+        while len(await everything(peer)) < 2:
+            await broker.clock.advance(0.2)
+        third, cancel = await peer.send(
+            delayed(b"2", TIMER_DELIVER_MS=at), delayed(b"stop", TIMER_DELIVER_MS=at, TIMER_DEL_UNIQKEY=b"2".hex())
+        )
+        await peer.close()
+        await broker.stop_broker()
+        assert json.loads((tmp_path / "config" / "delayOffset.json").read_bytes())["offsetTable"] == {"1": 1, "5": 0}
+        wheel = read_wheel(tmp_path)
+        read_ms, log_end, number, masters, *_ = wheel.check
+        second_of_first = timer_out_ms(at) // 1000
+        assert wheel.slots.pop(second_of_first) == (
+            1, [(first.physical_offset, 1), (third.physical_offset, 1), (cancel.physical_offset, 5)]
+        )  # fmt: skip
+        assert wheel.slots.pop(second_of_first + 1) == (1, [(second.physical_offset, 1)])
+        [(marker, (_, chain))] = wheel.slots.items()
+        assert marker * 1000 < read_ms < second_of_first * 1000, "nobody reads that slot any more"
+        assert chain == [(cancel.physical_offset, 1)], "the last of the queue, behind which RocketMQ goes on"
+        assert (log_end - wheel.log_end in range(9), log_end % 52, number, masters) == (True, 0, 5, 5)
+        entry = ENTRY.unpack_from((tmp_path / "timerlog" / f"{0:020d}").read_bytes(), 0)
+        assert entry[7] == java_hash("T")
+        assert came.physical_offset not in {offset for _, slot in wheel.slots.values() for offset, _ in slot}
+
+        await broker.start_broker()
+        peer = await Peer.connect(broker.address)
+        assert not (tmp_path / "timerwheel").exists(), "it would tell lies about what comes now"
+        assert not (tmp_path / "timerlog").exists()
+        check = tmp_path / "config" / "timercheck"
+        await broker.clock.advance_until(lambda: CHECK.unpack_from(check.read_bytes())[1:4] == (0, 0, 0))
+        while len(await everything(peer)) < 4:
+            await broker.clock.advance(10)
+        await broker.clock.advance(70)
+        await peer.close()
+        await broker.stop_broker()
+        assert json.loads((tmp_path / "config" / "delayOffset.json").read_bytes())["offsetTable"] == {"1": 1, "5": 2}
+        assert len(read_wheel(tmp_path).slots) == 1
