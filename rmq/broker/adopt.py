@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import msgpack
 import orjson
 
-from rmq.broker import adoptdelays, snapshot
+from rmq.broker import adoptdelays, adoptpops, snapshot
 from rmq.broker.adoptdelays import Positions
 from rmq.broker.adopthalves import half_lines
 from rmq.broker.apply import Tables
@@ -31,7 +31,8 @@ from rmq.model import EPOCH_TOPIC, STATE_TOPIC, GroupConfig, TopicConfig
 from rmq.routing import topics
 from rmq.routing.topics import is_system_topic
 
-_KEPT = ("consumerFilter.json", "consumerOrderInfo.json", "messageRequestMode.json")  # tables of kinds not served yet
+_KEPT = ("consumerFilter.json",)  # tables of kinds not served yet
+_POPPING = ("consumerOrderInfo.json", "messageRequestMode.json")
 _BARE_KEY = re.compile(rb'"(?:[^"\\]|\\.)*"|([{,]\s*)(-?\d+)(\s*:)')
 
 
@@ -44,6 +45,7 @@ class Found(NamedTuple):
     cursors: dict[cursors.Key, Any]
     waiting: Positions
     notes: list[str]
+    popping: dict[str, Any] = {}
 
 
 class Imported(NamedTuple):
@@ -126,9 +128,10 @@ def read_tables(config: Path) -> Found:
     levels = {int(level): int(at) for level, at in _rows(load("delayOffset.json"), "offsetTable").items()}
     waiting = Positions(levels, *adoptdelays.timercheck(config))
     notes += [f"{name} stays as it is: what it is for is not served yet" for name in _KEPT if _is_used(load(name))]
+    popping = {name: load(name) for name in _POPPING}
     none_said = plain is None and lmq is None
     group_configs = None if group_rows is None else groups.from_json(group_rows)
-    return Found(configs, group_configs, None if none_said else committed, kept, waiting, notes)
+    return Found(configs, group_configs, None if none_said else committed, kept, waiting, notes, popping)
 
 
 def _rows(value: Any, name: str) -> dict[str, Any]:
@@ -193,6 +196,7 @@ def import_tables(store: Store, tables: Tables, config: Path, host: bytes, wall_
     lines = plan(found, tables, {queue.topic for queue in store.queues.all() if queue.max}, complete)
     lines += adoptdelays.lines(store, tables.due, found.waiting)
     lines += half_lines(store, found.offsets or {}, tables.halves)
+    lines += adoptpops.lines(store, tables, found.offsets or {}, found.popping)
     queue = store.queues.get(STATE_TOPIC, 0)
     for body in _bodies(lines, store.log.max_unit_bytes - 1024):
         draft = record.draft(STATE_TOPIC, body, b"", born_timestamp=wall_ms, born_host=host)

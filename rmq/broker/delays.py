@@ -23,7 +23,7 @@ from rmq.errors import InvalidArgument, Refusal, RmqError
 from rmq.log import record
 from rmq.log.commitlog import Unit
 from rmq.log.record import Record, bytes_to_properties
-from rmq.model import DELAY_TOPIC, TIMER_TOPIC, is_held_topic
+from rmq.model import DELAY_TOPIC, REVIVE_PREFIX, TIMER_TOPIC, is_held_topic
 from rmq.net.server import Handler
 from rmq.routing.topics import TopicTable
 
@@ -237,7 +237,8 @@ class DelayService:
             "TIMER_DEQUEUE_MS": str(self._clock.wall_ms()),
         }  # fmt: skip
         try:
-            if self._topics.get(topic) is None or is_held_topic(topic):
+            held = is_held_topic(topic) and not topic.startswith(REVIVE_PREFIX)  # where RocketMQ's receipts go after a while
+            if self._topics.get(topic) is None or held:
                 raise InvalidArgument(f"there is no topic {topic!r} any more")
             draft = handed_on(stored, topic, Proof(DUE, source.offset, source.due_ms), properties=more.items())
         except InvalidArgument as error:

@@ -39,7 +39,7 @@ from rmq.broker.longpoll import LongPolls
 from rmq.broker.opening import open_store
 from rmq.broker.outlet import Outlet
 from rmq.broker.popservice import PopService, Steps, Stored
-from rmq.broker.receipts import Names
+from rmq.broker.receipts import Names, revive_offsets
 from rmq.broker.register import Registration
 from rmq.broker.replica import Replica
 from rmq.broker.retention import Retention, Waiting
@@ -51,7 +51,9 @@ from rmq.broker.timers import Timers
 from rmq.clock import Clock
 from rmq.config import NodeSettings
 from rmq.delivery.groups import ConsumerRegistry, GroupTable, groups_json
+from rmq.delivery.modes import modes_json
 from rmq.delivery.offsets import OffsetTable, lmq_offsets_json, offsets_json
+from rmq.delivery.orders import orders_json
 from rmq.errors import RmqError
 from rmq.log import plain, record
 from rmq.log.commitlog import CommitLog
@@ -194,7 +196,7 @@ class Broker:
         self._outlet = Outlet(store.log, store.queues, replica.propose, replica.propose_state, random.Random())
         self._writer = StateWriter(self._replica.propose_state, store.queues.get(STATE_TOPIC, 0), self._host, clock)
         self._delays = DelayExport(self._tables.due, store.log, store.queues, settings.store_dir, clock)
-        self._exports = Exports(settings.store_dir / "config", _json_of(self._tables, self._delays))
+        self._exports = Exports(settings.store_dir / "config", _json_of(self._tables, self._delays, store.queues))
         allow, border = self._group.allow if self._group else None, _border(settings, host, port)
         self._server = Server(self._handlers(), _limits(settings), border, clock, allow, self._clients.closed)
 
@@ -443,11 +445,13 @@ def _retention_settings(settings: NodeSettings) -> RetentionSettings:
     )  # fmt: skip
 
 
-def _json_of(tables: Tables, delays: DelayExport) -> Mapping[str, Callable[[], object]]:
+def _json_of(tables: Tables, delays: DelayExport, queues: ConsumeQueues) -> Mapping[str, Callable[[], object]]:
     return {
         "topics.json": lambda: topics_json(tables.topics),
         "subscriptionGroup.json": lambda: groups_json(tables.groups),
-        "consumerOffset.json": lambda: offsets_json(tables.offsets, tables.cursors),
+        "consumerOffset.json": lambda: offsets_json(tables.offsets, tables.cursors, revive_offsets(tables.receipts, queues)),
+        "consumerOrderInfo.json": lambda: orders_json(tables.orders),
+        "messageRequestMode.json": lambda: modes_json(tables.modes),
         "lmqConsumerOffset.json": lambda: lmq_offsets_json(tables.offsets, tables.cursors),
         "delayOffset.json": delays.delay_offsets,
         "timercheck": delays.timercheck,

@@ -32,6 +32,8 @@ log = logging.getLogger("rmq.receipts")
 
 OPEN, ACK, BATCH_ACK = "ck", "ack", "bAck"  # tags of records
 REVIVE_QUEUES = 8
+FOREIGN_GRACE_MS = 3000  # RocketMQ's acknowledgements come through its timer, a little later than its receipts end
+REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"  # its offsets: up to which record RocketMQ's revive service is done
 
 
 class Opening(NamedTuple):
@@ -162,5 +164,17 @@ def receipt_of(said: dict[str, Any], stored: Record, pins: int) -> Receipt:
     """The receipt that a `ck` record opens. Raises KeyError, TypeError."""
     start, count, bits = said["so"], said["n"], said["bm"]
     numbers = tuple(start + step for step in said.get("d") or range(count))
-    due_ms = said["pt"] + said["it"]
+    due_ms = said["pt"] + said["it"] + (0 if "at" in said else FOREIGN_GRACE_MS)
     return Receipt(stored.physical_offset, pins, due_ms, numbers, bits, (stored.queue_id, stored.queue_offset))
+
+
+def revive_offsets(table: ReceiptTable, queues: ConsumeQueues) -> dict[str, dict[str, int]]:
+    """For config/consumerOffset.json: the last record of each revive queue before the first whose receipt is open."""
+    found: dict[str, dict[str, int]] = {}
+    for queue in queues.all():
+        if queue.topic.startswith(REVIVE_PREFIX) and queue.max:
+            first = table.revive_from(queue.queue_id)
+            done = (queue.max if first is None else first) - 1
+            if done >= 0:
+                found.setdefault(f"{queue.topic}@{REVIVE_GROUP}", {})[str(queue.queue_id)] = done
+    return found

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from rmq.codes import ResponseCode
-from rmq.errors import Refusal
+from rmq.errors import BadBytes, Refusal
 from rmq.staged import StagedTable
 
 PULL, POP = "PULL", "POP"
@@ -59,3 +59,15 @@ def modes_json(table: ModeTable) -> dict[str, Any] | None:
             "consumerGroup": group, "mode": mode, "popShareQueueNum": share, "topic": topic,
         }  # fmt: skip
     return {"messageRequestModeMap": topics} if topics else None
+
+
+def from_json(value: Any) -> dict[str, Mode]:
+    """The rows of a messageRequestMode.json of RocketMQ by name; none without one. Raises BadBytes."""
+    try:
+        return {
+            name_of(topic, group): Mode(str(row["mode"]), int(row.get("popShareQueueNum") or 0))
+            for topic, groups in ((value or {}).get("messageRequestModeMap") or {}).items()
+            for group, row in groups.items()
+        }
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise BadBytes(f"messageRequestMode.json: {type(error).__name__} {error}; is it RocketMQ's file?") from error

@@ -6,6 +6,7 @@ commits that were not yet written are gone: messages come twice, none is lost.
 """
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from rmq.codes import ResponseCode
@@ -155,13 +156,18 @@ class OffsetTable(Versioned):
         return self._committed
 
 
-def offsets_json(table: OffsetTable, kept: CursorTable) -> dict[str, Any]:
-    """RocketMQ's config/consumerOffset.json (5.5.0) as a JSON value: committed offsets only, and what was adopted beside."""
+def offsets_json(
+    table: OffsetTable, kept: CursorTable, revived: Mapping[str, Mapping[str, int]] = MappingProxyType({})
+) -> dict[str, Any]:
+    """RocketMQ's config/consumerOffset.json (5.5.0) as a JSON value: committed offsets only, what was adopted beside, and what
+    its revive service need not look at (`revived`)."""
     offsets: dict[str, dict[Any, int]] = dict(kept.of(BROADCAST))
     topics: dict[str, set[str]] = {}
     for key, offset in sorted(table.committed().items()):
         offsets.setdefault(f"{key.topic}@{key.group}", {})[str(key.queue_id)] = offset
         topics.setdefault(key.group, set()).add(key.topic)
+    for name, queues in revived.items():
+        offsets[name] = offsets.get(name, {}) | dict(queues)
     return {
         "dataVersion": table.data_version.json(),
         "groupTopicMap": {group: sorted(names) for group, names in topics.items()},

@@ -7,6 +7,7 @@ group's place moves with the acknowledgements. A row is an absolute assignment, 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from rmq.errors import BadBytes
 from rmq.staged import StagedTable
 
 
@@ -85,3 +86,22 @@ def orders_json(table: OrderTable) -> dict[str, Any] | None:
             "l": row.pop_time, "cm": row.done, "a": row.attempt,
         }  # fmt: skip
     return {"orderInfoCount": len(table.committed()), "orderedConsumptionLevel": "QUEUE", "table": found} if found else None
+
+
+def from_json(value: Any) -> dict[str, OrderRow]:
+    """The rows of a consumerOrderInfo.json of RocketMQ by name; none without one. Raises BadBytes."""
+    found = {}
+    try:
+        for place, queues in ((value or {}).get("table") or {}).items():
+            for queue_id, row in queues.items():
+                first, *steps = row["o"]
+                numbers = (int(first), *(int(first) + int(step) for step in steps))
+                visible = {int(number): int(ms) for number, ms in (row.get("ot") or {}).items()}
+                tries = {int(number): int(count) for number, count in (row.get("oc") or {}).items()}
+                found[f"{place}@{int(queue_id)}"] = OrderRow(
+                    str(row.get("a") or ""), int(row["popTime"]), int(row.get("i") or 0), numbers, int(row.get("cm") or 0),
+                    visible, tries,
+                )  # fmt: skip
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise BadBytes(f"consumerOrderInfo.json: {type(error).__name__} {error}; is it RocketMQ's file?") from error
+    return found

@@ -60,6 +60,7 @@ class ReceiptTable(Versioned):
         self._rows: dict[ReceiptKey, Receipt] = {}
         self._keys: dict[int, ReceiptKey] = {}  # by place
         self._slots: dict[int, set[ReceiptKey]] = {}  # by second
+        self._revives: dict[int, dict[int, None]] = {}  # by revive queue the numbers of records there, rising
         self._open: Counter[tuple[str, str, int]] = Counter()  # group, topic, queue
         self._coming: set[tuple[ReceiptKey, int]] = set()  # messages whose end is being written
 
@@ -73,6 +74,9 @@ class ReceiptTable(Versioned):
         known = self._rows.get(key)
         if known is not None:
             receipt = receipt._replace(done=receipt.done | known.done)
+            if known.place == receipt.place:
+                self._finish(key, receipt, 0)
+                return
         self._drop(key)
         if not receipt.is_done:
             self._put(key, receipt)
@@ -104,12 +108,18 @@ class ReceiptTable(Versioned):
         self._keys[receipt.place] = key
         self._slots.setdefault(receipt.due_ms // _SLOT_MS, set()).add(key)
         self._open[key[:3]] += 1
+        queue_id, number = receipt.revive
+        numbers = self._revives.setdefault(queue_id, {})
+        if numbers and number < next(reversed(numbers)):
+            numbers = self._revives[queue_id] = dict.fromkeys(sorted((*numbers, number)))
+        numbers[number] = None
 
     def _drop(self, key: ReceiptKey) -> None:
         receipt = self._rows.pop(key, None)
         if receipt is None:
             return
         del self._keys[receipt.place]
+        self._revives[receipt.revive[0]].pop(receipt.revive[1], None)
         slot = self._slots[receipt.due_ms // _SLOT_MS]
         slot.discard(key)
         if not slot:
@@ -154,7 +164,7 @@ class ReceiptTable(Versioned):
 
     def revive_from(self, queue_id: int) -> int | None:
         """Number of the first record of that revive queue whose receipt is open."""
-        return min((row.revive[1] for row in self._rows.values() if row.revive[0] == queue_id), default=None)
+        return next(iter(self._revives.get(queue_id, ())), None)
 
     # --- deciding: at the leader only
 

@@ -1,0 +1,71 @@
+"""POP of a store of Apache RocketMQ: receipts that are open, what is handed out in order, and which groups pop."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import orjson
+
+from rmq.broker.apply import Tables
+from rmq.broker.receipts import ACK, BATCH_ACK, OPEN, REVIVE_GROUP, receipt_of
+from rmq.broker.state import Line
+from rmq.delivery import modes, orders
+from rmq.delivery.offsets import OffsetKey
+from rmq.delivery.receipts import Receipt, ReceiptKey, ReceiptTable
+from rmq.log import epochs, record
+from rmq.log.record import Record
+from rmq.log.store import Store
+from rmq.model import REVIVE_PREFIX
+
+
+def lines(store: Store, tables: Tables, offsets: Mapping[OffsetKey, int], said: Mapping[str, Any]) -> list[Line]:
+    """The state lines after which the tables know it. `said`: consumerOrderInfo.json and messageRequestMode.json, by name.
+
+    Receipts that RocketMQ's revive service has done with are done; those that still wait in its timer come with the timers.
+    Raises BadBytes.
+    """
+    found: list[Line] = []
+    for name, row in orders.from_json(said.get("consumerOrderInfo.json")).items():
+        if tables.orders.get(name) != row:
+            found.append(("orderInfo", name, list(row)))
+    for name, mode in modes.from_json(said.get("messageRequestMode.json")).items():
+        if tables.modes.get(name) != mode:
+            found.append(("mode", name, list(mode)))
+    return found + _receipts(store, tables.receipts, offsets)
+
+
+def _receipts(store: Store, known: ReceiptTable, offsets: Mapping[OffsetKey, int]) -> list[Line]:
+    before, now = dict(known.committed()), ReceiptTable()
+    for key, receipt in before.items():
+        now.opened(key, receipt)
+    for queue in store.queues.all():
+        if queue.topic.startswith(REVIVE_PREFIX):
+            done = offsets.get(OffsetKey(REVIVE_GROUP, queue.topic, queue.queue_id), 0)
+            now.revived_below(queue.queue_id, done)
+            for stored in store.records(queue.topic, queue.queue_id, done):
+                if epochs.is_foreign(store.rows, stored.physical_offset):
+                    _note(store, now, stored)
+    after = now.committed()
+    gone: list[Line] = [("receipt", key, None) for key in sorted(before.keys() - after.keys())]
+    return gone + [("receipt", key, list(row)) for key, row in sorted(after.items()) if before.get(key) != row]
+
+
+def _note(store: Store, table: ReceiptTable, stored: Record) -> None:
+    """What cannot be read is of no receipt."""
+    tag = record.bytes_to_properties(stored.properties).get("TAGS")
+    try:
+        said = orjson.loads(stored.body)
+        key = ReceiptKey(said["c"], said["t"], said["q"], said["so"], said["pt"])
+        if tag == OPEN:
+            receipt = receipt_of(said, stored, stored.physical_offset)
+            table.opened(key, receipt._replace(pins=min(_places(store, key, receipt), default=receipt.pins)))
+        elif tag in (ACK, BATCH_ACK):
+            table.acked(key, said.get("aol") or (said["ao"],))
+    except (ValueError, KeyError, TypeError):
+        return
+
+
+def _places(store: Store, key: ReceiptKey, receipt: Receipt) -> Iterator[int]:
+    queue = store.queues.find(key.topic, key.queue_id)
+    for number in receipt.numbers:
+        if queue is not None and queue.min <= number < queue.max:
+            yield queue.entry(number).offset

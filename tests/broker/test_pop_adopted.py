@@ -1,0 +1,67 @@
+"""POP state of a store that Apache RocketMQ wrote (golden set s16): what was handed out comes back, what was acknowledged not."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from rmq.log import record
+from rmq.testing import LocalBroker, TestClock
+from tests.broker.popping import ack, bodies, pop, popped
+from tests.broker.support import Peer
+from tests.golden import setting, told, unpack
+
+NAME = "s16-pop"
+CLUSTER = "GoldenCluster"
+HOUR_MS = 3_600_000
+
+
+def acked(said: dict[str, Any], group: str) -> set[str]:
+    return {row["msgId"] for row in said["pop"] if row["op"] == "ack" and row["group"] == group}
+
+
+async def test_what_was_popped_under_rocketmq_comes_back_unless_it_was_acknowledged(tmp_path: Path) -> None:
+    """A5, C10: receipts in the revive log, those that wait in the timer still, revived messages, messages in order."""
+    root, said = unpack(NAME, tmp_path), told(NAME)
+    clock = TestClock(wall_ms=said["stoppedAtMs"])
+    segment_bytes = setting(NAME, "mappedFileSizeCommitLog")
+    async with LocalBroker(
+        store_dir=root, clock=clock, idle_timeout_ms=86_400_000, segment_bytes=segment_bytes, max_message_bytes=8192,
+        cluster_name=CLUSTER, broker_name="broker-a",
+    ) as broker:  # fmt: skip
+        peer = await Peer.connect(broker.address)
+        assert bodies(await take_all(peer, clock, "s16_PGO", "s16-ord", order=True)) == [], "handed out in order, and not done"
+        sent = {row["result"]["msgId"]: row["body"] for row in said["sent"] if row["topic"] == "s16-pop"}
+        for group, hours in (("s16_PG", 3), ("s16_PG2", 0)):
+            expected = set(sent) - acked(said, group)
+            got: set[str] = set()
+            for _ in range(40 * hours or 3):
+                for message_id in await ids(peer, group):
+                    assert message_id in expected, "it was acknowledged under RocketMQ"
+                    got.add(message_id)
+                if got == expected:
+                    break
+                clock.jump_wall(HOUR_MS // 20)
+                await clock.advance(2)
+            assert got == expected
+        clock.jump_wall(HOUR_MS)
+        numbers = [one.number for one in await take_all(peer, clock, "s16_PGO", "s16-ord", order=True)]
+        assert numbers[:2] == [2, 3], "two of four were acknowledged"
+        await peer.close()
+        await broker.stop_broker()
+    exported = json.loads((root / "config" / "consumerOffset.json").read_bytes())["offsetTable"]
+    assert exported[f"rmq_sys_REVIVE_LOG_{CLUSTER}@CID_RMQ_SYS_REVIVE_GROUP"]
+    order = json.loads((root / "config" / "consumerOrderInfo.json").read_bytes())
+    assert order["table"]["s16-ord@s16_PGO"]["0"]["o"][0] == 2
+
+
+async def take_all(peer: Peer, clock: TestClock, group: str, topic: str, **fields: Any) -> list[Any]:
+    request = pop(topic, group=group, **fields)
+    return popped(await peer.ask(request), request)
+
+
+async def ids(peer: Peer, group: str) -> list[str]:
+    request = pop("s16-pop", group=group)
+    answer = await peer.ask(request)
+    found = [record.bytes_to_properties(one.properties)["UNIQ_KEY"] for one in record.iterate(answer.messages)]
+    await ack(peer.ask, *popped(answer, request), group=group)
+    return found
