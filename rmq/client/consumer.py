@@ -11,7 +11,7 @@ from rmq.client.inbox import Delivery, Inbox
 from rmq.client.message import ReceivedMessage
 from rmq.client.offsets import OffsetStore
 from rmq.client.plan import Plan
-from rmq.client.retries import DEAD, Retries, checked_level
+from rmq.client.retries import DEAD, Retries, checked_level, tell
 from rmq.client.session import Session
 from rmq.client.tasks import TaskSet, cancel, within
 from rmq.errors import Closed, InvalidArgument, Refusal, RmqError
@@ -140,7 +140,7 @@ class Consumer:
     def _hand_again(self, delivery: Delivery, error: Exception) -> None:
         failures = delivery.window.hold(delivery.message)
         pause_s = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(failures - 1, 10))
-        _log.error("%r failed %d times, again in %d s", delivery.message, failures, pause_s, exc_info=error)
+        tell(delivery.message, failures, f"again in {pause_s:.0f} s", error)
         self._tasks.start(self._resume(delivery, pause_s), "hand again")
 
     async def _resume(self, delivery: Delivery, pause_s: float) -> None:

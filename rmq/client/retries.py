@@ -10,7 +10,7 @@ from rmq.delivery.retry import DROPPED, after_failure, properties_of
 from rmq.errors import InvalidArgument, RmqError
 from rmq.log import record
 from rmq.model import RETRY_PREFIX
-from rmq.net.commands import Send
+from rmq.net.commands import Request, Send
 from rmq.net.retrycommands import SendBack
 
 _log = logging.getLogger("rmq.client")
@@ -18,6 +18,7 @@ DEAD, BY_TRIES, LAST_LEVEL = -1, 0, 18
 AFTER_TIMEOUT = 3  # level of what was at work for too long [ProcessQueue.cleanExpiredMsg]
 _BODY_FLAGS = 0x1 | 0x700  # sysFlag: how the body is compressed
 _NO_LIMIT = 2**31 - 1
+_PAUSE_S = 0.1  # between tries while nobody leads
 
 
 class RetryLater(Exception):
@@ -30,6 +31,13 @@ class RetryLater(Exception):
     def __init__(self, delay_level: int = BY_TRIES) -> None:
         super().__init__(f"retry with delay level {checked_level(delay_level)}")
         self.delay_level = delay_level
+
+
+def tell(message: ReceivedMessage, failures: int, outcome: str, error: Exception) -> None:
+    """That a handler failed, for the log; where, unless it meant to."""
+    meant = isinstance(error, RetryLater)
+    level, place = (logging.INFO, None) if meant else (logging.ERROR, error)
+    _log.log(level, "%r failed %d times, %s", message, failures, outcome, exc_info=place)
 
 
 def checked_level(delay_level: int) -> int:
@@ -61,9 +69,7 @@ class Retries:
         except RmqError as trouble:
             _log.warning("%r cannot be given back: %s", delivery.message, trouble)
             return False
-        _log.log(logging.INFO if isinstance(error, RetryLater) else logging.ERROR, "%r failed %d times, %s",
-                 delivery.message, delivery.message.reconsume_times + 1, "given up" if level == DEAD else "given back",
-                 exc_info=None if isinstance(error, RetryLater) else error)  # fmt: skip
+        tell(delivery.message, delivery.message.reconsume_times + 1, "given back", error)
         return True
 
     async def give_back(self, message: ReceivedMessage, delay_level: int) -> None:
@@ -74,7 +80,7 @@ class Retries:
             max_reconsume_times=self._plan.max_retries,
         )  # fmt: skip
         try:
-            await self._session.leaders.request(broker_name, request, self._session.settings.request_timeout_s)
+            await self._ask(broker_name, request)
         except RmqError as error:
             _log.info("%r is sent to the retry topic, its broker did not take it back: %s", message, error)
             await self._send(message, delay_level)
@@ -93,12 +99,26 @@ class Retries:
         trouble: RmqError | None = None
         for broker_name in await self._brokers(topic, message.queue.broker_name):
             try:
-                await self._session.leaders.request(broker_name, send, self._session.settings.request_timeout_s)
+                await self._ask(broker_name, send)
                 return
             except RmqError as error:
                 trouble = error
         assert trouble is not None, "its own broker is always asked"
         raise trouble
+
+    async def _ask(self, broker_name: str, request: Request) -> None:
+        """Waits for an election as long as a request may take. Raises RmqError."""
+        clock = self._session.clock
+        deadline = clock.monotonic() + self._session.settings.request_timeout_s
+        while True:
+            left_s = deadline - clock.monotonic()
+            try:
+                await self._session.leaders.request(broker_name, request, max(0.001, left_s))
+                return
+            except RmqError as error:
+                if not error.passing or left_s <= _PAUSE_S:
+                    raise
+            await clock.sleep(_PAUSE_S)
 
     def _copy(self, message: ReceivedMessage, topic: str, tries: int, delay_level: int) -> bytes:
         stored = message.stored
