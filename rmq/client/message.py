@@ -1,5 +1,6 @@
 """What a user hands in and gets back: messages and send results. No connection, no waiting."""
 
+import math
 import zlib
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
@@ -12,6 +13,7 @@ from rmq.model import MessageQueue
 
 UNIQUE_KEY, KEYS, TAGS, RETRY_TOPIC = "UNIQ_KEY", "KEYS", "TAGS", "RETRY_TOPIC"
 CHECKSUM = "__CRC32#"  # of the whole record; the store's business
+LEVELS = len(record.DELAYS_S)
 _COMPRESSED, _COMPRESSION_TYPE, _ZLIB = 0x1, 0x700, (0x000, 0x300)  # sysFlag bits [MessageSysFlag]
 
 _RESERVED = """
@@ -32,7 +34,8 @@ class Message(NamedTuple):
     """A message to send.
 
     `tags`: one tag consumers may filter by. `keys`: words it can be looked up by. `properties`: the program's own
-    names and values. `flag`: a number carried along unread.
+    names and values. `flag`: a number carried along unread. To come later: one of `delay_level` (1 to 18: 1s 5s 10s 30s
+    1m 2m ... 10m 20m 30m 1h 2h), `delay_s` and `deliver_at_ms` (Unix ms), at most three days ahead; to the second, never early.
     """
 
     topic: str
@@ -41,6 +44,14 @@ class Message(NamedTuple):
     keys: Sequence[str] = ()
     properties: Mapping[str, str] = {}
     flag: int = 0
+    delay_level: int = 0
+    delay_s: float = 0
+    deliver_at_ms: int = 0
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is to come later."""
+        return bool(self.delay_level or self.delay_s or self.deliver_at_ms)
 
 
 class SendStatus(IntEnum):
@@ -53,12 +64,16 @@ class SendStatus(IntEnum):
 
 
 class SendResult(NamedTuple):
-    """Where a message was stored. `message_id`: the unique id consumers see too."""
+    """Where a message was stored. `message_id`: the unique id consumers see too.
+
+    Of one that is to come later `queue_offset` is its place until then; `recall_handle`: what takes a timed one back.
+    """
 
     message_id: str
     queue: MessageQueue
     queue_offset: int
     status: SendStatus
+    recall_handle: str = ""
 
 
 class ReceivedMessage:
@@ -168,10 +183,26 @@ def message_properties(message: Message, message_id: str) -> bytes:
         properties[TAGS] = _checked_tag(message.tags)
     if message.keys:
         properties[KEYS] = _joined_keys(message.keys)
+    if message.waits:
+        properties |= _time(message)
     for name, value in message.properties.items():
         _check_property(name, value)
         properties[name] = value
     return record.properties_to_bytes(properties)
+
+
+def _time(message: Message) -> dict[str, str]:
+    """When it is to come."""
+    level, delay_s, at_ms = message.delay_level, message.delay_s, message.deliver_at_ms
+    if (level != 0) + (delay_s != 0) + (at_ms != 0) > 1:
+        raise InvalidArgument("give one of delay_level, delay_s and deliver_at_ms")
+    if level:
+        if not 1 <= level <= LEVELS:
+            raise InvalidArgument(f"delay_level {level}: 1 to {LEVELS} are allowed; give delay_s for any other time")
+        return {"DELAY": str(level)}
+    if delay_s < 0 or at_ms < 0:
+        raise InvalidArgument("delay_s and deliver_at_ms are not below 0")
+    return {"TIMER_DELAY_MS": str(math.ceil(delay_s * 1000))} if delay_s else {"TIMER_DELIVER_MS": str(at_ms)}
 
 
 def _checked_tag(tag: str) -> str:

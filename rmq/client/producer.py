@@ -14,6 +14,7 @@ from rmq.errors import Closed, InvalidArgument, Refusal, RmqError, Unknown, Unre
 from rmq.log.record import draft
 from rmq.model import TEMPLATE_TOPIC, MessageQueue, Route
 from rmq.net.commands import Send, SendAnswer
+from rmq.net.timercommands import Recall
 from rmq.routing.choose import FAILED_MS, QueueChooser, led_queues, writable_queues
 
 Selector = Callable[[Sequence[MessageQueue], Message], MessageQueue]
@@ -96,7 +97,13 @@ class Producer:
         outgoing = self._outgoing(message, records, key, queue, timeout)
         outgoing.retry_unknown = retry_unknown
         used, answer = await self._deliver(outgoing)
-        return SendResult(message_id, used, answer.queue_offset, SendStatus(answer.status))
+        return SendResult(message_id, used, answer.queue_offset, SendStatus(answer.status), answer.recall_handle)
+
+    async def recall(self, sent: SendResult, *, timeout: float = 3.0) -> None:
+        """Take a message with a time back before it comes. Raises Refusal: it is due, had no time of its own (a delay level
+        cannot be taken back), or the broker does not allow it (recallMessageEnable)."""
+        request = Recall(sent.queue.topic, sent.recall_handle, self._group)
+        await self._session.leaders.request(sent.queue.broker_name, request, timeout)
 
     async def send_oneway(
         self, message: Message, *, key: str | None = None, queue: MessageQueue | Selector | None = None
@@ -118,6 +125,8 @@ class Producer:
         queue. If a piece fails its error is raised with a note of how many messages were stored before it.
         """
         encoded = [(number, message, *self._encode(message)) for number, message in enumerate(messages)]
+        if any(message.waits for _, message, _, _ in encoded):
+            raise InvalidArgument("a message of a batch cannot come later: send it alone")
         results: dict[int, SendResult] = {}
         for piece in cut(encoded):
             try:

@@ -18,6 +18,8 @@ from rmq.commands import options, output, stdin
               help="A property of your own (repeatable).")
 @click.option("-g", "--group", default="rmq-cli", show_default=True, help="Producer group.")
 @click.option("--order-by", "hash_key", metavar="KEY", help="All messages with this key go to one queue, in order.")
+@click.option("--delay", "delay_s", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="They are to come later.")
+@click.option("--delay-level", type=click.IntRange(1, 18), help="The same, after one of the 18 usual times: 1s 5s 10s 30s 1m ...")
 @click.option("--whole", is_flag=True, help="All of stdin is one message.")
 @click.option("--batch", "batch_size", type=click.IntRange(1, 1000), default=1, show_default=True,
               help="At most so many messages in one request.")
@@ -26,7 +28,8 @@ from rmq.commands import options, output, stdin
 @options.output
 def send(
     topic: str, bodies: tuple[str, ...], namesrv: str, tag: str, keys: tuple[str, ...], properties: dict[str, str], group: str,
-    hash_key: str | None, whole: bool, batch_size: int, quiet: bool, timeout_s: float, form: str,
+    hash_key: str | None, delay_s: float | None, delay_level: int | None, whole: bool, batch_size: int, quiet: bool,
+    timeout_s: float, form: str,
 ) -> None:
     """Send each BODY to TOPIC; without one, each line of stdin that is not empty.
 
@@ -35,8 +38,12 @@ def send(
     seq 1000 | rmq send Numbers --batch 100
     """  # fmt: skip
     def message(body: bytes) -> Message:
-        return Message(topic, body, tags=tag, keys=keys, properties=properties)
+        return Message(
+            topic, body, tags=tag, keys=keys, properties=properties, delay_s=delay_s or 0, delay_level=delay_level or 0
+        )
 
+    if batch_size > 1 and (delay_s or delay_level):
+        raise click.UsageError("messages of a batch cannot come later: leave out --batch, or the delay")
     found = _arguments(bodies) if bodies else _everything() if whole else stdin.lines()
     messages = ([message(body) for body in some] async for some in found)
     sent = 0

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from rmq.client import Message
 from rmq.codes import ResponseCode
+from rmq.errors import InvalidArgument, Refusal
 from rmq.log import record
 from rmq.log.record import Record, bytes_to_properties
 from rmq.model import DELAY_TOPIC, TIMER_TOPIC
@@ -314,3 +316,27 @@ async def test_delay_longer_than_retention_carried(tmp_path: Path) -> None:
     await node.clock.advance(10)
     assert len(await come()) == 2
     await node.stop()
+
+
+async def test_our_client_sends_for_later_and_takes_back() -> None:
+    """A5 to A7: results say how to take a timer back; a batch holds nothing that waits."""
+    async with LocalBroker(recall_messages=True) as broker:
+        await broker.create_topic("T", 1)
+        async with broker.client() as client, client.producer() as producer:
+            back = await producer.send(Message("T", b"back", delay_s=4))
+            level = await producer.send(Message("T", b"level", delay_level=1))
+            await producer.send(Message("T", b"timed", deliver_at_ms=broker.clock.wall_ms() + 2000))
+            await producer.recall(back)
+            assert not level.recall_handle
+            with pytest.raises(Refusal, match="handle is invalid"):
+                await producer.recall(level)
+            with pytest.raises(InvalidArgument, match="send it alone"):
+                await producer.send_batch([Message("T", b"a"), Message("T", b"b", delay_s=1)])
+            async with client.consumer("g", topics={"T": "*"}, start="first") as consumer:
+                got: list[bytes] = []
+                moving = asyncio.create_task(broker.clock.advance(8))
+                while len(got) < 2:
+                    got += [message.body for message in await consumer.receive(timeout=10)]
+                await moving
+                got += [message.body for message in await consumer.receive(timeout=0.2)]
+        assert got == [b"level", b"timed"]

@@ -86,6 +86,16 @@ def test_prometheus_may_ask_a_member_of_a_group(tmp_path: Path) -> None:
         assert node.stop() == 0
 
 
+def test_a_message_for_later(running: Running, capsys: Printed) -> None:
+    for delay in (["--delay", "0.5"], ["--delay-level", "1"]):
+        assert cli.run(["send", "Later", "reminder", "-n", running.namesrv, *delay]) == 0
+    assert cli.run(["send", "Later", "a", "b", "-n", running.namesrv, "--delay", "1", "--batch", "2"]) == 2
+    assert cli.run(["consume", "Later", "-n", running.namesrv, "-g", "readers", "-c", "2", "-o", "json"]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    messages = [json.loads(line) for line in printed if line.startswith("{")]
+    assert sorted(row["properties"].get("DELAY", "timed") for row in messages) == ["1", "timed"]
+
+
 def test_what_is_sent_is_consumed(running: Running, capsys: Printed) -> None:
     results = sent(capsys, running, "Orders", "one", "two", "three")
     assert {row["status"] for row in results} == {"SEND_OK"}

@@ -39,8 +39,26 @@ def test_names_of_the_system_are_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("message", "stored"),
+    [
+        (Message("T", b"x", delay_level=3), {"DELAY": "3"}),
+        (Message("T", b"x", delay_s=1.2345), {"TIMER_DELAY_MS": "1235"}),
+        (Message("T", b"x", deliver_at_ms=1_795_231_401_000), {"TIMER_DELIVER_MS": "1795231401000"}),
+    ],
+)
+def test_a_message_for_later(message: Message, stored: dict[str, str]) -> None:
+    assert record.bytes_to_properties(message_properties(message, "ID1")) == {"UNIQ_KEY": "ID1", **stored}
+    assert message.waits
+
+
+@pytest.mark.parametrize(
     "message",
     [
+        Message("T", b"x", delay_level=19),
+        Message("T", b"x", delay_level=-1),
+        Message("T", b"x", delay_s=-1),
+        Message("T", b"x", deliver_at_ms=-1),
+        Message("T", b"x", delay_level=1, delay_s=1),
         Message("T", b"x", properties={"a\x01": "b"}),
         Message("T", b"x", properties={"a": "b\x02"}),
         Message("T", b"x", properties={"": "b"}),
