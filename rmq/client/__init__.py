@@ -7,6 +7,7 @@ from rmq.client.producer import Producer
 from rmq.client.retries import RetryLater
 from rmq.client.settings import ClientSettings
 from rmq.client.simple import PoppedMessage, SimpleConsumer
+from rmq.client.transactions import Decision, TransactionProducer, TransactionResult
 from rmq.errors import Closed, InvalidArgument, Refusal, RmqError, Unknown, Unreachable
 from rmq.model import MessageQueue
 
@@ -15,6 +16,7 @@ __all__ = [
     "ClientSettings",
     "Closed",
     "Consumer",
+    "Decision",
     "InvalidArgument",
     "Message",
     "MessageQueue",
@@ -27,6 +29,8 @@ __all__ = [
     "SendResult",
     "SendStatus",
     "SimpleConsumer",
+    "TransactionProducer",
+    "TransactionResult",
     "Unknown",
     "Unreachable",
 ]

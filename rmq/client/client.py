@@ -13,6 +13,7 @@ from rmq.client.session import Session, checked_group, open_session
 from rmq.client.settings import ClientSettings
 from rmq.client.simple import SimpleConsumer
 from rmq.client.tasks import TaskSet
+from rmq.client.transactions import Check, TransactionProducer
 from rmq.clock import Clock, SystemClock
 from rmq.errors import Closed, InvalidArgument
 
@@ -81,6 +82,18 @@ class Client:
         """A producer; close it, or let the client do so. Raises InvalidArgument for a bad name, Closed."""
         self._check_open()
         producer = Producer(self.session, group)
+        self._producers = [*(each for each in self._producers if not each.closed), producer]
+        return producer
+
+    def transaction_producer(
+        self, check: Check, group: str = DEFAULT_PRODUCER_GROUP, *, topics: Iterable[str] = ()
+    ) -> TransactionProducer:
+        """A producer that can also send in transactions. `check` is asked what became of one, when nobody said so in time; also
+        of those that an earlier run, or another member of the group, left open. `topics`: their brokers know from the start
+        that it is there; others know it from its first send on. Raises InvalidArgument, Closed.
+        """
+        self._check_open()
+        producer = TransactionProducer(self.session, group, check, topics)
         self._producers = [*(each for each in self._producers if not each.closed), producer]
         return producer
 

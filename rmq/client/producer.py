@@ -149,8 +149,8 @@ class Producer:
             for place, (number, _, message_id, _) in enumerate(piece)
         }
 
-    def _encode(self, message: Message) -> tuple[str, bytes]:
-        """Unique id and record of a message that keeps all the rules. Raises InvalidArgument, Closed."""
+    def _encode(self, message: Message, more: bytes = b"") -> tuple[str, bytes]:
+        """Unique id and record of a message that keeps all the rules. `more`: own properties. Raises InvalidArgument, Closed."""
         if self.closed:
             raise Closed("this producer is closed: make a new one")
         if message.topic not in self._topics:
@@ -158,7 +158,7 @@ class Producer:
         check_body(message.body, MAX_MESSAGE_BYTES)
         message_id = self._session.ids.next()
         return message_id, draft(
-            message.topic, bytes(message.body), message_properties(message, message_id), flag=message.flag,
+            message.topic, bytes(message.body), message_properties(message, message_id) + more, flag=message.flag,
             born_timestamp=self._session.clock.wall_ms(), born_host=self._session.born_host,
         )
 
