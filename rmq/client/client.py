@@ -111,8 +111,8 @@ class Client:
         `Consumer.commit` finishes what iteration and `receive` gave out. `ordered`: the next message of a queue comes when
         the one before is finished, and no two members handle one queue at the same time. `max_retries`: how often a message
         that failed comes again before it goes to the dead letters (default: as the group's settings say, which is 16 times;
-        in order: for ever). `handler_timeout`: seconds after which a handler is cancelled and has failed. Raises
-        InvalidArgument, Closed.
+        in order: for ever). `handler_timeout`: seconds after which a handler is cancelled and has failed, unless
+        in order or of a broadcast. Raises InvalidArgument, Closed.
         """
         self._check_open()
         version = self.session.clock.wall_ms()

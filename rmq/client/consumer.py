@@ -120,14 +120,15 @@ class Consumer:
                 raise
 
     async def _handle(self, handler: Handler, delivery: Delivery) -> None:
-        limit = asyncio.timeout(None if self._plan.ordered or self._plan.broadcast else self._plan.handler_s)
+        limit: asyncio.Timeout | None = None
         try:
             result = handler(delivery.message)
             if inspect.isawaitable(result):
+                limit = asyncio.timeout(self._plan.handler_s)
                 async with limit:
                     await result
         except Exception as error:
-            if not await self._retries.take(delivery, error, limit.expired()):
+            if not await self._retries.take(delivery, error, timed_out=limit is not None and limit.expired()):
                 self._hand_again(delivery, error)
                 return
         self._finish(delivery)

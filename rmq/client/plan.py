@@ -24,7 +24,8 @@ class Plan:
     """`topics`: what is wanted of each. `tags`: the same for the exact check (None: everything). `start`: Unix ms, or
     "first" / "last", for queues the group has no offset of. Limits count what one queue may hold in memory (C18).
     `ordered`: each queue's messages one after the other, with a lock on the queue. `max_retries`: how often a failed message
-    comes again, below 0: as the group's settings say, in order for ever. `handler_s`: how long a handler may take."""
+    comes again, below 0: as the group's settings say, in order for ever. `handler_s`: how long a handler may take, None: for ever
+    (in order, and of a broadcast, where its message could not come again later)."""
 
     group: str
     topics: Mapping[str, Subscription]
@@ -36,7 +37,7 @@ class Plan:
     auto_commit: bool
     ordered: bool
     max_retries: int
-    handler_s: float
+    handler_s: float | None
 
     def heartbeat(self) -> ConsumerData:
         """The group as brokers are told of it."""
@@ -67,10 +68,10 @@ def make_plan(
         wanted[RETRY_PREFIX + checked_group(group)] = "*"
     parsed = {topic: _parse(topic, expression) for topic, expression in wanted.items()}
     subscriptions = {topic: _subscription(topic, wanted[topic], tags, version) for topic, tags in parsed.items()}
-    tries = -1 if max_retries is None else max_retries
-    begin = _start(start)
+    broadcast = mode == "broadcast"
+    tries, patience = -1 if max_retries is None else max_retries, None if ordered or broadcast else handler_s
     return Plan(
-        checked_group(group), subscriptions, parsed, mode == "broadcast", begin, *limits, auto_commit, ordered, tries, handler_s
+        checked_group(group), subscriptions, parsed, broadcast, _start(start), *limits, auto_commit, ordered, tries, patience
     )
 
 
