@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rmq.client import Client, ClientSettings, Consumer, Message, ReceivedMessage, RetryLater
+from rmq.client import Client, ClientSettings, Consumer, Decision, Message, ReceivedMessage, RetryLater
 from rmq.net.commands import UpdateTopic
 from rmq.net.peercommands import TransferLeader
 from rmq.testing import LocalBroker, until
@@ -97,6 +97,34 @@ async def test_after_its_last_try_it_is_a_dead_letter_and_nothing_else_is(broker
             assert await letters.receive(timeout=0.2) == []
     assert Counter(message.body for message in found) == Counter(b"%d" % number for number in range(5))
     assert {(message.topic, message.reconsume_times, message.tags) for message in found} == {("T", 3, "red")}
+
+
+@pytest.mark.parametrize("by_itself", [False, True])
+async def test_messages_that_waited_before_do_not_wait_their_first_wait_again(broker: LocalBroker, by_itself: bool) -> None:
+    """C10, C11, C13: delayed, timed and committed ones fail like any other, given back or (`by_itself`) sent by the consumer."""
+    at_ms = broker.clock.wall_ms() + 60_000
+    kinds = {b"delayed": {"delay_level": 5}, b"timed": {"delay_s": 60.0}, b"at": {"deliver_at_ms": at_ms}}
+    began: dict[bytes, float] = {}
+    tries: dict[bytes, list[int]] = defaultdict(list)
+    async with broker.client(settings=PATIENT) as client:
+        for body, waits in kinds.items():
+            await client.producer().send(Message("T", body, keys=["k"], **waits))  # type: ignore[arg-type]
+        payer = client.transaction_producer(lambda message: Decision.UNKNOWN, "payers", topics=["T"])
+        await payer.send_in_transaction(Message("T", b"paid", keys=["k"]), lambda sent: Decision.COMMIT)
+        async with client.consumer("g", "T", start="first") as consumer:
+            while len(tries) < 4 or min(map(len, tries.values())) < 3:
+                receiving = asyncio.create_task(consumer.receive(max=1, timeout=3600))
+                await broker.clock.advance_until(receiving.done, 1.0)
+                (message,) = receiving.result()
+                tries[message.body].append(message.reconsume_times)
+                assert (message.topic, message.keys) == ("T", ["k"])
+                now = broker.clock.monotonic()
+                assert now - began.setdefault(message.body, now) < 30, "it waited its first wait again"
+                if message.reconsume_times < 2 and by_itself:
+                    await consumer._retries._send(message, 1)
+                elif message.reconsume_times < 2:
+                    await consumer.retry_later(message, 1)
+    assert dict(tries) == {body: [0, 1, 2] for body in (*kinds, b"paid")}
 
 
 async def test_what_waits_to_come_again_comes_after_a_restart(broker: LocalBroker) -> None:
