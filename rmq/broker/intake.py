@@ -53,10 +53,3 @@ class Intake:
             about = "a message of a batch cannot wait (delay, timer, transaction): send it alone"
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, about)
         return None
-
-
-def no_transactions(message: Record, _queue_id: int) -> None:
-    """Taker of a broker that serves no transactions: a half is never stored as if it were whole. Raises Refusal."""
-    said = record.bytes_to_properties(message.properties)
-    if said.get("TRAN_MSG", "").lower() == "true" or message.sys_flag & record.SYS_TRANSACTION:
-        raise Refusal(ResponseCode.MESSAGE_ILLEGAL, "transactional messages are not served yet: send without a transaction")

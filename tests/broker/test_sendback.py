@@ -111,6 +111,13 @@ async def test_another_message_at_that_place_is_not_taken_for_it(peer: Peer) -> 
         await give_back(peer, sent.physical_offset, delay_level=-1, origin_msg_id=known)
 
 
+@pytest.mark.parametrize("level", [-1, 1])
+async def test_properties_without_room_for_more_are_refused(peer: Peer, level: int) -> None:
+    """As RocketMQ's store refuses them; the consumer keeps the message then, and tries again in its place."""
+    (sent,) = await peer.send(draft("T", b"body", long="x" * 32_730))
+    assert await peer.refusal(SendBack(sent.physical_offset, "g", level)) == R.MESSAGE_ILLEGAL
+
+
 async def test_a_dead_letter_topic_that_may_not_be_written(peer: Peer) -> None:
     (sent,) = await peer.send(draft("T", b"body"))
     await give_back(peer, sent.physical_offset, delay_level=-1)

@@ -13,7 +13,7 @@ from rmq.broker.outlet import Outlet, handed_on
 from rmq.codes import ResponseCode
 from rmq.delivery.groups import GroupTable
 from rmq.delivery.retry import DROPPED, Fate, after_failure, group_of, is_given_up, properties_of
-from rmq.errors import Refusal
+from rmq.errors import InvalidArgument, Refusal
 from rmq.log import record
 from rmq.log.record import Record
 from rmq.model import DLQ_PREFIX, PERM_WRITE, GroupConfig, TopicConfig
@@ -84,7 +84,10 @@ class SendBackHandlers:
         """In a queue of that topic, or where it waits until then. Raises Refusal."""
         config = await self._topic(fate)
         queue_id = self._outlet.pick(config.write_queue_nums)
-        draft = handed_on(message, fate.topic, None, properties=properties.items(), without=DROPPED)
+        try:
+            draft = handed_on(message, fate.topic, None, properties=properties.items(), without=DROPPED)
+        except InvalidArgument as error:  # no room for what says where it came from
+            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
         placed = None if fate.dead else self._intake.take(record.decode(draft), queue_id)
         place = (fate.topic, queue_id, draft) if placed is None else (placed.topic, placed.queue_id, placed.draft)
         unit = await self._outlet.send(*place)
