@@ -141,6 +141,22 @@ async def test_what_is_not_taken(broker: LocalBroker, peer: Peer, connect: Conne
         assert await (await connect(closed)).refusal(half()) == R.NO_PERMISSION
 
 
+async def test_a_committed_message_may_wait_for_its_time(broker: LocalBroker, peer: Peer) -> None:
+    """C11, C13: a delay counts from the commit, and what is committed is neither asked after nor committed again meanwhile."""
+    await peer.ask(beat("c"))
+    [sent] = await peer.send(half(b"later", DELAY="5"))
+    assert [await outcome(peer, end(sent)) for _ in range(2)] == [0, 0]
+    [waiting] = await stored(peer, "SCHEDULE_TOPIC_XXXX", 4)
+    assert (waiting.sys_flag, properties(waiting)["RMQ_SRC"]) == (record.SYS_COMMIT, f"half {sent.physical_offset} 0")
+    await broker.clock.advance(50)
+    assert (await stored(peer, "T"), checks(peer)) == ([], [])
+    async with asyncio.timeout(20):
+        while not (found := await stored(peer, "T")):
+            await broker.clock.advance(1)
+    assert [one.body for one in found] == [b"later"]
+    assert await outcome(peer, end(sent, ROLLBACK)) == R.ILLEGAL_OPERATION
+
+
 async def test_a_topic_that_is_gone_can_be_made_again(broker: LocalBroker, peer: Peer) -> None:
     """C12: the half waits, nothing is dropped."""
     [sent] = await peer.send(half())
