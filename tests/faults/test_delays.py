@@ -1,0 +1,12 @@
+"""The short form of `python -m tests.faults.delays`."""
+
+from pathlib import Path
+
+from tests.faults import delays
+
+
+async def test_kill_9_while_messages_fall_due(tmp_path: Path) -> None:
+    """C13: each once, none early, none lost."""
+    campaign, found = await delays.run(2, 7, "async", tmp_path / "store")
+    assert not found
+    assert campaign.crossed > 10
