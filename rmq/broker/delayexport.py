@@ -46,7 +46,11 @@ class DelayExport:
         self._finished = False
 
     def begin(self) -> None:
-        """A wheel of an earlier run, or of RocketMQ's, does not know what comes from now on: it goes. Raises OSError."""
+        """Before anybody is served. A wheel of an earlier run, or of RocketMQ's, does not know what comes from now on: it goes.
+
+        Raises OSError.
+        """
+        self._lowest = self._table.lowest()
         shutil.rmtree(self._root / "timerlog", ignore_errors=True)
         (self._root / "timerwheel").unlink(missing_ok=True)
 
