@@ -39,9 +39,9 @@ def _receipts(store: Store, known: ReceiptTable, offsets: Mapping[OffsetKey, int
         now.opened(key, receipt)
     for queue in store.queues.all():
         if queue.topic.startswith(REVIVE_PREFIX):
-            done = offsets.get(OffsetKey(REVIVE_GROUP, queue.topic, queue.queue_id), 0)
-            now.revived_below(queue.queue_id, done)
-            for stored in store.records(queue.topic, queue.queue_id, done):
+            begin = offsets.get(OffsetKey(REVIVE_GROUP, queue.topic, queue.queue_id), -1) + 1  # it names the last one done
+            now.revived_below(queue.queue_id, begin)
+            for stored in store.records(queue.topic, queue.queue_id, begin):
                 if epochs.is_foreign(store.rows, stored.physical_offset):
                     _note(store, now, stored)
     after = now.committed()

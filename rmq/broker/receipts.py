@@ -106,10 +106,10 @@ class ReceiptWriter:
 
     def _draft(self, tag: str, key: ReceiptKey, number: int, body: dict[str, Any]) -> bytes:
         name = f"{key.topic}@{key.queue_id}@{number}@{key.group}@{key.pop_time}@{self.broker_name}@{tag}"
-        properties = record.properties_to_bytes({"TAGS": tag, "UNIQ_KEY": name})
-        return record.draft(
-            self._topic, orjson.dumps(body), properties, born_timestamp=self._clock.wall_ms(), born_host=self._host
-        )
+        now_ms = self._clock.wall_ms()
+        # RocketMQ's revive service takes the latest of these times for "all that was said until then is here".
+        properties = record.properties_to_bytes({"TAGS": tag, "UNIQ_KEY": name, "TIMER_DELIVER_MS": str(now_ms)})
+        return record.draft(self._topic, orjson.dumps(body), properties, born_timestamp=now_ms, born_host=self._host)
 
 
 def _resolve(future: "asyncio.Future[None]", error: RmqError | None) -> None:

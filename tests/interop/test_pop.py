@@ -2,16 +2,18 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
 from rmq.client import Message
 from rmq.net.popcommands import SetRequestMode
-from rmq.testing import LocalBroker, until
-from tests.broker.popping import bodies, take
+from rmq.testing import SEGMENT_BYTES, LocalBroker, until
+from tests.broker.popping import ack, bodies, take
 from tests.broker.support import Peer
 from tests.interop import java
 from tests.interop.java import Java, mqadmin
+from tests.ports import free_port
 
 pytestmark = [pytest.mark.java, pytest.mark.skipif(bool(java.MISSING), reason=java.MISSING)]
 
@@ -70,3 +72,46 @@ async def test_java_shares_a_group_with_ours(broker: LocalBroker) -> None:
     assert sorted(ours + theirs, key=int) == [b"%d" % n for n in range(1, 40, 2)]
     assert await member.stop() == 0
     await peer.close()
+
+
+async def test_what_we_handed_out_apache_brings_back_and_the_other_way_round(built: None, tmp_path: Path) -> None:
+    """C10, stories 56 and 57: our receipts are RocketMQ's, so its broker, started on our directory, loses nothing and brings
+    nothing back that was acknowledged here. What it hands out comes back here."""
+    port = free_port()
+    theirs_at = f"127.0.0.1:{port}"
+    nameserver = await Java.start_nameserver(tmp_path, port)
+    async with LocalBroker(store_dir=tmp_path / "store") as broker:
+        await broker.create_topic("Popped", queues=2)
+        peer = await Peer.connect(broker.address)
+        await peer.ask(SetRequestMode("Popped", "movers", "POP"))
+        await send(broker, 40)
+        popped = await take(peer.ask, topic="Popped", group="movers", exp="red", hidden_ms=5000, count=12)
+        await ack(peer.ask, *popped[:6], group="movers")
+        await peer.close()
+        await broker.stop_broker()
+        done = bodies(popped[:6])
+        rest = sorted({b"%d" % n for n in range(1, 40, 2)} - set(done), key=int)
+
+        apache = await Java.start_broker(tmp_path / "store", theirs_at, free_port(1, -2), SEGMENT_BYTES)
+        member = await Java.start("popping", theirs_at, "Popped", "movers", "0")
+        await member.until(lambda: len({fields[3] for fields in member.got("TRY")}) >= len(rest), 120)
+        assert sorted({fields[3].encode() for fields in member.got("TRY")}, key=int) == rest
+        await member.stop()
+        failing = await Java.start("popping", theirs_at, "Popped", "takers", "99")  # these never get done with anything
+        await failing.until(lambda: len({fields[3] for fields in failing.got("TRY")}) == 20, 120)
+        await failing.kill()
+        await apache.terminate()
+
+        await broker.start_broker()
+        peer = await Peer.connect(broker.address)
+        got: set[bytes] = set()
+        async with asyncio.timeout(60):
+            while len(got) < 20:
+                await broker.clock.advance(5)
+                found = await take(peer.ask, topic="Popped", group="takers", exp="red")
+                await ack(peer.ask, *found, group="takers")
+                got.update(bodies(found))
+        assert sorted(got, key=int) == [b"%d" % n for n in range(1, 40, 2)]
+        assert bodies(await take(peer.ask, topic="Popped", group="movers", exp="red")) == []
+        await peer.close()
+    await nameserver.terminate()
