@@ -1,10 +1,11 @@
-"""kill -9 while messages fall due, again and again on one store: each comes once, none early, none is lost (C13).
+"""kill -9 while messages fall due, again and again: each comes once, none early, none is lost (C13).
 
     python -m tests.faults.delays --rounds 20 [--flush sync|async] [--seed 1]
+    python -m tests.faults.delays --group --rounds 20      # three nodes that elect their leader, which is the one killed
 
-Each round sends messages of levels 1 and 2 and timers of 1 to 4 s, kills the broker at a random moment while earlier ones
-fall due, and starts it again. Every fourth stop is one in order, so that snapshots are loaded too. In the end everything is
-read. Prints how many were acknowledged, and how many came behind a stop that they were sent before.
+Messages of levels 1 and 2 and timers of 1 to 4 s are sent all the while. Each round kills the node (or the leader) while earlier
+ones fall due, and starts it again. Every fourth stop is one in order, so that snapshots are loaded too. In the end everything
+is read. Prints how many were acknowledged, and how many came behind a stop that they were sent before.
 """
 
 import argparse
@@ -14,17 +15,79 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from rmq.errors import RmqError, Unknown
+from rmq.client import Client, Message, Producer, RmqError, Unknown, admin
 from rmq.log import record
 from rmq.net.channel import Channel
-from rmq.net.commands import GetMaxOffset, Hello, OffsetAnswer, Pull, PullAnswer, Send, UpdateTopic
+from rmq.net.commands import Hello, Pull, PullAnswer
+from tests.faults.members import Members
 from tests.faults.node import NodeProcess
 
 TOPIC = "Later"
 IN_FLIGHT = 16
 LEVELS_MS = {1: 1000, 2: 5000}
+
+
+class Target(Protocol):
+    """What is struck."""
+
+    @property
+    def nameservers(self) -> str: ...
+
+    @property
+    def address(self) -> str:
+        """Of the node that serves now."""
+
+    async def start(self) -> None: ...
+
+    async def strike(self, in_order: bool) -> None:
+        """It is up again when this returns."""
+
+    async def end(self) -> None: ...
+
+
+class One:
+    """A node that stands alone."""
+
+    def __init__(self, folder: Path, flush: str) -> None:
+        self._node = NodeProcess(folder / "store", flush=flush)
+        self.nameservers, self.address = f"127.0.0.1:{self._node.namesrv_port}", self._node.address
+        self.start, self.end = self._node.start, self._node.kill
+
+    async def strike(self, in_order: bool) -> None:
+        await (self._node.stop() if in_order else self._node.kill())
+        await self._node.start()
+
+
+class Three:
+    """A group, of which the leader is struck."""
+
+    def __init__(self, folder: Path, flush: str) -> None:
+        self._members = Members(folder, flush=flush)
+        self.nameservers = self._members.nameserver_list
+        self.end = self._members.kill
+
+    @property
+    def address(self) -> str:
+        return self._members.nodes[self._members.leader].address
+
+    async def start(self) -> None:
+        await self._members.start()
+        await self._found()
+
+    async def strike(self, in_order: bool) -> None:
+        await self._found()
+        node = self._members.nodes[self._members.leader]
+        await (node.stop() if in_order else node.kill())
+        await self._found()
+        await node.start()
+
+    async def _found(self) -> None:
+        """Somebody leads."""
+        async with asyncio.timeout(60):
+            while not self._members.leader:
+                await asyncio.sleep(0.05)
 
 
 class Sent(NamedTuple):
@@ -33,120 +96,109 @@ class Sent(NamedTuple):
 
 
 class Campaign:
-    def __init__(self, node: NodeProcess, seed: int) -> None:
-        self.node = node
+    def __init__(self, target: Target, seed: int) -> None:
         self.sent: dict[bytes, Sent] = {}
         self.crossed = 0  # messages that were sent before a blow and came after it
-        self._blows: list[int] = []  # when, Unix ms
+        self._target = target
         self._chance = random.Random(seed)
         self._number = 0
+        self._blows: list[int] = []  # when, Unix ms
+        self._over = False
 
-    async def prepare(self) -> None:
-        await self.node.start()
-        channel = await Channel.open(self.node.address, Hello(1, "setup"))
-        await channel.request(UpdateTopic(TOPIC, read_queue_nums=1, write_queue_nums=1), 10.0)
-        await channel.close()
+    async def run(self, rounds: int) -> list[str]:
+        """What is wrong in the end."""
+        await self._target.start()
+        async with Client(self._target.nameservers) as client, client.producer("delays") as producer:
+            await self._make_topic(client)
+            senders = [asyncio.create_task(self._send(producer)) for _ in range(IN_FLIGHT)]
+            for number in range(rounds):
+                await asyncio.sleep(self._chance.uniform(0.5, 3.0))
+                self._blows.append(_now_ms())
+                await self._target.strike(in_order=number % 4 == 3)
+            self._over = True
+            await asyncio.gather(*senders)
+        return await self._judge()
 
-    async def round(self, number: int) -> None:
-        channel = await Channel.open(self.node.address, Hello(1, "sender"))
-        senders = [asyncio.create_task(self._send(channel)) for _ in range(IN_FLIGHT)]
-        until_s = time.monotonic() + self._chance.uniform(0.5, 3.0)
-        while time.monotonic() < until_s:
-            await asyncio.sleep(0.05)
-        if number % 4 == 3:
-            await self.node.stop()
-        else:
-            await self.node.kill()
-        await asyncio.gather(*senders)
-        await channel.close()
-        self._blows.append(time.time_ns() // 1_000_000)
-        await self.node.start()
+    async def _make_topic(self, client: Client) -> None:
+        await admin.update_topic(client, TOPIC, broker=self._target.address, read_queues=1, write_queues=1)
 
-    async def _send(self, channel: Channel) -> None:
-        """Until the connection breaks."""
-        host = record.host_bytes("127.0.0.1", 0)
-        while True:
+    async def _send(self, producer: Producer) -> None:
+        while not self._over:
             self._number += 1
-            body, now_ms = b"%d" % self._number, time.time_ns() // 1_000_000
+            body, now_ms = b"%d" % self._number, _now_ms()
             if self._chance.random() < 0.5:
                 level = self._chance.choice(list(LEVELS_MS))
-                due_ms, wish = now_ms + LEVELS_MS[level], {"DELAY": str(level)}
+                due_ms, message = now_ms + LEVELS_MS[level], Message(TOPIC, body, delay_level=level)
             else:
                 due_ms = now_ms + self._chance.randrange(1000, 4000)
-                wish = {"TIMER_DELIVER_MS": str(due_ms)}
-            properties = record.properties_to_bytes({"UNIQ_KEY": str(self._number), **wish})
-            draft = record.draft(TOPIC, body, properties, born_timestamp=now_ms, born_host=host)
+                message = Message(TOPIC, body, deliver_at_ms=due_ms)
             try:
-                await channel.request(Send("delays", TOPIC, 0, draft), 30.0)
+                await producer.send(message)
             except Unknown:
                 self.sent[body] = Sent(due_ms, False)
-                return
-            except RmqError:
-                return
-            self.sent[body] = Sent(due_ms, True)
-            await asyncio.sleep(0.002)
+            except RmqError:  # certainly not stored
+                await asyncio.sleep(0.05)
+            else:
+                self.sent[body] = Sent(due_ms, True)
+                await asyncio.sleep(0.002)
 
-    async def finish(self) -> list[str]:
-        """What is wrong, once nothing more comes."""
+    async def _judge(self) -> list[str]:
+        """Once nothing more comes."""
         wanted = {body for body, one in self.sent.items() if one.acknowledged}
-        channel = await Channel.open(self.node.address, Hello(1, "reader"))
+        last_ms = max(one.due_ms for one in self.sent.values())
+        came: dict[bytes, list[record.Record]] = {}
         async with asyncio.timeout(120):
-            while await _maximum(channel) < len(wanted) or time.time_ns() // 1_000_000 < self._last_ms() + 3000:
-                await asyncio.sleep(0.1)
-        came: dict[bytes, list[int]] = {}
+            while _now_ms() < last_ms + 3000 or len(came) < len(wanted):
+                await asyncio.sleep(0.5)
+                came = await self._read()
+        first = [each[0] for each in came.values()]
+        self.crossed = sum(any(one.born_timestamp < at < one.store_timestamp for at in self._blows) for one in first)
+        found = [f"{body!r} was acknowledged and did not come" for body in wanted - came.keys()]
+        found += [f"{body!r} came {len(each)} times" for body, each in came.items() if len(each) > 1]
+        found += [f"{body!r} was refused" for body in came.keys() - self.sent.keys()]
+        early = {body: self.sent[body].due_ms - each[0].store_timestamp for body, each in came.items() if body in self.sent}
+        return found + [f"{body!r} came {ms} ms early" for body, ms in early.items() if ms > 0]
+
+    async def _read(self) -> dict[bytes, list[record.Record]]:
+        channel = await Channel.open(self._target.address, Hello(1, "reader"))
+        came: dict[bytes, list[record.Record]] = {}
         offset = 0
         while True:
             answer = await channel.request(Pull("checkers", TOPIC, 0, offset, sys_flag=4), 30.0)
             assert isinstance(answer, PullAnswer)
             if answer.status != 0:
-                break
+                await channel.close()
+                return came
             for one in record.iterate(answer.messages):
-                came.setdefault(one.body, []).append(one.store_timestamp)
-                self.crossed += any(one.born_timestamp < blow < one.store_timestamp for blow in self._blows)
+                came.setdefault(one.body, []).append(one)
             offset = answer.next_begin_offset
-        await channel.close()
-        found = [f"{body!r} was acknowledged and did not come" for body in wanted - came.keys()]
-        found += [f"{body!r} came {len(times)} times" for body, times in came.items() if len(times) > 1]
-        found += [f"{body!r} was never sent" for body in came.keys() - self.sent.keys()]
-        return found + [
-            f"{body!r} came {self.sent[body].due_ms - min(times)} ms early"
-            for body, times in came.items() if body in self.sent and min(times) < self.sent[body].due_ms
-        ]  # fmt: skip
-
-    def _last_ms(self) -> int:
-        return max(one.due_ms for one in self.sent.values())
 
 
-async def _maximum(channel: Channel) -> int:
-    answer = await channel.request(GetMaxOffset(TOPIC, 0), 30.0)
-    assert isinstance(answer, OffsetAnswer)
-    return answer.offset
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
-async def run(rounds: int, seed: int, flush: str, store: Path) -> tuple[Campaign, list[str]]:
-    node = NodeProcess(store, flush=flush)
-    campaign = Campaign(node, seed)
+async def run(target: Target, rounds: int, seed: int) -> tuple[Campaign, list[str]]:
+    campaign = Campaign(target, seed)
     try:
-        await campaign.prepare()
-        for number in range(rounds):
-            await campaign.round(number)
-        return campaign, await campaign.finish()
+        return campaign, await campaign.run(rounds)
     finally:
-        await node.kill()
+        await target.end()
 
 
 def main() -> int:
     parser = argparse.ArgumentParser()
+    parser.add_argument("--group", action="store_true")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--flush", default="async")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="rmq-delays-") as folder:
-        campaign, found = asyncio.run(run(options.rounds, options.seed, options.flush, Path(folder) / "store"))
-    sent = len(campaign.sent)
+        target: Target = (Three if options.group else One)(Path(folder), options.flush)
+        campaign, found = asyncio.run(run(target, options.rounds, options.seed))
     known = sum(one.acknowledged for one in campaign.sent.values())
-    print(f"{options.rounds} rounds, flush {options.flush}, seed {options.seed}: {known} of {sent} acknowledged; "
-          f"{campaign.crossed} came behind a stop that they were sent before")  # fmt: skip
+    print(f"{'a group' if options.group else 'one node'}, {options.rounds} stops, flush {options.flush}, seed {options.seed}:")
+    print(f"{known} of {len(campaign.sent)} acknowledged; {campaign.crossed} came behind a stop that they were sent before")
     print("\n".join(found) or "each came once, none early")
     return bool(found)
 

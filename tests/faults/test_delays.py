@@ -7,6 +7,6 @@ from tests.faults import delays
 
 async def test_kill_9_while_messages_fall_due(tmp_path: Path) -> None:
     """C13: each once, none early, none lost."""
-    campaign, found = await delays.run(2, 7, "async", tmp_path / "store")
+    campaign, found = await delays.run(delays.One(tmp_path, "async"), 2, 7)
     assert not found
     assert campaign.crossed > 10
