@@ -25,6 +25,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("tests/faults/delays.py", "waiting"): "messages of a real process fall due in real time",
     ("tests/faults/failing.py", "waiting"): "faults of real processes last for real time",
     ("tests/faults/group.py", "waiting"): "faults of real processes last for real time",
+    ("tests/faults/halves.py", "waiting"): "faults of real processes last for real time",
     ("tests/faults/members.py", "waiting"): "looks at real processes now and then",
     ("tests/faults/node.py", "waiting"): "asks a process that starts now and then",
     ("tests/faults/soak.py", "waiting"): "looks at the machine now and then",
