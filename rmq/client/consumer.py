@@ -93,8 +93,9 @@ class Consumer:
 
         `handler` is an async function, or a plain one that is quick. When it returns the message is finished. When it raises
         (`RetryLater` says when), or takes too long, the message is given back: the group gets it again later, and in the end
-        it is a dead letter. In order, of a broadcast, and while no broker takes it back, its queue waits instead (1 s, then
-        longer, up to 30 s) and it is handed out again. It is never skipped. Cancelled, `run` lets running handlers end.
+        it is a dead letter. While no broker takes it back it is handed out again here after 1 s, then longer, up to 30 s; in
+        order and of a broadcast always so, and its queue waits. It is never skipped. Cancelled, `run` lets running handlers
+        end.
         """
         if concurrency < 1:
             raise InvalidArgument(f"concurrency {concurrency}: at least one handler must run")
@@ -139,7 +140,7 @@ class Consumer:
             self._inbox.offer(delivery.window)
 
     def _hand_again(self, delivery: Delivery, error: Exception) -> None:
-        failures = delivery.window.hold(delivery.message)
+        failures = delivery.window.hold(delivery.message, alone=not (self._plan.ordered or self._plan.broadcast))
         pause_s = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(failures - 1, 10))
         tell(delivery.message, failures, f"again in {pause_s:.0f} s", error)
         self._tasks.start(self._resume(delivery, pause_s), "hand again")

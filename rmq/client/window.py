@@ -2,7 +2,7 @@
 
     pulled -> ready -> handed -> finished
                 ^        |
-                +- held -+   (the handler failed: the queue waits, then the same message comes again)
+                +- held -+   (the handler failed: the queue waits, or goes on, and the same message comes again)
 
 The offset that may be committed is that of the lowest message that is not finished (C6).
 """
@@ -35,6 +35,7 @@ class Window:
         self._ready: deque[ReceivedMessage] = deque()
         self._unfinished: dict[int, int] = {}  # offset -> body bytes, rising offsets
         self._failures: dict[int, int] = {}  # offset -> how often its handler failed
+        self._aside: set[int] = set()  # offsets of held messages that nobody waits for
         self._bytes = 0
         self._changed = asyncio.Event()
 
@@ -81,10 +82,14 @@ class Window:
         self._failures.pop(message.queue_offset, None)
         self._changed.set()
 
-    def hold(self, message: ReceivedMessage) -> int:
-        """Its handler failed: nothing more of this queue is handed out until `again`. Returns how often it failed."""
+    def hold(self, message: ReceivedMessage, *, alone: bool = False) -> int:
+        """Its handler failed: nothing more of this queue is handed out until `again`, or with `alone` everything but this
+        message. Returns how often it failed."""
         self.handed -= 1
-        self.held += 1
+        if alone:
+            self._aside.add(message.queue_offset)
+        else:
+            self.held += 1
         self._changed.set()
         failures = self._failures[message.queue_offset] = self._failures.get(message.queue_offset, 0) + 1
         return failures
@@ -95,7 +100,10 @@ class Window:
 
     def again(self, message: ReceivedMessage) -> None:
         """The pause after `hold` is over: the message is the next one again."""
-        self.held -= 1
+        if message.queue_offset in self._aside:
+            self._aside.remove(message.queue_offset)
+        else:
+            self.held -= 1
         self._ready.appendleft(message)
         if len(self._ready) > 1 and self._ready[1].queue_offset < message.queue_offset:
             self._ready = deque(sorted(self._ready, key=lambda each: each.queue_offset))

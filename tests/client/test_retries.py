@@ -157,14 +157,14 @@ async def test_wrong_arguments_are_refused(make_client: MakeClient, wrong: dict[
 
 async def test_a_broadcast_is_tried_in_its_place(broker: Broker, make_client: MakeClient) -> None:
     """C15: no other member would get it."""
-    broker.put("T", 0, 2)
+    broker.put("T", 0, 3)
     clock, handler = TestClock(running=False), Failing(b"1")
     async with make_client(clock=clock).consumer("g", "T", start="first", mode="broadcast") as consumer:
         with pytest.raises(InvalidArgument):
             await consumer.retry_later((await consumer.receive(max=1))[0])
         await consumer.commit()
         running = asyncio.create_task(consumer.run(handler))
-        await clock.advance_until(lambda: handler.seen == [b"1"] * 3)
+        await clock.advance_until(lambda: handler.seen == [b"1"] * 3)  # and the queue waits
         consumer.stop()
         await running
     assert not broker.seen(SendBack)

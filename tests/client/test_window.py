@@ -53,7 +53,7 @@ def test_the_committed_offset_never_passes_what_is_unfinished(data: st.DataObjec
         elif step == "fail" and handed:
             offset = data.draw(st.sampled_from(sorted(handed)))
             held[offset] = handed.pop(offset)
-            assert window.hold(held[offset]) >= 1
+            assert window.hold(held[offset], alone=data.draw(st.booleans())) >= 1
         elif step == "again" and held:
             window.again(held.pop(data.draw(st.sampled_from(sorted(held)))))
         unfinished = pulled - finished
@@ -70,6 +70,17 @@ def test_a_failed_message_holds_its_queue_and_comes_again_first() -> None:
     window.again(first)
     assert window.take() is first
     assert window.hold(first) == 2
+
+
+def test_a_failed_message_may_wait_alone() -> None:
+    """The others go on; it is the next one when its time has come, and nothing is committed past it (C6)."""
+    window = filled(3)
+    first = window.take()
+    assert window.hold(first, alone=True) == 1
+    window.finish(window.take())
+    assert window.committable == 0
+    window.again(first)
+    assert [window.take().queue_offset for _ in range(2)] == [0, 2]
 
 
 def test_two_failed_messages_come_again_in_order() -> None:

@@ -104,6 +104,7 @@ class Work:
         self.acked: set[int] = set()
         self.unknown: set[int] = set()
         self.tries: list[Try] = []
+        self._tried: set[int] = set()  # came for the last time
         self.died = 0
         self._stopped = False
 
@@ -128,8 +129,7 @@ class Work:
 
     def finished(self) -> bool:
         """Whether everything acknowledged came as often as it must."""
-        seen = {(one.number, one.tries) for one in self.tries}
-        return all((number, min(failures(number), MOST)) in seen for number in self.acked)
+        return self.acked <= self._tried
 
     async def dead_letters(self) -> list[int]:
         async with self._client.consumer("undertakers", f"%DLQ%{GROUP}", start="first") as consumer:
@@ -152,7 +152,7 @@ class Work:
 
     async def _come_and_go(self) -> None:
         while not self._stopped:
-            await asyncio.sleep(self._chance.uniform(1.0, 5.0))
+            await asyncio.sleep(self._chance.uniform(2.0, 6.0))
             client, task = self._members.pop(self._chance.randrange(2))
             await client.session.connections.close()  # nothing that it still says gets through
             await _end(client, task)
@@ -175,6 +175,8 @@ class Work:
     async def _handle(self, message: ReceivedMessage) -> None:
         number = int(message.body)
         self.tries.append(Try(number, message.reconsume_times, time.monotonic()))
+        if message.reconsume_times == min(failures(number), MOST):
+            self._tried.add(number)
         await asyncio.sleep(self._chance.uniform(0.0, WORK_S))
         if message.reconsume_times < failures(number):
             raise RetryLater(LEVEL)
