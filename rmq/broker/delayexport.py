@@ -61,6 +61,12 @@ class DelayExport:
         table = {str(level): self._next(DELAY_TOPIC, level - 1, level) for level in levels}
         return {"dataVersion": DataVersion().json(), "offsetTable": table} if table else None
 
+    def facts(self) -> Iterator[tuple[str, object]]:
+        """For RocketMQ's runtime info: of each level "next,end" [ScheduleMessageService.buildRunningStats], and how many wait."""
+        for level, number in ((self.delay_offsets() or {}).get("offsetTable") or {}).items():
+            yield f"scheduleMessageOffset_{level}", f"{number},{self._queues.get(DELAY_TOPIC, int(level) - 1).max}"
+        yield "timerCongestNum", self._table.pending
+
     def timercheck(self) -> bytes | None:
         """config/timercheck; None if there never was a timer."""
         if self._finished or not self._queues.get(TIMER_TOPIC, 0).max:

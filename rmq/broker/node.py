@@ -246,7 +246,7 @@ class Broker:
             c.GetTopicStats: inspect.topic_stats,
             c.GetConsumeStats: inspect.consume_stats,
             c.QueryTopicConsumeByWho: inspect.consumed_by,
-            c.GetRuntimeInfo: RuntimeInfoHandler(self._stats, self._facts).runtime_info,
+            c.GetRuntimeInfo: RuntimeInfoHandler(self._stats, self._facts, self._delays.facts).runtime_info,
             c.DeleteExpiredLog: cleaning.delete_expired_log,
             c.CleanExpiredQueues: cleaning.clean_expired_queues,
             **clients.by_request(),

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from rmq.delivery.due import timer_out_ms
 from rmq.javahash import java_hash
+from rmq.net.commands import GetRuntimeInfo
 from rmq.testing import LocalBroker
 from tests.broker.support import Peer, everything
 from tests.broker.test_delays import delayed
@@ -58,6 +59,9 @@ async def test_a_stop_leaves_positions_and_a_timer_wheel(tmp_path: Path) -> None
         third, cancel = await peer.send(
             delayed(b"2", TIMER_DELIVER_MS=at), delayed(b"stop", TIMER_DELIVER_MS=at, TIMER_DEL_UNIQKEY=b"2".hex())
         )
+        facts = (await peer.ask(GetRuntimeInfo())).table
+        told = {name: said for name, said in facts.items() if name.startswith("schedule") or name == "timerCongestNum"}
+        assert told == {"scheduleMessageOffset_1": "1,1", "scheduleMessageOffset_5": "0,2", "timerCongestNum": "6"}
         await peer.close()
         await broker.stop_broker()
         assert json.loads((tmp_path / "config" / "delayOffset.json").read_bytes())["offsetTable"] == {"1": 1, "5": 0}

@@ -15,10 +15,12 @@ from rmq.log import record
 from rmq.log.record import Record, bytes_to_properties
 from rmq.model import DELAY_TOPIC, TIMER_TOPIC
 from rmq.net.commands import DeleteTopic, GetMaxOffset, GetMinOffset, Send, UpdateTopic
+from rmq.net.peercommands import Promote
 from rmq.net.timercommands import Recall
 from rmq.testing import LocalBroker, TestClock, until
 from tests.broker.groups import LocalGroup
 from tests.broker.helddisk import HeldDisk
+from tests.broker.pair import Pair
 from tests.broker.support import BORN, Peer, everything, send
 from tests.broker.test_retention import Node
 
@@ -340,3 +342,23 @@ async def test_our_client_sends_for_later_and_takes_back() -> None:
                 await moving
                 got += [message.body for message in await consumer.receive(timeout=0.2)]
         assert got == [b"level", b"timed"]
+
+
+async def test_a_promoted_slave_hands_on_what_waits(pair: Pair) -> None:
+    """C13, fixed roles: from its own copy of the log, what the old master had handed on never again."""
+    await pair.start(0, "ASYNC_MASTER")
+    await pair.start(1, "SLAVE")
+    master = await Peer.connect(pair.nodes[0].address)
+    await master.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
+    await master.send(delayed(b"before", DELAY=1), delayed(b"after", TIMER_DELAY_SEC=20))
+    await arrived(master, pair.clock)
+    await pair.level()
+    await master.close()
+    await pair.stop(0)
+    promoted = await Peer.connect(pair.nodes[1].address)
+    await promoted.ask(Promote())
+    await pair.leads(1)
+    assert [one.body for one in await arrived(promoted, pair.clock, 2, step_s=1.0)] == [b"before", b"after"]
+    await pair.clock.advance(3)
+    assert len(await everything(promoted)) == 2
+    await promoted.close()
