@@ -85,7 +85,7 @@ async def test_a_stop_leaves_positions_and_a_timer_wheel(tmp_path: Path) -> None
         assert not (tmp_path / "timerwheel").exists(), "it would tell lies about what comes now"
         assert not (tmp_path / "timerlog").exists()
         check = tmp_path / "config" / "timercheck"
-        await broker.clock.advance_until(lambda: CHECK.unpack_from(check.read_bytes())[1:4] == (0, 0, 0))
+        await broker.clock.advance_until(lambda: check.exists() and CHECK.unpack_from(check.read_bytes())[1:4] == (0, 0, 0))
         while len(await everything(peer)) < 4:
             await broker.clock.advance(10)
         await broker.clock.advance(70)
