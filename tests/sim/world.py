@@ -107,7 +107,7 @@ class World:
         chance = self.chance
         if chance.random() < 0.1:
             return number, STATE_TOPIC, 0, msgpack.packb([["kv", f"k{chance.randrange(8)}", number]])
-        return number, chance.choice("TTTUUUDDX"), chance.randrange(3), b"%d." % number + b"x" * chance.randrange(self._largest)
+        return number, chance.choice("TTTTTUUUUUDDX"), chance.randrange(3), b"%d." % number + b"x" * chance.randrange(self._largest)
 
     # --- the end ------------------------------------------------------------------------------------------------------
 
