@@ -6,7 +6,8 @@
 
 Three `rmq node` processes and two nameservers, in network namespaces when partitions are wanted (root). Half of the kills and
 pauses hit the leader. Producers send all the while, a consumer group whose members come and go and a reader at each node read
-everything; the history is judged afterwards (`history`). A run counts only if there was enough trouble (G4). Prints what it
+everything; some messages wait for their time or the end of a transaction, and are popped (`waiting`). The history is judged
+afterwards (`history`). A run counts only if there was enough trouble (G4). Prints what it
 covered, and how long it took from the kill of a leader to the first send that a new one acknowledged.
 """
 
@@ -23,7 +24,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rmq.commands.options import run_fast
-from tests.faults import soak
+from tests.faults import soak, waiting
 from tests.faults.history import ACKED, REFUSED, UNKNOWN, problems, repeats, unequal
 from tests.faults.members import CLIENT, HOSTS, Members, both_ways
 from tests.faults.netns import Network, possible
@@ -31,6 +32,7 @@ from tests.faults.takers import STAYS_S
 from tests.faults.traffic import Traffic, whole_queues
 
 FAULTS = ("kill", "partition", "pause", "restart")
+WAITING = 0.02  # of the rate: messages of each kind that wait
 WELL_S = 60.0  # so soon after the last fault everything must be well again
 
 
@@ -96,10 +98,10 @@ class Campaign:
             self._found += unequal(await asyncio.to_thread(self._members.log_digests))
         return self._found + problems(self._traffic.history(first)) + self._members.troubles()
 
-    def result(self, found: list[str], seconds: float) -> Result:
+    def result(self, found: list[str], waits: Counter[str], seconds: float) -> Result:
         traffic, changes = self._traffic, self._members.told("this node leads the group") - 1
         return Result(
-            seconds, self._covered + traffic.takers.covered, self._net.cuts if self._net else 0, changes,
+            seconds, self._covered + traffic.takers.covered + waits, self._net.cuts if self._net else 0, changes,
             Counter(attempt.outcome for attempt in traffic.attempts), traffic.reads, repeats(traffic.takers.delivered),
             self._failovers(), self._longest_s_restarting, found,
         )  # fmt: skip
@@ -234,19 +236,22 @@ async def campaign(
     random.Random(seed).shuffle(faults)
     async with AsyncExitStack() as stack:
         net = await stack.enter_async_context(Network(HOSTS)) if "partition" in faults else None
-        members = Members(folder, net, flush=flush)
+        members = Members(folder, net, flush=flush, **waiting.SETTINGS)
         stack.push_async_callback(members.kill)
         await members.start()
-        traffic = Traffic(members, rate, seed)
+        traffic, waits = Traffic(members, rate, seed), waiting.Waiting(members, rate * WAITING, seed)
         stack.push_async_callback(traffic.stop)
+        stack.push_async_callback(waits.stop)
         await traffic.start()
+        await waits.start()
         changing = asyncio.create_task(traffic.takers.come_and_go(stays_s))
         run, begin = Campaign(members, traffic, net, seed, longest_s), time.monotonic()
         await run.run(faults, tell)
         changing.cancel()
         await asyncio.gather(changing, return_exceptions=True)
         seconds = time.monotonic() - begin
-        return run.result(await run.finish(), seconds)
+        found = [*await waits.finish(), *await run.finish()]
+        return run.result(found, waits.covered, seconds)
 
 
 def too_little(result: Result, wanted: Counter[str]) -> list[str]:

@@ -107,7 +107,8 @@ class World:
         chance = self.chance
         if chance.random() < 0.1:
             return number, STATE_TOPIC, 0, msgpack.packb([["kv", f"k{chance.randrange(8)}", number]])
-        return number, chance.choice("TTTTTUUUUUDDX"), chance.randrange(3), b"%d." % number + b"x" * chance.randrange(self._largest)
+        body = b"%d." % number + b"x" * chance.randrange(self._largest)
+        return number, chance.choice("TTTTTUUUUUDDX"), chance.randrange(3), body
 
     # --- the end ------------------------------------------------------------------------------------------------------
 
