@@ -31,6 +31,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("tests/faults/soak.py", "waiting"): "looks at the machine now and then",
     ("tests/faults/takers.py", "waiting"): "members of a group stay for real time",
     ("tests/faults/traffic.py", "waiting"): "sends at a given rate",
+    ("tests/faults/waiting.py", "waiting"): "messages of real processes fall due in real time",
 }
 
 Finding = tuple[int, str]
