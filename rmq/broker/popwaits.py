@@ -5,7 +5,6 @@ one when it leaves something.
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
@@ -31,7 +30,7 @@ class PopWaits:
     def __init__(self, polls: LongPolls) -> None:
         self._polls = polls
         polls.at_end(self.wake_all)
-        self._waiting: dict[Place, deque[Waiter]] = {}
+        self._waiting: dict[Place, dict[asyncio.Future[bool], Waiter]] = {}  # in the order in which they came
         self._watchers: dict[str, set[Place]] = {}  # by the topic whose messages wake them
         self._watched: dict[Place, tuple[str, ...]] = {}
         self._count = 0
@@ -54,16 +53,16 @@ class PopWaits:
         if self._count >= MAX_ALL or (waiting is not None and len(waiting) >= MAX_OF_QUEUE):
             return None
         if waiting is None:
-            waiting = self._waiting[place] = deque()
+            waiting = self._waiting[place] = {}
             self._watch(place, topics)
         waiter = Waiter(codes, deadline, ordered, alive, asyncio.get_running_loop().create_future())
-        waiting.append(waiter)
+        waiting[waiter.woken] = waiter
         self._count += 1
         return waiter.woken
 
     def _watch(self, place: Place, topics: Collection[str]) -> None:
-        self._watched[place] = tuple(topics)
-        for topic in topics:
+        self._watched[place] = tuple(dict.fromkeys(topics))
+        for topic in self._watched[place]:
             if topic not in self._watchers:
                 self._watchers[topic] = set()
                 self._polls.watch(topic, self._rung)
@@ -81,41 +80,45 @@ class PopWaits:
         found = set(codes)
         for place in list(self._watchers.get(topic, ())):
             if topic != place[1]:  # they come back whatever their tag
-                self._wake(place, lambda waiter: True, 1)
+                self._wake_one(place, lambda waiter: True)
             elif place[2] in (-1, queue_id):
-                self._wake(place, lambda waiter: waiter.codes is None or not found.isdisjoint(waiter.codes), 1)
+                self._wake_one(place, lambda waiter: waiter.codes is None or not found.isdisjoint(waiter.codes))
 
     def freed(self, group: str, topic: str, queue_id: int) -> None:
         """Something of that queue may be had now: one who waits for it looks again."""
         for place in list(self._watchers.get(topic, ())):
             if place[0] == group and (place[1] != topic or place[2] in (-1, queue_id)):
-                self._wake(place, lambda waiter: True, 1)
+                self._wake_one(place, lambda waiter: True)
 
     def sweep(self, now: float) -> None:
         """For every second: those whose time is over or who are gone, and one who may wait for the end of an invisible time."""
-        for place in list(self._waiting):
-            self._wake(place, lambda waiter: waiter.deadline <= now or not waiter.alive(), None, look=False)
-            self._wake(place, lambda waiter: waiter.ordered, 1)
+        for place, waiting in list(self._waiting.items()):
+            over = [one for one in waiting.values() if one.deadline <= now or not one.alive() or one.woken.done()]
+            self._end(over, place)
+            self._wake_one(place, lambda waiter: waiter.ordered)
 
     def wake_all(self) -> None:
-        """The broker stops, or leads no more."""
-        for place in list(self._waiting):
-            self._wake(place, lambda waiter: True, None, look=False)
+        """The broker stops, or leads no more: the time of all is over."""
+        for place, waiting in list(self._waiting.items()):
+            self._end(list(waiting.values()), place)
 
-    def _wake(self, place: Place, fits: Callable[[Waiter], bool], most: int | None, look: bool = True) -> None:
-        """Those who fit, in the order in which they came."""
-        waiting = self._waiting.get(place, ())
-        chosen = [waiter for waiter in waiting if fits(waiter)][:most]
-        if not chosen:
-            return
-        gone = {id(waiter) for waiter in chosen}
-        kept = deque(waiter for waiter in waiting if id(waiter) not in gone)
-        self._count -= len(chosen)
-        if kept:
-            self._waiting[place] = kept
-        else:
+    def _wake_one(self, place: Place, fits: Callable[[Waiter], bool]) -> None:
+        """The first one who fits, as they came."""
+        waiting = self._waiting.get(place, {})
+        chosen = next((waiter for waiter in waiting.values() if fits(waiter) and not waiter.woken.done()), None)
+        if chosen is not None:
+            self._leave(place, chosen, look=True)
+
+    def _end(self, chosen: Iterable[Waiter], place: Place) -> None:
+        for waiter in chosen:
+            self._leave(place, waiter, look=False)
+
+    def _leave(self, place: Place, waiter: Waiter, look: bool) -> None:
+        waiting = self._waiting[place]
+        del waiting[waiter.woken]
+        self._count -= 1
+        if not waiting:
             del self._waiting[place]
             self._unwatch(place)
-        for waiter in chosen:
-            if not waiter.woken.done():
-                waiter.woken.set_result(look)
+        if not waiter.woken.done():
+            waiter.woken.set_result(look)

@@ -21,6 +21,7 @@ from rmq.log.consumequeue import MAX_SCANNED, ConsumeQueue, ConsumeQueues, Found
 from rmq.model import RETRY_PREFIX
 
 MAX_BYTES = 256 * 1024  # of one queue in one answer [maxTransferBytesOnMessageInMemory]
+MAX_PASSED = 100_000
 FIRST, LAST = 0, 1  # where a group without an offset begins [ConsumeInitMode]
 
 Place = tuple[str, str, int]
@@ -153,6 +154,8 @@ class QueueReader:
             self._passed.pop(place, None)
             await self._commit([("offset", place, read.next)])
         elif read.next > read.start:
+            if len(self._passed) >= MAX_PASSED:
+                self._passed.clear()  # it is looked through once more
             self._passed[place] = self._queues.get(*place[1:]), read.start, read.next, codes
 
 
