@@ -28,6 +28,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("tests/faults/halves.py", "waiting"): "faults of real processes last for real time",
     ("tests/faults/members.py", "waiting"): "looks at real processes now and then",
     ("tests/faults/node.py", "waiting"): "asks a process that starts now and then",
+    ("tests/faults/pops.py", "waiting"): "kills real processes now and then",
     ("tests/faults/soak.py", "waiting"): "looks at the machine now and then",
     ("tests/faults/takers.py", "waiting"): "members of a group stay for real time",
     ("tests/faults/traffic.py", "waiting"): "sends at a given rate",
