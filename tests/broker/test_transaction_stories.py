@@ -7,8 +7,9 @@ from rmq.codes import ResponseCode as R
 from rmq.log import record
 from rmq.model import HALF_TOPIC
 from rmq.net.commands import DeleteExpiredLog, UpdateTopic
-from rmq.net.peercommands import TransferLeader
+from rmq.net.peercommands import Promote, TransferLeader
 from tests.broker.groups import LocalGroup
+from tests.broker.pair import Pair
 from tests.broker.support import Peer, beat, send
 from tests.broker.transactions import ROLLBACK, checks, commit, end, half, halves, numbers, outcome, properties, stored
 
@@ -163,3 +164,25 @@ async def test_half_older_than_segment_carried(tmp_path: Path) -> None:
         assert known[0] == known[1] == known[2] != {}
         assert await outcome(await leading(group), end(sent)) == 0
         assert (await delivered(group))[-1] == b"old"
+
+
+async def test_a_promoted_slave_knows_what_is_open_and_what_has_ended(pair: Pair) -> None:
+    """C11, C12: fixed roles; the slave refuses words as long as it is one."""
+    await pair.start(0, "ASYNC_MASTER")
+    slave = await pair.start(1, "SLAVE")
+    master = await Peer.connect(pair.nodes[0].address)
+    await master.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
+    [waiting] = await master.send(half(b"open"))
+    done = await commit(master, b"done")
+    await pair.level()
+    peer = await Peer.connect(slave.address)
+    assert await outcome(peer, end(waiting)) == R.SERVICE_NOT_AVAILABLE
+    await master.close()
+    await pair.stop(0)
+    await peer.ask(Promote())
+    await pair.leads(1)
+    assert [await outcome(peer, end(one, how)) for one, how in ((done, 8), (done, ROLLBACK), (waiting, 8))] == [
+        0, R.ILLEGAL_OPERATION, 0,
+    ]  # fmt: skip
+    assert [one.body for one in await stored(peer, "T")] == [b"done", b"open"]
+    await peer.close()
