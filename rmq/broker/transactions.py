@@ -27,7 +27,7 @@ log = logging.getLogger("rmq.transactions")
 
 OP_S = 3.0  # [transactionOpBatchInterval]
 OP_NUMBERS = 400  # in one op record; about 4096 bytes [transactionOpMsgMaxSize]
-AT_ONCE = 100  # halves that are read, and appended, together
+AT_ONCE = 50  # halves that are read, and appended, together: some milliseconds of the loop's time
 
 
 class CheckSettings(NamedTuple):
