@@ -91,9 +91,9 @@ class QueueReader:
 
     def has_more(self, group: str, topic: str, queue_id: int, codes: frozenset[int] | None) -> bool:
         """Whether a look is worth it."""
-        queue, known = self._queues.get(topic, queue_id), self._offsets.query(group, topic, queue_id)
-        start = self._behind_passed((group, topic, queue_id), known or 0, codes)
-        return queue.max > max(start, queue.min)
+        queue, known = self._queues.get(topic, queue_id), self._offsets.query(group, topic, queue_id) or 0
+        start = self._behind_passed((group, topic, queue_id), known, codes)
+        return queue.max > max(start, queue.min) or known > queue.max
 
     async def settle(self, group: str, topic: str, queue_id: int, begin: int) -> None:
         """The group's place in that queue is one that a failover keeps. Raises Refusal."""
@@ -107,6 +107,8 @@ class QueueReader:
         if begin == LAST and not topic.startswith(RETRY_PREFIX) and self._offsets.query(*key) is None:
             first = queue.min == 0 and queue.max > 0 and self._young(queue.entry(0).offset)
             await self._commit([("offset", key, 0 if first else max(queue.max - 1, 0))])
+        if (self._offsets.query(*key) or 0) > queue.max:  # messages were lost (docs/storage): numbers that are given anew are new
+            await self._commit([("offset", key, queue.max)])
         start = self.start(*key)
         if start < queue.max and self._leaving > self._log.start and queue.entry(start).offset < self._leaving:
             await self._commit([("offset", key, queue.first_at_or_behind(self._leaving))])  # or it could not be deleted

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from rmq.net.commands import DeleteTopic, GetConsumeStats
+from rmq.net.commands import DeleteTopic, GetConsumeStats, GetMaxOffset, UpdateConsumerOffset
 from rmq.net.popcommands import (
     Ack,
     AckedRange,
@@ -144,6 +144,35 @@ async def test_where_a_new_group_begins(broker: LocalBroker, peer: Peer) -> None
     """[ConsumeInitMode] The last message on, unless the first one is young; the place is noted before anything is popped."""
     await peer.send(send("T", b"1"), send("T", b"2"))
     assert bodies(await take(peer.ask, group="last", init_mode=1)) == [b"1", b"2"]
+
+
+async def test_a_place_that_was_set_counts(broker: LocalBroker, peer: Peer) -> None:
+    """C6: before the next pop, durably; one behind the last message (after a loss) passes over nothing that is new."""
+    await peer.send(*(send("T", b"%d" % number) for number in range(4)))
+    await take(peer.ask, count=2)
+    await peer.ask(UpdateConsumerOffset("g", "T", 0, 3))
+    assert bodies(await take(peer.ask, count=1)) == [b"3"]
+    await peer.ask(UpdateConsumerOffset("g", "T", 0, 9))
+    await peer.send(send("T", b"4"))
+    assert await take(peer.ask) == []
+    await peer.send(send("T", b"5"))
+    assert bodies(await take(peer.ask)) == [b"5"]
+
+
+async def test_many_acknowledgements_are_one_record(broker: LocalBroker, peer: Peer) -> None:
+    """Those of one receipt that come in one turn of the loop; each is answered when it is written."""
+    await peer.send(*(send("T", b"%d" % number) for number in range(20)))
+    taken = await take(peer.ask)
+    before = await revive_records(peer)
+    await ack(peer.ask, *taken)
+    assert await revive_records(peer) - before <= 3
+    await broker.clock.advance(70)
+    assert await take(peer.ask) == []
+
+
+async def revive_records(peer: Peer) -> int:
+    asked = [GetMaxOffset("rmq_sys_REVIVE_LOG_DefaultCluster", queue_id) for queue_id in range(8)]
+    return sum([(await peer.ask(one)).offset for one in asked])
 
 
 REFUSED = {

@@ -5,7 +5,7 @@ An acknowledgement is answered when it is committed: what was acknowledged does 
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from rmq.broker.ordered import OrderedTaker
 from rmq.broker.receipts import Opening, ReceiptWriter
@@ -24,6 +24,13 @@ MAX_INVISIBLE_MS = 3 * 24 * 3600 * 1000  # [timerMaxDelaySec]
 MAX_BITS_BYTES = 128  # no receipt reaches over more numbers: one look goes through 800 entries
 
 
+class Bundle(NamedTuple):
+    """Numbers of messages that one record is to acknowledge, and the task that writes it."""
+
+    numbers: list[int]
+    written: "asyncio.Task[None]"
+
+
 class AckHandler:
     def __init__(
         self,
@@ -40,6 +47,7 @@ class AckHandler:
         self._writer = writer
         self._ordered = ordered
         self._clock = clock
+        self._bundles: dict[ReceiptKey, Bundle] = {}
 
     def by_request(self) -> Mapping[type[Any], Handler]:
         return {Ack: self.ack, BatchAck: self.batch_ack, ChangeInvisibleTime: self.change}
@@ -71,7 +79,20 @@ class AckHandler:
         receipt = self._table.get(key)
         staged = [number for number in numbers if self._table.stage(key, number)]
         if receipt is not None and staged:
-            await self._write(key, staged, receipt.revive[0], [self._writer.ending(key, staged)])
+            await asyncio.shield(self._bundled(key, receipt.revive[0], staged))
+
+    def _bundled(self, key: ReceiptKey, revive_queue: int, numbers: Sequence[int]) -> "asyncio.Task[None]":
+        """One record for all acknowledgements of a receipt that come in one turn of the loop: consumers send them in crowds."""
+        bundle = self._bundles.get(key)
+        if bundle is None:
+            bundle = self._bundles[key] = Bundle([], asyncio.create_task(self._write_bundle(key, revive_queue), name="ack"))
+        bundle.numbers.extend(numbers)
+        return bundle.written
+
+    async def _write_bundle(self, key: ReceiptKey, revive_queue: int) -> None:
+        await asyncio.sleep(0)
+        numbers = self._bundles.pop(key).numbers
+        await self._write(key, numbers, revive_queue, [self._writer.ending(key, numbers)])
 
     async def change(self, request: ChangeInvisibleTime, _call: Call) -> InvisibleTimeAnswer:
         """A new receipt for that message, and the end of the old one: both or neither."""
