@@ -21,6 +21,8 @@ from rmq.model import HALF_TOPIC, OP_TOPIC
 CHECKS = "TRANSACTION_CHECK_TIMES"
 _IMMUNITY = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 _HIGHEST_S = 2**31
+_DIGITS = 18
+_LONGEST_GROUP = 255
 _REAL = ("REAL_TOPIC", "REAL_QID")
 _OP_TAG = "d"
 
@@ -66,7 +68,8 @@ def first_of(stored: Record) -> int:
 
 
 def _number(text: str) -> int:
-    return int(text) if text.isdecimal() and text.isascii() else 0
+    """0 for what is none: whoever sent it, a committed record must never stop a node."""
+    return int(text) if text.isdecimal() and len(text) <= _DIGITS else 0
 
 
 def half_taker(table: HalfTable, *, reject: bool) -> Taker:
@@ -82,8 +85,8 @@ def half_taker(table: HalfTable, *, reject: bool) -> Taker:
             return None
         if reject:
             raise Refusal(ResponseCode.NO_PERMISSION, "this broker takes no transactional messages (rejectTransactionMessage)")
-        if not said.get("PGROUP"):
-            about = "a transactional message without PGROUP: nobody could be asked what became of it"
+        if not 0 < len(said.get("PGROUP", "")) <= _LONGEST_GROUP:
+            about = f"a transactional message needs PGROUP, a group of at most {_LONGEST_GROUP} letters: who is to be asked else?"
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, about)
         if table.is_full:
             about = f"{len(table.open.rows)} transactions wait for their end here: commit or roll back, then send again"

@@ -26,4 +26,9 @@ def proof_of(text: str) -> Proof | None:
     """Reads the property; None for what is none of ours."""
     kind, _, rest = text.partition(" ")
     source, _, detail = rest.partition(" ")
-    return Proof(kind, int(source), int(detail)) if source.isdecimal() and detail.isdecimal() else None
+    return Proof(kind, int(source), int(detail)) if _is_number(source) and _is_number(detail) else None
+
+
+def _is_number(text: str) -> bool:
+    """Not longer than those that we write: a store of Apache RocketMQ may hold the property with anything in it."""
+    return text.isdecimal() and len(text) < 20

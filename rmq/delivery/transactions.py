@@ -171,4 +171,4 @@ def op_body(numbers: Iterable[int]) -> bytes:
 
 def op_numbers(body: bytes) -> list[int]:
     """The numbers in such a body; 4.9 writes one without a comma. What is no number is left out."""
-    return [int(word) for word in body.split(b",") if word.isdigit()]
+    return [int(word) for word in body.split(b",") if word.isdigit() and len(word) < 19]

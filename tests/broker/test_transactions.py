@@ -7,7 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from rmq.broker.halves import first_of, half_of
 from rmq.codes import ResponseCode as R
 from rmq.delivery.transactions import ASIDE_TOPIC, Half
 from rmq.log import record
@@ -34,6 +37,7 @@ from tests.broker.transactions import (
 )
 
 EVERY_S = 30.0
+NUMBERS = ("CHECK_IMMUNITY_TIME_IN_SECONDS", "TRANSACTION_CHECK_TIMES", "REAL_QID", "RMQ_SRC")
 PATIENT = {"idle_timeout_ms": 86_400_000, "client_expiry_ms": 3_600_000}
 
 
@@ -134,11 +138,26 @@ async def test_who_ends_it_must_know_it(broker: LocalBroker, peer: Peer) -> None
 async def test_what_is_not_taken(broker: LocalBroker, peer: Peer, connect: Connect) -> None:
     without_group = half(PGROUP="")
     assert await peer.refusal(without_group) == R.MESSAGE_ILLEGAL
+    assert await peer.refusal(half(PGROUP="p" * 256)) == R.MESSAGE_ILLEGAL
     batch = half()
     assert await peer.refusal(batch._replace(records=batch.records * 2, batch=True)) == R.MESSAGE_ILLEGAL
     async with LocalBroker(reject_transactions=True) as closed:
         await closed.create_topic("T", 1)
         assert await (await connect(closed)).refusal(half()) == R.NO_PERMISSION
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.dictionaries(st.sampled_from(NUMBERS), st.text(min_size=1, max_size=20) | st.just("9" * 5000) | st.integers().map(str)))
+def test_no_number_of_a_client_stops_a_node(said: dict[str, str]) -> None:
+    """S6: what is committed is noted by every node, at every start."""
+    texts = {name: value.replace("\x01", "").replace("\x02", "") for name, value in said.items()}
+    stored = record.decode(record.draft(
+        HALF_TOPIC, b"x", record.properties_to_bytes(texts), born_timestamp=0, born_host=bytes(8)
+    ))  # fmt: skip
+    found = half_of(stored)
+    assert 0 <= found.immunity_ms <= 2**31 * 1000
+    assert 0 <= found.checks < 10**18
+    assert first_of(stored) >= 0
 
 
 async def test_a_committed_message_may_wait_for_its_time(broker: LocalBroker, peer: Peer) -> None:
