@@ -10,6 +10,7 @@ import pytest
 
 from rmq.client import Message
 from rmq.codes import ResponseCode
+from rmq.delivery.due import level_slot
 from rmq.errors import InvalidArgument, Refusal
 from rmq.log import record
 from rmq.log.record import Record, bytes_to_properties
@@ -301,6 +302,9 @@ async def test_delay_longer_than_retention_carried(tmp_path: Path) -> None:
     assert [(one.body, said(one)["TIMER_ROLL_TIMES"]) for one in again] == [(b"timer", "1"), (b"never", "1"), (b"stop", "1")]
     begin = int((await node.peer.ask(GetMinOffset("T", 0))).offset)
     assert begin > 100
+    [copy] = await everything(node.peer, DELAY_TOPIC, 17)
+    due_ms = level_slot(level.store_timestamp, 7_200_000)
+    assert (record.entry_code(copy), copy.store_timestamp > level.store_timestamp) == (due_ms, True), "RocketMQ reads it there"
 
     async def come() -> list[Record]:
         found = [one for one in await everything(node.peer) if one.queue_offset >= begin]
@@ -309,8 +313,7 @@ async def test_delay_longer_than_retention_carried(tmp_path: Path) -> None:
     while not (found := await come()):
         node.clock.jump_wall(20_000)
         await node.clock.advance(0.1)
-    due_ms = level.store_timestamp + 7_200_000
-    assert [(one.body, due_ms <= one.store_timestamp < at) for one in found] == [(b"level", True)]
+    assert [(one.body, due_ms <= one.store_timestamp < due_ms + 1_800_000) for one in found] == [(b"level", True)]
     while len(found := await come()) < 2:
         node.clock.jump_wall(20_000)
         await node.clock.advance(0.1)
