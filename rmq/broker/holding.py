@@ -56,7 +56,7 @@ def _transactions(settings: NodeSettings, parts: Parts, later: Intake, clock: Cl
     )  # fmt: skip
     make_aside = partial(_make_aside, parts)
     return Transactions(
-        tables.halves, parts.outlet, checks, parts.clients.ask_producer, make_aside, handlers.by_request(), clock
+        tables.halves, parts.outlet, checks, parts.clients, make_aside, handlers.by_request(), clock
     )  # fmt: skip
 
 

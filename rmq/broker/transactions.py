@@ -8,7 +8,7 @@ whatever the producer answers finds its half by any of its places.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from rmq.broker import halves
 from rmq.broker.outlet import Outlet
@@ -27,7 +27,17 @@ log = logging.getLogger("rmq.transactions")
 
 OP_S = 3.0  # [transactionOpBatchInterval]
 OP_NUMBERS = 400  # in one op record; about 4096 bytes [transactionOpMsgMaxSize]
-AT_ONCE = 50  # halves that are read, and appended, together: some milliseconds of the loop's time
+AT_ONCE = 20  # halves that are read, and appended, together: some milliseconds of the loop's time
+
+
+class Producers(Protocol):
+    """Those that are connected, by their group."""
+
+    def is_behind(self, group: str) -> bool:
+        """There are some, and none has read what it was asked before."""
+
+    def ask_producer(self, group: str, question: CheckTransactionState) -> None:
+        """One of them gets it; none, if none is connected."""
 
 
 class CheckSettings(NamedTuple):
@@ -42,15 +52,15 @@ class CheckSettings(NamedTuple):
 
 
 class Transactions:
-    """A `services.Service`. `ask(group, question)`: gives it to a producer of that group, if one is there.
-    `make_aside()`: makes the topic of those that are put aside, unless it is there. `handlers`: of the requests."""
+    """A `services.Service`. `make_aside()`: makes the topic of those that are put aside, unless it is there.
+    `handlers`: of the requests."""
 
     def __init__(
         self,
         table: HalfTable,
         outlet: Outlet,
         settings: CheckSettings,
-        ask: Callable[[str, CheckTransactionState], None],
+        producers: Producers,
         make_aside: Callable[[], Awaitable[None]],
         handlers: Mapping[type[Any], Handler],
         clock: Clock,
@@ -58,7 +68,7 @@ class Transactions:
         self._table = table
         self._outlet = outlet
         self._settings = settings
-        self._ask = ask
+        self._producers = producers
         self._make_aside = make_aside
         self._handlers = handlers
         self._clock = clock
@@ -130,7 +140,7 @@ class Transactions:
 
     async def _check(self, first: int, stored: Record) -> None:
         half = self._table.at_rest(first)
-        if half is None:  # it came to its end while it was read
+        if half is None or self._producers.is_behind(half.group):  # it came to its end while it was read; or the next round
             return
         if half.checks >= self._settings.most:
             await self._put_aside(first, stored)
@@ -138,7 +148,7 @@ class Transactions:
         halves.real_place(stored)
         again = await self._append(first, halves.again(stored, first, half.checks + 1))
         if self._table.at_rest(first) is not None:
-            self._ask(half.group, self._question(again))
+            self._producers.ask_producer(half.group, self._question(again))
 
     async def _carry(self, first: int, stored: Record) -> None:
         if (half := self._table.at_rest(first)) is not None:

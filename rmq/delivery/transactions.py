@@ -138,12 +138,14 @@ class HalfTable:
         self._moving.discard(first)
 
     def to_ask(self, now_ms: int, immunity_ms: int) -> list[int]:
-        """Those whose producers are to be asked now: `immunity_ms` (a half may want more) have passed since they came."""
-        return [
-            first
+        """Those whose producers are to be asked now: `immunity_ms` (a half may want more) have passed since they came. Those
+        that were asked after the least come first: a round that breaks off must not forget the same ones each time."""
+        found = [
+            (half.checks, first)
             for first, half in self._at_rest()
             if now_ms - half.since_ms >= max(immunity_ms, half.immunity_ms)
         ]  # fmt: skip
+        return [first for _, first in sorted(found)]
 
     def at_rest(self, first: int) -> Half | None:
         """The open half, unless a record of it is on its way."""

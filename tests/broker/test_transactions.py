@@ -11,13 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmq.broker.halves import first_of, half_of
+from rmq.broker.transactions import Transactions
 from rmq.codes import ResponseCode as R
 from rmq.delivery.transactions import ASIDE_TOPIC, Half
 from rmq.log import record
 from rmq.model import HALF_TOPIC, OP_TOPIC
 from rmq.net.commands import DeleteTopic, GetTopicConfig, QueryMessage, UpdateTopic
 from rmq.net.transactioncommands import EndTransaction, ResumeCheck
-from rmq.testing import LocalBroker, TestClock
+from rmq.testing import LocalBroker, TestClock, until
 from tests import golden
 from tests.broker.conftest import Connect
 from tests.broker.support import Peer, beat, send
@@ -277,6 +278,27 @@ async def test_producers_of_the_group_take_turns_and_a_group_that_is_away_is_wai
     for name, peer in (("one", one), ("two", two)):
         await peer.ask(beat(name))
     await broker.clock.advance_until(lambda: checks(one) and checks(two), 5.0)
+
+
+async def test_a_producer_that_does_not_read_is_asked_nothing_more(connect: Connect) -> None:
+    """S6, C12: what it has not taken is bounded, and costs the others no check."""
+    async with LocalBroker(transaction_check_interval_ms=86_400_000, transaction_timeout_ms=0) as broker:
+        await broker.create_topic("T", 1)
+        peer, lazy = await connect(broker), await connect(broker, "lazy")
+        await lazy.ask(beat("lazy"))
+        transport = lazy.channel._transport
+        assert transport is not None
+        transport.pause_reading()
+        count = 200
+        for number in range(count):
+            await peer.send(half(bytes(100_000), UNIQ_KEY=str(number)))
+        [service] = [one for one in broker._broker._services._services if isinstance(one, Transactions)]  # type: ignore[union-attr]
+        await service.check()
+        rows = tables(broker).halves.open.rows.values()
+        asked = sum(half.checks for half in rows)
+        assert 0 < asked < count
+        transport.resume_reading()
+        await until(lambda: len(checks(lazy)) == asked)
 
 
 async def test_what_is_wrong_with_one_does_not_stop_the_others(broker: LocalBroker, peer: Peer) -> None:

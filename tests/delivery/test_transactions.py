@@ -74,6 +74,14 @@ def test_asked_back_after_its_immunity_not_while_a_record_of_it_is_on_its_way() 
     assert table.to_ask(61_000, 6000) == [100, 200, 300]
 
 
+def test_those_asked_after_the_least_come_first() -> None:
+    """C12: when the disk takes no more in the middle of a round."""
+    table = with_one()
+    table.appended(200, half(200, 8))
+    table.appended(100, half(300, 9, checks=1))
+    assert table.to_ask(10_000, 6000) == [200, 100]
+
+
 def test_appended_again_it_is_the_same_half() -> None:
     """C12, story 67: its first offset stays its name; the number it had is done with."""
     table = with_one(immunity_ms=8000)

@@ -21,6 +21,8 @@ from rmq.net.commands import (
 from rmq.net.server import Call, Connection, Handler
 from rmq.net.transactioncommands import CheckTransactionState
 
+MOST_UNREAD = 1024 * 1024  # bytes that a producer was sent and has not taken: it is asked nothing more
+
 
 class ClientHandlers:
     """`ensure_group(name)` makes group and retry topic if they may be made; `connection(id)` finds an open connection;
@@ -112,11 +114,20 @@ class ClientHandlers:
                     connection.push(NotifyConsumerIdsChanged(group))
 
     def ask_producer(self, group: str, question: CheckTransactionState) -> None:
-        """One producer of the group gets it; they take turns. None if none is connected."""
-        found = [one for one in map(self._connection, self._registry.producer_connections(group)) if one and not one.closed]
+        """One producer of the group gets it; those that read take turns. None if none is connected."""
+        found = [one for one in self._producers(group) if one.unread_bytes < MOST_UNREAD] or self._producers(group)
         if found:
             self._turn += 1
             found[self._turn % len(found)].push(question)
+
+    def is_behind(self, group: str) -> bool:
+        """Whether the group has producers, and none reads what it was asked."""
+        found = self._producers(group)
+        return bool(found) and all(one.unread_bytes >= MOST_UNREAD for one in found)
+
+    def _producers(self, group: str) -> list[Connection]:
+        found = map(self._connection, self._registry.producer_connections(group))
+        return [one for one in found if one is not None and not one.closed]
 
     def members(self, request: GetConsumerList, _call: Call) -> ConsumerList:
         members = self._registry.members(request.consumer_group)
