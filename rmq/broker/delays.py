@@ -32,6 +32,7 @@ log = logging.getLogger("rmq.delays")
 LEVELS_MS = tuple(seconds * 1000 for seconds in record.DELAYS_S)
 TICK_S = 0.1
 BITE = 200  # handed on together, then others have their turn: some milliseconds of the loop's time
+MOST_BITES = 50  # at once: half a second or so
 DAMAGED_S = 10.0  # until a source that could not be read is tried again
 _DELAY_S, _DELAY_MS, _DELIVER_MS = "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"
 _TIMES = (_DELAY_S, _DELAY_MS, _DELIVER_MS)
@@ -185,19 +186,26 @@ class DelayService:
         return self._handlers
 
     async def hand_on(self) -> None:
-        """All that is due, bite by bite. Raises Refusal, StoreError: the rest stays due."""
+        """What is due, bite by bite; the rest next time, so that a node that stops need not wait for it. Raises Refusal."""
         if self._unread and self._clock.monotonic() >= self._unread_until:
             self._give_back(self._unread)
             self._unread = []
-        while bite := self._table.due(self._clock.wall_ms(), BITE):
+        for _ in range(MOST_BITES):
+            bite = self._table.due(self._clock.wall_ms(), BITE)
+            if not bite:
+                break
             await self._put(bite, self._message_of)
 
     async def carry(self, below: int) -> None:
-        """What is due before long is handed on instead. Raises Refusal, StoreError."""
+        """What is due before long is handed on instead; the rest next time. Raises Refusal."""
+        left = MOST_BITES
         for bite in self._table.below(below, BITE):
             soon_ms = self._clock.wall_ms() + TIMER_SLOT_MS
             if held := [source for source in bite if source.due_ms > soon_ms and self._table.hold(source)]:
                 await self._put(held, _copy_of)
+                left -= 1
+                if not left:
+                    return
             else:
                 await asyncio.sleep(0)
 

@@ -76,7 +76,7 @@ class DueTable(Versioned):
         self._latest: dict[int, int] = {}  # level -> no slot of it lies behind
         self._coming: list[int] = []  # heap of slots; those in `_open` are not in it, some may be gone
         self._open: dict[int, None] = {}  # slots that were due once
-        self._early: list[Source] = []  # due though their slots are not: the clock was set back
+        self._early: dict[int, Source] = {}  # due though their slots are not: the clock was set back
         self._held: set[int] = set()  # being written
         self.pending = 0
         self.office = 0  # how often this node left it
@@ -122,6 +122,7 @@ class DueTable(Versioned):
             return
         self._count(slot[at], -1)
         self._held.discard(slot[at])
+        self._early.pop(slot[at], None)
         begun = begun or self._begun.setdefault(due_ms, _Begun())
         if at > begun.first:
             begun.others.add(slot[at])
@@ -194,8 +195,9 @@ class DueTable(Versioned):
         """
         self._look_ahead(now_ms)
         found: list[Source] = []
-        while self._early and len(found) < most:
-            early = self._early.pop()
+        for early in self._early.values():
+            if len(found) == most:
+                break
             if self.hold(early):
                 found.append(early)
         gone = []
@@ -222,10 +224,8 @@ class DueTable(Versioned):
         return True
 
     def not_stored(self, source: Source) -> None:
-        """That record was certainly not written: the source is due again."""
+        """That record was certainly not written: the source waits as before."""
         self._held.discard(source.offset << _BITS | source.level)
-        if source.due_ms not in self._open:
-            self._early.append(source)
 
     def drop_overlay(self) -> None:
         """This node no longer leads: what was not committed is the new leader's to know."""
@@ -253,7 +253,8 @@ class DueTable(Versioned):
         for due in self._slots:
             if due > shortest:
                 sources = (Source(due, packed >> _BITS, packed & _LEVEL) for packed in self._pending(due))
-                self._early += [source for source in sources if due > limits.get(source.level, _NEVER)]
+                early = [source for source in sources if due > limits.get(source.level, _NEVER)]
+                self._early |= {source.offset << _BITS | source.level: source for source in early}
         self._latest = {level: limits.get(level, 0) for level in self._latest}
 
     # --- looking ------------------------------------------------------------------------------------------------------

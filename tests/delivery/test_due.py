@@ -61,6 +61,17 @@ def test_a_record_that_was_refused_is_due_again() -> None:
     assert table.due(1000, 9) == [source]
 
 
+def test_one_that_could_not_be_carried_is_not_due_before_its_time() -> None:
+    """C13: it was held for a copy of itself, which a full disk refused."""
+    source = Source(9000, 10, TIMER)
+    table = table_of(source)
+    assert table.hold(source)
+    assert not table.hold(source)
+    table.not_stored(source)
+    assert table.due(8999, 9) == []
+    assert table.due(9000, 9) == [source]
+
+
 def test_who_loses_office_forgets_what_was_on_its_way() -> None:
     """A proposed record that was cut is handed on by whoever leads next; one that was committed is done there too."""
     first, second = Source(1000, 10, 1), Source(1000, 20, 1)
