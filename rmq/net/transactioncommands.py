@@ -13,6 +13,7 @@ class EndTransaction(NamedTuple):
     """What becomes of a half message: 8 it is delivered, 12 it is not, 0 nobody knows yet.
 
     `tran_state_table_offset` is the queue offset that its send (or a check) named, `commit_log_offset` its place in the log.
+    Answered when it is committed; the same word again is answered alike. ILLEGAL_OPERATION: the opposite was decided before.
     """
 
     producer_group: str

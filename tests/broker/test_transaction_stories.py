@@ -81,6 +81,28 @@ async def test_the_word_outlives_the_office_in_which_it_was_said(tmp_path: Path)
         assert await delivered(group) == [b"once"]
 
 
+async def test_a_word_that_was_cut_was_never_said(tmp_path: Path) -> None:
+    """Story 36, C11, R15: the old leader alone wrote the commit; another one is elected and hears the opposite."""
+    async with LocalGroup(tmp_path) as group:
+        leader = await begun(group)
+        [sent] = await leader.send(half(b"never"))
+        await group.level()
+        first, followers = await group.leader(), await group.followers()
+        await group.stop(*followers)
+        saying = asyncio.create_task(outcome(leader, end(sent)))
+        await group.clock.advance_until(saying.done)
+        assert saying.result() == R.SYSTEM_ERROR, "the outcome is unknown"
+        await group.stop(first)
+        await group.start(*followers)
+        await group.clock.advance(3)
+        leader = await leading(group)
+        assert await outcome(leader, end(sent, ROLLBACK)) == 0
+        await group.start(first)
+        await group.clock.advance(1)
+        assert await delivered(group) == []
+        assert await outcome(await leading(group), end(sent)) == R.ILLEGAL_OPERATION
+
+
 async def test_commit_written_op_lost(tmp_path: Path) -> None:
     """Story 37, C11, C12: the leader is gone between the message and its op record: it is neither asked after nor delivered
     again, and the next leader writes the op record."""
