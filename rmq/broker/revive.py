@@ -89,13 +89,15 @@ class ReviveService:
 
     async def _hand_on(self, key: ReceiptKey, receipt: Receipt) -> None:
         """All of it that is not done. Raises Refusal, StoreError."""
-        staged = [number for number in receipt.left() if self._table.stage(key, number)]
+        office, staged = self._table.office, [number for number in receipt.left() if self._table.stage(key, number)]
         try:
             gone, found = await self._find(key, staged)
             topic = await self._retry_topic(key) if found else ""
         except BaseException:
             self._unstage(key, staged)
             raise
+        if self._table.office != office:  # lost, perhaps won again: others may have handed these on meanwhile
+            return
         puts = [self._put(topic, key, receipt, number, source) for number, source in found]
         if gone:
             about = "messages %s of %s/%d, popped by %s, are gone: they do not come back"

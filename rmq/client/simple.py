@@ -209,13 +209,17 @@ class SimpleConsumer:
     async def _persist(self, broker_name: str, request: Request) -> Answer:
         """As long as a request may take, through a change of leaders: asking twice does no harm."""
         clock, timeout_s = self._session.clock, self._session.settings.request_timeout_s
-        deadline = clock.monotonic() + 3 * timeout_s
+        deadline, doubt = clock.monotonic() + 3 * timeout_s, None
         while True:
             try:
                 return await self._session.leaders.request(broker_name, request, timeout_s)
-            except RmqError as error:
-                if clock.monotonic() >= deadline or not (error.passing or isinstance(error, Unknown)):
+            except Unknown as error:
+                doubt = error
+                if clock.monotonic() >= deadline:
                     raise
+            except RmqError as error:
+                if clock.monotonic() >= deadline or not error.passing:
+                    raise (doubt or error) from error  # an earlier try may have been carried out
             await clock.sleep(_PAUSE_S)
 
 

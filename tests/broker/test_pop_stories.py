@@ -12,10 +12,11 @@ from rmq.broker.receipts import ReceiptNotes, ReceiptWriter
 from rmq.codes import ResponseCode as R
 from rmq.errors import RmqError
 from rmq.net.commands import DeleteExpiredLog, GetConsumeStats, GetMaxOffset, GetMinOffset, UpdateTopic
-from rmq.net.peercommands import TransferLeader
+from rmq.net.peercommands import Promote, TransferLeader
 from rmq.net.popcommands import Ack
 from rmq.testing import LocalBroker, TestClock
 from tests.broker.groups import LocalGroup
+from tests.broker.pair import Pair
 from tests.broker.popping import Popped, ack, bodies, change, pop, take
 from tests.broker.support import Peer, send
 
@@ -293,3 +294,29 @@ async def test_a_broker_that_breaks_a_rule_is_noticed(mutant: Callable[[pytest.M
     mutant(monkeypatch)
     with pytest.raises((AssertionError, RmqError)):
         await play_all(4)
+
+
+async def test_receipts_with_fixed_roles(pair: Pair) -> None:
+    """C10: a slave hands out nothing, knows every receipt, and brings back what is over once it is promoted."""
+    await pair.start(0, "SYNC_MASTER", in_sync_replicas=1)
+    await pair.start(1, "SLAVE")
+    master = await Peer.connect(pair.nodes[0].address)
+    await master.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
+    await master.send(*(send("T", body) for body in (b"1", b"2", b"3")))
+    one, two = await take(master.ask, count=2, hidden_ms=5000)
+    await ack(master.ask, one)
+    await pair.level()
+    slave = await Peer.connect(pair.nodes[1].address)
+    assert await slave.refusal(pop()) == R.SERVICE_NOT_AVAILABLE
+    assert await slave.refusal(Ack("g", "T", 0, two.handle, two.number)) == R.SERVICE_NOT_AVAILABLE
+    await master.close()
+    await pair.stop(0)
+    await slave.ask(Promote())
+    await pair.leads(1)
+    assert bodies(await take(slave.ask)) == [b"3"]
+    back: list[Popped] = []
+    while not back:
+        await pair.clock.advance(1)
+        back = await take(slave.ask)
+    assert bodies(back) == [b"2"]
+    await slave.close()

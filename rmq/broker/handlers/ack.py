@@ -115,7 +115,7 @@ class AckHandler:
             new = new._replace(pop_time=new.pop_time + 1)
         opening = Opening(new, request.invisible_time, [number], None, queue.entry(number).offset)
         drafts = [self._writer.opening(opening), self._writer.ending(key, [number])]
-        await self._write(key, [number], receipt.revive[0], drafts)
+        await asyncio.shield(asyncio.create_task(self._write(key, [number], receipt.revive[0], drafts), name="renew"))
         return InvisibleTimeAnswer(new.pop_time, request.invisible_time, receipt.revive[0])
 
     async def _write(self, key: ReceiptKey, numbers: Sequence[int], revive_queue: int, drafts: Sequence[bytes]) -> None:

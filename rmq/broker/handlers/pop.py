@@ -266,7 +266,8 @@ async def _committed(taken: Sequence[Taken]) -> list[Taken]:
     """Those whose receipts are committed. Raises RmqError if that is none of them."""
     if not taken:
         return []
-    outcomes = await asyncio.gather(*(one.committed for one in taken), return_exceptions=True)
+    # Shielded: a queue is not free before its record is committed, also when nobody waits for the answer any more.
+    outcomes = await asyncio.gather(*(asyncio.shield(one.committed) for one in taken), return_exceptions=True)
     shown = [one for one, outcome in zip(taken, outcomes, strict=True) if outcome is None]
     if not shown:
         failed = next(outcome for outcome in outcomes if outcome is not None)
