@@ -108,8 +108,8 @@ def again(stored: Record, first: int, checks: int) -> bytes:
 
 
 def resumed(put_aside: Record) -> bytes:
-    """A new half, from one that was put aside."""
-    return handed_on(put_aside, HALF_TOPIC, None, properties=[(CHECKS, "0")])
+    """A half again, of one that was put aside. It is named by its place there, so beginning anew twice does not make two."""
+    return handed_on(put_aside, HALF_TOPIC, Proof(HALF, put_aside.physical_offset), properties=[(CHECKS, "0")])
 
 
 def aside(stored: Record, first: int) -> bytes:

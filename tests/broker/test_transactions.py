@@ -261,11 +261,16 @@ async def test_put_aside_after_the_last_check_and_begun_anew(connect: Connect) -
 
         wrong = (record.message_id(found[0].store_host, sent.physical_offset), "nonsense")
         assert [await peer.refusal(ResumeCheck(ASIDE_TOPIC, one)) for one in wrong] == [R.SYSTEM_ERROR] * 2
-        await peer.ask(ResumeCheck(ASIDE_TOPIC, record.message_id(found[0].store_host, found[0].physical_offset)))
+        again = ResumeCheck(ASIDE_TOPIC, record.message_id(found[0].store_host, found[0].physical_offset))
+        for _ in range(2):  # once more is no second half
+            await peer.ask(again)
+        assert len(tables(broker).halves.open.rows) == 1
         await asked(broker, peer, 3)
         assert properties(record.decode(checks(peer)[2].message))["TRANSACTION_CHECK_TIMES"] == "1"
         await peer.ask(end(checks(peer)[2]))
         assert [one.body for one in await stored(peer, "T")] == [b"forgotten"]
+        assert await outcome(peer, end(checks(peer)[2])) == 0
+        assert await peer.refusal(again) == R.ILLEGAL_OPERATION
 
 
 async def test_producers_of_the_group_take_turns_and_a_group_that_is_away_is_waited_for(

@@ -144,6 +144,8 @@ class TransactionHandlers:
         if stored is None or stored.topic != ASIDE_TOPIC:
             about = f"{request.msg_id} is no message of {ASIDE_TOPIC} at this broker: look there for the id (offsetMsgId)"
             raise Refusal(ResponseCode.SYSTEM_ERROR, about)
+        if outcome := self._table.outcome(offset):
+            raise Refusal(ResponseCode.ILLEGAL_OPERATION, f"it was begun anew before, and {outcome}")
         await self._outlet.send(HALF_TOPIC, 0, halves.resumed(stored))
 
 
