@@ -9,6 +9,7 @@ from rmq.client import admin as ask
 from rmq.commands import asking, options, output
 from rmq.errors import InvalidArgument
 from rmq.model import GroupConfig
+from rmq.net.popcommands import SetRequestMode
 
 _group = click.option("-g", "--group", required=True, metavar="NAME")
 _COLUMNS = {
@@ -60,12 +61,40 @@ def update_sub_group(
             await ask.update_group(client, changed, broker=address)
         return [address for address, _ in found]
 
-    addresses = asking.run(namesrv, timeout_s, work)
+    _report(f"update group {group}", asking.run(namesrv, timeout_s, work), form)
+
+
+@click.command("setConsumeMode")
+@options.namesrv
+@_group
+@click.option("-t", "--topic", required=True, metavar="NAME")
+@click.option("-m", "--mode", type=click.Choice(["PULL", "POP"]), required=True)
+@click.option("-q", "--share", type=int, default=0, show_default=True, help="Pop the queues of so many others, too; 0: of all.")
+@click.option("-c", "--cluster", default="", metavar="NAME", help="Every broker of this cluster.")
+@click.option("-b", "--broker", default="", metavar="NAME|HOST:PORT", help="One broker.")
+@options.timeout
+@options.output
+def set_consume_mode(
+    namesrv: str, group: str, topic: str, mode: str, share: int, cluster: str, broker: str, timeout_s: float, form: str
+) -> None:
+    """How members that let the broker divide the queues (Java: clientRebalance=false) read a topic."""
+    if bool(cluster) == bool(broker):
+        raise click.UsageError("give either -c CLUSTER or -b BROKER")
+
+    async def work(client: Client) -> Sequence[str]:
+        addresses = await ask.broker_addresses(client, cluster=cluster, broker=broker)
+        await ask.ask_each(client, addresses, SetRequestMode(topic, group, mode, share))
+        return addresses
+
+    _report(f"group {group} reads {topic} by {mode}", asking.run(namesrv, timeout_s, work), form)
+
+
+def _report(done: str, addresses: Sequence[str], form: str) -> None:
     if form == "json":
-        output.show_json({"done": f"update group {group}", "addresses": list(addresses)})
+        output.show_json({"done": done, "addresses": list(addresses)})
         return
     for address in addresses:
-        click.echo(f"update group {group} at {address}: success")
+        click.echo(f"{done} at {address}: success")
 
 
 async def _configs(client: Client, group: str, cluster: str, broker: str) -> list[tuple[str, GroupConfig | None]]:
@@ -77,4 +106,4 @@ async def _configs(client: Client, group: str, cluster: str, broker: str) -> lis
     return found
 
 
-COMMANDS = (get_consumer_config, update_sub_group)
+COMMANDS = (get_consumer_config, update_sub_group, set_consume_mode)

@@ -193,6 +193,9 @@ def test_groups_are_made_changed_and_shown(running: Running, capsys: Printed) ->
     assert [row[name] for name in ("address", "consume_enable", "retry_queue_nums", "retry_max_times")] == [
         running.broker, False, 2, 3,
     ]  # fmt: skip
+    printed_json(capsys, "admin", "updateSubGroup", *where, "-b", "broker-a", "-s", "true")
+    told = printed_json(capsys, "admin", "setConsumeMode", *where, "-t", "BenchmarkTest", "-m", "POP", "-c", "DefaultCluster")
+    assert told["addresses"] == [running.broker]
     assert cli.run(["admin", "getConsumerConfig", "-n", running.namesrv, "-g", "nobody"]) == exits.USAGE
     assert "updateSubGroup" in capsys.readouterr().err
 
