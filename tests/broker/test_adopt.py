@@ -1,6 +1,7 @@
 """Directories that Apache RocketMQ wrote: taken over with everything in them, or refused with the reason (story 57)."""
 
 import json
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from rmq.broker.apply import Tables
 from rmq.broker.state import lines_of
 from rmq.client import Message
 from rmq.delivery.cursors import BROADCAST, LMQ, PULL
+from rmq.delivery.due import timer_out_ms
 from rmq.delivery.groups import GroupTable
 from rmq.delivery.offsets import OffsetKey, OffsetTable, offsets_json
 from rmq.errors import StoreError
@@ -24,6 +26,7 @@ from rmq.model import DELAY_TOPIC, TIMER_TOPIC, GroupConfig, TopicConfig
 from rmq.routing.topics import TopicTable
 from rmq.testing import LocalBroker, TestClock
 from tests.broker.support import Peer, everything
+from tests.broker.test_delays import delayed
 from tests.golden import ADOPTED, REFUSED, SETS, after, all_records, later, setting, told, unpack
 
 HOST = record.host_bytes("127.0.0.1", 1)
@@ -229,6 +232,31 @@ async def test_what_waited_under_rocketmq_comes_in_time_once(tmp_path: Path, nam
         await clock.advance(2)
         peer = await Peer.connect(broker.address)
         assert len(await came()) == waiting
+        await peer.close()
+
+
+async def test_what_rocketmq_delivered_of_ours_does_not_come_again(tmp_path: Path) -> None:
+    """Stories 56, 57: its positions count for what waited; what we had delivered before does not wait again behind them."""
+    async with LocalBroker(store_dir=tmp_path) as broker:
+        await broker.create_topic("T", 1)
+        peer = await Peer.connect(broker.address)
+        at = broker.clock.wall_ms() + 30_000
+        await peer.send(delayed(b"ours", DELAY=1), delayed(b"theirs", DELAY=5), delayed(b"level", DELAY=5))
+        await peer.send(delayed(b"theirs too", TIMER_DELIVER_MS=at), delayed(b"timer", TIMER_DELIVER_MS=at + 60_000))
+        while not await everything(peer, "T"):
+            await broker.clock.advance(0.2)
+        await peer.close()
+        await broker.stop_broker()
+        config = tmp_path / "config"
+        (config / "delayOffset.json").write_text('{"offsetTable":{1:0,5:1}}')
+        (config / "timercheck").write_bytes(struct.pack(">7q", timer_out_ms(at) + 1000, 0, 2, 2, 0, 0, 0).ljust(4096, b"\0"))
+        await broker.start_broker()
+        broker.clock.jump_wall(200_000)
+        peer = await Peer.connect(broker.address)
+        while len(await everything(peer, "T")) < 3:
+            await broker.clock.advance(0.2)
+        await broker.clock.advance(3)
+        assert sorted(one.body for one in await everything(peer, "T")) == [b"level", b"ours", b"timer"]
         await peer.close()
 
 

@@ -3,11 +3,15 @@
 import asyncio
 import base64
 import dataclasses
+import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rmq.broker.delays import DelayService
+from rmq.broker.outlet import Outlet
 from rmq.client import Message
 from rmq.codes import ResponseCode
 from rmq.delivery.due import level_slot
@@ -36,8 +40,9 @@ def delayed(body: bytes = b"body", topic: str = "T", queue_id: int = 0, **proper
 
 async def arrived(peer: Peer, clock: TestClock, count: int = 1, queue_id: int = 0, step_s: float = 0.1) -> list[Record]:
     """The messages there, once there are so many; the clock moves on."""
-    while len(found := await everything(peer, "T", queue_id)) < count:
-        await clock.advance(step_s)
+    async with asyncio.timeout(60):
+        while len(found := await everything(peer, "T", queue_id)) < count:
+            await clock.advance(step_s)
     return found
 
 
@@ -257,6 +262,32 @@ async def test_timer_fired_then_failover_once(tmp_path: Path) -> None:
             peer = await group.connect(name)
             assert [one.body for one in await everything(peer)] == [b"handed on", b"begun"]
             assert node._tables.due.pending == 0, name
+
+
+async def test_a_bite_of_an_office_that_was_lost_is_not_handed_on() -> None:
+    """C13: while its records were read the office was lost and won again; the new office hands them on itself."""
+
+    class Losing(Outlet):
+        async def read(self, offsets: Sequence[int]) -> list[Record]:
+            found = await super().read(offsets)
+            table.drop_overlay()
+            return found
+
+    async with LocalBroker(clock=TestClock(running=False)) as broker:
+        await broker.create_topic("T", 1)
+        peer = await Peer.connect(broker.address)
+        await peer.send(delayed(DELAY=1))
+        node = broker._broker
+        assert node is not None
+        table, store, replica = node._tables.due, node._store, node._replica
+        outlet = Losing(store.log, store.queues, replica.propose, replica.propose_state, random.Random())
+        service = DelayService(table, outlet, node._writer.commit, node._tables.topics, broker.clock, {})
+        broker.clock.jump_wall(2000)
+        await service.hand_on()
+        assert table.pending == 1
+        assert await everything(peer) == []
+        await arrived(peer, broker.clock)
+        await peer.close()
 
 
 async def test_every_node_knows_what_waits(tmp_path: Path) -> None:
