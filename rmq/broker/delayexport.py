@@ -42,7 +42,7 @@ class DelayExport:
         self._queues = queues
         self._root = root
         self._clock = clock
-        self._lowest: dict[int, int] | None = None
+        self._reached: dict[tuple[str, int], int] | None = None  # topic, queue -> first number that waits, or comes next
         self._finished = False
 
     def begin(self) -> None:
@@ -50,15 +50,15 @@ class DelayExport:
 
         Raises OSError.
         """
-        self._lowest = self._table.lowest()
+        self._look()
         shutil.rmtree(self._root / "timerlog", ignore_errors=True)
         (self._root / "timerwheel").unlink(missing_ok=True)
 
     def delay_offsets(self) -> dict[str, Any] | None:
         """config/delayOffset.json as a JSON value; None if no level was ever used."""
-        self._look()
-        levels = sorted(queue.queue_id + 1 for queue in self._queues.of_topic(DELAY_TOPIC) if queue.max)
-        table = {str(level): self._next(DELAY_TOPIC, level - 1, level) for level in levels}
+        reached = self._look()
+        queues = sorted(queue.queue_id for queue in self._queues.of_topic(DELAY_TOPIC) if queue.max)
+        table = {str(queue_id + 1): reached.get((DELAY_TOPIC, queue_id), 0) for queue_id in queues}
         return {"dataVersion": DataVersion().json(), "offsetTable": table} if table else None
 
     def facts(self) -> Iterator[tuple[str, object]]:
@@ -72,11 +72,11 @@ class DelayExport:
         if self._finished or not self._queues.get(TIMER_TOPIC, 0).max:
             return None
         minute_ms = self._clock.wall_ms() // 60_000 * 60_000  # so it is not written each time
-        return _timercheck(minute_ms, 0, self._next(TIMER_TOPIC, 0, TIMER, CANCEL))
+        return _timercheck(minute_ms, 0, self._look().get((TIMER_TOPIC, 0), 0))
 
     async def finish(self) -> None:
         """At a stop, before the last exports: exact positions, and a timer wheel. Raises StoreError."""
-        self._lowest, self._finished = None, True
+        self._reached, self._finished = None, True
         try:
             await asyncio.to_thread(self._write_wheel)
         except OSError as error:
@@ -102,15 +102,17 @@ class DelayExport:
         for some in self._table.below(self._log.end, _MANY):
             yield from (source for source in some if source.level in (TIMER, CANCEL))
 
-    def _look(self) -> None:
-        """A number that was the lowest remains below all that wait."""
-        if self._lowest is None or self._table.pending <= _MANY:
-            self._lowest = self._table.lowest()
-
-    def _next(self, topic: str, queue_id: int, *levels: int) -> int:
-        queue, lowest = self._queues.get(topic, queue_id), self._lowest or {}
-        offsets = [lowest[level] for level in levels if level in lowest]
-        return queue.first_at_or_behind(min(offsets)) if offsets else queue.max
+    def _look(self) -> dict[tuple[str, int], int]:
+        """Numbers below which nothing waits: whatever comes later has a higher one, so old numbers are no lie."""
+        if self._reached is None or self._table.pending <= _MANY:
+            lowest = self._table.lowest()
+            self._reached = {}
+            for queue in (*self._queues.of_topic(DELAY_TOPIC), self._queues.get(TIMER_TOPIC, 0)):
+                levels = (TIMER, CANCEL) if queue.topic == TIMER_TOPIC else (queue.queue_id + 1,)
+                offsets = [lowest[level] for level in levels if level in lowest]
+                number = queue.first_at_or_behind(min(offsets)) if offsets else queue.max
+                self._reached[queue.topic, queue.queue_id] = number
+        return self._reached
 
     def _size_and_hash(self, offset: int) -> tuple[int, int]:
         size = int.from_bytes(self._log.read(offset, 4), "big")

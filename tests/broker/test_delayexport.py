@@ -5,6 +5,9 @@ from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
 
+import pytest
+
+from rmq.broker import delayexport
 from rmq.delivery.due import timer_out_ms
 from rmq.javahash import java_hash
 from rmq.net.commands import GetRuntimeInfo
@@ -101,3 +104,28 @@ async def test_a_stop_leaves_positions_and_a_timer_wheel(tmp_path: Path) -> None
         await broker.stop_broker()
         assert json.loads((tmp_path / "config" / "delayOffset.json").read_bytes())["offsetTable"] == {"1": 1, "5": 2}
         assert len(read_wheel(tmp_path).slots) == 1
+
+
+async def test_positions_of_very_many_are_old_but_never_too_high(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are not looked through every few seconds: after a crash RocketMQ may repeat, not lose. A stop is exact."""
+    monkeypatch.setattr(delayexport, "_MANY", 2)
+    async with LocalBroker(store_dir=tmp_path) as broker:
+        await broker.create_topic("T", 1)
+        peer = await Peer.connect(broker.address)
+        await peer.send(*[delayed(b"came", DELAY=1) for _ in range(3)])
+        while len(await everything(peer)) < 3:
+            await broker.clock.advance(0.2)
+
+        async def positions_now() -> dict[str, str]:
+            facts = (await peer.ask(GetRuntimeInfo())).table
+            return {name[-1]: said for name, said in facts.items() if name.startswith("scheduleMessageOffset")}
+
+        assert await positions_now() == {"1": "3,3"}
+        await peer.send(*[delayed(b"waits", DELAY=level) for level in (1, 5, 5, 5)])
+        assert await positions_now() == {"1": "3,4", "5": "0,3"}
+        while len(await everything(peer)) < 4:
+            await broker.clock.advance(0.2)
+        assert await positions_now() == {"1": "3,4", "5": "0,3"}, "as it was"
+        await peer.close()
+        await broker.stop_broker()
+        assert json.loads((tmp_path / "config" / "delayOffset.json").read_bytes())["offsetTable"] == {"1": 4, "5": 0}
