@@ -28,7 +28,7 @@ from rmq.routing.topics import TopicTable
 log = logging.getLogger("rmq.revive")
 
 EVERY_S = 1.0
-AT_ONCE = 32  # receipts, of 32 messages at most each
+AT_ONCE = 8  # receipts, of 32 messages at most each: then others have their turn
 SOON_MS = 60_000  # receipts that end within that time need not be ended early, when their segment is to be deleted
 
 

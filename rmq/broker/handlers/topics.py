@@ -11,6 +11,7 @@ from rmq.broker.state import Line
 from rmq.codes import ResponseCode
 from rmq.delivery.groups import GroupTable
 from rmq.delivery.offsets import OffsetTable
+from rmq.delivery.popping import pop_retry_topic
 from rmq.errors import Refusal, RmqError
 from rmq.model import RETRY_PREFIX, GroupConfig, TopicConfig
 from rmq.net.commands import (
@@ -70,10 +71,15 @@ class TopicHandlers:
 
     async def delete(self, request: DeleteTopic, _call: Call) -> None:
         """Deleting what is not there is no error, so that repeating helps."""
-        if self._topics.plan_delete(request.topic):
-            self._topics.stage(request.topic, None)
-            self._offsets.drop_pending(request.topic)
-            await self._commit_or_unstage([("topic", request.topic, None)])
+        if not self._topics.plan_delete(request.topic):
+            return
+        groups = self._offsets.groups_of(request.topic)
+        back = [pop_retry_topic(group, request.topic) for group in sorted(groups)]  # what was popped there comes back in these
+        names = [request.topic, *(name for name in dict.fromkeys(back) if name != request.topic and self._topics.get(name))]
+        for name in names:
+            self._topics.stage(name, None)
+            self._offsets.drop_pending(name)
+        await self._commit_or_unstage([("topic", name, None) for name in names])
 
     async def _commit_or_unstage(self, lines: list[Line]) -> None:
         try:
