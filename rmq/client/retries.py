@@ -83,12 +83,15 @@ class Retries:
             await self._ask(broker_name, request)
         except RmqError as error:
             _log.info("%r is sent to the retry topic, its broker did not take it back: %s", message, error)
-            await self._send(message, delay_level)
+            await self._send(message, delay_level, error)
         if self._session.routes.known(RETRY_PREFIX + self._plan.group) is None:  # made by our first heartbeat, or just now
             self._session.routes.refresh_behind(RETRY_PREFIX + self._plan.group)
 
-    async def _send(self, message: ReceivedMessage, delay_level: int) -> None:
-        """Without its broker's help: a copy to any broker of the retry topic [DefaultMQPushConsumerImpl.sendMessageBack]."""
+    async def _send(self, message: ReceivedMessage, delay_level: int, trouble: RmqError) -> None:
+        """Without its broker's help: a copy to any broker of the retry topic [DefaultMQPushConsumerImpl.sendMessageBack].
+
+        `trouble`: why it did not help; if it was that nobody leads there, only others are asked.
+        """
         most = 0 if delay_level == DEAD else self._plan.max_retries
         tries = message.reconsume_times + 1
         topic = RETRY_PREFIX + self._plan.group
@@ -96,14 +99,13 @@ class Retries:
             self._plan.group, topic, -1, self._copy(message, topic, tries, delay_level), tries, default_topic_queue_nums=1,
             max_reconsume_times=most,
         )  # fmt: skip
-        trouble: RmqError | None = None
-        for broker_name in await self._brokers(topic, message.queue.broker_name):
+        own = message.queue.broker_name
+        for broker_name in [*((own,) if not trouble.passing else ()), *await self._others(topic, own)]:
             try:
                 await self._ask(broker_name, send)
                 return
             except RmqError as error:
                 trouble = error
-        assert trouble is not None, "its own broker is always asked"
         raise trouble
 
     async def _ask(self, broker_name: str, request: Request) -> None:
@@ -131,10 +133,10 @@ class Retries:
             born_timestamp=stored.born_timestamp, born_host=stored.born_host, reconsume_times=tries,
         )  # fmt: skip
 
-    async def _brokers(self, topic: str, first: str) -> list[str]:
-        """Broker groups that may take it, its own first."""
+    async def _others(self, topic: str, own: str) -> list[str]:
+        """Other broker groups that have the topic."""
         try:
             route = await self._session.routes.get(topic)
         except RmqError:
-            return [first]
-        return [first, *(group.name for group in route.brokers if group.name != first)]
+            return []
+        return [group.name for group in route.brokers if group.name != own]

@@ -6,6 +6,7 @@ import pytest
 
 from rmq.client import InvalidArgument, ReceivedMessage, Refusal, RetryLater
 from rmq.log import record
+from rmq.model import BrokerAddresses, QueueData, Route
 from rmq.net.commands import Send
 from rmq.net.lockcommands import LockQueues
 from rmq.net.retrycommands import SendBack
@@ -115,6 +116,28 @@ async def test_a_copy_goes_to_the_retry_topic_when_the_broker_has_lost_it(
     }  # fmt: skip
     assert record.check(send.records, RETRY).held
     assert broker.offsets["g", "T", 0] == 1
+
+
+@pytest.mark.parametrize("down", [False, True])
+async def test_another_broker_takes_the_copy(broker: Broker, make_client: MakeClient, down: bool) -> None:
+    """Its own refuses it twice, or its group has no leader now: nobody waits for that."""
+    broker.put("T", 0, 1)
+    broker.topics[RETRY] = 1
+    other = await Broker("b").start()
+    both = [BrokerAddresses("c", "a", {0: broker.address}), BrokerAddresses("c", "b", {0: other.address})]
+    broker.route = lambda topic: (
+        Route(both, [QueueData("a", 1, 1, 6), QueueData("b", 1, 1, 6)]) if topic == RETRY else broker.own_route(topic)
+    )
+    broker.faults[SendBack] = [refuse(14 if down else 1)] * 100
+    broker.faults[Send] = [refuse(16)] * 100
+    async with make_client(request_timeout_s=0.5).consumer("g", "T", start="first") as consumer:
+        running = asyncio.create_task(consumer.run(Failing(b"0")))
+        await until(lambda: other.seen(Send))
+        consumer.stop()
+        await running
+    assert len(broker.seen(Send)) == (0 if down else 1)
+    assert broker.offsets["g", "T", 0] == 1
+    await other.stop()
 
 
 async def test_in_order_it_is_tried_in_its_place_so_often_and_then_a_dead_letter(broker: Broker, make_client: MakeClient) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rmq.client import Client, ClientSettings, Consumer, Decision, Message, ReceivedMessage, RetryLater
+from rmq.client import Client, ClientSettings, Consumer, Decision, Message, ReceivedMessage, Refusal, RetryLater
 from rmq.net.commands import UpdateTopic
 from rmq.net.peercommands import TransferLeader
 from rmq.testing import LocalBroker, until
@@ -121,7 +121,7 @@ async def test_messages_that_waited_before_do_not_wait_their_first_wait_again(br
                 now = broker.clock.monotonic()
                 assert now - began.setdefault(message.body, now) < 30, "it waited its first wait again"
                 if message.reconsume_times < 2 and by_itself:
-                    await consumer._retries._send(message, 1)
+                    await consumer._retries._send(message, 1, Refusal(1, "as if"))
                 elif message.reconsume_times < 2:
                     await consumer.retry_later(message, 1)
     assert dict(tries) == {body: [0, 1, 2] for body in (*kinds, b"paid")}
