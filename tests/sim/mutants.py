@@ -9,6 +9,7 @@ import argparse
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -187,12 +188,15 @@ def try_one(mutant: Mutant, seeds: int, stories: bool) -> tuple[Mutant, str, str
 def _run(copy: Path, *arguments: str) -> str:
     command = [sys.executable, *arguments]
     environment = {**os.environ, "PYTHONPATH": str(copy)}
-    try:
-        done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, timeout=HANGS_S)
-    except subprocess.TimeoutExpired as hanging:
-        sys.stderr.write(f"it hangs: {hanging}\n")
-        return ""
-    return done.stdout + done.stderr
+    with subprocess.Popen(
+        command, cwd=copy, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    ) as process:
+        try:
+            return process.communicate(timeout=HANGS_S)[0]
+        except subprocess.TimeoutExpired as hanging:
+            os.killpg(process.pid, signal.SIGKILL)  # the worlds are played by a child of it
+            sys.stderr.write(f"it hangs: {hanging}\n")
+            return ""
 
 
 def main() -> int:
