@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from rmq.broker.replica import Waiter
 from rmq.codes import ResponseCode
 from rmq.delivery.proof import PROPERTY, Proof
-from rmq.errors import Refusal, RmqError
+from rmq.errors import BadBytes, Refusal, RmqError, StoreError
 from rmq.log import record
 from rmq.log.commitlog import CommitLog, Unit
 from rmq.log.consumequeue import ConsumeQueues
@@ -35,12 +35,19 @@ class Outlet:
         self._chance = chance
 
     async def read(self, offsets: Sequence[int]) -> list[Record]:
-        """The records that begin there; from the disk if need be. Raises StoreError."""
+        """The records that begin there; from the disk if need be. Raises StoreError, also for one that is damaged."""
         return await asyncio.to_thread(lambda: [self._read(offset) for offset in offsets])
 
     def _read(self, offset: int) -> Record:
-        size = int.from_bytes(self._log.read(offset, _SIZE_BYTES), "big")
-        return record.decode(self._log.read(offset, size))
+        """Checked: what a disk gives back damaged must not be stored again with a checksum of its own (D8)."""
+        log, size = self._log, int.from_bytes(self._log.read(offset, _SIZE_BYTES), "big")
+        try:
+            if size > log.max_unit_bytes:
+                raise BadBytes(f"it says that it has {size} bytes")
+            record.decode(log.read(offset, size))
+        except BadBytes as error:
+            raise StoreError(f"no whole record is at {offset} ({error}): run `rmq store verify`") from error
+        return record.decode(log.damages.checked(log.read, offset, size, log.rows))
 
     def pick(self, queue_nums: int) -> int:
         """A queue by chance."""

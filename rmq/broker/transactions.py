@@ -121,17 +121,15 @@ class Transactions:
         places = [(first, rows[first].offset) for first in firsts if first in rows]
         try:
             return list(zip([first for first, _ in places], await self._outlet.read([at for _, at in places]), strict=True))
-        except (StoreError, BadBytes):
+        except StoreError:
             return [pair for first, at in places for pair in await self._read_alone(first, at)]
 
     async def _read_alone(self, first: int, offset: int) -> list[tuple[int, Record]]:
         try:
             return [(first, (await self._outlet.read([offset]))[0])]
-        except BadBytes as error:
-            await self._give_up(first, error)
         except StoreError as error:
             self._tell(first, error)
-        return []
+            return []
 
     def _tell(self, first: int, error: RmqError) -> None:
         if first not in self._unreadable:

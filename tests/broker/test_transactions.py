@@ -327,6 +327,21 @@ def tables(broker: LocalBroker) -> Any:
     return node._tables
 
 
+async def test_a_half_that_the_disk_gives_back_damaged_is_not_delivered(broker: LocalBroker, peer: Peer) -> None:
+    """D8: neither is it asked after, with a checksum that fits to the damage; the others go on, and it stays open."""
+    await peer.ask(beat("c"))
+    sent = await peer.send(half(b"spoilt"), half(b"well"))
+    segment = broker.store_dir / "commitlog" / f"{0:020d}"
+    content = segment.read_bytes()
+    with segment.open("r+b") as file:
+        file.seek(content.index(b"spoilt", sent[0].physical_offset))
+        file.write(b"Spoilt")
+    assert [await outcome(peer, end(one)) for one in sent] == [R.SYSTEM_ERROR, 0]
+    await broker.clock.advance(2 * EVERY_S)
+    assert ([one.body for one in await stored(peer, "T")], checks(peer)) == ([b"well"], [])
+    assert list(tables(broker).halves.open.rows) == [sent[0].physical_offset]
+
+
 # --- restarts ---------------------------------------------------------------------------------------------------------
 
 
