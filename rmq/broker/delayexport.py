@@ -8,6 +8,7 @@ there is none, and it reads its queue from the first timer on that waits.
 import asyncio
 import shutil
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from struct import Struct
 from typing import Any
@@ -16,7 +17,6 @@ from rmq.clock import Clock
 from rmq.delivery.due import CANCEL, TIMER, TIMER_SLOT_MS, DueTable, Source
 from rmq.errors import StoreError
 from rmq.javahash import java_hash
-from rmq.log import record
 from rmq.log.commitlog import CommitLog
 from rmq.log.consumequeue import ConsumeQueues
 from rmq.model import DELAY_TOPIC, TIMER_TOPIC, DataVersion
@@ -30,6 +30,7 @@ _ENTRY = Struct(">iqiqiqiiq")  # size, position before in its slot, magic, writt
 _BLANK = Struct(">iqi")
 _BLANK_MAGIC = -875286124
 _WAITS, _CANCELS = 1, 5
+_REAL_TOPIC = b"REAL_TOPIC\x01"
 LOG_FILE_BYTES = 100 * 1024 * 1024  # [mappedFileSizeTimerLog]
 
 
@@ -115,9 +116,15 @@ class DelayExport:
         return self._reached
 
     def _size_and_hash(self, offset: int) -> tuple[int, int]:
+        """Of the record there, and of the topic it is for."""
         size = int.from_bytes(self._log.read(offset, 4), "big")
-        stored = record.decode(self._log.read(offset, size))
-        return size, java_hash(record.bytes_to_properties(stored.properties).get("REAL_TOPIC", ""))
+        stored = self._log.read(offset, size)
+        return size, _hash_of(stored[stored.rfind(_REAL_TOPIC) + len(_REAL_TOPIC) :].partition(b"\x02")[0])
+
+
+@lru_cache(maxsize=4096)
+def _hash_of(topic: bytes) -> int:
+    return java_hash(topic.decode("utf-8", "replace"))
 
 
 def _timercheck(read_ms: int, log_end: int, number: int) -> bytes:
