@@ -320,3 +320,20 @@ async def test_receipts_with_fixed_roles(pair: Pair) -> None:
         back = await take(slave.ask)
     assert bodies(back) == [b"2"]
     await slave.close()
+
+
+async def test_order_outlives_the_leader(tmp_path: Path) -> None:
+    """As C9: what one leader handed out in order keeps the queue closed at the next one, until it is acknowledged there."""
+    async with LocalGroup(tmp_path) as group:
+        leader = await begun(group, b"1", b"2", b"3")
+        one, two = await take(leader.ask, count=2, order=True)
+        await ack(leader.ask, one)
+        first = await group.leader()
+        await group.stop(first)
+        leader = await leading(group, but=first)
+        assert (await place(leader), await take(leader.ask, order=True)) == (1, [])
+        await ack(leader.ask, two)
+        assert bodies(await take(leader.ask, order=True)) == [b"3"]
+        await group.start(first)
+        await pass_time(group, 70)
+        assert bodies(await take((await leading(group)).ask, order=True)) == [b"3"]
