@@ -8,7 +8,7 @@ from rmq.broker.apply import Tables
 from rmq.broker.coldreads import ColdReads
 from rmq.broker.handlers.ack import AckHandler
 from rmq.broker.handlers.assign import AssignHandler
-from rmq.broker.handlers.pop import PopHandler
+from rmq.broker.handlers.pop import Groups, PopHandler
 from rmq.broker.longpoll import LongPolls
 from rmq.broker.ordered import OrderedTaker
 from rmq.broker.outlet import Outlet
@@ -38,13 +38,13 @@ class Stored(NamedTuple):
 
 
 class Steps(NamedTuple):
-    """What POP does with the rest of the broker: write state lines and receipts, make a topic, check a group, ask for the queues
-    of a topic."""
+    """What POP does with the rest of the broker: write state lines and receipts, make a topic or a group, ask for the queues of
+    a topic."""
 
     commit: Callable[[list[Line]], Awaitable[None]]
     propose: Callable[[Unit], None]
     create: Callable[[TopicConfig], Awaitable[None]]
-    check_group: Callable[[str], None]
+    groups: Groups
     routes: Callable[[str], Awaitable[list[MessageQueue] | None]]
 
 
@@ -71,12 +71,12 @@ class PopService:
         taker = Taker(reader, tables.receipts, writer, waits.freed)
         ordered = OrderedTaker(reader, tables.orders, tables.offsets, steps.commit, waits.freed)
         pops = PopHandler(
-            tables.topics, steps.check_group, (taker, ordered), waits, (writer.broker_name, writer.next_queue), clock,
+            tables.topics, steps.groups, (taker, ordered), waits, (writer.broker_name, writer.next_queue), clock,
             random.Random(),
         )  # fmt: skip
         acks = AckHandler(tables.receipts, tables.topics, queues, writer, ordered, clock)
         assign = AssignHandler(
-            writer.broker_name, tables.topics, tables.modes, registry, steps.routes, steps.commit, steps.check_group
+            writer.broker_name, tables.topics, tables.modes, registry, steps.routes, steps.commit, steps.groups.check
         )
         self._revive = ReviveService(tables.receipts, tables.topics, queues, outlet, writer, (steps.create, reader.leave), clock)
         self._handlers: dict[type[Any], Handler] = {**pops.by_request(), **acks.by_request(), **assign.by_request()}

@@ -5,7 +5,7 @@ What an answer shows is committed with its receipt. A pop that finds nothing wai
 
 import asyncio
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -65,13 +65,20 @@ def _codes(expression: str) -> frozenset[int] | None:
     return None if tags is None else filters.codes(tags)
 
 
+class Groups(NamedTuple):
+    """`check(group)` raises Refusal for one that may not consume; `ensure(group)` makes one that may be made."""
+
+    check: Callable[[str], None]
+    ensure: Callable[[str], Awaitable[None]]
+
+
 class PopHandler:
-    """`check_group(group)` raises Refusal for one that may not consume. `next_revive_queue()`: of the next receipts."""
+    """`next_revive_queue()`: of the next receipts."""
 
     def __init__(
         self,
         topics: TopicTable,
-        check_group: Callable[[str], None],
+        groups: Groups,
         takers: tuple[Taker, OrderedTaker],
         waits: PopWaits,
         receipts: tuple[str, Callable[[], int]],
@@ -80,7 +87,7 @@ class PopHandler:
     ) -> None:
         """`receipts`: the broker's name in them, and the revive queue of the next one."""
         self._topics = topics
-        self._check_group = check_group
+        self._check_group, self._ensure_group = groups
         self._taker, self._ordered = takers
         self._reader = self._taker.reader
         self._waits = waits
@@ -97,6 +104,7 @@ class PopHandler:
         if not 0 < request.invisible_time <= MAX_INVISIBLE_MS:
             raise _invalid(f"invisible time {request.invisible_time} ms: 1 to {MAX_INVISIBLE_MS} are allowed")
         deadline = self._deadline(request.poll_time)
+        await self._ensure_group(request.consumer_group)  # those who only pop send no heartbeat
         while True:
             asked = self._asked(request, request.exp_type, request.exp, request.order)
             for _ in range(LOOKS):
