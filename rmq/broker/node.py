@@ -28,7 +28,6 @@ from rmq.broker.handlers.hello import hello
 from rmq.broker.handlers.inspect import InspectHandlers, RuntimeInfoHandler
 from rmq.broker.handlers.locks import LockHandlers
 from rmq.broker.handlers.offsets import OffsetHandlers
-from rmq.broker.handlers.pop import Groups
 from rmq.broker.handlers.pull import PullHandler, PullSettings
 from rmq.broker.handlers.query import QueryHandlers
 from rmq.broker.handlers.send import SendHandler, SendSettings
@@ -260,8 +259,7 @@ class Broker:
 
     def _pops(self, topics: TopicHandlers) -> PopService:
         stored = Stored(self._store.log, self._store.queues, self._cold, self._young)
-        groups = Groups(topics.check_group, topics.ensure_group)
-        steps = Steps(self._writer.commit, self._replica.propose_state, topics.create, groups, self._routes.queues)
+        steps = Steps(self._writer.commit, self._replica.propose_state, topics, self._routes.queues)
         us = Names(self._settings.cluster_name, self._settings.broker_name, self._host)
         people = (self._registry, self._polls)
         return PopService(self._tables, stored, steps, us, self._outlet, people, self._clock)

@@ -9,6 +9,7 @@ from rmq.broker.coldreads import ColdReads
 from rmq.broker.handlers.ack import AckHandler
 from rmq.broker.handlers.assign import AssignHandler
 from rmq.broker.handlers.pop import Groups, PopHandler
+from rmq.broker.handlers.topics import TopicHandlers
 from rmq.broker.longpoll import LongPolls
 from rmq.broker.ordered import OrderedTaker
 from rmq.broker.outlet import Outlet
@@ -22,7 +23,7 @@ from rmq.clock import Clock
 from rmq.delivery.members import ConsumerRegistry
 from rmq.log.commitlog import CommitLog, Unit
 from rmq.log.consumequeue import ConsumeQueues
-from rmq.model import MessageQueue, TopicConfig
+from rmq.model import MessageQueue
 from rmq.net.server import Handler
 
 SWEEP_S = 1.0
@@ -38,13 +39,12 @@ class Stored(NamedTuple):
 
 
 class Steps(NamedTuple):
-    """What POP does with the rest of the broker: write state lines and receipts, make a topic or a group, ask for the queues of
-    a topic."""
+    """What POP does with the rest of the broker: write state lines and receipts, make topics and groups, ask where a topic's
+    queues are."""
 
     commit: Callable[[list[Line]], Awaitable[None]]
     propose: Callable[[Unit], None]
-    create: Callable[[TopicConfig], Awaitable[None]]
-    groups: Groups
+    topics: TopicHandlers
     routes: Callable[[str], Awaitable[list[MessageQueue] | None]]
 
 
@@ -64,6 +64,7 @@ class PopService:
         """`people`: who is connected, and who waits."""
         registry, polls = people
         log, queues, cold, young = stored
+        check_group = steps.topics.check_group
         writer = ReceiptWriter(steps.propose, queues, us, clock, random.Random())
         self._clock = clock
         self._waits = waits = PopWaits(polls)
@@ -71,14 +72,14 @@ class PopService:
         taker = Taker(reader, tables.receipts, writer, waits.freed)
         ordered = OrderedTaker(reader, tables.orders, tables.offsets, steps.commit, waits.freed)
         pops = PopHandler(
-            tables.topics, steps.groups, (taker, ordered), waits, (writer.broker_name, writer.next_queue), clock,
+            tables.topics, Groups(check_group, steps.topics.ensure_group), (taker, ordered), waits, (writer.broker_name, writer.next_queue), clock,
             random.Random(),
         )  # fmt: skip
         acks = AckHandler(tables.receipts, tables.topics, queues, writer, ordered, clock)
         assign = AssignHandler(
-            writer.broker_name, tables.topics, tables.modes, registry, steps.routes, steps.commit, steps.groups.check
+            writer.broker_name, tables.topics, tables.modes, registry, steps.routes, steps.commit, check_group
         )
-        self._revive = ReviveService(tables.receipts, tables.topics, queues, outlet, writer, (steps.create, reader.leave), clock)
+        self._revive = ReviveService(tables.receipts, tables.topics, queues, outlet, writer, (steps.topics.create, reader.leave), clock)
         self._handlers: dict[type[Any], Handler] = {**pops.by_request(), **acks.by_request(), **assign.by_request()}
 
     @property
