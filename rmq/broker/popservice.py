@@ -76,10 +76,10 @@ class PopService:
             random.Random(),
         )  # fmt: skip
         acks = AckHandler(tables.receipts, tables.topics, queues, writer, ordered, clock)
-        assign = AssignHandler(
-            writer.broker_name, tables.topics, tables.modes, registry, steps.routes, steps.commit, check_group
+        assign = AssignHandler(writer.broker_name, tables.topics, tables.modes, registry, steps.routes, steps.commit, check_group)
+        self._revive = ReviveService(
+            tables.receipts, tables.topics, queues, outlet, writer, (steps.topics.create, reader.leave), clock
         )
-        self._revive = ReviveService(tables.receipts, tables.topics, queues, outlet, writer, (steps.topics.create, reader.leave), clock)
         self._handlers: dict[type[Any], Handler] = {**pops.by_request(), **acks.by_request(), **assign.by_request()}
 
     @property
