@@ -64,19 +64,19 @@ class PopService:
         """`people`: who is connected, and who waits."""
         registry, polls = people
         log, queues, cold, young = stored
-        check_group = steps.topics.check_group
         writer = ReceiptWriter(steps.propose, queues, us, clock, random.Random())
         self._clock = clock
         self._waits = waits = PopWaits(polls)
         reader = QueueReader(log, queues, cold, tables.offsets, steps.commit, young)
         taker = Taker(reader, tables.receipts, writer, waits.freed)
         ordered = OrderedTaker(reader, tables.orders, tables.offsets, steps.commit, waits.freed)
-        pops = PopHandler(
-            tables.topics, Groups(check_group, steps.topics.ensure_group), (taker, ordered), waits, (writer.broker_name, writer.next_queue), clock,
-            random.Random(),
-        )  # fmt: skip
+        groups = Groups(steps.topics.check_group, steps.topics.ensure_group)
+        receipts = (writer.broker_name, writer.next_queue)
+        pops = PopHandler(tables.topics, groups, (taker, ordered), waits, receipts, clock, random.Random())
         acks = AckHandler(tables.receipts, tables.topics, queues, writer, ordered, clock)
-        assign = AssignHandler(writer.broker_name, tables.topics, tables.modes, registry, steps.routes, steps.commit, check_group)
+        assign = AssignHandler(
+            writer.broker_name, tables.topics, tables.modes, registry, steps.routes, steps.commit, groups.check
+        )
         self._revive = ReviveService(
             tables.receipts, tables.topics, queues, outlet, writer, (steps.topics.create, reader.leave), clock
         )
