@@ -261,7 +261,7 @@ class Broker:
         stored = Stored(self._store.log, self._store.queues, self._cold, self._young)
         steps = Steps(self._writer.commit, self._replica.propose_state, topics, self._routes.queues)
         us = Names(self._settings.cluster_name, self._settings.broker_name, self._host)
-        people = (self._registry, self._polls)
+        people = (self._registry, self._polls, self._stats)
         return PopService(self._tables, stored, steps, us, self._outlet, people, self._clock)
 
     def _start_timers(self) -> None:

@@ -18,13 +18,15 @@ from rmq.broker.receipts import Names, ReceiptWriter
 from rmq.broker.revive import ReviveService
 from rmq.broker.services import Job
 from rmq.broker.state import Line
+from rmq.broker.stats import BrokerStats
 from rmq.broker.taking import QueueReader, Taker
 from rmq.clock import Clock
 from rmq.delivery.members import ConsumerRegistry
 from rmq.log.commitlog import CommitLog, Unit
 from rmq.log.consumequeue import ConsumeQueues
 from rmq.model import MessageQueue
-from rmq.net.server import Handler
+from rmq.net.popcommands import Pop, PopAnswer
+from rmq.net.server import Call, Handler
 
 SWEEP_S = 1.0
 
@@ -58,11 +60,11 @@ class PopService:
         steps: Steps,
         us: Names,
         outlet: Outlet,
-        people: tuple[ConsumerRegistry, LongPolls],
+        people: tuple[ConsumerRegistry, LongPolls, BrokerStats],
         clock: Clock,
     ) -> None:
-        """`people`: who is connected, and who waits."""
-        registry, polls = people
+        """`people`: who is connected, who waits, and what they got."""
+        registry, polls, self._stats = people
         log, queues, cold, young = stored
         writer = ReceiptWriter(steps.propose, queues, us, clock, random.Random())
         self._clock = clock
@@ -80,7 +82,9 @@ class PopService:
         self._revive = ReviveService(
             tables.receipts, tables.topics, queues, outlet, writer, (steps.topics.create, reader.leave), clock
         )
+        self._pop = pops.pop
         self._handlers: dict[type[Any], Handler] = {**pops.by_request(), **acks.by_request(), **assign.by_request()}
+        self._handlers[Pop] = self._counted
 
     @property
     def jobs(self) -> Sequence[Job]:
@@ -91,6 +95,15 @@ class PopService:
 
     async def carry(self, below: int) -> None:
         await self._revive.carry(below)
+
+    async def _counted(self, request: Pop, call: Call) -> PopAnswer:
+        answer = await self._pop(request, call)
+        if answer.status:
+            self._stats.missed.total += 1
+        else:
+            self._stats.found.total += 1
+            self._stats.transferred.total += answer.msg_offset_info.count(";") + answer.msg_offset_info.count(",") + 1
+        return answer
 
     async def _sweep(self) -> None:
         self._waits.sweep(self._clock.monotonic())

@@ -4,7 +4,11 @@ import asyncio
 
 import pytest
 
+<<<<<<< HEAD
 from rmq.net.commands import DeleteTopic, GetAllGroupConfig, GetConsumeStats, GetMaxOffset, UpdateConsumerOffset
+=======
+from rmq.net.commands import DeleteTopic, GetConsumeStats, GetMaxOffset, GetRuntimeInfo, UpdateConsumerOffset
+>>>>>>> c824a9b (POP: one answer holds no more than a pull's; pops count in the rates)
 from rmq.net.popcommands import (
     Ack,
     AckedRange,
@@ -177,6 +181,14 @@ async def test_many_acknowledgements_are_one_record(broker: LocalBroker, peer: P
     assert await revive_records(peer) - before <= 3
     await broker.clock.advance(70)
     assert await take(peer.ask) == []
+
+
+async def test_what_is_popped_is_counted(broker: LocalBroker, peer: Peer) -> None:
+    """In the rates that RocketMQ's tools show."""
+    await peer.send(*(send("T", b"%d" % number, queue_id=number % 2) for number in range(7)))
+    assert len(await take(peer.ask)) == 7
+    await broker.clock.advance(30)
+    assert (await peer.ask(GetRuntimeInfo())).table["msgGetTotalTodayNow"] == "7"
 
 
 async def revive_records(peer: Peer) -> int:

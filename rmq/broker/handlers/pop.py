@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from rmq.broker.ordered import OrderedTaker
 from rmq.broker.popwaits import PopWaits
-from rmq.broker.taking import FIRST, LAST, Place, Taken, Taker, Wish
+from rmq.broker.taking import FIRST, LAST, MAX_BYTES, Place, Taken, Taker, Wish
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.delivery import filters
@@ -148,9 +148,10 @@ class PopHandler:
             asked.group, request.invisible_time, self._clock.wall_ms(), LAST if request.init_mode == LAST else FIRST, asked.codes,
             self._next_revive_queue(),
         )  # fmt: skip
-        room, taken = request.max_msg_nums, []
+        room = request.max_msg_nums
+        taken: list[Taken] = []
         for _, topic, queue_id in self._in_turn(asked, request.order):
-            if not room:
+            if not room or sum(len(one.messages) for one in taken) >= MAX_BYTES:
                 break
             found = await self._take(request, wish, topic, queue_id, room)
             if found is not None:
