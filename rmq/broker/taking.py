@@ -15,7 +15,7 @@ from rmq.broker.state import Line
 from rmq.delivery.offsets import OffsetKey, OffsetTable
 from rmq.delivery.popping import MAX_MESSAGES, Part, retry_flag
 from rmq.delivery.receipts import ReceiptKey, ReceiptTable
-from rmq.errors import RmqError
+from rmq.errors import RmqError, StoreError
 from rmq.log.commitlog import CommitLog
 from rmq.log.consumequeue import MAX_SCANNED, ConsumeQueue, ConsumeQueues, Found
 from rmq.model import RETRY_PREFIX
@@ -140,15 +140,29 @@ class QueueReader:
         if start >= queue.max:
             return Found(start, [], 0), b""
         if queue.is_at_hand(start, count if codes is None else MAX_SCANNED):
-            found = queue.find(start, count, MAX_BYTES, codes)
+            found = self._find(queue, start, count, MAX_BYTES, codes)
             messages = self._log.gather(found.spans)
             if messages is not None:
                 return found, messages
         return await self._cold.run(partial(self._read_cold, queue, start, count, codes))
 
     def _read_cold(self, queue: ConsumeQueue, start: int, count: int, codes: frozenset[int] | None) -> tuple[Found, bytes]:
-        found = queue.find(start, min(count, self._cold.max_messages), self._cold.max_bytes, codes)
-        return found, self._log.gather_cold(found.spans)
+        most = min(count, self._cold.max_messages)
+        found = self._find(queue, start, most, self._cold.max_bytes, codes)
+        try:
+            return found, self._log.gather_cold(found.spans)
+        except StoreError:
+            found = self._find(queue, start, most, self._cold.max_bytes, codes)  # damage, now that it is known, ends it
+            return found, self._log.gather_cold(found.spans)
+
+    def _find(self, queue: ConsumeQueue, start: int, count: int, max_bytes: int, codes: frozenset[int] | None) -> Found:
+        """In any thread. Of a damaged log only what lies before the damage. Raises StoreError when that is nothing."""
+        found, damages = queue.find(start, count, max_bytes, codes), self._log.damages
+        if damages and (good := damages.count_good(found.spans)) < len(found.spans):
+            if not good:
+                damages.check(*found.spans[0])
+            return queue.find(start, good, max_bytes, codes)
+        return found
 
     async def passed(self, place: Place, read: Read, codes: frozenset[int] | None) -> None:
         """Nothing with such a tag stands before `read.next`. Much of it is noted for good. Raises Refusal."""

@@ -4,11 +4,15 @@ import asyncio
 
 import pytest
 
-<<<<<<< HEAD
-from rmq.net.commands import DeleteTopic, GetAllGroupConfig, GetConsumeStats, GetMaxOffset, UpdateConsumerOffset
-=======
-from rmq.net.commands import DeleteTopic, GetConsumeStats, GetMaxOffset, GetRuntimeInfo, UpdateConsumerOffset
->>>>>>> c824a9b (POP: one answer holds no more than a pull's; pops count in the rates)
+from rmq.log.damage import DamagedRange
+from rmq.net.commands import (
+    DeleteTopic,
+    GetAllGroupConfig,
+    GetConsumeStats,
+    GetMaxOffset,
+    GetRuntimeInfo,
+    UpdateConsumerOffset,
+)
 from rmq.net.popcommands import (
     Ack,
     AckedRange,
@@ -282,3 +286,14 @@ async def test_a_deleted_topic_takes_its_receipts_along(broker: LocalBroker, pee
     await peer.send(send("T", b"new"))
     assert bodies(await take(peer.ask)) == [b"new"]
     assert await peer.ask_code(Ack("g", "T", 0, one.handle, 0)) == 0
+
+
+async def test_a_queue_that_cannot_be_read_keeps_no_other_one(broker: LocalBroker, peer: Peer) -> None:
+    """D8: its messages are refused with the reason, those of other queues are handed out."""
+    _, second = await peer.send(send("T", b"before"), send("T", b"damaged"))
+    await peer.send(send("T", b"whole", queue_id=1))
+    assert broker._broker is not None
+    damages = broker._broker._store.log.damages
+    damages.add(DamagedRange(second.physical_offset, second.physical_offset + 10, "a test says so"))
+    assert sorted(bodies(await take(peer.ask))) == [b"before", b"whole"]
+    assert await peer.refusal(pop()) == 1

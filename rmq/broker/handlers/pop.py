@@ -148,15 +148,21 @@ class PopHandler:
             asked.group, request.invisible_time, self._clock.wall_ms(), LAST if request.init_mode == LAST else FIRST, asked.codes,
             self._next_revive_queue(),
         )  # fmt: skip
-        room = request.max_msg_nums
+        room, trouble = request.max_msg_nums, None
         taken: list[Taken] = []
         for _, topic, queue_id in self._in_turn(asked, request.order):
             if not room or sum(len(one.messages) for one in taken) >= MAX_BYTES:
                 break
-            found = await self._take(request, wish, topic, queue_id, room)
+            try:
+                found = await self._take(request, wish, topic, queue_id, room)
+            except Refusal as refusal:  # one queue that cannot be read does not keep the others from anybody
+                trouble = refusal
+                continue
             if found is not None:
                 taken.append(found)
                 room -= len(found.part.numbers)
+        if trouble is not None and not taken:
+            raise trouble
         shown = await _committed(taken)
         return self._answer(request, wish, asked, shown) if shown else None
 
