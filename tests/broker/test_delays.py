@@ -19,7 +19,7 @@ from rmq.errors import InvalidArgument, Refusal
 from rmq.log import record
 from rmq.log.record import Record, bytes_to_properties
 from rmq.model import DELAY_TOPIC, TIMER_TOPIC
-from rmq.net.commands import DeleteTopic, GetMaxOffset, GetMinOffset, Send, UpdateTopic
+from rmq.net.commands import DeleteExpiredLog, DeleteTopic, GetMaxOffset, GetMinOffset, Send, UpdateTopic
 from rmq.net.peercommands import Promote
 from rmq.net.timercommands import Recall
 from rmq.testing import LocalBroker, TestClock, until
@@ -358,6 +358,40 @@ async def test_delay_longer_than_retention_carried(tmp_path: Path) -> None:
     await node.clock.advance(10)
     assert len(await come()) == 2
     await node.stop()
+
+
+async def test_a_group_carries_what_waits_and_a_node_that_is_filled_anew_knows_it(tmp_path: Path) -> None:
+    """Stories 39 and 46: the leader writes it once more, every node deletes then; a wiped one has it from the snapshot."""
+    small = {"max_message_bytes": 4096, "segment_bytes": 8192, "reserved_hours": 1, "delete_hours": tuple(range(24))}
+    async with LocalGroup(tmp_path, **small) as group:
+        leader = await group.connect(await group.leader())
+        await leader.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
+        at = group.clock.wall_ms() + 60 * 3_600_000
+        [answer] = await leader.send(delayed(b"waits", TIMER_DELIVER_MS=at))
+        await leader.send(*(send("T", b"x" * 2000) for _ in range(20)))
+        await group.level()
+        await group.stop("n0", "n1", "n2")  # takes a snapshot
+        group.clock = group.later(hours=50)
+        await group.start("n0", "n1", "n2")
+        await group.leader()
+        for name in group.nodes:  # a follower waits for the leader's copies
+            while (await group.status(name)).log_start <= answer.physical_offset:
+                for one in group.nodes:
+                    await (await group.connect(one)).ask(DeleteExpiredLog())
+                await group.level()
+        victim = (await group.followers())[0]
+        await group.stop(victim)
+        group.wipe(victim)
+        await group.start(victim)
+        await group.level()
+        assert group.nodes[victim]._tables.due.pending == 1
+        group.clock.jump_wall(11 * 3_600_000)
+        leader = await group.connect(await group.leader())
+        while not (found := [one for one in await everything(leader) if one.body == b"waits"]):
+            await group.clock.advance(0.1)
+        assert (len(found), said(found[0])["TIMER_ROLL_TIMES"], found[0].store_timestamp >= at) == (1, "1", True)
+        await group.level()
+        assert [node._tables.due.pending for node in group.nodes.values()] == [0, 0, 0]
 
 
 async def test_our_client_sends_for_later_and_takes_back() -> None:
