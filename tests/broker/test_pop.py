@@ -4,13 +4,16 @@ import asyncio
 
 import pytest
 
+from rmq.log import record
 from rmq.log.damage import DamagedRange
+from rmq.log.properties import MAX_PROPERTIES_BYTES
 from rmq.net.commands import (
     DeleteTopic,
     GetAllGroupConfig,
     GetConsumeStats,
     GetMaxOffset,
     GetRuntimeInfo,
+    Send,
     UpdateConsumerOffset,
 )
 from rmq.net.popcommands import (
@@ -25,7 +28,7 @@ from rmq.net.popcommands import (
 from rmq.testing import LocalBroker, until
 from tests.broker.conftest import Connect
 from tests.broker.popping import MINUTE_MS, ack, bodies, change, pop, popped, take
-from tests.broker.support import Peer, send
+from tests.broker.support import BORN, Peer, send
 
 BACK = "%RETRY%g_T"
 
@@ -297,3 +300,14 @@ async def test_a_queue_that_cannot_be_read_keeps_no_other_one(broker: LocalBroke
     damages.add(DamagedRange(second.physical_offset, second.physical_offset + 10, "a test says so"))
     assert sorted(bodies(await take(peer.ask))) == [b"before", b"whole"]
     assert await peer.refusal(pop()) == 1
+
+
+async def test_a_message_with_no_room_for_a_word_more_comes_back_too(broker: LocalBroker, peer: Peer) -> None:
+    """Its properties are as long as they may be: what comes back cannot say from where, so a record of its own does."""
+    properties = record.properties_to_bytes({"big": "x" * (MAX_PROPERTIES_BYTES - 5)})
+    draft = record.draft("T", b"full", properties, born_timestamp=1000, born_host=BORN)
+    await peer.send(Send("p", "T", 0, draft))
+    await take(peer.ask, hidden_ms=1)
+    [back] = await wait_for_back(broker, peer, hidden_ms=60_000)
+    assert back == b"full"
+    assert (await peer.ask(GetMaxOffset(BACK, 0))).offset == 1
