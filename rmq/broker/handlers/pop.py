@@ -45,7 +45,8 @@ from rmq.routing.topics import TopicTable
 RETRY_FIRST = 0.2  # chance of looking at messages that came back before all others [popFromRetryProbability]
 MAX_POLL_S = 60.0
 MAX_INVISIBLE_MS = 3 * 24 * 3600 * 1000  # [timerMaxDelaySec]
-LOOKS = 3  # one after the other, while something seems to be there
+LOOKS = 3  # that find nothing, while something seems to be there
+SEARCH_S = 1.0  # of one pop for the first message with a tag that it wants
 NOTHING, FULL, TIMEOUT = map(int, (ResponseCode.PULL_NOT_FOUND, ResponseCode.POLLING_FULL, ResponseCode.POLLING_TIMEOUT))
 
 
@@ -107,14 +108,23 @@ class PopHandler:
         await self._ensure_group(request.consumer_group)  # those who only pop send no heartbeat
         while True:
             asked = self._asked(request, request.exp_type, request.exp, request.order)
-            for _ in range(LOOKS):
-                if (answer := await self._look(request, asked)) is not None:
-                    return answer
-                if not self._worth_a_look(request, asked):
-                    break
+            if (answer := await self._looks(request, asked)) is not None:
+                return answer
             status = await self._wait(request, asked, deadline, call)
             if status:
                 return self._nothing(asked, status)
+
+    async def _looks(self, request: Pop, asked: Asked) -> PopAnswer | None:
+        """Looks on as long as something may be there: one look goes through 800 messages of a queue, wanted or not."""
+        until, idle = self._clock.monotonic() + SEARCH_S, 0
+        while idle < LOOKS and self._clock.monotonic() < until:
+            left = self._left(asked)
+            if (answer := await self._look(request, asked)) is not None:
+                return answer
+            if not self._worth_a_look(request, asked):
+                return None
+            idle += self._left(asked) == left
+        return None
 
     def _worth_a_look(self, request: Pop | Notification, asked: Asked) -> bool:
         now_ms = self._clock.wall_ms()
