@@ -14,8 +14,8 @@ from rmq.broker.delays import DelayService
 from rmq.broker.outlet import Outlet
 from rmq.client import Message
 from rmq.codes import ResponseCode
-from rmq.delivery.due import level_slot
-from rmq.errors import InvalidArgument, Refusal
+from rmq.delivery.due import DueTable, level_slot
+from rmq.errors import InvalidArgument, Refusal, StoreError
 from rmq.log import record
 from rmq.log.record import Record, bytes_to_properties
 from rmq.model import DELAY_TOPIC, TIMER_TOPIC
@@ -270,6 +270,43 @@ async def test_timer_fired_then_failover_once(tmp_path: Path) -> None:
             assert node._tables.due.pending == 0, name
 
 
+def service_of(broker: LocalBroker, outlet: type[Outlet]) -> tuple[DelayService, DueTable]:
+    """A second one beside the broker's own, which stands still with the clock."""
+    node = broker._broker
+    assert node is not None
+    table, store, replica = node._tables.due, node._store, node._replica
+    made = outlet(store.log, store.queues, replica.propose, replica.propose_state, random.Random())
+    return DelayService(table, made, node._writer.commit, node._tables.topics, broker.clock, {}), table
+
+
+async def test_one_that_cannot_be_read_holds_up_no_other() -> None:
+    """It is tried again 10 s later."""
+    broken: set[int] = set()
+
+    class Failing(Outlet):
+        async def read(self, offsets: Sequence[int]) -> list[Record]:
+            if broken & set(offsets):
+                raise StoreError("the device does not answer")
+            return await super().read(offsets)
+
+    async with LocalBroker(clock=TestClock(running=False)) as broker:
+        await broker.create_topic("T", 1)
+        peer = await Peer.connect(broker.address)
+        [bad, _] = await peer.send(delayed(b"bad", DELAY=1), delayed(b"good", DELAY=1))
+        service, table = service_of(broker, Failing)
+        broken.add(bad.physical_offset)
+        broker.clock.jump_wall(2000)
+        await service.hand_on()
+        await service.hand_on()
+        assert [one.body for one in await everything(peer)] == [b"good"]
+        broken.clear()
+        await broker.clock.advance(10)
+        await service.hand_on()
+        assert [one.body for one in await everything(peer)] == [b"good", b"bad"]
+        assert table.pending == 0
+        await peer.close()
+
+
 async def test_a_bite_of_an_office_that_was_lost_is_not_handed_on() -> None:
     """C13: while its records were read the office was lost and won again; the new office hands them on itself."""
 
@@ -283,11 +320,7 @@ async def test_a_bite_of_an_office_that_was_lost_is_not_handed_on() -> None:
         await broker.create_topic("T", 1)
         peer = await Peer.connect(broker.address)
         await peer.send(delayed(DELAY=1))
-        node = broker._broker
-        assert node is not None
-        table, store, replica = node._tables.due, node._store, node._replica
-        outlet = Losing(store.log, store.queues, replica.propose, replica.propose_state, random.Random())
-        service = DelayService(table, outlet, node._writer.commit, node._tables.topics, broker.clock, {})
+        service, table = service_of(broker, Losing)
         broker.clock.jump_wall(2000)
         await service.hand_on()
         assert table.pending == 1
@@ -362,7 +395,7 @@ async def test_delay_longer_than_retention_carried(tmp_path: Path) -> None:
 
 async def test_a_group_carries_what_waits_and_a_node_that_is_filled_anew_knows_it(tmp_path: Path) -> None:
     """Stories 39 and 46: the leader writes it once more, every node deletes then; a wiped one has it from the snapshot."""
-    small = {"max_message_bytes": 4096, "segment_bytes": 8192, "reserved_hours": 1, "delete_hours": tuple(range(24))}
+    small: dict[str, Any] = {"max_message_bytes": 4096, "segment_bytes": 8192, "reserved_hours": 1, "delete_hours": tuple(range(24))}
     async with LocalGroup(tmp_path, **small) as group:
         leader = await group.connect(await group.leader())
         await leader.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
