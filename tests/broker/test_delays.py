@@ -395,8 +395,8 @@ async def test_delay_longer_than_retention_carried(tmp_path: Path) -> None:
 
 async def test_a_group_carries_what_waits_and_a_node_that_is_filled_anew_knows_it(tmp_path: Path) -> None:
     """Stories 39 and 46: the leader writes it once more, every node deletes then; a wiped one has it from the snapshot."""
-    small: dict[str, Any] = {"max_message_bytes": 4096, "segment_bytes": 8192, "reserved_hours": 1, "delete_hours": tuple(range(24))}
-    async with LocalGroup(tmp_path, **small) as group:
+    small: dict[str, Any] = {"max_message_bytes": 4096, "segment_bytes": 8192, "reserved_hours": 1}
+    async with LocalGroup(tmp_path, delete_hours=tuple(range(24)), **small) as group:
         leader = await group.connect(await group.leader())
         await leader.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
         at = group.clock.wall_ms() + 60 * 3_600_000
