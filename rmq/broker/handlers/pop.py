@@ -141,8 +141,7 @@ class PopHandler:
             return TIMEOUT
         place = (asked.group, asked.topic, asked.queue_id)
         topics = [asked.topic] if request.order else [asked.topic, pop_retry_topic(asked.group, asked.topic)]
-        alive = lambda: not call.connection.closed  # noqa: E731 (said in one line)
-        woken = self._waits.hold(place, topics, asked.codes, deadline, alive, request.order)
+        woken = self._waits.hold(place, topics, asked.codes, deadline, lambda: not call.connection.closed, request.order)
         if woken is None:
             return FULL
         if not await woken:
