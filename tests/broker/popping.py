@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from rmq.delivery.popping import parse_handle
 from rmq.log import record
-from rmq.net.popcommands import Ack, ChangeInvisibleTime, InvisibleTimeAnswer, Pop, PopAnswer
+from rmq.net.popcommands import Ack, AckedRange, BatchAck, ChangeInvisibleTime, InvisibleTimeAnswer, Pop, PopAnswer
 
 Ask = Callable[[Any], Awaitable[Any]]
 MINUTE_MS = 60_000
@@ -64,6 +64,22 @@ async def take(ask: Ask, request: Pop | None = None, **fields: Any) -> list[Popp
 
 async def ack(ask: Ask, *messages: Popped, group: str = "g") -> None:
     await asyncio.gather(*(ask(Ack(group, one.topic, one.queue_id, one.handle, one.number)) for one in messages))
+
+
+def batch_ack(answer: PopAnswer, messages: list[Popped], group: str = "g") -> BatchAck:
+    """All of one answer, in one request; those of the retry topic left out."""
+    bits: dict[tuple[int, int], int] = {}
+    for one in messages:
+        start = int(one.handle.split()[0])
+        bits[one.queue_id, start] = bits.get((one.queue_id, start), 0) | 1 << one.number - start
+    made = [
+        AckedRange(
+            group, messages[0].topic, "0", start, queue_id, answer.revive_qid, answer.pop_time, answer.invisible_time,
+            found.to_bytes(128, "little"),
+        )
+        for (queue_id, start), found in bits.items()
+    ]  # fmt: skip
+    return BatchAck("broker", made)
 
 
 async def change(ask: Ask, one: Popped, hidden_ms: int, group: str = "g") -> Popped:
