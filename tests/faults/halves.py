@@ -28,7 +28,7 @@ from tests.faults.traffic import make_topic
 
 TOPIC, QUEUE_COUNT, GROUP = "Money", 4, "shop"
 LATE_S = 10.0  # a question may lie in the sockets of a node that was paused
-QUIET_S = 4.0  # longer than halves are left alone, and asked after again
+QUIET_S = 2.5  # longer than halves are left alone, and asked after again
 SOON = {"transaction_timeout_ms": "1000", "transaction_check_interval_ms": "1000", "transaction_check_max": "10000"}
 
 
