@@ -20,7 +20,7 @@ from rmq.delivery.proof import POP, Proof
 from rmq.delivery.receipts import Receipt, ReceiptKey, ReceiptTable
 from rmq.errors import InvalidArgument, Refusal, StoreError
 from rmq.log.consumequeue import ConsumeQueues
-from rmq.log.record import Record
+from rmq.log.record import Record, is_tombstone
 from rmq.model import TopicConfig
 from rmq.net.server import Handler
 from rmq.routing.topics import TopicTable
@@ -29,6 +29,7 @@ log = logging.getLogger("rmq.revive")
 
 EVERY_S = 1.0
 AT_ONCE = 8  # receipts, of 32 messages at most each: then others have their turn
+WORK_S = 2.0  # of one run: a node that stops waits for it; the rest is done by the next one
 SOON_MS = 60_000  # receipts that end within that time need not be ended early, when their segment is to be deleted
 
 
@@ -79,7 +80,10 @@ class ReviveService:
     async def _hand_on_all(self, receipts: Sequence[tuple[ReceiptKey, Receipt]]) -> None:
         """What cannot be read does not keep the others. Raises Refusal, StoreError."""
         trouble: StoreError | OSError | None = None
+        until = self._clock.monotonic() + WORK_S
         for first in range(0, len(receipts), AT_ONCE):
+            if self._clock.monotonic() > until:
+                break
             try:
                 await _all(self._hand_on(key, receipt) for key, receipt in receipts[first : first + AT_ONCE])
             except (StoreError, OSError) as error:
@@ -110,15 +114,18 @@ class ReviveService:
             self._table.unstage(key, number)
 
     async def _find(self, key: ReceiptKey, numbers: Sequence[int]) -> tuple[list[int], list[tuple[int, Record]]]:
-        """Numbers of messages that are gone, and the others with their numbers."""
+        """Numbers of messages that are gone (deleted, or lost and repaired), and the others with their numbers."""
         queue = self._queues.find(key.topic, key.queue_id)
         low, high = (queue.min, queue.max) if queue else (0, 0)
-        there = [number for number in numbers if low <= number < high]
-        gone = [number for number in numbers if number not in there]
-        if not there or queue is None:
-            return gone, []
-        read = await self._outlet.read([queue.entry(number).offset for number in there])
-        return gone, list(zip(there, read, strict=True))
+        places = {}
+        for number in numbers:
+            spans = queue.find(number, 1, 0, None).spans if queue and low <= number < high else ()
+            if spans:
+                places[number] = spans[0][0]
+        read = await self._outlet.read(list(places.values()))
+        found = [pair for pair in zip(places, read, strict=True) if not is_tombstone(pair[1])]
+        there = {number for number, _ in found}
+        return [number for number in numbers if number not in there], found
 
     async def _retry_topic(self, key: ReceiptKey) -> str:
         topic = pop_retry_topic(key.group, key.topic)

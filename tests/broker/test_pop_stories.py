@@ -19,6 +19,7 @@ from tests.broker.groups import LocalGroup
 from tests.broker.pair import Pair
 from tests.broker.popping import Popped, ack, bodies, change, pop, take
 from tests.broker.support import Peer, send
+from tests.broker.test_repair import damage_and_repair
 
 
 async def leading(group: LocalGroup, *, but: str = "") -> Peer:
@@ -337,3 +338,27 @@ async def test_order_outlives_the_leader(tmp_path: Path) -> None:
         await group.start(first)
         await pass_time(group, 70)
         assert bodies(await take((await leading(group)).ask, order=True)) == [b"3"]
+
+
+async def test_what_a_repair_gave_up_keeps_no_receipt_open(tmp_path: Path) -> None:
+    """D8: one of the messages that somebody had was lost with its bytes; the others come back, and nothing is waited for."""
+    async with LocalBroker(store_dir=tmp_path) as broker:
+        await broker.create_topic("T", 1)
+        peer = await Peer.connect(broker.address)
+        await peer.send(*(send("T", b"%d" % number) for number in range(5)))
+        assert len(await take(peer.ask, hidden_ms=5000)) == 5
+        await peer.close()
+        await broker.stop_broker()
+        damage_and_repair(tmp_path)
+        await broker.start_broker()
+        peer = await Peer.connect(broker.address)
+        back: list[Popped] = []
+        while len(back) < 4:
+            await broker.clock.advance(2)
+            back += await take(peer.ask)
+        assert sorted(bodies(back)) == [b"0", b"1", b"3", b"4"]
+        await ack(peer.ask, *back)
+        await broker.clock.advance(2)
+        assert broker._broker is not None
+        assert not broker._broker._tables.receipts.committed()
+        await peer.close()
