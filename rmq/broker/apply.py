@@ -5,11 +5,11 @@ Runs once for every committed unit, in log order, before its sender is answered;
 
 from collections.abc import Callable, Mapping, Sequence
 
-from rmq.broker.delays import LEVELS_MS, DelayNotes
-from rmq.broker.halves import HalfNotes
-from rmq.broker.held import Held
+from rmq.broker.held.delays import LEVELS_MS, DelayNotes
+from rmq.broker.held.halves import HalfNotes
+from rmq.broker.held.kinds import Held
+from rmq.broker.held.receipts import ReceiptNotes
 from rmq.broker.longpoll import LongPolls
-from rmq.broker.receipts import ReceiptNotes
 from rmq.broker.state import Line, Table, apply_lines, lines_of
 from rmq.delivery.cursors import CursorTable
 from rmq.delivery.due import DueTable

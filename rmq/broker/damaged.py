@@ -8,11 +8,11 @@ import logging
 from collections.abc import Awaitable, Mapping
 from functools import partial
 
-from rmq.broker.directory import Directory
 from rmq.broker.doorway import Doorway, Place
 from rmq.broker.handlers.group import check_group
-from rmq.broker.mender import Mender, read_log
-from rmq.broker.peers import Peers
+from rmq.broker.replication.directory import Directory
+from rmq.broker.replication.mender import Mender, read_log
+from rmq.broker.replication.peers import Peers
 from rmq.clock import Clock
 from rmq.config import NodeSettings
 from rmq.log import ownfiles

@@ -1,6 +1,6 @@
 """config/*.json: this broker's tables as RocketMQ's own programs would find them.
 
-Exports only, for RocketMQ's eyes: never read back, except after RocketMQ itself wrote them (`rmq.broker.adopt`). The old file
+Exports only, for RocketMQ's eyes: never read back, except after RocketMQ itself wrote them (`rmq.broker.adoption`). The old file
 stays beside the new one as `.bak`, as in RocketMQ.
 """
 

@@ -6,13 +6,13 @@ from itertools import count
 from typing import Any, NamedTuple, TypeVar
 
 from rmq.broker.damaged import peer_addresses
-from rmq.broker.directory import Chief, Directory
-from rmq.broker.elected import ElectedReplica
 from rmq.broker.handlers.group import GroupHandlers
-from rmq.broker.member import Member
-from rmq.broker.mender import Mender
-from rmq.broker.peers import Peers
-from rmq.broker.reseed import Reseeder
+from rmq.broker.replication.directory import Chief, Directory
+from rmq.broker.replication.elected import ElectedReplica
+from rmq.broker.replication.member import Member
+from rmq.broker.replication.mender import Mender
+from rmq.broker.replication.peers import Peers
+from rmq.broker.replication.reseed import Reseeder
 from rmq.clock import Clock
 from rmq.config import NodeSettings
 from rmq.log.commitlog import Unit

@@ -5,18 +5,18 @@ from functools import partial
 from typing import NamedTuple
 
 from rmq.broker.apply import Tables
-from rmq.broker.delays import DelayService, TimerTaker, take_level
-from rmq.broker.halves import half_taker
 from rmq.broker.handlers.clients import ClientHandlers
 from rmq.broker.handlers.query import QueryHandlers
 from rmq.broker.handlers.recall import RecallHandler
 from rmq.broker.handlers.topics import TopicHandlers
 from rmq.broker.handlers.transactions import Places, TransactionHandlers
-from rmq.broker.intake import Intake
-from rmq.broker.outlet import Outlet
-from rmq.broker.services import Service, Services
+from rmq.broker.held.delays import DelayService, TimerTaker, take_level
+from rmq.broker.held.halves import half_taker
+from rmq.broker.held.intake import Intake
+from rmq.broker.held.outlet import Outlet
+from rmq.broker.held.services import Service, Services
+from rmq.broker.held.transactions import CheckSettings, Transactions
 from rmq.broker.state import Line
-from rmq.broker.transactions import CheckSettings, Transactions
 from rmq.clock import Clock
 from rmq.config import NodeSettings
 from rmq.delivery.transactions import ASIDE_TOPIC

@@ -12,12 +12,12 @@ from contextlib import AsyncExitStack
 from functools import partial
 from typing import TypeVar
 
-from rmq.broker import adopt, snapshot
+from rmq.broker import snapshot
+from rmq.broker.adoption import tables as adopt
 from rmq.broker.ahead import Ahead
 from rmq.broker.apply import Applier, Tables
 from rmq.broker.coldreads import ColdReads
 from rmq.broker.damaged import peer_addresses
-from rmq.broker.delayexport import DelayExport
 from rmq.broker.doorway import Place
 from rmq.broker.exports import Exports
 from rmq.broker.facts import Boot, runtime_facts
@@ -33,17 +33,18 @@ from rmq.broker.handlers.query import QueryHandlers
 from rmq.broker.handlers.send import SendHandler, SendSettings
 from rmq.broker.handlers.sendback import SendBackHandlers
 from rmq.broker.handlers.topics import TopicHandlers
+from rmq.broker.held.delayexport import DelayExport
+from rmq.broker.held.outlet import Outlet
+from rmq.broker.held.receipts import Names, revive_offsets
+from rmq.broker.held.routeasking import RouteAsking
 from rmq.broker.holding import Parts, holding
 from rmq.broker.indexer import Indexer
 from rmq.broker.longpoll import LongPolls
 from rmq.broker.opening import open_store
-from rmq.broker.outlet import Outlet
 from rmq.broker.popservice import PopService, Steps, Stored
-from rmq.broker.receipts import Names, revive_offsets
 from rmq.broker.register import Registration
-from rmq.broker.replica import Replica
+from rmq.broker.replication.replica import Replica
 from rmq.broker.retention import Retention, Waiting
-from rmq.broker.routeasking import RouteAsking
 from rmq.broker.snapshot import SnapshotTaker
 from rmq.broker.state import StateWriter
 from rmq.broker.stats import SAMPLE_S, BrokerStats

@@ -10,16 +10,16 @@ from rmq.broker.handlers.ack import AckHandler
 from rmq.broker.handlers.assign import AssignHandler
 from rmq.broker.handlers.pop import Groups, PopHandler
 from rmq.broker.handlers.topics import TopicHandlers
+from rmq.broker.held.ordered import OrderedTaker
+from rmq.broker.held.outlet import Outlet
+from rmq.broker.held.popwaits import PopWaits
+from rmq.broker.held.receipts import Names, ReceiptWriter
+from rmq.broker.held.revive import ReviveService
+from rmq.broker.held.services import Job
+from rmq.broker.held.taking import QueueReader, Taker
 from rmq.broker.longpoll import LongPolls
-from rmq.broker.ordered import OrderedTaker
-from rmq.broker.outlet import Outlet
-from rmq.broker.popwaits import PopWaits
-from rmq.broker.receipts import Names, ReceiptWriter
-from rmq.broker.revive import ReviveService
-from rmq.broker.services import Job
 from rmq.broker.state import Line
 from rmq.broker.stats import BrokerStats
-from rmq.broker.taking import QueueReader, Taker
 from rmq.clock import Clock
 from rmq.delivery.members import ConsumerRegistry
 from rmq.log.commitlog import CommitLog, Unit

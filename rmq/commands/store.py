@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from rmq.broker import adopt as adoption
+from rmq.broker.adoption import tables as adoption
 from rmq.commands import exits, options
 from rmq.commands.adminviews import moment
 from rmq.commands.output import Table, show, show_json, show_json_line

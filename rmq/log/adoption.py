@@ -3,7 +3,7 @@
 Its bytes stay as they are and become a *foreign* stretch of the log: epoch 0, checked by structure, position and body
 checksum only, because RocketMQ need not write a checksum over the whole record. Everything here happens under the store's
 lock, and may be interrupted anywhere: the next start does it again. What config/*.json says is the broker's to read
-(`rmq.broker.adopt`); until that is committed too, the file `run` says `adopting`.
+(`rmq.broker.adoption.tables`); until that is committed too, the file `run` says `adopting`.
 """
 
 from hashlib import sha256

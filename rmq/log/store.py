@@ -33,7 +33,7 @@ class Store:
     """One node's directory, open. One thread at a time appends, dispatches and closes; `save_progress` may run beside it.
 
     `log`, `queues` and `dispatcher` do the work; `recovered` says what opening found; `vote` who this store is. `adopting`:
-    tables of Apache RocketMQ wait to be taken over (`rmq.broker.adopt`); `adopted`: what of its log was, at this opening.
+    tables of Apache RocketMQ wait to be taken over (`rmq.broker.adoption`); `adopted`: what of its log was, at this opening.
     `rebuild_to`: until `finish_rebuild` only `log` may be used, its queues are being made anew to that offset (0: they are
     there). `read_only`: the log was found damaged when it was opened; nothing is appended, cut or saved until it is repaired.
     """

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rmq.broker import adopt, snapshot
+from rmq.broker import snapshot
+from rmq.broker.adoption import tables as adopt
 from rmq.broker.apply import Tables
 from rmq.broker.state import lines_of
 from rmq.client import Message

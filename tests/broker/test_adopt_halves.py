@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from rmq.broker import adopt, snapshot
+from rmq.broker import snapshot
+from rmq.broker.adoption import tables as adopt
 from rmq.broker.apply import Tables
 from rmq.delivery.groups import GroupTable
 from rmq.delivery.offsets import OffsetTable

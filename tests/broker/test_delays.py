@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from rmq.broker.delays import DelayService
-from rmq.broker.outlet import Outlet
+from rmq.broker.held.delays import DelayService
+from rmq.broker.held.outlet import Outlet
 from rmq.client import Message
 from rmq.codes import ResponseCode
 from rmq.delivery.due import DueTable, level_slot

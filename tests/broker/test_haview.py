@@ -2,7 +2,7 @@
 
 import json
 
-from rmq.broker.haview import IN_SYNC_BYTES, epoch_cache, ha_status
+from rmq.broker.replication.haview import IN_SYNC_BYTES, epoch_cache, ha_status
 from rmq.model import EpochRow
 from rmq.net.peercommands import GroupStatus, MemberStatus
 from rmq.net.remoting_bodies import ANSWER_WRITERS

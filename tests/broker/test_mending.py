@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rmq.broker.mender import read_log
+from rmq.broker.replication.mender import read_log
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal, RmqError
 from rmq.log import repair

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from rmq.broker.peers import Peers
+from rmq.broker.replication.peers import Peers
 from rmq.clock import SystemClock
 from rmq.net.commands import HelloAnswer
 from rmq.raft import messages as m

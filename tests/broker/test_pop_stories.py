@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rmq.broker.receipts import ReceiptNotes, ReceiptWriter
+from rmq.broker.held.receipts import ReceiptNotes, ReceiptWriter
 from rmq.codes import ResponseCode as R
 from rmq.errors import RmqError
 from rmq.net.commands import DeleteExpiredLog, GetConsumeStats, GetMaxOffset, GetMinOffset, UpdateTopic

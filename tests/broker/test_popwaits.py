@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from rmq.broker import popwaits
+from rmq.broker.held import popwaits
+from rmq.broker.held.popwaits import PopWaits
 from rmq.broker.longpoll import LongPolls
-from rmq.broker.popwaits import PopWaits
 
 T = ["T", "%RETRY%g_T"]
 

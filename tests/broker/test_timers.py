@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from rmq.broker.flusher import ASYNC_FLUSH_BYTES, Flusher
+from rmq.broker.replication.flusher import ASYNC_FLUSH_BYTES, Flusher
 from rmq.broker.timers import Timers
 from rmq.errors import StoreError
 from rmq.testing import TestClock, until

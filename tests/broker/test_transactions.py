@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmq.broker.halves import first_of, half_of
-from rmq.broker.transactions import Transactions
+from rmq.broker.held.halves import first_of, half_of
+from rmq.broker.held.transactions import Transactions
 from rmq.codes import ResponseCode as R
 from rmq.delivery.transactions import ASIDE_TOPIC, Half
 from rmq.log import record

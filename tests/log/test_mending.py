@@ -35,7 +35,7 @@ def pair() -> tuple[Bench, Bench]:
 
 
 def put_right(bench: Bench, log: CommitLog) -> None:
-    """As `rmq.broker.mender` does."""
+    """As `rmq.broker.replication.mender` does."""
     for found in bench.store.log.damages.ranges:
         one = Mending(bench.disk, ROOT, log.segment_bytes, bench.store.rows, found)
         try:

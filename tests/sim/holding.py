@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from rmq.broker import halves
-from rmq.broker.delays import LEVELS_MS, DelayNotes, take_level
-from rmq.broker.held import Held
-from rmq.broker.outlet import handed_on
+from rmq.broker.held import halves
+from rmq.broker.held.delays import LEVELS_MS, DelayNotes, take_level
+from rmq.broker.held.kinds import Held
+from rmq.broker.held.outlet import handed_on
 from rmq.broker.state import Table
 from rmq.delivery.due import DueTable, Source
 from rmq.delivery.proof import DUE, HALF, PROPERTY, Proof, proof_of

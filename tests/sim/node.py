@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgpack
 
-from rmq.broker.member import Member
+from rmq.broker.replication.member import Member
 from rmq.errors import Refusal, StoreError
 from rmq.log import record
 from rmq.log.commitlog import Unit

@@ -7,8 +7,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from rmq.broker.ordered import OrderedTaker
-from rmq.broker.receipts import Opening, ReceiptWriter
+from rmq.broker.held.ordered import OrderedTaker
+from rmq.broker.held.receipts import Opening, ReceiptWriter
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.delivery.popping import ORDERED, RETRY_V1, RETRY_V2, parse_handle, pop_retry_topic

@@ -9,10 +9,10 @@ import math
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from rmq.broker import haview
-from rmq.broker.elected import ElectedReplica
-from rmq.broker.mender import Mender, read_log
-from rmq.broker.peerwire import to_request
+from rmq.broker.replication import haview
+from rmq.broker.replication.elected import ElectedReplica
+from rmq.broker.replication.mender import Mender, read_log
+from rmq.broker.replication.peerwire import to_request
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal, StoreError
 from rmq.log.store import Store

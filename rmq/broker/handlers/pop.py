@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from rmq.broker.ordered import OrderedTaker
-from rmq.broker.popwaits import PopWaits
-from rmq.broker.taking import FIRST, LAST, MAX_BYTES, Place, Taken, Taker, Wish
+from rmq.broker.held.ordered import OrderedTaker
+from rmq.broker.held.popwaits import PopWaits
+from rmq.broker.held.taking import FIRST, LAST, MAX_BYTES, Place, Taken, Taker, Wish
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.delivery import filters

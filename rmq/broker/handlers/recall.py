@@ -5,8 +5,8 @@ import binascii
 from collections.abc import Mapping
 from typing import Any
 
-from rmq.broker.delays import TimerTaker
-from rmq.broker.outlet import Outlet
+from rmq.broker.held.delays import TimerTaker
+from rmq.broker.held.outlet import Outlet
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from itertools import accumulate
 from typing import NamedTuple
 
-from rmq.broker.intake import Placed
+from rmq.broker.held.intake import Placed
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal, RmqError
 from rmq.log import plain, record

@@ -8,8 +8,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from rmq.broker.intake import Intake
-from rmq.broker.outlet import Outlet, handed_on
+from rmq.broker.held.intake import Intake
+from rmq.broker.held.outlet import Outlet, handed_on
 from rmq.codes import ResponseCode
 from rmq.delivery.groups import GroupTable
 from rmq.delivery.retry import DROPPED, Fate, after_failure, group_of, is_given_up, properties_of

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from string import hexdigits
 from typing import Any, NamedTuple
 
-from rmq.broker import halves
-from rmq.broker.intake import Intake
-from rmq.broker.outlet import Outlet
+from rmq.broker.held import halves
+from rmq.broker.held.intake import Intake
+from rmq.broker.held.outlet import Outlet
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.delivery.transactions import ASIDE_TOPIC, COMMITTED, ROLLED_BACK, Half, HalfTable

@@ -8,7 +8,7 @@ what was put aside, or is in its own topic already, counts as ended too (C11).
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from rmq.broker.halves import first_of, half_of, real_place
+from rmq.broker.held.halves import first_of, half_of, real_place
 from rmq.broker.state import Line
 from rmq.delivery.offsets import OffsetKey
 from rmq.delivery.transactions import ASIDE_TOPIC, Half, HalfTable, op_numbers

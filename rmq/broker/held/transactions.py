@@ -10,9 +10,9 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from rmq.broker import halves
-from rmq.broker.outlet import Outlet
-from rmq.broker.services import Job
+from rmq.broker.held import halves
+from rmq.broker.held.outlet import Outlet
+from rmq.broker.held.services import Job
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.delivery.transactions import ASIDE_TOPIC, PUT_ASIDE, HalfTable

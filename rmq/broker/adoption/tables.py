@@ -12,9 +12,11 @@ from typing import Any, NamedTuple
 import msgpack
 import orjson
 
-from rmq.broker import adoptdelays, adoptpops, snapshot
-from rmq.broker.adoptdelays import Positions
-from rmq.broker.adopthalves import half_lines
+from rmq.broker import snapshot
+from rmq.broker.adoption import delays as delay_files
+from rmq.broker.adoption import pops
+from rmq.broker.adoption.delays import Positions
+from rmq.broker.adoption.halves import half_lines
 from rmq.broker.apply import Tables
 from rmq.broker.state import MAX_LINES_A_RECORD, Line
 from rmq.delivery import cursors, groups, offsets
@@ -126,7 +128,7 @@ def read_tables(config: Path) -> Found:
     if lmq is not None:
         kept[cursors.LMQ,] = True
     levels = {int(level): int(at) for level, at in _rows(load("delayOffset.json"), "offsetTable").items()}
-    waiting = Positions(levels, *adoptdelays.timercheck(config))
+    waiting = Positions(levels, *delay_files.timercheck(config))
     notes += [f"{name} stays as it is: what it is for is not served yet" for name in _KEPT if _is_used(load(name))]
     popping = {name: load(name) for name in _POPPING}
     none_said = plain is None and lmq is None
@@ -194,9 +196,9 @@ def import_tables(store: Store, tables: Tables, config: Path, host: bytes, wall_
     found = read_tables(config)
     complete = store.adopted is not None and store.adopted.tidy
     lines = plan(found, tables, {queue.topic for queue in store.queues.all() if queue.max}, complete)
-    lines += adoptdelays.lines(store, tables.due, found.waiting)
+    lines += delay_files.lines(store, tables.due, found.waiting)
     lines += half_lines(store, found.offsets or {}, tables.halves)
-    lines += adoptpops.lines(store, tables, found.offsets or {}, found.popping)
+    lines += pops.lines(store, tables, found.offsets or {}, found.popping)
     queue = store.queues.get(STATE_TOPIC, 0)
     for body in _bodies(lines, store.log.max_unit_bytes - 1024):
         draft = record.draft(STATE_TOPIC, body, b"", born_timestamp=wall_ms, born_host=host)

@@ -10,7 +10,7 @@ from functools import partial
 from typing import NamedTuple
 
 from rmq.broker.coldreads import ColdReads
-from rmq.broker.receipts import Opening, ReceiptWriter
+from rmq.broker.held.receipts import Opening, ReceiptWriter
 from rmq.broker.state import Line
 from rmq.delivery.offsets import OffsetKey, OffsetTable
 from rmq.delivery.popping import MAX_MESSAGES, Part, retry_flag

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from rmq.broker.delays import source_of
+from rmq.broker.held.delays import source_of
 from rmq.broker.state import Line
 from rmq.delivery.due import DueTable, Source, timer_slot
 from rmq.log.epochs import is_foreign

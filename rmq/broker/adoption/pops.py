@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 
 from rmq.broker.apply import Tables
-from rmq.broker.receipts import ACK, BATCH_ACK, OPEN, REVIVE_GROUP, receipt_of
+from rmq.broker.held.receipts import ACK, BATCH_ACK, OPEN, REVIVE_GROUP, receipt_of
 from rmq.broker.state import Line
 from rmq.delivery import modes, orders
 from rmq.delivery.offsets import OffsetKey

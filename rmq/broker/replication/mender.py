@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TypeVar
 
-from rmq.broker.peers import Peers
+from rmq.broker.replication.peers import Peers
 from rmq.codes import ResponseCode
 from rmq.errors import BadBytes, Refusal, RmqError, StoreError
 from rmq.log.damage import DamagedRange

@@ -7,8 +7,8 @@ aside). Appended again it is a record of the half topic with such a proof.
 
 from collections.abc import Iterable
 
-from rmq.broker.intake import Placed, Taker
-from rmq.broker.outlet import handed_on
+from rmq.broker.held.intake import Placed, Taker
+from rmq.broker.held.outlet import handed_on
 from rmq.codes import ResponseCode
 from rmq.delivery.proof import HALF, PROPERTY, Proof, proof_of
 from rmq.delivery.transactions import ASIDE_TOPIC, COMMITTED, PUT_ASIDE, ROLLED_BACK, Half, HalfTable, op_body, op_numbers

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from rmq.broker.flusher import Flusher
+from rmq.broker.replication.flusher import Flusher
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.errors import PerhapsStored, Refusal, RmqError, StoreError
@@ -86,7 +86,7 @@ class Replica:
         """Whether the disk has no room for anything more."""
         return bool(self._full[1])
 
-    # --- what an elected member does otherwise (`rmq.broker.elected`) -------------------------------------------------
+    # --- what an elected member does otherwise (`.elected`) ----------------------------------------------------
 
     def _write(self, units: Sequence[Unit]) -> None:
         self._log.append(units, self._clock.wall_ms())

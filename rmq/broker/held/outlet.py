@@ -4,7 +4,7 @@ import asyncio
 import random
 from collections.abc import Callable, Iterable, Sequence
 
-from rmq.broker.replica import Waiter
+from rmq.broker.replication.replica import Waiter
 from rmq.codes import ResponseCode
 from rmq.delivery.proof import PROPERTY, Proof
 from rmq.errors import BadBytes, Refusal, RmqError, StoreError

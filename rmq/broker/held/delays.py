@@ -11,9 +11,9 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from rmq.broker.intake import Placed
-from rmq.broker.outlet import Outlet, handed_on
-from rmq.broker.services import Job
+from rmq.broker.held.intake import Placed
+from rmq.broker.held.outlet import Outlet, handed_on
+from rmq.broker.held.services import Job
 from rmq.broker.state import Line
 from rmq.clock import Clock
 from rmq.codes import ResponseCode

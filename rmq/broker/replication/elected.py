@@ -11,10 +11,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from rmq.broker.member import Member
-from rmq.broker.peers import Peers
-from rmq.broker.peerwire import spell_answer
-from rmq.broker.replica import Replica, answer
+from rmq.broker.replication.member import Member
+from rmq.broker.replication.peers import Peers
+from rmq.broker.replication.peerwire import spell_answer
+from rmq.broker.replication.replica import Replica, answer
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal, StoreError

@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager
 from typing import Any
 
-from rmq.broker.outlet import Outlet, handed_on
-from rmq.broker.receipts import ReceiptWriter
-from rmq.broker.services import Job
+from rmq.broker.held.outlet import Outlet, handed_on
+from rmq.broker.held.receipts import ReceiptWriter
+from rmq.broker.held.services import Job
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.delivery.popping import pop_retry_topic

@@ -8,8 +8,8 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from rmq.broker.member import Member
-from rmq.broker.peers import Peers
+from rmq.broker.replication.member import Member
+from rmq.broker.replication.peers import Peers
 from rmq.errors import BadBytes, RmqError, StoreError
 from rmq.log.disk import Disk
 from rmq.log.snapshot import EPOCHS, RECEIVED, VOTERS

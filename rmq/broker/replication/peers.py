@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from rmq.broker.peerwire import read_answer, to_command
+from rmq.broker.replication.peerwire import read_answer, to_command
 from rmq.clock import Clock
 from rmq.errors import Refusal, RmqError, Unknown, Unreachable
 from rmq.net import peercommands as c

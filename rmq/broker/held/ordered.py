@@ -6,8 +6,8 @@ Every change is one state record that is committed before it is answered, so a n
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from rmq.broker.held.taking import Place, QueueReader, Taken, Wish
 from rmq.broker.state import Line
-from rmq.broker.taking import Place, QueueReader, Taken, Wish
 from rmq.codes import ResponseCode
 from rmq.delivery.offsets import OffsetTable
 from rmq.delivery.orders import OrderRow, OrderTable, handed_out, name_of

@@ -1,0 +1,1 @@
+"""Messages that wait inside a broker: for their time, for the end of a transaction, for an acknowledgement."""
