@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import msgpack
 
+from rmq.broker.replication.replica import Waiter
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.errors import BadBytes, Refusal, RmqError
@@ -83,6 +84,12 @@ def _resolve(future: "asyncio.Future[None]", error: RmqError | None) -> None:
         future.set_result(None)
     else:
         future.set_exception(error)
+        future.exception()  # whoever went away need not hear it
+
+
+def told(future: "asyncio.Future[None]") -> Waiter:
+    """For `Unit.owner`: the future is done when the unit is committed, or holds the error; see `tell`."""
+    return tell, partial(_resolve, future)
 
 
 def lines_of(body: bytes) -> list[Line]:

@@ -8,10 +8,8 @@ kill hits a leader whose followers were stopped a moment before: what it answers
 (`problems`). A run counts only if there was enough trouble (G4). Prints what it covered.
 """
 
-import argparse
 import asyncio
 import random
-import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
@@ -20,15 +18,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rmq.client import Client, ClientSettings, Message, ReceivedMessage, RetryLater
-from rmq.commands.options import run_fast
 from rmq.errors import RmqError
+from tests.faults.hurting import hurt_all, listed, main, too_few, until
 from tests.faults.members import Members
 from tests.faults.traffic import make_topic
 
 TOPIC, QUEUE_COUNT, GROUP = "Work", 8, "stubborn"
 MOST, LEVEL, LEVEL_S = 2, 1, 1.0  # a failed message may come again twice, a second later each time
 EARLY_S = 0.1  # what the clocks of this machine's processes may differ by
-WELL_S, QUIET_S = 60.0, 3.0
+QUIET_S = 3.0
 WORK_S = 0.05  # a handler takes up to so long: some are at work whenever a node is killed
 
 
@@ -190,8 +188,6 @@ async def _end(client: Client, task: "asyncio.Task[None]") -> None:
 
 async def campaign(folder: Path, kills: int, pauses: int, *, seed: int, rate: float, flush: str = "async") -> Result:
     chance = random.Random(seed)
-    faults = ["kill"] * kills + ["pause"] * pauses
-    chance.shuffle(faults)
     async with AsyncExitStack() as stack:
         members = Members(folder, None, flush=flush)
         stack.push_async_callback(members.kill)
@@ -200,12 +196,9 @@ async def campaign(folder: Path, kills: int, pauses: int, *, seed: int, rate: fl
         stack.push_async_callback(work.stop)
         await work.start(members)
         began = time.monotonic()
-        for number, fault in enumerate(faults):
-            await asyncio.sleep(chance.uniform(0.5, 2.5))
-            await _hurt(members, fault, leader=number % 3 != 2, chance=chance, covered=covered)
-        await asyncio.sleep(1.0)
+        await hurt_all(members, kills, pauses, chance, covered)
         await work.stop_trouble()
-        found = [] if await _until(work.finished) else ["not everything was handled in time"]
+        found = [] if await until(work.finished) else ["not everything was handled in time"]
         dead = await work.dead_letters()
         covered["consumer that died"] = work.died
         found += problems(work.acked, work.unknown, work.tries, dead) + members.troubles()
@@ -216,71 +209,21 @@ async def campaign(folder: Path, kills: int, pauses: int, *, seed: int, rate: fl
         )  # fmt: skip
 
 
-async def _hurt(members: Members, fault: str, leader: bool, chance: random.Random, covered: Counter[str]) -> None:
-    if not await _until(lambda: members.leader):
-        raise TimeoutError(f"nobody leads: {members.status}")
-    victim = members.leader if leader else chance.choice([name for name in members.names if name != members.leader])
-    covered[fault] += 1
-    covered[f"{fault} of the leader"] += leader
-    if fault == "pause":
-        members.nodes[victim].freeze()
-        await asyncio.sleep(chance.uniform(0.5, 4.0))
-        members.nodes[victim].thaw()
-        return
-    others = [name for name in members.names if name != victim] if leader and covered[fault] % 2 else []
-    covered["kill of a cornered leader"] += bool(others)
-    for name in others:
-        members.nodes[name].freeze()
-    await asyncio.sleep(0.3 if others else 0.0)
-    await members.nodes[victim].kill()
-    for name in others:
-        members.nodes[name].thaw()
-    await asyncio.sleep(chance.uniform(0.0, 1.5))
-    await members.nodes[victim].start()
-
-
-async def _until(condition: object) -> bool:
-    assert callable(condition)
-    end = time.monotonic() + WELL_S
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        await asyncio.sleep(0.05)
-    return True
-
-
 def too_little(result: Result, kills: int, pauses: int) -> list[str]:
     """Why the run proves little (G4)."""
-    wanted = {"kill": kills, "pause": pauses}
-    few = [f"only {result.covered[name]} {name}s" for name, count in wanted.items() if result.covered[name] < count]
-    if result.leader_changes < kills // 3:
-        few.append(f"only {result.leader_changes} leader changes")
+    few = too_few(result.covered, result.leader_changes, kills, pauses)
     if not result.dead or result.handed < 1.2 * result.acked:
         few.append(f"only {result.dead} dead letters, {result.handed} deliveries of {result.acked}")
     return few
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kills", type=int, default=10)
-    parser.add_argument("--pauses", type=int, default=3)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--rate", type=float, default=200.0)
-    parser.add_argument("--flush", choices=["sync", "async"], default="async")
-    parser.add_argument("--keep", type=Path, help="where stores and the nodes' logs are left")
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = options.keep or Path(temporary)
-        folder.mkdir(parents=True, exist_ok=True)
-        work = campaign(folder, options.kills, options.pauses, seed=options.seed, rate=options.rate, flush=options.flush)
-        result = run_fast(work)
-    few = too_little(result, options.kills, options.pauses)
-    print(f"{result.seconds:.0f} s; {result.acked} acknowledged, {result.unknown} unknown; {result.handed} deliveries, "
-          f"{result.repeats} of them repeats, {result.dead} dead letters; {result.leader_changes} leader changes, "
-          + ", ".join(f"{count} {name}" for name, count in sorted(result.covered.items())))  # fmt: skip
-    print(f"{len(result.found)} problems", *result.found[:40], *few, sep="\n")
-    raise SystemExit(1 if result.found or few else 0)
+def told(result: Result) -> str:
+    return (
+        f"{result.seconds:.0f} s; {result.acked} acknowledged, {result.unknown} unknown; {result.handed} deliveries, "
+        f"{result.repeats} of them repeats, {result.dead} dead letters; {result.leader_changes} leader changes, "
+        f"{listed(result.covered)}"
+    )
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, 200.0, campaign, too_little, told)

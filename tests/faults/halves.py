@@ -8,10 +8,8 @@ first; a fifth of the work says "unknown" all the same, a few break. In the end 
 topic once, and no other. A run counts only if there was enough trouble (G4). Prints what it covered.
 """
 
-import argparse
 import asyncio
 import random
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Collection, Mapping
@@ -20,9 +18,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rmq.client import Client, Decision, Message, ReceivedMessage, SendResult, TransactionProducer
-from rmq.commands.options import run_fast
 from rmq.errors import RmqError
-from tests.faults.failing import _hurt, _until
+from tests.faults.hurting import hurt_all, listed, main, too_few, until
 from tests.faults.members import Members
 from tests.faults.traffic import make_topic
 
@@ -161,8 +158,6 @@ class Shop:
 
 async def campaign(folder: Path, kills: int, pauses: int, *, seed: int, rate: float, flush: str = "async") -> Result:
     chance = random.Random(seed)
-    faults = ["kill"] * kills + ["pause"] * pauses
-    chance.shuffle(faults)
     async with AsyncExitStack() as stack:
         members = Members(folder, None, flush=flush, **SOON)
         stack.push_async_callback(members.kill)
@@ -171,13 +166,10 @@ async def campaign(folder: Path, kills: int, pauses: int, *, seed: int, rate: fl
         stack.push_async_callback(shop.stop)
         await shop.start(members)
         began = time.monotonic()
-        for number, fault in enumerate(faults):
-            await asyncio.sleep(chance.uniform(0.5, 2.5))
-            await _hurt(members, fault, leader=number % 3 != 2, chance=chance, covered=covered)
-        await asyncio.sleep(1.0)
+        await hurt_all(members, kills, pauses, chance, covered)
         await shop.stop_trouble()
         await asyncio.sleep(QUIET_S)
-        found = [] if await _until(shop.finished) else ["not everything was delivered in time"]
+        found = [] if await until(shop.finished) else ["not everything was delivered in time"]
         await asyncio.sleep(QUIET_S)
         covered["producer that died"] = shop.died
         confirmed = {one: decision for one, (decision, _) in shop.confirmed.items()}
@@ -191,37 +183,19 @@ async def campaign(folder: Path, kills: int, pauses: int, *, seed: int, rate: fl
 
 def too_little(result: Result, kills: int, pauses: int) -> list[str]:
     """Why the run proves little (G4)."""
-    wanted = {"kill": kills, "pause": pauses}
-    few = [f"only {result.covered[name]} {name}s" for name, count in wanted.items() if result.covered[name] < count]
-    if result.leader_changes < kills // 3:
-        few.append(f"only {result.leader_changes} leader changes")
+    few = too_few(result.covered, result.leader_changes, kills, pauses)
     if min(result.confirmed, result.asked, result.committed, result.rolled_back) < 5 * (kills + pauses):
         few.append("too few transactions of some kind")
     return few
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kills", type=int, default=10)
-    parser.add_argument("--pauses", type=int, default=3)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--rate", type=float, default=100.0)
-    parser.add_argument("--flush", choices=["sync", "async"], default="async")
-    parser.add_argument("--keep", type=Path, help="where stores and the nodes' logs are left")
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = options.keep or Path(temporary)
-        folder.mkdir(parents=True, exist_ok=True)
-        work = campaign(folder, options.kills, options.pauses, seed=options.seed, rate=options.rate, flush=options.flush)
-        result = run_fast(work)
-    few = too_little(result, options.kills, options.pauses)
-    print(f"{result.seconds:.0f} s; {result.committed} committed, {result.rolled_back} rolled back, {result.confirmed} of them "
-          f"confirmed to who sent them, {result.unknown} sends unknown or broken; {result.asked} questions; "
-          f"{result.leader_changes} leader changes, "
-          + ", ".join(f"{count} {name}" for name, count in sorted(result.covered.items())))  # fmt: skip
-    print(f"{len(result.found)} problems", *result.found[:40], *few, sep="\n")
-    raise SystemExit(1 if result.found or few else 0)
+def told(result: Result) -> str:
+    return (
+        f"{result.seconds:.0f} s; {result.committed} committed, {result.rolled_back} rolled back, {result.confirmed} of them "
+        f"confirmed to who sent them, {result.unknown} sends unknown or broken; {result.asked} questions; "
+        f"{result.leader_changes} leader changes, {listed(result.covered)}"
+    )
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, 100.0, campaign, too_little, told)

@@ -5,9 +5,9 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 
 from rmq.broker.replication.replica import Waiter
-from rmq.codes import ResponseCode
+from rmq.broker.state import told
 from rmq.delivery.proof import PROPERTY, Proof
-from rmq.errors import BadBytes, Refusal, RmqError, StoreError
+from rmq.errors import BadBytes, StoreError
 from rmq.log import record
 from rmq.log.commitlog import CommitLog, Unit
 from rmq.log.consumequeue import ConsumeQueues
@@ -64,7 +64,7 @@ class Outlet:
     async def send(self, topic: str, queue_id: int, draft: bytes, *, state: bool = False) -> Unit:
         """The same, and waits until it is committed. Raises Refusal: nothing was stored, or (code 1) nobody knows."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        unit = self.put(topic, queue_id, draft, (_resolve, future), state=state)
+        unit = self.put(topic, queue_id, draft, told(future), state=state)
         await future
         return unit
 
@@ -86,14 +86,3 @@ def handed_on(
         born_timestamp=source.born_timestamp, born_host=source.born_host, reconsume_times=source.reconsume_times,
         prepared_transaction_offset=prepared_transaction_offset,
     )  # fmt: skip
-
-
-def _resolve(future: "asyncio.Future[None]", _unit: Unit, error: RmqError | None, late: int) -> None:
-    if future.done():
-        return
-    if late:
-        error = Refusal(ResponseCode.SYSTEM_ERROR, "outcome unknown: the disk, or the slaves, did not have it in time")
-    if error is None:
-        future.set_result(None)
-    else:
-        future.set_exception(error)

@@ -10,17 +10,15 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import orjson
 
-from rmq.broker.state import tell
+from rmq.broker.state import told
 from rmq.clock import Clock
 from rmq.delivery.offsets import OffsetTable
 from rmq.delivery.proof import Proof
 from rmq.delivery.receipts import Receipt, ReceiptKey, ReceiptTable
-from rmq.errors import RmqError
 from rmq.log import record
 from rmq.log.commitlog import Unit
 from rmq.log.consumequeue import ConsumeQueues
@@ -78,7 +76,7 @@ class ReceiptWriter:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         sizes = [len(draft) for draft in drafts]
         unit = Unit(b"".join(drafts), sizes, [0] * len(sizes), self._queues.get(self._topic, revive_queue))
-        unit.special, unit.owner = True, (tell, partial(_resolve, future))
+        unit.special, unit.owner = True, told(future)
         self._propose(unit)
         return future
 
@@ -110,16 +108,6 @@ class ReceiptWriter:
         # RocketMQ's revive service takes the latest of these times for "all that was said until then is here".
         properties = record.properties_to_bytes({"TAGS": tag, "UNIQ_KEY": name, "TIMER_DELIVER_MS": str(now_ms)})
         return record.draft(self._topic, orjson.dumps(body), properties, born_timestamp=now_ms, born_host=self._host)
-
-
-def _resolve(future: "asyncio.Future[None]", error: RmqError | None) -> None:
-    if future.done():
-        return
-    if error is None:
-        future.set_result(None)
-    else:
-        future.set_exception(error)
-        future.exception()  # whoever went away need not hear it
 
 
 class ReceiptNotes:
