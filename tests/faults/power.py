@@ -34,7 +34,9 @@ MUTANTS = {
     "no-fsync": ("log/disk.py", "        _fdatasync(handle)\n", "        del handle\n"),
     "ack-at-append": ("broker/replication/replica.py", "self._sync_flush = sync_flush", "self._sync_flush = False"),
     "ack-what-came-during-the-flush": (
-        "broker/replication/replica.py", "            self._advance(self._log.durable_end)\n", "            self._advance(self._log.end)\n",
+        "broker/replication/replica.py",
+        "            self._advance(self._log.durable_end)\n",
+        "            self._advance(self._log.end)\n",
     ),
 }  # fmt: skip
 
