@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from rmq.staged import Versioned
 
 MAX_OPEN_OF_QUEUE = 10_000  # receipts of one group in one queue: a pop makes one, of 32 messages at most
-MAX_OPEN = 500_000  # in all
+MAX_OPEN = 150_000  # in all: 0.7 to 2 KB each, with one message and with 32
 _SLOT_MS = 1000
 
 

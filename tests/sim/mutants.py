@@ -20,6 +20,11 @@ from typing import NamedTuple
 ROOT = Path(__file__).parent.parent.parent
 HANGS_S = 300
 STORIES = ("tests/raft", "tests/log/test_replicated.py", "tests/sim/test_stories.py")
+WAITING = (  # stories of messages that wait
+    "tests/delivery", "tests/log/test_special.py", "tests/broker/test_delays.py", "tests/broker/test_transaction_stories.py",
+    "tests/broker/test_pop_stories.py",
+)  # fmt: skip
+COPIED = ("rmq", "tests/raft", "tests/sim", "tests/log", "tests/delivery", "tests/broker", "tests/data/golden")
 _LOG_COMPARED = "    if (vote.last_epoch, vote.end) <"
 _MAY_CHANGE = "    if begin and role.change is None and not role.over and role.start_end and state.hw >= role.start_end:"
 
@@ -170,14 +175,15 @@ def try_one(mutant: Mutant, seeds: int, stories: bool) -> tuple[Mutant, str, str
     """(mutant, the story that failed or "", after how many worlds which rule was missed or "")"""
     with tempfile.TemporaryDirectory() as directory:
         copy = Path(directory)
-        for name in ("rmq", "tests/raft", "tests/sim", "tests/log", "tests/data/golden"):
-            if (ROOT / name).exists():
-                shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__", "*.xz"))
-        shutil.copy(ROOT / "pyproject.toml", copy)
+        for name in COPIED:
+            shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__", "*.xz"))
+        for name in ("pyproject.toml", "tests/ports.py", "tests/golden.py"):
+            shutil.copy(ROOT / name, copy / name)
         path = copy / mutant.path
         text = path.read_text(encoding="utf-8")
         path.write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
-        told = _run(copy, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *STORIES) if stories else ""
+        tests = WAITING if mutant.rule.startswith(("C1", "D15")) else STORIES
+        told = _run(copy, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests) if stories else ""
         failed = re.search(r"^(?:FAILED|ERROR) \S*?::(\S+)", told, re.MULTILINE)
         played = _run(copy, "-m", "tests.sim", "--seeds", f"0:{seeds}", "--first", "--seconds", "8")
         found = re.search(r"^seed (\d+),.*? s: (\w+:)?", played, re.MULTILINE)
