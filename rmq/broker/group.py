@@ -96,7 +96,7 @@ class Group:
         self.member = Member(ReplicatedLog(store, disk, root), me, voters, m.Timing(), self.replica)
         self.replica.join(self.member, peers)
         self._reseeder.join(self.member, peers)
-        self._log = store.log
+        self._store, self._log = store, store.log
         self._mender = Mender(store, disk, root, name, peers, self._others)
         asked = GroupHandlers(self.replica, store, settings.cluster_name, name, lambda: self.broker_id, self._mender)
         self.handlers: Mapping[type[Any], Handler] = asked.by_request()
@@ -115,8 +115,8 @@ class Group:
     @property
     def epoch(self) -> int:
         """The office that this node registers for. Before it begins that is its last one: a newer master must not be refused."""
-        core = self.member.core
-        return last_office(core.state) if isinstance(core.role, Opening) else core.state.epoch
+        core, vote = self.member.core, self._store.vote
+        return last_office(core.state, vote.epoch, vote.voted_for) if isinstance(core.role, Opening) else core.state.epoch
 
     def allow(self, _connection: Connection, request: c.Request) -> None:
         """Raises Refusal for a read that may not be answered now, and for offsets and locks at a node that does not lead.

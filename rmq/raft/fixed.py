@@ -122,11 +122,14 @@ class FixedMode(Elections):
             self.state.out.append(m.Done(event.ticket, refusal))
 
 
-def last_office(state: State) -> int:
-    """The epoch of the newest office of its own, also of one whose record was lost with the power; 0 if there was none."""
+def last_office(state: State, epoch: int, voted_for: str) -> int:
+    """The epoch of the newest office of its own, also of one whose record was lost with the power; 0 if there was none.
+
+    `epoch`, `voted_for`: of the vote as it is saved. Nameservers must not hear of one that the next loss of power takes back.
+    """
     mine = state.me.store
-    if state.voted_for == mine:
-        return state.epoch
+    if voted_for == mine:
+        return epoch
     return max((row.epoch for row in state.rows if row.writer == mine), default=0)
 
 

@@ -61,9 +61,9 @@ def test_an_office_whose_record_was_lost_is_still_its_own() -> None:
     master.log, master.proven = [], False
     master.start()
     assert isinstance(master.core.role, Opening)
-    assert last_office(master.core.state) == 1
+    assert last_office(master.core.state, master.epoch, master.voted_for) == 1
     master.feed(m.Follow("b", 5, True))
-    assert last_office(master.core.state) == 0
+    assert last_office(master.core.state, master.epoch, master.voted_for) == 0
 
 
 def test_who_is_being_filled_from_a_snapshot_opens_no_office() -> None:

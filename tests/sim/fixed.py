@@ -185,7 +185,8 @@ class FixedWorld(World):
         if name and (not self.nodes[name].up or (self.nodes[name] in up and self.nodes[name] not in masters)):
             name = ""
         for node in masters:
-            found = node.core.state.epoch if node.core.leads() else last_office(node.core.state)
+            vote = node.store.vote
+            found = node.core.state.epoch if node.core.leads() else last_office(node.core.state, vote.epoch, vote.voted_for)
             if found > epoch or (found == epoch and name in ("", node.name)):
                 epoch, name = found, node.name
         self.named = epoch, name
