@@ -207,11 +207,12 @@ class Faults:
             node.wall_offset_ms += self.world.chance.choice((-3_600_000, 3_600_000, -315_000_000_000, 50, -50))
 
     def new_disk(self) -> None:
-        """As long as all others keep what they promised, and the last new disk is a voter. Nobody is so far behind that it
-        must begin anew: that gives a whole disk away, and a group that lost two waits for an operator."""
+        """As long as all others keep what they promised, durably so, and the last new disk is a voter. Nobody is so far behind
+        that it must begin anew: that gives a whole disk away, and a group that lost two waits for an operator."""
         world = self.world
         nodes, voters = world.members(), world.voters()
-        whole = all(node.up and node.core.state.voters == voters for node in nodes) and len(nodes) == len(voters) >= 3
+        proven = all(node.up and node.store.vote.proven and node.core.state.voters == voters for node in nodes)
+        whole = proven and len(nodes) == len(voters) >= 3
         if not whole or world.judge.tainted & {voter.store for voter in voters}:
             return
         if min(node.store.log.end for node in nodes) < max(node.store.log.start for node in nodes):
