@@ -147,11 +147,12 @@ async def test_a_receipt_keeps_its_segment_until_it_is_ended_early(tmp_path: Pat
         peer = await Peer.connect(broker.address)
         await peer.ask(DeleteExpiredLog())
         assert (await peer.ask(GetMinOffset("T", 0))).offset == 0, "what ends soon is waited for"
-        assert bodies(await take(peer.ask, count=1, queue_id=0)) != [b"never popped"], "what is about to go is handed out no more"
+        looked = await take(peer.ask, count=1, queue_id=0)  # perhaps what has come back already
+        assert bodies(looked) != [b"never popped"], "what is about to go is handed out no more"
         await broker.clock.advance(30)
         await peer.ask(DeleteExpiredLog())
         assert (await peer.ask(GetMinOffset("T", 0))).offset > 3
-        back = [one for one in await take(peer.ask) + await take(peer.ask) if one.topic != "T"]
+        back = [one for one in looked + await take(peer.ask) + await take(peer.ask) if one.topic != "T"]
         assert sorted((one.body, one.tries) for one in back) == [(b"early", 1), (b"soon", 1)]
         assert await peer.ask_code(Ack("g", "T", 0, early.handle, early.number)) == 208, "it is gone there"
         await ack(peer.ask, *back)
