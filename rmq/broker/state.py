@@ -6,7 +6,8 @@ them and applies committed ones; what a table means is the table's own business 
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Protocol
 
@@ -90,6 +91,22 @@ def _resolve(future: "asyncio.Future[None]", error: RmqError | None) -> None:
 def told(future: "asyncio.Future[None]") -> Waiter:
     """For `Unit.owner`: the future is done when the unit is committed, or holds the error; see `tell`."""
     return tell, partial(_resolve, future)
+
+
+def is_unknown(error: RmqError) -> bool:
+    """Of a proposal that was not answered well: it may be stored all the same. The log, or the next leader, tells."""
+    return isinstance(error, Refusal) and error.code == ResponseCode.SYSTEM_ERROR
+
+
+@contextmanager
+def undoing(undo: Callable[[], None]) -> Iterator[None]:
+    """Around the wait for a proposal that an overlay knows of already: `undo` is called if it was certainly not stored."""
+    try:
+        yield
+    except RmqError as error:
+        if not is_unknown(error):
+            undo()
+        raise
 
 
 def lines_of(body: bytes) -> list[Line]:

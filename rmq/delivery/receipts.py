@@ -180,9 +180,9 @@ class ReceiptTable(Versioned):
         self._coming.add((key, number))
         return True
 
-    def unstage(self, key: ReceiptKey, number: int) -> None:
-        """Its end was certainly not written."""
-        self._coming.discard((key, number))
+    def unstage(self, key: ReceiptKey, numbers: Iterable[int]) -> None:
+        """Their end was certainly not written."""
+        self._coming -= {(key, number) for number in numbers}
 
     def drop_overlay(self) -> None:
         """This node no longer leads: what was not committed is the new leader's to know."""

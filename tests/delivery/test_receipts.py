@@ -60,7 +60,7 @@ def test_nothing_is_ended_twice_while_it_is_being_written() -> None:
     table = opened()
     assert table.stage(KEY, 10)
     assert not table.stage(KEY, 10)
-    table.unstage(KEY, 10)
+    table.unstage(KEY, [10])
     assert table.stage(KEY, 10)
     table.acked(KEY, [10])
     assert not table.stage(KEY, 10)

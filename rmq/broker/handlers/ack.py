@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from rmq.broker.held.ordered import OrderedTaker
 from rmq.broker.held.receipts import Opening, ReceiptWriter
+from rmq.broker.state import undoing
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.delivery.popping import ORDERED, RETRY_V1, RETRY_V2, parse_handle, pop_retry_topic
@@ -119,13 +120,8 @@ class AckHandler:
         return InvisibleTimeAnswer(new.pop_time, request.invisible_time, receipt.revive[0])
 
     async def _write(self, key: ReceiptKey, numbers: Sequence[int], revive_queue: int, drafts: Sequence[bytes]) -> None:
-        try:
+        with undoing(lambda: self._table.unstage(key, numbers)):
             await self._writer.write(revive_queue, drafts)
-        except Refusal as refusal:
-            if refusal.code != ResponseCode.SYSTEM_ERROR:  # of an unknown outcome the log, or the next leader, tells
-                for number in numbers:
-                    self._table.unstage(key, number)
-            raise
 
     def _queue(self, topic: str, queue_id: int, number: int) -> ConsumeQueue:
         """Raises Refusal when no such message is there."""

@@ -3,11 +3,11 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from rmq.broker.state import Line
+from rmq.broker.state import Line, undoing
 from rmq.codes import ResponseCode
 from rmq.delivery.members import ConsumerRegistry
 from rmq.delivery.modes import POP, PULL, Mode, ModeTable, check_mode, name_of
-from rmq.errors import Refusal, RmqError
+from rmq.errors import Refusal
 from rmq.model import PERM_READ, RETRY_PREFIX, MessageQueue
 from rmq.net.popcommands import Assignment, Assignments, QueryAssignment, SetRequestMode
 from rmq.net.server import Call, Handler
@@ -52,12 +52,8 @@ class AssignHandler:
         self._check_group(group)
         name, mode = name_of(topic, group), Mode(request.mode, request.pop_share_queue_num)
         self._modes.stage(name, mode)
-        try:
+        with undoing(lambda: self._modes.unstage(name)):
             await self._commit([("mode", name, list(mode))])
-        except RmqError as error:
-            if not (isinstance(error, Refusal) and error.code == ResponseCode.SYSTEM_ERROR):
-                self._modes.unstage(name)
-            raise
 
     async def query(self, request: QueryAssignment, _call: Call) -> Assignments:
         """A group whose heartbeat is still on its way, and a strategy that is not served, are not known."""

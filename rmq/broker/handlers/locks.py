@@ -6,7 +6,7 @@ A grant is answered when its record is committed, so it survives a change of lea
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from rmq.broker.state import Line
+from rmq.broker.state import Line, undoing
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.delivery.locks import Change, LockKey, LockTable
@@ -59,12 +59,8 @@ class LockHandlers:
     async def _write(self, changes: list[Change]) -> None:
         if not changes:
             return
-        try:
+        with undoing(lambda: self._table.not_stored(changes)):
             await self._commit([("lock", key, owner) for key, owner in changes])
-        except Refusal as refusal:
-            if refusal.code != ResponseCode.SYSTEM_ERROR:  # of an unknown outcome the log, or the next leader, tells
-                self._table.not_stored(changes)
-            raise
 
 
 def _keys(request: LockQueues | UnlockQueues) -> dict[MessageQueue, LockKey]:

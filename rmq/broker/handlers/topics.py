@@ -7,12 +7,12 @@ written as a state line, and in force once committed.
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from rmq.broker.state import Line
+from rmq.broker.state import Line, undoing
 from rmq.codes import ResponseCode
 from rmq.delivery.groups import GroupTable
 from rmq.delivery.offsets import OffsetTable
 from rmq.delivery.popping import pop_retry_topic
-from rmq.errors import Refusal, RmqError
+from rmq.errors import Refusal
 from rmq.model import RETRY_PREFIX, GroupConfig, TopicConfig
 from rmq.net.commands import (
     DeleteGroup,
@@ -82,15 +82,13 @@ class TopicHandlers:
         await self._commit_or_unstage([("topic", name, None) for name in names])
 
     async def _commit_or_unstage(self, lines: list[Line]) -> None:
-        try:
+        with undoing(lambda: self._unstage(lines)):
             await self._commit(lines)
-        except RmqError as error:
-            unknown = isinstance(error, Refusal) and error.code == ResponseCode.SYSTEM_ERROR
-            if not unknown:  # else the log, or the next leader, tells
-                for table, name, _ in lines:
-                    if table in ("topic", "group"):
-                        (self._topics if table == "topic" else self._groups).unstage(name)
-            raise
+
+    def _unstage(self, lines: list[Line]) -> None:
+        for table, name, _ in lines:
+            if table in ("topic", "group"):
+                (self._topics if table == "topic" else self._groups).unstage(name)
 
     def topic(self, request: GetTopicConfig, _call: Call) -> TopicConfig:
         config = self._topics.get(request.topic)

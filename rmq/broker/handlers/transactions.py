@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from rmq.broker.held import halves
 from rmq.broker.held.intake import Intake
 from rmq.broker.held.outlet import Outlet
+from rmq.broker.state import undoing
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.delivery.transactions import ASIDE_TOPIC, COMMITTED, ROLLED_BACK, Half, HalfTable
@@ -129,12 +130,8 @@ class TransactionHandlers:
 
     async def _write(self, first: int, outcome: str, topic: str, queue_id: int, draft: bytes) -> None:
         self._table.end(first, outcome)
-        try:
+        with undoing(lambda: self._table.not_ended(first)):
             await self._outlet.send(topic, queue_id, draft, state=True)
-        except Refusal as refusal:
-            if refusal.code != ResponseCode.SYSTEM_ERROR:  # of an unknown outcome the log, or the next leader, tells
-                self._table.not_ended(first)
-            raise
 
     async def resume(self, request: ResumeCheck, _call: Call) -> None:
         """A half that was put aside begins anew: it is asked after, and may be committed. Raises Refusal."""

@@ -14,7 +14,7 @@ from typing import Any
 from rmq.broker.held.intake import Placed
 from rmq.broker.held.outlet import Outlet, handed_on
 from rmq.broker.held.services import Job
-from rmq.broker.state import Line
+from rmq.broker.state import Line, is_unknown, undoing
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.delivery.due import CANCEL, TIMER, TIMER_SLOT_MS, DueTable, Source, level_slot, timer_out_ms, timer_slot
@@ -273,12 +273,8 @@ class DelayService:
         """They are done, though nothing was handed on. Raises Refusal."""
         if not sources:
             return
-        try:
+        with undoing(lambda: self._give_back(sources)):
             await self._commit([("due", list(source), None) for source in sources])
-        except Refusal as refusal:
-            if not _is_unknown(refusal):
-                self._give_back(sources)
-            raise
 
     def _give_back(self, sources: Sequence[Source]) -> None:
         for source in sources:
@@ -305,7 +301,7 @@ class _Way:
         self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def arrived(self, source: Source, _unit: Unit, error: RmqError | None, _late: int) -> None:
-        if isinstance(error, Refusal) and not _is_unknown(error):
+        if error is not None and not is_unknown(error):
             self._table.not_stored(source)
         self._one_less()
 
@@ -318,8 +314,3 @@ class _Way:
         self.left -= 1
         if not self.left:
             self._over.set_result(None)
-
-
-def _is_unknown(refusal: Refusal) -> bool:
-    """What became of it the log, or the next leader, tells."""
-    return refusal.code == ResponseCode.SYSTEM_ERROR

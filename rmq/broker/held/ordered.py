@@ -7,12 +7,12 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from rmq.broker.held.taking import Place, QueueReader, Taken, Wish
-from rmq.broker.state import Line
+from rmq.broker.state import Line, undoing
 from rmq.codes import ResponseCode
 from rmq.delivery.offsets import OffsetTable
 from rmq.delivery.orders import OrderRow, OrderTable, handed_out, name_of
 from rmq.delivery.popping import NORMAL, Part
-from rmq.errors import Refusal, RmqError
+from rmq.errors import Refusal
 
 
 class OrderedTaker:
@@ -97,9 +97,5 @@ class OrderedTaker:
         if offset is not None:
             lines.append(("offset", place, offset))
         self._table.stage(name, row)
-        try:
+        with undoing(lambda: self._table.unstage(name)):
             await self._commit(lines)
-        except RmqError as error:
-            if not (isinstance(error, Refusal) and error.code == ResponseCode.SYSTEM_ERROR):
-                self._table.unstage(name)
-            raise

@@ -6,19 +6,18 @@ receipt is done, at every node. So a failover neither loses nor repeats one.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from rmq.broker.held.outlet import Outlet, handed_on
 from rmq.broker.held.receipts import ReceiptWriter
 from rmq.broker.held.services import Job
+from rmq.broker.state import undoing
 from rmq.clock import Clock
-from rmq.codes import ResponseCode
 from rmq.delivery.popping import pop_retry_topic
 from rmq.delivery.proof import POP, Proof
 from rmq.delivery.receipts import Receipt, ReceiptKey, ReceiptTable
-from rmq.errors import InvalidArgument, Refusal, StoreError
+from rmq.errors import InvalidArgument, StoreError
 from rmq.log.consumequeue import ConsumeQueues
 from rmq.log.record import Record, is_tombstone
 from rmq.model import TopicConfig
@@ -98,7 +97,7 @@ class ReviveService:
             gone, found = await self._find(key, staged)
             topic = await self._retry_topic(key) if found else ""
         except BaseException:
-            self._unstage(key, staged)
+            self._table.unstage(key, staged)
             raise
         if self._table.office != office:  # lost, perhaps won again: others may have handed these on meanwhile
             return
@@ -108,10 +107,6 @@ class ReviveService:
             log.warning(about, gone, key.topic, key.queue_id, key.group)
             puts.append(self._end(key, receipt, gone))
         await _all(puts)
-
-    def _unstage(self, key: ReceiptKey, numbers: Iterable[int]) -> None:
-        for number in numbers:
-            self._table.unstage(key, number)
 
     async def _find(self, key: ReceiptKey, numbers: Sequence[int]) -> tuple[list[int], list[tuple[int, Record]]]:
         """Numbers of messages that are gone (deleted, or lost and repaired), and the others with their numbers."""
@@ -144,24 +139,14 @@ class ReviveService:
             draft = handed_on(again, topic, proof, properties=properties.items(), without=("POP_CK",))
         except InvalidArgument:  # its own properties leave no room: it says nothing of where it comes from, a record of ours does
             draft, proof = handed_on(again, topic, None, without=("POP_CK",)), None
-        with self._unstaging(key, (number,)):
+        with undoing(lambda: self._table.unstage(key, (number,))):
             await self._outlet.send(topic, 0, draft)
         if proof is None:
             await self._end(key, receipt, [number])
 
     async def _end(self, key: ReceiptKey, receipt: Receipt, numbers: Sequence[int]) -> None:
-        with self._unstaging(key, numbers):
+        with undoing(lambda: self._table.unstage(key, numbers)):
             await self._writer.write(receipt.revive[0], [self._writer.ending(key, numbers)])
-
-    @contextmanager
-    def _unstaging(self, key: ReceiptKey, numbers: Sequence[int]) -> Iterator[None]:
-        """What was certainly not written is tried again; of an unknown outcome the log, or the next leader, tells."""
-        try:
-            yield
-        except Refusal as refusal:
-            if refusal.code != ResponseCode.SYSTEM_ERROR:
-                self._unstage(key, numbers)
-            raise
 
 
 async def _all(steps: Iterable[Awaitable[None]]) -> None:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol
 from rmq.broker.held import halves
 from rmq.broker.held.outlet import Outlet
 from rmq.broker.held.services import Job
+from rmq.broker.state import undoing
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.delivery.transactions import ASIDE_TOPIC, PUT_ASIDE, HalfTable
@@ -156,12 +157,8 @@ class Transactions:
     async def _append(self, first: int, draft: bytes) -> Record:
         """As it lies in the log then."""
         self._table.move(first)
-        try:
+        with undoing(lambda: self._table.not_moved(first)):
             unit = await self._outlet.send(HALF_TOPIC, 0, draft, state=True)
-        except Refusal as refusal:
-            if refusal.code != ResponseCode.SYSTEM_ERROR:  # of an unknown outcome the log, or the next leader, tells
-                self._table.not_moved(first)
-            raise
         return record.decode(unit.records)
 
     async def _put_aside(self, first: int, stored: Record) -> None:
@@ -172,12 +169,8 @@ class Transactions:
             return
         log.warning("the transaction at %d was asked after %d times: put aside in %s", first, half.checks, ASIDE_TOPIC)
         self._table.end(first, PUT_ASIDE)
-        try:
+        with undoing(lambda: self._table.not_ended(first)):
             await self._outlet.send(ASIDE_TOPIC, 0, halves.aside(stored, first), state=True)
-        except Refusal as refusal:
-            if refusal.code != ResponseCode.SYSTEM_ERROR:
-                self._table.not_ended(first)
-            raise
 
     async def _give_up(self, first: int, error: BadBytes) -> None:
         """Where the half stood is something else: a repair found it lost (`store repair` said so)."""
