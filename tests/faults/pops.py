@@ -17,6 +17,7 @@ from pathlib import Path
 
 from rmq.client import Client, Message, PoppedMessage, SimpleConsumer, Unknown
 from rmq.errors import RmqError
+from rmq.testing import until
 from tests.faults.members import Members
 from tests.faults.traffic import make_topic
 
@@ -56,7 +57,11 @@ class Campaign:
 
     async def _kill(self) -> None:
         names = self.members.names
-        name = (self.members.leader if self._chance.random() < 0.8 else "") or self._chance.choice(names)
+        if self._chance.random() < 0.8 or not self.covered["leader killed"]:
+            await until(lambda: self.members.leader)
+            name = self.members.leader
+        else:
+            name = self._chance.choice(names)
         self.covered["leader killed" if name == self.members.leader else "node killed"] += 1
         await self.members.nodes[name].kill()
         await asyncio.sleep(self._chance.uniform(0.0, 2.0))

@@ -63,7 +63,7 @@ async def test_one_directory_two_brokers_each_half_ended_once(tmp_path: Path) ->
         await producer.until(lambda: producer.got("STARTED"))
         consumer = await Java.start("consume", theirs_at, "Money", "bank", "*")
         await consumer.until(lambda: len(consumer.got("GOT")) == 2)
-        assert [fields[-1] for fields in consumer.got("GOT")] == ["done", "open"]
+        assert {fields[-1] for fields in consumer.got("GOT")} == {"done", "open"}  # its threads print in any order
         other = await Java.start("transact", theirs_at, "Money", "q", "UNKNOW", "UNKNOW", COMMIT)
         await other.until(lambda: other.got("CHECK"))  # a round of checks later
         assert [fields[1] for fields in producer.got("CHECK")] == ["open"]
