@@ -11,8 +11,6 @@ from zlib import crc32
 
 import orjson
 
-from rmq.codes import ResponseCode
-from rmq.errors import Refusal
 from rmq.model import (
     BrokerAddresses,
     ConsumerData,
@@ -42,54 +40,20 @@ from rmq.net.lockcommands import LockedQueues, LockQueues, UnlockQueues
 from rmq.net.peercommands import EpochCache, HaStatus
 from rmq.net.remoting_fields import bad_field, java_name, number, parse
 from rmq.net.remoting_headers import Ext
-
-Json = dict[str, Any]
-WRONG_BODY = ResponseCode.SYSTEM_ERROR
-
+from rmq.net.remoting_json import (
+    CONSUME_FROM_WHERE,
+    CONSUME_TYPES,
+    FILTER_TYPES,
+    MESSAGE_MODELS,
+    Json,
+    choice,
+    get,
+    load,
+    text_map,
+    texts,
+)
 
 # --- reading what clients send ----------------------------------------------------------------------------------------
-
-
-def load(body: bytes, what: str) -> Json:
-    """The object in a body. Raises Refusal."""
-    try:
-        value = orjson.loads(body) if len(body) else None
-    except orjson.JSONDecodeError as error:
-        raise Refusal(WRONG_BODY, f"{what}: the body is not JSON: {error}") from None
-    if type(value) is not dict:
-        raise Refusal(WRONG_BODY, f"{what}: the body is not a JSON object")
-    return value
-
-
-def get(source: Any, name: str, default: Any) -> Any:
-    """A member as the type of the default; null is the default. Numbers may come as text [fastjson]. Raises Refusal."""
-    if type(source) is not dict:
-        raise Refusal(WRONG_BODY, f"an object with {name} is expected, got {type(source).__name__}")
-    value = source.get(name)
-    if value is None:
-        return default
-    if type(value) is type(default) and (type(value) is not int or -(2**63) <= value < 2**63):
-        return value
-    if type(default) is int and type(value) is str:
-        try:
-            return number(value)
-        except ValueError:
-            pass
-    raise Refusal(WRONG_BODY, f"{name}: {type(default).__name__} is expected, got {str(value)[:40]!r}")
-
-
-def _texts(source: Any, name: str) -> list[str]:
-    values = get(source, name, [])
-    if any(type(value) is not str for value in values):
-        raise Refusal(WRONG_BODY, f"{name}: a list of texts is expected")
-    return values  # type: ignore[no-any-return]
-
-
-def _text_map(source: Any, name: str) -> dict[str, str]:
-    values = get(source, name, {})
-    if any(type(value) is not str for value in values.values()):
-        raise Refusal(WRONG_BODY, f"{name}: an object of texts is expected")
-    return values  # type: ignore[no-any-return]
 
 
 def _subscription(source: Any) -> Subscription:
@@ -98,7 +62,7 @@ def _subscription(source: Any) -> Subscription:
         expression=get(source, "subString", "*"),
         expression_type=get(source, "expressionType", "TAG") or "TAG",
         version=get(source, "subVersion", 0),
-        tags=_texts(source, "tagsSet"),
+        tags=texts(source, "tagsSet"),
         codes=[get({"codeSet": code}, "codeSet", 0) for code in get(source, "codeSet", [])],
     )
 
@@ -106,9 +70,9 @@ def _subscription(source: Any) -> Subscription:
 def _consumer(source: Any) -> ConsumerData:
     return ConsumerData(
         group=get(source, "groupName", ""),
-        consume_type=get(source, "consumeType", "CONSUME_PASSIVELY"),
-        message_model=get(source, "messageModel", "CLUSTERING"),
-        consume_from_where=get(source, "consumeFromWhere", "CONSUME_FROM_LAST_OFFSET"),
+        consume_type=choice(source, "consumeType", CONSUME_TYPES, "CONSUME_PASSIVELY"),
+        message_model=choice(source, "messageModel", MESSAGE_MODELS, "CLUSTERING"),
+        consume_from_where=choice(source, "consumeFromWhere", CONSUME_FROM_WHERE, "CONSUME_FROM_LAST_OFFSET"),
         subscriptions=[_subscription(part) for part in get(source, "subscriptionDataSet", [])],
     )
 
@@ -131,10 +95,10 @@ def _topic_config(source: Any) -> TopicConfig:
         read_queue_nums=get(source, "readQueueNums", 16),
         write_queue_nums=get(source, "writeQueueNums", 16),
         perm=get(source, "perm", 6),
-        filter_type=get(source, "topicFilterType", "SINGLE_TAG"),
+        filter_type=choice(source, "topicFilterType", FILTER_TYPES, "SINGLE_TAG"),
         sys_flag=get(source, "topicSysFlag", 0),
         order=get(source, "order", False),
-        attributes=_text_map(source, "attributes"),
+        attributes=text_map(source, "attributes"),
     )
 
 
@@ -167,7 +131,7 @@ def read_group(ext: Ext, body: bytes) -> UpdateGroup:
     source = load(body, "UPDATE_AND_CREATE_SUBSCRIPTIONGROUP")
     defaults = GroupConfig("")
     values = [
-        _text_map(source, "attributes") if field == "attributes" else get(source, _group_name(field), default)
+        text_map(source, "attributes") if field == "attributes" else get(source, _group_name(field), default)
         for field, default in zip(GroupConfig._fields, defaults, strict=True)
     ]
     return UpdateGroup(GroupConfig._make(values))

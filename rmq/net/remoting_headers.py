@@ -13,15 +13,13 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from rmq.errors import BadBytes
+from rmq.net.remoting_json import LANGUAGES, whole
 
 VERSION: Final = 513
 """What we say we are: V5_5_0 [MQVersion]."""
 
 JAVA, BINARY = 0, 1
 ANSWER_FLAG, ONEWAY_FLAG = 1, 2
-_LANGUAGES = [  # by their number [LanguageCode]
-    "JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY", "OTHER", "HTTP", "GO", "PHP", "OMS", "RUST", "NODE_JS",
-]  # fmt: skip
 _FIXED = Struct(">hbhiii")  # code, language, version, opaque, flag, length of the remark
 _WORD = Struct(">I")
 _INT = Struct(">i")
@@ -70,15 +68,23 @@ def _read_json(data: bytes) -> Header:
     get = header.get
     code, flag, opaque, version = get("code", 0), get("flag", 0), get("opaque", 0), get("version", 0)
     if not type(code) is type(flag) is type(opaque) is type(version) is int:
-        raise BadBytes("code, flag, opaque and version of a header are numbers")
+        code, flag, opaque, version = (_number(name, header.get(name)) for name in ("code", "flag", "opaque", "version"))
     if not (-_INT32 <= opaque < _INT32 and -_INT32 <= code < _INT32):
         raise BadBytes(f"code {code} or opaque {opaque} does not fit in 32 bits")
     ext, language, remark = get("extFields"), get("language", "JAVA"), get("remark")
     if type(language) is not str:
-        language = "OTHER"
+        language = _language(whole(language))
     if type(remark) is not str:
         remark = ""
     return _new(Header, (code, flag, opaque, language, version, _texts(ext) if ext else {}, remark, False))
+
+
+def _number(name: str, value: Any) -> int:
+    """A number that stands in the header as text, with a fraction, or not at all [fastjson2]."""
+    number = 0 if value is None else whole(value)
+    if number is None:
+        raise BadBytes(f"{name} of a header is no number: {str(value)[:40]!r}")
+    return number
 
 
 _ALL_TEXT = frozenset({str})
@@ -113,8 +119,12 @@ def _read_binary(data: bytes) -> Header:
         text = str(remark, "utf-8")
     except UnicodeDecodeError as error:
         raise BadBytes(f"a binary header is not UTF-8: {error.reason}") from None
-    name = _LANGUAGES[language] if 0 <= language < len(_LANGUAGES) else "OTHER"
-    return Header(code, flag, opaque, name, version, ext, text, True)
+    return Header(code, flag, opaque, _language(language), version, ext, text, True)
+
+
+def _language(ordinal: int | None) -> str:
+    """[LanguageCode]"""
+    return LANGUAGES[ordinal] if ordinal is not None and 0 <= ordinal < len(LANGUAGES) else "OTHER"
 
 
 def _read_bytes(data: bytes, at: int, size: int) -> tuple[bytes, int]:

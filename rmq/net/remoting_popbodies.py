@@ -9,10 +9,11 @@ import orjson
 
 from rmq.errors import Refusal
 from rmq.net.popcommands import AckedRange, Assignments, BatchAck, PopAnswer, QueryAssignment, SetRequestMode
-from rmq.net.remoting_bodies import WRONG_BODY, get, load, queue_json
+from rmq.net.remoting_bodies import queue_json
 from rmq.net.remoting_fields import read as read_fields
 from rmq.net.remoting_fields import write as write_fields
 from rmq.net.remoting_headers import Ext
+from rmq.net.remoting_json import MESSAGE_MODELS, REQUEST_MODES, WRONG_BODY, choice, get, load
 from rmq.net.transactioncommands import CheckTransactionState
 
 
@@ -21,7 +22,7 @@ def read_query_assignment(ext: Ext, body: bytes) -> QueryAssignment:
     source = load(body, "QUERY_ASSIGNMENT")
     return QueryAssignment(
         get(source, "topic", ""), get(source, "consumerGroup", ""), get(source, "clientId", ""),
-        get(source, "strategyName", "AVG"), get(source, "messageModel", "CLUSTERING"),
+        get(source, "strategyName", "AVG"), choice(source, "messageModel", MESSAGE_MODELS, "CLUSTERING"),
     )  # fmt: skip
 
 
@@ -29,7 +30,7 @@ def read_request_mode(ext: Ext, body: bytes) -> SetRequestMode:
     """[SetMessageRequestModeRequestBody]"""
     source = load(body, "SET_MESSAGE_REQUEST_MODE")
     return SetRequestMode(
-        get(source, "topic", ""), get(source, "consumerGroup", ""), get(source, "mode", "PULL"),
+        get(source, "topic", ""), get(source, "consumerGroup", ""), choice(source, "mode", REQUEST_MODES, "PULL"),
         get(source, "popShareQueueNum", 0),
     )  # fmt: skip
 

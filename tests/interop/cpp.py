@@ -1,0 +1,39 @@
+"""A program on RocketMQ's C++ client, by its Python wrapper from PyPI: `send` or `consume`, then lines on standard output.
+
+    cpp.py send NAMESERVER GROUP TOPIC COUNT        SENT status body
+    cpp.py consume NAMESERVER GROUP TOPIC TAGS      STARTED, then GOT body; ends with its standard input
+    cpp.py check                                    nothing: whether the library loads
+
+Run as a program of its own: the client starts threads and writes its own log under $HOME.
+"""
+
+import sys
+
+from rocketmq.client import Message, Producer, PushConsumer  # type: ignore[import-not-found]
+
+
+def send(nameserver: str, group: str, topic: str, count: str) -> None:
+    producer = Producer(group)
+    producer.set_namesrv_addr(nameserver)
+    producer.start()
+    for number in range(int(count)):
+        message = Message(topic)
+        message.set_keys(f"k{number}")
+        message.set_tags("red")
+        message.set_body(f"cpp-{number}")
+        print("SENT", producer.send_sync(message).status.name, f"cpp-{number}", flush=True)
+    producer.shutdown()
+
+
+def consume(nameserver: str, group: str, topic: str, tags: str) -> None:
+    consumer = PushConsumer(group)
+    consumer.set_namesrv_addr(nameserver)
+    consumer.subscribe(topic, lambda message: print("GOT", message.body.decode(), flush=True), tags)
+    consumer.start()
+    print("STARTED", flush=True)
+    sys.stdin.read()
+    consumer.shutdown()
+
+
+if __name__ == "__main__" and sys.argv[1] != "check":
+    {"send": send, "consume": consume}[sys.argv[1]](*sys.argv[2:])
