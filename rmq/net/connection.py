@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, Protocol, cast
 
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
-from rmq.errors import Refusal
+from rmq.errors import BadBytes, Refusal
 from rmq.net.commands import CODES, Answer, DraftedSend, Goodbye, Request, Send
 from rmq.net.frames import Address, AnswerFrame, Context, Received
 from rmq.net.limits import Limits
@@ -286,6 +286,9 @@ class Connection(Link):
         except Refusal as refusal:
             self._write_refusal(call_id, context, refusal)
             self.close(str(refusal))
+            return False
+        except BadBytes as error:
+            self.close(f"bad bytes from {self.peer[0]}:{self.peer[1]}: {error}")
             return False
         if greeting is not None:
             self.client_id, self.language, self.version = greeting

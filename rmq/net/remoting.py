@@ -190,7 +190,7 @@ class Remoting:
     def greet(self, first: object, context: Context) -> Greeting | None:
         """No introduction is needed; language and version stand in every header."""
         if not isinstance(context, _Asked | Sent):
-            raise Refusal(ResponseCode.SYSTEM_ERROR, "an answer to nothing")
+            raise BadBytes("it begins with an answer, and nothing was asked")
         return Greeting("", context.header.language, context.header.version)
 
 

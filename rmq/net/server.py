@@ -12,7 +12,7 @@ from typing import Any
 
 from rmq.clock import Clock, SystemClock
 from rmq.codes import ResponseCode
-from rmq.errors import Refusal
+from rmq.errors import InvalidArgument, Refusal
 from rmq.net.commands import Answer, DraftedSend, Hello, HelloAnswer, Ping, Request, Send
 from rmq.net.connection import LATER, Allow, Call, Connection, Handler, Later, answer_all
 from rmq.net.frames import Address
@@ -161,8 +161,10 @@ class Server:
                 call.answer(answer)
 
     def failed(self, call: Call, error: Exception) -> None:
-        """A refusal is an answer; anything else is our fault. A broken assertion goes to the loop's exception handler,
-        where the node ends the process."""
+        """A refusal is an answer, and so is what a room says of an argument that the peer chose; anything else is our fault.
+        A broken assertion goes to the loop's exception handler, where the node ends the process."""
+        if isinstance(error, InvalidArgument):
+            error = Refusal(ResponseCode.INVALID_PARAMETER, str(error))
         if isinstance(error, Refusal):
             call.refuse(error)
             return

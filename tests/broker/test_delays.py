@@ -157,6 +157,7 @@ async def test_a_timer_is_taken_back_by_its_handle(allowed: bool) -> None:
         for wrong in (Recall("Other", back.recall_handle), Recall("T", "no handle"), Recall("T", "e30=")):
             assert await peer.refusal(wrong) == ResponseCode.ILLEGAL_OPERATION
         assert await peer.refusal(Recall("Missing", back.recall_handle)) == ResponseCode.TOPIC_NOT_EXIST
+        assert await peer.refusal(Recall("T", back.recall_handle, "p\x01q")) == ResponseCode.INVALID_PARAMETER
         await arrived(peer, broker.clock)
         broker.clock.jump_wall(60_000)
         assert [one.body for one in await arrived(peer, broker.clock, 2)] == [b"body", b"stays"]

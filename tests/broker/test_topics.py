@@ -46,6 +46,17 @@ def topic(name: str, queues: int = 1, **fields: int | str | bool) -> UpdateTopic
     return UpdateTopic(name, read_queue_nums=queues, write_queue_nums=queues, **fields)  # type: ignore[arg-type]
 
 
+async def test_a_group_that_is_deleted_while_it_is_looked_up(peer: Peer) -> None:
+    """Two frames in one write: the look-up that makes the group, and its deletion."""
+    looked, deleted = await asyncio.gather(
+        peer.ask(GetGroupConfig("new")), peer.ask(DeleteGroup("new")), return_exceptions=True
+    )  # fmt: skip
+    assert isinstance(looked, Refusal), looked
+    assert looked.code == R.SUBSCRIPTION_GROUP_NOT_EXIST
+    assert deleted is None
+    assert "new" not in {group.name for group in (await peer.ask(GetAllGroupConfig())).groups}
+
+
 async def test_a_change_is_in_force_when_answered(peer: Peer) -> None:
     await peer.ask(topic("N", 2))
     assert await peer.refusal(send("N", queue_id=2)) == R.INVALID_PARAMETER

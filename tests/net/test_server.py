@@ -5,6 +5,7 @@ import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
+import msgpack
 import pytest
 
 from rmq.errors import Refusal, Unknown, Unreachable
@@ -33,7 +34,7 @@ from rmq.net.commands import (
 )
 from rmq.net.limits import Limits
 from rmq.net.remoting import Border
-from rmq.net.remoting_headers import read
+from rmq.net.remoting_headers import ANSWER_FLAG, read, write
 from rmq.net.server import LATER, Call, Connection, Later, Server
 from rmq.testing import TestClock
 from tests.net import java_peer
@@ -230,6 +231,22 @@ async def test_only_ping_comes_before_hello(address: tuple[str, int]) -> None:
     assert "Hello" in answer[3]
     assert await peer.closed()
     await peer.close()
+
+
+@pytest.mark.parametrize("binary", [True, False])
+async def test_an_answer_as_first_frame_ends_only_its_connection(address: tuple[str, int], binary: bool) -> None:
+    """Nothing was asked of the peer: what it says is no answer, in either spelling."""
+    broken: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: broken.append(context["message"]))
+    remoting, native = await BarePeer.connect(address), await BarePeer.connect(address)
+    remoting.send(write(binary, 0, ANSWER_FLAG, 7, "", {}))
+    assert await remoting.closed()
+    body = msgpack.packb([0, 2**63, ANSWER_FLAG, None])
+    native.send(len(body).to_bytes(4, "big") + body)
+    assert await native.closed()
+    for peer in (remoting, native):
+        await peer.close()
+    assert not broken
 
 
 async def test_a_version_nobody_speaks(address: tuple[str, int]) -> None:

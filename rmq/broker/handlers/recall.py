@@ -57,7 +57,8 @@ class RecallHandler:
         })  # fmt: skip
         draft = record.draft(topic, b"0", properties, born_timestamp=now_ms, born_host=self._host)
         placed = self._timers.take(record.decode(draft), 0)
-        assert placed is not None, "its time has not come"
+        if placed is None:  # its time has come since the clock was read
+            raise _illegal("recall failed, timestamp invalid: the message is due")
         await self._outlet.send(placed.topic, placed.queue_id, placed.draft)
         return RecallAnswer(key)
 

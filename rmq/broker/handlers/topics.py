@@ -118,7 +118,8 @@ class TopicHandlers:
     async def group(self, request: GetGroupConfig, _call: Call) -> GroupConfig:
         await self.ensure_group(request.group)
         config = self._groups.get(request.group)
-        assert config is not None, request.group
+        if config is None:  # committed before this look-up went on
+            raise Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"group {request.group} was deleted meanwhile")
         return config
 
     def all_groups(self, _request: GetAllGroupConfig, _call: Call) -> GroupConfigs:
