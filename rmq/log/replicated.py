@@ -37,13 +37,13 @@ class Taken(NamedTuple):
     bad: str
 
 
-def append_entries(log: CommitLog, rows: tuple[EpochRow, ...], at: int, data: bytes) -> Taken:
+def append_entries(log: CommitLog, rows: tuple[EpochRow, ...], at: int, data: bytes, newest: int) -> Taken:
     """Appends the whole good entries of a leader's bytes, which belong at `at`, the log's end. Raises StoreError: nothing was.
 
-    `rows`: the epoch table of the log. The first entry that is not right in every respect ends it (D7, D9).
+    `rows`: the epoch table of the log, `newest`: the leader's epoch, the newest that its bytes may name. The first entry that is not right in every respect ends it (D7, D9).
     """
     assert at == log.end, f"bytes for {at}, the log ends at {log.end}"
-    entries = _Entries(log.segment_bytes, rows, at, data)
+    entries = _Entries(log.segment_bytes, rows, at, data, newest)
     entries.walk()
     if entries.position > at:
         log.put(entries.pieces(), entries.position, entries.stored_ms)
@@ -53,13 +53,14 @@ def append_entries(log: CommitLog, rows: tuple[EpochRow, ...], at: int, data: by
 class _Entries:
     """The walk over received bytes. `position`: end of the last good entry, `bad`: what stood there."""
 
-    def __init__(self, segment_bytes: int, rows: tuple[EpochRow, ...], at: int, data: bytes) -> None:
+    def __init__(self, segment_bytes: int, rows: tuple[EpochRow, ...], at: int, data: bytes, newest: int) -> None:
         self.position = at
         self.stored_ms = 0
         self.epochs: list[FoundEpoch] = []
         self.bad = ""
         self._segment_bytes = segment_bytes
         self._rows = rows
+        self._newest = newest
         self._protected = not rows or rows[-1].epoch > 0  # bytes of Apache RocketMQ, before the first epoch, need not be
         self._data = data
         self._index = 0  # of `position` in `data`
@@ -108,7 +109,7 @@ class _Entries:
             right = found.start == self.position and (last is None or found.epoch > last.epoch)
         else:
             right = last is None or (found.epoch, found.writer) == (last.epoch, last.writer)
-        if not right:
+        if not right or not 0 <= found.epoch <= self._newest:
             raise BadBytes(f"entry at {self.position}: its record of epoch {found.epoch} does not fit behind {last}")
         if last is None or found.epoch > last.epoch:
             self._rows = (*self._rows, found.row())
@@ -213,8 +214,8 @@ class ReplicatedLog:
         self.log.begin_epoch(found, self.store.queues.get(EPOCH_TOPIC, 0), wall_ms)
         return FoundEpoch(start, found)
 
-    def take(self, at: int, data: bytes) -> Taken:
-        return append_entries(self.log, self.store.rows, at, data)
+    def take(self, at: int, data: bytes, newest: int) -> Taken:
+        return append_entries(self.log, self.store.rows, at, data, newest)
 
     def cut(self, to: int, rows: tuple[EpochRow, ...], keep: bool) -> None:
         """Cuts the log to `to`; durable when it returns. `rows`: the epoch table after it. Raises StoreError."""

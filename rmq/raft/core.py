@@ -8,7 +8,7 @@ offset are known here; bytes are not. Where a rule comes from is named by its id
 from collections.abc import Callable
 from typing import Any
 
-from rmq.raft import epochs, following, leading, membership
+from rmq.raft import epochs, following, leading, membership, trust
 from rmq.raft import messages as m
 from rmq.raft.fixed import FixedMode
 from rmq.raft.roles import Candidate, Follower, Leader, Opening, State
@@ -179,12 +179,19 @@ class Core(FixedMode):
                 self._follow(answer.hint, now)
 
     def _asked(self, event: m.Asked, now: float) -> None:
-        self._asked_by[type(event.request)](event.request, event.ticket, now)
+        doubt = trust.doubt(self.state, event.request)
+        if doubt:
+            self._refuse(event.ticket, doubt, now)
+        else:
+            self._asked_by[type(event.request)](event.request, event.ticket, now)
 
     def _answered(self, event: m.Answered, now: float) -> None:
         """A newer epoch in any answer is taken over first; an answer to an older question says nothing else (R12)."""
         answer = event.answer
-        if isinstance(self.role, Opening):
+        doubt = trust.leap(self.state, answer)
+        if doubt:
+            self._suspect(f"an answer of node {event.node}: {doubt}", now)
+        elif isinstance(self.role, Opening):
             self._pulled(self.role, event, now)
         elif answer.epoch > self.state.epoch:
             leader = event.node if isinstance(answer, m.Fenced) else ""

@@ -4,6 +4,8 @@ A pre-vote asks whether a vote would be granted and changes nothing anywhere (R1
 leaves (R8).
 """
 
+from math import inf
+
 from rmq.model import EpochRow, Voter
 from rmq.raft import epochs, following, leading
 from rmq.raft import messages as m
@@ -11,6 +13,7 @@ from rmq.raft.quorum import Outcome, outcome
 from rmq.raft.roles import MOVES, Candidate, Follower, Leader, Opening, Peer, Role, State
 
 START = "start"  # kind of the epoch record
+SUSPECT_S = 10.0  # between two warnings about what other nodes say
 
 
 class Elections:
@@ -18,6 +21,7 @@ class Elections:
 
     def __init__(self, state: State, now: float) -> None:
         self.state = state
+        self._suspected = -inf
         alone = len(state.voters) == 1 and state.is_voter()
         self.role: Role = Follower(now if alone else now + self._patience())
 
@@ -45,6 +49,18 @@ class Elections:
         role = Follower(now + self._patience(), leader, transfer=transfer, heir=heir, heir_told=now)
         self._become(role)
         following.fetch(self.state, role, now)
+
+    def _refuse(self, ticket: m.Ticket, why: str, now: float) -> None:
+        """A question that is not answered: the peer that asks it is broken, or none."""
+        self._suspect(f"a question of another node is refused: {why}", now)
+        if ticket is not None:
+            self.state.out.append(m.Done(ticket, why))
+
+    def _suspect(self, why: str, now: float) -> None:
+        """For the operator, but the log does not grow by what a peer repeats."""
+        if now - self._suspected >= SUSPECT_S:
+            self._suspected = now
+            self.state.out.append(m.Warn(why))
 
     def _step_down(self, now: float) -> None:
         assert isinstance(self.role, Leader)
@@ -153,8 +169,9 @@ class Elections:
         if announce.epoch > state.epoch:
             self._adopt(announce.epoch, announce.leader, now)
         elif announce.epoch == state.epoch and announce.leader != self.leader:
-            assert not isinstance(self.role, Leader), f"two leaders in epoch {state.epoch}: this one and {announce.leader} (R1)"
-            assert not self.leader or state.me.fixed, f"two leaders in epoch {state.epoch}: {self.leader}, {announce.leader} (R1)"
+            if isinstance(self.role, Leader) or (self.leader and not state.me.fixed):
+                self._refuse(ticket, f"two leaders in epoch {state.epoch}: {self.leader}, {announce.leader} (R1)", now)
+                return
             self._follow(announce.leader, now)
         elif announce.epoch == state.epoch and isinstance(self.role, Follower) and self.role.fetch is None:
             following.fetch(state, self.role, now)

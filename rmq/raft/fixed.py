@@ -7,7 +7,7 @@ masters the one with the older epoch becomes a slave as soon as it hears of the 
 
 from math import inf
 
-from rmq.raft import epochs, following, leading
+from rmq.raft import epochs, following, leading, trust
 from rmq.raft import messages as m
 from rmq.raft.electing import Elections
 from rmq.raft.roles import Follower, Leader, Opening, Role, State
@@ -60,14 +60,14 @@ class FixedMode(Elections):
         role.heard[fetch.node] = fetch.from_ if same else 0
 
     def _pulled(self, role: Opening, event: m.Answered, now: float) -> None:
-        answer = event.answer
+        answer, state = event.answer, self.state
         if event.request != role.fetch:
             return
         role.fetch = None
-        if isinstance(answer, m.FetchOk) and answer.from_ == self.state.end and answer.data:
-            self.state.out.append(m.AppendBytes(answer.from_, answer.data))
+        if isinstance(answer, m.FetchOk) and answer.from_ == state.end and answer.data:
+            state.out.append(m.AppendBytes(answer.from_, answer.data, state.epoch))
             return
-        role.heard[role.source] = min(role.heard[role.source], self.state.end)  # that is all it has to give
+        role.heard[role.source] = min(role.heard[role.source], state.end)  # that is all it has to give
         role.source = ""
 
     def _give_back(self, fetch: m.Fetch, ticket: m.Ticket) -> None:
@@ -81,7 +81,7 @@ class FixedMode(Elections):
             return
         answer = m.FetchOk(fetch.id, state.epoch, state.me.node, fetch.from_, b"", state.hw, 0, state.log_start, 0.0)
         if fetch.from_ < state.end:
-            state.out.append(m.ReplyBytes(ticket, answer, fetch.max_bytes))
+            state.out.append(m.ReplyBytes(ticket, answer, min(fetch.max_bytes, m.MAX_CATCH_UP_BYTES)))
         else:
             state.out.append(m.Reply(ticket, answer))
 
@@ -90,6 +90,10 @@ class FixedMode(Elections):
         nameservers name only one of the two."""
         role, state = self.role, self.state
         if event.node == state.me.node:
+            return
+        doubt = trust.leap(state, event)
+        if doubt:
+            self._suspect(f"the nameservers name {event.node or 'nobody'} as master: {doubt}", now)
             return
         if isinstance(role, Follower):
             if event.epoch > state.epoch:

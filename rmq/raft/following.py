@@ -68,7 +68,7 @@ def on_ok(state: State, role: Follower, answer: FetchOk, now: float) -> None:
         fetch(state, role, now)
     elif answer.data:
         role.pending = answer
-        state.out.append(AppendBytes(answer.from_, answer.data))
+        state.out.append(AppendBytes(answer.from_, answer.data, answer.epoch))
     else:
         _settle(state, role, answer, now)
 

@@ -4,6 +4,7 @@ from math import inf
 
 from rmq.raft import epochs
 from rmq.raft.messages import (
+    MAX_CATCH_UP_BYTES,
     Ack,
     Announce,
     Diverged,
@@ -141,7 +142,7 @@ def _release(state: State, role: Leader, peer: Peer, now: float) -> None:
         request.id, state.epoch, state.me.node, request.from_, b"", state.hw, role.start_end, state.log_start, now
     )  # fmt: skip
     if request.from_ < state.end and not peer.disk_full:
-        state.out.append(ReplyBytes(peer.ticket, answer, request.max_bytes))
+        state.out.append(ReplyBytes(peer.ticket, answer, min(request.max_bytes, MAX_CATCH_UP_BYTES)))
     else:
         state.out.append(Reply(peer.ticket, answer))
     peer.told, peer.fetch, peer.ticket = state.hw, None, None

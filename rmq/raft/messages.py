@@ -306,10 +306,13 @@ class AppendEpoch(NamedTuple):
 
 
 class AppendBytes(NamedTuple):
-    """Check the leader's bytes, append the whole good entries, and report `Grown`. Last of its list."""
+    """Check the leader's bytes, append the whole good entries, and report `Grown`. Last of its list.
+
+    `epoch`: the leader's; its log holds none that is newer."""
 
     at: int
     data: bytes
+    epoch: int
 
 
 class Cut(NamedTuple):

@@ -32,6 +32,7 @@ from rmq.raft.messages import (
 )
 
 BEHIND_BYTES = 64 << 20
+LAST_EPOCH = 2**63 - 1  # what fits into a message
 
 
 class State:
@@ -78,7 +79,7 @@ class State:
     def may_stand(self) -> bool:
         """Also while the record that takes this node out is not committed: its log may be the one that is needed."""
         me = self.me
-        return any(
+        return self.epoch < LAST_EPOCH and any(
             voter.store == me.store or (not voter.store and voter.node == me.node) for _, voters in self.lists for voter in voters
         )
 

@@ -18,6 +18,7 @@ from tests.log.conftest import HOST, ROOT, draft
 
 SETTINGS = StoreSettings(HOST, segment_bytes=4096, queue_file_entries=50, alone=False)
 VOTERS = (Voter("n0", "aa", "x:1"),)
+NEWEST = 1000  # epoch that any leader may be in
 
 
 @dataclass
@@ -54,7 +55,7 @@ class Replica:
             self.ends.append(unit.end)
 
     def take(self, data: bytes) -> Taken:
-        taken = self.held.take(self.log.end, data)
+        taken = self.held.take(self.log.end, data, NEWEST)
         for found in taken.epochs:
             if not self.store.rows or found.record.epoch > self.store.rows[-1].epoch:
                 self.store.rows = (*self.store.rows, found.record.row())

@@ -180,7 +180,7 @@ class Member:
 
     def _append_bytes(self, effect: m.AppendBytes) -> None:
         try:
-            taken = self._replicated.take(effect.at, effect.data)
+            taken = self._replicated.take(*effect)
         except StoreError as error:
             self._report(m.AppendFailed(str(error)))
             return

@@ -1,0 +1,38 @@
+"""What a node of the group may say. A peer that is broken, or none at all, must not end this one, nor make anything durable
+that nobody can undo.
+
+Epochs rise by one with each election, and an election needs a majority that hears of no leader. So a node that was away is
+some epochs behind, never a million: `MAX_LEAP` is far beyond what years of elections bring, and so small that no
+number of lies, each of which costs an fsync here, comes near the end of the numbers (docs/decisions).
+"""
+
+from rmq.raft.messages import Announce, Answer, Fetch, Follow, Request, Vote
+from rmq.raft.roles import State
+
+MAX_LEAP = 1_000_000
+
+
+def leap(state: State, said: Request | Answer | Follow) -> str:
+    """Why that epoch is not believed; "" if it is."""
+    ahead = said.epoch - state.epoch
+    if said.epoch >= 0 and ahead <= MAX_LEAP:
+        return ""
+    return f"epoch {said.epoch} is not believed: this node is in {state.epoch}, and {MAX_LEAP} ahead is the most (docs/operators)"
+
+
+def doubt(state: State, request: Request) -> str:
+    """Why this question is not even looked at; "" if it is. What a node may say of itself is checked at the door."""
+    me = state.me
+    if isinstance(request, Vote) and me.fixed:
+        return "the roles of this group are fixed: nobody votes"
+    if isinstance(request, Vote | Fetch) and not _is_store(request.store):
+        return f"{request.store[:40]!r} is no store's id"  # it would be saved, as the one this node voted for
+    if isinstance(request, Vote | Fetch) and request.store == me.store:
+        return f"store {me.store} is this node's own: was its directory copied?"
+    if isinstance(request, Announce) and request.leader == me.node:
+        return f"node {me.node!r} is this one"
+    return leap(state, request)
+
+
+def _is_store(text: str) -> bool:
+    return text not in ("", "-") and len(text) <= 64 and text.isascii() and text.isprintable() and " " not in text
