@@ -40,7 +40,8 @@ class Taken(NamedTuple):
 def append_entries(log: CommitLog, rows: tuple[EpochRow, ...], at: int, data: bytes, newest: int) -> Taken:
     """Appends the whole good entries of a leader's bytes, which belong at `at`, the log's end. Raises StoreError: nothing was.
 
-    `rows`: the epoch table of the log, `newest`: the leader's epoch, the newest that its bytes may name. The first entry that is not right in every respect ends it (D7, D9).
+    `rows`: the epoch table of the log, `newest`: the leader's epoch, the newest that its bytes may name. The first entry that is
+    not right in every respect ends it (D7, D9).
     """
     assert at == log.end, f"bytes for {at}, the log ends at {log.end}"
     entries = _Entries(log.segment_bytes, rows, at, data, newest)
