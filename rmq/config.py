@@ -63,6 +63,8 @@ class NodeSettings:
                                 "copies with fixed roles; empty: this node stands alone", "brokerRole")  # fmt: skip
     in_sync_replicas: int = _setting(1, integer(1, 100), "SYNC_MASTER: nodes that have a message before it is answered",
                                      "inSyncReplicas")  # fmt: skip
+    total_replicas: int = _setting(1, integer(1, 100), "fixed roles: nodes that the group should have; fewer are told as missing",
+                                   "totalReplicas")  # fmt: skip
     elected: bool = _setting(False, flag(), "the nodes of the group elect their leader", "enableDLegerCommitLog")
     peers: tuple[str, ...] = _setting((), peers(), "nodes of the elected group, as id-host:port", "dLegerPeers")
     node_id: str = _setting("", optional(identifier()), "id of this node among the peers", "dLegerSelfId")

@@ -74,7 +74,7 @@ PATHS = {
 _LATER = _keys("""
     flushIntervalCommitLog syncFlushTimeout registerNameServerPeriod
     isEnableBatchPush haListenPort haMasterAddress
-    brokerIP2 slaveTimeout enableAutoInSyncReplicas totalReplicas enableSlaveActingMaster enableRemoteEscape controllerAddr
+    brokerIP2 slaveTimeout enableAutoInSyncReplicas enableSlaveActingMaster enableRemoteEscape controllerAddr
     enableScheduleMessageStats
     enablePropertyFilter enableCalcFilterBitMap traceTopicEnable msgTraceTopicName enableDetailStat
     messageIndexSafe enableConsumeQueueExt

@@ -98,7 +98,10 @@ class Group:
         self._reseeder.join(self.member, peers)
         self._store, self._log = store, store.log
         self._mender = Mender(store, disk, root, name, peers, self._others)
-        asked = GroupHandlers(self.replica, store, settings.cluster_name, name, lambda: self.broker_id, self._mender)
+        asked = GroupHandlers(
+            self.replica, store, (settings.cluster_name, name), lambda: self.broker_id, self._mender, self._address_of,
+            max(settings.total_replicas, settings.in_sync_replicas),
+        )  # fmt: skip
         self.handlers: Mapping[type[Any], Handler] = asked.by_request()
         self.status = asked.status
 

@@ -4,6 +4,7 @@ the tables are adminviews'."""
 import asyncio
 import time
 from collections.abc import Iterable, Sequence
+from itertools import zip_longest
 from typing import TypeVar
 
 import click
@@ -84,9 +85,10 @@ async def _brokers(client: Client, cluster: str) -> tuple[list[BrokerRow], dict[
     info = await ask.cluster_info(client)
     found = [(group, number, address) for group in sorted(info.brokers, key=lambda group: (group.cluster, group.name))
              if cluster in ("", group.cluster) for number, address in sorted(group.addresses.items())]  # fmt: skip
-    facts = await asyncio.gather(*(_facts(client, address) for _, _, address in found))
-    statuses = await groupadmin.statuses(client, [address for _, _, address in found])
-    return [(*row, answer) for row, answer in zip(found, facts, strict=True)], statuses
+    registered = len(found)
+    found, statuses = await groupadmin.with_silent(client, found, await groupadmin.statuses(client, [row[2] for row in found]))
+    facts = await asyncio.gather(*(_facts(client, address) for _, _, address in found[:registered]))
+    return [(*row, answer) for row, answer in zip_longest(found, facts)], statuses
 
 
 async def _facts(client: Client, address: str) -> dict[str, str] | None:

@@ -25,7 +25,7 @@ def rate(facts: Facts, name: str) -> float:
 def cluster_list(
     rows: Sequence[tuple[BrokerAddresses, int, str, Facts | None]], statuses: groupviews.Statuses, now_ms: int
 ) -> Table:
-    """`rows`: broker group, broker id, address, runtime info (None: it did not answer)."""
+    """`rows`: broker group, broker id (-1: a member that is not registered), address, runtime info (None: it did not answer)."""
     columns = {
         "cluster": "Cluster Name", "broker": "Broker Name", "id": "BID", "address": "Addr", "version": "Version",
         "in_tps": "InTPS(LOAD)", "out_tps": "OutTPS(LOAD)", "timer": "Timer(Progress)", "page_cache_wait_ms": "PCWait(ms)",
@@ -33,7 +33,7 @@ def cluster_list(
     }  # fmt: skip
     furthest = groupviews.furthest((row[:3] for row in rows), statuses)
     return Table(columns, [
-        (group.cluster, group.name, number, address, *_load(facts, now_ms),
+        (group.cluster, group.name, number if number >= 0 else None, address, *_load(facts, now_ms),
          *groupviews.cells(address, statuses, furthest.get(group.name, 0)))
         for group, number, address, facts in rows
     ])  # fmt: skip

@@ -54,7 +54,7 @@ async def _registered(client: Client, cluster: str, broker: str) -> list[tuple[B
     return sorted(found, key=lambda row: (row[0].cluster, row[0].name, row[1]))
 
 
-async def _members(client: Client, cluster: str, broker: str) -> tuple[list[groupviews.Place], groupviews.Statuses]:
+async def _members(client: Client, cluster: str, broker: str) -> tuple[list[groupviews.Place], dict[str, GroupStatus]]:
     """Nodes of the groups that are meant, also those that are not registered because their logs are being repaired."""
     try:
         places = await _registered(client, cluster, broker)
@@ -63,8 +63,16 @@ async def _members(client: Client, cluster: str, broker: str) -> tuple[list[grou
             raise
         places = [(BrokerAddresses(cluster, broker, {}), -1, broker)]
     found = await statuses(client, [address for _, _, address in places])
+    return await with_silent(client, places, found)
+
+
+async def with_silent(
+    client: Client, places: Sequence[groupviews.Place], found: dict[str, GroupStatus]
+) -> tuple[list[groupviews.Place], dict[str, GroupStatus]]:
+    """The same and the members that no nameserver tells, asked where the others dial them."""
     silent = groupviews.silent(places, found)
-    return [*places, *silent], found | await statuses(client, [address for _, _, address in silent])
+    asked = [address for _, _, address in silent if address != groupviews.NOWHERE]
+    return [*places, *silent], found | await statuses(client, asked)
 
 
 @click.command("haStatus")

@@ -1,12 +1,15 @@
-"""`rmq health`: does every node answer? For people, and for health checks of containers and services."""
+"""`rmq health`: does every node answer, and is nobody missing? For people, and for health checks of containers and services."""
 
 import asyncio
 import time
 
 import click
 
-from rmq.commands import exits, options, output
+from rmq.client import Client, ClientSettings
+from rmq.client import admin as ask
+from rmq.commands import exits, groupadmin, groupviews, options, output
 from rmq.errors import RmqError
+from rmq.model import BrokerAddresses
 from rmq.net.channel import Channel
 from rmq.net.commands import ClusterInfo, GetClusterInfo, Hello, Ping
 from rmq.net.native import VERSION
@@ -21,13 +24,16 @@ Row = tuple[str, str, bool, float | None, str]
 @options.timeout
 @options.output
 def health(namesrv: str, only: tuple[str, ...], timeout_s: float, form: str) -> int:
-    """Ask the nameservers and every broker they know; exit code 0 when all answer, 3 when one does not.
+    """Ask the nameservers, every broker they know, and the groups of brokers who else belongs to them.
 
-    With --address only those nodes are asked. A cluster without any broker is exit code 1.
+    Exit code 0 when all answer and follow, 3 when one does not, 1 when messages cannot be taken: a group has no leader, or there
+    is no broker at all. With --address only those nodes are asked.
     """
     addresses = [address for text in only for address in options.addresses(text)]
     rows = options.run(_ask_these(addresses, timeout_s) if addresses else _ask_all(namesrv.split(";"), timeout_s))
     output.show(output.Table(_COLUMNS, rows), form)
+    if any(role == "group" for role, *_ in rows):
+        return exits.FAILED
     if not all(ok for _, _, ok, _, _ in rows):
         return exits.UNREACHABLE
     if not addresses and not any(role == "broker" for role, *_ in rows):
@@ -43,8 +49,23 @@ async def _ask_these(addresses: list[str], timeout_s: float) -> list[Row]:
 async def _ask_all(nameservers: list[str], timeout_s: float) -> list[Row]:
     rows = list(await asyncio.gather(*(_ping("nameserver", address, timeout_s) for address in nameservers)))
     alive = [address for _, address, ok, _, _ in rows if ok]
-    brokers = await _brokers(alive[0], timeout_s) if alive else []
-    return rows + list(await asyncio.gather(*(_ping("broker", address, timeout_s) for address in brokers)))
+    if not alive:
+        return rows
+    brokers = sorted({address for group in await _brokers(alive[0], timeout_s) for address in group.addresses.values()})
+    rows += await asyncio.gather(*(_ping("broker", address, timeout_s) for address in brokers))
+    return rows + await _missing(";".join(alive), timeout_s)
+
+
+async def _missing(namesrv: str, timeout_s: float) -> list[Row]:
+    """Members of groups that are not registered or do not follow, and groups that nobody leads."""
+    settings = ClientSettings(request_timeout_s=timeout_s, connect_timeout_s=timeout_s)
+    async with Client(namesrv, settings=settings) as client:
+        found = [(group, number, address) for group in (await ask.cluster_info(client)).brokers
+                 for number, address in group.addresses.items()]  # fmt: skip
+        places, statuses = await groupadmin.with_silent(
+            client, found, await groupadmin.statuses(client, [address for _, _, address in found])
+        )
+    return [(role, address, False, None, remark) for role, address, remark in groupviews.ills(places, statuses)]
 
 
 async def _ping(role: str, address: str, timeout_s: float) -> Row:
@@ -60,11 +81,11 @@ async def _ping(role: str, address: str, timeout_s: float) -> Row:
     return role, address, True, round((time.perf_counter() - began) * 1000, 1), ""
 
 
-async def _brokers(nameserver: str, timeout_s: float) -> list[str]:
+async def _brokers(nameserver: str, timeout_s: float) -> list[BrokerAddresses]:
     channel = await Channel.open(nameserver, Hello(VERSION), timeout_s=timeout_s)
     try:
         info = await channel.request(GetClusterInfo(), timeout_s)
     finally:
         await channel.close()
     assert isinstance(info, ClusterInfo)
-    return sorted({address for broker in info.brokers for address in broker.addresses.values()})
+    return info.brokers

@@ -12,6 +12,8 @@ from rmq.codes import RequestCode
 from rmq.model import EpochRow, Voter
 from rmq.net.vocabulary import command
 
+AWAY_S = 10.0  # a follower that is there asks several times a second
+LEVEL_S = 2.0
 OK, DIVERGED, RESEED, NOT_LEADER, FENCED = range(5)  # kinds of FetchLogAnswer
 
 
@@ -186,7 +188,8 @@ class Promote(NamedTuple):
 
 
 class MemberStatus(NamedTuple):
-    """One store of the group as the answering node sees it. `end`, `ack`: -1 if it knows nothing of it; `lag`: bytes."""
+    """One store of the group as the answering node sees it. `end`, `ack`: -1 if it knows nothing of it; `lag`: bytes.
+    `seen_seconds_ago`, `level_seconds_ago`: since it was heard of, and since it had all that the leader had; -1: never."""
 
     node: str
     store: str
@@ -198,12 +201,18 @@ class MemberStatus(NamedTuple):
     seen_seconds_ago: float
     disk_full: bool
     unproven: bool
+    level_seconds_ago: float = -1.0
+
+    @property
+    def in_sync(self) -> bool:
+        """It had everything that the leader had, not long ago."""
+        return 0 <= self.level_seconds_ago <= LEVEL_S
 
 
 class GroupStatus(NamedTuple):
     """`role`: leader, follower, candidate, or damaged (it takes no part until it is repaired). `proven`: it may vote.
     `lease_good`: a majority follows this leader. `damaged`: what it cannot read, and what it waits for; "" if nothing is.
-    `fixed`: its roles are fixed, nobody votes."""
+    `fixed`: its roles are fixed, nobody votes. `leads_seconds`: for how long it has led; -1: it does not."""
 
     role: str
     node: str
@@ -222,6 +231,12 @@ class GroupStatus(NamedTuple):
     members: list[MemberStatus]
     damaged: str = ""
     fixed: bool = False
+    leads_seconds: float = -1.0
+
+    def misses(self, member: MemberStatus) -> bool:
+        """Whether this node leads and has not heard of a member for too long, or never though it has led that long."""
+        quiet = member.seen_seconds_ago if member.seen_seconds_ago >= 0 else self.leads_seconds
+        return self.role == "leader" and member.store != self.store and quiet > AWAY_S
 
 
 @command(RequestCode.GET_GROUP_STATUS, GroupStatus)

@@ -53,6 +53,7 @@ def on_fetch(state: State, role: Leader, request: Fetch, ticket: Ticket, now: fl
     peer.told = state.hw if request.disk_full else request.hw
     renew_lease(state, role)
     _note_near(state, peer, now)
+    _note_level(state, peer, now)
     peer.fetch, peer.ticket = request, ticket
     peer.until = now + min(request.max_wait, state.timing.max_wait)
     commit(state, role, now)
@@ -111,6 +112,15 @@ def _note_near(state: State, peer: Peer, now: float) -> None:
         peer.caught_up = inf
     elif peer.caught_up == inf:
         peer.caught_up = now
+
+
+def _note_level(state: State, peer: Peer, now: float) -> None:
+    """A follower is level when it has what there was at its last fetch: under load there is always something newer."""
+    if peer.end >= state.end:
+        peer.level = now
+    elif peer.end >= peer.goal >= 0:
+        peer.level = peer.goal_at
+    peer.goal, peer.goal_at = state.end, now
 
 
 def on_ack(state: State, role: Leader, ack: Ack, now: float) -> None:

@@ -26,6 +26,8 @@ def leave(state: State, role: Leader, event: Leave, now: float) -> None:
     if event.node in role.joining:
         _, ticket = role.joining.pop(event.node)
         state.out += (Done(ticket, "taken back"), Done(event.ticket))
+    elif state.me.fixed:
+        _forget(state, role, event, now)
     elif event.node not in nodes or len(nodes) == 1:
         why = "it is the only one" if event.node in nodes else "no member has that name"
         state.out.append(Done(event.ticket, f"{event.node!r} cannot be removed: {why}"))
@@ -34,6 +36,19 @@ def leave(state: State, role: Leader, event: Leave, now: float) -> None:
         state.out.append(Done(event.ticket, f"{event.node!r} cannot be removed: {why}"))
     else:
         role.leaving[event.node] = event.ticket
+
+
+def _forget(state: State, role: Leader, event: Leave, now: float) -> None:
+    """Nobody votes with fixed roles: a slave that went for good is only no longer missed."""
+    stores = [store for store, peer in role.peers.items() if peer.node == event.node]
+    if any(now - role.peers[store].touched < leading.GONE_S for store in stores):
+        state.out.append(Done(event.ticket, f"{event.node!r} cannot be removed: it follows; stop it first"))
+    elif not stores:
+        state.out.append(Done(event.ticket, f"{event.node!r} cannot be removed: no slave of that name was here"))
+    else:
+        for store in stores:
+            del role.peers[store]
+        state.out.append(Done(event.ticket))
 
 
 def advance(state: State, role: Leader, now: float, begin: bool) -> None:

@@ -174,6 +174,9 @@ class Peer:
     seen: float = -inf
     touched: float = -inf  # when it last fetched
     caught_up: float = inf  # since when it is near the end
+    goal: int = -1  # end of the leader's log when it last fetched,
+    goal_at: float = -inf  # which was then
+    level: float = -inf  # when it last had all there was
     disk_full: bool = False
     unproven: bool = False
     stopping: bool = False

@@ -2,19 +2,19 @@
 
 import json
 
-from rmq.broker.replication.haview import IN_SYNC_BYTES, epoch_cache, ha_status
+from rmq.broker.replication.haview import epoch_cache, ha_status
 from rmq.model import EpochRow
-from rmq.net.peercommands import GroupStatus, MemberStatus
+from rmq.net.peercommands import LEVEL_S, GroupStatus, MemberStatus
 from rmq.net.remoting_bodies import ANSWER_WRITERS
 
 
-def member(node: str, end: int, lag: int) -> MemberStatus:
-    return MemberStatus(node, f"s-{node}", f"{node}:40911", True, end, end, lag, 0.1, False, False)
+def member(node: str, end: int, lag: int, level: float = -1.0) -> MemberStatus:
+    return MemberStatus(node, f"s-{node}", f"{node}:40911", True, end, end, lag, 0.1, False, False, level)
 
 
 def status(role: str) -> GroupStatus:
     rows = [EpochRow(1, 0, "w1"), EpochRow(4, 700, "w2")]
-    members = [member("n0", 1000, 0), member("n1", 900, 100), member("n2", -1, -1), member("n3", 5, IN_SYNC_BYTES + 1)]
+    members = [member("n0", 1000, 0), member("n1", 900, 100, LEVEL_S), member("n2", -1, -1), member("n3", 5, 995, LEVEL_S + 0.1)]
     return GroupStatus(role, "n0", "s-n0", "n0", "n0:30911", 4, 0, 1000, 1000, 950, True, True, False, rows, members)
 
 
@@ -23,14 +23,16 @@ def spelled(answer: object) -> dict[str, object]:
     return found
 
 
-def test_a_leader_tells_of_the_followers_it_has_heard() -> None:
+def test_a_leader_tells_of_its_followers() -> None:
     """[HARuntimeInfo]"""
     found = spelled(ha_status(status("leader")))
     assert (found["master"], found["masterCommitLogMaxOffset"], found["inSyncSlaveNums"]) == (True, 1000, 1)
     assert found["haConnectionInfo"] == [
         {"addr": "n1:40911", "slaveAckOffset": 900, "diff": 100, "inSync": True, "transferFromWhere": 900,
          "transferredByteInSecond": 0},
-        {"addr": "n3:40911", "slaveAckOffset": 5, "diff": IN_SYNC_BYTES + 1, "inSync": False, "transferFromWhere": 5,
+        {"addr": "n2:40911", "slaveAckOffset": 0, "diff": 1000, "inSync": False, "transferFromWhere": 0,
+         "transferredByteInSecond": 0},
+        {"addr": "n3:40911", "slaveAckOffset": 5, "diff": 995, "inSync": False, "transferFromWhere": 5,
          "transferredByteInSecond": 0},
     ]  # fmt: skip
 

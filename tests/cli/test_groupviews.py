@@ -3,15 +3,15 @@
 from rmq.commands import adminviews, groupviews
 from rmq.commands.output import as_json
 from rmq.model import BrokerAddresses, EpochRow
-from rmq.net.peercommands import GroupStatus, MemberStatus
+from rmq.net.peercommands import AWAY_S, LEVEL_S, GroupStatus, MemberStatus
 
 GROUP = BrokerAddresses("c", "g", {0: "a:1", 2: "b:1", 3: "d:1"}, 7)
 PLACES = [(GROUP, number, address) for number, address in GROUP.addresses.items()]
-SEEN = {"n0": 0.0, "n1": 0.1, "n2": 99.0}
+SEEN = {"n0": 0.0, "n1": 0.1, "n2": 9.0}
 
 
 def member(node: str, *, voter: bool = True, unproven: bool = False, full: bool = False) -> MemberStatus:
-    return MemberStatus(node, f"s-{node}", f"{node}:40911", voter, 90, 90, 10, SEEN[node], full, unproven)
+    return MemberStatus(node, f"s-{node}", f"{node}:40911", voter, 90, 90, 10, SEEN[node], full, unproven, SEEN[node])
 
 
 def status(role: str, node: str, end: int = 100, *, proven: bool = True, lease: bool = True, sync: bool = False,
@@ -63,9 +63,12 @@ def test_who_votes() -> None:
 
 def test_followers_are_in_sync_behind_or_away() -> None:
     never = MemberStatus("n3", "s-n3", "n3:1", True, -1, -1, -1, -1.0, False, False)
-    far = member("n1")._replace(lag=groupviews.IN_SYNC_BYTES + 1)
-    leader = status("leader", "n0", members=(member("n0"), far, member("n2"), never, member("n1", unproven=True)))
+    far, away = member("n1")._replace(level_seconds_ago=LEVEL_S + 0.1), member("n2")._replace(seen_seconds_ago=AWAY_S + 0.1)
+    leader = status("leader", "n0", members=(member("n0"), far, away, never, member("n1", unproven=True)))
     rows = as_json(groupviews.ha_status(PLACES, ALL | {"a:1": leader}))
+    assert [warning for warning in groupviews.warnings(PLACES, ALL | {"a:1": leader}) if "missing" in warning] == [
+        "g: n2 is missing: the leader has not heard of it for 10 s"
+    ]
     assert [row["status"] for row in rows] == ["Fall Behind", "Away", "Never Seen", "In Sync"]
     assert rows[-1]["votes"] == "no: unproven"
 

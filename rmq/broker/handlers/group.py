@@ -44,15 +44,19 @@ MAX_PART_BYTES = 1 << 20
 
 
 class GroupHandlers:
+    """`names`: of cluster and group. `address_of(node)`: "" if unknown. `nodes`: so many a group with fixed roles should have."""
+
     def __init__(
-        self, replica: ElectedReplica, store: Store, cluster: str, group: str, broker_id: Callable[[], int], mender: Mender
-    ) -> None:
+        self, replica: ElectedReplica, store: Store, names: tuple[str, str], broker_id: Callable[[], int], mender: Mender,
+        address_of: Callable[[str], str], nodes: int,
+    ) -> None:  # fmt: skip
         self._replica = replica
         self._store = store
-        self._cluster = cluster
-        self._group = group
+        self._cluster, self._group = names
         self._broker_id = broker_id
         self._mender = mender
+        self._address_of = address_of
+        self._nodes = nodes
 
     def by_request(self) -> Mapping[type[Any], Handler]:
         return {
@@ -134,10 +138,12 @@ class GroupHandlers:
             self._replica.role, me.node, me.store, core.leader, self._replica.leader_address, state.epoch, state.log_start,
             state.end, state.durable, state.hw, state.proven, core.lease_good(now), me.sync_flush, list(state.rows),
             self._members(now), self._mender.trouble, me.fixed,
+            now - core.role.since if isinstance(core.role, Leader) else -1.0,
         )  # fmt: skip
 
     def _members(self, now: float) -> list[MemberStatus]:
-        """Voters first, then who else fetches. Only the leader knows how far the others are."""
+        """Voters first, then who else fetches, or did while this node led; then those that a group with fixed roles should have
+        and that never came. Only the leader knows how far the others are."""
         core = self._replica.member.core
         state, me = core.state, core.state.me
         peers = dict(core.role.peers) if isinstance(core.role, Leader) else {}
@@ -148,7 +154,11 @@ class GroupHandlers:
         rows = []
         for voter in state.voters:
             rows.append(_row(peers.pop(voter.store, Peer(voter.node, voter.store)), voter.address, True, state.end, now))
-        return rows + [_row(peer, "", False, state.end, now) for peer in peers.values()]
+        rows += [_row(peer, self._address_of(peer.node), False, state.end, now) for peer in peers.values()]
+        if me.fixed and isinstance(core.role, Leader):
+            lacking = range(1, self._nodes - len({row.node for row in rows}) + 1)
+            rows += [_row(Peer(f"missing-{number}", ""), "", False, state.end, now) for number in lacking]
+        return rows
 
 
 def check_group(mine: str, asked: str) -> None:
@@ -162,5 +172,6 @@ def _row(peer: Peer, address: str, voter: bool, end: int, now: float) -> MemberS
     ago = -1.0 if math.isinf(peer.touched) else max(0.0, now - peer.touched)
     lag = max(0, end - peer.end) if peer.end >= 0 else -1
     return MemberStatus(
-        peer.node, peer.store, address, voter, peer.end, peer.ack, lag, ago, peer.disk_full, peer.unproven
+        peer.node, peer.store, address, voter, peer.end, peer.ack, lag, ago, peer.disk_full, peer.unproven,
+        -1.0 if math.isinf(peer.level) else max(0.0, now - peer.level),
     )  # fmt: skip

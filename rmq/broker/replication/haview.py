@@ -2,16 +2,14 @@
 
 from rmq.net.peercommands import EpochCache, EpochEntry, GroupStatus, HaClient, HaConnection, HaStatus
 
-IN_SYNC_BYTES = 256 << 20  # [haMaxGapNotInSync]
-
 
 def ha_status(status: GroupStatus) -> HaStatus:
-    """[DefaultHAService.getRuntimeInfo]"""
+    """[DefaultHAService.getRuntimeInfo] A follower that was never heard of lacks everything; what it has nobody knows."""
     if status.role != "leader":
         return HaStatus(False, 0, 0, [], HaClient(status.leader_address, status.end, status.committed))
     followers = [
-        HaConnection(each.address, each.ack, each.lag, each.lag <= IN_SYNC_BYTES, each.end)
-        for each in status.members if each.store != status.store and each.end >= 0
+        HaConnection(each.address or each.node, max(each.ack, 0), status.end - max(each.end, 0), each.in_sync, max(each.end, 0))
+        for each in status.members if each.store != status.store
     ]  # fmt: skip
     return HaStatus(True, status.end, sum(each.in_sync for each in followers), followers)
 

@@ -1,0 +1,160 @@
+"""Whoever is configured and missing is told: by `rmq health`, the metrics and their documented alerts, clusterList, haStatus."""
+
+import asyncio
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import Metric
+
+from rmq import cli
+from rmq.commands import exits
+from rmq.net.peercommands import AWAY_S, GetHaStatus, GroupStatus, MemberStatus
+from rmq.ops.metrics import families
+from tests.broker.groups import GROUP, LocalGroup
+from tests.broker.pair import Pair
+
+PAGE = Path(__file__).parents[2] / "docs" / "operators.md"
+_ALERT = re.compile(r"^    ((?:sum|max) by \(([a-z, ]+)\) \((rmq_\w+)\) (==|!=|>) (\S+))", re.M)
+Printed = pytest.CaptureFixture[str]
+
+
+def firing(statuses: list[GroupStatus]) -> set[str]:
+    """The metrics of the documented alerts that fire on what these nodes tell, as Prometheus would find it."""
+    metrics = [metric for status in statuses for metric in families("C", GROUP, status)]
+    return {metric for _, labels, metric, sign, limit in _ALERT.findall(PAGE.read_text())
+            if any(_holds(value, sign, float(limit)) for value in _by(metrics, metric, labels.split(", ")))}  # fmt: skip
+
+
+def _by(metrics: list[Metric], name: str, labels: list[str]) -> Iterator[float]:
+    groups: dict[tuple[str, ...], list[float]] = {}
+    for metric in metrics:
+        for sample in metric.samples if metric.name == name else ():
+            groups.setdefault(tuple(sample.labels[label] for label in labels), []).append(sample.value)
+    yield from (sum(values) if name == "rmq_group_leader" else max(values) for values in groups.values())
+
+
+def _holds(value: float, sign: str, limit: float) -> bool:
+    return {"==": value == limit, "!=": value != limit, ">": value > limit}[sign]
+
+
+async def run(*arguments: str) -> int:
+    """A command of `rmq`, in a thread with a loop of its own."""
+    return await asyncio.to_thread(cli.run, [*arguments, "-o", "json"])
+
+
+async def rows(capsys: Printed, *arguments: str) -> list[dict[str, Any]]:
+    capsys.readouterr()
+    await run(*arguments)
+    found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
+    return found
+
+
+async def all_of(group: LocalGroup) -> list[GroupStatus]:
+    return [await group.status(name) for name in group.nodes]
+
+
+async def test_a_lost_node_of_an_elected_group_is_missed(tmp_path: Path, capsys: Printed) -> None:
+    async with LocalGroup(tmp_path) as group:
+        where = ("-n", group.nameserver)
+        await group.level()
+        assert await run("health", *where) == exits.OK
+        assert firing(await all_of(group)) == set()
+        lost, other = await group.followers()
+        await group.stop(lost)
+        await group.clock.advance_until(lambda: missed(group))
+        assert firing(await all_of(group)) == {"rmq_group_member_missing"}
+        assert await run("health", *where) == exits.UNREACHABLE
+        health = await rows(capsys, "health", *where)
+        assert [row["remark"] for row in health if not row["ok"]] == [f"{lost} of {GROUP} is missing"]
+        listed = await rows(capsys, "admin", "clusterList", *where)
+        assert [row["version"] for row in listed if row["address"] == group.peer_address(lost)] == ["no answer"]
+        told = {row["node"]: row["status"] for row in await rows(capsys, "admin", "haStatus", *where)}
+        assert told == {lost: "Away", other: "In Sync"}
+        await group.stop(other)
+        await group.clock.advance_until(lambda: not leads(group))
+        assert "rmq_group_leader" in firing(await all_of(group))
+        assert await run("health", *where) == exits.FAILED
+        assert "nobody leads" in capsys.readouterr().out
+        told = {row["node"]: row["status"] for row in await rows(capsys, "admin", "haStatus", *where)}
+        assert sorted(told.values()) == ["Missing", "Missing", "No Leader"]
+
+
+def parts(group: LocalGroup) -> list[GroupStatus]:
+    return [node.group.status() for node in group.nodes.values() if node.group is not None]
+
+
+def missed(group: LocalGroup) -> bool:
+    return any(status.misses(member) for status in parts(group) for member in status.members)
+
+
+def leads(group: LocalGroup) -> bool:
+    return any(status.role == "leader" for status in parts(group))
+
+
+async def test_one_that_was_never_there_is_missed(tmp_path: Path, capsys: Printed) -> None:
+    """Its leader has not seen it since it leads; mqadmin's haStatus shows it as lacking everything."""
+    async with LocalGroup(tmp_path) as group:
+        never = (await group.followers())[0]
+        await group.stop(*group.nodes)
+        await group.start(*(name for name in ("n0", "n1", "n2") if name != never))
+        await group.clock.advance_until(lambda: missed(group))
+        leader = await group.leader()
+        [told] = [row for row in await rows(capsys, "admin", "haStatus", "-n", group.nameserver) if row["node"] == never]
+        assert told["status"] == "Never Seen"
+        assert await run("health", "-n", group.nameserver) == exits.UNREACHABLE
+        asked = await (await group.connect(leader)).ask(GetHaStatus())
+        by_address = {each.addr: each for each in asked.ha_connection_info}
+        assert by_address[group.peer_address(never)].in_sync is False
+        assert by_address[group.peer_address(never)].diff == asked.master_commit_log_max_offset > 0
+        assert asked.in_sync_slave_nums == 1
+
+
+async def test_fixed_roles_miss_whom_they_knew_and_whom_they_should_have(tmp_path: Path, capsys: Printed) -> None:
+    """`totalReplicas` names a number; a slave that went for good is taken out by hand."""
+    pair = Pair(tmp_path)
+    await pair.begin()
+    where = ("-n", pair.nameserver.address)
+    try:
+        await pair.start(0, "ASYNC_MASTER", total_replicas=3)
+        await pair.start(1, "SLAVE")
+        await pair.level()
+        await pair.clock.advance(11)
+        await pair.level()
+        health = await rows(capsys, "health", *where)
+        assert [row["remark"] for row in health if not row["ok"]] == ["missing-1 of g is missing"]
+        await pair.start(2, "SLAVE")
+        await pair.level()
+        assert await run("health", *where) == exits.OK
+        await pair.stop(2)
+        assert await run("health", *where) == exits.UNREACHABLE
+        await pair.clock.advance(11)
+        assert await run("admin", "removePeer", *where, "-b", "g", "n2") == exits.OK
+        health = await rows(capsys, "health", *where)
+        assert [row["remark"] for row in health if not row["ok"]] == ["missing-1 of g is missing"]
+        await pair.stop(0)
+        assert await run("health", *where) == exits.FAILED
+        assert "rmq admin promote" in capsys.readouterr().out
+    finally:
+        for number in list(pair.nodes):
+            await pair.stop(number)
+        await pair.nameserver.stop()
+
+
+async def test_in_sync_means_level_a_moment_ago(tmp_path: Path, capsys: Printed) -> None:
+    """A follower that stands still falls behind before it counts as away, however little it lacks."""
+    async with LocalGroup(tmp_path) as group:
+        await group.level()
+        silent = (await group.followers())[0]
+        await group.stop(silent)
+        await group.clock.advance_until(lambda: not seen(group, silent).in_sync)
+        assert 0 <= seen(group, silent).seen_seconds_ago < AWAY_S
+        told = {row["node"]: row["status"] for row in await rows(capsys, "admin", "haStatus", "-n", group.nameserver)}
+        assert told[silent] == "Fall Behind"
+
+
+def seen(group: LocalGroup, name: str) -> MemberStatus:
+    return next(member for status in parts(group) if status.role == "leader" for member in status.members if member.node == name)
