@@ -13,23 +13,32 @@ from analytics.report import build_report, parse_day
 
 
 @click.command()
-@click.argument("store", type=click.Path(path_type=Path))
+@click.argument("stores", metavar="STORE...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), required=True, help="Where page and rollup go.")
 @click.option("--day", help="Day in UTC, YYYY-MM-DD; without it every day in the store.")
 @click.option("--time-property", metavar="NAME", help="Count by the time in this message property (Unix ms or ISO).")
-def report(store: Path, out: Path, day: str | None, time_property: str | None) -> None:
-    """Read the segment files of STORE with Spark; write an HTML page and a Parquet rollup.
+@click.option("--broker", metavar="NAME", help="Name of the broker, where the store does not say it (one store).")
+@click.option("--force", is_flag=True, help="Replace a day also when it was read from more of the log before.")
+def report(
+    stores: tuple[Path, ...], out: Path, day: str | None, time_property: str | None, broker: str | None, force: bool
+) -> None:
+    """Read the segment files of each STORE with Spark; write an HTML page and a Parquet rollup.
 
-    Committed messages only; the broker may be running. Running a day again replaces that day.
+    Committed messages only; the brokers may be running. Running a day again replaces that day of that broker, unless less of it
+    is there now.
     """
     with _ending_on_interrupt():
         made = build_report(
-            store, out, parse_day(day) if day else None,
-            time_property=time_property, progress=lambda line: click.echo(line, err=True),
+            stores, out, parse_day(day) if day else None, time_property=time_property, force=force, broker=broker,
+            progress=lambda line: click.echo(line, err=True),
         )  # fmt: skip
     click.echo(f"{made.messages} messages, {made.bytes} bytes, {made.repeats} repeats")
     click.echo(f"page    {made.page}")
-    click.echo(f"rollup  {made.rollups[0].parent.parent} ({len(made.rollups)} day(s))")
+    click.echo(f"rollup  {made.rollups[0].parent.parent} ({len(made.rollups)} file(s))")
+    for line in made.kept:
+        click.echo(f"kept    {line}")
+    for line in made.incomplete:
+        click.echo(f"incomplete: {line}")
 
 
 @contextmanager

@@ -1,8 +1,8 @@
 """The Spark data source "rmq": messages of a store directory as rows. One task per segment file, Arrow batches.
 
 Options: `path` (the store directory), `topics` (comma separated; default all), `from` and `to` (store time, ISO or Unix
-ms; `from` counts, `to` does not), `system` ("true": system topics too), `body` ("raw" as stored, "plain" decompressed,
-"none" left out). What counts as stored is decided in `analytics.segments`; what rows mean to a job is decided by the job.
+ms; `from` counts, `to` does not), `system` ("true": system topics too), `body` ("plain" decompressed, "raw" as
+stored, "none" left out). What counts as stored is decided in `analytics.segments`; what rows mean to a job is decided by the job.
 """
 
 import zlib
@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 
 from analytics.segments import Part, find_parts, read_part
 from rmq.errors import BadBytes, InvalidArgument
-from rmq.log.record import Record, bytes_to_properties, host_text
+from rmq.log.record import Record, bytes_to_properties, host_text, is_tombstone
 from rmq.routing.topics import is_system_topic
 
 SCHEMA = """
@@ -36,7 +36,7 @@ _ARROW = pa.schema([
     ("body", pa.binary()), ("flag", pa.int32()), ("sys_flag", pa.int32()), ("reconsume_times", pa.int32()), ("size", pa.int32()),
 ])  # fmt: skip
 _BATCH_ROWS, _BATCH_BYTES = 4096, 16 << 20
-_BODIES = ("raw", "plain", "none")
+_BODIES = ("plain", "raw", "none")
 _COMPRESSED, _CODEC_MASK = 0x1, 0x700  # sysFlag [MessageSysFlag]
 _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
 _CODECS = {0x100: "lz4", 0x200: "zstd"}  # 0 and 0x300 are zlib [CompressionType]
@@ -49,7 +49,7 @@ class Wanted(NamedTuple):
     from_ms: int = 0
     to_ms: int = 1 << 62
     system: bool = False
-    body: str = "raw"
+    body: str = "plain"
 
 
 class SegmentPartition(InputPartition):
@@ -104,7 +104,7 @@ def store_path(options: Mapping[str, str]) -> Path:
 
 def parse_options(options: Mapping[str, str]) -> Wanted:
     """Options of a reader, checked. Raises InvalidArgument naming the option and what is allowed."""
-    body = options.get("body", "raw")
+    body = options.get("body", "plain")
     if body not in _BODIES:
         raise InvalidArgument(f'the option "body" is {body!r}; allowed are {", ".join(_BODIES)}')
     topics = frozenset(filter(None, (topic.strip() for topic in options.get("topics", "").split(","))))
@@ -145,6 +145,8 @@ def plain_body(record: Record) -> bytes:
 
 
 def _is_wanted(record: Record, wanted: Wanted) -> bool:
+    if is_tombstone(record):  # says that a message is lost; it is none
+        return False
     if not wanted.from_ms <= record.store_timestamp < wanted.to_ms:
         return False
     if wanted.topics and record.topic not in wanted.topics:

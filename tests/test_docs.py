@@ -78,6 +78,10 @@ def test_compose_file() -> None:
     for service in services.values():
         options = {word for word in service.get("command", []) if word.startswith("--")}
         assert options <= set(re.findall(r"--[\w-]+", node))
+    groups = {services[broker]["environment"]["RMQ_BROKER_NAME"] for broker in brokers}
+    assert {word.removeprefix("/stores/") for word in services["report"]["entrypoint"] if word.startswith("/stores/")} == groups
+    mounted = {volume.split(":")[1] for volume in services["report"]["volumes"]}
+    assert mounted == {"/reports", *(f"/stores/{group}" for group in groups)}
     loaded = {}
     for broker in sorted(brokers):
         variables = {key: re.sub(r"\$\{\w+:-(.+)\}", r"\1", value) for key, value in services[broker]["environment"].items()}

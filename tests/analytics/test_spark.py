@@ -22,14 +22,20 @@ import pytest
 from click.testing import CliRunner
 
 from rmq.errors import BadBytes, InvalidArgument, StoreError
+from rmq.log.commitlog import Unit
+from rmq.log.disk import RealDisk
+from rmq.log.record import draft, host_bytes, tombstone
+from rmq.log.store import Store, StoreSettings
 from tests.analytics.stores import Sent, commit, write_store
 
 pytestmark = pytest.mark.spark
 pytest.importorskip("pyspark", reason="needs the extra spark: pip install 'rmq[spark]'")
 
 from analytics.cli import report as report_command  # noqa: E402 -- needs the extra
-from analytics.report import NothingToReport, build_report  # noqa: E402
+from analytics.days import read_days  # noqa: E402
+from analytics.report import NothingToReport, RollupKept, build_report  # noqa: E402
 
+NOON = 1_795_262_400_000  # 2026-11-21T12:00Z
 ROOT = Path(__file__).parent.parent.parent
 Golden = Callable[[str], tuple[Path, list[dict[str, Any]]]]
 MAPPED = [
@@ -137,17 +143,76 @@ def two_days(tmp_path: Path) -> Path:
 def test_a_day_is_replaced_and_others_stay(spark: Any, two_days: Path) -> None:
     out, day = two_days / "out", date(2026, 11, 21)
     build_report(two_days / "store", out)
-    page = (out / "report.html").read_bytes()
     files = sorted(out.rglob("*.parquet"))
     assert [file.parent.name for file in files] == ["day=2026-11-21", "day=2026-11-22"]
-    contents = [file.read_bytes() for file in files]
+    rows = [days.rows for days in read_days(out)]
+    other = files[1].read_bytes()
     for _ in range(2):
         made = build_report(two_days / "store", out, day)
         assert made.messages == 3
-    assert [file.read_bytes() for file in files] == contents, "the same day gives the same bytes"
-    assert build_report(two_days / "store", out).page.read_bytes() == page
+    assert [days.rows for days in read_days(out)] == rows, "the same day gives the same numbers"
+    assert files[1].read_bytes() == other
     assert sorted(path.name for path in out.iterdir()) == ["report-2026-11-21.html", "report.html", "rollup"]
     assert not [path for path in out.rglob("*") if path.name.endswith(".new")]
+
+
+def test_a_day_that_retention_took_does_not_shrink(spark: Any, tmp_path: Path) -> None:
+    """The store's own retention removes segments of a day that is counted already: the numbers stay, and the run says so."""
+    with_small_files = StoreSettings(host_bytes("127.0.0.1", 10911), segment_bytes=8192, group="orders")
+    store = Store.open(RealDisk(), str(tmp_path / "store"), with_small_files)
+    store.open_epoch(NOON)
+    queue = store.queues.get("T", 0)
+    for number in range(100):
+        record = draft("T", b"%300d" % number, b"", born_timestamp=NOON, born_host=host_bytes("127.0.0.1", 1))
+        store.log.append([Unit(record, (len(record),), (0,), queue)], NOON)
+    store.dispatcher.advance(store.log.flush())
+    store.save_progress()
+    arguments = (tmp_path / "store", tmp_path / "out", date(2026, 11, 21))
+    assert build_report(*arguments).messages == 100
+    for segment in store.cleaning.drop_before(2 * 8192):
+        segment.retire()
+    store.close()
+    with pytest.raises(RollupKept, match=r"of which only 16384 to \d+ are there.*--force"):
+        build_report(*arguments)
+    (kept,) = read_days(tmp_path / "out")
+    assert (kept.manifest.broker, kept.manifest.messages, kept.manifest.log_from) == ("orders", 100, 0)
+    forced = build_report(*arguments, force=True)
+    assert 0 < forced.messages < 100
+    assert "its beginning is not in the log any more" in forced.incomplete[0]
+    assert "is incomplete" in forced.page.read_text()
+
+
+def test_brokers_add_up_and_other_topics_stand_apart(spark: Any, tmp_path: Path) -> None:
+    names = ["T", "%RETRY%g", "%DLQ%g", "rmq_sys_STATE", "T"]
+    for broker in ("one", "two"):
+        write_store(tmp_path / broker, [Sent(name, time_ms=NOON) for name in names])
+        build_report(tmp_path / broker, tmp_path / "out", broker=broker)
+    pandas = pytest.importorskip("pandas")
+    by = pandas.read_parquet(tmp_path / "out" / "rollup").groupby("broker")["messages"].sum()
+    assert by.to_dict() == {"one": 2, "two": 2}
+    apart = pandas.read_parquet(tmp_path / "out" / "apart").groupby("kind")["messages"].sum()
+    assert apart.to_dict() == {"retry": 2, "dead letter": 2, "system": 2}
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "<td>T</td><td>4</td>" in page
+    assert "<td>%RETRY%g</td><td>retry</td><td>2</td>" in page
+    made = build_report([tmp_path / "one", tmp_path / "two"], tmp_path / "copies")
+    assert made.messages == 2, "both say that they are the log of one address: one is a copy"
+    write_store(tmp_path / "other", [Sent("T", b"another log of that name", time_ms=NOON)])
+    assert build_report(tmp_path / "other", tmp_path / "copies").messages == 3
+
+
+def test_what_is_lost_is_no_message_of_1970(spark: Any, tmp_path: Path) -> None:
+    """A tombstone carries no time; a clock that nobody has set gives one of 1970. Neither is on the axis."""
+    offsets = write_store(tmp_path / "store", [Sent("T", b"x" * 200, time_ms=at) for at in (NOON, NOON, 1_000)])
+    file = tmp_path / "store" / "commitlog" / f"{0:020}"
+    raw = file.read_bytes()
+    lost = tombstone("T", 0, 1, offsets[1], offsets[2] - offsets[1], host_bytes("127.0.0.1", 10911), protected=True)
+    file.write_bytes(raw[: offsets[1]] + lost + raw[offsets[2] :])
+    assert load(spark, tmp_path / "store").count() == 2
+    made = build_report(tmp_path / "store", tmp_path / "out")
+    assert [each.manifest.day for each in read_days(tmp_path / "out")] == ["2026-11-21"]
+    assert made.messages == 1
+    assert "1970" not in made.page.read_text().rpartition("</script>")[2]
 
 
 def test_the_page_needs_nothing_else(spark: Any, two_days: Path) -> None:

@@ -1,0 +1,193 @@
+"""The counted days on the disk: one file a day and broker, with a manifest of what it was read from. No Spark, no page here.
+
+    OUT/rollup/day=2026-11-21/rollup-BROKER.parquet     business messages
+    OUT/apart/day=2026-11-21/apart-BROKER.parquet       retry, dead-letter and system topics
+
+The manifest is in the footer of the rollup's file (key "rmq.manifest"), so counts and manifest are replaced in one rename. A file
+is never replaced by one that read less of the log, unless forced.
+"""
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Sequence
+from datetime import date, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from rmq.errors import StoreError
+from rmq.model import DLQ_PREFIX, RETRY_PREFIX
+from rmq.routing.topics import is_system_topic
+
+BUSINESS, RETRY, DEAD_LETTER, SYSTEM = "business", "retry", "dead letter", "system"
+_KEY = b"rmq.manifest"
+_SCHEMA = pa.schema([
+    ("broker", pa.string()), ("hour", pa.timestamp("us", tz="UTC")), ("topic", pa.string()), ("tag", pa.string()),
+    ("messages", pa.int64()), ("bytes", pa.int64()), ("distinct_keys", pa.int64()), ("repeats", pa.int64()),
+])  # fmt: skip
+_APART = _SCHEMA.insert(2, pa.field("kind", pa.string()))
+
+
+class Row(NamedTuple):
+    """One row of a rollup (see analytics.rollup)."""
+
+    day: date
+    broker: str
+    hour: datetime
+    topic: str
+    tag: str
+    messages: int
+    bytes: int
+    distinct_keys: int
+    repeats: int
+
+    @property
+    def kind(self) -> str:
+        return kind_of(self.topic)
+
+
+class Manifest(NamedTuple):
+    """What a day of a broker was read from.
+
+    [log_from, log_to): from the first to the last byte of the log that was counted. `complete`: whether these are all messages
+    of that day, None when nobody can know (counted by a property); `why_not` in words. `lost`: messages of which only a tombstone
+    is left; `damaged_bytes`: passed over.
+    `keys`: distinct keys by topic on that day. `heads`: checksums of the first
+    records of the files that were read, by offset (they tell copies of one log from brokers of one name). `made`: when,
+    ISO; `versions`: of rmq, Spark and the reader.
+    """
+
+    broker: str
+    day: str
+    source: str
+    log_from: int
+    log_to: int
+    complete: bool | None
+    why_not: str
+    counted_by: str
+    messages: int
+    lost: int
+    damaged_bytes: int
+    keys: dict[str, int]
+    heads: dict[str, str]
+    made: str
+    versions: dict[str, str]
+
+
+class Day(NamedTuple):
+    """One file that was read back: its manifest, its business rows, and those of other topics."""
+
+    manifest: Manifest
+    rows: list[Row]
+    apart: list[Row]
+
+
+def kind_of(topic: str) -> str:
+    """Business, retry, dead letter or system."""
+    if topic.startswith(RETRY_PREFIX):
+        return RETRY
+    if topic.startswith(DLQ_PREFIX):
+        return DEAD_LETTER
+    return SYSTEM if is_system_topic(topic) else BUSINESS
+
+
+def shrinks(new: Manifest, old: Manifest) -> str | None:
+    """Why `new` must not take the place of `old`: it read less, or counted otherwise. None: it may."""
+    if new.counted_by != old.counted_by:
+        return f"it was counted by {old.counted_by}, this one by {new.counted_by}"
+    if new.log_from > old.log_from or new.log_to < old.log_to:
+        return (f"it was read from bytes {old.log_from} to {old.log_to} of the log, of which only {new.log_from} to {new.log_to} "
+                "are there now")  # fmt: skip
+    if new.damaged_bytes > old.damaged_bytes or new.lost > old.lost:
+        return f"more is damaged now: {new.damaged_bytes} bytes and {new.lost} lost messages"
+    if new.messages < old.messages:
+        return f"it counted {old.messages} messages, this one {new.messages}"
+    return None
+
+
+def write_day(out: Path, manifest: Manifest, rows: Sequence[Row], *, force: bool = False) -> str | None:
+    """Replace one day of one broker under `out`. Returns why it was kept instead, None when it was written. Raises StoreError."""
+    file = rollup_file(out, manifest.day, manifest.broker)
+    if not force and file.exists():
+        why = shrinks(manifest, _manifest(file))
+        if why:
+            return why
+    _refuse_unnamed(file.parent)
+    business = [row for row in rows if row.kind == BUSINESS]
+    apart = [row for row in rows if row.kind != BUSINESS]
+    if apart:
+        replace(_apart_file(file), lambda aside: pq.write_table(_table(apart, _APART), aside))
+    else:
+        _apart_file(file).unlink(missing_ok=True)
+    schema = _SCHEMA.with_metadata({_KEY: json.dumps(manifest._asdict()).encode()})
+    replace(file, lambda aside: pq.write_table(_table(business, schema), aside))
+    return None
+
+
+def named(out: Path, manifest: Manifest) -> Manifest:
+    """With a name of its own, if another log of that name was counted on that day."""
+    file = rollup_file(out, manifest.day, manifest.broker)
+    there = _manifest(file).heads if file.exists() else {}
+    common = there.keys() & manifest.heads.keys()
+    if not common or any(there[base] == manifest.heads[base] for base in common):
+        return manifest
+    return manifest._replace(broker=f"{manifest.broker}-{min(manifest.heads.items())[1]}")
+
+
+def read_days(out: Path, days: Iterable[str] | None = None) -> list[Day]:
+    """The files of those days (None: of all), in the order of days and brokers. Raises StoreError for one that is damaged."""
+    folders = sorted((out / "rollup").glob("day=*")) if days is None else [out / "rollup" / f"day={day}" for day in days]
+    return [_read(file) for folder in folders for file in sorted(folder.glob("rollup-*.parquet"))]
+
+
+def rollup_file(out: Path, day: str, broker: str) -> Path:
+    name = re.sub(r"[^A-Za-z0-9._-]", "_", broker)
+    return out / "rollup" / f"day={day}" / f"rollup-{name}.parquet"
+
+
+def replace(file: Path, write: Callable[[Path], object]) -> None:
+    """Write beside `file` under a name that Spark and pandas skip, then rename over it."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    aside = file.with_name(f".{file.name}.{os.getpid()}.new")
+    try:
+        write(aside)
+        aside.replace(file)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def _apart_file(file: Path) -> Path:
+    return file.parent.parent.parent / "apart" / file.parent.name / file.name.replace("rollup-", "apart-", 1)
+
+
+def _table(rows: Sequence[Row], schema: pa.Schema) -> pa.Table:
+    return pa.table([[getattr(row, name) for row in rows] for name in schema.names], schema=schema)
+
+
+def _refuse_unnamed(folder: Path) -> None:
+    """A file without a broker's name would be added to the new ones by everybody who reads the folder."""
+    old = folder / "rollup.parquet"
+    if old.exists():
+        raise StoreError(f"{old} was written by an older version and says not of which broker it is: move it away")
+
+
+def _read(file: Path) -> Day:
+    manifest, other = _manifest(file), _apart_file(file)
+    return Day(manifest, _rows(file, manifest), _rows(other, manifest) if other.exists() else [])
+
+
+def _rows(file: Path, manifest: Manifest) -> list[Row]:
+    found: list[dict[str, Any]] = pq.ParquetFile(file).read().select(_SCHEMA.names).to_pylist()
+    return [Row(day=date.fromisoformat(manifest.day), **row) for row in found]
+
+
+def _manifest(file: Path) -> Manifest:
+    try:
+        text = (pq.ParquetFile(file).metadata.metadata or {})[_KEY]
+        return Manifest(**json.loads(text))
+    except (pa.ArrowException, KeyError, ValueError, TypeError) as error:
+        advice = "move it away and run the report again"
+        raise StoreError(f"{file} is damaged, or not written by `rmq report`: {error!r}; {advice}") from error

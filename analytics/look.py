@@ -1,0 +1,77 @@
+"""What a store directory says about itself, before any message is read: whose it is, how far it reaches, and as of when."""
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+from rmq.log import ownfiles
+from rmq.log.crc import crc32
+from rmq.log.disk import ReadOnlyDisk
+from rmq.log.reader import SegmentFile, read_segments
+from rmq.log.record import MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES, SYS_BORN_V6, host_text, store_timestamp
+
+_GRACE_MS = 60_000  # progress is saved every 10 s; a minute later everything of before is in it
+
+
+class Extent(NamedTuple):
+    """`broker`: the group's name, or the address that the records name. `log_start`: offset of the oldest byte that is there,
+    `first_ms`: store time of its record (None: no record). `known_ms`: all messages stored before then are committed here.
+    `heads`: checksum of the first record of each file, by the file's offset: copies of a log have them in common.
+    """
+
+    broker: str
+    log_start: int
+    first_ms: int | None
+    known_ms: int
+    heads: dict[int, str]
+
+
+def extent(store: Path) -> Extent:
+    """Raises StoreError when files of it cannot be read."""
+    own, disk = str(store / "rmq"), ReadOnlyDisk()
+    vote = ownfiles.load_vote(disk, own) if os.path.isdir(own) else None
+    segments = [segment for segment in read_segments(str(store)) if segment.size]
+    heads = [(segment, first_record(segment)) for segment in segments]
+    head = next((head for _, head in heads if head), None)
+    address = host_text(store_host(head)) if head else "unknown"
+    return Extent(
+        broker=vote.group if vote else address,
+        log_start=segments[0].base if segments else 0,
+        first_ms=store_timestamp(head, 0) if head else None,
+        known_ms=max(_known_ms(own, disk), _checkpoint_ms(store), *(store_timestamp(one, 0) for _, one in heads[-2:] if one)),
+        heads={segment.base: f"{crc32(head):08x}" for segment, head in heads if head},
+    )
+
+
+def first_record(segment: SegmentFile) -> bytes | None:
+    """The fixed part of a segment's first record; None where none stands, or retention took the file."""
+    try:
+        with open(segment.path, "rb", buffering=0) as file:
+            head = file.read(MIN_RECORD_BYTES + 24)
+    except FileNotFoundError:
+        return None
+    if len(head) < MIN_RECORD_BYTES or int.from_bytes(head[4:8], "big", signed=True) not in (MAGIC_V1, MAGIC_V2):
+        return None
+    return head if int.from_bytes(head[28:36], "big") == segment.base else None
+
+
+def store_host(head: bytes) -> bytes:
+    """Of the record that begins with `head`."""
+    at = 76 if head[39] & SYS_BORN_V6 else 64
+    return head[at : at + (20 if head[39] & 0x20 else 8)]
+
+
+def _checkpoint_ms(store: Path) -> int:
+    """Store time of the last message that Apache RocketMQ has flushed; 0 in a store of ours, where only progress counts."""
+    if (store / "rmq").is_dir() or not (store / "checkpoint").is_file():
+        return 0
+    return int.from_bytes((store / "checkpoint").read_bytes()[:8], "big")
+
+
+def _known_ms(own: str, disk: ReadOnlyDisk) -> int:
+    """By a store of rmq: the last record's time, or when it last said how far it is. 0: nobody can say."""
+    progress = ownfiles.load_progress(disk, own) if os.path.isdir(own) else None
+    if progress is None:
+        return 0
+    saved_ms = int(os.path.getmtime(os.path.join(own, "progress")) * 1000) - _GRACE_MS
+    return max(saved_ms, progress.stored_ms if progress.hw == progress.log else 0)
