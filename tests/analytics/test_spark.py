@@ -95,7 +95,7 @@ def test_committed_rows_only(spark: Any, tmp_path: Path) -> None:
     assert [row[0] for row in frame.select("queue_offset").orderBy("queue_offset").collect()] == list(range(7))
 
 
-@pytest.mark.parametrize(("options", "says"), [({"body": "hex"}, "allowed are raw"), ({"from": "noon"}, "give an ISO time")])
+@pytest.mark.parametrize(("options", "says"), [({"body": "hex"}, "allowed are plain"), ({"from": "noon"}, "give an ISO time")])
 def test_a_wrong_option_says_what_is_allowed(spark: Any, tmp_path: Path, options: dict[str, str], says: str) -> None:
     write_store(tmp_path, [Sent("T")])
     with pytest.raises(Exception, match=says):
