@@ -82,6 +82,7 @@ class RequestCode(IntEnum):
     GET_GROUP_STATUS = 60019
     PROMOTE = 60020
     READ_LOG = 60021
+    INTRODUCE_PEER = 60022
 
 
 class ResponseCode(IntEnum):

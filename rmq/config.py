@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from rmq import configkeys
 from rmq.configkinds import (
+    WILDCARDS,
     Kind,
     addresses,
     choice,
@@ -24,6 +25,7 @@ from rmq.configkinds import (
     hours,
     identifier,
     integer,
+    networks,
     optional,
     path,
     peers,
@@ -31,7 +33,6 @@ from rmq.configkinds import (
 )
 from rmq.errors import InvalidArgument
 
-_WILDCARDS = frozenset({"0.0.0.0", "::", "[::]"})
 _HIGHEST = 2**31 - 1
 _STORE_DIR = Path("rmq-data")
 DEFAULT_NAMESRV = "127.0.0.1:9876"
@@ -67,6 +68,8 @@ class NodeSettings:
                                    "totalReplicas")  # fmt: skip
     elected: bool = _setting(False, flag(), "the nodes of the group elect their leader", "enableDLegerCommitLog")
     peers: tuple[str, ...] = _setting((), peers(), "nodes of the elected group, as id-host:port", "dLegerPeers")
+    peers_on_client_port: bool = _setting(False, flag(), "the nodes of the group may come to the clients' port, too")
+    peer_sources: tuple[str, ...] = _setting((), networks(), "networks that the nodes come from besides their own addresses")
     node_id: str = _setting("", optional(identifier()), "id of this node among the peers", "dLegerSelfId")
     peer_group: str = _setting("", optional(identifier()), "RocketMQ's second name of the group; as broker_name", "dLegerGroup")
     preferred_leader: str = _setting("", optional(identifier()), "node that leads when it can", "preferredLeaderId")
@@ -147,9 +150,9 @@ class NodeSettings:
 
 
 def _contradictions(settings: NodeSettings) -> Iterator[str]:
-    if settings.advertised_host in _WILDCARDS:
+    if settings.advertised_host in WILDCARDS:
         yield f"advertised_host: {settings.advertised_host} is not an address that clients can dial; name this host's own one"
-    if settings.with_broker and settings.store_host in _WILDCARDS:
+    if settings.with_broker and settings.store_host in WILDCARDS:
         yield (f"listen_host: {settings.listen_host} does not say what clients should dial; "
                "set advertised_host (RocketMQ: brokerIP1, flag --advertise) too")  # fmt: skip
     if settings.segment_bytes < 2 * settings.max_message_bytes:  # a record that still does not fit is refused when it comes
@@ -169,6 +172,10 @@ def _group_contradictions(settings: NodeSettings) -> Iterator[str]:
     if settings.node_id not in ids:
         yield (f"node_id: {settings.node_id!r} is none of the peers {', '.join(ids) or '(none are given)'}; "
                "set node_id (RocketMQ: dLegerSelfId) and peers (dLegerPeers)")  # fmt: skip
+    own = next((peer for peer in settings.peers if peer.partition("-")[0] == settings.node_id), "")
+    if own.rpartition(":")[2] == str(settings.listen_port) and not settings.peers_on_client_port:
+        yield (f"peers: {own} is the clients' port; give the group one of its own, so that a firewall can keep strangers out, "
+               "or set peers_on_client_port = true")  # fmt: skip
     if settings.peer_group not in ("", settings.broker_name):
         yield f"peer_group: {settings.peer_group} must be broker_name {settings.broker_name}: one group, one name"
     if settings.preferred_leader not in ("", *ids):

@@ -1,10 +1,12 @@
 """Kinds of settings: what a value may be, and how text becomes one. No settings here, no files, no I/O."""
 
+import ipaddress
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+WILDCARDS = frozenset({"0.0.0.0", "::", "[::]"})
 _NAME = re.compile(r"[A-Za-z0-9_%|-]{1,127}")
 _HOST = re.compile(r"[A-Za-z0-9._-]{1,253}|\[?[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]+\]?")
 _SIZE = re.compile(r"(\d+)\s*(|k|m|g|ki|mi|gi|kib|mib|gib|kb|mb|gb)", re.IGNORECASE)
@@ -133,6 +135,17 @@ def peers() -> Kind:
         return found
 
     return Kind("nodes as id-host:port with ; between, each id once", parse)
+
+
+def networks() -> Kind:
+    def parse(raw: object) -> tuple[str, ...]:
+        if isinstance(raw, str):
+            raw = [part for part in re.split(r"[;,]", raw) if part.strip()]
+        if not isinstance(raw, (list, tuple)):
+            raise TypeError(raw)
+        return tuple(str(ipaddress.ip_network(str(part).strip())) for part in raw)
+
+    return Kind("networks or addresses, as 10.0.0.0/8;192.168.1.7", parse)
 
 
 def address(raw: object) -> str:

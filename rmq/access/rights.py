@@ -85,6 +85,7 @@ RIGHTS: Final[dict[RequestCode, Right]] = {
     RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: _CLIENT,
     RequestCode.REGISTER_BROKER: _NODE,
     RequestCode.UNREGISTER_BROKER: _NODE,
+    RequestCode.INTRODUCE_PEER: _NODE,
     RequestCode.FETCH_LOG: _NODE,
     RequestCode.ACK_LOG: _NODE,
     RequestCode.ASK_VOTE: _NODE,

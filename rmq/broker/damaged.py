@@ -5,12 +5,12 @@ other nodes what they lack, and says what it waits for.
 """
 
 import logging
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from functools import partial
 
 from rmq.broker.doorway import Doorway, Place
-from rmq.broker.handlers.group import check_group
 from rmq.broker.replication.directory import Directory
+from rmq.broker.replication.gate import Gate, Wall
 from rmq.broker.replication.mender import Mender, read_log
 from rmq.broker.replication.peers import Peers
 from rmq.clock import Clock
@@ -18,7 +18,7 @@ from rmq.config import NodeSettings
 from rmq.log import ownfiles
 from rmq.log.disk import Disk
 from rmq.log.store import Store
-from rmq.net.peercommands import GetGroupStatus, GroupStatus, LogPart, ReadLog
+from rmq.net.peercommands import GetGroupStatus, GroupStatus, IntroducePeer, LogPart, ReadLog
 from rmq.net.server import Call
 
 log = logging.getLogger("rmq.damaged")
@@ -29,6 +29,17 @@ AGAIN_S = 1.0
 def peer_addresses(settings: NodeSettings) -> dict[str, str]:
     """The nodes of an elected group as configured, by name."""
     return {peer.partition("-")[0]: peer.partition("-")[2] for peer in settings.peers}
+
+
+def peer_port(settings: NodeSettings) -> int:
+    """Where the nodes of an elected group reach this one."""
+    return int(peer_addresses(settings)[settings.node_id].rpartition(":")[2])
+
+
+def wall(settings: NodeSettings, store: Store) -> Wall:
+    """With fixed roles there is one port for everybody."""
+    ports = [peer_port(settings)] if settings.elected and not settings.peers_on_client_port else []
+    return Wall(settings.broker_name, store.vote.store_id, ports, settings.peer_sources)
 
 
 class Damaged:
@@ -44,7 +55,10 @@ class Damaged:
             self._directory = Directory(settings.namesrv_addresses, settings.broker_name, own, clock, lambda chief: None)
             self._peers_known = self._directory.addresses
         name = settings.broker_name
-        self._peers = Peers(name, f"{name}/{store.vote.node_id}", self._address_of, lambda event: None, clock)
+        vote = store.vote
+        me = IntroducePeer(name, vote.node_id, vote.store_id, vote.incarnation)
+        self._peers = Peers(me, self._address_of, lambda event: None, clock)
+        self._gate = Gate(wall(settings, store), self._places, self._directory.look if self._directory else None)
         root = str(settings.store_dir)
         # a tombstone has a blank unit in its queue, so the queues are made anew
         self._mender = Mender(
@@ -55,7 +69,7 @@ class Damaged:
     async def run(self) -> None:
         """Returns when nothing is damaged any more; then the store must be opened again. Raises OSError."""
         log.error("%s: this node takes no part in its group until another one has given it these bytes", self._store.log.damages)
-        await self._door.open({ReadLog: self._read, GetGroupStatus: self._status})
+        await self._door.open({IntroducePeer: self._gate.introduce, ReadLog: self._read, GetGroupStatus: self._status})
         try:
             if self._directory is not None:
                 await self._directory.start()
@@ -70,6 +84,9 @@ class Damaged:
     def _address_of(self, node: str) -> str:
         return self._peers_known.get(node, "")
 
+    def _places(self, node: str) -> Sequence[str]:
+        return [*self._peers_known.values()] if self._directory is not None else [*filter(None, [self._address_of(node)])]
+
     def _others(self) -> list[str]:
         mine = self._store.vote.node_id if self._directory is None else ""
         return [node for node, address in self._peers_known.items() if node != mine and address != self._address]
@@ -77,8 +94,8 @@ class Damaged:
     def _excuse(self) -> str:
         return f"this node's log is damaged, it is being repaired: {self._mender.trouble}"
 
-    def _read(self, request: ReadLog, _call: Call) -> Awaitable[LogPart]:
-        check_group(self._settings.broker_name, request.group)
+    def _read(self, request: ReadLog, call: Call) -> Awaitable[LogPart]:
+        self._gate.who(request.group, call)
         return read_log(self._store, request)
 
     def _status(self, _request: GetGroupStatus, _call: Call) -> GroupStatus:

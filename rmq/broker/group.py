@@ -5,10 +5,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import count
 from typing import Any, NamedTuple, TypeVar
 
-from rmq.broker.damaged import peer_addresses
+from rmq.broker.damaged import peer_addresses, wall
 from rmq.broker.handlers.group import GroupHandlers
+from rmq.broker.handlers.peers import PeerHandlers
 from rmq.broker.replication.directory import Chief, Directory
 from rmq.broker.replication.elected import ElectedReplica
+from rmq.broker.replication.gate import Gate
 from rmq.broker.replication.member import Member
 from rmq.broker.replication.mender import Mender
 from rmq.broker.replication.peers import Peers
@@ -22,6 +24,7 @@ from rmq.log.store import Store
 from rmq.model import Voter
 from rmq.net import commands as c
 from rmq.net.lockcommands import LockQueues, UnlockQueues
+from rmq.net.peercommands import IntroducePeer
 from rmq.net.popcommands import Ack, BatchAck, ChangeInvisibleTime, Notification, Peek, PollingInfo, Pop
 from rmq.net.retrycommands import SendBack
 from rmq.net.server import Connection, Handler
@@ -86,7 +89,7 @@ class Group:
         root, sync = str(settings.store_dir), settings.flush == "sync"
         self._reseeder = Reseeder(store, disk, f"{root}/rmq", name, hooks.begun_anew)
         self.replica = ElectedReplica(store, clock, sync, on_committed, hooks, self._reseeder.begin)
-        peers = Peers(name, f"{name}/{node}", self._address_of, self._handle, clock)
+        peers = Peers(IntroducePeer(name, node, vote.store_id, vote.incarnation), self._address_of, self._handle, clock)
         me = m.Identity(
             name, node, vote.store_id, vote.incarnation, address, sync, settings.preferred_leader, self._fixed,
             settings.in_sync_replicas if settings.broker_role == "SYNC_MASTER" else 1, settings.broker_role.endswith("MASTER"),
@@ -102,7 +105,10 @@ class Group:
             self.replica, store, (settings.cluster_name, name), lambda: self.broker_id, self._mender, self._address_of,
             max(settings.total_replicas, settings.in_sync_replicas),
         )  # fmt: skip
-        self.handlers: Mapping[type[Any], Handler] = asked.by_request()
+        gate = Gate(wall(settings, store), self._places, self._directory.look if self._directory else None)
+        self.handlers: Mapping[type[Any], Handler] = {
+            **asked.by_request(), **PeerHandlers(self.replica, store, gate).by_request()
+        }  # fmt: skip
         self.status = asked.status
 
     # --- what the broker asks -----------------------------------------------------------------------------------------
@@ -222,6 +228,16 @@ class Group:
 
     def _handle(self, event: m.Event) -> None:
         self.member.handle(event)
+
+    def _places(self, node: str) -> Sequence[str]:
+        """Where that node may come from. With fixed roles nobody is named in advance: from where any of them is registered."""
+        if self._directory is not None:
+            return [*self._directory.addresses.values()]
+        core = self.member.core
+        if node == core.state.me.node:
+            return ()
+        listed = [voter.address for voter in core.state.voters if voter.node == node]
+        return [where for where in dict.fromkeys((self._address_of(node), *listed)) if where]
 
     def _address_of(self, node: str) -> str:
         """As configured here, else as the log or whoever adds the node says."""

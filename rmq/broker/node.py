@@ -17,7 +17,7 @@ from rmq.broker.adoption import tables as adopt
 from rmq.broker.ahead import Ahead
 from rmq.broker.apply import Applier, Tables
 from rmq.broker.coldreads import ColdReads
-from rmq.broker.damaged import peer_addresses
+from rmq.broker.damaged import peer_port
 from rmq.broker.doorway import Place
 from rmq.broker.exports import Exports
 from rmq.broker.facts import Boot, runtime_facts
@@ -470,8 +470,7 @@ def _limits(settings: NodeSettings) -> Limits:
 
 def _ports(settings: NodeSettings, port: int) -> list[int]:
     """Where clients and, if that is another one, the nodes of the group reach this node."""
-    own = peer_addresses(settings)[settings.node_id] if settings.elected else ""
-    return [*dict.fromkeys((port, int(own.rpartition(":")[2]) if own else port))]
+    return [*dict.fromkeys((port, peer_port(settings) if settings.elected else port))]
 
 
 def _border(settings: NodeSettings, host: str, port: int) -> Border:

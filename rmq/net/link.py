@@ -47,6 +47,7 @@ class Link(asyncio.BufferedProtocol):
         self._write_paused_since: float | None = None
         self._reading = True
         self.peer: Address = ("", 0)
+        self.local: Address = ("", 0)
 
     # --- for subclasses -----------------------------------------------------------------------------------------------
 
@@ -66,9 +67,7 @@ class Link(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport = cast(asyncio.Transport, transport)
-        name = transport.get_extra_info("peername")
-        if isinstance(name, tuple):
-            self.peer = (str(name[0]), int(name[1]))
+        self.peer, self.local = (_address(transport.get_extra_info(which)) for which in ("peername", "sockname"))
         transport.set_write_buffer_limits(high=self._limits.write_high_bytes)
         self._made()
 
@@ -209,3 +208,7 @@ class Link(asyncio.BufferedProtocol):
         if call_id > self._written_id:
             return Unreachable(f"the connection to {where} broke before the request left")
         return Unknown(f"the connection to {where} broke before the answer came; it may or may not have been done")
+
+
+def _address(name: object) -> Address:
+    return (str(name[0]), int(name[1])) if isinstance(name, tuple) else ("", 0)

@@ -43,6 +43,17 @@ class FetchLogAnswer(NamedTuple):
     reason: str = ""
 
 
+@command(RequestCode.INTRODUCE_PEER, None)
+class IntroducePeer(NamedTuple):
+    """The first thing that a node of the group says on a connection to another one: which node, store and run of it speaks there.
+    Without it nothing that nodes say to each other is taken."""
+
+    group: str
+    node: str
+    store: str
+    incarnation: int
+
+
 @command(RequestCode.FETCH_LOG, FetchLogAnswer)
 class FetchLog(NamedTuple):
     """A follower asks for the bytes behind its end `from_offset`; asking is its acknowledgement of `ack`."""
@@ -299,7 +310,7 @@ class GetEpochCache(NamedTuple):
 
 
 PeerRequest = (
-    FetchLog | AckLog | AskVote | AnnounceLeader | ResignLeader | ReadSnapshot | ReadLog | AddPeer | RemovePeer | TransferLeader
-    | Promote | GetGroupStatus | GetHaStatus | GetEpochCache
+    IntroducePeer | FetchLog | AckLog | AskVote | AnnounceLeader | ResignLeader | ReadSnapshot | ReadLog | AddPeer | RemovePeer
+    | TransferLeader | Promote | GetGroupStatus | GetHaStatus | GetEpochCache
 )  # fmt: skip
 PeerAnswer = FetchLogAnswer | AskVoteAnswer | EpochAnswer | SnapshotPart | LogPart | GroupStatus | HaStatus | EpochCache

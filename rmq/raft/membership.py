@@ -15,6 +15,8 @@ VOTERS = "voters"  # kind of the epoch record
 def join(state: State, role: Leader, event: Join) -> None:
     if any(voter.node == event.node for voter in state.voters):
         state.out.append(Done(event.ticket, f"{event.node!r} is a member already"))
+    elif any(voter.address == event.address for voter in state.voters):
+        state.out.append(Done(event.ticket, f"{event.address} is another member's address"))
     else:
         role.joining[event.node] = (event.address, event.ticket)
 

@@ -34,15 +34,17 @@ class LocalGroup:
     """`async with LocalGroup(folder) as group`. `nodes`: those that run now, by name."""
 
     def __init__(
-        self, folder: Path, *, count: int = 3, spare: int = 0, disks: Mapping[str, Disk] | None = None, **settings: Any
-    ) -> None:
-        """`spare`: so many further nodes have a place but are neither peers nor started. `disks`: else the machine's own."""
+        self, folder: Path, *, count: int = 3, spare: int = 0, disks: Mapping[str, Disk] | None = None, one_port: bool = False,
+        **settings: Any,
+    ) -> None:  # fmt: skip
+        """`spare`: so many further nodes have a place but are neither peers nor started. `disks`: else the machine's own.
+        `one_port`: of each node, for clients and the others."""
         self.clock = TestClock()
         self._folder = folder
         self._disks = disks or {}
         self._names = [f"n{number}" for number in range(count + spare)]
         self._first = self._names[:count]
-        self._ports = {name: (free_port(), free_port()) for name in self._names}
+        self._ports = {name: (port := free_port(), port if one_port else free_port()) for name in self._names}
         self._settings = {"segment_bytes": 16 * 1024 * 1024, "index_slots": 10_000, "index_entries": 40_000, **settings}
         self._connections: list[Peer] = []
         self.nodes: dict[str, Broker] = {}

@@ -5,6 +5,7 @@ import asyncio
 from rmq.broker.replication.peers import Peers
 from rmq.clock import SystemClock
 from rmq.net.commands import HelloAnswer
+from rmq.net.peercommands import IntroducePeer
 from rmq.raft import messages as m
 from rmq.testing import until
 from tests.net.support import NATIVE
@@ -31,6 +32,8 @@ class Dying:
             return
         await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
         writer.write(NATIVE.answer(1, None, HelloAnswer(1, "C", "b", 0, "127.0.0.1:1"), ""))
+        await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
+        writer.write(NATIVE.answer(2, None, None, ""))
         await reader.read(1)
         self.asked = True
 
@@ -45,7 +48,7 @@ async def test_a_node_that_is_killed_is_known_to_be_gone_at_once() -> None:
     node = Dying()
     address = await node.start()
     told: list[m.Event] = []
-    peers = Peers("g", "g/n1", lambda _: address, told.append, SystemClock())
+    peers = Peers(IntroducePeer("g", "n1", "s-n1", 1), lambda _: address, told.append, SystemClock())
     peers.send("n0", RESIGN)
     await until(lambda: node.asked)
     node.die()

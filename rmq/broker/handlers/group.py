@@ -1,46 +1,31 @@
-"""What the nodes of an elected group ask each other, and what an administrator tells and asks the group.
+"""What an administrator tells and asks a group.
 
-The machine decides (`rmq.raft`); here questions are handed to it, and its answer comes back through the call. A question
-of another group, dialled by mistake, gets no further.
+The machine decides (`rmq.raft`); here questions are handed to it, and its answer comes back through the call.
 """
 
-import asyncio
 import math
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rmq.broker.replication import haview
 from rmq.broker.replication.elected import ElectedReplica
-from rmq.broker.replication.mender import Mender, read_log
-from rmq.broker.replication.peerwire import to_request
-from rmq.codes import ResponseCode
-from rmq.errors import Refusal, StoreError
+from rmq.broker.replication.mender import Mender
+from rmq.broker.replication.places import check_newcomer
 from rmq.log.store import Store
 from rmq.net.peercommands import (
-    AckLog,
     AddPeer,
-    AnnounceLeader,
-    AskVote,
-    FetchLog,
     GetEpochCache,
     GetGroupStatus,
     GetHaStatus,
     GroupStatus,
-    LogPart,
     MemberStatus,
     Promote,
-    ReadLog,
-    ReadSnapshot,
     RemovePeer,
-    ResignLeader,
-    SnapshotPart,
     TransferLeader,
 )
 from rmq.net.server import LATER, Call, Handler, Later
 from rmq.raft import messages as m
 from rmq.raft.roles import Leader, Peer
-
-MAX_PART_BYTES = 1 << 20
 
 
 class GroupHandlers:
@@ -60,13 +45,6 @@ class GroupHandlers:
 
     def by_request(self) -> Mapping[type[Any], Handler]:
         return {
-            FetchLog: self.ask,
-            AckLog: self.tell,
-            AskVote: self.ask,
-            AnnounceLeader: self.announced,
-            ResignLeader: self.ask,
-            ReadSnapshot: self.read_snapshot,
-            ReadLog: self.read_log,
             AddPeer: self.add_peer,
             RemovePeer: self.remove_peer,
             TransferLeader: self.transfer,
@@ -78,43 +56,11 @@ class GroupHandlers:
             ),
         }
 
-    # --- between nodes ------------------------------------------------------------------------------------------------
-
-    def ask(self, request: FetchLog | AskVote | ResignLeader | AnnounceLeader, call: Call) -> Later:
-        self._check_group(request.group)
-        self._replica.member.handle(m.Asked(to_request(request), call))
-        return LATER
-
-    def announced(self, request: AnnounceLeader, call: Call) -> Later:
-        self._check_group(request.group)
-        self._replica.note_leader(request.leader, request.address)
-        return self.ask(request, call)
-
-    def tell(self, request: AckLog, _call: Call) -> None:
-        self._check_group(request.group)
-        self._replica.member.handle(m.Asked(to_request(request)))
-
-    def read_snapshot(self, request: ReadSnapshot, _call: Call) -> Awaitable[SnapshotPart]:
-        self._check_group(request.group)
-        return asyncio.to_thread(self._read_snapshot, request)
-
-    def _read_snapshot(self, request: ReadSnapshot) -> SnapshotPart:
-        try:
-            data, total = self._store.snapshots.read(request.s0, request.position, min(request.max_bytes, MAX_PART_BYTES))
-        except (StoreError, OSError) as error:
-            raise Refusal(ResponseCode.SYSTEM_ERROR, f"no snapshot at {request.s0} any more: fetch again ({error})") from error
-        return SnapshotPart(data, total)
-
-    def read_log(self, request: ReadLog, _call: Call) -> Awaitable[LogPart]:
-        self._check_group(request.group)
-        return read_log(self._store, request)
-
-    def _check_group(self, group: str) -> None:
-        check_group(self._group, group)
-
     # --- administration -----------------------------------------------------------------------------------------------
 
-    def add_peer(self, request: AddPeer, call: Call) -> Later:
+    async def add_peer(self, request: AddPeer, call: Call) -> Later:
+        others = [voter.address for voter in self._replica.member.core.state.voters]
+        await check_newcomer(request.node, request.address, others)
         self._replica.member.handle(m.Join(request.node, request.address, call))
         return LATER
 
@@ -159,13 +105,6 @@ class GroupHandlers:
             lacking = range(1, self._nodes - len({row.node for row in rows}) + 1)
             rows += [_row(Peer(f"missing-{number}", ""), "", False, state.end, now) for number in lacking]
         return rows
-
-
-def check_group(mine: str, asked: str) -> None:
-    """Raises Refusal."""
-    if asked != mine:
-        about = f"this is a node of group {mine!r}, not of {asked!r}: look at brokerName and dLegerPeers"
-        raise Refusal(ResponseCode.INVALID_PARAMETER, about)
 
 
 def _row(peer: Peer, address: str, voter: bool, end: int, now: float) -> MemberStatus:

@@ -51,7 +51,7 @@ class Directory:
 
     async def start(self) -> None:
         """Returns after the first look: nobody begins an office before."""
-        await self._look()
+        await self.look()
         self._task = asyncio.create_task(self._run(), name="directory")
 
     async def stop(self) -> None:
@@ -63,9 +63,10 @@ class Directory:
     async def _run(self) -> None:
         while True:
             await self._clock.sleep(PERIOD_S)
-            await self._look()
+            await self.look()
 
-    async def _look(self) -> None:
+    async def look(self) -> None:
+        """Asks now who is there."""
         answers = await asyncio.gather(*(self._ask(address, GetClusterInfo()) for address in self._nameservers))
         infos = [found for found in answers if isinstance(found, ClusterInfo)]
         told = [group for info in infos for group in info.brokers if group.name == self._group]

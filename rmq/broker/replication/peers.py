@@ -26,13 +26,12 @@ LIMITS = Limits(max_frame_bytes=32 * MIB)  # a fetch may bring 8 MiB, or one rec
 
 
 class Peers:
-    """`address_of(node)`: "host:port" or "" if unknown. `handle` takes the events."""
+    """`me`: how this node introduces itself. `address_of(node)`: "host:port" or "" if unknown. `handle` takes the events."""
 
     def __init__(
-        self, group: str, name: str, address_of: Callable[[str], str], handle: Callable[[m.Event], None], clock: Clock
+        self, me: c.IntroducePeer, address_of: Callable[[str], str], handle: Callable[[m.Event], None], clock: Clock
     ) -> None:
-        self._group = group
-        self._hello = Hello(VERSION, name)
+        self._me = me
         self._address_of = address_of
         self._handle = handle
         self._clock = clock
@@ -63,11 +62,11 @@ class Peers:
         address = self._address_of(node)
         peer = self._peers.get(node)
         if peer is None or peer.address != address:
-            peer = self._peers[node] = _Peer(address, self._hello, self._clock, lambda: self._handle(m.Unreachable(node)))
+            peer = self._peers[node] = _Peer(address, self._me, self._clock, lambda: self._handle(m.Unreachable(node)))
         return peer
 
     async def _ask(self, node: str, request: m.Request) -> None:
-        peer, command = self._peer(node), to_command(self._group, request)
+        peer, command = self._peer(node), to_command(self._me.group, request)
         try:
             if isinstance(command, c.AckLog):
                 await peer.post(command)
@@ -85,9 +84,9 @@ class Peers:
 class _Peer:
     """One node. `gone()` is called when its connection was lost and a new one is refused."""
 
-    def __init__(self, address: str, hello: Hello, clock: Clock, gone: Callable[[], None]) -> None:
+    def __init__(self, address: str, me: c.IntroducePeer, clock: Clock, gone: Callable[[], None]) -> None:
         self.address = address
-        self._hello = hello
+        self._me = me
         self._clock = clock
         self._gone = gone
         self._channel: Channel | None = None
@@ -125,7 +124,9 @@ class _Peer:
 
     async def _connect(self) -> Channel:
         try:
-            channel = await Channel.open(self.address, self._hello, LIMITS, None, self._clock, timeout_s=OPEN_S)
+            hello = Hello(VERSION, f"{self._me.group}/{self._me.node}")
+            channel = await Channel.open(self.address, hello, LIMITS, None, self._clock, timeout_s=OPEN_S)
+            await _introduce(channel, self._me)
         except RmqError as error:
             self._refused = isinstance(error.__context__, ConnectionRefusedError)  # else it may be cut off from here only
             self._not_before = self._clock.monotonic() + (AGAIN_S if self._refused else SOON_S)
@@ -168,3 +169,12 @@ class _Peer:
                 await asyncio.gather(task, return_exceptions=True)
         if self._channel is not None:
             await self._channel.close()
+
+
+async def _introduce(channel: Channel, me: c.IntroducePeer) -> None:
+    """Raises Refusal, Unknown, Unreachable; then the channel is closed."""
+    try:
+        await channel.request(me, OPEN_S)
+    except BaseException:
+        channel.abort("it does not know this node")
+        raise

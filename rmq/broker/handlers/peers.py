@@ -1,0 +1,103 @@
+"""What the nodes of a group ask each other.
+
+The machine decides (`rmq.raft`); here it is made sure that the one who asks is a node of the group and speaks for itself
+(`replication.gate`), questions are handed to the machine, and its answer comes back through the call.
+"""
+
+import asyncio
+import math
+from collections.abc import Awaitable, Mapping
+from typing import Any
+
+from rmq.broker.replication.elected import ElectedReplica
+from rmq.broker.replication.gate import Gate
+from rmq.broker.replication.mender import read_log
+from rmq.broker.replication.peerwire import to_request
+from rmq.broker.replication.places import check_address
+from rmq.codes import ResponseCode
+from rmq.errors import Refusal, StoreError
+from rmq.log.store import Store
+from rmq.net.peercommands import (
+    AckLog,
+    AnnounceLeader,
+    AskVote,
+    FetchLog,
+    IntroducePeer,
+    LogPart,
+    ReadLog,
+    ReadSnapshot,
+    ResignLeader,
+    SnapshotPart,
+)
+from rmq.net.server import LATER, Call, Handler, Later
+from rmq.raft import messages as m
+
+MAX_PART_BYTES = 1 << 20
+
+
+class PeerHandlers:
+    def __init__(self, replica: ElectedReplica, store: Store, gate: Gate) -> None:
+        self._replica = replica
+        self._store = store
+        self._gate = gate
+
+    def by_request(self) -> Mapping[type[Any], Handler]:
+        return {
+            IntroducePeer: self._gate.introduce,
+            FetchLog: self.fetch,
+            AckLog: self.tell,
+            AskVote: self.vote,
+            AnnounceLeader: self.announced,
+            ResignLeader: self.resigned,
+            ReadSnapshot: self.read_snapshot,
+            ReadLog: self.read_log,
+        }
+
+    def fetch(self, request: FetchLog, call: Call) -> Later:
+        self._gate.speaks_for(request.group, call, request.node, request.store, request.incarnation)
+        if not (math.isfinite(request.echo) and math.isfinite(request.max_wait)):
+            raise Refusal(ResponseCode.INVALID_PARAMETER, "echo and max_wait are seconds")
+        return self._ask(request, call)
+
+    def tell(self, request: AckLog, call: Call) -> None:
+        """What a store acknowledges is believed only from its own connection: messages are committed by it."""
+        self._gate.speaks_for(request.group, call, "", request.store, request.incarnation)
+        self._replica.member.handle(m.Asked(to_request(request)))
+
+    def vote(self, request: AskVote, call: Call) -> Later:
+        self._gate.speaks_for(request.group, call, request.candidate, request.store)
+        return self._ask(request, call)
+
+    def announced(self, request: AnnounceLeader, call: Call) -> Later:
+        speaker = self._gate.who(request.group, call)
+        self._gate.speaks_for(request.group, call, request.leader, speaker.store)
+        check_address(request.leader, request.address)
+        self._replica.note_leader(request.leader, request.address)
+        return self._ask(request, call)
+
+    def resigned(self, request: ResignLeader, call: Call) -> Later:
+        """Only who leads can lay that down; a node that has not heard of its leader yet believes it."""
+        speaker, core = self._gate.who(request.group, call), self._replica.member.core
+        leader = core.leader
+        if leader not in ("", speaker.node) and not core.state.me.fixed:  # fixed: two nodes may have one name
+            raise Refusal(ResponseCode.NO_PERMISSION, f"node {speaker.node!r} does not lead here, {leader!r} does")
+        return self._ask(request, call)
+
+    def _ask(self, request: FetchLog | AskVote | ResignLeader | AnnounceLeader, call: Call) -> Later:
+        self._replica.member.handle(m.Asked(to_request(request), call))
+        return LATER
+
+    def read_snapshot(self, request: ReadSnapshot, call: Call) -> Awaitable[SnapshotPart]:
+        self._gate.who(request.group, call)
+        return asyncio.to_thread(self._read_snapshot, request)
+
+    def _read_snapshot(self, request: ReadSnapshot) -> SnapshotPart:
+        try:
+            data, total = self._store.snapshots.read(request.s0, request.position, min(request.max_bytes, MAX_PART_BYTES))
+        except (StoreError, OSError) as error:
+            raise Refusal(ResponseCode.SYSTEM_ERROR, f"no snapshot at {request.s0} any more: fetch again ({error})") from error
+        return SnapshotPart(data, total)
+
+    def read_log(self, request: ReadLog, call: Call) -> Awaitable[LogPart]:
+        self._gate.who(request.group, call)
+        return read_log(self._store, request)

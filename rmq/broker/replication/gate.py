@@ -1,0 +1,130 @@
+"""Who may speak as a node of the group: whoever comes to the peers' port, from the address of a node of the group, and says
+which node, store and run it is. What it says afterwards on that connection counts for that store only.
+
+Without keys that is all that can be checked; it keeps out everybody who has no machine among the nodes.
+"""
+
+import asyncio
+import ipaddress
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+from rmq.broker.replication.places import resolve, same_machine
+from rmq.codes import ResponseCode
+from rmq.errors import Refusal
+from rmq.net.peercommands import IntroducePeer
+from rmq.net.server import Call, Connection
+
+log = logging.getLogger("rmq.gate")
+
+SUSPECT_S = 10.0  # between two lines about strangers
+
+
+class Wall(NamedTuple):
+    """`group`: the broker name. `own_store`: of this node. `ports`: where the nodes of the group come to; empty: every port.
+    `sources`: networks from which they come besides, as where their addresses are translated."""
+
+    group: str
+    own_store: str
+    ports: Sequence[int]
+    sources: Sequence[str]
+
+
+class Gate:
+    """`addresses(node)`: where that node of the group is, or could be; empty if it is none. `refresh()`: looks again who belongs
+    to the group, before a stranger is sent away."""
+
+    def __init__(
+        self, wall: Wall, addresses: Callable[[str], Sequence[str]], refresh: Callable[[], Awaitable[None]] | None = None
+    ) -> None:
+        self._wall = wall
+        self._networks = [ipaddress.ip_network(source) for source in wall.sources]
+        self._addresses = addresses
+        self._refresh = refresh
+        self._introduced: WeakKeyDictionary[Connection, IntroducePeer] = WeakKeyDictionary()
+        self._runs: dict[str, tuple[str, int]] = {}  # by node: store and its newest run
+        self._quiet_until = 0.0
+        self._resolved: dict[str, frozenset[str]] = {}  # by address: what its host stood for last
+
+    async def introduce(self, said: IntroducePeer, call: Call) -> None:
+        """Raises Refusal, saying what an operator can do."""
+        connection = call.connection
+        try:
+            check_group(self._wall.group, said.group)
+            self._check_port(connection)
+            await self._check_source(said.node, connection.peer[0])
+            self._check_run(said)
+        except Refusal as refusal:
+            self._tell("%s:%d says that it is node %r: %s", *connection.peer, said.node[:40], refusal.remark)
+            raise
+        self._introduced[connection] = said
+
+    def who(self, group: str, call: Call) -> IntroducePeer:
+        """Who speaks there. Raises Refusal."""
+        check_group(self._wall.group, group)
+        said = self._introduced.get(call.connection)
+        if said is None:
+            raise _refused("only nodes of the group may say that, and they introduce themselves first")
+        return said
+
+    def speaks_for(self, group: str, call: Call, node: str, store: str, incarnation: int = -1) -> None:
+        """Raises Refusal if the speaker is another one. `incarnation` -1: it does not say."""
+        said = self.who(group, call)
+        if (node or said.node, store) != (said.node, said.store) or incarnation not in (-1, said.incarnation):
+            raise _refused(f"this connection is of node {said.node!r}: it speaks for no other")
+
+    def _tell(self, text: str, *about: object) -> None:
+        """For the operator, but the log does not grow by what a stranger repeats."""
+        now = asyncio.get_running_loop().time()
+        if now >= self._quiet_until:
+            self._quiet_until = now + SUSPECT_S
+            log.warning(text, *about)
+
+    def _check_port(self, connection: Connection) -> None:
+        ports = self._wall.ports
+        if ports and connection.local[1] not in ports:
+            about = f"port {connection.local[1]} is the clients': the nodes of the group talk on {' or '.join(map(str, ports))}"
+            raise _refused(f"{about} (dLegerPeers; peers_on_client_port)")
+
+    async def _check_source(self, node: str, source: str) -> None:
+        if not self._addresses(node) and self._refresh is not None:
+            await self._refresh()
+        addresses = self._addresses(node)
+        if not addresses:
+            raise _refused(f"node {node!r} is no member of this group: add it with 'rmq admin addPeer'")
+        came = ipaddress.ip_address(source.partition("%")[0])
+        if any(came in network for network in self._networks):
+            return
+        for address in addresses:
+            if same_machine(came, await self._resolve(address)):
+                return
+        where = " or ".join(addresses)
+        raise _refused(f"it comes from {source}, node {node!r} is at {where} (dLegerPeers, addPeer; peer_sources)")
+
+    async def _resolve(self, address: str) -> frozenset[str]:
+        """What the host's name stands for; what it stood for when that cannot be asked now."""
+        found = await resolve(address)
+        if found or address not in self._resolved:
+            self._resolved[address] = found
+        return self._resolved[address]
+
+    def _check_run(self, said: IntroducePeer) -> None:
+        if said.store == self._wall.own_store:
+            raise _refused(f"store {said.store} is this node's own: was its directory copied?")
+        store, newest = self._runs.get(said.node, ("", 0))
+        if store == said.store and said.incarnation < newest:
+            raise _refused(f"a newer run of this store was here ({newest}): its directory was copied or set back")
+        self._runs[said.node] = (said.store, said.incarnation)
+
+
+def check_group(mine: str, asked: str) -> None:
+    """Raises Refusal."""
+    if asked != mine:
+        about = f"this is a node of group {mine!r}, not of {asked!r}: look at brokerName and dLegerPeers"
+        raise Refusal(ResponseCode.INVALID_PARAMETER, about)
+
+
+def _refused(about: str) -> Refusal:
+    return Refusal(ResponseCode.NO_PERMISSION, about)

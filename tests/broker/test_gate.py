@@ -1,0 +1,156 @@
+"""Who may speak as a node of a group: the port, the address, the introduction, and only for itself."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from rmq.broker.replication.gate import Gate, Wall
+from rmq.codes import ResponseCode as R
+from rmq.config import NodeSettings
+from rmq.errors import InvalidArgument
+from rmq.net.commands import Request, UpdateTopic
+from rmq.net.peercommands import (
+    AckLog,
+    AddPeer,
+    AnnounceLeader,
+    AskVote,
+    FetchLog,
+    IntroducePeer,
+    ReadLog,
+    ReadSnapshot,
+    ResignLeader,
+)
+from rmq.net.server import Server
+from tests.broker.groups import GROUP, LocalGroup
+from tests.broker.support import Peer, send
+
+
+@pytest.fixture
+async def group(tmp_path: Path) -> AsyncIterator[LocalGroup]:
+    async with LocalGroup(tmp_path) as group:
+        yield group
+
+
+def questions(node: str, store: str, run: int = 1, epoch: int = 2) -> list[Request]:
+    """All that nodes say to each other."""
+    return [
+        FetchLog(1, GROUP, node, store, run, epoch, 0, 0, "", 0, 0, 0),
+        AskVote(GROUP, epoch, node, store, 99, 1 << 40, False, True),
+        AnnounceLeader(GROUP, epoch, node, "127.0.0.1:9", []),
+        ResignLeader(GROUP, epoch, [node]),
+        AckLog(GROUP, epoch, store, run, 1 << 40),
+        ReadSnapshot(GROUP, 0, 0),
+        ReadLog(GROUP, 0, 100),
+    ]
+
+
+async def runs(group: LocalGroup) -> dict[str, IntroducePeer]:
+    """How each node introduces itself."""
+    found = {name: (await group.status(name)).store for name in group.nodes}
+    return {name: IntroducePeer(GROUP, name, store, 1) for name, store in found.items()}
+
+
+async def test_the_clients_port_takes_nothing_of_what_nodes_say(group: LocalGroup) -> None:
+    """However it is introduced: so a firewall around the peers' port protects the group."""
+    leader = await group.leader()
+    before = await group.status(leader)
+    known, other = await runs(group), next(name for name in group.nodes if name != leader)
+    client = await group.connect(leader)
+    assert await client.refusal(known[other]) == R.NO_PERMISSION
+    for question in questions(other, known[other].store, epoch=before.epoch + 1):
+        assert await client.refusal(question) == R.NO_PERMISSION
+    after = await group.status(leader)
+    assert (after.epoch, after.leader) == (before.epoch, leader)
+
+
+async def test_nobody_speaks_without_an_introduction(group: LocalGroup) -> None:
+    leader = await group.leader()
+    before = await group.status(leader)
+    stranger = await Peer.connect(group.peer_address(leader))
+    for question in questions("n7", "77", epoch=before.epoch + 1):
+        assert await stranger.refusal(question) == R.NO_PERMISSION
+    store = before.store
+    for wrong, code in (
+        (IntroducePeer("other", "n1", "77", 1), R.INVALID_PARAMETER),
+        (IntroducePeer(GROUP, "n7", "77", 1), R.NO_PERMISSION),  # no member
+        (IntroducePeer(GROUP, leader, "77", 1), R.NO_PERMISSION),  # the one that is asked
+        (IntroducePeer(GROUP, next(name for name in group.nodes if name != leader), store, 1), R.NO_PERMISSION),  # its own disk
+    ):
+        assert await stranger.refusal(wrong) == code
+    await stranger.close()
+    assert (await group.status(leader)).epoch == before.epoch
+
+
+async def test_a_node_speaks_only_for_itself(group: LocalGroup) -> None:
+    """R7: what one connection acknowledges for another store would commit what nobody has."""
+    leader = await group.leader()
+    one, two = (name for name in group.nodes if name != leader)
+    known = await runs(group)
+    client = await group.connect(leader)
+    await client.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
+    await client.send(send("T"))
+    epoch = (await group.status(leader)).epoch
+    insider = await Peer.connect(group.peer_address(leader))
+    await insider.ask(known[one])
+    for question in questions(two, known[two].store, epoch=epoch)[:5]:
+        assert await insider.refusal(question) == R.NO_PERMISSION
+    assert await insider.refusal(AckLog(GROUP, epoch, known[one].store, 2, 1 << 40)) == R.NO_PERMISSION, "another run of it"
+    await insider.ask(AckLog(GROUP, epoch, known[one].store, 1, 0))
+    older = await Peer.connect(group.peer_address(leader))
+    assert await older.refusal(known[one]._replace(incarnation=0)) == R.NO_PERMISSION
+    await older.close()
+    await insider.close()
+    assert (await group.status(leader)).leader == leader
+
+
+@pytest.mark.parametrize(
+    ("node", "address"),
+    [
+        ("n3", "nowhere"), ("n3", "10.0.0.1:0"), ("n3", "0.0.0.0:40911"), ("n3", "no-such-host.invalid:40911"), ("n 3", "h:1"),
+        ("n3", "127.0.0.1:99999"), ("n3", "a b:1"), ("n3", ""),
+    ],
+)  # fmt: skip
+async def test_a_node_is_added_only_where_it_can_be_reached(group: LocalGroup, node: str, address: str) -> None:
+    """It goes into the log, and every node dials it."""
+    admin = await group.connect(await group.leader())
+    assert await admin.refusal(AddPeer(node, address)) == R.INVALID_PARAMETER
+
+
+async def test_nor_at_the_address_of_another(group: LocalGroup) -> None:
+    admin = await group.connect(await group.leader())
+    assert await admin.refusal(AddPeer("n3", group.peer_address("n0"))) == R.SYSTEM_ERROR
+
+
+async def introduced(addresses: tuple[str, ...], sources: tuple[str, ...] = (), ports: tuple[int, ...] = ()) -> int:
+    """The code for a node that comes from 127.0.0.1; 0: let in."""
+    gate = Gate(Wall("g", "own", ports, sources), lambda node: addresses)
+    server = Server({IntroducePeer: gate.introduce})
+    host, port = await server.listen("127.0.0.1", 0)
+    peer = await Peer.connect(f"{host}:{port}")
+    try:
+        return await peer.ask_code(IntroducePeer("g", "n1", "s", 1))
+    finally:
+        await peer.close()
+        await server.close(0)
+
+
+async def test_where_nodes_come_from() -> None:
+    assert await introduced(("127.0.0.1:40911",)) == 0
+    assert await introduced(("localhost:40911",)) == 0
+    assert await introduced(("192.0.2.7:40911", "127.0.1.1:40911")) == 0, "a machine's own name may stand for any loopback"
+    assert await introduced(("192.0.2.7:40911",)) == R.NO_PERMISSION
+    assert await introduced(("no-such-host.invalid:40911",)) == R.NO_PERMISSION
+    assert await introduced(("192.0.2.7:40911",), sources=("10.0.0.0/8", "127.0.0.0/30")) == 0
+    assert await introduced((), sources=("127.0.0.0/30",)) == R.NO_PERMISSION, "no member"
+    assert await introduced(("127.0.0.1:40911",), ports=(1,)) == R.NO_PERMISSION
+
+
+async def test_one_port_for_both_by_setting(tmp_path: Path) -> None:
+    """Small installations."""
+    with pytest.raises(InvalidArgument, match="peers_on_client_port"):
+        NodeSettings(elected=True, node_id="n0", peers=("n0-127.0.0.1:10911",), listen_port=10911)
+    async with LocalGroup(tmp_path, one_port=True, peers_on_client_port=True) as group:
+        client = await group.connect(await group.leader())
+        await client.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
+        assert (await client.send(send("T")))[0].queue_offset == 0
