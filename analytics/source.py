@@ -19,7 +19,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from analytics.segments import Part, find_parts, read_part
-from rmq.errors import BadBytes, InvalidArgument
+from rmq.errors import InvalidArgument
 from rmq.log.record import Record, bytes_to_properties, host_text, is_tombstone
 from rmq.routing.topics import is_system_topic
 
@@ -36,6 +36,7 @@ _ARROW = pa.schema([
     ("body", pa.binary()), ("flag", pa.int32()), ("sys_flag", pa.int32()), ("reconsume_times", pa.int32()), ("size", pa.int32()),
 ])  # fmt: skip
 _BATCH_ROWS, _BATCH_BYTES = 4096, 16 << 20
+_MOST_PLAIN_BYTES = 64 << 20
 _BODIES = ("plain", "raw", "none")
 _COMPRESSED, _CODEC_MASK = 0x1, 0x700  # sysFlag [MessageSysFlag]
 _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
@@ -116,32 +117,40 @@ def parse_options(options: Mapping[str, str]) -> Wanted:
 def batches(part: Part, wanted: Wanted) -> Iterator[pa.RecordBatch]:
     """The wanted records of a part as Arrow batches of at most 4096 rows."""
     rows: list[Record] = []
+    bodies: list[bytes | None] = []
     waiting_bytes = 0
     for record in read_part(part):
         if not _is_wanted(record, wanted):
             continue
         rows.append(record)
-        waiting_bytes += record.total_size
+        bodies.append(_body(record, wanted.body))
+        waiting_bytes += record.total_size + len(bodies[-1] or b"")
         if len(rows) == _BATCH_ROWS or waiting_bytes >= _BATCH_BYTES:
-            yield _batch(rows, wanted.body)
-            rows, waiting_bytes = [], 0
+            yield _batch(rows, bodies)
+            rows, bodies, waiting_bytes = [], [], 0
     if rows:
-        yield _batch(rows, wanted.body)
+        yield _batch(rows, bodies)
 
 
-def plain_body(record: Record) -> bytes:
-    """The body, decompressed when the record's sysFlag says so. Raises BadBytes when it cannot be."""
+def plain_body(record: Record) -> bytes | None:
+    """The body, decompressed when the record's sysFlag says so.
+
+    None where that is not true, or it would be longer than 64 MiB: whoever may send may claim anything, and one message must
+    not stop a job.
+    """
     if not record.sys_flag & _COMPRESSED:
         return record.body
     codec = _CODECS.get(record.sys_flag & _CODEC_MASK)
     try:
         if codec is None:
-            return zlib.decompress(record.body)
+            inflater = zlib.decompressobj()
+            body = inflater.decompress(record.body, _MOST_PLAIN_BYTES)
+            return body if inflater.eof else None
         with pa.CompressedInputStream(pa.BufferReader(record.body), codec) as stream:
-            return bytes(stream.read())
-    except (zlib.error, OSError) as error:
-        where = record.physical_offset
-        raise BadBytes(f"the compressed body at {where} cannot be read ({error}); use the option body=raw") from error
+            body = bytes(stream.read(_MOST_PLAIN_BYTES + 1))
+            return body if len(body) <= _MOST_PLAIN_BYTES else None
+    except (zlib.error, OSError):
+        return None
 
 
 def _is_wanted(record: Record, wanted: Wanted) -> bool:
@@ -154,7 +163,7 @@ def _is_wanted(record: Record, wanted: Wanted) -> bool:
     return wanted.system or not is_system_topic(record.topic)
 
 
-def _batch(rows: list[Record], body: str) -> pa.RecordBatch:
+def _batch(rows: list[Record], bodies: list[bytes | None]) -> pa.RecordBatch:
     properties = [bytes_to_properties(row.properties) for row in rows]
     columns = [
         [row.topic for row in rows],
@@ -168,7 +177,7 @@ def _batch(rows: list[Record], body: str) -> pa.RecordBatch:
         [each.get("TAGS") for each in properties],
         _lists([each.get("KEYS", "").split() for each in properties]),
         _maps(properties),
-        _bodies(rows, body),
+        bodies,
         [row.flag for row in rows],
         [row.sys_flag for row in rows],
         [row.reconsume_times for row in rows],
@@ -204,10 +213,10 @@ def _host_text(host: bytes) -> str:
     return host_text(host)
 
 
-def _bodies(rows: list[Record], body: str) -> list[bytes | None]:
-    if body == "none":
-        return [None] * len(rows)
-    return [plain_body(row) if body == "plain" else row.body for row in rows]
+def _body(record: Record, how: str) -> bytes | None:
+    if how == "none":
+        return None
+    return plain_body(record) if how == "plain" else record.body
 
 
 def _time_ms(options: Mapping[str, str], name: str, default: int) -> int:

@@ -6,7 +6,7 @@ from rmq.client.inbox import Delivery
 from rmq.client.message import ReceivedMessage
 from rmq.client.plan import Plan
 from rmq.client.session import Session
-from rmq.delivery.retry import DROPPED, after_failure, properties_of
+from rmq.delivery.retry import DROPPED, after_failure, counted, properties_of
 from rmq.errors import InvalidArgument, RmqError
 from rmq.log import record
 from rmq.model import RETRY_PREFIX
@@ -93,7 +93,7 @@ class Retries:
         `trouble`: why it did not help; if it was that nobody leads there, only others are asked.
         """
         most = 0 if delay_level == DEAD else self._plan.max_retries
-        tries = message.reconsume_times + 1
+        tries = counted(message.reconsume_times)
         topic = RETRY_PREFIX + self._plan.group
         send = Send(
             self._plan.group, topic, -1, self._copy(message, topic, tries, delay_level), tries, default_topic_queue_nums=1,

@@ -11,6 +11,7 @@ from rmq.model import DLQ_PREFIX, RETRY_PREFIX
 
 RETRY_TOPIC, ORIGIN_MESSAGE_ID, DELAY, WAIT = "RETRY_TOPIC", "ORIGIN_MESSAGE_ID", "DELAY", "WAIT"
 FIRST_LEVEL: Final = 3  # 10 s, then 30 s, 1 m, 2 m ...
+MOST_TIMES: Final = 2**31 - 1
 
 DROPPED: Final = frozenset({
     "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "TIMER_OUT_MS", "TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS",
@@ -31,12 +32,17 @@ class Fate(NamedTuple):
         return self.delay_level == 0
 
 
+def counted(reconsume_times: int) -> int:
+    """The count of a message that comes once more. Whatever its sender said it was, a record can hold the next one."""
+    return min(max(reconsume_times, 0), MOST_TIMES - 1) + 1
+
+
 def after_failure(group: str, reconsume_times: int, asked_level: int, most: int) -> Fate:
     """`reconsume_times`: how often it came again until now; `most`: how often it may. `asked_level`: of the consumer, 0: the
     more often it failed the longer, below 0: it is given up."""
     if asked_level < 0 or reconsume_times >= most:
         return Fate(DLQ_PREFIX + group, 0)
-    return Fate(RETRY_PREFIX + group, asked_level or FIRST_LEVEL + reconsume_times)
+    return Fate(RETRY_PREFIX + group, asked_level or FIRST_LEVEL + max(reconsume_times, 0))
 
 
 def is_given_up(reconsume_times: int, most: int, ordered: bool) -> bool:

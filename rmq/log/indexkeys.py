@@ -101,7 +101,7 @@ class _Topic:
             return self._hash_word(unique)
 
     def _hash_word(self, word: bytes) -> int:
-        if len(word) > _WORD or not word.isascii():
+        if len(word) > _WORD or not word.isascii() or b" " in word:  # a unique key may hold blanks: it is one word
             return _goes_on(self._begin, word)
         return _without_sign(self.words[len(word)] + int(word.translate(_LOW), 31) + 31 * int(word.translate(_HIGH), 31))
 

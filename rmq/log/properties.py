@@ -74,6 +74,11 @@ def strip_reserved(properties: bytes) -> bytes:
     return strip_names(properties, _STRIPPED)
 
 
+def is_number(text: str) -> bool:
+    """A whole number that fits a field of the log; Apache RocketMQ's records may hold anything where one belongs."""
+    return text.isdecimal() and len(text) < 19
+
+
 def tags_code(tag: str) -> int:
     """What a ConsumeQueue entry holds for a tag; 0 without one."""
     return java_hash(tag) if tag else 0

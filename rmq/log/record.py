@@ -22,6 +22,7 @@ from rmq.log.properties import (
     MAX_PROPERTIES_BYTES,
     bytes_to_properties,
     check_properties,
+    is_number,
     properties_to_bytes,
     strip_names,
     strip_reserved,
@@ -297,21 +298,8 @@ def draft(
     return b"".join(
         (
             head.pack(
-                total,
-                magic,
-                crc32(body) & CRC_MASK,
-                0,
-                flag,
-                0,
-                0,
-                sys_flag,
-                born_timestamp,
-                born_host,
-                0,
-                store_host,
-                reconsume_times,
-                prepared_transaction_offset,
-                len(body),
+                total, magic, crc32(body) & CRC_MASK, 0, flag, 0, 0, sys_flag, born_timestamp, born_host, 0, store_host,
+                reconsume_times, prepared_transaction_offset, len(body),
             ),
             body,
             topic_field,
@@ -319,7 +307,7 @@ def draft(
             properties,
             EMPTY_CRC,
         )
-    )
+    )  # fmt: skip
 
 
 @lru_cache(maxsize=16_384)
@@ -444,7 +432,7 @@ def queue_places(record: Record) -> Iterator[tuple[str, int, int]]:
         said = bytes_to_properties(record.properties)
         names, numbers = (said.get(f"INNER_MULTI_{what}", "").split(",") for what in ("DISPATCH", "QUEUE_OFFSET"))
         for name, number in zip(names, numbers, strict=False):
-            if number.isdecimal():
+            if is_number(number):
                 yield name, 0, int(number)
 
 
@@ -473,9 +461,10 @@ def entry_code(record: Record) -> int:
     """The tagsCode of its ConsumeQueue entry: the tag's hash, or the due time (ms) in the delay topic."""
     if record.topic == DELAY_TOPIC:
         said = bytes_to_properties(record.properties)
-        if said.get("RMQ_SRC", "").startswith("due "):  # carried forward: it keeps its time
-            return int(said["RMQ_SRC"].split()[-1])
-        if (level := said.get("DELAY", "")).isdecimal() and int(level) > 0:
+        kind, _, due_ms = said.get("RMQ_SRC", "").rpartition(" ")
+        if kind.startswith("due ") and is_number(due_ms):  # carried forward: it keeps its time
+            return int(due_ms)
+        if is_number(level := said.get("DELAY", "")) and int(level) > 0:
             return record.store_timestamp + DELAYS_S[min(int(level), len(DELAYS_S)) - 1] * 1000
     return tags_code_in(record.properties)
 

@@ -1,18 +1,24 @@
 """Which bytes of a store directory a report counts."""
 
 import os
+import zlib
+from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from analytics.segments import find_parts, read_part
+from analytics.source import plain_body
 from rmq.errors import BadBytes, InvalidArgument, StoreError
+from rmq.log import record
 from rmq.log.commitlog import Unit
 from rmq.log.disk import RealDisk
 from rmq.log.record import draft, host_bytes
 from rmq.log.store import Store, StoreSettings
 from tests.analytics.stores import Sent, commit, write_store
 
+BORN = host_bytes("127.0.0.1", 1)
 MESSAGES = [Sent("T", bytes([65 + n]) * 300) for n in range(12)]
 SEGMENT = 2048  # holds four of them
 
@@ -125,3 +131,13 @@ def append(store: Store, numbers: range) -> None:
 
 def numbers_in(store: Path) -> list[int]:
     return [int(record.body) for part in find_parts(store) for record in read_part(part) if record.topic == "T"]
+
+
+@pytest.mark.parametrize(("codec", "pack"), [(0, zlib.compress), (0x200, lambda body: pa.compress(body, "zstd", asbytes=True))])
+def test_a_body_that_does_not_inflate_or_too_far_is_none(codec: int, pack: Callable[[bytes], bytes]) -> None:
+    """Anybody may send it: the job goes on."""
+    whole = record.decode(draft("T", pack(b"body"), b"", sys_flag=1 | codec, born_timestamp=0, born_host=BORN))
+    assert plain_body(whole) == b"body"
+    assert plain_body(whole._replace(body=b"body")) is None
+    assert plain_body(whole._replace(body=pack(bytes(64 << 20)))) == bytes(64 << 20)
+    assert plain_body(whole._replace(body=pack(bytes((64 << 20) + 1)))) is None

@@ -23,8 +23,8 @@ from tests.log.conftest import BORN, HOST, ROOT, Bench
 
 SHAPE = Shape(16, 20)
 WORDS = st.one_of(
-    st.sampled_from(["C000020208B64E0E2F2A67B3348A00FF", "order-1", "polygenelubricants", "\U0001f600", "中文", "z" * 65]),
-    st.text(st.characters(exclude_characters="\x01\x02 ", exclude_categories=["Cs"]), min_size=1, max_size=80),
+    st.sampled_from(["C000020208B64E0E2F2A67B3348A00FF", "order-1", "a b", " ", "\U0001f600", "中文", "z" * 65, "a b", " "]),
+    st.text(st.characters(exclude_characters="\x01\x02", exclude_categories=["Cs"]), min_size=1, max_size=80),
 )
 
 

@@ -3,10 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import orjson
-
 from rmq.broker.apply import Tables
-from rmq.broker.held.receipts import ACK, BATCH_ACK, OPEN, REVIVE_GROUP, receipt_of
+from rmq.broker.held.receipts import ACK, BATCH_ACK, OPEN, REVIVE_GROUP, read_body, receipt_of
 from rmq.broker.state import Line
 from rmq.delivery import modes, orders
 from rmq.delivery.offsets import OffsetKey
@@ -53,8 +51,7 @@ def _note(store: Store, table: ReceiptTable, stored: Record) -> None:
     """What cannot be read is of no receipt."""
     tag = record.bytes_to_properties(stored.properties).get("TAGS")
     try:
-        said = orjson.loads(stored.body)
-        key = ReceiptKey(said["c"], said["t"], said["q"], said["so"], said["pt"])
+        key, said = read_body(stored.body)
         if tag == OPEN:
             receipt = receipt_of(said, stored, stored.physical_offset)
             table.opened(key, receipt._replace(pins=min(_places(store, key, receipt), default=receipt.pins)))

@@ -12,7 +12,7 @@ from rmq.broker.held.intake import Intake
 from rmq.broker.held.outlet import Outlet, handed_on
 from rmq.codes import ResponseCode
 from rmq.delivery.groups import GroupTable
-from rmq.delivery.retry import DROPPED, Fate, after_failure, group_of, is_given_up, properties_of
+from rmq.delivery.retry import DROPPED, Fate, after_failure, counted, group_of, is_given_up, properties_of
 from rmq.errors import InvalidArgument, Refusal
 from rmq.log import record
 from rmq.log.record import Record
@@ -59,7 +59,7 @@ class SendBackHandlers:
         fate = after_failure(request.group, source.reconsume_times, request.delay_level, most)
         known = record.bytes_to_properties(source.properties)
         message_id = record.message_id(source.store_host, source.physical_offset)
-        again = source._replace(reconsume_times=source.reconsume_times + 1)
+        again = source._replace(reconsume_times=counted(source.reconsume_times))
         await self._store(again, fate, properties_of(known, source.topic, message_id, fate.delay_level))
 
     async def _source(self, request: SendBack) -> Record:

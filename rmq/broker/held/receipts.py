@@ -33,6 +33,13 @@ REVIVE_QUEUES = 8
 FOREIGN_GRACE_MS = 3000  # RocketMQ's acknowledgements come through its timer, a little later than its receipts end
 REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"  # its offsets: up to which record RocketMQ's revive service is done
 
+_OFFSETS, _MOST_NUMBERS = range(1 << 62), 256
+_RANGES = {
+    "q": range(1 << 31), "so": _OFFSETS, "pt": range(1 << 53), "it": range(1 << 53), "n": range(_MOST_NUMBERS),
+    "bm": range(-(1 << 31), 1 << 32), "ao": _OFFSETS, "at": _OFFSETS, "cu": _OFFSETS,
+}  # fmt: skip
+_LISTS = {"d", "aol"}
+
 
 class Opening(NamedTuple):
     """What a `ck` record says. `cursor`: where the group reads on in that queue, None if it stays where it is.
@@ -124,8 +131,7 @@ class ReceiptNotes:
     def note(self, stored: Record) -> None:
         tag = record.bytes_to_properties(stored.properties).get("TAGS")
         try:
-            said = orjson.loads(stored.body)
-            key = ReceiptKey(said["c"], said["t"], said["q"], said["so"], said["pt"])
+            key, said = read_body(stored.body)
             if tag == OPEN:
                 self._open(key, said, stored)
             elif tag in (ACK, BATCH_ACK):
@@ -148,10 +154,27 @@ class ReceiptNotes:
         return self._table.alive_from()
 
 
+def read_body(body: bytes) -> tuple[ReceiptKey, dict[str, Any]]:
+    """What a record of the revive log says, and of which receipt. Raises ValueError, KeyError, TypeError: nobody wrote that."""
+    said = orjson.loads(body)
+    if not isinstance(said, dict):
+        raise TypeError("no JSON object")
+    for name in _RANGES.keys() & said.keys():
+        if not (isinstance(said[name], int) and said[name] in _RANGES[name]):
+            raise ValueError(f"{name} is {said[name]!r}")
+    for name in _LISTS & said.keys():
+        if len(said[name] or ()) > _MOST_NUMBERS or not all(isinstance(one, int) and one in _OFFSETS for one in said[name] or ()):
+            raise ValueError(f"{name} is no list of numbers")
+    if not (isinstance(said["c"], str) and isinstance(said["t"], str)):
+        raise ValueError("group and topic are texts")
+    return ReceiptKey(said["c"], said["t"], said["q"], said["so"], said["pt"]), said
+
+
 def receipt_of(said: dict[str, Any], stored: Record, pins: int) -> Receipt:
     """The receipt that a `ck` record opens. Raises KeyError, TypeError."""
     start, count, bits = said["so"], said["n"], said["bm"]
     numbers = tuple(start + step for step in said.get("d") or range(count))
+    bits &= (1 << len(numbers)) - 1  # RocketMQ's have a sign
     due_ms = said["pt"] + said["it"] + (0 if "at" in said else FOREIGN_GRACE_MS)
     return Receipt(stored.physical_offset, pins, due_ms, numbers, bits, (stored.queue_id, stored.queue_offset))
 

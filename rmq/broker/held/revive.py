@@ -17,6 +17,7 @@ from rmq.clock import Clock
 from rmq.delivery.popping import pop_retry_topic
 from rmq.delivery.proof import POP, Proof
 from rmq.delivery.receipts import Receipt, ReceiptKey, ReceiptTable
+from rmq.delivery.retry import counted
 from rmq.errors import InvalidArgument, StoreError
 from rmq.log.consumequeue import ConsumeQueues
 from rmq.log.record import Record, is_tombstone
@@ -130,7 +131,7 @@ class ReviveService:
 
     async def _put(self, topic: str, key: ReceiptKey, receipt: Receipt, number: int, source: Record) -> None:
         """One message, committed. Raises Refusal: not stored, or (SYSTEM_ERROR) nobody knows."""
-        again = source._replace(reconsume_times=source.reconsume_times + 1)
+        again = source._replace(reconsume_times=counted(source.reconsume_times))
         properties = {"ORIGIN_GROUP": key.group}
         if b"1ST_POP_TIME\x01" not in source.properties:
             properties["1ST_POP_TIME"] = str(key.pop_time)
