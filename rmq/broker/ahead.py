@@ -15,6 +15,7 @@ from rmq.model import EpochRow
 from rmq.net.commands import Pull, UpdateConsumerOffset
 from rmq.net.server import Call
 
+MAX_CHECKED = 200_000
 Commit = Callable[[UpdateConsumerOffset, Call], Awaitable[None] | None]
 
 
@@ -48,6 +49,8 @@ class Ahead:
         else:
             back = self._by_count(queue, request.queue_offset, key)
         if back is None:
+            if len(self._checked) >= MAX_CHECKED:
+                self._checked.clear()  # they are looked at once more
             self._checked[key] = reader
         return back
 

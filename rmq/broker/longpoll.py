@@ -5,19 +5,26 @@ the deadline, or when what the pull was checked against has changed. A sweep by 
 """
 
 from collections.abc import Callable, Container, Iterable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-MAX_HELD = 100_000
+from rmq.delivery.shares import Owner, Share, Shares
+
+HELD_BYTES: Final = Share(of_connection=8 << 20, of_address=32 << 20, in_all=128 << 20)
+"""Of requests that wait for messages: their frames, and what keeping them costs beside."""
+PULL_BYTES: Final = 512  # keeping one
 
 
 class Held(NamedTuple):
-    """One waiting pull. `codes`: tag codes it wants (None: any). `alive`: False once its connection is gone."""
+    """One waiting pull. `codes`: tag codes it wants (None: any). `alive`: False once its connection is gone. `size`: what it
+    costs, in bytes."""
 
     group: str
     deadline: float
     codes: frozenset[int] | None
     again: Callable[[], None]
     alive: Callable[[], bool]
+    owner: Owner
+    size: int
 
 
 Bell = Callable[[str, int, Iterable[int]], None]
@@ -28,6 +35,7 @@ class LongPolls:
     def __init__(self) -> None:
         self._held: dict[tuple[str, int], list[Held]] = {}
         self._count = 0
+        self.shares = Shares(HELD_BYTES)  # of all who wait, pops too
         self._bells: dict[str, Bell] = {}
         self._ends: list[Callable[[], None]] = []
 
@@ -45,13 +53,14 @@ class LongPolls:
     def unwatch(self, topic: str) -> None:
         del self._bells[topic]
 
-    def hold(self, topic: str, queue_id: int, held: Held) -> bool:
-        """False when too many wait already: answer at once instead."""
-        if self._count >= MAX_HELD:
-            return False
+    def hold(self, topic: str, queue_id: int, held: Held) -> str:
+        """Why it cannot wait, if its peer, or all, have too many that wait already; "" if it does now."""
+        if why := self.shares.refused(held.owner, held.size):
+            return why
+        self.shares.take(held.owner, held.size)
         self._held.setdefault((topic, queue_id), []).append(held)
         self._count += 1
-        return True
+        return ""
 
     def wake(self, topic: str, queue_id: int, tags_codes: Iterable[int]) -> None:
         """Messages with these tag codes were committed in this queue."""
@@ -98,5 +107,6 @@ class LongPolls:
         if kept:
             self._held.setdefault(place, []).extend(kept)
         for held in due:
+            self.shares.give(held.owner, held.size)
             if held.alive():
                 held.again()

@@ -209,7 +209,7 @@ class Broker:
             registry, tables.groups, let_in, self._connection, self._polls.groups_changed, clock
         )
         offsets = self._offsets = OffsetHandlers(
-            tables.offsets, self._writer, tables.topics, store.queues, store.log.store_time, topics.check_group, self._young
+            tables.offsets, self._writer, tables.topics, store.queues, store.log.store_time, topics.check_known, self._young
         )
         checks = PullSettings(
             tables.topics, registry, topics.check_group, settings.max_transfer_count, settings.max_transfer_bytes, self._cold,
@@ -230,7 +230,7 @@ class Broker:
             settings.broker_name, tables.topics, tables.offsets, registry, store.log.store_time, store.queues, self._stats
         )
         cleaning = CleaningHandlers(self._telling(self._retention.delete_expired), self._retention.clean_queues)
-        locks = LockHandlers(tables.locks, settings.broker_name, tables.topics, topics.check_group, self._writer.commit, clock)
+        locks = LockHandlers(tables.locks, settings.broker_name, tables.topics, topics.check_known, self._writer.commit, clock)
         return {
             c.Hello: hello(settings, self.address),
             c.Send: send.send,

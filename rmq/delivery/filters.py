@@ -4,12 +4,15 @@ The broker compares 32-bit hash codes only, so it may let a wrong tag through; t
 """
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal
 from rmq.javahash import java_hash
 
 ALL = "*"
+MAX_EXPRESSION = 16 * 1024  # characters
+_SHORT = 1024  # characters of an expression of which many are remembered
 
 
 def check_type(expression_type: str) -> None:
@@ -25,8 +28,11 @@ def check_type(expression_type: str) -> None:
 def parse_tags(expression: str) -> frozenset[str] | None:
     """The tags of "a || b"; None means all messages ("*" or nothing) [FilterAPI].
 
-    Raises Refusal (SUBSCRIPTION_PARSE_FAILED) if there is no tag in it.
+    Raises Refusal (SUBSCRIPTION_PARSE_FAILED) if there is no tag in it, or too much.
     """
+    if len(expression) > MAX_EXPRESSION:
+        about = f"an expression of {len(expression)} characters: at most {MAX_EXPRESSION} are allowed; subscribe to * instead"
+        raise Refusal(ResponseCode.SUBSCRIPTION_PARSE_FAILED, about)
     text = expression.strip()
     if not expression or text == ALL:
         return None
@@ -40,6 +46,23 @@ def parse_tags(expression: str) -> frozenset[str] | None:
 def codes(tags: Iterable[str]) -> frozenset[int]:
     """The hash codes of tags, as ConsumeQueue entries hold them [MessageExtBrokerInner.tagsString2tagsCode]."""
     return frozenset(map(java_hash, tags))
+
+
+def codes_of(expression: str) -> frozenset[int] | None:
+    """The codes of its tags, None: all. Those asked for lately are remembered, about 32 MB at most of either length.
+
+    Raises Refusal.
+    """
+    return _short(expression) if len(expression) <= _SHORT else _long(expression)
+
+
+def _codes_of(expression: str) -> frozenset[int] | None:
+    tags = parse_tags(expression)
+    return None if tags is None else codes(tags)
+
+
+_short = lru_cache(maxsize=1024)(_codes_of)
+_long = lru_cache(maxsize=64)(_codes_of)
 
 
 def matches(tags: frozenset[str] | None, tag: str) -> bool:

@@ -5,20 +5,29 @@ restart every client says again who it is. All times are monotonic seconds.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
+from rmq.delivery.shares import Owner, Share, Shares
 from rmq.model import ConnectionInfo, ConsumerData, Subscription
 from rmq.names import check_client_id
 
 EXPIRY_S = 120.0
+PLACES: Final = Share(of_connection=1_000, of_address=20_000, in_all=100_000)
+"""Of clients in groups, as producers or consumers."""
+SUBSCRIPTION_BYTES: Final = Share(of_connection=2 << 20, of_address=16 << 20, in_all=64 << 20)
+"""Of subscriptions, about; each group's count for the client that told them last."""
+MAX_GROUP_LENGTH: Final = 255  # of a producer group [Validators]; nothing is stored of it
+_ROW_BYTES = 128  # what a subscription, a tag or a code costs beside its text
 K = TypeVar("K")
 
 
 class HeartbeatOutcome(NamedTuple):
-    """`changed`: groups whose members should rebalance. `sub_changed`: the client should send its subscriptions in full."""
+    """`changed`: groups whose members should rebalance. `sub_changed`: the client should send its subscriptions in full.
+    `refused`: what was not taken in, and why; "" if all was."""
 
     changed: set[str]
     sub_changed: bool
+    refused: str = ""
 
 
 class ConsumerView(NamedTuple):
@@ -46,6 +55,12 @@ class _Group:
         self.subscriptions: dict[str, Subscription] = {}
         self.data = ConsumerData("")
         self.fingerprint = 0
+        self.paid = (Owner(0, ""), 0)  # who told the subscriptions, and their bytes
+
+    def size_with(self, wanted: Sequence[Subscription]) -> int:
+        """Bytes, about, of these subscriptions, or of the known ones with the same topics where those are longer."""
+        known = self.subscriptions
+        return sum(max(_size(each), _size(known[each.topic]) if each.topic in known else 0) for each in wanted)
 
     def client_ids(self) -> set[str]:
         return {member.client.client_id for member in self.members.values()}
@@ -77,38 +92,73 @@ class ConsumerRegistry:
         self._places: dict[int, set[str]] = {}  # connection id -> consumer groups
         self._produces: dict[int, set[str]] = {}  # connection id -> producer groups
         self._topics: dict[str, set[str]] = {}  # topic -> groups that subscribe
+        self._shares = Shares(PLACES)
+        self._bytes = Shares(SUBSCRIPTION_BYTES)
 
     def heartbeat(
         self, connection_id: int, client_id: str, language: str, version: int, address: str,
         consumers: Sequence[ConsumerData], producers: Iterable[str], now: float, *,
         fingerprint: int = 0, without_sub: bool = False,
     ) -> HeartbeatOutcome:  # fmt: skip
-        """Take in what a client says of itself. Raises Refusal for a client id that may not be.
+        """Take in what a client says of itself, as far as its share reaches. Raises Refusal for a client id that may not be.
 
         With `without_sub` the subscriptions stay as they are (heartbeat V2 [ClientManageProcessor.heartBeatV2]).
         """
         check_client_id(client_id)
-        me = _Member(ConnectionInfo(client_id, address, language, version), now)
+        me, owner = _Member(ConnectionInfo(client_id, address, language, version), now), _owner(connection_id, address)
+        refused = ""
         for group in producers:
-            self._producers.setdefault(group, {})[connection_id] = me
-            self._produces.setdefault(connection_id, set()).add(group)
+            refused = self._produce(owner, me, group) or refused
         changed: set[str] = set()
         sub_changed = not fingerprint  # a client of V1 is always told so
         for data in consumers:
             known = self._groups.get(data.group)
             stored = known.fingerprint if known else 0
             sub_changed |= fingerprint != stored and (stored != 0 or without_sub)
+            if why := self._place(owner, self._places, data.group):
+                refused = f"group {data.group}: {why}"
+                continue
             is_new = self._join(connection_id, me, data.group)
-            if (not without_sub and self._subscribe(data, fingerprint)) or is_new:
+            why = "" if without_sub else self._pay(owner, data)
+            refused = f"group {data.group}: {why}" if why else refused
+            if (not why and not without_sub and self._subscribe(data, fingerprint)) or is_new:
                 changed.add(data.group)
-        return HeartbeatOutcome(changed, sub_changed)
+        return HeartbeatOutcome(changed, sub_changed, refused)
+
+    def _produce(self, owner: Owner, me: _Member, group: str) -> str:
+        if not 0 < len(group) <= MAX_GROUP_LENGTH:
+            return f"producer group {group[:40]!r}: 1 to {MAX_GROUP_LENGTH} characters are allowed"
+        if why := self._place(owner, self._produces, group):
+            return f"producer group {group}: {why}"
+        self._producers.setdefault(group, {})[owner.connection] = me
+        return ""
+
+    def _place(self, owner: Owner, places: dict[int, set[str]], group: str) -> str:
+        """The connection is in the group from now on; or why it may not be in one more."""
+        mine = places.get(owner.connection, ())
+        if group in mine:
+            return ""
+        if why := self._shares.refused(owner, 1):
+            return f"{why} groups"
+        self._shares.take(owner, 1)
+        places.setdefault(owner.connection, set()).add(group)
+        return ""
+
+    def _pay(self, owner: Owner, data: ConsumerData) -> str:
+        """The subscriptions count for this client from now on; or why they are too long, and those before stay."""
+        group = self._groups[data.group]
+        before, size = group.paid, group.size_with(data.subscriptions)
+        self._bytes.give(*before)
+        why = self._bytes.refused(owner, size)
+        group.paid = before if why else (owner, size)
+        self._bytes.take(*group.paid)
+        return f"{why} bytes of subscriptions" if why else ""
 
     def _join(self, connection_id: int, me: _Member, name: str) -> bool:
         """Whether the list of members changed."""
         group = self._groups.setdefault(name, _Group())
         before = group.client_ids()
         group.members[connection_id] = me
-        self._places.setdefault(connection_id, set()).add(name)
         return group.client_ids() != before
 
     def _subscribe(self, data: ConsumerData, fingerprint: int) -> bool:
@@ -158,19 +208,24 @@ class ConsumerRegistry:
             group = self._groups[name]
             gone = group.members.pop(connection_id)
             _discard(self._places, connection_id, name)
+            self._shares.give(_owner(connection_id, gone.client.address), 1)
             if gone.client.client_id not in group.client_ids():
                 changed.add(name)
             if not group.members:
                 self._index(name, set(group.subscriptions), set())
+                self._bytes.give(*group.paid)
                 del self._groups[name]
         return changed
 
     def _drop_producer(self, connection_id: int, group: str) -> None:
-        _discard(self._produces, connection_id, group)
         members = self._producers.get(group, {})
-        members.pop(connection_id, None)
+        member = members.pop(connection_id, None)
+        if member is None:
+            return
+        _discard(self._produces, connection_id, group)
+        self._shares.give(_owner(connection_id, member.client.address), 1)
         if not members:
-            self._producers.pop(group, None)
+            del self._producers[group]
 
     def _index(self, group: str, before: set[str], after: set[str]) -> None:
         for topic in after - before:
@@ -218,6 +273,17 @@ class ConsumerRegistry:
         subscriptions = [found.subscriptions[topic] for topic in sorted(found.subscriptions)]
         connections = sorted(member.client for member in found.members.values())
         return ConsumerView(connections, data.consume_type, data.message_model, data.consume_from_where, subscriptions)
+
+
+def _owner(connection_id: int, address: str) -> Owner:
+    """`address`: host and port."""
+    return Owner(connection_id, address.rpartition(":")[0])
+
+
+def _size(one: Subscription) -> int:
+    """Bytes, about."""
+    texts = len(one.topic) + len(one.expression) + len(one.expression_type) + sum(map(len, one.tags))
+    return texts + _ROW_BYTES * (1 + len(one.tags) + len(one.codes))
 
 
 def _discard(index: dict[K, set[str]], key: K, name: str) -> None:

@@ -15,6 +15,8 @@ from rmq.errors import BadBytes, Refusal
 from rmq.staged import Versioned
 
 _HIGHEST = 2**63 - 1
+MAX_OFFSETS = 200_000  # queues times the groups that read them
+MAX_PULLERS = 200_000  # of which it is remembered who they were
 BROADCAST_SUFFIX = "@broadcast"  # offsets that RocketMQ 5 keeps of broadcast groups
 
 
@@ -45,12 +47,14 @@ class OffsetTable(Versioned):
 
     def pulled(self, group: str, topic: str, queue_id: int, owner: str) -> None:
         """`owner` (a client id) pulled that queue: it alone may set its offset back."""
+        if len(self._last_puller) >= MAX_PULLERS:
+            self._last_puller.clear()  # whoever pulls again is known again
         self._last_puller[OffsetKey(group, topic, queue_id)] = owner
 
     def update(self, group: str, topic: str, queue_id: int, offset: int, owner: str = "", *, by_admin: bool = False) -> bool:
         """A commit. A lower offset counts only from the client that pulled the queue last, or from an administrator.
 
-        Returns whether the table now says `offset`. Raises Refusal for a number that is no offset.
+        Returns whether the table now says `offset`. Raises Refusal for a number that is no offset, and for one row too many.
         """
         if not 0 <= offset <= _HIGHEST or queue_id < 0:
             about = f"offset {offset} of queue {queue_id}: both must be 0 or more"
@@ -59,6 +63,9 @@ class OffsetTable(Versioned):
         known = self.query(*key)
         if offset == known:
             return True
+        if known is None and max(len(self._committed), len(self._overlay)) >= MAX_OFFSETS:
+            about = f"{MAX_OFFSETS} offsets are kept already: delete groups that are not used any more, with their offsets"
+            raise Refusal(ResponseCode.SYSTEM_BUSY, about)
         if known is not None and offset < known and not by_admin and self._last_puller.get(key) != owner:
             self.ignored_lower += 1
             return False

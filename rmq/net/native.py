@@ -19,8 +19,10 @@ import msgpack
 
 from rmq.codes import ResponseCode
 from rmq.errors import BadBytes, Refusal
+from rmq.names import MAX_CLIENT_ID_LENGTH
 from rmq.net.commands import ANSWERS, CODES, REQUESTS, Answer, Hello, Ping, PullAnswer, Request, Send, SendAnswer
 from rmq.net.frames import Context, Greeting, Received
+from rmq.net.remembered import Memory, Part
 
 VERSION: Final = 1
 """Version of this spelling, told in `Hello`."""
@@ -178,7 +180,6 @@ _SEND_HEAD = b"".join((bytes((0x90 | len(_HEAD) + _SEND_NEEDED,)), _pack(_SEND_C
 """The beginning of the shortest send, its id in 32 bits."""
 _ID_AT, _ROUTE_AT = len(_SEND_HEAD), len(_SEND_HEAD) + 4
 _ROUTE_END = _ROUTE_AT + 600  # enough for flags, group, topic and queue
-_MAX_ROUTES = 10_000
 _BIN16 = b"\xc5"
 _REQUEST_FLAGS = (0, ONEWAY_FLAG)
 _new = tuple.__new__
@@ -248,6 +249,10 @@ def _structured_bytes(frame: bytes) -> int:
     return rest
 
 
+Place = tuple[str, str, int]
+"""Producer group, topic and queue of a send."""
+
+
 # --- the spelling -----------------------------------------------------------------------------------------------------
 
 
@@ -274,11 +279,14 @@ class NativeAnswer(NamedTuple):
 
 
 class Native:
-    """The `Spelling` of native connections. All of a server's share one; it keeps no state but what sends look like."""
+    """The `Spelling` of a native connection. It keeps no state but what sends look like, in the `memory` of its server."""
 
-    def __init__(self, max_structured_bytes: int) -> None:
+    __slots__ = ("_learn_route", "_max_structured_bytes", "_routes")
+
+    def __init__(self, max_structured_bytes: int, memory: Memory[Place] | None = None) -> None:
+        part = Part(memory or Memory())
         self._max_structured_bytes = max_structured_bytes
-        self._routes: dict[bytes, tuple[str, str, int]] = {}
+        self._routes, self._learn_route = part.known, part.learn
 
     def decode(self, frame: bytes) -> Received:
         """Raises BadBytes if the frame is no command at all; a command with bad fields is refused by its id."""
@@ -300,9 +308,7 @@ class Native:
         """
         at = len(frame) - len(send.records) - 3
         if frame[at : at + 1] == _BIN16 and frame.find(_BIN16, _ROUTE_AT, _ROUTE_END) == at:
-            if len(self._routes) >= _MAX_ROUTES:
-                self._routes.clear()
-            self._routes[frame[_ROUTE_AT:at]] = send.producer_group, send.topic, send.queue_id
+            self._learn_route(frame[_ROUTE_AT:at], (send.producer_group, send.topic, send.queue_id))
 
     def _decode(self, frame: bytes) -> Received:
         values = unpack(frame, self._max_structured_bytes)
@@ -366,6 +372,9 @@ class Native:
             raise Refusal(ResponseCode.VERSION_NOT_SUPPORTED, f"say Hello ({CODES[Hello]:d}) before anything else")
         if first.version < 1:
             raise Refusal(ResponseCode.VERSION_NOT_SUPPORTED, f"versions 1 to {VERSION} are spoken here, not {first.version}")
+        if len(first.client_id) > MAX_CLIENT_ID_LENGTH or len(first.language) > MAX_CLIENT_ID_LENGTH:
+            about = f"client id and language have at most {MAX_CLIENT_ID_LENGTH} characters"
+            raise Refusal(ResponseCode.INVALID_PARAMETER, about)
         return Greeting(first.client_id, first.language, first.client_version)
 
 

@@ -24,14 +24,16 @@ from rmq.net.commands import (
 from rmq.net.frames import Address, Context, Greeting, Received
 from rmq.net.limits import Limits
 from rmq.net.popcommands import Assignments, PopAnswer
+from rmq.net.remembered import Memory
 from rmq.net.remoting_bodies import ANSWER_WRITERS, REQUEST_READERS
 from rmq.net.remoting_fields import read as read_fields
 from rmq.net.remoting_fields import write as write_fields
-from rmq.net.remoting_headers import ANSWER_FLAG, ONEWAY_FLAG, Ext, Header, write
+from rmq.net.remoting_headers import ANSWER_FLAG, ONEWAY_FLAG, Ext, Header, bare, write
 from rmq.net.remoting_headers import read as read_header
 from rmq.net.remoting_headers import short as short_code
 from rmq.net.remoting_popbodies import POP_READERS, pop_ext, write_assignments
 from rmq.net.remoting_sends import Records, Sends, Sent, host_bytes, is_send
+from rmq.net.remoting_shapes import Shapes
 from rmq.net.transactioncommands import CheckTransactionState
 
 STANDARD_JSON_VERSION = 401
@@ -112,17 +114,18 @@ class Border:
 class Remoting:
     """The `Spelling` of one remoting connection."""
 
-    __slots__ = ("_born_host", "_limits", "_sends")
+    __slots__ = ("_born_host", "_limits", "_sends", "_shapes")
 
     def __init__(self, sends: Sends | None, limits: Limits, born_host: bytes) -> None:
         self._sends = sends
         self._limits = limits
         self._born_host = born_host
+        self._shapes = Shapes(Memory() if sends is None else sends.shapes)
 
     def decode(self, frame: bytes) -> Received:
         if frame[:1] == b"\0" and self._sends is not None:
             try:
-                known = self._sends.read_known(frame, self._born_host)
+                known = self._sends.read_known(frame, self._born_host, self._shapes)
             except Refusal:
                 known = None  # said below
             if known is not None:
@@ -135,12 +138,12 @@ class Remoting:
         flag = header.flag
         if flag & ANSWER_FLAG:
             return RemotingAnswer(header), header.opaque, False, None, len(frame)
-        asked = _Asked(header, False)
+        asked = _Asked(bare(header), False)
         context: _Asked | Sent = asked
         request: Request | Refusal
         try:
             if is_send(header.code) and self._sends is not None:
-                request, context = self._sends.read(frame, header, body, self._born_host)
+                request, context = self._sends.read(frame, header, body, self._born_host, self._shapes)
             else:
                 request = self._read(header, body, asked)
         except Refusal as error:

@@ -20,6 +20,7 @@ VERSION: Final = 513
 
 JAVA, BINARY = 0, 1
 ANSWER_FLAG, ONEWAY_FLAG = 1, 2
+_MAX_LANGUAGE = 32  # characters
 _FIXED = Struct(">hbhiii")  # code, language, version, opaque, flag, length of the remark
 _WORD = Struct(">I")
 _INT = Struct(">i")
@@ -41,6 +42,12 @@ class Header(NamedTuple):
     ext: Ext
     remark: str
     binary: bool
+
+
+def bare(header: Header) -> Header:
+    """What an answer needs of it: its texts, which may be long, are not kept until then."""
+    code, flag, opaque, language, version, _, _, binary = header
+    return _new(Header, (code, flag, opaque, language, version, {}, "", binary))
 
 
 def read(frame: bytes, max_header_bytes: int) -> tuple[Header, bytes]:
@@ -74,6 +81,8 @@ def _read_json(data: bytes) -> Header:
     ext, language, remark = get("extFields"), get("language", "JAVA"), get("remark")
     if type(language) is not str:
         language = _language(whole(language))
+    elif len(language) > _MAX_LANGUAGE:
+        language = "OTHER"
     if type(remark) is not str:
         remark = ""
     return _new(Header, (code, flag, opaque, language, version, _texts(ext) if ext else {}, remark, False))

@@ -18,9 +18,10 @@ from rmq.codes import RequestCode, ResponseCode
 from rmq.errors import InvalidArgument, Refusal
 from rmq.net.commands import DraftedSend, Send, SendAnswer
 from rmq.net.frames import Address
+from rmq.net.remembered import Memory
 from rmq.net.remoting_fields import bad_field
-from rmq.net.remoting_headers import VERSION, Ext, Header, write
-from rmq.net.remoting_shapes import Fields, Shapes
+from rmq.net.remoting_headers import VERSION, Ext, Header, bare, write
+from rmq.net.remoting_shapes import Fields, Shape, Shapes
 
 MAX_BATCH: Final = 20_000
 """Messages in one batch; more would hold up everybody else while they are encoded."""
@@ -100,7 +101,7 @@ class Sends:
         self._added = _joined({b"MSG_REGION": region.encode(), b"TRACE_ON": b"true", b"CLUSTER": cluster.encode()})
         self._answer_ext = {"TRACE_ON": "true", "MSG_REGION": region}
         self._region = region
-        self._shapes = Shapes()
+        self.shapes: Memory[Shape] = Memory()
         self._counter = itertools.count()
         self._id_prefix = ""
         self._unique_prefix = b""
@@ -119,27 +120,27 @@ class Sends:
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
-    def read(self, frame: bytes, header: Header, body: bytes, born_host: bytes) -> tuple[Send, Sent]:
-        """`frame`: the whole of it, without its length. Raises Refusal."""
+    def read(self, frame: bytes, header: Header, body: bytes, born_host: bytes, shapes: Shapes) -> tuple[Send, Sent]:
+        """`frame`: the whole of it, without its length. `shapes`: of this connection. Raises Refusal."""
         ext = header.ext
         if header.code == _SEND_MESSAGE:
             ext = {_TO_LETTERS[name]: value for name, value in ext.items() if name in _TO_LETTERS}
         try:
             fields = _fields(ext, header.code == _SEND_BATCH)
-            send = self._read(header, header.opaque, fields, int(ext["g"]), ext.get("i", "").encode(), body, born_host)
+            send = self._read(bare(header), header.opaque, fields, int(ext["g"]), ext.get("i", "").encode(), body, born_host)
         except KeyError as error:
             name = str(error.args[0])
             raise bad_field(Send, f"field {name} ({_LETTERS[name]}) is missing") from None
         except ValueError as error:
             raise bad_field(Send, f"a number cannot be read: {str(error)[:80]}") from None
         if not header.binary:
-            self._shapes.learn(frame[4 : len(frame) - len(body)], header, fields)
+            shapes.learn(frame[4 : len(frame) - len(body)], header, fields)
         return send
 
-    def read_known(self, frame: bytes, born_host: bytes) -> tuple[Send, Sent] | None:
+    def read_known(self, frame: bytes, born_host: bytes, shapes: Shapes) -> tuple[Send, Sent] | None:
         """The same for a frame whose header looks like an earlier one; None if it does not. Raises Refusal."""
         stop = 4 + int.from_bytes(frame[:4], "big")  # the kind of a JSON header is 0
-        cut = self._shapes.cut(frame, stop)
+        cut = shapes.cut(frame, stop)
         if cut is None:
             return None
         (_, _, _, header, fields), born_timestamp, properties, opaque = cut

@@ -10,9 +10,10 @@ from typing import Final, NamedTuple
 
 import orjson
 
-from rmq.net.remoting_headers import Header
+from rmq.net.remembered import Memory, Part
+from rmq.net.remoting_headers import Header, bare
 
-MAX_SHAPES: Final = 10_000
+MAX_SHAPE_BYTES: Final = 2048
 _BORN, _QUOTE = b'"g":"', b'"'
 _PROPERTIES, _OPAQUE = b'"i":"', b'"opaque":'
 _printable = re.compile(rb"[ !#-~]*+").match  # what may stand inside a JSON text as it is; others are rare, and parsed
@@ -49,15 +50,18 @@ Cut = tuple[Shape, int, bytes, int]
 
 
 class Shapes:
-    """Of all connections of a server."""
+    """For one connection, in the memory of its server."""
 
-    def __init__(self) -> None:
-        self._shapes: dict[bytes, Shape] = {}
+    __slots__ = ("_get", "_learn")
+
+    def __init__(self, memory: Memory[Shape]) -> None:
+        part = Part(memory)
+        self._get, self._learn = part.known.get, part.learn
 
     def cut(self, frame: bytes, stop: int) -> Cut | None:
         """The header frame[4:stop], if its shape is known."""
         born_at = frame.find(_BORN, 4, stop) + len(_BORN)
-        shape = self._shapes.get(frame[4:born_at])
+        shape = self._get(frame[4:born_at])
         if shape is None:
             return None
         behind_born, behind_properties, behind_opaque, _, _ = shape
@@ -94,11 +98,11 @@ class Shapes:
         opaque_end = opaque_at + len(str(header.opaque))
         if not len(_BORN) <= born_at <= born_end < properties_at <= properties_end < opaque_at < opaque_end:
             return
+        if len(data) - (born_end - born_at) - (properties_end - properties_at) > MAX_SHAPE_BYTES:
+            return
         shape = Shape(data[born_end:properties_at], data[properties_end:opaque_at], data[opaque_end:], header, fields)
         if _fits(data[:born_at], shape):
-            if len(self._shapes) >= MAX_SHAPES:
-                self._shapes.clear()
-            self._shapes[data[:born_at]] = shape
+            self._learn(data[:born_at], shape._replace(header=bare(header)))
 
 
 def _fits(before_born: bytes, shape: Shape) -> bool:

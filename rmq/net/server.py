@@ -18,8 +18,9 @@ from rmq.net.connection import LATER, Allow, Call, Connection, Handler, Later, a
 from rmq.net.frames import Address
 from rmq.net.limits import Limits
 from rmq.net.link import READ_BYTES
-from rmq.net.native import VERSION, Native
+from rmq.net.native import VERSION, Native, Place
 from rmq.net.network import TCP, Listener, Network
+from rmq.net.remembered import Memory
 from rmq.net.remoting import Border
 from rmq.net.wire import Reader
 
@@ -54,7 +55,7 @@ class Server:
         self.border = border
         self.clock = clock
         self.allow = allow
-        self.native = Native(limits.max_structured_bytes)
+        self._sends: Memory[Place] = Memory()  # how native ones look
         self.buffer = memoryview(bytearray(READ_BYTES))
         self._on_close = on_close
         self._network = network
@@ -116,7 +117,8 @@ class Server:
     def reader_for(self, peer: Address) -> Reader:
         """Cuts and decodes what this peer sends, in whichever spelling it begins."""
         border = self.border
-        return Reader(self.limits, self.native, None if border is None else lambda: border.spelling(peer))
+        native = Native(self.limits.max_structured_bytes, self._sends)
+        return Reader(self.limits, native, None if border is None else lambda: border.spelling(peer))
 
     def admit(self, connection: Connection) -> str:
         """Counts the connection in; the reason if it is one too many."""

@@ -1,4 +1,4 @@
-"""A broker with a topic T of 4 queues, and connections to it."""
+"""A broker with a topic T of 4 queues and a consumer group g, and connections to it."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from rmq.client import admin
+from rmq.model import GroupConfig
 from rmq.testing import LocalBroker
 from tests.broker.pair import Pair
 from tests.broker.support import Peer
@@ -17,6 +19,8 @@ Connect = Callable[..., Awaitable[Peer]]
 async def broker() -> AsyncIterator[LocalBroker]:
     async with LocalBroker() as broker:
         await broker.create_topic("T", 4)
+        async with broker.client() as client:
+            await admin.update_group(client, GroupConfig("g"))
         yield broker
 
 

@@ -15,7 +15,8 @@ from rmq.codes import ResponseCode as R
 from rmq.config import NodeSettings
 from rmq.errors import Refusal, StoreError
 from rmq.log.memory import MemoryDisk
-from rmq.net.commands import GetMaxOffset, Ping, UpdateConsumerOffset, UpdateTopic
+from rmq.model import GroupConfig
+from rmq.net.commands import GetMaxOffset, Ping, UpdateConsumerOffset, UpdateGroup, UpdateTopic
 from rmq.testing import TestClock, until
 from tests.broker.support import Peer, beat, bodies, send
 
@@ -81,6 +82,7 @@ async def endless(peer: Peer) -> None:
 async def hanging_flush(node: Node) -> "asyncio.Task[Any]":
     """A send whose fsync has begun and does not end."""
     await node.peer.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
+    await node.peer.ask(UpdateGroup(GroupConfig("g")))
     await node.peer.ask(Ping())
     node.release.clear()
     before = node.reached

@@ -8,8 +8,8 @@ import pytest
 from rmq.client import Client, Message, SendStatus
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal
-from rmq.model import MessageQueue
-from rmq.net.commands import UpdateTopic
+from rmq.model import GroupConfig, MessageQueue
+from rmq.net.commands import UpdateGroup, UpdateTopic
 from rmq.net.lockcommands import LockQueues
 from rmq.net.peercommands import GetGroupStatus, Promote, TransferLeader
 from rmq.testing import until
@@ -64,6 +64,7 @@ async def test_a_slave_is_promoted_by_hand(pair: Pair) -> None:
     await pair.level()
     peer = await Peer.connect(pair.nodes[0].address)
     await peer.ask(TOPIC)
+    await peer.ask(UpdateGroup(GroupConfig("c")))
     await peer.ask(send("N", b"a"))
     queues = [MessageQueue("N", "g", 0)]
     assert (await peer.ask(LockQueues("c", "owner", queues))).queues == queues

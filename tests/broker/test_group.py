@@ -123,6 +123,7 @@ async def test_all_stopped_and_started_again(group: LocalGroup) -> None:
     """N2: the epoch grows, nothing is lost, and what a consumer told is not 0 again (C5)."""
     leader = await group.connect(await group.leader())
     await leader.ask(send("T", b"good"))
+    await leader.ask(UpdateGroup(GroupConfig("g")))
     await leader.ask(UpdateConsumerOffset("g", "T", 0, 1))
     epoch = (await group.status("n0")).epoch
     await group.stop("n0", "n1", "n2")
@@ -176,6 +177,7 @@ async def test_a_wiped_node_is_filled_from_a_snapshot_when_the_log_begins_later(
         for topic in ("T", "Idle"):
             await leader.ask(UpdateTopic(topic, read_queue_nums=1, write_queue_nums=1))
         await leader.send(send("Idle", b"gone"), *(send("T", b"x" * 2000) for _ in range(20)))
+        await leader.ask(UpdateGroup(GroupConfig("g")))
         await leader.ask(UpdateConsumerOffset("g", "T", 0, 7))
         await group.level()
         await group.stop("n0", "n1", "n2")  # takes a snapshot

@@ -95,6 +95,7 @@ async def test_locks_survive_a_restart(tmp_path: Path, by_snapshot: bool) -> Non
     async with LocalBroker(store_dir=tmp_path) as broker:
         await broker.create_topic("T", 2)
         peer = await Peer.connect(broker.address)
+        await peer.ask(UpdateGroup(GroupConfig("g")))
         await lock(peer, "owner", queue(0), queue(1))
         await peer.ask(UnlockQueues("g", "owner", [queue(1)]))
         await peer.close()
@@ -120,6 +121,7 @@ async def test_lock_owner_survives_failover_intruder_waits(tmp_path: Path) -> No
         first = await group.leader()
         leader, address = await group.connect(first), group.nodes[first].address
         await leader.ask(UpdateTopic("T", read_queue_nums=2, write_queue_nums=2))
+        await leader.ask(UpdateGroup(GroupConfig("g")))
         assert await lock(leader, "owner", mine, other) == [mine, other]
         await leader.ask(UnlockQueues("g", "owner", [other]))
         for name in await group.followers():
@@ -156,6 +158,7 @@ async def test_no_lock_is_promised_without_a_majority(tmp_path: Path) -> None:
     async with LocalGroup(tmp_path) as group:
         leader = await group.connect(await group.leader())
         await leader.ask(UpdateTopic("T", read_queue_nums=2, write_queue_nums=2))
+        await leader.ask(UpdateGroup(GroupConfig("g")))
         mine, other = queue(0, broker_name=GROUP), queue(1, broker_name=GROUP)
         assert await lock(leader, "owner", mine) == [mine]
         await group.stop(*await group.followers())

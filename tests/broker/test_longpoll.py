@@ -2,14 +2,20 @@
 
 import asyncio
 
+import pytest
+
+from rmq.broker import longpoll
 from rmq.broker.longpoll import Held, LongPolls
 from rmq.codes import ResponseCode as R
+from rmq.delivery.shares import Owner, Share
 from rmq.errors import Refusal
 from rmq.model import GroupConfig
 from rmq.net.commands import DeleteTopic, Ping, PullAnswer, UpdateGroup, UpdateTopic
 from rmq.testing import LocalBroker
 from tests.broker.conftest import Connect
 from tests.broker.support import HELD, Peer, beat, bodies, send
+
+OWNER = Owner(1, "10.0.0.1")
 
 
 async def waiting(peer: Peer, offset: int = 0, flag: int = HELD, **fields: object) -> "asyncio.Task[PullAnswer]":
@@ -114,13 +120,14 @@ async def test_a_stopping_broker_answers_who_waits(broker: LocalBroker, peer: Pe
 
 
 def held(log: list[str], name: str, deadline: float = 10.0, codes: set[int] | None = None, alive: bool = True) -> Held:
-    return Held(name, deadline, None if codes is None else frozenset(codes), lambda: log.append(name), lambda: alive)
+    wanted = None if codes is None else frozenset(codes)
+    return Held(name, deadline, wanted, lambda: log.append(name), lambda: alive, OWNER, 1)
 
 
 def test_bookkeeping() -> None:
     polls, log = LongPolls(), list[str]()
     for name, deadline, codes, alive in (("all", 10.0, None, True), ("one", 10.0, {1}, True), ("two", 5.0, {2}, True)):
-        assert polls.hold("T", 0, held(log, name, deadline, codes, alive))
+        assert not polls.hold("T", 0, held(log, name, deadline, codes, alive))
     polls.hold("U", 0, held(log, "gone", 99.0, None, False))
     assert len(polls) == 4
     polls.wake("T", 0, (1, 7))
@@ -139,10 +146,48 @@ def test_one_that_is_woken_may_wait_again() -> None:
         log.append("again")
         polls.hold("T", 0, held(log, "second"))
 
-    polls.hold("T", 0, Held("g", 10.0, None, again, lambda: True))
+    polls.hold("T", 0, Held("g", 10.0, None, again, lambda: True, OWNER, 1))
     polls.hold("T", 0, held(log, "other", codes={3}))
     polls.wake("T", 0, (1,))
     assert (log, len(polls)) == (["again"], 2)
     polls.wake_all()
     assert sorted(log) == ["again", "other", "second"]
     assert len(polls) == 0
+
+
+def test_what_waits_is_bounded_by_bytes_for_each_peer_and_in_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(longpoll, "HELD_BYTES", Share(of_connection=30, of_address=50, in_all=70))
+    polls, log = LongPolls(), list[str]()
+
+    def hold(connection: int, address: str, size: int) -> str:
+        return polls.hold("T", 0, held(log, f"{connection}")._replace(owner=Owner(connection, address), size=size))
+
+    assert not hold(1, "a", 30)
+    assert "30" in hold(1, "a", 1)
+    assert not hold(2, "a", 20)
+    assert "50" in hold(3, "a", 1)
+    assert not hold(4, "b", 20)
+    assert "70" in hold(5, "c", 1)
+    polls.wake_all()
+    assert polls.shares.taken == 0
+    assert not hold(1, "a", 30), "what went leaves room"
+
+
+async def test_one_client_does_not_end_the_waiting_of_others(
+    broker: LocalBroker, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is refused what is above its share; a pull of another one waits all the same."""
+    monkeypatch.setattr(longpoll, "HELD_BYTES", Share(of_connection=4096, of_address=1 << 20, in_all=1 << 20))
+    await broker.stop_broker()
+    await broker.start_broker()
+    greedy, good = await connect(broker, "greedy"), await connect(broker, "good")
+    many = [asyncio.create_task(greedy.pull("T", 0, flag=HELD, suspend_timeout_millis=60_000)) for _ in range(20)]
+    _, held_ones = await asyncio.wait(many, return_when=asyncio.FIRST_COMPLETED)
+    await greedy.ask(Ping())
+    refused = [task.exception() for task in many if task.done()]
+    assert len(refused) >= 15
+    assert {error.code for error in refused if isinstance(error, Refusal)} == {R.SYSTEM_BUSY}
+    pull = await waiting(good)
+    await good.send(send("T", b"x"))
+    assert bodies(await pull) == [b"x"]
+    assert {bytes(body) for task in held_ones if not task.exception() for body in bodies(task.result())} == {b"x"}

@@ -4,6 +4,7 @@ import asyncio
 import json
 
 from rmq.codes import ResponseCode as R
+from rmq.model import GroupConfig
 from rmq.net.commands import (
     DeleteGroup,
     DeleteTopic,
@@ -14,6 +15,7 @@ from rmq.net.commands import (
     QueryConsumerOffset,
     SearchOffset,
     UpdateConsumerOffset,
+    UpdateGroup,
     UpdateTopic,
 )
 from rmq.testing import LocalBroker, TestClock, until
@@ -99,6 +101,7 @@ async def test_a_commit_by_request_is_durable_when_answered(connect: Connect) ->
     async with LocalBroker(flush="sync") as broker:
         await broker.create_topic("T", 4)
         peer = await connect(broker)
+        await peer.ask(UpdateGroup(GroupConfig("g")))
         end = (await peer.ask(GetMaxOffset("rmq_sys_STATE", 0))).offset
         await asyncio.gather(*(peer.ask(commit(5, queue_id=n % 2)) for n in range(6)))
         assert (await peer.ask(GetMaxOffset("rmq_sys_STATE", 0))).offset > end, "it counts committed records only"
@@ -154,3 +157,17 @@ async def test_offsets_by_time(connect: Connect) -> None:
         assert asked == [0, 0, 1, 1, 2, 4, 5]
         assert (await peer.ask(SearchOffset("N", 0, first + 150, "upper"))).offset == 1
         await peer.close()
+
+
+async def test_no_offset_of_what_is_not_there_is_kept(broker: LocalBroker, peer: Peer) -> None:
+    """A queue that the topic does not have, a group that nobody made: else a client fills the table with names of its own."""
+    assert await peer.refusal(commit(1, queue_id=4)) == R.INVALID_PARAMETER
+    assert await peer.refusal(commit(1)._replace(consumer_group="nobody")) == R.SUBSCRIPTION_GROUP_NOT_EXIST
+    for queue_id in (0, 4, 9):
+        peer.channel.post(commit(1, queue_id=queue_id)._replace(consumer_group="nobody"))
+        peer.channel.post(commit(1, queue_id=queue_id))
+    pull = Pull("nobody", "T", 0, 0, sys_flag=5, commit_offset=1)
+    assert (await peer.ask(pull)).status == R.PULL_NOT_FOUND, "it may read"
+    await broker.stop_broker()
+    exported = json.loads((broker.store_dir / "config" / "consumerOffset.json").read_text())
+    assert exported["offsetTable"] == {"T@g": {"0": 1}}

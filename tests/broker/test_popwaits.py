@@ -4,10 +4,13 @@ import asyncio
 
 import pytest
 
+from rmq.broker import longpoll
 from rmq.broker.held import popwaits
 from rmq.broker.held.popwaits import PopWaits
 from rmq.broker.longpoll import LongPolls
+from rmq.delivery.shares import Owner, Share
 
+OWNER = Owner(1, "10.0.0.1")
 T = ["T", "%RETRY%g_T"]
 
 
@@ -15,7 +18,7 @@ async def held(
     waits: PopWaits, group: str = "g", queue_id: int = -1, codes: frozenset[int] | None = None, **fields: object
 ) -> "asyncio.Future[bool]":
     waiter = waits.hold(
-        (group, "T", queue_id), fields.pop("topics", T), codes, 100.0, fields.pop("alive", lambda: True), **fields
+        (group, "T", queue_id), fields.pop("topics", T), codes, 100.0, fields.pop("alive", lambda: True), OWNER, 1, **fields
     )
     assert waiter is not None
     return waiter
@@ -77,5 +80,17 @@ async def test_not_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     waits = PopWaits(LongPolls())
     for _ in range(2):
         await held(waits)
-    assert waits.hold(("g", "T", -1), T, None, 100.0, lambda: True) is None
+    assert waits.hold(("g", "T", -1), T, None, 100.0, lambda: True, OWNER, 1) is None
     await held(waits, "h")
+
+
+async def test_pops_and_pulls_wait_in_the_same_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(longpoll, "HELD_BYTES", Share(of_connection=10, of_address=10, in_all=10))
+    polls = LongPolls()
+    waits = PopWaits(polls)
+    waiter = waits.hold(("g", "T", -1), T, None, 100.0, lambda: True, OWNER, 10)
+    assert waiter is not None
+    assert waits.hold(("h", "T", -1), T, None, 100.0, lambda: True, OWNER, 1) is None
+    assert waits.count(("h", "T", -1)) == 0
+    polls.wake_all()
+    assert polls.shares.taken == 0

@@ -11,6 +11,7 @@ from rmq.broker.node import Broker
 from rmq.codes import ResponseCode as R
 from rmq.config import NodeSettings
 from rmq.log.memory import MemoryDisk
+from rmq.model import GroupConfig
 from rmq.net.commands import (
     CleanExpiredQueues,
     DeleteExpiredLog,
@@ -18,6 +19,7 @@ from rmq.net.commands import (
     GetMinOffset,
     GetTopicConfig,
     UpdateConsumerOffset,
+    UpdateGroup,
     UpdateTopic,
 )
 from rmq.testing import TestClock
@@ -43,6 +45,7 @@ class Node:
     async def fill(self) -> None:
         await self.peer.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
         await self.peer.ask(UpdateTopic("Once", read_queue_nums=1, write_queue_nums=1))
+        await self.peer.ask(UpdateGroup(GroupConfig("g")))
         await self.peer.ask(send("Once"))
         while len(self.segments()) < 4:
             await self.peer.ask(send("T", b"x" * 900))

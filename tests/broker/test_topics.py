@@ -2,6 +2,9 @@
 
 import asyncio
 
+import pytest
+
+from rmq.broker.handlers import inspect
 from rmq.codes import ResponseCode as R
 from rmq.errors import Refusal
 from rmq.model import GroupConfig
@@ -160,6 +163,14 @@ async def test_progress_and_ends(broker: LocalBroker, peer: Peer) -> None:
     assert abs(progress.queues[0].last_timestamp - broker.clock.wall_ms()) < 60_000
     assert (await peer.ask(GetConsumeStats("g", topic_list="nowhere;"))).queues == []
     assert await peer.refusal(GetTopicStats("nowhere")) == R.TOPIC_NOT_EXIST
+
+
+async def test_a_topic_that_is_named_often_is_told_once(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a list of 2 MB makes a thousand times as much of answers."""
+    rows = (await peer.ask(GetConsumeStats("g", topic_list="T;" * 100_000))).queues
+    assert [row.queue.queue_id for row in rows] == [0, 1, 2, 3]
+    monkeypatch.setattr(inspect, "MAX_ROWS", 3)
+    assert await peer.refusal(GetConsumeStats("g", topic_list="T;")) == R.SYSTEM_ERROR
 
 
 async def test_runtime_info_has_every_key_that_tools_parse(broker: LocalBroker, peer: Peer) -> None:

@@ -68,3 +68,17 @@ def test_other_kinds_of_expressions_are_refused(kind, code):
     with pytest.raises(Refusal) as refused:
         filters.check_type(kind)
     assert refused.value.code == code
+
+
+def test_an_expression_has_some_length():
+    """Of those that were asked for many short ones are remembered, and few long ones: a client fills no memory with them."""
+    longest = "||".join(f"{number:06}" for number in range(2048))[: filters.MAX_EXPRESSION]
+    assert len(filters.codes_of(longest) or ()) == 2048
+    with pytest.raises(Refusal, match="16384") as refused:
+        filters.codes_of(longest.ljust(filters.MAX_EXPRESSION + 1))
+    assert refused.value.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
+    for number in range(200):
+        filters.codes_of(f"{number}" + "x" * 2000)
+    assert filters._long.cache_info().currsize <= 64
+    assert filters.codes_of("a || b") == filters.codes(["a", "b"])
+    assert filters.codes_of("*") is None

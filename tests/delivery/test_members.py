@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmq.delivery.groups import ConsumerRegistry
+from rmq.delivery.members import PLACES, SUBSCRIPTION_BYTES
 from rmq.errors import Refusal
 from rmq.model import ConnectionInfo, ConsumerData, Subscription
 
@@ -130,7 +131,7 @@ def test_the_same_fingerprint_needs_no_subscriptions():
     registry = ConsumerRegistry()
     assert not beat(registry, 1, "a", consumer(), fingerprint=7).sub_changed
     outcome = beat(registry, 1, "a", ConsumerData("g"), fingerprint=7, without_sub=True, now=100.0)
-    assert outcome == (set(), False)
+    assert outcome == (set(), False, "")
     assert registry.topics_of("g") == {"T"}
     assert registry.expire(150.0) == set()
 
@@ -140,7 +141,7 @@ def test_another_fingerprint_asks_for_the_full_form():
     beat(registry, 1, "a", consumer(), fingerprint=7)
     assert beat(registry, 1, "a", ConsumerData("g"), fingerprint=8, without_sub=True).sub_changed
     assert beat(registry, 1, "a", ConsumerData("g"), fingerprint=8, without_sub=True).sub_changed  # until it comes
-    assert beat(registry, 1, "a", consumer("g", "U"), fingerprint=8) == ({"g"}, True)
+    assert beat(registry, 1, "a", consumer("g", "U"), fingerprint=8) == ({"g"}, True, "")
     assert not beat(registry, 1, "a", ConsumerData("g"), fingerprint=8, without_sub=True).sub_changed
     assert registry.topics_of("g") == {"U"}
 
@@ -149,7 +150,7 @@ def test_a_restarted_broker_asks_for_the_full_form():
     """The client believes that its subscriptions are known."""
     registry = ConsumerRegistry()
     outcome = beat(registry, 1, "a", ConsumerData("g"), fingerprint=7, without_sub=True)
-    assert outcome == ({"g"}, True)
+    assert outcome == ({"g"}, True, "")
     assert registry.members("g") == ["a"]
 
 
@@ -196,3 +197,62 @@ def test_the_members_are_those_who_said_so(steps):
             assert (group in changed) == (members_differ or (topics_differ and kind == "beat"))
             for topic in "TU":
                 assert (group in registry.groups_of(topic)) == (topic in registry.topics_of(group))
+
+
+def names(count, prefix="p"):
+    return [f"{prefix}{number}" for number in range(count)]
+
+
+def test_a_client_is_in_so_many_groups_and_others_have_room_all_the_same():
+    """As a producer or a consumer; what goes leaves room."""
+    registry = ConsumerRegistry()
+    most = PLACES.of_connection
+    assert "1000" in beat(registry, 1, "a", producers=names(most + 5)).refused
+    assert "1000" in beat(registry, 1, "a", consumer("g")).refused
+    assert registry.producers_of(f"p{most}") == []
+    assert registry.members("g") == []
+    assert not beat(registry, 1, "a", producers=names(most)).refused, "those that it has are kept"
+    assert not beat(registry, 2, "b", consumer("g"), producers=["p0"]).refused
+    assert registry.unregister(1, "a", "p0", "") == set()
+    assert not beat(registry, 1, "a", consumer("g")).refused
+    registry.connection_closed(1)
+    registry.connection_closed(2)
+    assert (registry._shares.taken, registry._producers, registry._produces, registry._groups) == (0, {}, {}, {})
+
+
+def test_all_connections_of_one_address_have_a_share_together():
+    registry = ConsumerRegistry()
+    wanted = [PLACES.of_connection] * (PLACES.of_address // PLACES.of_connection)
+    for connection, count in enumerate(wanted, 1):
+        assert not registry.heartbeat(connection, "a", "JAVA", 513, f"10.0.0.1:{connection}", (), names(count), 0.0).refused
+    assert "10.0.0.1" in registry.heartbeat(99, "a", "JAVA", 513, "10.0.0.1:99", (), ["p"], 0.0).refused
+    assert not registry.heartbeat(100, "b", "JAVA", 513, "10.0.0.2:1", (), ["p"], 0.0).refused
+    registry.expire(500.0)
+    assert registry._shares.taken == 0
+
+
+def test_a_producer_group_has_a_name_of_some_length():
+    registry = ConsumerRegistry()
+    assert "255" in beat(registry, 1, "a", producers=["x" * 256, "", "good"]).refused
+    assert [len(registry.producers_of(name)) for name in ("x" * 256, "", "good")] == [0, 0, 1]
+
+
+def test_subscriptions_are_bounded_in_bytes_and_those_before_stay():
+    registry = ConsumerRegistry()
+    long = "t" * (SUBSCRIPTION_BYTES.of_connection // 2)
+    assert not beat(registry, 1, "a", consumer("g", version=1), consumer("h", version=1, expression=long)).refused
+    assert "bytes of subscriptions" in beat(registry, 1, "a", consumer("g", version=2, expression=long + long)).refused
+    assert registry.subscription("g", "T").expression == "*"
+    assert registry.members("g") == ["a"]
+    assert not beat(registry, 2, "b", consumer("g", version=3, expression=long)).refused, "another client has room"
+    beat(registry, 2, "b", consumer("g", version=1))  # an older one changes nothing, so it still costs as much
+    assert registry._bytes.taken > 2 * len(long)
+    for connection in (1, 2):
+        registry.connection_closed(connection)
+    assert registry._bytes.taken == 0
+
+
+def test_tags_and_codes_count_too():
+    registry = ConsumerRegistry()
+    many = ConsumerData("g", subscriptions=[Subscription("T", tags=["a"] * 9_000, codes=[1] * 9_000)])
+    assert registry.heartbeat(1, "a", "JAVA", 513, "h:1", [many], (), 0.0).refused

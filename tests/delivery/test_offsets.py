@@ -192,3 +192,29 @@ def test_offsets_of_broadcast_groups_are_not_taken_over():
 def test_a_broken_file_says_so(value):
     with pytest.raises(BadBytes, match=r"consumerOffset\.json"):
         offsets.from_json(value)
+
+
+def test_there_are_so_many_offsets_and_the_known_ones_go_on(monkeypatch):
+    """Of those that are written, and of those that wait to be: a store that takes nothing does not fill the memory."""
+    monkeypatch.setattr(offsets, "MAX_OFFSETS", 3)
+    table = OffsetTable()
+    for queue_id in range(3):
+        assert table.update("g", "T", queue_id, 1)
+    with pytest.raises(Refusal, match="delete groups"):
+        table.update("g", "T", 3, 1)
+    written(table)
+    with pytest.raises(Refusal, match="delete groups"):
+        table.update("g", "T", 3, 1)
+    assert table.update("g", "T", 2, 2)
+    table.apply(("g", "T", 0), None)
+    assert table.update("g", "T", 3, 1)
+
+
+def test_who_pulled_last_is_remembered_of_so_many(monkeypatch):
+    monkeypatch.setattr(offsets, "MAX_PULLERS", 2)
+    table = OffsetTable()
+    for queue_id in range(5):
+        table.pulled("g", "T", queue_id, "me")
+    assert len(table._last_puller) <= 2
+    table.update("g", "T", 4, 9, "me")
+    assert table.update("g", "T", 4, 3, "me")

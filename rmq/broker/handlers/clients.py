@@ -6,8 +6,10 @@ from typing import Any
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.delivery.groups import ConsumerRegistry, GroupTable
+from rmq.delivery.members import PLACES
 from rmq.errors import Refusal
 from rmq.model import ConsumerData, GroupConfig
+from rmq.names import check_client_id
 from rmq.net.commands import (
     ConsumerConnection,
     ConsumerList,
@@ -55,6 +57,10 @@ class ClientHandlers:
 
     async def heartbeat(self, request: Heartbeat, call: Call) -> HeartbeatAnswer:
         """A group that may not be is left out and the client told so; its other groups stay members all the same."""
+        check_client_id(request.client_id)
+        if len(request.consumers) > PLACES.of_connection:
+            about = f"a heartbeat with {len(request.consumers)} consumer groups: at most {PLACES.of_connection} are allowed"
+            raise Refusal(ResponseCode.INVALID_PARAMETER, about)
         consumers, refused = await self._allowed(request)
         peer = call.connection
         if peer.closed:  # it went while a group was made: nobody would ever tell the registry again
@@ -76,6 +82,8 @@ class ClientHandlers:
         if outcome.changed:
             self._subscriptions_changed(outcome.changed)
             self.notify(outcome.changed)
+        if refused is None and outcome.refused:
+            refused = Refusal(ResponseCode.SYSTEM_BUSY, f"not all of this heartbeat was taken in: {outcome.refused}")
         if refused is not None:
             raise refused
         return HeartbeatAnswer(True, outcome.sub_changed)

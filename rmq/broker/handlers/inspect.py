@@ -23,6 +23,8 @@ from rmq.net.commands import (
 from rmq.net.server import Call
 from rmq.routing.topics import TopicTable
 
+MAX_ROWS = 50_000  # queues in one answer, which RocketMQ's form spells in some 250 bytes each
+
 
 class InspectHandlers:
     """Reads store times from the log, so these answers are made in a thread."""
@@ -63,9 +65,13 @@ class InspectHandlers:
 
     async def consume_stats(self, request: GetConsumeStats, _call: Call) -> ConsumeStats:
         group = request.consumer_group
-        topics = [request.topic] if request.topic else [t for t in request.topic_list.split(";") if t]
+        topics = [request.topic] if request.topic else sorted({t for t in request.topic_list.split(";") if t})
         topics = topics or sorted(self._offsets.topics_of(group) | self._registry.topics_of(group))
         configs = [config for config in map(self._topics.get, topics) if config is not None]
+        count = sum(len(_queue_ids(config)) for config in configs)
+        if count > MAX_ROWS:
+            about = f"{count} queues of {len(configs)} topics: at most {MAX_ROWS} in one answer; ask for one topic (-t) at a time"
+            raise Refusal(ResponseCode.SYSTEM_ERROR, about)
         rows = await asyncio.to_thread(
             lambda: [self._progress(group, config, q) for config in configs for q in _queue_ids(config)]
         )

@@ -28,7 +28,8 @@ from rmq.routing.topics import TopicTable
 
 
 class OffsetHandlers:
-    """`store_time(offset)`: store time (ms) of the record there. `in_memory(offset)`: whether it counts as young, see `query`."""
+    """`store_time(offset)`: store time (ms) of the record there. `check_group` raises Refusal for a group that is not there.
+    `in_memory(offset)`: whether it counts as young, see `query`."""
 
     def __init__(
         self,
@@ -63,8 +64,13 @@ class OffsetHandlers:
         return queue.min <= 0 and (queue.max == 0 or self._in_memory(queue.entry(0).offset))
 
     def update(self, request: UpdateConsumerOffset, call: Call) -> Awaitable[None] | None:
-        if self._topics.get(request.topic) is None:
+        config = self._topics.get(request.topic)
+        if config is None:
             raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic {request.topic} does not exist")
+        count = max(config.read_queue_nums, config.write_queue_nums)
+        if not 0 <= request.queue_id < count:
+            about = f"queue {request.queue_id} of {request.topic}: it has queues 0 to {count - 1}"
+            raise Refusal(ResponseCode.INVALID_PARAMETER, about)
         self._check_group(request.consumer_group)
         self.commit(request.consumer_group, request.topic, request.queue_id, request.commit_offset, call)
         return None if call.oneway else self.write()
@@ -94,6 +100,10 @@ class OffsetHandlers:
         owner = call.connection.client_id or str(call.connection.id)
         self._table.pulled(request.consumer_group, request.topic, request.queue_id, owner)
         if request.sys_flag & 1:
+            try:
+                self._check_group(request.consumer_group)
+            except Refusal:  # it may read all the same
+                return
             self.commit(request.consumer_group, request.topic, request.queue_id, request.commit_offset, call)
 
     def max_offset(self, request: GetMaxOffset, _call: Call) -> OffsetAnswer:

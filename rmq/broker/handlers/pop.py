@@ -6,11 +6,10 @@ What an answer shows is committed with its receipt. A pop that finds nothing wai
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 from rmq.broker.held.ordered import OrderedTaker
-from rmq.broker.held.popwaits import PopWaits
+from rmq.broker.held.popwaits import POP_BYTES, PopWaits
 from rmq.broker.held.taking import FIRST, LAST, MAX_BYTES, Place, Taken, Taker, Wish
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
@@ -25,6 +24,7 @@ from rmq.delivery.popping import (
     pop_retry_topic,
     start_offset_info,
 )
+from rmq.delivery.shares import Owner
 from rmq.errors import Refusal, RmqError, StoreError
 from rmq.log import record
 from rmq.log.properties import CRC_NAME
@@ -58,12 +58,6 @@ class Asked(NamedTuple):
     queue_id: int
     places: list[Place]
     codes: frozenset[int] | None
-
-
-@lru_cache(maxsize=4096)
-def _codes(expression: str) -> frozenset[int] | None:
-    tags = filters.parse_tags(expression)
-    return None if tags is None else filters.codes(tags)
 
 
 class Groups(NamedTuple):
@@ -141,7 +135,10 @@ class PopHandler:
             return TIMEOUT
         place = (asked.group, asked.topic, asked.queue_id)
         topics = [asked.topic] if request.order else [asked.topic, pop_retry_topic(asked.group, asked.topic)]
-        woken = self._waits.hold(place, topics, asked.codes, deadline, lambda: not call.connection.closed, request.order)
+        connection, owner = call.connection, Owner(call.connection.id, call.connection.peer[0])
+        woken = self._waits.hold(
+            place, topics, asked.codes, deadline, lambda: not connection.closed, owner, call.size + POP_BYTES, request.order
+        )
         if woken is None:
             return FULL
         if not await woken:
@@ -279,7 +276,7 @@ class PopHandler:
         retry = pop_retry_topic(group, topic)
         if not ordered and retry != topic and self._topics.get(retry) is not None:
             places.append((group, retry, 0))
-        return Asked(group, topic, queue_id, places, _codes(expression))
+        return Asked(group, topic, queue_id, places, filters.codes_of(expression))
 
     def _deadline(self, poll_ms: int) -> float:
         """Counted from now, not from when the client says that it asked: clocks differ."""

@@ -5,17 +5,18 @@ Bodies are raw log bytes that nobody re-encodes. Bytes that are not in the page 
 """
 
 from collections.abc import Awaitable, Callable
-from functools import lru_cache, partial
+from functools import partial
 from typing import NamedTuple
 
 from rmq.broker.ahead import Ahead, reader_of
 from rmq.broker.coldreads import ColdReads
-from rmq.broker.longpoll import Held, LongPolls
+from rmq.broker.longpoll import PULL_BYTES, Held, LongPolls
 from rmq.broker.stats import BrokerStats
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.delivery import filters
 from rmq.delivery.groups import ConsumerRegistry
+from rmq.delivery.shares import Owner
 from rmq.errors import Refusal, RmqError, StoreError
 from rmq.log.commitlog import CommitLog
 from rmq.log.consumequeue import MAX_SCANNED, ConsumeQueue, ConsumeQueues, Found
@@ -56,12 +57,6 @@ class Wanted(NamedTuple):
     request: Pull
     queue: ConsumeQueue
     codes: frozenset[int] | None
-
-
-@lru_cache(maxsize=4096)
-def _codes(expression: str) -> frozenset[int] | None:
-    tags = filters.parse_tags(expression)
-    return None if tags is None else filters.codes(tags)
 
 
 class PullHandler:
@@ -133,8 +128,8 @@ class PullHandler:
             messages = self._log.gather(found.spans)
             return self._read_cold(wanted, call) if messages is None else self._answer_found(call, queue, found, messages)
         if offset == high:
-            if may_wait and self._hold(wanted, call):
-                return LATER
+            if may_wait:
+                return self._hold(wanted, call)
             return self._nothing(call, PullAnswer(offset, low, high, b"", PULL_NOTHING), "OFFSET_OVERFLOW_ONE" if high else EMPTY)
         moved = PullAnswer(high if offset > high else low, low, high, b"", PULL_MOVED)
         return self._nothing(call, moved, _why_moved(offset, low, high))
@@ -188,17 +183,22 @@ class PullHandler:
             found = self._find(wanted, max_messages, max_bytes)  # damage, now that it is known, ends it
             return found, self._log.gather_cold(found.spans)
 
-    def _hold(self, wanted: Wanted, call: Call) -> bool:
-        request = wanted.request
+    def _hold(self, wanted: Wanted, call: Call) -> Later:
+        """Raises Refusal for one too many: "nothing" at once would only be asked again, at once."""
+        request, connection = wanted.request, call.connection
         deadline = self._clock.monotonic() + min(request.suspend_timeout_millis / 1000, MAX_SUSPEND_S)
         held = Held(
             request.consumer_group,
             deadline,
             wanted.codes,
             partial(self._again, request, call),
-            lambda: not call.connection.closed,
+            lambda: not connection.closed,
+            Owner(connection.id, connection.peer[0]),
+            call.size + PULL_BYTES,
         )
-        return self._polls.hold(request.topic, request.queue_id, held)
+        if why := self._polls.hold(request.topic, request.queue_id, held):
+            raise Refusal(ResponseCode.SYSTEM_BUSY, f"too many pulls wait for messages: {why} bytes; ask again later")
+        return LATER
 
     def _again(self, request: Pull, call: Call) -> None:
         """A woken pull is checked anew and may not wait again; what it finds now is its answer.
@@ -231,4 +231,4 @@ def _why_moved(offset: int, low: int, high: int) -> str:
 
 def _expression_codes(expression: str, expression_type: str) -> frozenset[int] | None:
     filters.check_type(expression_type)
-    return _codes(expression)
+    return filters.codes_of(expression)

@@ -131,6 +131,13 @@ class TopicHandlers:
         if config is not None and not config.consume_enable:
             raise Refusal(ResponseCode.NO_PERMISSION, f"consumer group {group} is switched off (consumeEnable)")
 
+    def check_known(self, group: str) -> None:
+        """The same where something is to be kept of it: it must be there, or on its way."""
+        self.check_group(group)
+        if self._groups.decided(group) is None:
+            about = f"consumer group {group} does not exist: its consumers make it when they connect, or create it first"
+            raise Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, about)
+
     def _group_or_may_be(self, group: str) -> GroupConfig | None:
         config = self._groups.get(group)
         if config is None:

@@ -9,21 +9,26 @@ from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
 from rmq.broker.longpoll import LongPolls
+from rmq.delivery.shares import Owner
 
-MAX_OF_QUEUE, MAX_ALL = 1024, 100_000  # [popPollingSize, maxPopPollingSize]
+MAX_OF_QUEUE = 1024  # [popPollingSize]
+POP_BYTES = 4096  # keeping one that waits: it has a task of its own
 
 Place = tuple[str, str, int]
 """Group, topic, queue asked for (-1: any)."""
 
 
 class Waiter(NamedTuple):
-    """`codes`: tag codes it wants, None: any. `ordered`: it may also wait for the end of an invisible time."""
+    """`codes`: tag codes it wants, None: any. `ordered`: it may also wait for the end of an invisible time. `owner`, `size`:
+    who pays for it, and what it costs in bytes."""
 
     codes: frozenset[int] | None
     deadline: float
     ordered: bool
     alive: Callable[[], bool]
     woken: "asyncio.Future[bool]"
+    owner: Owner
+    size: int
 
 
 class PopWaits:
@@ -33,7 +38,6 @@ class PopWaits:
         self._waiting: dict[Place, dict[asyncio.Future[bool], Waiter]] = {}  # in the order in which they came
         self._watchers: dict[str, set[Place]] = {}  # by the topic whose messages wake them
         self._watched: dict[Place, tuple[str, ...]] = {}
-        self._count = 0
 
     def count(self, place: Place) -> int:
         """How many wait there."""
@@ -46,18 +50,20 @@ class PopWaits:
         codes: frozenset[int] | None,
         deadline: float,
         alive: Callable[[], bool],
+        owner: Owner,
+        size: int,
         ordered: bool = False,
     ) -> "asyncio.Future[bool] | None":
         """True: look again. False: the time is over. None instead of a future: too many wait already."""
-        waiting = self._waiting.get(place)
-        if self._count >= MAX_ALL or (waiting is not None and len(waiting) >= MAX_OF_QUEUE):
+        waiting, shares = self._waiting.get(place), self._polls.shares
+        if shares.refused(owner, size) or (waiting is not None and len(waiting) >= MAX_OF_QUEUE):
             return None
+        shares.take(owner, size)
         if waiting is None:
             waiting = self._waiting[place] = {}
             self._watch(place, topics)
-        waiter = Waiter(codes, deadline, ordered, alive, asyncio.get_running_loop().create_future())
+        waiter = Waiter(codes, deadline, ordered, alive, asyncio.get_running_loop().create_future(), owner, size)
         waiting[waiter.woken] = waiter
-        self._count += 1
         return waiter.woken
 
     def _watch(self, place: Place, topics: Collection[str]) -> None:
@@ -116,7 +122,7 @@ class PopWaits:
     def _leave(self, place: Place, waiter: Waiter, look: bool) -> None:
         waiting = self._waiting[place]
         del waiting[waiter.woken]
-        self._count -= 1
+        self._polls.shares.give(waiter.owner, waiter.size)
         if not waiting:
             del self._waiting[place]
             self._unwatch(place)

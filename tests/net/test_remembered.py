@@ -1,0 +1,98 @@
+"""What a server remembers of the frames it read: a client that shows a new form each time fills nothing."""
+
+import sys
+
+import pytest
+
+from rmq.errors import Refusal
+from rmq.log import plain
+from rmq.net.commands import Hello, Send
+from rmq.net.native import Native
+from rmq.net.remembered import MAX_REMEMBERED, MAX_REMEMBERED_OF_CONNECTION, Memory, Part
+from rmq.net.remoting import Border, Remoting
+from tests.net import java_peer
+
+
+def decoded(remoting: Remoting, **ext: str) -> object:
+    return remoting.decode(java_peer.send_frame(1, b"body", **ext)[4:])[0]
+
+
+def test_a_connection_forgets_its_own() -> None:
+    memory: Memory[int] = Memory()
+    good, greedy = Part(memory), Part(memory)
+    good.learn(b"good", 1)
+    for number in range(3 * MAX_REMEMBERED_OF_CONNECTION):
+        greedy.learn(b"%d" % number, number)
+    assert len(memory.known) == MAX_REMEMBERED_OF_CONNECTION + 1
+    assert good.known[b"good"] == 1
+
+
+def test_a_full_memory_begins_anew() -> None:
+    memory: Memory[int] = Memory()
+    for connection in range(6):
+        part = Part(memory)
+        for number in range(MAX_REMEMBERED_OF_CONNECTION):
+            part.learn(b"%d-%d" % (connection, number), number)
+            assert len(memory.known) <= MAX_REMEMBERED
+
+
+def test_forms_of_java_producers_are_remembered_for_all_connections() -> None:
+    border = Border(plain)
+    assert border.sends is not None
+    for peer in range(3):
+        assert isinstance(decoded(border.spelling(("10.0.0.1", peer))), Send)
+    assert len(border.sends.shapes.known) == 1
+
+
+def test_a_long_header_is_not_remembered() -> None:
+    """Of a form only what the answer needs is kept, of a long one nothing."""
+    border = Border(plain)
+    remoting = border.spelling(("10.0.0.1", 1))
+    assert border.sends is not None
+    for number in range(50):
+        decoded(remoting, a="g" * 4000 + str(number))
+        decoded(remoting, junk=str(number) * 4000)
+    assert not border.sends.shapes.known
+    decoded(remoting, i="UNIQ_KEY\x010A00\x02KEYS\x01" + "k" * 30_000 + "\x02")
+    [(key, shape)] = border.sends.shapes.known.items()
+    assert len(key) + sum(len(part) for part in shape[:3]) < 2048
+    assert (shape.header.ext, shape.header.remark) == ({}, "")
+
+
+def test_what_waits_for_its_answer_keeps_no_texts() -> None:
+    """25 bytes of memory for each byte of a header with many short fields."""
+    remoting = Border(plain).spelling(("10.0.0.1", 1))
+    many = {f"{number}": "x" for number in range(1000)}
+    for code in (310, 11):
+        _, _, _, context, _ = remoting.decode(java_peer.send_frame(1, b"body", code=code, **many)[4:])
+        header = context.header  # type: ignore[attr-defined]
+        assert sys.getsizeof(header.ext) < 100
+        assert not header.ext
+
+
+def test_a_native_route_is_remembered_for_all_connections() -> None:
+    memory: Memory[tuple[str, str, int]] = Memory()
+    frame = Native(1 << 20).request(Send("g", "t", 0, b"x" * 300), 1, False)
+    for _ in range(3):
+        assert isinstance(Native(1 << 20, memory).decode(frame[4:])[0], Send)
+    assert list(memory.known.values()) == [("g", "t", 0)]
+
+
+def test_who_a_client_says_it_is_has_some_length() -> None:
+    """It is kept as long as the connection."""
+    native = Native(1 << 20)
+    for hello in (Hello(1, "x" * 256), Hello(1, "c", "x" * 256)):
+        with pytest.raises(Refusal, match="255"):
+            native.greet(hello, None)
+    remoting = Border(plain).spelling(("10.0.0.1", 1))
+    _, _, _, context, _ = remoting.decode(_with_language("x" * 100_000))
+    greeting = remoting.greet(None, context)
+    assert greeting is not None
+    assert greeting.language == "OTHER"
+
+
+def _with_language(language: str) -> bytes:
+    frame = java_peer.send_frame(1, b"body")[4:]
+    size = int.from_bytes(frame[:4], "big")
+    header = frame[4 : 4 + size].replace(b'"JAVA"', b'"%b"' % language.encode())
+    return len(header).to_bytes(4, "big") + header + frame[4 + size :]
