@@ -204,9 +204,9 @@ class Broker:
     def _handlers(self) -> Mapping[type[c.Request], Handler]:
         settings, store, tables, registry, clock = self._settings, self._store, self._tables, self._registry, self._clock
         topics = TopicHandlers(tables.topics, tables.groups, tables.offsets, self._writer.commit, settings.auto_create_group)
-        let_in = topics.admit_group if store.read_only else topics.ensure_group
+        leads = lambda: not store.read_only and (self._group is None or self._group.replica.settled)  # noqa: E731
         clients = self._clients = ClientHandlers(
-            registry, tables.groups, let_in, self._connection, self._polls.groups_changed, clock
+            registry, tables.groups, partial(topics.let_in, leads), self._connection, self._polls.groups_changed, clock
         )
         offsets = self._offsets = OffsetHandlers(
             tables.offsets, self._writer, tables.topics, store.queues, store.log.store_time, topics.check_known, self._young

@@ -20,7 +20,7 @@ from rmq.client.pulling import Puller
 from rmq.client.session import Session
 from rmq.client.tasks import TaskSet, cancel, within
 from rmq.client.window import Window
-from rmq.errors import RmqError
+from rmq.errors import Refusal, RmqError
 from rmq.model import RETRY_PREFIX, MessageQueue, Route
 from rmq.net.commands import ConsumerList, GetConsumerList, NotifyConsumerIdsChanged, Pull, Request
 from rmq.routing.choose import readable_queues
@@ -141,9 +141,12 @@ class Assignment:
         for group in sorted(route.brokers, key=lambda each: each.name):
             try:
                 timeout_s = self._session.settings.request_timeout_s
-                answer = await self._session.leaders.request(group.name, GetConsumerList(self._plan.group), timeout_s)
+                answer, _ = await self._session.leaders.read(group.name, GetConsumerList(self._plan.group), timeout_s)
             except RmqError as error:
                 trouble = error
+                continue
+            if isinstance(answer, Refusal):
+                trouble = answer
                 continue
             assert isinstance(answer, ConsumerList)
             if self._session.client_id in answer.client_ids:
@@ -210,7 +213,8 @@ class Assignment:
 
     async def save(self, windows: Iterable[Window], *, sync: bool, unchanged: bool) -> None:
         """Commit how far these are finished; `unchanged` ones too or not. Raises RmqError."""
-        offsets = {each.queue: each.committable for each in windows if unchanged or each.committable != each.committed}
+        sure = [window for window in windows if window.sure]
+        offsets = {each.queue: each.committable for each in sure if unchanged or each.committable != each.committed}
         if not offsets:
             return
         await self._offsets.save(offsets, sync)

@@ -10,6 +10,7 @@ from typing import Any
 import aiofiles
 import aiofiles.os
 
+from rmq.client.offsets import Stored
 from rmq.errors import BadBytes, StoreError
 from rmq.model import MessageQueue
 
@@ -25,8 +26,8 @@ class FileOffsets:
     async def open(self) -> None:
         self._offsets = await self._read()
 
-    async def load(self, queue: MessageQueue) -> int | None:
-        return self._offsets.get(queue)
+    async def load(self, queue: MessageQueue) -> Stored:
+        return Stored(self._offsets.get(queue))
 
     async def save(self, offsets: Mapping[MessageQueue, int], sync: bool) -> None:
         async with self._busy:

@@ -5,7 +5,7 @@ An offset that cannot be read is an error, never 0 (C5).
 
 import asyncio
 from collections.abc import Mapping
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from rmq.client.session import Session
 from rmq.codes import ResponseCode
@@ -16,13 +16,20 @@ from rmq.net.commands import Answer, OffsetAnswer, QueryConsumerOffset, Request,
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 0.5  # between tries
 
 
+class Stored(NamedTuple):
+    """The group's offset in a queue; None if it has none. Not `sure`: a follower says so, the leader may know better."""
+
+    offset: int | None
+    sure: bool = True
+
+
 class OffsetStore(Protocol):
     async def open(self) -> None:
         """Called once, first. Raises RmqError when offsets will not be readable."""
         ...
 
-    async def load(self, queue: MessageQueue) -> int | None:
-        """The group's offset in the queue; None if it has none. Raises RmqError when that cannot be told now."""
+    async def load(self, queue: MessageQueue) -> Stored:
+        """Raises RmqError when it cannot be told now."""
         ...
 
     async def save(self, offsets: Mapping[MessageQueue, int], sync: bool) -> None:
@@ -45,16 +52,16 @@ class BrokerOffsets:
     async def open(self) -> None:
         """Brokers are asked queue by queue."""
 
-    async def load(self, queue: MessageQueue) -> int | None:
+    async def load(self, queue: MessageQueue) -> Stored:
         query = QueryConsumerOffset(self._group, queue.topic, queue.queue_id, self._young_from_zero)
-        try:
-            answer = await self._ask(queue, query)
-        except Refusal as refusal:
-            if refusal.code == ResponseCode.QUERY_NOT_FOUND:
-                return None
-            raise
+        session = self._session
+        answer, by_follower = await session.leaders.read(queue.broker_name, query, session.settings.request_timeout_s)
+        if isinstance(answer, Refusal):
+            if answer.code == ResponseCode.QUERY_NOT_FOUND:
+                return Stored(None, not by_follower)
+            raise answer
         assert isinstance(answer, OffsetAnswer)
-        return answer.offset
+        return Stored(answer.offset, not by_follower)
 
     async def save(self, offsets: Mapping[MessageQueue, int], sync: bool) -> None:
         results = await asyncio.gather(

@@ -13,7 +13,7 @@ from rmq.client.source import Source
 from rmq.client.window import Window
 from rmq.codes import ResponseCode
 from rmq.delivery import filters
-from rmq.errors import RmqError, Unknown, Unreachable
+from rmq.errors import Refusal, RmqError, Unknown, Unreachable
 from rmq.log.record import iterate
 from rmq.model import RETRY_PREFIX, MessageQueue
 from rmq.net.commands import (
@@ -53,6 +53,7 @@ class Puller:
         self.window: Window | None = None
         self._source = Source()
         self._failures = 0
+        self._began = 0  # where the window began
 
     async def run(self, wait_s: float) -> None:
         """First leave a former owner `wait_s` to finish, or wait for the lock. Runs until cancelled."""
@@ -69,9 +70,11 @@ class Puller:
 
     async def _guarded_start(self) -> None:
         try:
-            stored = await self._offsets.load(self.queue)
-            start = stored if stored is not None else await self._first_offset()
+            stored, sure = await self._offsets.load(self.queue)
+            start, told = (stored, True) if stored is not None else await self._first_offset()
             self.window = self._begin(start, -1 if stored is None else stored)
+            self.window.sure = sure and told
+            self._began = start
             self._failures = 0
         except RmqError as error:
             await self._pause(error)
@@ -87,8 +90,8 @@ class Puller:
         except RmqError as error:
             await self._pause(error)
 
-    async def _first_offset(self) -> int:
-        """Where a group without an offset begins (broker-side table of `consumeFromWhere`)."""
+    async def _first_offset(self) -> tuple[int, bool]:
+        """Where a group without an offset begins (broker-side table of `consumeFromWhere`), and whether the leader says so."""
         topic, queue_id = self.queue.topic, self.queue.queue_id
         start = FIRST if topic.startswith(RETRY_PREFIX) else self._plan.start
         if start == FIRST:
@@ -98,11 +101,13 @@ class Puller:
         assert isinstance(start, int)
         return await self._ask_offset(SearchOffset(topic, queue_id, start))
 
-    async def _ask_offset(self, request: Request) -> int:
+    async def _ask_offset(self, request: Request) -> tuple[int, bool]:
         session = self._session
-        answer = await session.leaders.request(self.queue.broker_name, request, session.settings.request_timeout_s)
+        answer, by_follower = await session.leaders.read(self.queue.broker_name, request, session.settings.request_timeout_s)
+        if isinstance(answer, Refusal):
+            raise answer
         assert isinstance(answer, OffsetAnswer)
-        return answer.offset
+        return answer.offset, not by_follower
 
     async def _pull(self, window: Window) -> None:
         session, name = self._session, self.queue.broker_name
@@ -110,12 +115,27 @@ class Puller:
         reachable = session.connections.is_open(leader)
         address, by_follower = self._source.choose(leader, reachable, session.routes.followers(name), session.clock.monotonic())
         try:
+            if not (by_follower or window.sure or await self._confirm(window)):
+                return
             answer = await (self._pull_follower(window, address) if by_follower else self._pull_leader(window))
         except RmqError:
             self._source.failed(by_follower, leader, session.clock.monotonic())
             raise
         self._source.answered(by_follower, answer.suggest_which_broker_id)
         await self._take(window, answer)
+
+    async def _confirm(self, window: Window) -> bool:
+        """A follower said where to begin; now that there may be a leader, it is asked. If the follower lacked the group's offset
+        this reader began too far in front: then it begins anew, and gives False. Raises RmqError if there is no leader."""
+        stored, sure = await self._offsets.load(self.queue)
+        if not sure:
+            raise Unreachable(f"broker group {self.queue.broker_name} has no leader that knows the group's offset")
+        if stored is not None and stored < self._began:
+            _log.warning("%s: the leader knows a lower offset than the follower that told where to begin: %d", self.queue, stored)
+            await self._begin_anew(window, stored, stored)
+            return False
+        window.sure = True
+        return True
 
     async def _pull_leader(self, window: Window) -> PullAnswer:
         suspend_s = self._session.settings.suspend_s
@@ -165,10 +185,13 @@ class Puller:
         if offset >= window.next_offset:
             window.next_offset = offset
             return
+        await self._begin_anew(window, offset)
+
+    async def _begin_anew(self, window: Window, offset: int, committed: int = -1) -> None:
         window.dropped = True
         while self._locks is not None and window.handed:
             await window.until_changed()
-        self.window = self._begin(offset)
+        self.window = self._begin(offset, committed)
 
     async def _pause(self, error: RmqError) -> None:
         """Pulling changes nothing at the broker, so every failure is tried again, less and less often."""

@@ -5,9 +5,8 @@ Decides only. Times are monotonic seconds, handed in. [PullAPIWrapper.recalculat
 
 from collections.abc import Mapping
 
+from rmq.client.leaders import LEADERLESS_S
 from rmq.client.routes import LEADER
-
-LEADERLESS_S = 1.0  # so long the leader is waited for; then a follower gives what is committed
 
 
 class Source:

@@ -17,9 +17,10 @@ from rmq.model import MessageQueue
 
 
 class Window:
-    """`next_offset`: where to pull next. `committed`: the last offset the store of offsets was told (-1: none).
-    `last`: number and place in the log of the last message that was pulled, wanted or not. With `locked`, which tells
-    whether the queue is locked for us, messages are handed out one at a time, and only while it is."""
+    """`next_offset`: where to pull next. `committed`: the last offset the store of offsets was told (-1: none). Not `sure`: its
+    beginning is what a follower told, so nothing is committed before the leader was asked. `last`: number and place in the log
+    of the last message that was pulled, wanted or not. With `locked`, which tells whether the queue is locked for us, messages
+    are handed out one at a time, and only while it is."""
 
     def __init__(
         self, queue: MessageQueue, next_offset: int, committed: int = -1, locked: Callable[[], bool] | None = None
@@ -31,6 +32,7 @@ class Window:
         self.handed = 0
         self.held = 0
         self.dropped = False
+        self.sure = True
         self._locked = locked
         self._ready: deque[ReceivedMessage] = deque()
         self._unfinished: dict[int, int] = {}  # offset -> body bytes, rising offsets

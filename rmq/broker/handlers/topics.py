@@ -148,9 +148,12 @@ class TopicHandlers:
             check_group_name(group)
         return config
 
-    async def admit_group(self, group: str) -> None:
-        """Instead of `ensure_group` where nothing can be stored (a damaged log): a new group may read all the same."""
-        self._group_or_may_be(group)
+    async def let_in(self, may_make: Callable[[], bool], group: str) -> None:
+        """`ensure_group`; where nothing can be stored (a damaged log, a follower) a new group may read all the same."""
+        if may_make():
+            await self.ensure_group(group)
+        else:
+            self._group_or_may_be(group)
 
     async def ensure_group(self, group: str) -> None:
         """Group and its retry topic, made on first use if `autoCreateSubscriptionGroup` allows.

@@ -1,0 +1,113 @@
+"""A consumer that starts while no leader is there reads from the followers, as far as they have copied."""
+
+import asyncio
+from pathlib import Path
+
+from rmq.client import Client, Consumer, Message
+from rmq.net.commands import Pull, UpdateTopic
+from rmq.testing import TestClock
+from tests.broker.groups import LocalGroup
+from tests.broker.pair import Pair
+from tests.broker.support import Peer
+from tests.client.conftest import MakeClient
+from tests.client.test_failover import Trio, same_log, trio
+
+__all__ = ["trio"]  # a fixture
+
+COUNT = 10
+
+
+async def publish(client: Client, first: int, end: int) -> None:
+    for number in range(first, end):
+        await client.producer().send(Message("T", b"%d" % number))
+
+
+async def taken(clock: TestClock, consumer: Consumer, count: int) -> list[int]:
+    """The next messages; the clock goes on while there is none."""
+    got: list[int] = []
+
+    async def take() -> None:
+        while len(got) < count:
+            got.extend(int(message.body) for message in await consumer.receive(timeout=3600))
+
+    running = asyncio.create_task(take())
+    await clock.advance_until(running.done)
+    await running
+    return got
+
+
+async def read_half(client: Client, clock: TestClock, group: str) -> None:
+    async with client.consumer(group, "T", start="first") as consumer:
+        await taken(clock, consumer, COUNT)
+        await consumer.commit()
+
+
+async def test_of_an_elected_group_without_a_majority(tmp_path: Path) -> None:
+    """The group's own offset counts there, too; a new group begins as it asks; a leader hears later what was read."""
+    known, new = "k" * 120, "n" * 120
+    async with LocalGroup(tmp_path) as group:
+        leader = await group.connect(await group.leader())
+        await leader.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
+        async with group.client() as client:
+            await publish(client, 0, COUNT)
+            await read_half(client, group.clock, known)
+            await publish(client, COUNT, 2 * COUNT)
+        await group.level()
+        last = (await group.followers())[0]
+        lost = [name for name in group.nodes if name != last]
+        await group.stop(*lost)
+        async with group.client() as client, client.consumer(known, "T", start="first") as consumer:
+            assert await taken(group.clock, consumer, COUNT) == list(range(COUNT, 2 * COUNT))
+            async with client.consumer(new, "T", start="first") as beginner:
+                assert sorted(await taken(group.clock, beginner, 2 * COUNT)) == list(range(2 * COUNT))
+                await group.start(*lost)
+                await group.leader()
+                await publish(client, 2 * COUNT, 2 * COUNT + 1)
+                assert (await taken(group.clock, consumer, 1), await taken(group.clock, beginner, 1)) == ([20], [20])
+                await consumer.commit()
+        async with group.client() as client, client.consumer(known, "T", start="first") as consumer:
+            await publish(client, 2 * COUNT + 1, 2 * COUNT + 2)
+            assert await taken(group.clock, consumer, 1) == [21]
+
+
+async def test_of_a_slave_whose_master_is_gone(tmp_path: Path) -> None:
+    pair = Pair(tmp_path)
+    await pair.begin()
+    try:
+        await pair.start(0, "ASYNC_MASTER")
+        await pair.start(1, "SLAVE")
+        peer = await Peer.connect(pair.nodes[0].address)
+        await peer.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
+        await peer.close()
+        async with Client(pair.nameserver.address, clock=pair.clock) as client:
+            await publish(client, 0, COUNT)
+            await read_half(client, pair.clock, "g")
+            await publish(client, COUNT, 2 * COUNT)
+        await pair.level()
+        await pair.stop(0)
+        async with Client(pair.nameserver.address, clock=pair.clock) as client, client.consumer("g", "T") as consumer:
+            assert await taken(pair.clock, consumer, COUNT) == list(range(COUNT, 2 * COUNT))
+    finally:
+        for number in list(pair.nodes):
+            await pair.stop(number)
+        await pair.nameserver.stop()
+
+
+async def test_a_follower_that_lacks_the_groups_offset_makes_nobody_skip(trio: Trio, make_client: MakeClient) -> None:
+    """C5: it says "none", so "last" begins at its end; the leader that comes back knows better, and nothing was committed."""
+    a, _, c = trio.nodes
+    same_log(trio, 3)
+    c.offsets["g", "T", 0] = 1
+    trio.lead(None)
+    clock = TestClock()
+    client = make_client(trio.names.address, clock=clock)
+    async with client.consumer("g", "T") as consumer:
+        await clock.advance_until(lambda: any(pull.queue_offset == 3 for node in trio.nodes for pull in node.seen(Pull)))
+        same_log(trio, 1)
+        assert await taken(clock, consumer, 1) == [3]
+        trio.lead(c)
+        assert await taken(clock, consumer, 3) == [1, 2, 3]
+        await consumer.commit()
+    assert c.offsets["g", "T", 0] == 4
+    assert ("g", "T", 0) not in a.offsets
+
