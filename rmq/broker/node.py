@@ -64,7 +64,7 @@ from rmq.log.replay import replay
 from rmq.log.retention import RetentionSettings
 from rmq.log.settings import ASYNC_FLUSH, SYNC_FLUSH, StoreSettings
 from rmq.log.store import Report
-from rmq.model import PERM_WRITE, STATE_TOPIC
+from rmq.model import PERM_WRITE
 from rmq.net import commands as c
 from rmq.net.limits import Limits
 from rmq.net.remoting import Border
@@ -195,7 +195,7 @@ class Broker:
         replica = self._replica
         self._routes = RouteAsking(settings.namesrv_addresses, settings.broker_name, clock)
         self._outlet = Outlet(store.log, store.queues, replica.propose, replica.propose_state, random.Random())
-        self._writer = StateWriter(self._replica.propose_state, store.queues.get(STATE_TOPIC, 0), self._host, clock)
+        self._writer = StateWriter(self._replica.propose_state, store.queues, self._host, clock)
         self._delays = DelayExport(self._tables.due, store.log, store.queues, settings.store_dir, clock)
         self._exports = Exports(settings.store_dir / "config", _json_of(self._tables, self._delays, store.queues))
         allow, border = self._group.allow if self._group else None, _border(settings, host, port)

@@ -19,7 +19,7 @@ from rmq.codes import ResponseCode
 from rmq.errors import BadBytes, Refusal, RmqError
 from rmq.log import record
 from rmq.log.commitlog import Unit
-from rmq.log.consumequeue import ConsumeQueue
+from rmq.log.consumequeue import ConsumeQueues
 from rmq.model import STATE_TOPIC, DataVersion
 
 Line = tuple[str, Any, Any]
@@ -40,11 +40,11 @@ class Table(Protocol):
 
 
 class StateWriter:
-    """Proposes lines. `queue` is the state topic's queue 0."""
+    """Proposes lines."""
 
-    def __init__(self, propose: Callable[[Unit], None], queue: ConsumeQueue, host: bytes, clock: Clock) -> None:
+    def __init__(self, propose: Callable[[Unit], None], queues: ConsumeQueues, host: bytes, clock: Clock) -> None:
         self._propose = propose
-        self._queue = queue
+        self._queues = queues
         self._host = host
         self._clock = clock
 
@@ -64,7 +64,7 @@ class StateWriter:
     def _unit(self, lines: Sequence[Line], done: Callable[[RmqError | None], None] | None) -> Unit:
         body = msgpack.packb(lines)
         draft = record.draft(STATE_TOPIC, body, b"", born_timestamp=self._clock.wall_ms(), born_host=self._host)
-        unit = Unit(draft, (len(draft),), (0,), self._queue)
+        unit = Unit(draft, (len(draft),), (0,), self._queues.get(STATE_TOPIC, 0))
         if done is not None:
             unit.owner = (tell, done)
         return unit

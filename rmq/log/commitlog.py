@@ -15,13 +15,14 @@ from rmq.errors import BadBytes, PerhapsStored, Refusal, StoreError
 from rmq.log import epochs, record
 from rmq.log.consumequeue import ConsumeQueue
 from rmq.log.damage import Damages
+from rmq.log.deletions import deleted_by
 from rmq.log.disk import Disk
 from rmq.log.epochs import EpochRecord, EpochRow
 from rmq.log.record import BLANK_MAGIC, Record, stamp
 from rmq.log.segment import FILLER, Place, Segment
 from rmq.log.segments import Segments
 from rmq.log.settings import StoreSettings
-from rmq.model import EPOCH_TOPIC
+from rmq.model import EPOCH_TOPIC, STATE_TOPIC
 
 NEAR_BYTES = 128 * 1024  # what one read fetches at once, whatever lies between the records
 MAX_GAP_BYTES = 8192  # beyond that: between two records that one read fetches together
@@ -40,10 +41,12 @@ class Unit:
     `physical_offset` of the first record, `start` (before a filler, if one was needed) and `end`. `owner` is the
     caller's; units with None are the log's own (epoch records). The parts stay as given: the stamps are in the log.
     `special`: of a topic of held messages, or with a proof (`rmq.delivery.proof`); dispatch reads such parts again, stamped.
+    `life`: a queue of the topic on whose behalf it is stored, if that is another one; if that topic's life is over by then, it
+    is not stored.
     """
 
     __slots__ = (
-        "end", "open", "owner", "parts", "physical_offset", "queue", "queue_offset", "size", "sizes", "special", "start",
+        "end", "life", "open", "owner", "parts", "physical_offset", "queue", "queue_offset", "size", "sizes", "special", "start",
         "tags_codes",
     )  # fmt: skip
 
@@ -61,7 +64,7 @@ class Unit:
         self.tags_codes = [*tags_codes]
         self.open = True
         self.special = False
-        self.queue = queue
+        self.queue = self.life = queue
         self.owner = owner
         self.queue_offset = self.physical_offset = self.start = self.end = -1
 
@@ -119,6 +122,7 @@ class CommitLog:
         self._flush_lock = Lock()
         self._near = memoryview(bytearray(NEAR_BYTES))
         self.damages = Damages()
+        self.deletes: Callable[[str], None] = lambda topic: None  # told of each topic whose deletion was appended
         self._unchecked_end = end  # below it may lie what only a disk vouches for: another run wrote it, or it was read back
         self._broken = ""
         self._epoch: EpochRecord | None = None
@@ -161,14 +165,15 @@ class CommitLog:
     def append(self, units: Sequence[Unit], wall_ms: int) -> None:
         """Stamps the units and writes them, each whole, in this order; all or none.
 
-        Moves `end` and the queues' `next` only when everything is written. Raises Refusal for a unit that no segment
-        can hold and StoreError ("not stored") if the disk failed; then nothing has changed and the bytes are zero again.
-        PerhapsStored (a StoreError) if they could not be made zero.
+        Moves `end` and the queues' `next` only when everything is written. Raises Refusal for a unit that no segment can hold,
+        or that is for a life of a topic which has ended (`rmq.log.deletions`), and StoreError ("not stored") if the disk failed;
+        then nothing has changed and the bytes are zero again. PerhapsStored (a StoreError) if they could not be made zero.
         """
         if not units:
             return
         if self._broken or self._epoch is None:
             raise StoreError(self._broken or "not stored: no epoch has begun on this log")
+        deleted = _check_lives(units)
         runs = self._place(units, wall_ms)
         stored_ms = self._stored_ms(wall_ms)
         stored = stored_ms.to_bytes(8, "big") + self._store_host
@@ -182,6 +187,8 @@ class CommitLog:
             self.pending.extend(run.units)
         self.end = units[-1].end
         self.last_stored_ms = stored_ms
+        for topic in deleted:
+            self.deletes(topic)
 
     def _place(self, units: Sequence[Unit], wall_ms: int) -> list[_Run]:
         """Gives each unit its place; rolls where one does not fit with 8 bytes to spare."""
@@ -433,6 +440,19 @@ def _are_whole(data: bytes, spans: Spans, rows: tuple[EpochRow, ...]) -> bool:
     except BadBytes:
         return False
     return True
+
+
+def _check_lives(units: Sequence[Unit]) -> list[str]:
+    """The topics that these units delete. Raises Refusal for one whose topic's life ends before it."""
+    deleted: list[str] = []
+    for unit in units:
+        queue, life = unit.queue, unit.life
+        if queue.ended or life.ended or (deleted and (queue.topic in deleted or life.topic in deleted)):
+            gone = life.topic if life.ended or life.topic in deleted else queue.topic
+            raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"not stored: topic {gone} is deleted")
+        if queue.topic == STATE_TOPIC:
+            deleted += deleted_by(unit.parts)
+    return deleted
 
 
 def _widen(unit: Unit, store_host: bytes) -> None:

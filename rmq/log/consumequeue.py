@@ -5,6 +5,7 @@ New entries are kept in memory and written behind by `flush`. One thread puts an
 """
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from struct import Struct
@@ -56,12 +57,16 @@ def _fitting(spans: list[tuple[int, int]], room: int) -> list[tuple[int, int]]:
 
 
 class ConsumeQueue:
-    """Entries `min` <= n < `max`. `next` is the number the leader gives to the next appended message."""
+    """Entries `min` <= n < `max`. `next` is the number the leader gives to the next appended message.
+
+    It is of one life of its topic: `ended` once a line that deletes the topic stands in the log; nothing is appended to it then.
+    """
 
     def __init__(self, disk: Disk, directory: str, topic: str, queue_id: int, file_entries: int) -> None:
         self.topic = topic
         self.queue_id = queue_id
         self.min = self.max = self.next = 0
+        self.ended = False
         self.flushed = 0  # entries below are in the files and durable
         self._disk = disk
         self._directory = directory
@@ -369,6 +374,7 @@ class ConsumeQueues:
         self._directory = directory
         self._file_entries = file_entries
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
+        self._ending: Counter[str] = Counter()  # topics that lines of the log delete which are not dispatched yet
         self._files = Lock()  # a queue is not flushed while it is deleted
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue:
@@ -382,6 +388,7 @@ class ConsumeQueues:
                 )
             directory = f"{self._directory}/{topic}/{queue_id}"
             queue = ConsumeQueue(self._disk, directory, topic, queue_id, self._file_entries)
+            queue.ended = topic in self._ending
             self._queues[topic, queue_id] = queue
         return queue
 
@@ -395,26 +402,60 @@ class ConsumeQueues:
     def all(self) -> list[ConsumeQueue]:
         return list(self._queues.values())
 
+    # --- the lives of topics
+
+    def end(self, topic: str) -> None:
+        """A line that deletes the topic was appended: until it is dispatched nothing has a place there (`CommitLog.append`)."""
+        self._ending[topic] += 1
+        for queue in self.of_topic(topic):
+            queue.ended = True
+
+    def begin_office(self) -> None:
+        """Forgets what was appended and may have been cut: each queue goes on behind its last entry."""
+        self._ending.clear()
+        for queue in self.all():
+            queue.ended, queue.next = False, queue.max
+
     def delete(self, topic: str) -> None:
         """Drops all queues of a topic with their files; a topic of that name made later begins at 0.
 
         A file that cannot be removed is in nobody's way, and goes at a later start.
         """
+        if self._ending[topic] > 1:
+            self._ending[topic] -= 1
+        else:
+            del self._ending[topic]
         with self._files:
             for queue in self.of_topic(topic):
+                queue.ended = True
                 del self._queues[topic, queue.queue_id]
             directory = f"{self._directory}/{topic}"
-            if not _NAME.issuperset(topic) or not self._disk.exists(directory):
-                return
-            try:
-                for queue_id in self._disk.listdir(directory):
-                    _remove_tree(self._disk, f"{directory}/{queue_id}")
+            if _NAME.issuperset(topic) and self._disk.exists(directory):
+                self._remove(*(f"{directory}/{queue_id}" for queue_id in self._disk.listdir(directory)), directory)
+
+    def restart(self, queue: ConsumeQueue) -> ConsumeQueue:
+        """The queue that takes its place, from number 0 on."""
+        queue.ended = True
+        with self._files:
+            del self._queues[queue.topic, queue.queue_id]
+            directory = f"{self._directory}/{queue.topic}/{queue.queue_id}"
+            if self._disk.exists(directory):
+                self._remove(directory)
+        return self.get(queue.topic, queue.queue_id)
+
+    def _remove(self, *directories: str) -> None:
+        """What is left is overwritten: a queue never believes a file that it has not written."""
+        try:
+            for directory in directories:
                 _remove_tree(self._disk, directory)
-            except OSError as error:
-                _LOG.warning("files of the deleted topic %s are left in %s: %s", topic, directory, error)
+        except OSError as error:
+            _LOG.warning("files of queues that are no more are left in %s: %s", directories[-1], error)
 
     def delete_all(self) -> None:
         """Everything goes, to be rebuilt from the log."""
+        self._ending.clear()
+        for queue in self.all():
+            queue.ended = True
         self._queues.clear()
         for topic in self._disk.listdir(self._directory):
             self.delete(topic)

@@ -1,18 +1,21 @@
 """Dispatch: committed records get their ConsumeQueue entries, in log order, and only they (docs/storage).
 
+A topic's queues go at the place of the line that deletes it, and their numbers begin again at 0. In Apache RocketMQ's bytes 0
+does so by itself: its deletions leave no trace. And in a topic that was deleted before: an older release stored messages behind
+that line with the numbers of the life before, and the first of the next life says 0 (docs/storage, deleted topics).
+
 What the log appended itself comes as units; anything else (recovery) is read from the log. Who decides what is
 committed is not here.
 """
 
+import logging
 from collections.abc import Callable, Iterable
-from typing import Any
 
-import msgpack
-
-from rmq.errors import BadBytes, InvalidArgument, StoreError
+from rmq.errors import InvalidArgument, StoreError
 from rmq.log import epochs
 from rmq.log.commitlog import CommitLog, Unit
 from rmq.log.consumequeue import ConsumeQueue, ConsumeQueues
+from rmq.log.deletions import deleted_topics
 from rmq.log.glance import glance
 from rmq.log.record import (
     MIN_RECORD_BYTES,
@@ -29,7 +32,7 @@ from rmq.log.special import is_special
 from rmq.model import STATE_TOPIC, is_held_topic
 
 TOLD_BYTES = 64 * 1024 * 1024
-TOPIC_TABLE = "topic"  # of the state lines [table, key, value]
+_LOG = logging.getLogger(__name__)
 
 
 class Dispatcher:
@@ -143,6 +146,8 @@ class Dispatcher:
                     continue
             elif number != queue.max and self._log.damages:
                 queue = self._fill(queue, number, record.physical_offset)
+            if number == 0 < queue.max and self._may_begin_anew(topic):
+                queue = self._begin_anew(queue, record.physical_offset)
             if self._numbers_lost:
                 queue.skip_to(number)
             queue.put_many(number, record.physical_offset, (record.total_size,), (entry_code(record),))
@@ -162,6 +167,27 @@ class Dispatcher:
             return self._queues.get(queue.topic, queue.queue_id)
         queue.skip_to(number)
         return queue
+
+    def _may_begin_anew(self, topic: str) -> bool:
+        """Whether a line deletes the topic, or did before the log's beginning. Looks at all state records: for one case in many
+        logs."""
+        state = self._queues.find(STATE_TOPIC, 0)
+        if self._log.start or state is None:
+            return bool(self._log.start)
+        number = state.min
+        while number < state.max:
+            found = state.find(number, 256, TOLD_BYTES, None)
+            if any(topic in deleted_topics(decode(self._log.read(*span)).body) for span in found.spans):
+                return True
+            number = found.next_offset
+        return False
+
+    def _begin_anew(self, queue: ConsumeQueue, offset: int) -> ConsumeQueue:
+        """Of bytes of ours (see the module): what was there before can still be found by its id and key."""
+        about = "%s/%d begins anew with the record at %d: messages %d to %d, stored behind the deletion of their topic, leave it"
+        _LOG.warning(about, queue.topic, queue.queue_id, offset, queue.min, queue.max - 1)
+        self._lanes.clear()
+        return self._queues.restart(queue)
 
     def _bury(self, record: Record) -> None:
         """A message that is lost keeps its number; where nobody knows what was lost, later numbers may leave some out."""
@@ -193,14 +219,3 @@ class Dispatcher:
     def _delete(self, topic: str) -> None:
         self._queues.delete(topic)
         self._lanes.clear()
-
-
-def deleted_topics(body: bytes) -> list[str]:
-    """Topics that the lines of a state record delete. Raises BadBytes."""
-    if b"\xa5topic" not in body:  # msgpack's spelling of the table's name; most records are consumer offsets
-        return []
-    try:
-        lines: list[list[Any]] = msgpack.unpackb(body, strict_map_key=False)
-        return [line[1] for line in lines if line[0] == TOPIC_TABLE and line[2] is None and isinstance(line[1], str)]
-    except (ValueError, IndexError, TypeError, msgpack.UnpackException) as error:
-        raise BadBytes(f"a state record of {len(body)} bytes cannot be read: {error!r}") from error

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from rmq.errors import BadBytes, StoreError
 from rmq.log import epochs, record, smallfile
 from rmq.log.commitlog import CommitLog
+from rmq.log.deletions import deleted_topics
 from rmq.log.disk import Disk
-from rmq.log.dispatch import deleted_topics
 from rmq.log.epochs import EpochRecord, EpochRow, Voter
 from rmq.log.record import BLANK_MAGIC
 from rmq.log.segment import FILLER
@@ -192,20 +192,18 @@ class ReplicatedLog:
             start = found.physical_offset + found.total_size
         return tuple(lists)
 
-    def number_queues(self) -> frozenset[str]:
+    def number_queues(self) -> None:
         """Sets the next number of every queue behind the uncommitted tail, as dispatch will find it. Raises StoreError.
 
-        The topics that this tail deletes: what is sent to them before the tail is dispatched has no place to go.
+        What this tail deletes takes nothing more before it is dispatched.
         """
-        queues, unsettled = self.store.queues, set()
-        for queue in queues.all():
-            queue.next = queue.max
+        queues = self.store.queues
+        queues.begin_office()
         for found in self.log.scan(self.store.dispatcher.position, self.log.end):
             for topic, queue_id, number in record.queue_places(found):
                 queues.get(topic, queue_id).next = number + 1
-            if found.topic == STATE_TOPIC:
-                unsettled.update(deleted_topics(found.body))
-        return frozenset(unsettled)
+            for topic in deleted_topics(found.body) if found.topic == STATE_TOPIC else ():
+                queues.end(topic)
 
     # --- changing it --------------------------------------------------------------------------------------------------
 

@@ -14,8 +14,9 @@ from rmq.log.cleaning import Cleaning
 from rmq.log.commitlog import CommitLog
 from rmq.log.consumequeue import ConsumeQueues
 from rmq.log.damage import Damages
+from rmq.log.deletions import deleted_topics
 from rmq.log.disk import Disk
-from rmq.log.dispatch import Dispatcher, deleted_topics
+from rmq.log.dispatch import Dispatcher
 from rmq.log.epochs import EpochRecord, EpochRow, Voter
 from rmq.log.indexed import Indexed
 from rmq.log.ownfiles import Progress, Run, Vote
@@ -54,6 +55,7 @@ class Store:
         self.rebuild_to = 0
         self._progress = Progress(0, 0, 0, 0)
         self.queues = ConsumeQueues(disk, f"{root}/consumequeue", settings.queue_file_entries)
+        self.log.deletes = self.queues.end
         self.dispatcher = Dispatcher(self.log, self.queues, opened.end)
         self.indexed = Indexed(disk, root, settings, self.log)
         self.saved = Saved(disk, root, self.log, self.queues, self.indexed)

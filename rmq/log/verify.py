@@ -11,8 +11,8 @@ from typing import NamedTuple, TypeVar
 from rmq.errors import StoreError
 from rmq.log import adoption, epochs, ownfiles, record, recovery, smallfile
 from rmq.log.damage import find_record
+from rmq.log.deletions import deleted_topics
 from rmq.log.disk import Disk
-from rmq.log.dispatch import deleted_topics
 from rmq.log.epochs import FOREIGN, EpochRow
 from rmq.log.ownfiles import CLEAN, Progress, Run
 from rmq.log.record import Record
@@ -173,7 +173,7 @@ class Verifier:
         clean = self._run.state == CLEAN if self._run else not self._disk.exists(f"{self._root}/abort")
         if self._ours and not self._rows:  # the file is lost or damaged, or nothing was written yet
             self._rows = recovery.rows_in(segments, 0)
-        queues = QueueWalk(self._disk, f"{self._root}")
+        queues = QueueWalk(self._disk, f"{self._root}", segments[0].base if segments else 0)
         index = IndexWalk(self._disk, f"{self._root}/index", self._index_slots)
         seen = _Seen(queues, index, segments[0].base if segments else 0)
         for segment in segments:

@@ -73,8 +73,11 @@ class _Queue:
 class QueueWalk:
     """`take` each record in log order, then `finish`. `count`: queues, `units`: right ones."""
 
-    def __init__(self, disk: Disk, root: str) -> None:
+    def __init__(self, disk: Disk, root: str, start: int) -> None:
+        """`start`: where the log begins."""
         self.count = self.units = 0
+        self._from = start
+        self._deleted: set[str] = set()
         self._disk = disk
         self._root = root
         self._queues: dict[tuple[str, int], _Queue] = {}
@@ -84,6 +87,7 @@ class QueueWalk:
 
     def delete(self, topic: str) -> None:
         """A committed line deletes the topic: what was wrong with queues that went is nobody's business."""
+        self._deleted.add(topic)
         for key in [key for key in self._queues if key[0] == topic]:
             del self._queues[key]
 
@@ -128,6 +132,12 @@ class QueueWalk:
     ) -> _Queue:
         if foreign and number == 0:  # RocketMQ deleted the topic, which leaves no trace in the log
             self.delete(key[0])
+            return self._queue(*key)
+        if number == 0 and (self._from or key[0] in self._deleted):  # as dispatch does
+            behind = f"the record at {found.physical_offset} begins the queue anew at 0, {queue.next} would be next: an older "
+            behind += "release stored messages behind the deletion of their topic; those have no number any more, only their ids"
+            self._told.append((_name(*key), behind, False))
+            del self._queues[key]
             return self._queue(*key)
         damage = not (foreign or (holes and number > queue.next))
         what = f"the record at {found.physical_offset} has number {number}, {queue.next} would be next"

@@ -284,7 +284,7 @@ class Node:
         self.replicated_to = offset
         self.release()
 
-    def became_leader(self, epoch: int, unsettled: frozenset[str]) -> None:
+    def became_leader(self, epoch: int) -> None:
         self.world.judge.leads(self)
 
     def stepped_down(self, epoch: int, reason: str) -> None:

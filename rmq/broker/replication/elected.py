@@ -64,7 +64,6 @@ class ElectedReplica(Replica):
         self._office = office
         self._fetch_snapshot = fetch_snapshot
         self._waiting: deque[tuple[float, Unit]] = deque()
-        self._unsettled: frozenset[str] = frozenset()
         self._settled = False
         self._replicated: int | None = None  # fixed roles, SYNC_MASTER: what enough nodes have
         self._ticking: asyncio.Task[None] | None = None
@@ -161,11 +160,6 @@ class ElectedReplica(Replica):
                 raise
 
     # --- appending ----------------------------------------------------------------------------------------------------
-
-    def propose(self, unit: Unit) -> None:
-        if self._unsettled and unit.queue.topic in self._unsettled:
-            raise Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, f"not stored: {unit.queue.topic} is being deleted; try again")
-        super().propose(unit)
 
     def propose_state(self, unit: Unit) -> None:
         self.check_leads()
@@ -279,7 +273,7 @@ class ElectedReplica(Replica):
             raise AssertionError(f"applying committed records broke off: {bug!r}") from bug
         role = self._member.core.role
         if not self._settled and isinstance(role, Leader) and role.start_end and self.committed_end >= role.start_end:
-            self._settled, self._unsettled = True, frozenset()
+            self._settled = True
             log.info("this node leads the group in epoch %d", self._member.core.state.epoch)
             self._office.settled()
         self._release()
@@ -288,8 +282,7 @@ class ElectedReplica(Replica):
         self._replicated = offset
         self._release()
 
-    def became_leader(self, epoch: int, unsettled: frozenset[str]) -> None:
-        self._unsettled = unsettled
+    def became_leader(self, epoch: int) -> None:
         me = self._member.core.state.me
         self.note_leader(me.node, me.address)
         if me.in_sync > 1:
@@ -297,7 +290,7 @@ class ElectedReplica(Replica):
 
     def stepped_down(self, epoch: int, reason: str) -> None:
         log.warning("this node no longer leads the group (epoch %d): %s", epoch, reason)
-        self._settled, self._unsettled, self._replicated = False, frozenset(), None
+        self._settled, self._replicated = False, None
         waiting, self._waiting = self._waiting, deque()
         unknown = Refusal(ResponseCode.SYSTEM_ERROR, f"outcome unknown: this node lost its office ({reason})")
         answer([unit for _, unit in waiting], unknown)

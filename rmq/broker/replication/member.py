@@ -50,8 +50,8 @@ class Shell(Protocol):
 
     def replicated(self, offset: int) -> None: ...
 
-    def became_leader(self, epoch: int, unsettled: frozenset[str]) -> None:
-        """Sends may be taken, but for topics in `unsettled` not before this epoch's record is committed."""
+    def became_leader(self, epoch: int) -> None:
+        """Sends may be taken."""
         ...
 
     def stepped_down(self, epoch: int, reason: str) -> None:
@@ -101,7 +101,7 @@ class Member:
             m.ReplyBytes: self._reply_bytes,
             m.Commit: self._commit,
             m.Replicated: lambda effect: shell.replicated(*effect),
-            m.BecameLeader: lambda effect: shell.became_leader(effect.epoch, self._unsettled),
+            m.BecameLeader: lambda effect: shell.became_leader(effect.epoch),
             m.SteppedDown: self._stepped_down,
             m.Reseed: self._reseed,
             m.Done: lambda effect: shell.done(*effect),
@@ -112,7 +112,6 @@ class Member:
             m.SaveVote: lambda effect: store.save_vote(*effect),
             m.Cut: self._cut,
         }
-        self._unsettled: frozenset[str] = frozenset()
         self._ready_at = store.ready_at  # the tables of a snapshot are ahead of the log until then
 
     # --- events -------------------------------------------------------------------------------------------------------
@@ -171,7 +170,7 @@ class Member:
             row.epoch, row.start, row.writer, self._me.node, effect.kind, row.lossy, effect.voters, effect.table
         )  # fmt: skip
         try:
-            self._unsettled = self._replicated.number_queues()
+            self._replicated.number_queues()
             stood = self._replicated.append_epoch(found, self._shell.wall_ms())
         except StoreError as error:
             self._report(m.AppendFailed(str(error)))
