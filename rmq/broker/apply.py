@@ -4,6 +4,8 @@ Runs once for every committed unit, in log order, before its sender is answered;
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
+from typing import Any
 
 from rmq.broker.held.delays import LEVELS_MS, DelayNotes
 from rmq.broker.held.halves import HalfNotes
@@ -48,7 +50,10 @@ class Tables:
         self.by_name: Mapping[str, Table] = {
             "topic": topics, "group": groups, "offset": offsets, "cursor": self.cursors, "lock": self.locks,
             "due": self.due, **self.halves.by_name,
-            "receipt": self.receipts, "orderInfo": self.orders, "mode": self.modes,
+            "receipt": self.receipts, "orderInfo": self.orders, "mode": self.modes, "topicEnd": topics.ends,
+        }  # fmt: skip
+        self._of_topics: Mapping[str, OffsetTable | LockTable | OrderTable | ModeTable] = {
+            "offset": offsets, "lock": self.locks, "orderInfo": self.orders, "mode": self.modes,
         }  # fmt: skip
 
     def clear(self) -> None:
@@ -60,7 +65,7 @@ class Tables:
     def note(self, stored: record.Record) -> None:
         """A committed record that a start tells again (`rmq.log.replay`)."""
         if stored.topic == STATE_TOPIC:
-            self.apply(lines_of(stored.body), stored.store_timestamp)
+            self.apply(lines_of(stored.body), stored.store_timestamp, stored.physical_offset)
         else:
             self.held.note(stored)
 
@@ -70,17 +75,27 @@ class Tables:
         for table in (self.topics, self.groups, self.offsets, self.locks, self.due, self.halves, *popping):
             table.drop_overlay()
 
-    def apply(self, lines: Sequence[Line], time_ms: int) -> None:
-        """One committed record. A deleted topic, or group, takes along what others keep of it."""
+    def apply(self, lines: Sequence[Line], time_ms: int, offset: int) -> None:
+        """One committed record, at `offset` of the log. A deleted topic, or group, takes along what others keep of it; what is
+        said of a topic behind its deletion goes with it."""
         apply_lines(self.by_name, lines, time_ms)
         for table, name, value in lines:
-            if table == "topic" and value is None:
-                self.offsets.remove_topic(name)
-                for other in (self.locks, self.receipts, self.orders, self.modes):
-                    other.remove_topic(name)
+            if table in self._of_topics:
+                if value is not None and self.topics.is_gone(topic := _topic_in(name)):
+                    self._of_topics[table].remove_topic(topic)
+            elif table == "topic" and value is None:
+                self.topics.ends.apply(name, offset)
+                self.receipts.remove_topic(name)
+                for kept in self._of_topics.values():
+                    kept.remove_topic(name)
             elif table == "group" and value is None:
                 for other in (self.locks, self.receipts, self.orders, self.modes):
                     other.remove_group(name)
+
+
+def _topic_in(key: Any) -> str:
+    """The topic in a key (group, topic, ...), or in a name topic@group...."""
+    return str(key).partition("@")[0] if isinstance(key, str) else str(key[1])
 
 
 class Applier:
@@ -109,11 +124,12 @@ class Applier:
         if unit.queue.topic == EPOCH_TOPIC:
             self._epoch_began()
         else:
-            for stored in record.iterate(unit.records):
-                self._apply(lines_of(stored.body), time_ms)
+            places = accumulate(unit.sizes, initial=unit.physical_offset)
+            for stored, offset in zip(record.iterate(unit.records), places, strict=False):
+                self._apply(lines_of(stored.body), time_ms, offset)
 
-    def _apply(self, lines: Sequence[Line], time_ms: int) -> None:
-        self._tables.apply(lines, time_ms)
+    def _apply(self, lines: Sequence[Line], time_ms: int, offset: int) -> None:
+        self._tables.apply(lines, time_ms, offset)
         if any(table == "topic" for table, _, _ in lines):
             self._topics_changed()
         for table, name, _ in lines:

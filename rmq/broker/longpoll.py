@@ -38,6 +38,7 @@ class LongPolls:
         self.shares = Shares(HELD_BYTES)  # of all who wait, pops too
         self._bells: dict[str, Bell] = {}
         self._ends: list[Callable[[], None]] = []
+        self._changes: list[Callable[[str], None]] = []
 
     def __len__(self) -> int:
         return self._count + len(self._bells)
@@ -49,6 +50,10 @@ class LongPolls:
     def at_end(self, ends: Callable[[], None]) -> None:
         """`wake_all` calls it too."""
         self._ends.append(ends)
+
+    def at_change(self, changed: Callable[[str], None]) -> None:
+        """`topic_changed` calls it too."""
+        self._changes.append(changed)
 
     def unwatch(self, topic: str) -> None:
         del self._bells[topic]
@@ -80,6 +85,8 @@ class LongPolls:
         """Those who wait for this topic are checked again: it may be gone, or closed to readers."""
         for place in [place for place in self._held if place[0] == topic]:
             self._part(place, self._held.pop(place), lambda held: True)
+        for changed in self._changes:
+            changed(topic)
 
     def groups_changed(self, groups: Container[str]) -> None:
         """Those who wait for these groups are checked again: they may want other tags now (C14), or may not consume."""

@@ -192,9 +192,9 @@ class Broker:
             _retention_settings(settings), store, clock, lambda: self._replica.committed_end, self._replica.refuse,
             self._group.follower_from if self._group else lambda: None, Waiting(self._tables.held.alive_from, self._carry),
         )  # fmt: skip
-        replica = self._replica
+        replica, tables = self._replica, self._tables
         self._routes = RouteAsking(settings.namesrv_addresses, settings.broker_name, clock)
-        self._outlet = Outlet(store.log, store.queues, replica.propose, replica.propose_state, random.Random())
+        self._outlet = Outlet(store.log, store.queues, tables.topics, replica.propose, replica.propose_state, random.Random())
         self._writer = StateWriter(self._replica.propose_state, store.queues, self._host, clock)
         self._delays = DelayExport(self._tables.due, store.log, store.queues, settings.store_dir, clock)
         self._exports = Exports(settings.store_dir / "config", _json_of(self._tables, self._delays, store.queues))

@@ -117,7 +117,7 @@ class CommitLog:
         self.clock_stepped_back = 0  # how often the wall clock was more than 60 s behind the log
         self.rows: tuple[EpochRow, ...] = ()  # of the epoch table: which bytes are foreign
         self.pending: deque[Unit] = deque()  # appended, not dispatched yet, in log order; the Dispatcher takes them
-        self._files = Segments(disk, root, settings.segment_bytes, segments)
+        self._files = Segments(disk, root, self.segment_bytes, segments)
         self._store_host = settings.store_host
         self._flush_lock = Lock()
         self._near = memoryview(bytearray(NEAR_BYTES))
@@ -173,8 +173,7 @@ class CommitLog:
             return
         if self._broken or self._epoch is None:
             raise StoreError(self._broken or "not stored: no epoch has begun on this log")
-        deleted = _check_lives(units)
-        runs = self._place(units, wall_ms)
+        deleted, runs = _check_lives(units), self._place(units, wall_ms)
         stored_ms = self._stored_ms(wall_ms)
         stored = stored_ms.to_bytes(8, "big") + self._store_host
         numbers: dict[ConsumeQueue, int] = {}

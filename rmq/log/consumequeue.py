@@ -57,10 +57,8 @@ def _fitting(spans: list[tuple[int, int]], room: int) -> list[tuple[int, int]]:
 
 
 class ConsumeQueue:
-    """Entries `min` <= n < `max`. `next` is the number the leader gives to the next appended message.
-
-    It is of one life of its topic: `ended` once a line that deletes the topic stands in the log; nothing is appended to it then.
-    """
+    """Entries `min` <= n < `max` of one life of the topic. `next` is the number the leader gives to the next appended message;
+    there is none once it has `ended`: a line of the log deletes the topic."""
 
     def __init__(self, disk: Disk, directory: str, topic: str, queue_id: int, file_entries: int) -> None:
         self.topic = topic

@@ -44,6 +44,7 @@ class Dispatcher:
         self._log = log
         self._queues = queues
         self._lanes: dict[tuple[bytes, int], ConsumeQueue] = {}  # by a topic's bytes
+        log.deletes = queues.end
 
     def advance(self, hw: int) -> list[Unit]:
         """Dispatches all records that end at or below `hw`, and gives them as units, in log order.

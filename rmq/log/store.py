@@ -55,7 +55,6 @@ class Store:
         self.rebuild_to = 0
         self._progress = Progress(0, 0, 0, 0)
         self.queues = ConsumeQueues(disk, f"{root}/consumequeue", settings.queue_file_entries)
-        self.log.deletes = self.queues.end
         self.dispatcher = Dispatcher(self.log, self.queues, opened.end)
         self.indexed = Indexed(disk, root, settings, self.log)
         self.saved = Saved(disk, root, self.log, self.queues, self.indexed)

@@ -20,6 +20,7 @@ from rmq.model import (
     TopicConfig,
 )
 from rmq.names import check_group_name, check_topic_name
+from rmq.routing.lives import EndTable, Life
 from rmq.staged import StagedTable
 
 __all__ = [
@@ -73,11 +74,32 @@ def not_sendable(name: str) -> bool:
 
 
 class TopicTable(StagedTable[TopicConfig]):
-    """`own_names`: the cluster's, the broker's and the reply topic's name, which are system topics here."""
+    """`own_names`: the cluster's, the broker's and the reply topic's name, which are system topics here. `ends`: of topics
+    that were deleted."""
 
     def __init__(self, own_names: Iterable[str] = ()) -> None:
         super().__init__()
         self._own_names = frozenset(own_names)
+        self.ends = EndTable()
+
+    def stage(self, name: str, value: TopicConfig | None) -> None:
+        """See `StagedTable`. Raises Refusal (SYSTEM_BUSY) for a topic whose deletion is on its way: its next life begins
+        behind that."""
+        if value is not None:
+            self._not_leaving(name)
+        super().stage(name, value)
+
+    def life(self, name: str, stored_at: int) -> Life:
+        """Of the topic that something was for when it was stored at that offset of the log."""
+        if self.ends.of(name) > stored_at:
+            return Life.OVER
+        if self.is_leaving(name):
+            return Life.ENDING
+        return Life.GOES_ON if name in self._committed else Life.NEVER
+
+    def is_gone(self, name: str) -> bool:
+        """Whether it was deleted and not made again."""
+        return name not in self._committed and self.ends.of(name) >= 0
 
     def apply(self, name: str, value: list[Any] | None, time_ms: int = 0) -> None:
         """A committed state line: the fields of a TopicConfig, or None for a deletion. `time_ms`: when it was stored."""

@@ -10,7 +10,6 @@ import pytest
 from rmq.broker import snapshot
 from rmq.broker.adoption import tables as adopt
 from rmq.broker.apply import Tables
-from rmq.broker.state import lines_of
 from rmq.client import Message
 from rmq.delivery.cursors import BROADCAST, LMQ, PULL
 from rmq.delivery.due import timer_out_ms
@@ -49,7 +48,7 @@ def opened(name: str, root: Path) -> tuple[Store, Tables]:
     tables = Tables(TopicTable(), GroupTable(), OffsetTable())
     snapshot.load(tables.by_name, store)
     for stored in store.state_records():
-        tables.apply(lines_of(stored.body), stored.store_timestamp)
+        tables.note(stored)
     return store, tables
 
 
@@ -276,8 +275,8 @@ def test_fastjsons_bare_keys_and_broken_files(tmp_path: Path) -> None:
 
 def test_what_rocketmqs_tables_lack_was_deleted_only_if_it_stopped_in_order(tmp_path: Path) -> None:
     tables = Tables(TopicTable(), GroupTable(), OffsetTable())
-    tables.apply([("topic", "Old", list(TopicConfig("Old"))), ("group", "old", list(GroupConfig("old")))], 1)
-    tables.apply([("offset", OffsetKey("old", "Old", 0), 5), ("cursor", [PULL, "T@g"], 5)], 1)
+    tables.apply([("topic", "Old", list(TopicConfig("Old"))), ("group", "old", list(GroupConfig("old")))], 1, 0)
+    tables.apply([("offset", OffsetKey("old", "Old", 0), 5), ("cursor", [PULL, "T@g"], 5)], 1, 0)
     (tmp_path / "topics.json").write_bytes(b'{"topicConfigTable":{}}')
     (tmp_path / "subscriptionGroup.json").write_bytes(b'{"subscriptionGroupTable":{}}')
     (tmp_path / "consumerOffset.json").write_bytes(b'{"offsetTable":{"T@g":{0:3}}}')

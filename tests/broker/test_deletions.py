@@ -14,13 +14,25 @@ from typing import Any
 
 import pytest
 
+from rmq.broker.held.taking import QueueReader, Read
 from rmq.broker.node import Broker
+from rmq.codes import ResponseCode as R
 from rmq.config import NodeSettings
-from rmq.net.commands import DeleteTopic, GetMaxOffset, UpdateTopic
+from rmq.delivery.due import Source
+from rmq.log import record
+from rmq.net.commands import (
+    DeleteTopic,
+    GetMaxOffset,
+    QueryConsumerOffset,
+    Send,
+    UpdateTopic,
+)
 from rmq.testing import TestClock
+from tests.broker.groups import LocalGroup
 from tests.broker.helddisk import HeldDisk
-from tests.broker.popping import bodies, take
-from tests.broker.support import Peer, send
+from tests.broker.popping import bodies, pop, take
+from tests.broker.support import BORN, HELD, Peer, beat, everything, send
+from tests.broker.transactions import checks, end, half
 
 RETRY = "%RETRY%g_T"
 
@@ -63,6 +75,16 @@ class Node:
         await self.clock.advance_until(lambda: self.broker._store.log.end > end, 0.0)
         return task
 
+    async def again(self, deleting: "asyncio.Task[Any]") -> None:
+        """The deletion is committed, and the topic made once more."""
+        self.disk.flushes.set()
+        await deleting
+        await self.make()
+
+    def waits(self) -> list[Source]:
+        """Delayed messages."""
+        return [source for bite in self.broker._tables.due.below(1 << 62, 100) for source in bite]
+
     async def end(self, topic: str, queue_id: int = 0) -> int:
         return int((await self.peer.ask(GetMaxOffset(topic, queue_id))).offset)
 
@@ -92,9 +114,7 @@ async def test_revive_while_the_topic_is_being_deleted(node: Node) -> None:
     assert len(await take(node.peer.ask, hidden_ms=1000)) == 2, "popped of the retry topic this time"
     deleting = await node.deleting()
     await node.clock.advance(5)
-    node.disk.flushes.set()
-    await deleting
-    await node.make()
+    await node.again(deleting)
     await node.peer.send(send("T", b"new"))
     assert bodies(await take(node.peer.ask, hidden_ms=1000)) == [b"new"], "nothing of the life before"
     async with asyncio.timeout(20):
@@ -103,3 +123,171 @@ async def test_revive_while_the_topic_is_being_deleted(node: Node) -> None:
     await node.restart_without_queues()
     assert (await node.end("T"), await node.end(RETRY)) == (1, 1)
     assert bodies(await take(node.peer.ask)) == [b"new"]
+
+
+async def test_a_retry_topic_that_is_being_made_when_its_topic_is_deleted(node: Node) -> None:
+    """The deletion knew nothing of it: what came back stayed for whoever popped of the topic's next life."""
+    await node.peer.send(send("T", b"old"))
+    assert len(await take(node.peer.ask, hidden_ms=1000)) == 1
+    log, end = node.broker._store.log, node.broker._store.log.end
+    node.disk.flushes.clear()
+    await node.clock.advance_until(lambda: log.end > end)
+    deleting = await node.deleting()
+    await node.again(deleting)
+    await node.clock.advance(5)
+    assert await take(node.peer.ask) == []
+    assert await node.peer.ask_code(GetMaxOffset(RETRY, 0)) or await node.end(RETRY) == 0
+
+
+async def test_a_pop_while_its_topic_is_being_deleted(node: Node) -> None:
+    """Its receipt would move the place of the group in the topic's next life."""
+    await node.peer.send(send("T", b"1"), send("T", b"2"))
+    deleting = await node.deleting()
+    popping = asyncio.create_task(node.peer.ask_code(pop(count=2)))
+    await node.clock.advance(0.1)
+    await node.again(deleting)
+    assert await popping == R.TOPIC_NOT_EXIST
+    await node.peer.send(send("T", b"new"))
+    assert bodies(await take(node.peer.ask)) == [b"new"]
+
+
+async def test_a_pop_that_was_reading_over_a_deletion(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It read of one life and would have written its receipt in the next."""
+    await node.peer.send(send("T", b"1"), send("T", b"2"))
+    reading, go_on, read = asyncio.Event(), asyncio.Event(), QueueReader.read
+
+    async def slowly(self: QueueReader, *asked: Any) -> Read:
+        found = await read(self, *asked)
+        reading.set()
+        await go_on.wait()
+        return found
+
+    monkeypatch.setattr(QueueReader, "read", slowly)
+    other = await Peer.connect(node.broker.address, "other")
+    popping = asyncio.create_task(take(other.ask, pop(count=2, queue_id=0)))
+    await reading.wait()
+    await node.peer.ask(DeleteTopic("T"))
+    await node.make()
+    await node.peer.send(send("T", b"new"))
+    go_on.set()
+    assert bodies([*await popping, *await take(node.peer.ask)]) == [b"new"], "it looked again"
+    await other.close()
+
+
+def waiting(body: bytes, **said: object) -> Send:
+    properties = record.properties_to_bytes({"UNIQ_KEY": body.hex(), **{name: str(value) for name, value in said.items()}})
+    return Send("p", "T", 0, record.draft("T", body, properties, born_timestamp=1000, born_host=BORN))
+
+
+async def test_delayed_messages_of_a_deleted_topic_do_not_come_in_its_next_life(node: Node) -> None:
+    """Levels and timers; those of the next life do."""
+    await node.peer.send(waiting(b"level", DELAY=1), waiting(b"timer", TIMER_DELAY_MS=1500))
+    await node.peer.ask(DeleteTopic("T"))
+    await node.make()
+    await node.peer.send(waiting(b"new level", DELAY=1), waiting(b"new timer", TIMER_DELAY_MS=1500))
+    async with asyncio.timeout(20):
+        while await node.end("T") < 2:
+            await node.clock.advance(1)
+    await node.clock.advance(5)
+    assert sorted(one.body for one in await everything(node.peer)) == [b"new level", b"new timer"]
+    assert node.waits() == []
+
+
+async def test_a_delayed_message_is_due_while_its_topic_is_being_deleted(node: Node) -> None:
+    """Neither put nor dropped before that is decided: here the deletion is decided, and it goes."""
+    await node.peer.send(waiting(b"1", DELAY=1))
+    deleting = await node.deleting()
+    await node.clock.advance(5)
+    assert len(node.waits()) == 1, "it still waits"
+    await node.again(deleting)
+    await node.clock.advance(5)
+    assert await everything(node.peer) == []
+    assert node.waits() == []
+    await node.restart_without_queues()
+    assert await node.end("T") == 0
+
+
+async def test_delayed_messages_are_dropped_after_a_restart_too(node: Node) -> None:
+    """Deletions are known from the snapshot, and from the log without one."""
+    await node.peer.send(waiting(b"1", DELAY=2))
+    await node.peer.ask(DeleteTopic("T"))
+    await node.make()
+    await node.stop()
+    await node.start()
+    await node.clock.advance(20)
+    assert await everything(node.peer) == []
+
+
+async def test_transactions_of_a_deleted_topic_are_rolled_back(node: Node) -> None:
+    """Whether their producer speaks or is to be asked; in the topic's next life a commit stores nothing."""
+    await node.peer.ask(beat("c", "g"))
+    spoken, asked = await node.peer.send(half(b"spoken"), half(b"asked"))
+    await node.peer.ask(DeleteTopic("T"))
+    await node.make()
+    [new] = await node.peer.send(half(b"new"))
+    assert await node.peer.refusal(end(spoken)) == R.TOPIC_NOT_EXIST
+    assert await node.peer.refusal(end(spoken)) == R.ILLEGAL_OPERATION, "it was rolled back"
+    await node.peer.ask(end(new))
+    await node.clock.advance(120)
+    assert checks(node.peer) == [], "nobody is asked after what has no place to go"
+    assert await node.peer.refusal(end(asked)) == R.ILLEGAL_OPERATION
+    assert [one.body for one in await everything(node.peer)] == [b"new"]
+    assert not node.broker._tables.halves.open.rows
+
+
+async def test_what_is_said_of_a_topic_behind_its_deletion_goes_with_it(node: Node) -> None:
+    """Offsets and locks; in its next life nobody has them."""
+    await node.peer.ask(beat("c", "g"))
+    await node.peer.send(send("T", b"1"), send("T", b"2"))
+    end = node.broker._store.log.end
+    node.disk.flushes.clear()
+    deleting = asyncio.create_task(node.peer.ask(DeleteTopic("T")))
+    await node.clock.advance_until(lambda: node.broker._store.log.end > end, 0.0)
+    lines = [("offset", ("g", "T", 0), 2), ("lock", ("g", "T", 0), "c"), ("mode", "T@g", ["POP", 0])]
+    written = asyncio.create_task(node.broker._writer.commit(lines))
+    await node.clock.advance(0.1)
+    await node.again(deleting)
+    await written
+    tables = node.broker._tables
+    assert await node.peer.refusal(QueryConsumerOffset("g", "T", 0, False)) == R.QUERY_NOT_FOUND
+    assert [key for key in (*tables.offsets.committed(), *tables.locks.committed()) if key.topic == "T"] == []
+    assert not tables.modes.committed()
+    assert tables.locks.lock("another", [("g", "T", 0)], node.clock.monotonic())[0], "the lock is free"
+
+
+async def test_those_who_wait_for_messages_hear_of_a_deletion_at_once(node: Node) -> None:
+    """Pulls and pops."""
+    peers = [await Peer.connect(node.broker.address, f"c{number}") for number in range(2)]
+    await node.peer.ask(beat("c", "g"))
+    asked = [
+        asyncio.create_task(peers[0].ask_code(pop(poll_ms=60_000))),
+        asyncio.create_task(peers[1].pull("T", 0, HELD, suspend_timeout_ms=60_000)),
+    ]
+    await node.clock.advance(0.5)
+    await node.peer.ask(DeleteTopic("T"))
+    outcomes = await asyncio.gather(*asked, return_exceptions=True)
+    assert outcomes[0] == R.TOPIC_NOT_EXIST
+    for peer in peers:
+        await peer.close()
+
+
+async def test_a_deletion_in_the_tail_that_a_new_leader_inherits(tmp_path: Path) -> None:
+    """Story 35: sends are refused until it is dispatched, then numbers begin at 0, at all nodes."""
+    async with LocalGroup(tmp_path) as group:
+        leader = await group.connect(await group.leader())
+        await leader.ask(UpdateTopic("T", "TBW102", 1, 1))
+        await leader.send(send("T", b"1"), send("T", b"2"))
+        await group.level()
+        first, (second, third) = await group.leader(), await group.followers()
+        await group.stop(third)
+        await leader.ask(DeleteTopic("T"))
+        await group.stop(first)
+        await group.start(third, first)
+        await group.clock.advance(3)
+        leader = await group.connect(await group.leader())
+        await leader.ask(UpdateTopic("T", "TBW102", 1, 1))
+        await leader.send(send("T", b"new"))
+        await group.level()
+        for name in group.nodes:
+            peer = await group.connect(name)
+            assert [one.body for one in await everything(peer)] == [b"new"], (name, second)

@@ -40,7 +40,7 @@ class Live:
         self.bench.append(unit)
         self.committed = unit.end
         self.bench.store.dispatcher.advance(unit.end)
-        self.tables.apply(lines_of(msgpack.packb(lines)), self.bench.wall_ms)
+        self.tables.apply(lines_of(msgpack.packb(lines)), self.bench.wall_ms, unit.physical_offset)
 
     def _line(self) -> Line:
         topic, value = f"t{self.chance.randrange(8)}", self.chance.randrange(100)
@@ -60,7 +60,7 @@ class Live:
         found = tables()
         snapshot.load(found.by_name, self.bench.store)
         for stored in self.bench.store.state_records():
-            found.apply(lines_of(stored.body), stored.store_timestamp)
+            found.apply(lines_of(stored.body), stored.store_timestamp, stored.physical_offset)
         return found
 
 

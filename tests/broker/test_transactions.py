@@ -16,7 +16,7 @@ from rmq.codes import ResponseCode as R
 from rmq.delivery.transactions import ASIDE_TOPIC, Half
 from rmq.log import record
 from rmq.model import HALF_TOPIC, OP_TOPIC
-from rmq.net.commands import DeleteTopic, GetTopicConfig, QueryMessage, UpdateTopic
+from rmq.net.commands import GetTopicConfig, QueryMessage
 from rmq.net.transactioncommands import EndTransaction, ResumeCheck
 from rmq.testing import LocalBroker, TestClock, until
 from tests import golden
@@ -175,16 +175,6 @@ async def test_a_committed_message_may_wait_for_its_time(broker: LocalBroker, pe
             await broker.clock.advance(1)
     assert [one.body for one in found] == [b"later"]
     assert await outcome(peer, end(sent, ROLLBACK)) == R.ILLEGAL_OPERATION
-
-
-async def test_a_topic_that_is_gone_can_be_made_again(broker: LocalBroker, peer: Peer) -> None:
-    """C12: the half waits, nothing is dropped."""
-    [sent] = await peer.send(half())
-    await peer.ask(DeleteTopic("T"))
-    assert await peer.refusal(end(sent)) == R.TOPIC_NOT_EXIST
-    await peer.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
-    await peer.ask(end(sent))
-    assert len(await stored(peer, "T")) == 1
 
 
 # --- asking back ------------------------------------------------------------------------------------------------------

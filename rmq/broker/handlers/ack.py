@@ -116,12 +116,15 @@ class AckHandler:
             new = new._replace(pop_time=new.pop_time + 1)
         opening = Opening(new, request.invisible_time, [number], None, queue.entry(number).offset)
         drafts = [self._writer.opening(opening), self._writer.ending(key, [number])]
-        await asyncio.shield(asyncio.create_task(self._write(key, [number], receipt.revive[0], drafts), name="renew"))
+        await asyncio.shield(asyncio.create_task(self._write(key, [number], receipt.revive[0], drafts, queue), name="renew"))
         return InvisibleTimeAnswer(new.pop_time, request.invisible_time, receipt.revive[0])
 
-    async def _write(self, key: ReceiptKey, numbers: Sequence[int], revive_queue: int, drafts: Sequence[bytes]) -> None:
+    async def _write(
+        self, key: ReceiptKey, numbers: Sequence[int], revive_queue: int, drafts: Sequence[bytes],
+        life: ConsumeQueue | None = None,
+    ) -> None:  # fmt: skip
         with undoing(lambda: self._table.unstage(key, numbers)):
-            await self._writer.write(revive_queue, drafts)
+            await self._writer.write(revive_queue, drafts, life)
 
     def _queue(self, topic: str, queue_id: int, number: int) -> ConsumeQueue:
         """Raises Refusal when no such message is there."""

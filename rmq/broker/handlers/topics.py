@@ -75,7 +75,7 @@ class TopicHandlers:
             return
         groups = self._offsets.groups_of(request.topic)
         back = [pop_retry_topic(group, request.topic) for group in sorted(groups)]  # what was popped there comes back in these
-        names = [request.topic, *(name for name in dict.fromkeys(back) if name != request.topic and self._topics.get(name))]
+        names = [request.topic, *(name for name in dict.fromkeys(back) if name != request.topic and self._topics.decided(name))]
         for name in names:
             self._topics.stage(name, None)
             self._offsets.drop_pending(name)
@@ -161,12 +161,13 @@ class TopicHandlers:
         A group that is switched off has members, too; only their pulls are refused.
         """
         lines: list[Line] = []
-        config = self._group_or_may_be(group)
+        retry, config = RETRY_PREFIX + group, self._group_or_may_be(group)
+        if self._topics.is_leaving(retry):
+            raise Refusal(ResponseCode.SYSTEM_BUSY, f"topic {retry} is being deleted: try again in a moment")
         if config is None:  # or on its way only: who asks meanwhile waits for a line of their own
             config = self._groups.plan_update(self._groups.decided(group) or GroupConfig(group))
             self._groups.stage(group, config)
             lines.append(("group", group, list(config)))
-        retry = RETRY_PREFIX + group
         if self._topics.get(retry) is None and config.retry_queue_nums > 0:
             topic = TopicConfig(retry, config.retry_queue_nums, config.retry_queue_nums)
             self._topics.stage(retry, topic)

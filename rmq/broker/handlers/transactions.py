@@ -22,6 +22,7 @@ from rmq.log.record import Record
 from rmq.model import HALF_TOPIC, OP_TOPIC, TopicConfig
 from rmq.net.server import Call, Handler
 from rmq.net.transactioncommands import COMMIT, ROLLBACK, EndTransaction, ResumeCheck
+from rmq.routing.lives import Life
 
 _OUTCOMES = {COMMIT: COMMITTED, ROLLBACK: ROLLED_BACK}
 
@@ -116,6 +117,7 @@ class TransactionHandlers:
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"the half message cannot be read: {error}") from error
         if self._table.outcome(first):  # put aside while it was read
             raise Refusal(ResponseCode.ILLEGAL_OPERATION, f"this transaction was {self._table.outcome(first)}")
+        await self._check_life(first, half, message.topic)
         config = self._places.topic(message.topic)
         if config is None:
             about = f"topic {message.topic} does not exist (any more): make it, and the commit works until the half is put aside"
@@ -127,6 +129,17 @@ class TransactionHandlers:
         if (placed := self._places.later.take(message, queue_id)) is not None:
             place, topic, queue_id = record.decode(placed.draft), placed.topic, placed.queue_id
         await self._write(first, COMMITTED, topic, queue_id, halves.committed(place, topic, first, named))
+
+    async def _check_life(self, first: int, half: Half, topic: str) -> None:
+        """Raises Refusal if the topic was deleted behind the half, which ends it, or that is on its way."""
+        life = self._outlet.life(topic, first)
+        if life is Life.ENDING:
+            raise Refusal(ResponseCode.SYSTEM_BUSY, f"topic {topic} is being deleted: ask again in a moment")
+        if life is Life.OVER:
+            draft = halves.op_draft([half.number], self._clock.wall_ms(), self._places.host, first)
+            await self._write(first, ROLLED_BACK, OP_TOPIC, 0, draft)
+            about = f"topic {topic} was deleted while this transaction was open: it is rolled back"
+            raise Refusal(ResponseCode.TOPIC_NOT_EXIST, about)
 
     async def _write(self, first: int, outcome: str, topic: str, queue_id: int, draft: bytes) -> None:
         self._table.end(first, outcome)

@@ -25,6 +25,7 @@ from rmq.log.commitlog import Unit
 from rmq.log.record import Record, bytes_to_properties
 from rmq.model import DELAY_TOPIC, REVIVE_PREFIX, TIMER_TOPIC, is_held_topic
 from rmq.net.server import Handler
+from rmq.routing.lives import Life
 from rmq.routing.topics import TopicTable
 
 log = logging.getLogger("rmq.delays")
@@ -178,6 +179,7 @@ class DelayService:
         self._topics = topics
         self._clock = clock
         self._handlers = handlers
+        self._later: list[tuple[int, Source]] = []  # office, and what is for topics whose deletion is on its way
         self._unread: list[Source] = []
         self._unread_until = 0.0
         self.jobs = (Job(TICK_S, "delays", self.hand_on),)
@@ -190,14 +192,27 @@ class DelayService:
         if self._unread and self._clock.monotonic() >= self._unread_until:
             self._give_back(self._unread)
             self._unread = []
-        for _ in range(MOST_BITES):
-            bite = self._table.due(self._clock.wall_ms(), BITE)
-            if not bite:
-                break
-            await self._put(bite, self._message_of)
+        try:
+            for _ in range(MOST_BITES):
+                bite = self._table.due(self._clock.wall_ms(), BITE)
+                if not bite:
+                    break
+                await self._put(bite, self._message_of)
+        finally:
+            self._end_round()
 
     async def carry(self, below: int) -> None:
         """What is due before long is handed on instead; the rest next time. Raises Refusal."""
+        try:
+            await self._carry(below)
+        finally:
+            self._end_round()
+
+    def _end_round(self) -> None:
+        later, self._later = self._later, []
+        self._give_back([source for office, source in later if office == self._table.office])
+
+    async def _carry(self, below: int) -> None:
         left = MOST_BITES
         for bite in self._table.below(below, BITE):
             soon_ms = self._clock.wall_ms() + TIMER_SLOT_MS
@@ -209,21 +224,31 @@ class DelayService:
             else:
                 await asyncio.sleep(0)
 
-    async def _put(self, bite: Sequence[Source], made: "Callable[[Source, Record], Put | None]") -> None:
-        """Puts what is `made` of each, drops what nothing is made of; returns once all of it is committed."""
+    async def _put(self, bite: Sequence[Source], made: "Callable[[Source, Record, Mapping[str, str]], Put | None]") -> None:
+        """Puts what is `made` of each, drops what nothing is made of, and what was for a life of its topic that is over; returns
+        once all of it is committed."""
         office = self._table.office
         waiting = deque(await self._read(bite))
         if self._table.office != office:  # lost, perhaps won again: others may have handed these on meanwhile
             return
-        way, dropped = _Way(self._table), []
+        way, dropped = _Way(self._table), list[Source]()
         try:
             while waiting:
-                put = made(*waiting[0])
-                if put is None:
-                    dropped.append(waiting[0][0])
-                else:
-                    self._outlet.put(*put, (way.arrived, waiting[0][0]))
+                source, stored = waiting[0]
+                said = bytes_to_properties(stored.properties)
+                topic = said.get("REAL_TOPIC", "")
+                life = self._outlet.life(topic, source.offset)
+                put = made(source, stored, said) if life in (Life.GOES_ON, Life.NEVER) else None
+                if put is not None:
+                    self._outlet.put(*put, (way.arrived, source))
                     way.left += 1
+                elif life is Life.ENDING:
+                    self._later.append((office, source))
+                else:
+                    if life is Life.OVER and source.level != CANCEL:
+                        log.warning("the message that waited at %d of the log is not delivered: topic %s was deleted behind it",
+                                    source.offset, topic)  # fmt: skip
+                    dropped.append(source)
                 waiting.popleft()
         except RmqError:
             self._give_back([*dropped, *(source for source, _ in waiting)])
@@ -232,9 +257,8 @@ class DelayService:
             await way.end()
         await self._drop(dropped)
 
-    def _message_of(self, source: Source, stored: Record) -> "Put | None":
+    def _message_of(self, source: Source, stored: Record, said: Mapping[str, str]) -> "Put | None":
         """None for a message that cancels another or is cancelled, or cannot be delivered any more."""
-        said = bytes_to_properties(stored.properties)
         topic = said.get("REAL_TOPIC", "")
         if source.level == CANCEL or (
             source.level == TIMER and self._table.is_cancelled(source, f"{topic}+{said.get('UNIQ_KEY')}")
@@ -284,9 +308,8 @@ class DelayService:
 Put = tuple[str, int, bytes]  # topic, queue, draft
 
 
-def _copy_of(source: Source, stored: Record) -> Put:
+def _copy_of(source: Source, stored: Record, said: Mapping[str, str]) -> Put:
     """The same message behind all others of its topic, due at the same time."""
-    said = bytes_to_properties(stored.properties)
     rolled = {} if stored.topic == DELAY_TOPIC else {"TIMER_ROLL_TIMES": str(_whole(said.get("TIMER_ROLL_TIMES")) + 1)}
     proof = Proof(DUE, source.offset, source.due_ms)
     return stored.topic, stored.queue_id, handed_on(stored, stored.topic, proof, properties=rolled.items())

@@ -56,6 +56,8 @@ class OrderedTaker:
             if not read.numbers:
                 await self._reader.passed(place, read, wish.codes)
                 return None
+            if read.queue.ended:
+                return None
             before = self._table.decided(name_of(*place))
             row = handed_out(before, attempt, wish.pop_time, wish.invisible_ms, read.numbers)
             await self._change(place, row, None)

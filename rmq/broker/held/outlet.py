@@ -1,4 +1,8 @@
-"""What the broker itself sends: messages that waited, failed ones that come again. Made from a stored record."""
+"""What the broker itself sends: messages that waited, failed ones that come again. Made from a stored record.
+
+Whatever the broker appends on behalf of a topic goes through here: nothing does for a topic that is not there, or is being
+deleted, and nothing reaches another life of the topic than the one that it was for (`rmq.routing.lives`).
+"""
 
 import asyncio
 import random
@@ -6,13 +10,16 @@ from collections.abc import Callable, Iterable, Sequence
 
 from rmq.broker.replication.replica import Waiter
 from rmq.broker.state import told
+from rmq.codes import ResponseCode
 from rmq.delivery.proof import PROPERTY, Proof
-from rmq.errors import BadBytes, StoreError
+from rmq.errors import BadBytes, Refusal, StoreError
 from rmq.log import record
 from rmq.log.commitlog import CommitLog, Unit
-from rmq.log.consumequeue import ConsumeQueues
+from rmq.log.consumequeue import ConsumeQueue, ConsumeQueues
 from rmq.log.properties import CRC_NAME
 from rmq.log.record import Record
+from rmq.routing.lives import Life
+from rmq.routing.topics import TopicTable, is_system_topic
 
 _SIZE_BYTES = 4
 
@@ -24,12 +31,14 @@ class Outlet:
         self,
         log: CommitLog,
         queues: ConsumeQueues,
+        topics: TopicTable,
         propose: Callable[[Unit], None],
         propose_state: Callable[[Unit], None],
         chance: random.Random,
     ) -> None:
         self._log = log
         self._queues = queues
+        self._topics = topics
         self._propose = propose
         self._propose_state = propose_state
         self._chance = chance
@@ -53,18 +62,30 @@ class Outlet:
         """A queue by chance."""
         return self._chance.randrange(queue_nums)
 
-    def put(self, topic: str, queue_id: int, draft: bytes, waiter: Waiter | None = None, *, state: bool = False) -> Unit:
+    def life(self, topic: str, stored_at: int) -> Life:
+        """Of the topic that something was for when it was stored at that offset of the log."""
+        return self._topics.life(topic, stored_at)
+
+    def put(
+        self, topic: str, queue_id: int, draft: bytes, waiter: Waiter | None = None, *, state: bool = False,
+        life: ConsumeQueue | None = None,
+    ) -> Unit:  # fmt: skip
         """Proposes one record; `waiter` hears what became of it. `state`: it settles something, so it goes though the disk is
-        nearly full. Raises Refusal: not stored."""
+        nearly full. `life`: a queue of the topic that it comes from. Raises Refusal (TOPIC_NOT_EXIST also later): not stored."""
+        if self._topics.get(topic) is None and not is_system_topic(topic):
+            raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"not stored: there is no topic {topic}")
         unit = Unit(draft, (len(draft),), (0,), self._queues.get(topic, queue_id), waiter)
+        unit.life = life or unit.queue
         unit.special = True  # so dispatch finds its tag out
         (self._propose_state if state else self._propose)(unit)
         return unit
 
-    async def send(self, topic: str, queue_id: int, draft: bytes, *, state: bool = False) -> Unit:
+    async def send(
+        self, topic: str, queue_id: int, draft: bytes, *, state: bool = False, life: ConsumeQueue | None = None
+    ) -> Unit:
         """The same, and waits until it is committed. Raises Refusal: nothing was stored, or (code 1) nobody knows."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        unit = self.put(topic, queue_id, draft, told(future), state=state)
+        unit = self.put(topic, queue_id, draft, told(future), state=state, life=life)
         await future
         return unit
 

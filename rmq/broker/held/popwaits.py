@@ -35,6 +35,7 @@ class PopWaits:
     def __init__(self, polls: LongPolls) -> None:
         self._polls = polls
         polls.at_end(self.wake_all)
+        polls.at_change(self._changed)
         self._waiting: dict[Place, dict[asyncio.Future[bool], Waiter]] = {}  # in the order in which they came
         self._watchers: dict[str, set[Place]] = {}  # by the topic whose messages wake them
         self._watched: dict[Place, tuple[str, ...]] = {}
@@ -89,6 +90,12 @@ class PopWaits:
                 self._wake_one(place, lambda waiter: True)
             elif place[2] in (-1, queue_id):
                 self._wake_one(place, lambda waiter: waiter.codes is None or not found.isdisjoint(waiter.codes))
+
+    def _changed(self, topic: str) -> None:
+        """The topic may be gone, or closed to readers: all who wait for it look again."""
+        for place in [place for place in self._watchers.get(topic, ()) if place[1] == topic]:
+            for waiter in list(self._waiting.get(place, {}).values()):
+                self._leave(place, waiter, look=True)
 
     def freed(self, group: str, topic: str, queue_id: int) -> None:
         """Something of that queue may be had now: one who waits for it looks again."""

@@ -21,7 +21,7 @@ from rmq.delivery.proof import Proof
 from rmq.delivery.receipts import Receipt, ReceiptKey, ReceiptTable
 from rmq.log import record
 from rmq.log.commitlog import Unit
-from rmq.log.consumequeue import ConsumeQueues
+from rmq.log.consumequeue import ConsumeQueue, ConsumeQueues
 from rmq.log.record import Record
 from rmq.model import REVIVE_PREFIX
 from rmq.routing.topics import TopicTable
@@ -78,12 +78,15 @@ class ReceiptWriter:
         self._next = (self._next + 1) % REVIVE_QUEUES
         return self._next
 
-    def write(self, revive_queue: int, drafts: Sequence[bytes]) -> "asyncio.Future[None]":
-        """All of them or none; done once they are committed and noted. Raises Refusal: not stored."""
+    def write(
+        self, revive_queue: int, drafts: Sequence[bytes], life: ConsumeQueue | None = None
+    ) -> "asyncio.Future[None]":
+        """All of them or none; done once they are committed and noted. `life`: the queue that they speak of, if they are of no
+        use once it is deleted. Raises Refusal: not stored."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         sizes = [len(draft) for draft in drafts]
         unit = Unit(b"".join(drafts), sizes, [0] * len(sizes), self._queues.get(self._topic, revive_queue))
-        unit.special, unit.owner = True, told(future)
+        unit.special, unit.owner, unit.life = True, told(future), life or unit.queue
         self._propose(unit)
         return future
 

@@ -14,12 +14,13 @@ from rmq.broker.held.receipts import ReceiptWriter
 from rmq.broker.held.services import Job
 from rmq.broker.state import undoing
 from rmq.clock import Clock
+from rmq.codes import ResponseCode
 from rmq.delivery.popping import pop_retry_topic
 from rmq.delivery.proof import POP, Proof
 from rmq.delivery.receipts import Receipt, ReceiptKey, ReceiptTable
 from rmq.delivery.retry import counted
-from rmq.errors import InvalidArgument, StoreError
-from rmq.log.consumequeue import ConsumeQueues
+from rmq.errors import InvalidArgument, Refusal, StoreError
+from rmq.log.consumequeue import ConsumeQueue, ConsumeQueues
 from rmq.log.record import Record, is_tombstone
 from rmq.model import TopicConfig
 from rmq.net.server import Handler
@@ -92,30 +93,45 @@ class ReviveService:
             raise trouble
 
     async def _hand_on(self, key: ReceiptKey, receipt: Receipt) -> None:
-        """All of it that is not done. Raises Refusal, StoreError."""
+        """All of it that is not done. Raises Refusal, StoreError.
+
+        The deletion of its topic takes the receipt along (`rmq.broker.apply`); while that is on its way nothing is to be done.
+        """
+        retry = pop_retry_topic(key.group, key.topic)
+        if self._topics.is_leaving(key.topic) or self._topics.is_leaving(retry):
+            return
+        try:
+            await self._bring_back(key, receipt, retry)
+        except Refusal as refusal:
+            if refusal.code != ResponseCode.TOPIC_NOT_EXIST:
+                raise
+
+    async def _bring_back(self, key: ReceiptKey, receipt: Receipt, retry: str) -> None:
+        """Raises Refusal (TOPIC_NOT_EXIST: the life of the receipt's topic, or of `retry`, is over), StoreError."""
         office, staged = self._table.office, [number for number in receipt.left() if self._table.stage(key, number)]
         try:
-            gone, found = await self._find(key, staged)
-            topic = await self._retry_topic(key) if found else ""
+            life = self._queues.get(key.topic, key.queue_id)
+            gone, found = await self._find(life, staged)
+            if found and self._topics.get(retry) is None:
+                await self._create(TopicConfig(retry, 1, 1))
         except BaseException:
             self._table.unstage(key, staged)
             raise
         if self._table.office != office:  # lost, perhaps won again: others may have handed these on meanwhile
             return
-        puts = [self._put(topic, key, receipt, number, source) for number, source in found]
+        puts = [self._put(retry, key, receipt, number, source, life) for number, source in found]
         if gone:
             about = "messages %s of %s/%d, popped by %s, are gone: they do not come back"
             log.warning(about, gone, key.topic, key.queue_id, key.group)
             puts.append(self._end(key, receipt, gone))
         await _all(puts)
 
-    async def _find(self, key: ReceiptKey, numbers: Sequence[int]) -> tuple[list[int], list[tuple[int, Record]]]:
+    async def _find(self, queue: ConsumeQueue, numbers: Sequence[int]) -> tuple[list[int], list[tuple[int, Record]]]:
         """Numbers of messages that are gone (deleted, or lost and repaired), and the others with their numbers."""
-        queue = self._queues.find(key.topic, key.queue_id)
-        low, high = (queue.min, queue.max) if queue else (0, 0)
+        low, high = queue.min, queue.max
         places = {}
         for number in numbers:
-            spans = queue.find(number, 1, 0, None).spans if queue and low <= number < high else ()
+            spans = queue.find(number, 1, 0, None).spans if low <= number < high else ()
             if spans:
                 places[number] = spans[0][0]
         read = await self._outlet.read(list(places.values()))
@@ -123,13 +139,9 @@ class ReviveService:
         there = {number for number, _ in found}
         return [number for number in numbers if number not in there], found
 
-    async def _retry_topic(self, key: ReceiptKey) -> str:
-        topic = pop_retry_topic(key.group, key.topic)
-        if self._topics.get(topic) is None:
-            await self._create(TopicConfig(topic, 1, 1))
-        return topic
-
-    async def _put(self, topic: str, key: ReceiptKey, receipt: Receipt, number: int, source: Record) -> None:
+    async def _put(
+        self, topic: str, key: ReceiptKey, receipt: Receipt, number: int, source: Record, life: ConsumeQueue
+    ) -> None:
         """One message, committed. Raises Refusal: not stored, or (SYSTEM_ERROR) nobody knows."""
         again = source._replace(reconsume_times=counted(source.reconsume_times))
         properties = {"ORIGIN_GROUP": key.group}
@@ -141,7 +153,7 @@ class ReviveService:
         except InvalidArgument:  # its own properties leave no room: it says nothing of where it comes from, a record of ours does
             draft, proof = handed_on(again, topic, None, without=("POP_CK",)), None
         with undoing(lambda: self._table.unstage(key, (number,))):
-            await self._outlet.send(topic, 0, draft)
+            await self._outlet.send(topic, 0, draft, life=life)
         if proof is None:
             await self._end(key, receipt, [number])
 

@@ -49,8 +49,10 @@ class Taken(NamedTuple):
 
 
 class Read(NamedTuple):
-    """`start`: where the reading began, `next`: where the next one begins; `spans` and `numbers` of the messages between."""
+    """`queue`: as it was then. `start`: where the reading began, `next`: where the next one begins; `spans` and `numbers` of the
+    messages between."""
 
+    queue: ConsumeQueue
     start: int
     next: int
     spans: Sequence[tuple[int, int]]
@@ -134,7 +136,7 @@ class QueueReader:
         for _, size in found.spans:
             numbers.append(int.from_bytes(messages[position + 20 : position + 28], "big"))
             position += size
-        return Read(start, found.next_offset, found.spans, numbers, messages)
+        return Read(queue, start, found.next_offset, found.spans, numbers, messages)
 
     async def _read(self, queue: ConsumeQueue, start: int, count: int, codes: frozenset[int] | None) -> tuple[Found, bytes]:
         if start >= queue.max:
@@ -223,7 +225,7 @@ class Taker:
         if not read.numbers:
             await self.reader.passed((wish.group, topic, queue_id), read, codes)
             return None
-        if self.reader.start(wish.group, topic, queue_id) != read.start:  # set to another place meanwhile
+        if self.reader.start(wish.group, topic, queue_id) != read.start or read.queue.ended:  # set to another place meanwhile
             return None
         start = read.numbers[0]
         key = ReceiptKey(wish.group, topic, queue_id, start, wish.pop_time)
@@ -231,5 +233,5 @@ class Taker:
             return None
         lowest = min(offset for offset, _ in read.spans)
         opening = Opening(key, wish.invisible_ms, read.numbers, read.next, lowest)
-        committed = self._writer.write(wish.revive_queue, [self._writer.opening(opening)])
+        committed = self._writer.write(wish.revive_queue, [self._writer.opening(opening)], read.queue)
         return Taken(topic, Part(retry_flag(wish.group, topic), queue_id, start, read.numbers), read.messages, committed)

@@ -23,6 +23,7 @@ from rmq.log.record import Record
 from rmq.model import HALF_TOPIC, OP_TOPIC
 from rmq.net.server import Handler
 from rmq.net.transactioncommands import CheckTransactionState
+from rmq.routing.lives import Life
 
 log = logging.getLogger("rmq.transactions")
 
@@ -139,20 +140,30 @@ class Transactions:
 
     async def _check(self, first: int, stored: Record) -> None:
         half = self._table.at_rest(first)
-        if half is None or self._producers.is_behind(half.group):  # it came to its end while it was read; or the next round
+        if half is None or not await self._is_wanted(first, stored):  # it came to its end while it was read
+            return
+        if self._producers.is_behind(half.group):  # the next round
             return
         if half.checks >= self._settings.most:
             await self._put_aside(first, stored)
             return
-        halves.real_place(stored)
         again = await self._append(first, halves.again(stored, first, half.checks + 1))
         if self._table.at_rest(first) is not None:
             self._producers.ask_producer(half.group, self._question(again))
 
     async def _carry(self, first: int, stored: Record) -> None:
-        if (half := self._table.at_rest(first)) is not None:
-            halves.real_place(stored)
+        half = self._table.at_rest(first)
+        if half is not None and await self._is_wanted(first, stored):
             await self._append(first, halves.again(stored, first, half.checks))
+
+    async def _is_wanted(self, first: int, stored: Record) -> bool:
+        """False: its topic was deleted behind it, so it ends here; or that is on its way, and the next round tells. Raises
+        BadBytes, Refusal."""
+        topic, _ = halves.real_place(stored)
+        life = self._outlet.life(topic, first)
+        if life is Life.OVER:
+            await self._roll_back(first, f"topic {topic} was deleted")
+        return life in (Life.GOES_ON, Life.NEVER)
 
     async def _append(self, first: int, draft: bytes) -> Record:
         """As it lies in the log then."""
@@ -174,9 +185,13 @@ class Transactions:
 
     async def _give_up(self, first: int, error: BadBytes) -> None:
         """Where the half stood is something else: a repair found it lost (`store repair` said so)."""
+        log.error("the half message at %d is lost", first)
+        await self._roll_back(first, str(error))
+
+    async def _roll_back(self, first: int, why: str) -> None:
         half = self._table.at_rest(first)
         if half is not None:
-            log.error("the half message at %d is lost (%s): it counts as rolled back", first, error)
+            log.warning("the transaction at %d counts as rolled back: %s", first, why)
             draft = halves.op_draft([half.number], self._clock.wall_ms(), self._settings.host, first)
             await self._outlet.send(OP_TOPIC, 0, draft, state=True)
 
