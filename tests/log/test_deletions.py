@@ -130,7 +130,7 @@ def test_what_only_stands_behind_the_deletion_is_read(bench: Bench) -> None:
 def test_a_follower_takes_it_and_may_lead(left: Bench) -> None:
     follower = Bench(INDEXED._replace(alone=False), disk=None)
     data = read_entries(left.store.log, 0, 1 << 20)
-    taken = append_entries(follower.store.log, (), 0, data)
+    taken = append_entries(follower.store.log, (), 0, data, 1)
     assert (taken.end, taken.bad) == (left.store.log.end, "")
     follower.store.rows = left.store.rows
     follower.store.dispatcher.advance(taken.end)
