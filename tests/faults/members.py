@@ -29,8 +29,8 @@ class Members:
         self.names = [f"n{number}" for number in range(count)]
         self.nameservers = {name: self._process(name, role="nameserver") for name in NAMESERVERS}
         known = ";".join(one.address for one in self.nameservers.values())
-        ports = {name: free_port() for name in self.names}
-        peers = ";".join(f"{name}-{self._host(name)}:{port}" for name, port in ports.items())
+        self.peer_addresses = {name: f"{self._host(name)}:{free_port()}" for name in self.names}
+        peers = ";".join(f"{name}-{address}" for name, address in self.peer_addresses.items())
         self.nodes = {
             name: self._process(
                 name, role="broker", namesrv_addresses=known, broker_name=GROUP, elected="true", peers=peers, node_id=name,
