@@ -11,6 +11,7 @@ from typing import Any
 
 from rmq.broker.state import Table
 from rmq.errors import BadBytes, StoreError
+from rmq.log.disk import remedy
 from rmq.log.snapshot import EPOCHS, QUEUES, VOTERS
 from rmq.log.store import Store
 from rmq.model import DataVersion
@@ -38,7 +39,7 @@ class SnapshotTaker:
                 await asyncio.to_thread(writer.add, section, rows)
             await asyncio.to_thread(self._store.publish_snapshot, writer, s0, self._committed())
         except OSError as error:
-            raise StoreError(f"no snapshot could be written: {error}; free space or repair the disk") from error
+            raise StoreError(f"no snapshot could be written: {remedy(error, 'free space or repair the disk')}") from error
         finally:
             writer.abandon()
 

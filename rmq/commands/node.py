@@ -20,11 +20,13 @@ from rmq import config as settings_of
 from rmq.clock import Clock, SystemClock
 from rmq.commands import exits, logs, options
 from rmq.config import Entry, NodeSettings
+from rmq.net import descriptors
 
 if TYPE_CHECKING:
     from rmq.broker.group import Group
 
 log = logging.getLogger("rmq.node")
+SPARE_DESCRIPTORS = 4096  # beside connections: files of the log, one each
 _NO_LISTENING = (errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES)
 
 
@@ -87,6 +89,7 @@ def _listen(text: str | None) -> Iterator[Entry]:
 async def serve(settings: NodeSettings, clock: Clock) -> int:
     """Runs until a signal comes; gives the exit code. Raises StoreError or OSError when it cannot start."""
     stop = asyncio.Event()
+    _raise_limits(settings)
     _on_signals(asyncio.get_running_loop(), stop)
     asyncio.get_running_loop().set_exception_handler(_end_on_bugs)
     async with contextlib.AsyncExitStack() as parts:
@@ -190,6 +193,18 @@ def _end_on_bugs(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> No
         logging.shutdown()
         os._exit(exits.BUG)
     loop.default_exception_handler(context)
+
+
+def _raise_limits(settings: NodeSettings) -> None:
+    """Each connection and each file of the log takes a file descriptor; systems give 1024 unless they are asked."""
+    wanted = settings.max_connections * (settings.with_broker + settings.with_nameserver) + SPARE_DESCRIPTORS
+    given = descriptors.raise_limit(wanted)
+    if given < wanted:
+        log.warning(
+            "this process may have %d files and connections open, which is too few for max_connections = %d: from about %d on "
+            "connections are refused. Allow it %d (LimitNOFILE in its systemd unit, or ulimit -Hn), or lower max_connections",
+            given, settings.max_connections, max(given - descriptors.LEFT, 0), wanted,
+        )  # fmt: skip
 
 
 def _freeze_collector() -> None:

@@ -6,7 +6,7 @@ from itertools import pairwise
 from rmq.errors import StoreError
 from rmq.log.commitlog import CommitLog
 from rmq.log.consumequeue import ConsumeQueues
-from rmq.log.disk import Disk
+from rmq.log.disk import Disk, remedy
 from rmq.log.indexed import Indexed
 from rmq.log.retention import MAX_AT_ONCE, SegmentFacts
 from rmq.log.segment import Segment
@@ -47,7 +47,7 @@ class Cleaning:
                 for one, after in pairwise(segments)
             ]
         except OSError as error:
-            raise StoreError(f"cannot look at the oldest segments: {error}; check the disk") from error
+            raise StoreError(f"cannot look at the oldest segments: {remedy(error, 'check the disk')}") from error
 
     def drop_before(self, start: int) -> list[Segment]:
         """Everything before `start` (a segment's) leaves log, queues and index. Returns what the appending thread is to retire.
@@ -63,7 +63,7 @@ class Cleaning:
             dropped = self._log.drop_before(start)
             self._indexed.delete_before(start)
         except OSError as error:
-            raise StoreError(f"cannot delete the segments below {start}: {error}; check the disk") from error
+            raise StoreError(f"cannot delete the segments below {start}: {remedy(error, 'check the disk')}") from error
         self._queues.drop_files()
         return dropped
 

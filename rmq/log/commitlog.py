@@ -16,7 +16,7 @@ from rmq.log import epochs, record
 from rmq.log.consumequeue import ConsumeQueue
 from rmq.log.damage import Damages
 from rmq.log.deletions import deleted_by
-from rmq.log.disk import Disk
+from rmq.log.disk import Disk, remedy
 from rmq.log.epochs import EpochRecord, EpochRow
 from rmq.log.record import BLANK_MAGIC, Record, stamp
 from rmq.log.segment import FILLER, Place, Segment
@@ -256,7 +256,7 @@ class CommitLog:
                     raise OSError(28, "short write", segment.path)
         except OSError as error:
             self._undo(written)
-            raise StoreError(f"not stored: {error}; free space on the disk or repair it") from error
+            raise StoreError(f"not stored: {remedy(error, 'free space on the disk or repair it')}") from error
 
     def _undo(self, written: list[tuple[Segment, _Run]]) -> None:
         """A refused record must not be found after a restart: zeros go where it may have been written."""
@@ -332,7 +332,7 @@ class CommitLog:
                 return None
             return b"".join([view[at - offset : at - offset + length] for at, length in spans])
         except OSError as error:
-            raise StoreError(f"cannot read the log at {offset}: {error}; check the disk") from error
+            raise StoreError(f"cannot read the log at {offset}: {remedy(error, 'check the disk')}") from error
 
     def gather_cold(self, spans: Spans) -> bytes:
         """As `gather`, waiting for the device, and checking each record: what a disk gives back may be damaged (D8)."""
@@ -348,7 +348,7 @@ class CommitLog:
         try:
             return self._files.at(offset).read(offset, size)
         except OSError as error:
-            raise StoreError(f"cannot read the CommitLog at {offset}: {error}; check the disk") from error
+            raise StoreError(f"cannot read the CommitLog at {offset}: {remedy(error, 'check the disk')}") from error
 
     def store_time(self, offset: int) -> int:
         """Store timestamp (ms) of the record at `offset`; what `ConsumeQueue.search` asks for. Raises StoreError."""

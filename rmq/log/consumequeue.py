@@ -13,7 +13,7 @@ from threading import Lock
 from typing import NamedTuple
 
 from rmq.errors import InvalidArgument, StoreError
-from rmq.log.disk import Disk
+from rmq.log.disk import Disk, remedy
 from rmq.log.segment import file_name
 
 ENTRY = Struct(">qiq")
@@ -466,7 +466,7 @@ class ConsumeQueues:
                     if self._queues.get((queue.topic, queue.queue_id)) is queue:
                         queue.drop_files(empty_too)
         except OSError as error:
-            raise StoreError(f"cannot clean {self._directory}: {error}; check the disk") from error
+            raise StoreError(f"cannot clean {self._directory}: {remedy(error, 'check the disk')}") from error
 
     def flush(self) -> None:
         """Makes every entry durable. May run in another thread. Raises StoreError."""
@@ -475,7 +475,7 @@ class ConsumeQueues:
                 if queue.flushed < queue.max:
                     self._flush(queue)
         except OSError as error:
-            raise StoreError(f"cannot write {self._directory}: {error}; free space or repair the disk") from error
+            raise StoreError(f"cannot write {self._directory}: {remedy(error, 'free space or repair the disk')}") from error
 
     def _flush(self, queue: ConsumeQueue) -> None:
         with self._files:

@@ -239,6 +239,13 @@ class ReadOnlyDisk(RealDisk):
         raise PermissionError(errno.EROFS, "opened for reading only", path)
 
 
+def remedy(error: OSError, usual: str) -> str:
+    """What went wrong, and what to do about it: the usual, unless this process just has too many files and connections open."""
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        usual = "allow the node more open files (LimitNOFILE in its systemd unit, or ulimit -n), or lower max_connections"
+    return f"{error}; {usual}"
+
+
 _BLOCK = 1 << 20
 _NOWAIT = getattr(os, "RWF_NOWAIT", 0)
 _fdatasync = getattr(os, "fdatasync", os.fsync)  # macOS has only the second

@@ -10,7 +10,7 @@ from threading import Lock
 from typing import NamedTuple, Protocol
 
 from rmq.errors import BadBytes, StoreError
-from rmq.log.disk import Disk
+from rmq.log.disk import Disk, remedy
 from rmq.log.indexfile import Header, IndexFile, Shape, file_name
 from rmq.log.indexkeys import Harvester, key_hash
 from rmq.log.ownfiles import IndexRow
@@ -136,7 +136,8 @@ class Index:
                 self._take(min(to, self.position + burst), to)
                 self._put(wall_ms)
         except OSError as error:
-            raise StoreError(f"the index in {self._directory} cannot be written: {error}; free space on the disk") from error
+            about = f"the index in {self._directory} cannot be written: {remedy(error, 'free space on the disk')}"
+            raise StoreError(about) from error
 
     def _take(self, stop: int, to: int) -> None:
         read = self._log.read
@@ -187,7 +188,7 @@ class Index:
                 if self._files:
                     self._files[-1].sync()
             except OSError as error:
-                raise StoreError(f"cannot write {self._directory}: {error}; free space or repair the disk") from error
+                raise StoreError(f"cannot write {self._directory}: {remedy(error, 'free space or repair the disk')}") from error
             rows = [IndexRow(file.name, -1 if file.room else file.header.end_offset) for file in self._files]
             return LastRun(rows, self.position, True)
 

@@ -11,7 +11,7 @@ from rmq.errors import StoreError
 from rmq.log import ownfiles, smallfile
 from rmq.log.commitlog import CommitLog
 from rmq.log.consumequeue import ConsumeQueues
-from rmq.log.disk import Disk
+from rmq.log.disk import Disk, remedy
 from rmq.log.epochs import EpochRow
 from rmq.log.indexed import Indexed
 from rmq.log.ownfiles import Progress, QueueRow
@@ -68,7 +68,7 @@ class Saved:
             ownfiles.save_progress(self._disk, self._own, progress)
             self._save_checkpoint(stored_ms, done)
         except OSError as error:
-            raise StoreError(f"cannot save progress in {self._own}: {error}; free space or repair the disk") from error
+            raise StoreError(f"cannot save progress in {self._own}: {remedy(error, 'free space or repair the disk')}") from error
 
     def save_epochs(self, checked_to: int) -> None:
         """The table as it is below `checked_to`; `progress` never passes that. Raises OSError."""
@@ -92,7 +92,8 @@ class Saved:
                 self._log.rows = rows
                 self.save_epochs(self._log.end)
             except OSError as error:
-                raise StoreError(f"cannot shorten the log in {self._root}: {error}; repair the disk and restart") from error
+                about = f"cannot shorten the log in {self._root}: {remedy(error, 'repair the disk and restart')}"
+                raise StoreError(about) from error
 
     def _save_checkpoint(self, stored_ms: int, position: int) -> None:
         """For Apache RocketMQ's eyes [StoreCheckpoint]; never read here. Times of what is flushed only (D11)."""

@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 
 from rmq.errors import BadBytes, StoreError
 from rmq.log import epochs, record
+from rmq.log.disk import remedy
 from rmq.log.epochs import EpochRow
 from rmq.log.index import Index
 from rmq.log.indexkeys import matcher
@@ -82,5 +83,5 @@ def by_key(log: ReadableLog, index: Index, wanted: Wanted, committed: int) -> Fo
             if one.topic == wanted.topic and wanted.begin_ms <= one.store_timestamp <= wanted.end_ms and matches(one):
                 found.append(data)
     except OSError as error:
-        raise StoreError(f"cannot read the index: {error}; check the disk") from error
+        raise StoreError(f"cannot read the index: {remedy(error, 'check the disk')}") from error
     return Found(found[::-1], complete)

@@ -10,7 +10,7 @@ from rmq.errors import BadBytes, StoreError
 from rmq.log import epochs, record
 from rmq.log.consumequeue import ConsumeQueues
 from rmq.log.damage import DamagedRange, MissingSegment, first_record, has_record
-from rmq.log.disk import Disk
+from rmq.log.disk import Disk, remedy
 from rmq.log.epochs import EpochRow
 from rmq.log.ownfiles import CLEAN, Progress, QueueRow, Run, Vote, load_epochs
 from rmq.log.segment import FILLER, BadEntry, Segment, file_name, walk, walk_rows
@@ -106,7 +106,7 @@ def open_log(disk: Disk, root: str, settings: StoreSettings, run: Run | None, pr
         for segment in segments:
             segment.close()
         if isinstance(error, OSError):
-            raise StoreError(f"cannot read the log in {root}: {error}; check the disk, then start again") from error
+            raise StoreError(f"cannot read the log in {root}: {remedy(error, 'check the disk, then start again')}") from error
         raise
 
 

@@ -11,7 +11,7 @@ from rmq.errors import BadBytes, StoreError
 from rmq.log import epochs, record, smallfile
 from rmq.log.commitlog import CommitLog
 from rmq.log.deletions import deleted_topics
-from rmq.log.disk import Disk
+from rmq.log.disk import Disk, remedy
 from rmq.log.epochs import EpochRecord, EpochRow, Voter
 from rmq.log.record import BLANK_MAGIC
 from rmq.log.segment import FILLER
@@ -232,7 +232,8 @@ class ReplicatedLog:
                 smallfile.write_file(self._disk, f"{self._own}/lost-{epoch}-{position}", self.log.read(position, size))
                 self._disk.fsync_directory(self._own)
             except OSError as error:
-                raise StoreError(f"cannot keep what is cut off in {self._own}: {error}; free space, then restart") from error
+                about = f"cannot keep what is cut off in {self._own}: {remedy(error, 'free space, then restart')}"
+                raise StoreError(about) from error
             position += size
 
     def begin_anew(

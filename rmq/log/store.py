@@ -15,7 +15,7 @@ from rmq.log.commitlog import CommitLog
 from rmq.log.consumequeue import ConsumeQueues
 from rmq.log.damage import Damages
 from rmq.log.deletions import deleted_topics
-from rmq.log.disk import Disk
+from rmq.log.disk import Disk, remedy
 from rmq.log.dispatch import Dispatcher
 from rmq.log.epochs import EpochRecord, EpochRow, Voter
 from rmq.log.indexed import Indexed
@@ -171,7 +171,7 @@ class Store:
                 self.dispatcher = Dispatcher(self.log, self.queues, committed)
             self._finish_queues(self._progress, committed, kept=False)
         except OSError as error:
-            raise StoreError(f"cannot take over the queues of {self._root}: {error}; check the disk") from error
+            raise StoreError(f"cannot take over the queues of {self._root}: {remedy(error, 'check the disk')}") from error
 
     def _finish_queues(self, progress: Progress, committed: int, kept: bool) -> None:
         log, report = self.log, self.recovered
@@ -214,7 +214,7 @@ class Store:
         try:
             self._save_vote(self.vote._replace(epoch=epoch, voted_for=voted_for, proven=proven))
         except OSError as error:
-            raise StoreError(f"cannot save the vote in {self._own}: {error}; free space or repair the disk") from error
+            raise StoreError(f"cannot save the vote in {self._own}: {remedy(error, 'free space or repair the disk')}") from error
 
     # --- epochs -------------------------------------------------------------------------------------------------------
 
@@ -282,7 +282,7 @@ class Store:
             writer.add(EPOCHS, self.rows)
             writer.add(VOTERS, self.voters)
         except OSError as error:
-            raise StoreError(f"cannot write a snapshot in {self._own}: {error}; free space or repair the disk") from error
+            raise StoreError(f"no snapshot in {self._own}: {remedy(error, 'free space or repair the disk')}") from error
         return writer
 
     def publish_snapshot(self, writer: SnapshotWriter, s0: int, s1: int) -> None:
@@ -292,7 +292,7 @@ class Store:
             assert self.log.durable_end >= s1, (self.log.durable_end, s1)
             self.snapshots.publish(writer, s0, s1)
         except OSError as error:
-            raise StoreError(f"cannot write a snapshot in {self._own}: {error}; free space or repair the disk") from error
+            raise StoreError(f"no snapshot in {self._own}: {remedy(error, 'free space or repair the disk')}") from error
 
     # --- saving and stopping ------------------------------------------------------------------------------------------
 

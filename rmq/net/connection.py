@@ -143,6 +143,12 @@ class Connection(Link):
         return self._reading
 
     @property
+    def descriptor(self) -> int:
+        """The number of its file descriptor; the system gives the lowest free one. -1 where there is none."""
+        socket = self._transport.get_extra_info("socket") if self._transport is not None else None
+        return -1 if socket is None else int(socket.fileno())
+
+    @property
     def unread_bytes(self) -> int:
         """Answers that are written but not taken by the peer's machine yet."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()

@@ -13,6 +13,7 @@ from typing import Any
 from rmq.clock import Clock, SystemClock
 from rmq.codes import ResponseCode
 from rmq.errors import InvalidArgument, Refusal
+from rmq.net import descriptors
 from rmq.net.commands import Answer, DraftedSend, Hello, HelloAnswer, Ping, Request, Send
 from rmq.net.connection import LATER, Allow, Call, Connection, Handler, Later, answer_all
 from rmq.net.frames import Address
@@ -63,6 +64,8 @@ class Server:
         self._connections: dict[int, Connection] = {}
         self._per_address: Counter[str] = Counter()
         self._half_frame_bytes = 0
+        self._descriptors = 0  # those from there on are not for connections
+        self._told = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._sweeper: asyncio.Task[None] | None = None
         self._emptied = asyncio.Event()
@@ -78,6 +81,7 @@ class Server:
 
     async def listen(self, host: str, port: int) -> Address:
         """Serves this address too; returns where it really is (port 0: a free one). Raises OSError."""
+        self._descriptors = descriptors.limit() - descriptors.LEFT
         listener = await self._network.listen(lambda: Connection(self), host, port)
         self._listeners.append(listener)
         if self._sweeper is None:
@@ -127,9 +131,17 @@ class Server:
         self._per_address[host] += 1
         if len(self._connections) > self.limits.max_connections:
             return f"more than {self.limits.max_connections} connections"
+        if connection.descriptor >= self._descriptors:
+            self._tell_once("connections are refused: this process has too few file descriptors left for more (max_connections)")
+            return f"fewer than {descriptors.LEFT} file descriptors are left"
         if self._per_address[host] > self.limits.max_connections_per_address:
             return f"more than {self.limits.max_connections_per_address} connections from {host}"
         return ""
+
+    def _tell_once(self, what: str) -> None:
+        if not self._told:
+            self._told = True
+            log.error(what)
 
     def forget(self, connection: Connection, why: str) -> None:
         log.debug("connection %d of %s:%d ended: %s", connection.id, *connection.peer, why)

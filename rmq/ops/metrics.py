@@ -1,52 +1,31 @@
-"""`/metrics` of a broker, for Prometheus: who leads its group, how far the nodes are, who may not vote and why.
+"""`/metrics` of a broker, for Prometheus: who leads its group, how far the nodes are, who may not vote and why."""
 
-prometheus_client serves in a thread of its own; each question is handed to the event loop, where the numbers are.
-"""
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractAsyncContextManager
 
-import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-
-from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from rmq.net.peercommands import GroupStatus, MemberStatus
+from rmq.ops import scrape
 
-ANSWER_S = 5.0  # a scrape gives up then: the loop is stuck, or the node stops
 _LABELS = ("cluster", "broker", "node")
 
 Why = dict[str, bool]
 
 
-@contextlib.asynccontextmanager
-async def served(host: str, port: int, cluster: str, broker: str, status: Callable[[], GroupStatus]) -> AsyncIterator[str]:
+def served(
+    host: str, port: int, cluster: str, broker: str, status: Callable[[], GroupStatus]
+) -> AbstractAsyncContextManager[str]:
     """Listens while the context is open; gives "host:port". Raises OSError if it cannot listen."""
-    registry = CollectorRegistry()
-    registry.register(_OnLoop(asyncio.get_running_loop(), lambda: list(families(cluster, broker, status()))))
-    server, thread = await asyncio.to_thread(start_http_server, port, host, registry)
-    try:
-        yield f"{host}:{server.server_port}"
-    finally:
-        await asyncio.to_thread(server.shutdown)
-        server.server_close()
-        thread.join()
+    return scrape.served(host, port, _Families(lambda: families(cluster, broker, status())))
 
 
-class _OnLoop(Collector):
-    """Asks on the loop, from whatever thread it is asked in."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, ask: Callable[[], list[Metric]]) -> None:
-        self._loop = loop
+class _Families(Collector):
+    def __init__(self, ask: Callable[[], Iterable[Metric]]) -> None:
         self._ask = ask
 
-    def describe(self) -> Iterable[Metric]:
-        return ()
-
     def collect(self) -> Iterable[Metric]:
-        return asyncio.run_coroutine_threadsafe(self._asked(), self._loop).result(ANSWER_S)
-
-    async def _asked(self) -> list[Metric]:
         return self._ask()
 
 

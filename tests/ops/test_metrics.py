@@ -1,7 +1,9 @@
 """What Prometheus is told of a group, over real HTTP from real nodes."""
 
 import asyncio
+import contextlib
 import shutil
+import threading
 import urllib.request
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from rmq.net.peercommands import GroupStatus, MemberStatus
+from rmq.ops import scrape
 from rmq.ops.metrics import families, served
 from tests.broker.groups import LocalGroup
 
@@ -83,3 +86,61 @@ async def test_a_taken_port_is_an_error_and_leaves_nothing(tmp_path: Path) -> No
         with pytest.raises(OSError, match="in use"):
             async with served("127.0.0.1", port, "C", "g", lambda: status):
                 pass
+
+
+async def test_who_connects_and_says_nothing_makes_room_for_who_asks() -> None:
+    """Neither a thread each, nor Prometheus turned away."""
+    status = GroupStatus("leader", "n0", "s0", "n0", "h:0", 3, 0, 10, 10, 10, True, True, False, [], [])
+    before = threading.active_count()
+    async with served("127.0.0.1", 0, "C", "g", lambda: status) as address:
+        host, _, port = address.rpartition(":")
+        idle = [await asyncio.open_connection(host, int(port)) for _ in range(3 * scrape.MAX_SCRAPES)]
+        for reader, _ in idle[: scrape.MAX_SCRAPES]:
+            with contextlib.suppress(ConnectionResetError):
+                assert await reader.read() == b""
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+        answer = (await reader.read()).decode()
+        assert answer.startswith("HTTP/1.1 200 OK")
+        assert samples(answer.partition("\r\n\r\n")[2])["leader", "n0", ""] == 1
+        assert threading.active_count() == before
+    for _, one in (*idle, (reader, writer)):
+        one.close()
+
+
+@pytest.mark.parametrize(
+    ("question", "says"),
+    [
+        (b"GET /metrics?name=x HTTP/1.0\r\n\r\n", b"HTTP/1.1 200 OK"),
+        (
+            b"GET / HTTP/1.1\r\nAccept: application/openmetrics-text\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\nContent-Type: application/openmetrics-text",
+        ),
+        (b"GET /else HTTP/1.1\r\n\r\n", b"HTTP/1.1 404 Not Found"),
+        (b"POST /metrics HTTP/1.1\r\n\r\n", b"HTTP/1.1 405 Method Not Allowed"),
+        (b"\r\n\r\n", b"HTTP/1.1 405 Method Not Allowed"),
+        (b"\xff" * 10 * scrape.MAX_HEAD_BYTES, b""),
+    ],
+)
+async def test_questions(question: bytes, says: bytes) -> None:
+    status = GroupStatus("leader", "n0", "s0", "n0", "h:0", 3, 0, 10, 10, 10, True, True, False, [], [])
+    async with served("127.0.0.1", 0, "C", "g", lambda: status) as address:
+        host, _, port = address.rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(question)
+        try:
+            answer = await reader.read()
+        except ConnectionResetError:  # it went before everything was read
+            answer = b""
+        assert answer.startswith(says)
+        writer.close()
+
+
+async def test_who_only_looks_at_the_head() -> None:
+    status = GroupStatus("leader", "n0", "s0", "n0", "h:0", 3, 0, 10, 10, 10, True, True, False, [], [])
+    async with served("127.0.0.1", 0, "C", "g", lambda: status) as address:
+        host, _, port = address.rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"HEAD /metrics HTTP/1.1\r\n\r\n")
+        assert (await reader.read()).endswith(b"\r\n\r\n")
+        writer.close()

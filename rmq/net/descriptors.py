@@ -1,0 +1,29 @@
+"""File descriptors of this process: each connection takes one, and so do the files of the log, which must never lack one."""
+
+import contextlib
+import sys
+from typing import Final
+
+if sys.platform != "win32":
+    import resource
+
+LEFT: Final = 256
+"""Connections leave so many to the files: those of the log that will come, and the few that are open for a moment."""
+
+
+def limit() -> int:
+    """How many this process may have open."""
+    if sys.platform == "win32":
+        return 1 << 30  # there is none that matters
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return soft if soft != resource.RLIM_INFINITY else 1 << 30
+
+
+def raise_limit(wanted: int) -> int:
+    """Raises the soft limit to what is wanted, as far as the hard one allows; what it is then."""
+    if sys.platform != "win32" and limit() < wanted:
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        wanted = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        with contextlib.suppress(ValueError, OSError):  # a system with a lower one of its own: then it stays as it was
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return limit()

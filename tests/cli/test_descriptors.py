@@ -1,0 +1,60 @@
+"""File descriptors: a node asks for as many as it needs, and connections never take those of its log."""
+
+import errno
+import re
+import resource
+import socket
+from pathlib import Path
+
+from rmq.client import Client
+from rmq.client.message import Message
+from rmq.log.disk import remedy
+from tests.cli.test_node import Running
+
+SMALL = ("--set", "max_message_bytes=4096", "--set", "segment_bytes=65536")
+
+
+class Limited(Running):
+    """With at most so many file descriptors."""
+
+    def __init__(self, store: Path, soft: int, hard: int, *arguments: str) -> None:
+        super().__init__(store, *arguments)
+        resource.prlimit(self.process.pid, resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_the_soft_limit_is_raised(tmp_path: Path) -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    node = Limited(tmp_path / "store", 300, hard).ready()
+    found = re.search(r"Max open files +(\d+)", Path(f"/proc/{node.process.pid}/limits").read_text())
+    assert found is not None
+    assert int(found[1]) == min(hard, 2 * 10_000 + 4096)
+    assert node.stop() == 0
+
+
+async def test_connections_leave_the_log_its_files(tmp_path: Path) -> None:
+    """More connections than there are descriptors, then rolls of the log: what is connected is served, the rest is refused."""
+    node = Limited(tmp_path / "store", 400, 400, *SMALL).ready()
+    assert any("too few for max_connections" in line["message"] for line in node.lines)
+    host, _, port = node.broker.rpartition(":")
+    sockets = []
+    try:
+        async with Client(node.namesrv) as client, client.producer("p") as producer:
+            await producer.send(Message("T", b"first"))
+            for _ in range(500):
+                sockets.append(socket.create_connection((host, int(port))))
+            for _ in range(200):
+                await producer.send(Message("T", bytes(2000)))
+    finally:
+        for one in sockets:
+            one.close()
+    segments = [path for path in (tmp_path / "store" / "commitlog").iterdir() if path.name.isdecimal()]
+    assert len(segments) > 4
+    assert node.stop() == 0
+    assert any("too few file descriptors" in line["message"] for line in node.lines)
+
+
+def test_the_advice_is_about_what_is_lacking() -> None:
+    assert "free space" in remedy(OSError(errno.ENOSPC, "No space left on device"), "free space")
+    advice = remedy(OSError(errno.EMFILE, "Too many open files"), "free space")
+    assert "LimitNOFILE" in advice
+    assert "free space" not in advice
