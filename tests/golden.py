@@ -3,7 +3,6 @@
 import json
 import lzma
 import os
-import tarfile
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 from rmq.log.reader import read_records, read_segments
 from rmq.log.record import Record
+from tests import archives
 
 GOLDEN = Path(os.environ.get("RMQ_GOLDEN") or Path(__file__).parent / "data" / "golden")
 SETS = sorted(path.name.removesuffix(".tar.xz") for path in GOLDEN.glob("*.tar.xz"))
@@ -44,10 +44,7 @@ def setting(name: str, key: str) -> int:
 
 def unpack(name: str, folder: Path) -> Path:
     """The store's directory, below `folder`."""
-    with tarfile.open(GOLDEN / f"{name}.tar.xz") as archive:
-        for member in archive:
-            if member.isdir() or (member.isfile() and member.size <= _LARGEST):
-                archive.extract(member, folder, filter="data")
+    archives.unpack(GOLDEN / f"{name}.tar.xz", folder, lambda one: one.isdir() or (one.isfile() and one.size <= _LARGEST))
     return folder / name
 
 

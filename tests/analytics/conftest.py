@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import pytest
 
 from analytics.java import find_java
+from tests import archives
 
 DATA = Path(__file__).parent.parent / "data" / "analytics"
 
@@ -21,8 +21,7 @@ def golden(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Pa
 
     def unpack(name: str) -> tuple[Path, list[dict[str, Any]]]:
         if not (root / name).exists():
-            with tarfile.open(DATA / f"{name}.tar.xz") as archive:
-                archive.extractall(root, filter="data")
+            archives.unpack(DATA / f"{name}.tar.xz", root)
         return root / name, json.loads(gzip.decompress((DATA / f"{name}.json.gz").read_bytes()))
 
     return unpack

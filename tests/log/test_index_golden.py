@@ -19,6 +19,7 @@ from rmq.log.memory import MemoryDisk
 from rmq.log.query import Wanted, by_key, record_at
 from rmq.log.reader import read_records, read_segments
 from rmq.log.record import Record
+from tests import archives
 
 GOLDEN = Path(__file__).parent.parent / "data" / "golden"
 FOREVER_MS = 2**63 - 1
@@ -75,11 +76,12 @@ class Golden:
 def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("golden-index")
     for name in SETS:
-        with tarfile.open(GOLDEN / f"{name}.tar.xz") as archive:
-            for member in archive:
-                if member.isfile() and member.name.partition("/")[2].startswith(("commitlog/", "index/")):
-                    archive.extract(member, folder, filter="data")
+        archives.unpack(GOLDEN / f"{name}.tar.xz", folder, _of_log_or_index)
     return folder
+
+
+def _of_log_or_index(member: tarfile.TarInfo) -> bool:
+    return member.isfile() and member.name.partition("/")[2].startswith(("commitlog/", "index/"))
 
 
 @pytest.fixture(params=SETS)
