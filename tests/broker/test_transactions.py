@@ -306,9 +306,9 @@ async def test_what_is_wrong_with_one_does_not_stop_the_others(broker: LocalBrok
     await peer.send(half(b"well"))
     await asked(broker, peer, 1)
     assert checks(peer)[0].msg_id == "id-well"
-    assert other.physical_offset not in open_halves
+    await until(lambda: other.physical_offset not in open_halves)
     assert 10**12 in open_halves
-    assert await numbers(peer) == ["77"]
+    assert (await numbers(peer)).count("77") == 1  # where time passed meanwhile, the first place of the third one is told, too
 
 
 def tables(broker: LocalBroker) -> Any:

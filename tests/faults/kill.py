@@ -59,14 +59,13 @@ class Campaign:
         channels = [await Channel.open(self.node.address, Hello(1, f"sender-{i}")) for i in range(CONNECTIONS)]
         each = [channel for channel in channels for _ in range(IN_FLIGHT)]
         senders = [asyncio.create_task(self._send(channel, acks, unknown, enough, reached)) for channel in each]
-        await reached.wait()
-        await self.strike()
+        found = await self._when(reached, senders)
         await asyncio.gather(*senders)
         for channel in channels:
             await channel.close()
         await self.node.start()
         queues = {queue_id: await self._read(queue_id) for queue_id in range(QUEUES)}
-        found = [
+        found += [
             f"queue {q}: begins at {stored[0].queue_offset}, not {self._next[q]}"
             for q, stored in queues.items() if stored and stored[0].queue_offset != self._next[q]
         ]  # fmt: skip
@@ -74,6 +73,17 @@ class Campaign:
         for queue_id, stored in queues.items():
             self._next[queue_id] += len(stored)
         return Round(len(acks), len(unknown), found)
+
+    async def _when(self, reached: asyncio.Event, senders: "list[asyncio.Task[None]]") -> list[str]:
+        """Strikes; what is wrong if nobody is left to send before that."""
+        blow = asyncio.create_task(reached.wait())
+        await asyncio.wait((blow, asyncio.gather(*senders)), return_when=asyncio.FIRST_COMPLETED)
+        blow.cancel()
+        if reached.is_set():
+            await self.strike()
+            return []
+        await self.node.kill()
+        return [f"the node ended by itself, or refuses every send: {self.node.log_text()[-1000:]}"]
 
     async def strike(self) -> None:
         await self.node.kill()
@@ -130,17 +140,20 @@ async def verified(node: NodeProcess, store: Path) -> list[str]:
 async def campaign(store: Path, flush: str, rounds: int, seed: int, tell: bool = False) -> list[Round]:
     """So many kills; `rmq store verify` looks at everything after every tenth and at the end."""
     run = Campaign(NodeProcess(store, flush=flush, segment_bytes=str(16 * 1024 * 1024)), seed)
-    await run.prepare()
     done = []
-    for number in range(rounds):
-        done.append(await run.round())
-        if (number + 1) % 10 == 0 and number + 1 < rounds:
-            done[-1].found.extend(await verified(run.node, store))
-            await run.node.start()
-        if tell:
-            print(f"{flush} flush, kill {number + 1}: {done[-1].acknowledged} acknowledged, {done[-1].in_flight} in flight,"
-                  f" {len(done[-1].found)} problems", flush=True)  # fmt: skip
-    done[-1].found.extend(await verified(run.node, store))
+    try:
+        await run.prepare()
+        for number in range(rounds):
+            done.append(await run.round())
+            if (number + 1) % 10 == 0 and number + 1 < rounds:
+                done[-1].found.extend(await verified(run.node, store))
+                await run.node.start()
+            if tell:
+                print(f"{flush} flush, kill {number + 1}: {done[-1].acknowledged} acknowledged, {done[-1].in_flight} in flight,"
+                      f" {len(done[-1].found)} problems", flush=True)  # fmt: skip
+        done[-1].found.extend(await verified(run.node, store))
+    finally:
+        await run.node.kill()
     return done
 
 

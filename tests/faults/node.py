@@ -1,6 +1,7 @@
 """A real node in a process of its own, to be killed and started again."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -49,7 +50,11 @@ class NodeProcess:
             self.process = await asyncio.create_subprocess_exec(
                 *self.command, "node", env=env, stdout=log, stderr=log, stdin=asyncio.subprocess.DEVNULL
             )
-        await asyncio.wait_for(self._answers(), READY_S)
+        try:
+            await asyncio.wait_for(self._answers(), READY_S)
+        except BaseException:
+            await self.kill()
+            raise
 
     async def _answers(self) -> None:
         while True:
@@ -81,8 +86,10 @@ class NodeProcess:
         return await self._end(signal.SIGTERM)
 
     async def _end(self, signum: int) -> int:
-        assert self.process is not None
-        if self.process.returncode is None:
+        """Nothing to do for one that never was, or has ended."""
+        if self.process is None:
+            return 0
+        with contextlib.suppress(ProcessLookupError):
             self.process.send_signal(signum)
         return await self.process.wait()
 

@@ -124,8 +124,8 @@ async def campaign(folder: Path, flush: str, cycles: int, seed: int, mutant: str
         node.command = [sys.executable, "-P", str(Path(__file__).with_name("bootnode.py"))]
         node.environment = {"PYTHONPATH": str(code), "BOOT_ID": "boot-0"}
         run = PowerCampaign(node, fs, flush, seed)
-        await run.prepare()
         try:
+            await run.prepare()
             while len(done) < cycles and not (done and done[-1].found):
                 done.append(await run.cycle())
                 if tell:
