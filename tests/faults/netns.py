@@ -9,6 +9,8 @@ import os
 import shutil
 import subprocess
 
+from tests import janitor
+
 CLIENT = "client"
 
 
@@ -25,7 +27,7 @@ class Network:
     """`async with Network(["n0", "s0"]) as net`. `net.address["n0"]` is an IP address; it lasts as long as the block."""
 
     def __init__(self, hosts: list[str]) -> None:
-        self._bridge = f"rmqf{os.getpid()}"
+        self._bridge = janitor.begin()
         self._hosts = {name: number for number, name in enumerate(hosts, 2)} | {CLIENT: 1}
         subnet = f"10.213.{os.getpid() % 250}"
         self.address = {name: f"{subnet}.{number}" for name, number in self._hosts.items()}

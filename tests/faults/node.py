@@ -10,6 +10,7 @@ from pathlib import Path
 from rmq.errors import RmqError
 from rmq.net.channel import Channel
 from rmq.net.commands import Hello, Ping
+from tests import janitor
 from tests.ports import free_port
 
 READY_S = 30.0
@@ -44,6 +45,7 @@ class NodeProcess:
 
     async def start(self) -> None:
         """Returns once it answers."""
+        janitor.begin()
         env = {k: v for k, v in os.environ.items() if not k.startswith("RMQ_")}
         env |= {f"RMQ_{name.upper()}": value for name, value in self._settings.items()} | self.environment
         with self._log.open("ab") as log:

@@ -30,6 +30,7 @@ from struct import Struct
 from typing import Any
 
 from rmq.log.memory import MemoryDisk
+from tests import janitor
 
 ROOT_ID, ROOT = 1, "/fs"
 _IN, _OUT = Struct("<IIQQIIII"), Struct("<IiQ")
@@ -224,7 +225,8 @@ class Server:
         self._files = Files(self._disk)
         self._fuse = os.open("/dev/fuse", os.O_RDWR)
         options = f"fd={self._fuse},rootmode=40000,user_id=0,group_id=0"
-        if _libc.mount(b"powerfs", self._mountpoint.encode(), b"fuse.powerfs", 6, options.encode()) != 0:
+        source = os.environ.get(janitor.VARIABLE, "powerfs").encode()
+        if _libc.mount(source, self._mountpoint.encode(), b"fuse.powerfs", 6, options.encode()) != 0:
             raise OSError(ctypes.get_errno(), "cannot mount", self._mountpoint)
 
     def _unmount(self) -> None:
@@ -338,6 +340,7 @@ class PowerFs:
 @asynccontextmanager
 async def mounted(directory: Path, flush_ms: int = 0) -> AsyncIterator[PowerFs]:
     """At `directory`, made if need be. A flush takes `flush_ms`."""
+    janitor.begin()
     await asyncio.to_thread(directory.mkdir, exist_ok=True)
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "tests.faults.powerfs", str(directory), "--flush-ms", str(flush_ms),

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests import janitor
+
 
 def why_not() -> str:
     """Why there can be none here; "" if there can."""
@@ -68,7 +70,7 @@ class SmallDisk:
 @contextmanager
 def small_disk(folder: Path, megabytes: int, *options: str) -> Iterator[SmallDisk]:
     """`options`: for mkfs.ext4. Raises CalledProcessError where loop devices cannot be mounted."""
-    image, path = folder / "image", folder / "disk"
+    image, path = folder / "image", folder / janitor.begin()
     path.mkdir()
     with image.open("wb") as file:
         file.truncate(megabytes << 20)
