@@ -1,6 +1,7 @@
 """Reads that wait for the device: in a few threads of their own, so that nobody else waits, and not without bound (D18)."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -11,6 +12,7 @@ from rmq.errors import Refusal
 T = TypeVar("T")
 THREADS = 4
 MAX_WAITING = 1024
+MAX_WAITING_OF_GROUP = 256  # consumer group
 
 
 class ColdReads:
@@ -22,16 +24,23 @@ class ColdReads:
         self.max_bytes = max_bytes
         self._pool = ThreadPoolExecutor(THREADS, "cold-read")
         self._waiting = 0
+        self._of_group: Counter[str] = Counter()
 
-    async def run(self, read: Callable[[], T]) -> T:
+    async def run(self, group: str, read: Callable[[], T]) -> T:
         """What `read` gives. Raises Refusal SYSTEM_BUSY when too many wait already, and whatever `read` raises."""
-        if self._waiting >= MAX_WAITING:
-            raise Refusal(ResponseCode.SYSTEM_BUSY, f"{MAX_WAITING} reads wait for the disk: try again in a moment")
+        if self._waiting >= MAX_WAITING or self._of_group[group] >= MAX_WAITING_OF_GROUP:
+            mine = self._of_group[group]
+            about = f"{mine} reads of group {group}, {self._waiting} in all, wait for the disk: try again in a moment"
+            raise Refusal(ResponseCode.SYSTEM_BUSY, about)
         self._waiting += 1
+        self._of_group[group] += 1
         try:
             return await asyncio.get_running_loop().run_in_executor(self._pool, read)
         finally:
             self._waiting -= 1
+            self._of_group[group] -= 1
+            if not self._of_group[group]:
+                del self._of_group[group]
 
     def close(self) -> None:
         """Returns once running reads have ended."""

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from rmq.staged import Versioned
 
+MAX_OPEN_OF_GROUP = 50_000  # so that no group takes them all
 MAX_OPEN_OF_QUEUE = 10_000  # receipts of one group in one queue: a pop makes one, of 32 messages at most
 MAX_OPEN = 150_000  # in all: 0.7 to 2 KB each, with one message and with 32
 _SLOT_MS = 1000
@@ -62,6 +63,7 @@ class ReceiptTable(Versioned):
         self._slots: dict[int, set[ReceiptKey]] = {}  # by second
         self._revives: dict[int, dict[int, None]] = {}  # by revive queue the numbers of records there, rising
         self._open: Counter[tuple[str, str, int]] = Counter()  # group, topic, queue
+        self._of_group: Counter[str] = Counter()
         self._coming: set[tuple[ReceiptKey, int]] = set()  # messages whose end is being written
         self.office = 0  # rises when this node leads no more
 
@@ -109,6 +111,7 @@ class ReceiptTable(Versioned):
         self._keys[receipt.place] = key
         self._slots.setdefault(receipt.due_ms // _SLOT_MS, set()).add(key)
         self._open[key[:3]] += 1
+        self._of_group[key.group] += 1
         queue_id, number = receipt.revive
         numbers = self._revives.setdefault(queue_id, {})
         if numbers and number < next(reversed(numbers)):
@@ -128,6 +131,9 @@ class ReceiptTable(Versioned):
         self._open[key[:3]] -= 1
         if not self._open[key[:3]]:
             del self._open[key[:3]]
+        self._of_group[key.group] -= 1
+        if not self._of_group[key.group]:
+            del self._of_group[key.group]
 
     def remove_topic(self, topic: str) -> None:
         """The topic was deleted at this place of the log: nothing of it can come back."""
@@ -153,7 +159,11 @@ class ReceiptTable(Versioned):
 
     def is_full(self, group: str, topic: str, queue_id: int) -> bool:
         """Whether the group must acknowledge something of that queue before it may have more."""
-        return self._open[group, topic, queue_id] >= MAX_OPEN_OF_QUEUE or len(self._rows) >= MAX_OPEN
+        return (
+            self._open[group, topic, queue_id] >= MAX_OPEN_OF_QUEUE
+            or self._of_group[group] >= MAX_OPEN_OF_GROUP
+            or len(self._rows) >= MAX_OPEN
+        )
 
     def open_of(self, group: str, topic: str, queue_id: int) -> int:
         """How many receipts of that queue are open."""

@@ -24,7 +24,7 @@ from rmq.log.record import (
 )
 
 _UINT32, _INT32 = 0xFFFF_FFFF, 0x7FFF_FFFF
-_MAX_REMEMBERED = 10_000  # topics, and tags of one topic
+MAX_TOPICS, MAX_TAGS = 2048, 128  # remembered; tags of one topic
 _WORD = 64  # characters; longer words are rare and take the slow way
 
 _DIGITS = b"0123456789abcdefghijklmnopqrstu"
@@ -106,9 +106,11 @@ class _Topic:
         return _without_sign(self.words[len(word)] + int(word.translate(_LOW), 31) + 31 * int(word.translate(_HIGH), 31))
 
     def _hash_tag(self, tag: bytes) -> int:
-        if len(self.tags) >= _MAX_REMEMBERED:
-            self.tags.clear()
-        value = self.tags[tag] = _goes_on(self._begin_tag, tag)
+        value = _goes_on(self._begin_tag, tag)
+        if len(tag) <= _WORD:
+            if len(self.tags) >= MAX_TAGS:
+                self.tags.clear()
+            self.tags[tag] = value
         return value
 
 
@@ -162,7 +164,7 @@ class Harvester:
         return at
 
     def _topic(self, field: bytes) -> _Topic:
-        if len(self._topics) >= _MAX_REMEMBERED:
+        if len(self._topics) >= MAX_TOPICS:
             self._topics.clear()
         topic = self._topics[field] = _Topic(field)
         return topic

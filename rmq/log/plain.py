@@ -19,10 +19,11 @@ PlainDraft = Callable[[bytes, bytes, int, int, bytes, int], tuple[bytes, int, by
 _length = Struct(">H").pack
 _head = Struct(">iiiiiqqiq8sq8siqi").pack
 _NO_HOST = bytes(8)
-_KEPT = 256  # lengths of properties that are remembered for a topic
+MAX_TOPICS = 4096  # remembered, in each of two tables
+MAX_LENGTHS = 64  # of properties that are remembered for a topic
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=MAX_TOPICS)
 def plain_check(topic: str) -> Callable[[bytes], int | None]:
     """A function for the records of that topic: the tag's hash, if it is given exactly one record of the usual kind.
 
@@ -43,7 +44,7 @@ def plain_check(topic: str) -> Callable[[bytes], int | None]:
         if middle is None:
             if not CRC_BYTES <= length <= MAX_PROPERTIES_BYTES + CRC_BYTES:
                 return None
-            if len(middles) > _KEPT:
+            if len(middles) >= MAX_LENGTHS:
                 middles.clear()
             middle = middles[length] = topic_field + _length(length)
         topic_at = 88 + body_length
@@ -58,7 +59,7 @@ def plain_check(topic: str) -> Callable[[bytes], int | None]:
     return tag_of
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=MAX_TOPICS)
 def plain_draft(topic: str, added: bytes) -> PlainDraft:
     """A function for the messages of that topic: `draft` and `check` in one, for a message of the usual kind.
 
@@ -84,7 +85,7 @@ def plain_draft(topic: str, added: bytes) -> PlainDraft:
         if middle is None:
             if length > MAX_PROPERTIES_BYTES + CRC_BYTES:
                 return None
-            if len(middles) > _KEPT:
+            if len(middles) >= MAX_LENGTHS:
                 middles.clear()
             middle = middles[length] = topic_field + _length(length)
         crc, total = crc32(body) & CRC_MASK, fixed + size + length

@@ -13,6 +13,7 @@ from rmq.javahash import java_hash
 
 CRC_NAME = b"__CRC32#"
 CRC_BYTES = 20  # "__CRC32#", 0x01, ten digits, 0x02
+MAX_CODES = 1024  # hashes of tags that are remembered: a tag may have 32 KB
 MAX_PROPERTIES_BYTES = 32_747  # of the user; 20 more for the checksum make RocketMQ's 32 767
 
 # Names that only a broker may write. A client that sends one is refused, or loses it (`strip_reserved`).
@@ -84,7 +85,7 @@ def tags_code(tag: str) -> int:
     return java_hash(tag) if tag else 0
 
 
-@lru_cache(maxsize=8192)
+@lru_cache(maxsize=MAX_CODES)
 def code_of(tag: bytes) -> int:
     """`tags_code` of a tag as it is stored."""
     return java_hash(tag.decode("utf-8", "replace"))

@@ -107,6 +107,8 @@ class Host(Protocol):
 
     def forget(self, connection: "Connection", why: str) -> None: ...
 
+    in_flight_bytes: int  # of all connections, as they were when they read last
+
     def half_frames_grew(self, connection: "Connection", by: int) -> None: ...
 
     def spawn(self, call: Call, awaitable: Awaitable[Answer | Later]) -> None: ...
@@ -126,7 +128,7 @@ class Connection(Link):
         self.version = 0
         self._greeted = False
         self._draining = False
-        self._in_flight_bytes = 0
+        self._in_flight_bytes = self._told_bytes = 0  # the second: what the host counts for us
         self._calls = 0
         self._backlog: list[Received] = []  # read, but not handled yet
         self._half_frame_bytes = 0
@@ -172,7 +174,24 @@ class Connection(Link):
         if refused:
             self.abort(refused)
 
+    def tell_in_flight(self) -> None:
+        """The host's sum is brought up to now; once for each read, and each second."""
+        self._host.in_flight_bytes += self._in_flight_bytes - self._told_bytes
+        self._told_bytes = self._in_flight_bytes
+
+    def look_again(self) -> None:
+        """Others may have been answered meanwhile, so that this one may go on."""
+        if not self._reading and self._may_read():
+            self._update_reading()
+
+    def _in_flight_limit(self) -> int:
+        limits = self._limits
+        crowded = self._host.in_flight_bytes > limits.max_in_flight_all
+        return min(limits.fair_in_flight_bytes, limits.max_in_flight_bytes) if crowded else limits.max_in_flight_bytes
+
     def _gone(self, why: str) -> None:
+        self._host.in_flight_bytes -= self._told_bytes
+        self._told_bytes = 0
         if self._half_frame_bytes:
             self._host.half_frames_grew(self, -self._half_frame_bytes)
         self._host.forget(self, why)
@@ -200,6 +219,7 @@ class Connection(Link):
 
     def buffer_updated(self, nbytes: int) -> None:
         super().buffer_updated(nbytes)
+        self.tell_in_flight()
         half = self._reader.half_frame_bytes
         if half != self._half_frame_bytes:
             grown, self._half_frame_bytes = half - self._half_frame_bytes, half
@@ -228,7 +248,7 @@ class Connection(Link):
         """The hot loop of a node: no call into our own code between a request and its handler."""
         host, limits = self._host, self._limits
         handlers, allow = host.handlers, host.allow
-        most_out, most_in_flight = limits.write_high_bytes, limits.max_in_flight_bytes
+        most_out, most_in_flight = limits.write_high_bytes, self._in_flight_limit()
         for at, (thing, call_id, oneway, context, size) in enumerate(received):
             if (self._out_bytes > most_out or self._in_flight_bytes > most_in_flight) and self._must_wait():
                 self._backlog = received[at:]
@@ -341,7 +361,7 @@ class Connection(Link):
             self._send(self._spelling.refusal(call_id, context, refusal))
 
     def _may_read(self) -> bool:
-        limit = self._limits.max_in_flight_bytes
+        limit = self._in_flight_limit()
         if not self._reading:
             limit //= 2
         return super()._may_read() and self._in_flight_bytes <= limit

@@ -16,6 +16,8 @@ class Limits(NamedTuple):
     max_structured_bytes: int = 2 * MIB
     max_header_bytes: int = MIB // 2  # of a remoting frame: 32 767 bytes of properties, escaped, fit
     max_in_flight_bytes: int = 32 * MIB  # requests of one connection that have no answer yet
+    max_in_flight_all: int = 1024 * MIB  # the same of all connections of a server; past it each may have the following only
+    fair_in_flight_bytes: int = MIB // 4
     max_out_bytes: int = 64 * MIB  # answers of one connection that its peer has not read yet
     write_high_bytes: int = MIB  # from here on we stop reading from a peer that does not read
     max_half_frame_bytes: int = 256 * MIB  # begun frames of all connections of a server together

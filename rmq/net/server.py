@@ -63,6 +63,7 @@ class Server:
         self._listeners: list[Listener] = []
         self._connections: dict[int, Connection] = {}
         self._per_address: Counter[str] = Counter()
+        self.in_flight_bytes = 0
         self._half_frame_bytes = 0
         self._descriptors = 0  # those from there on are not for connections
         self._told = False
@@ -201,6 +202,8 @@ class Server:
                     connection.abort(why)
                 else:
                     connection.expire_calls(now)
+                    connection.tell_in_flight()
+                    connection.look_again()
             self._drop_who_reads_least()
 
     def _drop_who_reads_least(self) -> None:

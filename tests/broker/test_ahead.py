@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from rmq.broker import ahead
 from rmq.broker.ahead import Ahead
 from rmq.client import Client, Consumer
 from rmq.codes import ResponseCode as R
@@ -90,6 +91,14 @@ def test_only_the_first_pull_of_a_reader_is_looked_at() -> None:
     assert told.pull(10, reader="another") == 5
     told.ahead.learn((*LOSSY, EpochRow(3, 1150, "a", True)))
     assert told.pull(12) == 5
+
+
+def test_readers_that_were_looked_at_are_remembered_of_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ahead, "MAX_CHECKED", 2)
+    told = Told()
+    for number in range(5):
+        assert told.ahead.send_back(Pull(f"g{number}", "T", 0, 0), "me") is None
+    assert len(told.ahead._checked) <= 2
 
 
 def test_the_newest_part_that_the_reader_crossed_counts() -> None:

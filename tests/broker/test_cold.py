@@ -147,11 +147,27 @@ async def test_too_many_waiting_reads_are_refused(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(coldreads, "MAX_WAITING", 5)
     cold, release = ColdReads(8, 65536), threading.Event()
     read: Callable[[], bool] = lambda: release.wait(20)  # noqa: E731
-    tasks = [asyncio.create_task(cold.run(read)) for _ in range(5)]
+    tasks = [asyncio.create_task(cold.run("g", read)) for _ in range(5)]
     await until(lambda: cold._waiting == 5)
     with pytest.raises(Refusal, match="wait for the disk"):
-        await cold.run(read)
+        await cold.run("g", read)
     release.set()
     assert all(await asyncio.gather(*tasks))
-    assert await cold.run(lambda: 7) == 7
+    assert await cold.run("g", lambda: 7) == 7
+    cold.close()
+
+
+async def test_no_group_takes_all_the_room_of_waiting_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coldreads, "MAX_WAITING_OF_GROUP", 5)
+    cold, release = ColdReads(8, 65536), threading.Event()
+    read: Callable[[], bool] = lambda: release.wait(20)  # noqa: E731
+    tasks = [asyncio.create_task(cold.run("g", read)) for _ in range(5)]
+    await until(lambda: cold._waiting == 5)
+    with pytest.raises(Refusal, match="group g"):
+        await cold.run("g", read)
+    tasks.append(asyncio.create_task(cold.run("h", read)))
+    await until(lambda: cold._waiting == 6)
+    release.set()
+    assert all(await asyncio.gather(*tasks))
+    assert not cold._of_group
     cold.close()

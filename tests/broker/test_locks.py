@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from rmq.broker.handlers import locks
 from rmq.codes import ResponseCode
 from rmq.delivery.locks import LIVE_S
 from rmq.errors import Refusal
@@ -167,3 +168,10 @@ async def test_no_lock_is_promised_without_a_majority(tmp_path: Path) -> None:
         assert granting.result() in (ResponseCode.SYSTEM_ERROR, NOT_HERE)
         await group.clock.advance(2)
         assert await leader.refusal(LockQueues("g", "owner", [mine])) == NOT_HERE
+
+
+async def test_there_are_so_many_locks_and_those_who_have_one_keep_it(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locks, "MAX_LOCKS", 2)
+    assert await lock(peer, "owner", queue(0), queue(1)) == [queue(0), queue(1)]
+    assert await peer.ask_code(LockQueues("g", "owner", [queue(2)])) == ResponseCode.SYSTEM_BUSY
+    assert await lock(peer, "owner", queue(0), queue(1)) == [queue(0), queue(1)]

@@ -102,6 +102,18 @@ def test_a_queue_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not table.is_full("h", "T", 0)
 
 
+def test_no_group_takes_all_the_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(receipts, "MAX_OPEN_OF_GROUP", 2)
+    table = opened()
+    table.opened(KEY._replace(queue_id=1), Receipt(600, 200, 61_000, (10,)))
+    assert table.is_full("g", "U", 5)
+    assert not table.is_full("h", "T", 0)
+    table.acked(KEY._replace(queue_id=1), [10])
+    assert not table.is_full("g", "U", 5)
+    table.remove_group("g")
+    assert not table._of_group
+
+
 EVENT = st.tuples(st.sampled_from(("open", "ack", "on")), st.integers(0, 4), st.integers(0, 3))
 
 

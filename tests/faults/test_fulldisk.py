@@ -8,7 +8,8 @@ import pytest
 
 from rmq.codes import ResponseCode as R
 from rmq.errors import Refusal
-from rmq.net.commands import DeleteTopic, GetMaxOffset, UpdateConsumerOffset, UpdateTopic
+from rmq.model import GroupConfig
+from rmq.net.commands import DeleteTopic, GetMaxOffset, UpdateConsumerOffset, UpdateGroup, UpdateTopic
 from tests.broker.support import Peer, bodies, send
 from tests.faults.node import NodeProcess
 from tests.faults.smalldisk import SmallDisk, small_disk, why_not
@@ -91,6 +92,7 @@ async def node(disk: SmallDisk, tmp_path: Path) -> AsyncIterator[Node]:
 async def test_a_full_disk_is_told_and_left_by_itself(disk: SmallDisk, node: Node) -> None:
     """D14: sends are refused, all else goes on; with space it goes on by itself; a kill in between loses nothing."""
     await node.peer.ask(UpdateTopic("Old", read_queue_nums=1, write_queue_nums=1))
+    await node.peer.ask(UpdateGroup(GroupConfig("g")))
     await node.peer.ask(send("Old"))
     disk.fill(leave_bytes=5 << 20)
     full = asyncio.Event()

@@ -1,9 +1,10 @@
 """The fast ways of `plain` against their slow twins in `record`: where they decide, they decide the same."""
 
+import inspect
 import random
 
 from rmq.errors import InvalidArgument, Refusal
-from rmq.log import plain, record
+from rmq.log import indexkeys, plain, properties, record
 
 ADDED = b"CLUSTER\x01c\x02"
 HOST = bytes([10, 0, 0, 9, 0, 0, 15, 160])
@@ -72,3 +73,27 @@ def _draft(chance: random.Random, topic: str) -> bytes:
         return record.draft(topic, chance.randbytes(chance.randrange(30)), properties, born_timestamp=1, born_host=host)
     except (InvalidArgument, Refusal):
         return b"\0" * 91
+
+
+def test_little_is_remembered_of_a_topic_and_its_tags() -> None:
+    """A client that sends each time something else fills nothing."""
+    check, draft = plain.plain_check("Remembered"), plain.plain_draft("Remembered", b"CLUSTER\x01c\x02")
+    for number in range(3 * plain.MAX_LENGTHS):
+        made = draft(b"x", b"UNIQ_KEY\x01A1\x02KEYS\x01" + b"k" * (number + 1) + b"\x02", 0, 0, bytes(8), 0)
+        assert made is not None
+        assert check(made[0]) == 0
+    for remembers in (check, draft):
+        assert len(inspect.getclosurevars(remembers).nonlocals["middles"]) <= plain.MAX_LENGTHS
+    for number in range(2 * properties.MAX_CODES):
+        properties.code_of(b"tag%d" % number)
+    assert properties.code_of.cache_info().currsize == properties.MAX_CODES
+    assert plain.plain_check.cache_info().maxsize == plain.plain_draft.cache_info().maxsize == plain.MAX_TOPICS
+
+
+def test_the_index_remembers_little_of_a_topic() -> None:
+    topic = indexkeys._Topic(b"T")
+    for number in range(3 * indexkeys.MAX_TAGS):
+        list(topic.hashes(None, None, b"%d" % number))
+        list(topic.hashes(None, None, b"%d" % number * 100))
+    assert len(topic.tags) <= indexkeys.MAX_TAGS
+    assert max(map(len, topic.tags)) <= 64

@@ -229,6 +229,34 @@ async def test_requests_in_flight_are_bounded(brokers: list[Broker]) -> None:
     await peer.close()
 
 
+async def test_requests_in_flight_of_all_together_are_bounded(brokers: list[Broker]) -> None:
+    """Past the bound each connection may have a little only: nobody is cut off, and all go on in the end."""
+    brokers.append(broker := Broker(max_in_flight_bytes=1 << 20, max_in_flight_all=2 << 20, fair_in_flight_bytes=100_000))
+    broker.hold = True
+    address = await broker.listen()
+    peers = [await BarePeer.greeted(address) for _ in range(8)]
+    frame = NATIVE.request(Send("g", "t", 0, b"x" * 10_000), 1, False)
+    for peer in peers:
+        peer.send(frame * 300)
+    await eventually(lambda: sum(not one._reading for one in broker.server.connections) == 8)
+    bound = (2 << 20) + 8 * (100_000 + 256 * 1024)
+    assert broker.server.in_flight_bytes <= sum(one._in_flight_bytes for one in broker.server.connections) <= bound
+    little = await opened(address)
+    assert await little.request(GetMaxOffset("t", 0), 10) == OffsetAnswer(1)
+    answered = 0
+    while answered < 8 * 300:
+        for call in broker.held:
+            call.answer(SendAnswer(0, 0, 0))
+        answered += len(broker.held)
+        broker.held.clear()
+        await broker.clock.advance(1.1)
+    await broker.clock.advance(1.1)
+    assert broker.server.in_flight_bytes == 0
+    await little.close()
+    for peer in peers:
+        await peer.close()
+
+
 async def test_caps_on_connections(brokers: list[Broker]) -> None:
     """S6: per address and in total; places become free again."""
     brokers.append(broker := Broker(max_connections_per_address=3))

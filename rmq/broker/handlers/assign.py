@@ -15,6 +15,7 @@ from rmq.routing.rebalance import STRATEGIES, Strategy
 from rmq.routing.topics import TopicTable
 
 BROADCASTING = "BROADCASTING"
+MAX_MODES = 50_000
 ANY = -1  # all queues of a broker
 
 
@@ -51,6 +52,9 @@ class AssignHandler:
             raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic {topic} does not exist")
         self._check_group(group)
         name, mode = name_of(topic, group), Mode(request.mode, request.pop_share_queue_num)
+        if self._modes.get(name) is None and len(self._modes.committed()) >= MAX_MODES:
+            about = f"{MAX_MODES} groups and topics have a mode already: delete groups or topics that are not used any more"
+            raise Refusal(ResponseCode.SYSTEM_BUSY, about)
         self._modes.stage(name, mode)
         with undoing(lambda: self._modes.unstage(name)):
             await self._commit([("mode", name, list(mode))])

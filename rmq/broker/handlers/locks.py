@@ -17,6 +17,8 @@ from rmq.net.lockcommands import MAX_QUEUES, LockedQueues, LockQueues, UnlockQue
 from rmq.net.server import Call, Handler
 from rmq.routing.topics import TopicTable
 
+MAX_LOCKS = 200_000  # of groups that order what they consume
+
 
 class LockHandlers:
     """`commit(lines)` returns once the lines, one record of them, are committed and applied."""
@@ -44,6 +46,10 @@ class LockHandlers:
         """Queues that are not here are left out, as those of others are: the client asks again."""
         self._check_group(request.consumer_group)
         keys = {queue: key for queue, key in _keys(request).items() if self._is_here(queue)}
+        known = self._table.committed()
+        if len(known) + sum(key not in known for key in keys.values()) > max(MAX_LOCKS, len(known)):
+            about = f"{MAX_LOCKS} locks are kept already: delete groups that are not used any more"
+            raise Refusal(ResponseCode.SYSTEM_BUSY, about)
         held, changes = self._table.lock(request.client_id, keys.values(), self._clock.monotonic())
         await self._write(changes)
         return LockedQueues([queue for queue, key in keys.items() if key in held])

@@ -167,7 +167,8 @@ class PullHandler:
         """As RocketMQ does, less at once, so that one who lags far behind does not take the disk from all others."""
         cold = self._settings.cold
         try:
-            found, messages = await cold.run(partial(self._find_cold, wanted, cold.max_messages, cold.max_bytes))
+            read = partial(self._find_cold, wanted, cold.max_messages, cold.max_bytes)
+            found, messages = await cold.run(wanted.request.consumer_group, read)
         except (StoreError, OSError) as error:
             if wanted.request.queue_offset < wanted.queue.min:  # retention was faster
                 result = self._read(wanted, call, may_wait=False)

@@ -131,14 +131,16 @@ class QueueReader:
         start = self.start(group, topic, queue_id)
         count = min(count, MAX_MESSAGES)
         at = self._behind_passed(place, start, codes)
-        found, messages = await self._read(queue, at, count, codes)
+        found, messages = await self._read(group, queue, at, count, codes)
         numbers, position = [], 0
         for _, size in found.spans:
             numbers.append(int.from_bytes(messages[position + 20 : position + 28], "big"))
             position += size
         return Read(queue, start, found.next_offset, found.spans, numbers, messages)
 
-    async def _read(self, queue: ConsumeQueue, start: int, count: int, codes: frozenset[int] | None) -> tuple[Found, bytes]:
+    async def _read(
+        self, group: str, queue: ConsumeQueue, start: int, count: int, codes: frozenset[int] | None
+    ) -> tuple[Found, bytes]:
         if start >= queue.max:
             return Found(start, [], 0), b""
         if queue.is_at_hand(start, count if codes is None else MAX_SCANNED):
@@ -146,7 +148,7 @@ class QueueReader:
             messages = self._log.gather(found.spans)
             if messages is not None:
                 return found, messages
-        return await self._cold.run(partial(self._read_cold, queue, start, count, codes))
+        return await self._cold.run(group, partial(self._read_cold, queue, start, count, codes))
 
     def _read_cold(self, queue: ConsumeQueue, start: int, count: int, codes: frozenset[int] | None) -> tuple[Found, bytes]:
         most = min(count, self._cold.max_messages)
