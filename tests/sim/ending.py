@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
+from rmq.log.deletions import deleted_topics
 from rmq.log.record import Record
+from rmq.model import STATE_TOPIC
 from tests.sim.chain import raw
 from tests.sim.holding import Handed
 
@@ -30,6 +32,8 @@ def check_end(judge: "Judge", members: Sequence["Node"]) -> None:
     ends, handed = set(), Handed()
     for found in oldest.store.log.scan(oldest.store.log.start, end):
         queues.setdefault((found.topic, found.queue_id), []).append(_message(found))
+        if found.topic == STATE_TOPIC and (deleted := deleted_topics(found.body)):
+            queues = {place: messages for place, messages in queues.items() if place[0] not in deleted}
         ends.add(found.physical_offset + found.total_size)
         handed.look(found)
     judge.world.trace("the end", crc32(judge.truth))
@@ -39,9 +43,22 @@ def check_end(judge: "Judge", members: Sequence["Node"]) -> None:
         judge.check(node.tables == oldest.tables, "R5", f"{node.name} has other tables: {node.tables} {oldest.tables}")
         judge.check_table(node)
         _check_queues(judge, node, queues)
+        _check_places(judge, node, oldest)
         handed.check(judge, node)
     missing = [number for number, at in judge.sent.items() if at > oldest.store.log.start and at not in ends]
     judge.check(not missing, "C1", f"acknowledged and gone: {missing}")
+
+
+def _check_places(judge: "Judge", node: "Node", other: "Node") -> None:
+    """Story 35: topics, their ends, places of groups and receipts are the same everywhere, and of the topics' last lives."""
+    tables, others = node.holding.tables, other.holding.tables
+    for name in ("topic", "topicEnd", "offset", "receipt"):
+        ours, theirs = dict(tables.by_name[name].committed()), dict(others.by_name[name].committed())
+        judge.check(ours == theirs, "R5", f"{node.name} has another table {name}: {ours} {theirs}")
+    for (group, topic, queue_id), offset in tables.offsets.committed().items():
+        queue = node.store.queues.find(topic, queue_id)
+        behind = topic not in tables.topics.committed() or queue is None or offset > queue.max
+        judge.check(not behind, "story 35", f"{node.name}: {group} is at {offset} of {topic}/{queue_id}: {queue}")
 
 
 def _message(found: Record) -> _Message:

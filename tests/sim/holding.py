@@ -1,27 +1,32 @@
-"""Messages that wait, at one node of the simulation: the real tables and the real notes of what waits for its time, and of
-halves of transactions.
+"""Messages that wait, at one node of the simulation: the real tables and the real notes of what waits for its time, of halves
+of transactions, and of receipts (`.lives`).
 
-The leader hands on what is due, and ends some halves, one way or the other, or appends them again. In the end each was handed
-on or ended once, or still waits at every node (C11, C13).
+The leader hands on what is due, and ends some halves, one way or the other, or appends them again; what is for a topic that was
+deleted is dropped. In the end each was handed on or ended once, or still waits at every node (C11, C13).
 """
 
 from collections import Counter
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+import msgpack
+import orjson
+
+from rmq.broker.apply import Tables
 from rmq.broker.held import halves
-from rmq.broker.held.delays import LEVELS_MS, DelayNotes, take_level
-from rmq.broker.held.kinds import Held
+from rmq.broker.held.delays import take_level
 from rmq.broker.held.outlet import handed_on
-from rmq.broker.state import Table
-from rmq.delivery.due import DueTable, Source
-from rmq.delivery.proof import DUE, HALF, PROPERTY, Proof, proof_of
-from rmq.delivery.transactions import COMMITTED, ROLLED_BACK, Half, HalfTable
-from rmq.errors import Refusal, StoreError
+from rmq.delivery.due import Source
+from rmq.delivery.groups import GroupTable
+from rmq.delivery.offsets import OffsetTable
+from rmq.delivery.proof import DUE, HALF, POP, PROPERTY, Proof, proof_of
+from rmq.delivery.transactions import COMMITTED, ROLLED_BACK, Half
 from rmq.log import record
 from rmq.log.commitlog import Unit
 from rmq.log.consumequeue import ConsumeQueue
-from rmq.model import DELAY_TOPIC, HALF_TOPIC, OP_TOPIC
+from rmq.model import DELAY_TOPIC, HALF_TOPIC, OP_TOPIC, REVIVE_PREFIX, STATE_TOPIC
+from rmq.routing.lives import Life
+from rmq.routing.topics import TopicTable
+from tests.sim.lives import Lives
 
 if TYPE_CHECKING:
     from tests.sim.judge import Judge
@@ -36,10 +41,11 @@ class Holding:
 
     def __init__(self, node: "Node") -> None:
         self._node = node
-        self.due = DueTable(node.store.log.segment_bytes, LEVELS_MS)
-        self.halves = HalfTable()
-        self.notes = Held({DUE: DelayNotes(self.due), HALF: halves.HalfNotes(self.halves)})
-        self.by_name: Mapping[str, Table] = {"due": self.due, **self.halves.by_name}
+        self.tables = Tables(TopicTable(), GroupTable(), OffsetTable(), node.store.log.segment_bytes)
+        self.due, self.halves, self.notes, self.by_name = (
+            self.tables.due, self.tables.halves, self.tables.held, self.tables.by_name
+        )  # fmt: skip
+        self.lives = Lives(node, self.tables)
 
     def rows(self) -> dict[str, list[tuple[object, object]]]:
         """For a snapshot: section by section."""
@@ -50,8 +56,7 @@ class Holding:
             self.by_name[section].apply(key, value)
 
     def drop_overlay(self) -> None:
-        self.due.drop_overlay()
-        self.halves.drop_overlay()
+        self.tables.drop_overlays()
 
     def alive_from(self) -> int:
         """What lies below may go: the committed end, if nothing waits."""
@@ -69,15 +74,17 @@ class Holding:
         found = self.due.due(node.wall_ms(), BITE)
         if not found:
             return
-        units = [self._unit(source) for source in found]
-        try:
-            node.member.append(units)
-        except (StoreError, Refusal):
-            for source in found:
+        for source in found:
+            stored = node.stored(source.offset)
+            topic = record.bytes_to_properties(stored.properties)["REAL_TOPIC"]
+            life = self.tables.topics.life(topic, source.offset)
+            done = False
+            if life is Life.OVER:
+                done = self.lives.append("dropped", self.lives.lines(["due", list(source), None]))
+            elif life is not Life.ENDING:
+                done = self.lives.append("handed on", self._unit(source, stored))
+            if not done:
                 self.due.not_stored(source)
-            return
-        node.world.judge.counts["handed on"] += len(found)
-        node.grew()
 
     def end_some(self) -> None:
         """As a producer that speaks, or one that is asked after: of some halves."""
@@ -87,22 +94,20 @@ class Holding:
             if half is None or chance.random() < 0.5:
                 continue
             outcome = chance.choice((COMMITTED, ROLLED_BACK, ""))
+            if self.tables.topics.life(halves.real_place(node.stored(half.offset))[0], first) is Life.OVER:
+                outcome = ROLLED_BACK
             if outcome:
                 self.halves.end(first, outcome)
             else:
                 self.halves.move(first)
-            unit = self._ending(first, half, outcome)
-            try:
-                node.member.append([unit])
-            except (StoreError, Refusal):
+            what = "halves ended" if outcome else "halves appended again"
+            if not self.lives.append(what, self._ending(first, half, outcome)):
                 self.halves.not_ended(first)
                 self.halves.not_moved(first)
                 return
-            node.world.judge.counts["halves ended" if outcome else "halves appended again"] += 1
-            node.grew()
 
     def _ending(self, first: int, half: Half, outcome: str) -> Unit:
-        queues, stored = self._node.store.queues, self._stored(half.offset)
+        queues, stored = self._node.store.queues, self._node.stored(half.offset)
         if outcome == COMMITTED:
             message = halves.whole(stored)
             return _special(halves.committed(message, message.topic, first, first), queues.get(message.topic, message.queue_id))
@@ -110,12 +115,7 @@ class Holding:
             return _special(halves.op_draft([half.number], 1, HOST, first), queues.get(OP_TOPIC, 0))
         return _special(halves.again(stored, first, half.checks + 1), queues.get(HALF_TOPIC, 0))
 
-    def _stored(self, offset: int) -> record.Record:
-        log = self._node.store.log
-        return record.decode(log.read(offset, int.from_bytes(log.read(offset, 4), "big")))
-
-    def _unit(self, source: Source) -> Unit:
-        stored = self._stored(source.offset)
+    def _unit(self, source: Source, stored: record.Record) -> Unit:
         said = record.bytes_to_properties(stored.properties)
         queue = self._node.store.queues.get(said["REAL_TOPIC"], int(said["REAL_QID"]))
         return _special(handed_on(stored, queue.topic, Proof(DUE, source.offset, source.due_ms)), queue)
@@ -141,18 +141,44 @@ class Handed:
         self._waited: set[int] = set()
         self._halves: set[int] = set()
         self._times: Counter[int] = Counter()
+        self._back: Counter[tuple[int, int]] = Counter()  # receipt, number
+        self._source: dict[int, str] = {}  # the topic that what waits at an offset is for
+        self._ends: dict[str, int] = {}  # where each topic was deleted last
+        self._over: list[str] = []
 
     def look(self, found: record.Record) -> None:
-        proof = proof_of(record.bytes_to_properties(found.properties).get(PROPERTY, ""))
+        said = record.bytes_to_properties(found.properties)
+        proof = proof_of(said.get(PROPERTY, ""))
+        if found.topic == STATE_TOPIC:
+            self._state(found)
+        elif found.topic.startswith(REVIVE_PREFIX):
+            self._source[found.physical_offset] = orjson.loads(found.body)["t"]
+        elif "REAL_TOPIC" in said and found.topic in (DELAY_TOPIC, HALF_TOPIC):
+            self._source[found.physical_offset] = said["REAL_TOPIC"]
+        if proof is not None and found.topic not in (HALF_TOPIC, OP_TOPIC):
+            source = self._source.get(proof.source, "")
+            if self._ends.get(source, -1) > proof.source:
+                self._over.append(f"{proof.text()}, of {source}, at {found.physical_offset}")
         if found.topic == DELAY_TOPIC:
             self._waited.add(found.physical_offset)
         elif found.topic == HALF_TOPIC:
             self._halves.add(proof.source if proof is not None and proof.kind == HALF else found.physical_offset)
+        elif proof is not None and proof.kind == POP:
+            self._back[proof.source, proof.detail] += 1
         elif proof is not None:
             self._times[proof.source] += 1
 
+    def _state(self, found: record.Record) -> None:
+        for table, key, value in msgpack.unpackb(found.body):
+            if table == "topic" and value is None:
+                self._ends[key] = found.physical_offset
+            elif table == "due" and value is None:
+                self._times[key[1]] += 1
+
     def check(self, judge: "Judge", node: "Node") -> None:
-        holding, twice = node.holding, [offset for offset, times in self._times.items() if times > 1]
+        holding = node.holding
+        twice = [place for counted in (self._times, self._back) for place, times in counted.items() if times > 1]
+        judge.check(not self._over, "story 35", f"handed on to another life of the topic: {self._over}")
         judge.check(not twice, "C13", f"handed on or ended more than once: {twice}")
         waits = sorted(source.offset for bite in holding.due.below(1 << 62, BITE) for source in bite)
         wanted = sorted(offset for offset in self._waited if not self._times[offset])

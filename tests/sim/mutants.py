@@ -19,10 +19,10 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parent.parent.parent
 HANGS_S = 300
-STORIES = ("tests/raft", "tests/log/test_replicated.py", "tests/sim/test_stories.py")
+STORIES = ("tests/raft", "tests/log/test_replicated.py", "tests/log/test_deletions.py", "tests/sim/test_stories.py")
 WAITING = (  # stories of messages that wait
     "tests/delivery", "tests/log/test_special.py", "tests/broker/test_delays.py", "tests/broker/test_transaction_stories.py",
-    "tests/broker/test_pop_stories.py",
+    "tests/broker/test_pop_stories.py", "tests/broker/test_deletions.py",
 )  # fmt: skip
 COPIED = ("rmq", "tests/raft", "tests/sim", "tests/log", "tests/delivery", "tests/broker", "tests/data/golden")
 _LOG_COMPARED = "    if (vote.last_epoch, vote.end) <"
@@ -150,6 +150,14 @@ MUTANTS = [
            "if found.topic == STATE_TOPIC or is_special(found):", "if found.topic == STATE_TOPIC:"),
     Mutant("C13, story 38", "followers do not note what waits", "rmq/log/dispatch.py",
            "unit.special = queue.topic == special", "unit.special = False"),
+    Mutant("D12, story 35", "what is for a deleted topic is stored behind the deletion", "rmq/log/commitlog.py",
+           "        if queue.ended or life.ended or (", "        if (False and "),
+    Mutant("D12, story 35", "a new leader knows nothing of deletions that it inherits", "rmq/log/replicated.py",
+           "                queues.end(topic)\n", "                pass\n"),
+    Mutant("D12, story 35", "a receipt is stored though its topic is deleted", "rmq/log/commitlog.py",
+           "        queue, life = unit.queue, unit.life\n", "        queue = life = unit.queue\n"),
+    Mutant("C13, story 35", "what waits comes in the next life of its topic", "rmq/routing/topics.py",
+           "        if self.ends.of(name) > stored_at:", "        if False:"),
     Mutant("C13", "what is being written is handed on again", "rmq/delivery/due.py",
            "            if packed not in self._held:\n                self._held.add(packed)",
            "            if True:\n                self._held.add(packed)"),

@@ -140,13 +140,20 @@ class Node:
             self.holding.load(section, rows)
         for found in replay(self.store):
             if found.topic == STATE_TOPIC:
-                self.apply(found.body)
+                self.apply(found.body, found.physical_offset)
             else:
                 self.holding.notes.note(found)
 
-    def apply(self, body: bytes) -> None:
-        for _, key, value in msgpack.unpackb(body):
-            self.tables[key] = value
+    def apply(self, body: bytes, offset: int) -> None:
+        for table, key, value in msgpack.unpackb(body):
+            if table == STATE:
+                self.tables[key] = value
+            else:
+                self.holding.tables.apply([(table, key, value)], 0, offset)
+
+    def stored(self, offset: int) -> record.Record:
+        """The record there."""
+        return record.decode(self.store.log.read(offset, int.from_bytes(self.store.log.read(offset, 4), "big")))
 
     # --- events -------------------------------------------------------------------------------------------------------
 
@@ -184,6 +191,8 @@ class Node:
         if self.core.leads() and self.core.serves_reads(now):
             self.world.judge.reads(self)
             if self.core.accepts() and not self.working:
+                if self.world.deletes:
+                    self.holding.lives.act()
                 self.holding.hand_on()
                 self.holding.end_some()
         self.later(max(self.core.wake_at(now) - now, 0.001), self.tick)
@@ -264,8 +273,7 @@ class Node:
         self.world.judge.look(self, midway=True)
         for unit in units:
             if unit.queue.topic == STATE_TOPIC:
-                for one in record.iterate(unit.records):
-                    self.apply(one.body)
+                self.apply(record.decode(unit.records).body, unit.physical_offset)
             self.holding.committed(unit)
             if isinstance(unit.owner, int):
                 self.parked.append((unit.owner, unit.end))
@@ -342,8 +350,9 @@ class Node:
             units.append(Unit(data, checked.sizes, checked.tags_codes, self.store.queues.get(topic, queue_id), number))
         try:
             self.member.append(units)
-        except (StoreError, Refusal):
+        except (StoreError, Refusal) as error:
             self.world.judge.counts["sends refused"] += 1
+            self.world.judge.counts["refused: its topic is deleted"] += "is deleted" in str(error)
             return
         self.grew()
 

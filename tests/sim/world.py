@@ -47,6 +47,7 @@ class World:
         self._send_gap_s = chance.choice((0.005, 0.02, 0.1))
         self._largest = chance.choice((20, 200, 1500))
         self._producing = True
+        self.deletes = False  # topics, and makes them again; also pops
         self.late_s = chance.choice((0.0, 0.001, 0.01, 0.1))  # how long a thread takes to save a vote or cut a log
 
     def identity(self, node: Node) -> m.Identity:
@@ -76,6 +77,7 @@ class World:
     # --- playing ------------------------------------------------------------------------------------------------------
 
     def run(self) -> "World":
+        self.deletes = True
         for name in self.first:
             self.nodes[name].boot()
         self.play(4.0)
@@ -100,6 +102,8 @@ class World:
                 for _ in range(chance.choice((1, 1, 3, 8))):
                     self._sends += 1
                     bodies.append(self._message(self._sends))
+                there = node.holding.tables.topics.committed()
+                bodies = [one for one in bodies if one[1] in there or one[1] == STATE_TOPIC or not self.deletes]
                 node.do(lambda node=node, bodies=bodies: node.produce(bodies))  # type: ignore[misc]
         self.schedule(chance.expovariate(1 / self._send_gap_s), self.produce)
 
