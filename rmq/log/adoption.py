@@ -243,7 +243,7 @@ def _note_queues(disk: Disk, root: str, walked: _Walked) -> None:
 
 def _entries_below(disk: Disk, directory: str, end: int) -> int:
     """The number behind the last entry in RocketMQ's files of one queue that points below `end` of the log."""
-    for name in reversed(disk.listdir(directory)):
+    for name in reversed([name for name in disk.listdir(directory) if name.isdecimal()]):
         data = (smallfile.read_file(disk, f"{directory}/{name}") or b"").rstrip(b"\0")
         data = data.ljust(-(-len(data) // ENTRY_BYTES) * ENTRY_BYTES, b"\0")
         for at in range(len(data) - ENTRY_BYTES, -1, -ENTRY_BYTES):

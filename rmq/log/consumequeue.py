@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from rmq.errors import InvalidArgument, StoreError
 from rmq.log.disk import Disk, remedy
+from rmq.log.queuenames import directory_of
 from rmq.log.segment import file_name
 
 ENTRY = Struct(">qiq")
@@ -28,7 +29,6 @@ _PLACES = Struct(">qi8x")  # an entry without its code
 _pack = ENTRY.pack
 _PAGE_BYTES = 4096
 _LOG = logging.getLogger(__name__)
-_NAME = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789%-_|$")
 
 
 class Found(NamedTuple):
@@ -365,7 +365,7 @@ def _remove_tree(disk: Disk, directory: str) -> None:
 
 
 class ConsumeQueues:
-    """Every queue of the store, by topic and number. A name that could leave its directory never gets that far (S9)."""
+    """Every queue of the store, by topic and number. No name leaves its directory (S9)."""
 
     def __init__(self, disk: Disk, directory: str, file_entries: int) -> None:
         self._disk = disk
@@ -376,15 +376,12 @@ class ConsumeQueues:
         self._files = Lock()  # a queue is not flushed while it is deleted
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """The queue, made (empty, without a file) if it is new. InvalidArgument for a name outside the allowed letters."""
+        """The queue, made (empty, without a file) if it is new. InvalidArgument for a number that no queue has."""
         queue = self._queues.get((topic, queue_id))
         if queue is None:
-            if not topic or not _NAME.issuperset(topic) or len(topic) > 255 or not 0 <= queue_id < 1 << 31:
-                raise InvalidArgument(
-                    f"topic {topic[:300]!r}, queue {queue_id}: 1 to 255 letters, digits, %, -, _, | and $, "
-                    "and a queue number from 0 on"
-                )
-            directory = f"{self._directory}/{topic}/{queue_id}"
+            if not 0 <= queue_id < 1 << 31:
+                raise InvalidArgument(f"topic {topic[:300]!r} has no queue {queue_id}: they are counted from 0 on")
+            directory = f"{self._directory}/{directory_of(topic)}/{queue_id}"
             queue = ConsumeQueue(self._disk, directory, topic, queue_id, self._file_entries)
             queue.ended = topic in self._ending
             self._queues[topic, queue_id] = queue
@@ -427,8 +424,8 @@ class ConsumeQueues:
             for queue in self.of_topic(topic):
                 queue.ended = True
                 del self._queues[topic, queue.queue_id]
-            directory = f"{self._directory}/{topic}"
-            if _NAME.issuperset(topic) and self._disk.exists(directory):
+            directory = f"{self._directory}/{directory_of(topic)}"
+            if self._disk.exists(directory):
                 self._remove(*(f"{directory}/{queue_id}" for queue_id in self._disk.listdir(directory)), directory)
 
     def restart(self, queue: ConsumeQueue) -> ConsumeQueue:
@@ -436,7 +433,7 @@ class ConsumeQueues:
         queue.ended = True
         with self._files:
             del self._queues[queue.topic, queue.queue_id]
-            directory = f"{self._directory}/{queue.topic}/{queue.queue_id}"
+            directory = f"{self._directory}/{directory_of(queue.topic)}/{queue.queue_id}"
             if self._disk.exists(directory):
                 self._remove(directory)
         return self.get(queue.topic, queue.queue_id)

@@ -172,7 +172,7 @@ class RealDisk:
     def listdir(self, path: str) -> list[str]:
         try:
             return sorted(os.listdir(path))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
 
     def make_directory(self, path: str) -> None:

@@ -11,6 +11,7 @@ from rmq.errors import StoreError
 from rmq.log import smallfile
 from rmq.log.disk import Disk
 from rmq.log.epochs import EpochRow
+from rmq.log.queuenames import topic_of, word_of
 from rmq.log.smallfile import Lines
 
 RUNNING, CLEAN, ADOPTING = "running", "clean", "adopting"
@@ -128,7 +129,7 @@ def epoch_rows(lines: Lines) -> tuple[EpochRow, ...]:
 
 
 def save_queues(disk: Disk, directory: str, rows: Sequence[QueueRow]) -> None:
-    smallfile.save(disk, directory, "queues", [["queue", *map(str, row)] for row in rows])
+    smallfile.save(disk, directory, "queues", [["queue", word_of(row.topic), *map(str, row[1:])] for row in rows])
 
 
 def remove_queues(disk: Disk, directory: str) -> None:
@@ -142,7 +143,7 @@ def load_queues(disk: Disk, directory: str) -> list[QueueRow] | None:
     lines = smallfile.load(disk, directory, "queues")
     if lines is None:
         return None
-    return [QueueRow(topic, int(queue_id), int(low), int(high)) for _, topic, queue_id, low, high in lines]
+    return [QueueRow(topic_of(word), int(queue_id), int(low), int(high)) for _, word, queue_id, low, high in lines]
 
 
 def save_index(disk: Disk, directory: str, rows: Sequence[IndexRow]) -> None:

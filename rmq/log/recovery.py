@@ -13,6 +13,7 @@ from rmq.log.damage import DamagedRange, MissingSegment, first_record, has_recor
 from rmq.log.disk import Disk, remedy
 from rmq.log.epochs import EpochRow
 from rmq.log.ownfiles import CLEAN, Progress, QueueRow, Run, Vote, load_epochs
+from rmq.log.queuenames import directory_of
 from rmq.log.segment import FILLER, BadEntry, Segment, file_name, walk, walk_rows
 from rmq.log.settings import ASYNC_FLUSH, StoreSettings
 from rmq.log.snapshot import Snapshot
@@ -307,7 +308,7 @@ def open_queues(
     if rows is None or not all(_take_over(queues, row, start, trusted_to, tidy) for row in rows):
         queues.delete_all()
         return False
-    known = {row.topic for row in rows}
+    known = {directory_of(row.topic) for row in rows}
     for topic in disk.listdir(f"{root}/consumequeue"):
         if topic not in known:
             queues.delete(topic)

@@ -15,6 +15,7 @@ from rmq.log.consumequeue import ENTRY, ENTRY_BYTES
 from rmq.log.disk import Disk
 from rmq.log.epochs import EpochRow
 from rmq.log.ownfiles import RUNNING, Run
+from rmq.log.queuenames import STRANGE
 from rmq.log.record import BLANK_MAGIC, UNKNOWN_TOPIC
 from rmq.log.segment import FILLER, Segment, file_name
 from rmq.log.settings import ASYNC_FLUSH
@@ -137,7 +138,8 @@ class _Mender:
             for queue_id in filter(str.isdecimal, self._disk.listdir(f"{folder}/{topic}")):
                 for number, offset, size in self._units(f"{folder}/{topic}/{queue_id}"):
                     if any(hole.start <= offset and offset + size <= hole.end for hole in holes):
-                        believed = UNKNOWN_TOPIC if topic == EPOCH_TOPIC else topic  # whose bodies everybody reads
+                        # Everybody reads the bodies of epochs; a strange name is not told by its directory.
+                        believed = UNKNOWN_TOPIC if topic == EPOCH_TOPIC or topic.startswith(STRANGE) else topic
                         yield _Piece(offset, offset + size, believed, int(queue_id), number)
 
     def _units(self, directory: str) -> Iterator[tuple[int, int, int]]:

@@ -8,6 +8,7 @@ from struct import Struct
 
 from rmq.log.consumequeue import ENTRY, ENTRY_BYTES
 from rmq.log.disk import Disk
+from rmq.log.queuenames import directory_of
 from rmq.log.record import SYS_INNER_BATCH, UNKNOWN_TOPIC, Record, bytes_to_properties, entry_code, is_tombstone, queue_places
 
 _BATCH = Struct(">qiqqqhii")  # offset, size, code, store time, base number, count, -1, 0
@@ -122,8 +123,7 @@ class QueueWalk:
     def _queue(self, topic: str, queue_id: int) -> _Queue:
         queue = self._queues.get((topic, queue_id))
         if queue is None:
-            safe = "/" not in topic and topic not in ("", ".", "..")
-            directory = f"{self._root}/consumequeue/{topic}/{queue_id}" if safe else f"{self._root}/consumequeue/-"
+            directory = f"{self._root}/{_name(topic, queue_id)}"
             queue = self._queues[topic, queue_id] = _Queue(_Files(self._disk, directory, ENTRY))
         return queue
 
@@ -160,7 +160,7 @@ class QueueWalk:
         key = (found.topic, found.queue_id)
         number = self._batch_units.get(key, 0)
         self._batch_units[key] = number + 1
-        files = _Files(self._disk, f"{self._root}/batchconsumequeue/{found.topic}/{found.queue_id}", _BATCH)
+        files = _Files(self._disk, f"{self._root}/batchconsumequeue/{directory_of(found.topic)}/{found.queue_id}", _BATCH)
         said = bytes_to_properties(found.properties)
         inner = found.sys_flag & SYS_INNER_BATCH
         base, count = (int(said.get("INNER_BASE", -1)), int(said.get("INNER_NUM", 0))) if inner else (found.queue_offset, 1)
@@ -210,4 +210,4 @@ class QueueWalk:
 
 
 def _name(topic: str, queue_id: int) -> str:
-    return f"consumequeue/{topic}/{queue_id}"
+    return f"consumequeue/{directory_of(topic)}/{queue_id}"

@@ -20,8 +20,8 @@ OWN, CONFIG = f"{ROOT}/rmq", f"{ROOT}/config"
 def foreign(topic: str, number: int, at: int, body: bytes = b"theirs", queue_id: int = 0, **properties: str) -> bytes:
     """A record as RocketMQ 5 writes it: no checksum over the whole."""
     body_crc = record.crc32(body) & record.CRC_MASK
-    text = record.properties_to_bytes(properties)
-    made = Record(0, record.MAGIC_V1, body_crc, queue_id, 0, number, at, 0, 1000, BORN, 2000, HOST, 0, 0, body, topic, text)
+    text, magic = record.properties_to_bytes(properties), record.topic_field_of(topic)[0]
+    made = Record(0, magic, body_crc, queue_id, 0, number, at, 0, 1000, BORN, 2000, HOST, 0, 0, body, topic, text)
     return record.encode(made)
 
 
@@ -364,3 +364,24 @@ def test_until_the_tables_are_in_the_log_the_store_says_so(theirs_only: Bench) -
     run = ownfiles.load_run(bench.disk, OWN)
     assert run is not None
     assert run.state == CLEAN
+
+
+STRANGE_NAMES = ["%RETRY%g+T", "", "~", "a\nb", "%RETRY%" + "g" * 120 + "_" + "T" * 127, "a.b", "a b", "données", ".", "..", "../../x", "a/b", "x" * 256]
+
+
+@pytest.mark.parametrize("name", STRANGE_NAMES)
+def test_whatever_their_topics_are_called_they_are_opened(theirs_only: Bench, name: str) -> None:
+    """D17, S9: RocketMQ makes such names itself (enableRetryTopicV2), or takes them from clients; none leaves its directory."""
+    bench = theirs_only
+    end = write_theirs(bench.disk, 10 * len(foreign("T", 0, 0)), theirs(name, 0, 1))
+    bench.open()
+    finish(bench)
+    assert bench.store.adopted is None or bench.store.adopted.end == end
+    for _ in range(2):
+        assert [one.queue_offset for one in bench.store.records(name, 0)] == [0, 1]
+        bench.store.close()
+        inside = [path.removeprefix(f"{ROOT}/consumequeue/") for path in bench.disk.paths() if "consumequeue" in path]
+        assert all(path.count("/") == 2 and len(path.split("/")[0].encode()) <= 255 for path in inside)
+        bench.open()
+    bench.store.queues.delete(name)
+    assert bench.store.queues.find(name, 0) is None
