@@ -1,7 +1,8 @@
 """What a topic, a group and a client may be called (S9). Bottom floor: patterns and lengths only.
 
-One allow-list for all: no separator, dot, blank, control character or letter beyond ASCII can pass, so that no name can
-become a path, a header or a look-alike of another one.
+Who makes something new has one allow-list: no separator, dot, blank, control character or letter beyond ASCII can pass, so
+that no name can become a path, a header or a look-alike of another one. Names that exist are another matter: brokers make
+longer ones (POP's retry topics), RocketMQ's with a `+`, and old stores hold whatever a client once sent.
 """
 
 import re
@@ -12,11 +13,19 @@ from rmq.model import MAX_GROUP_LENGTH, MAX_TOPIC_LENGTH
 
 _ALLOWED = re.compile(r"[A-Za-z0-9%|_-]+")  # [TopicValidator]
 MAX_CLIENT_ID_LENGTH = 255
+MAX_STORED_TOPIC_LENGTH = 255  # [TopicValidator.RETRY_OR_DLQ_TOPIC_MAX_LENGTH]; %RETRY%<longest group>_<longest topic> fits
 
 
 def check_topic_name(name: str) -> None:
     """Raises Refusal (INVALID_PARAMETER). The longest group with %RETRY% before it is still a topic."""
     _check("topic", name, MAX_TOPIC_LENGTH)
+
+
+def check_known_topic(name: str) -> None:
+    """For a topic that may exist somewhere, whoever made it: 1 to 255 visible characters. Raises Refusal (INVALID_PARAMETER)."""
+    if not name or len(name) > MAX_STORED_TOPIC_LENGTH or not name.isprintable() or " " in name:
+        about = f"topic {name[:40]!r}, {len(name)} characters: 1 to {MAX_STORED_TOPIC_LENGTH} visible ones are expected"
+        raise Refusal(ResponseCode.INVALID_PARAMETER, about)
 
 
 def check_group_name(name: str) -> None:

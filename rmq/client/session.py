@@ -70,8 +70,8 @@ def local_ip() -> str:
 
 
 def checked_topic(name: str) -> str:
-    """Raises InvalidArgument with the rule a topic name must keep."""
-    return _checked(names.check_topic_name, name)
+    """Raises InvalidArgument for what no topic can be called; whether it may be made, the broker says."""
+    return _checked(names.check_known_topic, name)
 
 
 def checked_group(name: str) -> str:

@@ -11,7 +11,7 @@ from rmq.client.message import ReceivedMessage
 from rmq.client.session import Session
 from rmq.client.tasks import TaskSet
 from rmq.delivery import filters
-from rmq.delivery.popping import MAX_MESSAGES, NORMAL, Handle, pop_retry_topic
+from rmq.delivery.popping import MAX_MESSAGES, Handle, stored_in
 from rmq.errors import BadBytes, Closed, InvalidArgument, RmqError, Unknown
 from rmq.log.record import iterate
 from rmq.model import PERM_READ, MessageQueue
@@ -245,7 +245,7 @@ def _read(answer: PopAnswer, group: str, topic: str, broker_name: str) -> list[P
             receipt = Handle(
                 start, answer.pop_time, answer.invisible_time, answer.revive_qid, flag, broker_name, queue_id, number
             )
-            lies_in = topic if flag == NORMAL else pop_retry_topic(group, topic)
+            lies_in = stored_in(flag, group, topic)
             found.append(PoppedMessage(stored, MessageQueue(topic, broker_name, queue_id), lies_in, receipt))
     except (ValueError, KeyError) as error:
         raise BadBytes(f"the answer of {broker_name} to a pop does not tell the receipts of its messages: {error!r}") from error

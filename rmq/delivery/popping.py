@@ -46,11 +46,29 @@ def pop_retry_topic(group: str, topic: str) -> str:
     return topic if topic.startswith(RETRY_PREFIX) else f"{RETRY_PREFIX}{group}_{topic}"
 
 
+def pop_retry_topic_v2(group: str, topic: str) -> str:
+    """Where RocketMQ lets them come back with enableRetryTopicV2; here it is only read [KeyBuilder.buildPopRetryTopicV2]."""
+    return topic if topic.startswith(RETRY_PREFIX) else f"{RETRY_PREFIX}{group}+{topic}"
+
+
+def pop_retry_topics(group: str, topic: str) -> list[str]:
+    """All topics in which messages of that topic may come back to the group; none for one that is such a topic itself."""
+    both = [pop_retry_topic(group, topic), pop_retry_topic_v2(group, topic)]
+    return [name for name in both if name != topic]
+
+
 def retry_flag(group: str, topic: str) -> str:
     """Of the topic in which a message lies."""
     if not topic.startswith(RETRY_PREFIX):
         return NORMAL
-    return RETRY_V2 if topic.startswith(f"{RETRY_PREFIX}{group}+") else RETRY_V1
+    return RETRY_V2 if topic.startswith(pop_retry_topic_v2(group, "")) else RETRY_V1
+
+
+def stored_in(flag: str, group: str, topic: str) -> str:
+    """The topic in which a message of that retry flag lies [ExtraInfoUtil.getRealTopic]."""
+    if flag == RETRY_V2:
+        return pop_retry_topic_v2(group, topic)
+    return pop_retry_topic(group, topic) if flag == RETRY_V1 else topic
 
 
 class Part(NamedTuple):

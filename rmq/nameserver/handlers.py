@@ -12,11 +12,13 @@ from rmq.net.commands import (
     GetRoute,
     GetTopicList,
     RegisterBroker,
+    Registered,
     Request,
     TopicList,
     UnregisterBroker,
 )
 from rmq.net.server import Call, Connection, Handler
+from rmq.routing.parts import Parts
 from rmq.routing.table import Registration, Removed, RouteTable
 
 log = logging.getLogger("rmq.nameserver")
@@ -26,6 +28,7 @@ class RouteHandlers:
     def __init__(self, table: RouteTable, clock: Clock) -> None:
         self._table = table
         self._clock = clock
+        self._parts = Parts()
 
     def by_request(self) -> Mapping[type[Request], Handler]:
         """Hello and Ping are the server's own."""
@@ -47,18 +50,28 @@ class RouteHandlers:
     def topics(self, _request: GetTopicList, _call: Call) -> TopicList:
         return TopicList(self._table.topics())
 
-    def register(self, request: RegisterBroker, call: Call) -> None:
+    def register(self, request: RegisterBroker, call: Call) -> Registered:
+        """Raises Refusal: see `rmq.routing.claims`."""
+        connection_id = call.connection.id
+        whose = (request._replace(topics=[], part=0), request.parts)
+        topics = self._parts.join(connection_id, whose, request.part, request.parts, request.topics)
+        if topics is None:
+            return Registered()
         broker = Registration(
-            request.cluster_name, request.broker_name, request.broker_id, request.broker_addr, request.epoch, request.topics,
-            request.data_version,
+            request.cluster_name, request.broker_name, request.broker_id, request.broker_addr, request.epoch, topics,
+            request.data_version, request.store, request.members, request.whole,
         )  # fmt: skip
-        if self._table.register(broker, call.connection.id, self._clock.monotonic()):
+        found = self._table.register(broker, connection_id, self._clock.monotonic())
+        if found.changed:
             who = (broker.broker_name, broker.broker_id, broker.address)
-            log.info("%s (%d, %s) in epoch %d holds %d topics", *who, broker.epoch, len(broker.topics))
+            log.info("%s (%d, %s) in epoch %d holds %d topics", *who, broker.epoch, len(topics))
+            if found.left_out:
+                log.warning("%s (%d, %s): %d topics are left out: %s", *who, found.left_out, found.about)
+        return Registered(found.left_out, found.about)
 
-    def unregister(self, request: UnregisterBroker, _call: Call) -> None:
+    def unregister(self, request: UnregisterBroker, call: Call) -> None:
         broker = Removed(request.broker_name, request.broker_id, request.broker_addr)
-        if self._table.unregister(*broker, self._clock.monotonic()):
+        if self._table.unregister(*broker, call.connection.id, self._clock.monotonic()):
             _tell([broker], "said goodbye")
 
     def delete_topic(self, request: DeleteTopicInNameserver, _call: Call) -> None:
@@ -68,6 +81,7 @@ class RouteHandlers:
 
     def closed(self, connection: Connection) -> None:
         """A broken connection is the first sign of a dead broker."""
+        self._parts.forget(connection.id)
         _tell(self._table.connection_closed(connection.id, self._clock.monotonic()), "lost its connection")
 
     def expire(self) -> None:

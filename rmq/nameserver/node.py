@@ -5,7 +5,7 @@ import asyncio
 from rmq.clock import Clock, SystemClock
 from rmq.config import NodeSettings
 from rmq.nameserver.handlers import RouteHandlers
-from rmq.net.limits import Limits
+from rmq.net.limits import MIB, Limits
 from rmq.net.network import TCP, Network
 from rmq.net.remoting import Border
 from rmq.net.server import Server
@@ -66,4 +66,5 @@ def _limits(settings: NodeSettings) -> Limits:
         max_connections=settings.max_connections,
         max_connections_per_address=settings.max_connections_per_address,
         idle_seconds=settings.idle_timeout_ms / 1000,
+        max_registration_bytes=8 * MIB,  # some 40 000 topics, twice as many when they come deflated
     )

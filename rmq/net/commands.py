@@ -30,6 +30,10 @@ from rmq.net.linkcommands import Ping as Ping
 from rmq.net.lockcommands import LockedQueues, LockQueues, UnlockQueues
 from rmq.net.peercommands import PeerAnswer, PeerRequest
 from rmq.net.popcommands import PopRelatedAnswer, PopRequest
+from rmq.net.registercommands import DeleteTopicInNameserver as DeleteTopicInNameserver
+from rmq.net.registercommands import RegisterBroker as RegisterBroker
+from rmq.net.registercommands import Registered as Registered
+from rmq.net.registercommands import UnregisterBroker as UnregisterBroker
 from rmq.net.retrycommands import RetryRequest
 from rmq.net.timercommands import TimerAnswer, TimerRequest
 from rmq.net.transactioncommands import TransactionRequest
@@ -65,33 +69,6 @@ class TopicList(NamedTuple):
 @command(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, TopicList)
 class GetTopicList(NamedTuple):
     """All topics of all brokers, system, %RETRY% and %DLQ% topics included."""
-
-
-@command(RequestCode.REGISTER_BROKER, None)
-class RegisterBroker(NamedTuple):
-    """A broker says: I am here, this is what I hold. `topics` is the whole list, not a change (N5)."""
-
-    cluster_name: str
-    broker_name: str
-    broker_id: int
-    broker_addr: str
-    epoch: int
-    topics: list[TopicConfig]
-    data_version: DataVersion = DataVersion()
-
-
-@command(RequestCode.UNREGISTER_BROKER, None)
-class UnregisterBroker(NamedTuple):
-    cluster_name: str
-    broker_name: str
-    broker_id: int
-    broker_addr: str
-
-
-@command(RequestCode.DELETE_TOPIC_IN_NAMESRV, None)
-class DeleteTopicInNameserver(NamedTuple):
-    topic: str
-    cluster_name: str = ""
 
 
 # --- clients ----------------------------------------------------------------------------------------------------------
@@ -476,7 +453,8 @@ Request = Union[
 Answer = Union[
     None, HelloAnswer, Route, ClusterInfo, TopicList, HeartbeatAnswer, ConsumerList, SendAnswer, PullAnswer, OffsetAnswer,
     TimestampAnswer, TopicConfig, TopicConfigs, TopicStats, GroupConfig, GroupConfigs, ConsumeStats, ConsumerConnection,
-    GroupList, RuntimeInfo, PeerAnswer, QueryMessageAnswer, MessageAnswer, LockedQueues, TimerAnswer, PopRelatedAnswer,
+    GroupList, RuntimeInfo, PeerAnswer, Registered, QueryMessageAnswer, MessageAnswer, LockedQueues, TimerAnswer,
+    PopRelatedAnswer,
 ]  # fmt: skip
 
 REQUESTS: dict[int, type[Request]] = {code: cls for cls, code in CODES.items()}

@@ -14,6 +14,7 @@ class Limits(NamedTuple):
 
     max_frame_bytes: int = 16 * MIB
     max_structured_bytes: int = 2 * MIB
+    max_registration_bytes: int = 2 * MIB  # of the topics that a RocketMQ broker names in one request, inflated
     max_header_bytes: int = MIB // 2  # of a remoting frame: 32 767 bytes of properties, escaped, fit
     max_in_flight_bytes: int = 32 * MIB  # requests of one connection that have no answer yet
     max_in_flight_all: int = 1024 * MIB  # the same of all connections of a server; past it each may have the following only

@@ -17,6 +17,7 @@ from rmq.net.commands import (
     Pull,
     PullAnswer,
     QueryMessageAnswer,
+    RegisterBroker,
     Request,
     Send,
     SendAnswer,
@@ -32,6 +33,7 @@ from rmq.net.remoting_headers import ANSWER_FLAG, ONEWAY_FLAG, Ext, Header, bare
 from rmq.net.remoting_headers import read as read_header
 from rmq.net.remoting_headers import short as short_code
 from rmq.net.remoting_popbodies import POP_READERS, pop_ext, write_assignments
+from rmq.net.remoting_registration import read_registration
 from rmq.net.remoting_sends import Records, Sends, Sent, host_bytes, is_send
 from rmq.net.remoting_shapes import Shapes
 from rmq.net.transactioncommands import CheckTransactionState
@@ -154,14 +156,20 @@ class Remoting:
         cls = _REQUESTS.get(header.code)
         if cls is None or cls is Send:
             raise Refusal(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {header.code} not supported")
+        if cls is RegisterBroker:
+            self._check_body(body, self._limits.max_registration_bytes)
+            return read_registration(header.ext, body, self._limits.max_registration_bytes)
         reader = _READERS.get(cls)
         if reader is None:
             request = read_fields(cls, header.ext)
             asked.quoted = header.version >= STANDARD_JSON_VERSION or getattr(request, "accept_standard_json_only", False)
             return request  # type: ignore[no-any-return]
-        if len(body) > self._limits.max_structured_bytes:
-            raise Refusal(ResponseCode.SYSTEM_ERROR, f"a body of {len(body)} bytes; send less at a time")
+        self._check_body(body, self._limits.max_structured_bytes)
         return reader(header.ext, body)  # type: ignore[no-any-return]
+
+    def _check_body(self, body: bytes, most: int) -> None:
+        if len(body) > most:
+            raise Refusal(ResponseCode.SYSTEM_ERROR, f"a body of {len(body)} bytes, at most {most} are read; send less at a time")
 
     def answer(self, call_id: int, context: Context, answer: Answer, remark: str) -> bytes:
         if type(context) is Sent:

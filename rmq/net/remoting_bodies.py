@@ -7,7 +7,6 @@ unknown members are ignored, missing ones take the default. Pure.
 
 from collections.abc import Callable
 from typing import Any
-from zlib import crc32
 
 import orjson
 
@@ -29,7 +28,7 @@ from rmq.net.commands import (
     GroupConfigs,
     GroupList,
     Heartbeat,
-    RegisterBroker,
+    Registered,
     RuntimeInfo,
     TopicConfigs,
     TopicList,
@@ -38,12 +37,11 @@ from rmq.net.commands import (
 )
 from rmq.net.lockcommands import LockedQueues, LockQueues, UnlockQueues
 from rmq.net.peercommands import EpochCache, HaStatus
-from rmq.net.remoting_fields import bad_field, java_name, number, parse
+from rmq.net.remoting_fields import java_name
 from rmq.net.remoting_headers import Ext
 from rmq.net.remoting_json import (
     CONSUME_FROM_WHERE,
     CONSUME_TYPES,
-    FILTER_TYPES,
     MESSAGE_MODELS,
     Json,
     choice,
@@ -89,43 +87,6 @@ def read_heartbeat(ext: Ext, body: bytes) -> Heartbeat:
     )
 
 
-def _topic_config(source: Any) -> TopicConfig:
-    return TopicConfig(
-        name=get(source, "topicName", ""),
-        read_queue_nums=get(source, "readQueueNums", 16),
-        write_queue_nums=get(source, "writeQueueNums", 16),
-        perm=get(source, "perm", 6),
-        filter_type=choice(source, "topicFilterType", FILTER_TYPES, "SINGLE_TAG"),
-        sys_flag=get(source, "topicSysFlag", 0),
-        order=get(source, "order", False),
-        attributes=text_map(source, "attributes"),
-    )
-
-
-def read_registration(ext: Ext, body: bytes) -> RegisterBroker:
-    """[RegisterBrokerRequestHeader, RegisterBrokerBody], uncompressed. RocketMQ's brokers know no epoch: it is 0."""
-    if ext.get("compressed") == "true":
-        raise bad_field(RegisterBroker, "compressed registrations are not served; set compressedRegister=false")
-    if ext.get("bodyCrc32", "0") not in ("0", str(crc32(body) & 0x7FFFFFFF)):
-        raise bad_field(RegisterBroker, "the body does not match its checksum")
-    missing = [name for name in ("clusterName", "brokerName", "brokerId", "brokerAddr") if name not in ext]
-    if missing:
-        raise bad_field(RegisterBroker, f"field {missing[0]} is missing")
-    wrapper = get(load(body, "REGISTER_BROKER"), "topicConfigSerializeWrapper", {})
-    version = get(wrapper, "dataVersion", {})
-    return RegisterBroker(
-        cluster_name=ext["clusterName"],
-        broker_name=ext["brokerName"],
-        broker_id=parse(RegisterBroker, "brokerId", number, ext["brokerId"]),
-        broker_addr=ext["brokerAddr"],
-        epoch=0,
-        topics=[_topic_config(part) for part in get(wrapper, "topicConfigTable", {}).values()],
-        data_version=DataVersion(
-            get(version, "counter", 0), get(version, "timestamp", 0), get(version, "stateVersion", 0)
-        ),
-    )
-
-
 def read_group(ext: Ext, body: bytes) -> UpdateGroup:
     """[SubscriptionGroupConfig]"""
     source = load(body, "UPDATE_AND_CREATE_SUBSCRIPTIONGROUP")
@@ -157,7 +118,6 @@ def _queues_of_client(source: Json) -> tuple[str, str, list[MessageQueue]]:
 
 REQUEST_READERS: dict[type[Any], Callable[[Ext, bytes], Any]] = {
     Heartbeat: read_heartbeat,
-    RegisterBroker: read_registration,
     UpdateGroup: read_group,
     LockQueues: read_lock,
     UnlockQueues: read_unlock,
@@ -365,7 +325,13 @@ def _named(value: Any) -> Json:
     return {java_name(type(value), name): field for name, field in value._asdict().items()}
 
 
+def write_registered(answer: Registered, quoted: bool) -> bytes:
+    """Nothing: what was left out stands in this nameserver's log, RocketMQ's brokers do not ask."""
+    return b""
+
+
 ANSWER_WRITERS: dict[type[Any], Callable[[Any, bool], bytes]] = {
+    Registered: write_registered,
     Route: write_route,
     ClusterInfo: write_cluster,
     TopicList: write_topics,

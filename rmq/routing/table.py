@@ -1,25 +1,35 @@
 """The nameserver's mind: which brokers there are, what they hold, and until when that is believed.
 
 All of it comes from registrations and is forgotten without them; times are monotonic seconds, handed in. Who speaks to
-whom, and when to look for the silent, is the nameserver's business.
+whom, and when to look for the silent, is the nameserver's business. Who may take over from whom is said in `claims`.
 """
 
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal
 from rmq.model import BrokerAddresses, DataVersion, QueueData, Route, TopicConfig
-from rmq.names import check_broker_name, check_topic_name
+from rmq.names import check_broker_name
+from rmq.routing.claims import LEADER, Claim, Known, check_claim
+from rmq.routing.rows import routable, same_settings
+
+__all__ = ["EXPIRY_S", "LEADER", "Outcome", "Registration", "Removed", "RouteTable"]
 
 EXPIRY_S = 120.0
-LEADER = 0  # key of the leader among a broker group's addresses [MixAll.MASTER_ID]
 _MAX_ID = 2**63 - 1
+MAX_GROUPS, MAX_MEMBERS = 10_000, 100  # broker groups in all, brokers of one
+MAX_GROUPS_PER_CONNECTION = 8
+MAX_TOPICS_OF_GROUP = 200_000
+MAX_NAMES, MAX_ROWS = 500_000, 10_000_000  # topic names in all; rows, one for each topic of each group
 
 
 class Registration(NamedTuple):
-    """What one broker says of itself. `topics`: everything its group holds, not a change."""
+    """What one broker says of itself. `topics`: everything its group holds, if `whole`; else only some of it, and nothing is
+    said of the others. `store`: its store's id; `members`: the stores of those that may lead after it. RocketMQ's brokers
+    tell neither."""
 
     cluster: str
     broker_name: str
@@ -28,6 +38,17 @@ class Registration(NamedTuple):
     epoch: int
     topics: Sequence[TopicConfig]
     data_version: DataVersion = DataVersion()
+    store: str = ""
+    members: Sequence[str] = ()
+    whole: bool = True
+
+
+class Outcome(NamedTuple):
+    """`left_out`: how many topics of this registration are not served here, `about` one of them."""
+
+    changed: bool
+    left_out: int = 0
+    about: str = ""
 
 
 class Removed(NamedTuple):
@@ -45,6 +66,11 @@ class _Member(NamedTuple):
     connection_id: int
     data_version: DataVersion
     heard: float
+    store: str
+    members: frozenset[str]
+
+    def known(self) -> Known:
+        return Known(self.address, self.store, self.members, self.heard)
 
 
 class _Group:
@@ -54,6 +80,7 @@ class _Group:
         self.cluster = cluster
         self.name = name
         self.epoch = 0
+        self.stores: frozenset[str] = frozenset()  # of the last leader and those that it named
         self.members: dict[int, _Member] = {}
         self.topics: dict[str, QueueData] = {}
         self.left = 0.0  # when the last broker left
@@ -61,19 +88,6 @@ class _Group:
     def view(self) -> BrokerAddresses:
         addresses = {broker_id: self.members[broker_id].address for broker_id in sorted(self.members)}
         return BrokerAddresses(self.cluster, self.name, addresses, self.epoch)
-
-    def hold(self, topics: Sequence[TopicConfig]) -> None:
-        """Replace the list of topics. Equal rows are shared: a nameserver holds topics x broker groups of them."""
-        shared: dict[tuple[int, int, int, int], QueueData] = {}
-        held: dict[str, QueueData] = {}
-        for config in topics:
-            if config.name not in self.topics:
-                check_topic_name(config.name)
-            row = (config.read_queue_nums, config.write_queue_nums, config.perm, config.sys_flag)
-            if row not in shared:
-                shared[row] = QueueData(self.name, *row)
-            held[sys.intern(config.name)] = shared[row]
-        self.topics = held
 
 
 class RouteTable:
@@ -83,54 +97,100 @@ class RouteTable:
         self._expiry_s = expiry_s
         self._groups: dict[str, _Group] = {}
         self._connections: dict[int, set[str]] = {}  # connection id -> broker groups that registered through it
+        self._holders: Counter[str] = Counter()  # topic -> how many groups have it
+        self._rows = 0
 
-    def register(self, broker: Registration, connection_id: int, now: float) -> bool:
-        """Take a registration in; whether the routes changed. Connection ids must rise with time.
+    def register(self, broker: Registration, connection_id: int, now: float) -> Outcome:
+        """Take a registration in. Connection ids must rise with time.
 
-        A leader needs the largest epoch seen; of two with the same epoch the first one stays (N2). The topics of the
-        leader count; a follower's only while nothing better is known. Raises Refusal, with the leader as hint.
+        The topics of the leader count; a follower's only while nothing better is known. A topic that cannot be served is
+        left out, the others are. Raises Refusal, with the leader as hint, for one that may not be (see `claims`).
         """
         _check(broker)
         group = self._groups.get(broker.broker_name) or _Group(broker.cluster, broker.broker_name)
-        if broker.broker_id == LEADER:
-            self._check_leader(broker, group)
+        self._check_room(group, broker.broker_id, connection_id)
         known = group.members.get(broker.broker_id)
         if known is not None and _is_stale(broker, connection_id, known):
-            return False
-        before = (group.view(), group.topics)
-        if broker.broker_id == LEADER or not group.topics or not group.epoch:
-            group.hold(broker.topics)
+            return Outcome(False)
+        claim = Claim(broker.broker_name, broker.broker_id, broker.address, broker.epoch, broker.store)
+        others = {broker_id: member.known() for broker_id, member in group.members.items()}
+        check_claim(claim, others, group.epoch, group.stores, now)
+        before = group.view()
         self._groups[group.name] = group
+        changed, left_out = False, list[str]()
+        if broker.broker_id == LEADER or not group.topics or not group.epoch:
+            changed, left_out = self._hold(group, broker)
         self._place(broker, group, connection_id, now)
-        return before != (group.view(), group.topics)
+        return Outcome(changed or before != group.view(), len(left_out), left_out[0] if left_out else "")
 
-    def _check_leader(self, broker: Registration, group: _Group) -> None:
-        leader = group.members.get(LEADER)
-        if broker.epoch < group.epoch:
-            about = f"{broker.broker_name}: epoch {broker.epoch} of {broker.address} is over, {group.epoch} is known here"
-        elif leader is not None and broker.epoch == group.epoch and leader.address != broker.address:
-            about = f"{broker.broker_name}: {leader.address} already leads in epoch {group.epoch}; do two brokers share the name?"
-        else:
-            return
-        raise Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, about, leader.address if leader else "")
+    def _check_room(self, group: _Group, broker_id: int, connection_id: int) -> None:
+        mine = self._connections.get(connection_id, set())
+        if group.name not in self._groups and len(self._groups) >= MAX_GROUPS:
+            raise _full(f"{MAX_GROUPS} broker groups are registered here")
+        if group.name not in mine and len(mine) >= MAX_GROUPS_PER_CONNECTION:
+            raise _full(f"{MAX_GROUPS_PER_CONNECTION} broker groups are registered through this connection")
+        if broker_id not in group.members and len(group.members) >= MAX_MEMBERS:
+            raise _full(f"{MAX_MEMBERS} brokers of {group.name} are registered here")
+
+    def _hold(self, group: _Group, broker: Registration) -> tuple[bool, list[str]]:
+        """The group's topics after this registration: whether they changed, and what is left out. Equal rows are shared: a
+        nameserver holds topics x broker groups of them."""
+        old = group.topics
+        held: dict[str, QueueData] = {} if broker.whole else dict(old)
+        shared = {same_settings(row): row for row in old.values()} if not broker.whole else {}
+        left_out = []
+        fresh = 0  # names that nobody had before
+        for config in broker.topics:
+            row = (config.read_queue_nums, config.write_queue_nums, config.perm, config.sys_flag)
+            if row not in shared or config.name not in old:
+                if why := routable(config.name, *row) or self._no_room(config.name, held, old, fresh):
+                    left_out.append(why)
+                    continue
+                fresh += config.name not in self._holders
+                shared.setdefault(row, QueueData(group.name, *row))
+            held[sys.intern(config.name)] = shared[row]
+        self._replace(group, held)
+        return held != old, left_out
+
+    def _no_room(self, name: str, held: dict[str, QueueData], old: dict[str, QueueData], fresh: int) -> str:
+        if name in old:
+            return ""
+        if len(held) >= MAX_TOPICS_OF_GROUP:
+            return f"topic {name[:40]!r}: {MAX_TOPICS_OF_GROUP} topics of one broker are served here"
+        too_many_names = name not in self._holders and len(self._holders) + fresh >= MAX_NAMES
+        if too_many_names or self._rows + len(held) - len(old) >= MAX_ROWS:
+            return f"topic {name[:40]!r}: this nameserver is full ({MAX_NAMES} topics, {MAX_ROWS} rows)"
+        return ""
+
+    def _replace(self, group: _Group, topics: dict[str, QueueData]) -> None:
+        old, group.topics = group.topics, topics
+        self._rows += len(topics) - len(old)
+        for name in topics.keys() - old.keys():
+            self._holders[name] += 1
+        for name in old.keys() - topics.keys():
+            self._holders[name] -= 1
+            if not self._holders[name]:
+                del self._holders[name]
 
     def _place(self, broker: Registration, group: _Group, connection_id: int, now: float) -> None:
         for broker_id, member in list(group.members.items()):
             if member.address == broker.address and broker_id != broker.broker_id:  # it changed its role
                 del group.members[broker_id]
+        stores = frozenset(filter(None, (broker.store, *broker.members)))
         if broker.broker_id == LEADER:
-            group.epoch = broker.epoch
-        group.cluster = broker.cluster
-        group.members[broker.broker_id] = _Member(broker.address, connection_id, broker.data_version, now)
+            group.cluster, group.epoch, group.stores = broker.cluster, broker.epoch, stores
+        group.members[broker.broker_id] = _Member(
+            broker.address, connection_id, broker.data_version, now, broker.store, stores
+        )  # fmt: skip
         self._connections.setdefault(connection_id, set()).add(group.name)
 
     # --- leaving
 
-    def unregister(self, broker_name: str, broker_id: int, address: str, now: float) -> bool:
-        """A broker says goodbye; whether it was there at that address."""
+    def unregister(self, broker_name: str, broker_id: int, address: str, connection_id: int, now: float) -> bool:
+        """A broker says goodbye, through the connection that it registered through; whether it was there at that address."""
         group = self._groups.get(broker_name)
         member = group.members.get(broker_id) if group else None
-        if group is None or member is None or member.address != address:
+        if group is None or member is None or (member.address, member.connection_id) != (address, connection_id):
             return False
         self._remove(group, broker_id, now)
         return True
@@ -165,7 +225,7 @@ class RouteTable:
     def _remove(self, group: _Group, broker_id: int, now: float) -> Removed:
         member = group.members.pop(broker_id)
         if not group.members:
-            group.topics = {}
+            self._replace(group, {})
             group.left = now
         return Removed(group.name, broker_id, member.address)
 
@@ -173,7 +233,7 @@ class RouteTable:
         """Forget a topic ("" for all clusters) until a broker names it again; whether it was known."""
         holders = [group for group in self._groups.values() if topic in group.topics and cluster in ("", group.cluster)]
         for group in holders:
-            group.topics = {name: data for name, data in group.topics.items() if name != topic}
+            self._replace(group, {name: data for name, data in group.topics.items() if name != topic})
         return bool(holders)
 
     # --- asking
@@ -192,7 +252,7 @@ class RouteTable:
 
     def topics(self) -> list[str]:
         """Sorted; system, %RETRY% and %DLQ% topics included."""
-        return sorted(set().union(*(group.topics for group in self._groups.values())))
+        return sorted(self._holders)
 
 
 def _is_stale(broker: Registration, connection_id: int, known: _Member) -> bool:
@@ -210,3 +270,9 @@ def _check(broker: Registration) -> None:
     if not 0 <= broker.broker_id <= _MAX_ID or not 0 <= broker.epoch <= _MAX_ID:
         about = f"brokerId {broker.broker_id}, epoch {broker.epoch}: both must be 0 or more"
         raise Refusal(ResponseCode.INVALID_PARAMETER, about)
+    if len(broker.members) > MAX_MEMBERS or any(len(store) > 64 for store in (broker.store, *broker.members)):
+        raise Refusal(ResponseCode.INVALID_PARAMETER, f"a store's id has 16 characters, and {MAX_MEMBERS} members are the most")
+
+
+def _full(about: str) -> Refusal:
+    return Refusal(ResponseCode.SYSTEM_ERROR, f"{about}, which is the most (docs/limits.md)")

@@ -110,12 +110,12 @@ class TopicTable(StagedTable[TopicConfig]):
 
         %RETRY% and %DLQ% topics get one queue, always. Raises Refusal: TOPIC_NOT_EXIST, NO_PERMISSION, INVALID_PARAMETER.
         """
-        check_topic_name(topic)
         if not_sendable(topic):
             raise Refusal(ResponseCode.NO_PERMISSION, f"topic {topic} is the broker's own")
         known = self._not_leaving(topic)
         if known is not None:
             return known
+        check_topic_name(topic)
         if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
             return TopicConfig(topic, 1, 1)
         template = self.decided(default_topic)
@@ -128,10 +128,11 @@ class TopicTable(StagedTable[TopicConfig]):
     def plan_update(self, change: TopicChange) -> TopicConfig:
         """The topic as asked for. Raises Refusal (INVALID_PARAMETER; SYSTEM_ERROR for attributes, as RocketMQ)."""
         name = change.topic
-        check_topic_name(name)
         if self._is_reserved(name):
             raise _invalid(f"topic {name} is a system topic and cannot be changed")
         known = self._not_leaving(name)
+        if known is None:
+            check_topic_name(name)
         if known is None and name.startswith((RETRY_PREFIX, DLQ_PREFIX)):
             raise _invalid(f"topic {name}: names that begin so are reserved; the broker makes it when its group needs it")
         _check_queues(change.read_queue_nums, change.write_queue_nums)
@@ -147,7 +148,6 @@ class TopicTable(StagedTable[TopicConfig]):
 
     def plan_delete(self, name: str) -> bool:
         """Whether there is something to delete; a missing topic is no error, so that repeating helps. Raises Refusal."""
-        check_topic_name(name)
         if self._is_reserved(name):
             raise _invalid(f"topic {name} is a system topic and cannot be deleted")
         return self.decided(name) is not None

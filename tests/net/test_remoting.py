@@ -27,7 +27,7 @@ BORDER = Border(plain, "DefaultCluster", store_host=("10.0.0.1", 10911))
 # An empty text cannot be told from none in binary headers; a number is an enum's ordinal.
 NAMES = st.text(min_size=1, max_size=20).filter(lambda text: whole(text) is None)
 PLAIN = [cls for cls, code in CODES.items() if code not in range(60_000, 70_000) and cls is not Send]
-ANSWERED = [cls for cls in PLAIN if ANSWERS[cls] is not None]
+ANSWERED = [cls for cls in PLAIN if ANSWERS[cls] is not None and cls is not commands.RegisterBroker]  # Java is told nothing
 
 
 def spelling(ip: str = "10.0.0.9") -> Remoting:
@@ -61,8 +61,8 @@ REQUESTS = st.sampled_from(PLAIN).flatmap(lambda cls: of_class(cls, NAMES))
 @given(REQUESTS, st.integers(-(2**31), 2**31 - 1), st.booleans(), st.booleans())
 def test_requests_survive(request: Any, opaque: int, binary: bool, oneway: bool) -> None:
     if isinstance(request, commands.RegisterBroker):
-        topics = {topic.name: topic for topic in request.topics}  # RocketMQ's body has no place for an epoch
-        request = request._replace(epoch=0, topics=list(topics.values()))
+        topics = {topic.name: topic for topic in request.topics}  # RocketMQ's body has no place for what is ours alone
+        request = request._replace(epoch=0, topics=list(topics.values()), store="", members=[], part=0, parts=1, whole=False)
     thing, call_id, was_oneway, _, _ = decode(java_peer.request_frame(request, opaque, binary, oneway))
     assert (thing, call_id, was_oneway) == (request, opaque, oneway)
 

@@ -12,8 +12,13 @@ from rmq.routing.table import Registration, Removed, RouteTable
 T = TopicConfig("T", 4, 2)
 
 
-def a_broker(name="b", broker_id=0, port=1, *, epoch=1, topics=(T,), counter=0, cluster="C"):
-    return Registration(cluster, name, broker_id, f"10.0.0.1:{port}", epoch, topics, DataVersion(counter))
+def a_broker(name="b", broker_id=0, port=1, *, epoch=1, topics=(T,), counter=0, cluster="C", members=range(1, 7), **fields):
+    """Of a group of six, each with its own port and store, unless `members` says otherwise."""
+    store = fields.pop("store", f"store-{port}")
+    named = [f"store-{number}" for number in members]
+    return Registration(
+        cluster, name, broker_id, f"10.0.0.1:{port}", epoch, topics, DataVersion(counter), store, named, **fields
+    )  # fmt: skip
 
 
 def a_table(*brokers):
@@ -61,7 +66,7 @@ def test_a_silent_broker_leaves_after_its_expiry():
 def test_each_heartbeat_renews():
     """N1."""
     table = a_table(a_broker())
-    assert not table.register(a_broker(), 1, 100.0)  # nothing changed
+    assert not table.register(a_broker(), 1, 100.0).changed
     assert table.expire(220.0) == []
     assert len(table.expire(220.1)) == 1
 
@@ -86,9 +91,11 @@ def test_a_broker_that_reconnected_survives_the_end_of_its_old_connection():
 def test_goodbye():
     """N1."""
     table = a_table(a_broker(port=1))
-    assert not table.unregister("b", 0, "10.0.0.1:9", 1.0)  # somebody else's
-    assert not table.unregister("x", 0, "10.0.0.1:1", 1.0)
-    assert table.unregister("b", 0, "10.0.0.1:1", 1.0)
+    assert not table.unregister("b", 0, "10.0.0.1:9", 1, 1.0)  # somebody else's
+    assert not table.unregister("x", 0, "10.0.0.1:1", 1, 1.0)
+    assert not table.unregister("b", 0, "10.0.0.1:1", 2, 1.0)  # somebody else says it
+    assert addresses(table) == {"b": {0: "10.0.0.1:1"}}
+    assert table.unregister("b", 0, "10.0.0.1:1", 1, 1.0)
     assert is_unknown(table)
 
 
@@ -98,7 +105,7 @@ def test_goodbye():
 def test_a_larger_epoch_replaces_the_leader():
     """N2."""
     table = a_table(a_broker(port=1, epoch=1))
-    assert table.register(a_broker(port=2, epoch=2), 2, 1.0)
+    assert table.register(a_broker(port=2, epoch=2), 2, 1.0).changed
     assert addresses(table) == {"b": {0: "10.0.0.1:2"}}
     assert table.route("T").brokers[0].epoch == 2
 
@@ -113,13 +120,14 @@ def test_a_smaller_epoch_is_refused_and_told_the_leader():
 
 
 def test_of_two_leaders_in_one_epoch_the_first_stays():
-    """N2: story 54, two fixed masters with the same number."""
-    table = a_table(a_broker(port=1))
+    """N2: story 54, two masters with the same number, also two of RocketMQ's."""
+    table = a_table(a_broker(port=1, epoch=0, store="", members=()))
     with pytest.raises(Refusal, match="already leads") as refused:
-        table.register(a_broker(port=2), 2, 1.0)
+        table.register(a_broker(port=2, epoch=0, store="", members=()), 2, 1.0)
     assert refused.value.hint == "10.0.0.1:1"
     table.connection_closed(1, 2.0)
-    assert table.register(a_broker(port=2), 2, 3.0)  # the first has gone: a restart on another port
+    again = table.register(a_broker(port=2, epoch=0, store="", members=()), 2, 3.0)
+    assert again.changed  # the first has gone: a restart on another port
 
 
 def test_the_epoch_is_remembered_after_the_leader_left():
@@ -191,7 +199,7 @@ def test_a_registration_that_was_overtaken_changes_nothing():
     """N5: sent through the old connection, read after one of the new connection."""
     table = a_table(a_broker(counter=3, topics=()))
     table.register(a_broker(counter=4, topics=(T,)), 9, 1.0)
-    assert not table.register(a_broker(counter=3, topics=()), 1, 2.0)
+    assert not table.register(a_broker(counter=3, topics=()), 1, 2.0).changed
     assert table.topics() == ["T"]
     assert table.connection_closed(1, 3.0) == []
 
@@ -218,7 +226,7 @@ def test_delete_topic():
     "broker",
     [
         a_broker("../b"), a_broker(cluster=""), a_broker(broker_id=-1), a_broker(epoch=-1),
-        a_broker(topics=(TopicConfig("a/b"),)),
+        a_broker(store="x" * 65), a_broker(members=range(200)),
         *(a_broker()._replace(address=wrong) for wrong in ("host", ":1", "h:0", "h:99999")),
     ],
 )  # fmt: skip
@@ -230,6 +238,70 @@ def test_a_registration_that_cannot_be_right_is_refused_whole(broker):
     assert refused.value.code == ResponseCode.INVALID_PARAMETER
     assert table.clusters() == []
     assert table.topics() == []
+
+
+# --- what is left out
+
+
+LONG = TopicConfig("%RETRY%" + "g" * 120 + "_" + "T" * 127, 1, 1)
+KEPT = [T, LONG, TopicConfig("%RETRY%g+T"), TopicConfig("a.b"), TopicConfig("wide", 16_384, 0)]
+LEFT_OUT = [
+    TopicConfig(""), TopicConfig("x" * 256), TopicConfig("a b"), TopicConfig("a\n"), TopicConfig("Q", 2**31 - 1),
+    TopicConfig("W", 8, -1), TopicConfig("P", 8, 8, 8), TopicConfig("F", sys_flag=2**31),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("wrong", LEFT_OUT)
+def test_one_topic_that_cannot_be_served_does_not_take_the_others_away(wrong):
+    """S9, N5: it alone is left out, and that is said; names that brokers make themselves are served."""
+    table = RouteTable()
+    outcome = table.register(a_broker(topics=[*KEPT, wrong]), 1, 0.0)
+    assert (outcome.changed, outcome.left_out) == (True, 1)
+    assert repr(wrong.name[:40]) in outcome.about
+    assert table.topics() == sorted(one.name for one in KEPT)
+    known = T._replace(read_queue_nums=2**31 - 1)
+    assert table.register(a_broker(topics=[known, *KEPT[1:]]), 1, 1.0).left_out == 1, "also one that was served until now"
+    assert "T" not in table.topics()
+
+
+def test_a_nameserver_is_never_more_than_full(monkeypatch):
+    """N5: what is there stays, what comes is left out or refused, and there is room again when something goes."""
+    monkeypatch.setattr("rmq.routing.table.MAX_NAMES", 5)
+    monkeypatch.setattr("rmq.routing.table.MAX_GROUPS", 2)
+    monkeypatch.setattr("rmq.routing.table.MAX_TOPICS_OF_GROUP", 4)
+    table = a_table(a_broker("a", topics=[TopicConfig(name) for name in "ABC"]))
+    assert table.register(a_broker("b", topics=[TopicConfig(name) for name in "CDEFG"]), 2, 0.0).left_out == 2
+    assert table.topics() == ["A", "B", "C", "D", "E"]
+    with pytest.raises(Refusal, match="limits"):
+        table.register(a_broker("c", port=3), 3, 0.0)
+    assert table.register(a_broker("a", topics=[TopicConfig(name) for name in "AVWXY"]), 1, 1.0).left_out >= 3
+    table.connection_closed(1, 2.0)
+    table.expire(200.0)
+    assert table.topics() == []
+    assert table.register(a_broker("c", port=3), 3, 201.0).changed
+
+
+def test_one_connection_speaks_for_a_few_brokers():
+    table = RouteTable()
+    for number in range(8):
+        table.register(a_broker(f"b{number}", port=number + 1), 1, 0.0)
+    with pytest.raises(Refusal, match="8 broker groups"):
+        table.register(a_broker("b8"), 1, 0.0)
+    table.register(a_broker("b7", port=8), 1, 1.0)
+
+
+def test_a_list_in_pieces_of_rocketmqs_adds_up():
+    """[enableSplitRegistration]: 800 topics at a time; nothing tells which is the last, so nothing goes by being left out."""
+    table = RouteTable()
+    for part in ("AB", "CD"):
+        topics = [TopicConfig(name) for name in part]
+        table.register(a_broker(epoch=0, store="", members=(), whole=False, topics=topics), 1, 0.0)
+    assert table.topics() == ["A", "B", "C", "D"]
+    table.register(a_broker(epoch=0, store="", members=(), whole=False, topics=[TopicConfig("A", 1, 1)]), 1, 1.0)
+    assert [row.read_queue_nums for row in table.route("A").queues] == [1]
+    assert [row.read_queue_nums for row in table.route("B").queues] == [8]
+    table.delete_topic("D")
+    assert table.topics() == ["A", "B", "C"]
 
 
 # --- any history

@@ -12,11 +12,10 @@ from rmq.broker.held.receipts import Opening, ReceiptWriter
 from rmq.broker.state import undoing
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
-from rmq.delivery.popping import ORDERED, RETRY_V1, RETRY_V2, parse_handle, pop_retry_topic
+from rmq.delivery.popping import ORDERED, parse_handle, stored_in
 from rmq.delivery.receipts import ReceiptKey, ReceiptTable
 from rmq.errors import Refusal
 from rmq.log.consumequeue import ConsumeQueue, ConsumeQueues
-from rmq.model import RETRY_PREFIX
 from rmq.net.popcommands import Ack, AckedRange, BatchAck, ChangeInvisibleTime, InvisibleTimeAnswer
 from rmq.net.server import Call, Handler
 from rmq.routing.topics import TopicTable
@@ -65,7 +64,7 @@ class AckHandler:
             raise Refusal(ResponseCode.NO_MESSAGE, "no acknowledgement is in this request")
         acks: list[tuple[ReceiptKey, list[int], int]] = []
         for part in request.acks:
-            topic, numbers = _topic_of(part), _numbers(part)
+            topic, numbers = stored_in(part.retry, part.consumer_group, part.topic), _numbers(part)
             if numbers:
                 self._queue(topic, part.queue_id, numbers[-1])
                 key = ReceiptKey(part.consumer_group, topic, part.queue_id, part.start_offset, part.pop_time)
@@ -140,13 +139,6 @@ class AckHandler:
                 ResponseCode.NO_MESSAGE, f"message {number} is not in {topic}/{queue_id} ({queue.min} to {queue.max - 1})"
             )
         return queue
-
-
-def _topic_of(part: AckedRange) -> str:
-    """[ExtraInfoUtil.getRealTopic]"""
-    if part.retry == RETRY_V2:
-        return f"{RETRY_PREFIX}{part.consumer_group}+{part.topic}"
-    return pop_retry_topic(part.consumer_group, part.topic) if part.retry == RETRY_V1 else part.topic
 
 
 def _numbers(part: AckedRange) -> list[int]:

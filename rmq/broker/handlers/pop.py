@@ -16,12 +16,14 @@ from rmq.codes import ResponseCode
 from rmq.delivery import filters
 from rmq.delivery.popping import (
     MAX_MESSAGES,
+    NORMAL,
     ORDERED,
     Handle,
     Part,
     msg_offset_info,
     order_count_info,
-    pop_retry_topic,
+    pop_retry_topics,
+    retry_flag,
     start_offset_info,
 )
 from rmq.delivery.shares import Owner
@@ -134,7 +136,7 @@ class PopHandler:
         if deadline <= self._clock.monotonic():
             return TIMEOUT
         place = (asked.group, asked.topic, asked.queue_id)
-        topics = [asked.topic] if request.order else [asked.topic, pop_retry_topic(asked.group, asked.topic)]
+        topics = [asked.topic] if request.order else [asked.topic, *pop_retry_topics(asked.group, asked.topic)]
         connection, owner = call.connection, Owner(call.connection.id, call.connection.peer[0])
         woken = self._waits.hold(
             place, topics, asked.codes, deadline, lambda: not connection.closed, owner, call.size + POP_BYTES, request.order
@@ -233,7 +235,8 @@ class PopHandler:
         for group, topic, queue_id in self._in_turn(asked, False):
             read = await self._reader.read(group, topic, queue_id, room, None)
             if read.numbers:
-                parts.append(Part("0" if topic == asked.topic else "1", queue_id, read.start, read.numbers))
+                flag = NORMAL if topic == asked.topic else retry_flag(group, topic)
+                parts.append(Part(flag, queue_id, read.start, read.numbers))
                 messages.append(read.messages)
                 room -= len(read.numbers)
             if not room:
@@ -273,9 +276,8 @@ class PopHandler:
             raise _invalid(f"queue {queue_id} of {topic}: it has queues 0 to {config.read_queue_nums - 1}; -1 means any")
         filters.check_type(kind)
         places = [(group, topic, each) for each in (range(config.read_queue_nums) if queue_id < 0 else (queue_id,))]
-        retry = pop_retry_topic(group, topic)
-        if not ordered and retry != topic and self._topics.get(retry) is not None:
-            places.append((group, retry, 0))
+        back = [] if ordered else pop_retry_topics(group, topic)
+        places += [(group, name, 0) for name in back if self._topics.get(name) is not None]
         return Asked(group, topic, queue_id, places, filters.codes_of(expression))
 
     def _deadline(self, poll_ms: int) -> float:

@@ -11,7 +11,7 @@ from rmq.broker.state import Line, undoing
 from rmq.codes import ResponseCode
 from rmq.delivery.groups import GroupTable
 from rmq.delivery.offsets import OffsetTable
-from rmq.delivery.popping import pop_retry_topic
+from rmq.delivery.popping import pop_retry_topics
 from rmq.errors import Refusal
 from rmq.model import RETRY_PREFIX, GroupConfig, TopicConfig
 from rmq.net.commands import (
@@ -74,8 +74,8 @@ class TopicHandlers:
         if not self._topics.plan_delete(request.topic):
             return
         groups = self._offsets.groups_of(request.topic)
-        back = [pop_retry_topic(group, request.topic) for group in sorted(groups)]  # what was popped there comes back in these
-        names = [request.topic, *(name for name in dict.fromkeys(back) if name != request.topic and self._topics.decided(name))]
+        back = [name for group in sorted(groups) for name in pop_retry_topics(group, request.topic)]  # of what was popped there
+        names = [request.topic, *(name for name in dict.fromkeys(back) if self._topics.decided(name))]
         for name in names:
             self._topics.stage(name, None)
             self._offsets.drop_pending(name)

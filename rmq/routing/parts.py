@@ -1,0 +1,65 @@
+"""A list of topics too long for one frame: cut by the broker, joined by the nameserver. Pure."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from rmq.codes import ResponseCode
+from rmq.errors import Refusal
+from rmq.model import TopicConfig
+
+PART_BYTES = 512 * 1024  # a quarter of what a frame may hold beside byte strings
+MAX_TOPICS, MAX_ALL = 200_000, 1_000_000  # of one list that is not whole yet, of all of them
+_ROW_BYTES = 48  # of a topic beside its texts, at most
+
+
+def cut(topics: Iterable[TopicConfig]) -> Iterator[list[TopicConfig]]:
+    """The same topics in lists of at most PART_BYTES; one list at least, which may be empty."""
+    part: list[TopicConfig] = []
+    size = 0
+    for one in topics:
+        texts = len(one.name) + len(one.filter_type) + sum(len(key) + len(text) + 10 for key, text in one.attributes.items())
+        if part and size + 4 * texts + _ROW_BYTES > PART_BYTES:
+            yield part
+            part, size = [], 0
+        part.append(one)
+        size += 4 * texts + _ROW_BYTES  # a letter takes up to four bytes
+    yield part
+
+
+class Parts:
+    """Lists that are on their way, by connection; a connection that ends, or begins another list, gives its own up."""
+
+    def __init__(self) -> None:
+        self._lists: dict[int, tuple[object, list[TopicConfig], int]] = {}  # of whom, what came, how many parts that was
+        self._count = 0
+
+    def join(
+        self, connection_id: int, whose: object, part: int, parts: int, topics: Sequence[TopicConfig]
+    ) -> Sequence[TopicConfig] | None:
+        """The whole list with its last part, None before. `whose`: equal for all parts of one list. Raises Refusal."""
+        if (part, parts) == (0, 1):
+            self.forget(connection_id)
+            return topics
+        if part == 0:
+            self.forget(connection_id)
+            self._lists[connection_id] = whose, [], 0
+        known, came, count = self._lists.get(connection_id, (None, [], 0))
+        if known != whose or part != count or not 0 <= part < parts:
+            self.forget(connection_id)
+            about = f"part {part} of {parts} of a registration is out of its order: begin with 0"
+            raise Refusal(ResponseCode.INVALID_PARAMETER, about)
+        if len(came) + len(topics) > MAX_TOPICS or self._count + len(topics) > MAX_ALL:
+            self.forget(connection_id)
+            about = f"more than {MAX_TOPICS} topics in a registration, or too many at once: wait, or delete topics"
+            raise Refusal(ResponseCode.SYSTEM_BUSY, about)
+        came.extend(topics)
+        self._count += len(topics)
+        self._lists[connection_id] = whose, came, count + 1
+        if part + 1 < parts:
+            return None
+        self.forget(connection_id)
+        return came
+
+    def forget(self, connection_id: int) -> None:
+        """The connection has ended."""
+        if connection_id in self._lists:
+            self._count -= len(self._lists.pop(connection_id)[1])

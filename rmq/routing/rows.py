@@ -1,0 +1,27 @@
+"""One topic at one broker, as a route tells it: which numbers can be right. Both sides look, nameserver and client. Pure."""
+
+from rmq.errors import Refusal
+from rmq.model import QueueData
+from rmq.names import check_known_topic
+
+MAX_QUEUES = 16_384  # of one topic at one broker; 1 024 can be asked for here, RocketMQ knows no limit
+MAX_ROUTE_QUEUES = 100_000  # of one topic at all brokers: a client keeps something for each
+_MAX_FLAG = 2**31
+
+
+def routable(name: str, read_queues: int, write_queues: int, perm: int, sys_flag: int) -> str:
+    """Why this topic cannot be served; "" if it can."""
+    if not 0 <= read_queues <= MAX_QUEUES or not 0 <= write_queues <= MAX_QUEUES:
+        return f"topic {name[:40]!r} has {read_queues} and {write_queues} queues: 0 to {MAX_QUEUES} are served"
+    if not 0 <= perm <= 7 or not -_MAX_FLAG <= sys_flag < _MAX_FLAG:
+        return f"topic {name[:40]!r}: perm {perm} is not 0 to 7, or topicSysFlag {sys_flag} has more than 32 bits"
+    try:
+        check_known_topic(name)
+    except Refusal as refusal:
+        return refusal.remark
+    return ""
+
+
+def same_settings(row: QueueData) -> tuple[int, int, int, int]:
+    """What rows of one broker must have in common to be one."""
+    return row.read_queue_nums, row.write_queue_nums, row.perm, row.sys_flag
