@@ -37,6 +37,7 @@ T = TypeVar("T")
 log = logging.getLogger("rmq.group")
 
 NEAR_BYTES = 64 << 20
+MAX_HEIRS = 100
 FRESH_S = 2.0  # a follower that fetched so lately is there
 GRACE_S = 600.0  # how long a follower that is away still holds segments back
 
@@ -86,6 +87,7 @@ class Group:
         )
         self._configured_master = self._fixed and settings.broker_id == 0
         self._renumbered, self._told_id = hooks.renumbered, self._follower_id
+        self._told_heirs: list[str] = []
         root, sync = str(settings.store_dir), settings.flush == "sync"
         self._reseeder = Reseeder(store, disk, f"{root}/rmq", name, hooks.begun_anew)
         self.replica = ElectedReplica(store, clock, sync, on_committed, hooks, self._reseeder.begin)
@@ -126,6 +128,15 @@ class Group:
         """The office that this node registers for. Before it begins that is its last one: a newer master must not be refused."""
         core, vote = self.member.core, self._store.vote
         return last_office(core.state, vote.epoch, vote.voted_for) if isinstance(core.role, Opening) else core.state.epoch
+
+    @property
+    def heirs(self) -> list[str]:
+        """Stores of the nodes that may lead after this one: its voters, and with fixed roles all that follow."""
+        core = self.member.core
+        voters, nodes = core.state.voters, {voter.node for voter in core.state.voters}
+        peers = core.role.peers.values() if isinstance(core.role, Leader) else ()
+        found = {voter.store for voter in voters} | {peer.store for peer in peers if self._fixed or peer.node in nodes}
+        return sorted(found - {""})[:MAX_HEIRS]
 
     def allow(self, _connection: Connection, request: c.Request) -> None:
         """Raises Refusal for a read that may not be answered now, and for offsets and locks at a node that does not lead.
@@ -180,6 +191,9 @@ class Group:
     async def look_at_health(self) -> None:
         """For every second: what a read found damaged, or a full disk, makes this node unfit to lead; damage is fetched from
         the others."""
+        if (heirs := self.heirs) != self._told_heirs:  # the nameservers let nobody else take over
+            self._told_heirs = heirs
+            self._renumbered()
         damages = self._log.damages
         damages.drop_before(self._log.start)
         health = m.Health(bool(damages), self.replica.full)

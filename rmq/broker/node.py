@@ -42,7 +42,7 @@ from rmq.broker.indexer import Indexer
 from rmq.broker.longpoll import LongPolls
 from rmq.broker.opening import open_store
 from rmq.broker.popservice import PopService, Steps, Stored
-from rmq.broker.register import Registration
+from rmq.broker.register import Registration, description
 from rmq.broker.replication.replica import Replica
 from rmq.broker.retention import Retention, Waiting
 from rmq.broker.snapshot import SnapshotTaker
@@ -64,7 +64,6 @@ from rmq.log.replay import replay
 from rmq.log.retention import RetentionSettings
 from rmq.log.settings import ASYNC_FLUSH, SYNC_FLUSH, StoreSettings
 from rmq.log.store import Report
-from rmq.model import PERM_WRITE
 from rmq.net import commands as c
 from rmq.net.limits import Limits
 from rmq.net.remoting import Border
@@ -118,6 +117,10 @@ class Broker:
     @property
     def group(self) -> Group | None:
         return self._group
+
+    def registrations(self) -> dict[str, str]:
+        """Nameserver -> why it does not have this broker; "" if it has."""
+        return self._registration.troubles()
 
     async def _serve(self, host: str, port: int, running: AsyncExitStack) -> None:
         """Starts part after part; `running` is told how each is stopped, the last one first."""
@@ -175,7 +178,8 @@ class Broker:
         self._polls = LongPolls()
         self._cold = ColdReads(settings.max_transfer_disk_count, settings.max_transfer_disk_bytes)
         self._stats = BrokerStats(lambda: _topic_ends(store.queues), lambda: store.log.end)
-        self._registration = Registration(settings.namesrv_addresses, self._describe, clock)
+        describe = partial(description, settings, self.address, store, self._tables.topics)
+        self._registration = Registration(settings.namesrv_addresses, lambda: describe(self._group), clock)
         self._ahead = Ahead(self._tables.offsets, store.queues, self._registry)
         applier = Applier(self._tables, self._polls, self._registration.changed, lambda: self._ahead.learn(store.rows))
         self._group: Group | None = None
@@ -359,16 +363,6 @@ class Broker:
         if missing:
             await self._writer.commit([("topic", config.name, list(config)) for config in missing])
 
-    def _describe(self) -> c.RegisterBroker:
-        settings, topics = self._settings, self._tables.topics
-        found = topics.all()
-        if self._store.read_only:  # producers go elsewhere
-            found = [topic._replace(perm=topic.perm & ~PERM_WRITE) for topic in found]
-        return c.RegisterBroker(
-            settings.cluster_name, settings.broker_name, self._group.broker_id if self._group else settings.broker_id,
-            self.address, self._group.epoch if self._group else self._store.epoch, found, topics.data_version,
-        )  # fmt: skip
-
     def _connection(self, connection_id: int) -> Connection | None:
         return self._server.connection(connection_id)
 
@@ -380,7 +374,8 @@ class Broker:
         self._store.queues.trim()
 
     def _facts(self) -> Iterable[tuple[str, object]]:
-        return runtime_facts(self._settings.store_dir, self._store.log, self._replica.committed_end, self._boot, self._clock)
+        yield from runtime_facts(self._settings.store_dir, self._store.log, self._replica.committed_end, self._boot, self._clock)
+        yield from self._registration.facts()
 
 
 def _is_young(log: CommitLog, offset: int) -> bool:

@@ -1,22 +1,41 @@
-"""Telling the nameservers what this broker holds: at start, every 30 s, at once on change, and goodbye at the end.
+"""Telling the nameservers what this broker holds: at start, every 30 s, at once on change, at once when a connection comes
+back, and goodbye at the end.
 
 Each nameserver has a task and a connection of its own, so that a dead one delays nobody (N3).
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
+from rmq.broker.group import Group
 from rmq.clock import Clock
-from rmq.errors import RmqError
+from rmq.config import NodeSettings
+from rmq.errors import Refusal, RmqError
+from rmq.log.store import Store
+from rmq.model import PERM_WRITE
 from rmq.net.channel import Channel
-from rmq.net.commands import Hello, RegisterBroker, UnregisterBroker
+from rmq.net.commands import Hello, RegisterBroker, Registered, UnregisterBroker
 from rmq.net.native import VERSION
+from rmq.routing.parts import cut
+from rmq.routing.topics import TopicTable
 
 log = logging.getLogger("rmq.register")
 
 PERIOD_S = 30.0
-TIMEOUT_S = 10.0
+TIMEOUT_S = 10.0  # of one part
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 2.0  # before another try, after one that failed
+
+
+def description(settings: NodeSettings, address: str, store: Store, topics: TopicTable, group: Group | None) -> RegisterBroker:
+    """As things stand now."""
+    found = topics.all()
+    if store.read_only:  # producers go elsewhere
+        found = [topic._replace(perm=topic.perm & ~PERM_WRITE) for topic in found]
+    return RegisterBroker(
+        settings.cluster_name, settings.broker_name, group.broker_id if group else settings.broker_id, address,
+        group.epoch if group else store.epoch, found, topics.data_version, store.vote.store_id, group.heirs if group else [],
+    )  # fmt: skip
 
 
 class Registration:
@@ -25,19 +44,26 @@ class Registration:
     def __init__(self, nameservers: Sequence[str], describe: Callable[[], RegisterBroker], clock: Clock) -> None:
         self._describe = describe
         self._clock = clock
-        self._peers = [_Peer(address) for address in nameservers]
+        self._peers = [_Peer(address, clock) for address in nameservers]
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         """Register once with everybody who answers, then go on in the background."""
         await asyncio.gather(*(self._register(peer) for peer in self._peers))
-        for peer in self._peers:
-            self._tasks.append(asyncio.create_task(self._on_change(peer), name=f"register-{peer.address}"))
-            self._tasks.append(asyncio.create_task(self._periodically(peer), name=f"heartbeat-{peer.address}"))
+        self._tasks = [asyncio.create_task(self._keep(peer), name=f"register-{peer.address}") for peer in self._peers]
 
     def changed(self) -> None:
         for peer in self._peers:
             peer.changed.set()
+
+    def troubles(self) -> dict[str, str]:
+        """Nameserver -> why it does not have this broker; "" if it has."""
+        return {peer.address: peer.trouble for peer in self._peers}
+
+    def facts(self) -> Iterable[tuple[str, object]]:
+        """For this broker's runtime info."""
+        yield "registrationTrouble", "; ".join(f"{peer.address}: {peer.trouble}" for peer in self._peers if peer.trouble)
+        yield "topicsLeftOut", "; ".join(f"{peer.address}: {peer.left_out}" for peer in self._peers if peer.left_out)
 
     async def stop(self) -> None:
         for task in self._tasks:
@@ -47,51 +73,74 @@ class Registration:
         bye = UnregisterBroker(me.cluster_name, me.broker_name, me.broker_id, me.broker_addr)
         await asyncio.gather(*(peer.leave(bye) for peer in self._peers))
 
-    async def _periodically(self, peer: "_Peer") -> None:
+    async def _keep(self, peer: "_Peer") -> None:
         while True:
-            await self._clock.sleep(PERIOD_S)
-            peer.changed.set()
-
-    async def _on_change(self, peer: "_Peer") -> None:
-        while True:
-            await peer.changed.wait()
-            peer.changed.clear()
+            await peer.until_due()
             await self._register(peer)
 
     async def _register(self, peer: "_Peer") -> None:
+        peer.changed.clear()
         me = self._describe()
         if me.broker_id < 0:  # it gave an office up and has no other number yet
             return
         try:
             await peer.register(me)
         except RmqError as error:
-            peer.log_once(str(error))
+            peer.failed(error)
 
 
 class _Peer:
-    """One nameserver."""
+    """One nameserver. `trouble`: why the last registration failed; `left_out`: what it does not serve, in words."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, clock: Clock) -> None:
         self.address = address
         self.changed = asyncio.Event()
+        self.trouble = self.left_out = ""
+        self._clock = clock
         self._channel: Channel | None = None
-        self._trouble = ""
+        self._pause_s = 0.0
+
+    async def until_due(self) -> None:
+        """Until something changed, the connection has ended, or it is time for the next registration."""
+        closed = asyncio.Event() if self._channel is None else self._channel.closed
+        seconds = FIRST_PAUSE_S if closed.is_set() else PERIOD_S
+        waits = [asyncio.create_task(self._clock.sleep(self._pause_s or seconds)), asyncio.create_task(_set(self.changed))]
+        if not closed.is_set():
+            waits.append(asyncio.create_task(_set(closed)))
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in waits:
+                task.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
 
     async def register(self, request: RegisterBroker) -> None:
+        """All parts of it. Raises RmqError."""
         channel = self._channel
         if channel is None or channel.closed.is_set():
             hello = Hello(VERSION, f"{request.broker_name}@{request.broker_addr}")
             channel = self._channel = await Channel.open(self.address, hello)
-        await channel.request(request, TIMEOUT_S)
-        if self._trouble:
-            log.info("registered with nameserver %s again", self.address)
-            self._trouble = ""
+        lists = list(cut(request.topics))
+        for number, topics in enumerate(lists):
+            part = request._replace(topics=topics, part=number, parts=len(lists))
+            answer = await channel.request(part, TIMEOUT_S)
+        self._succeeded(answer if isinstance(answer, Registered) else Registered())
 
-    def log_once(self, trouble: str) -> None:
-        """A nameserver that stays away is worth one line, not one every 30 s."""
-        if trouble != self._trouble:
-            log.warning("nameserver %s does not take this broker: %s; trying on every %d s", self.address, trouble, PERIOD_S)
-            self._trouble = trouble
+    def _succeeded(self, answer: Registered) -> None:
+        if self.trouble:
+            log.info("registered with nameserver %s again", self.address)
+        left_out = f"{answer.left_out} topics: {answer.about}" if answer.left_out else ""
+        if left_out and left_out != self.left_out:
+            log.warning("nameserver %s leaves out %s", self.address, left_out)
+        self.trouble, self.left_out, self._pause_s = "", left_out, 0.0
+
+    def failed(self, error: RmqError) -> None:
+        """One that stays away is worth one line, not one for every try."""
+        self._pause_s = min(max(2 * self._pause_s, FIRST_PAUSE_S), LONGEST_PAUSE_S)
+        if str(error) != self.trouble:
+            why = "refuses this broker" if isinstance(error, Refusal) else "does not take this broker"
+            log.error("nameserver %s %s: %s; trying on every %d s", self.address, why, error, LONGEST_PAUSE_S)
+            self.trouble = str(error)
 
     async def leave(self, request: UnregisterBroker) -> None:
         if self._channel is None or self._channel.closed.is_set():
@@ -101,3 +150,7 @@ class _Peer:
         except RmqError as error:
             log.info("nameserver %s did not hear this broker leave: %s", self.address, error)
         await self._channel.close()
+
+
+async def _set(event: asyncio.Event) -> None:
+    await event.wait()

@@ -15,6 +15,7 @@ from rmq.clock import Clock
 from rmq.errors import InvalidArgument, Refusal, RmqError, Unreachable
 from rmq.model import BrokerAddresses, Route
 from rmq.net.commands import Answer, GetRoute, Request
+from rmq.routing.rows import believable
 
 _log = logging.getLogger("rmq.client")
 LEADER = 0  # key of the leader in a broker group's addresses [MixAll.MASTER_ID]
@@ -214,7 +215,7 @@ class Routes:
         except RmqError as error:
             return error
         assert isinstance(answer, Route)
-        return answer
+        return believable(answer)
 
     async def _collect(self, questions: "list[asyncio.Task[Route | RmqError]]") -> list[Route | RmqError]:
         """All answers, but no long wait for a silent nameserver once another one has told a route."""

@@ -1,7 +1,7 @@
 """One topic at one broker, as a route tells it: which numbers can be right. Both sides look, nameserver and client. Pure."""
 
 from rmq.errors import Refusal
-from rmq.model import QueueData
+from rmq.model import QueueData, Route
 from rmq.names import check_known_topic
 
 MAX_QUEUES = 16_384  # of one topic at one broker; 1 024 can be asked for here, RocketMQ knows no limit
@@ -25,3 +25,14 @@ def routable(name: str, read_queues: int, write_queues: int, perm: int, sys_flag
 def same_settings(row: QueueData) -> tuple[int, int, int, int]:
     """What rows of one broker must have in common to be one."""
     return row.read_queue_nums, row.write_queue_nums, row.perm, row.sys_flag
+
+
+def believable(route: Route) -> Route:
+    """What a client, or a broker that asks, believes of a nameserver's answer: no queues that cannot be, and not too many."""
+    queues, room = [], MAX_ROUTE_QUEUES
+    for row in route.queues:
+        count = max(row.read_queue_nums, row.write_queue_nums)
+        if min(row.read_queue_nums, row.write_queue_nums) >= 0 and count <= min(MAX_QUEUES, room):
+            queues.append(row)
+            room -= count
+    return route if len(queues) == len(route.queues) else route._replace(queues=queues)

@@ -55,7 +55,10 @@ async def world():
 
 
 def a_broker(name="b", port=1, *, epoch=1, topics=(T,), counter=0):
-    return RegisterBroker("C", name, 0, f"10.0.0.1:{port}", epoch, list(topics), DataVersion(counter))
+    """Of a group of three."""
+    group = [f"store-{number}" for number in (1, 2, 3)]
+    address, version = f"10.0.0.1:{port}", DataVersion(counter)
+    return RegisterBroker("C", name, 0, address, epoch, list(topics), version, f"store-{port}", group)
 
 
 async def ask(channel, request):

@@ -267,6 +267,7 @@ def test_one_topic_that_cannot_be_served_does_not_take_the_others_away(wrong):
 def test_a_nameserver_is_never_more_than_full(monkeypatch):
     """N5: what is there stays, what comes is left out or refused, and there is room again when something goes."""
     monkeypatch.setattr("rmq.routing.table.MAX_NAMES", 5)
+    monkeypatch.setattr("rmq.routing.table.MAX_ROWS", 7)
     monkeypatch.setattr("rmq.routing.table.MAX_GROUPS", 2)
     monkeypatch.setattr("rmq.routing.table.MAX_TOPICS_OF_GROUP", 4)
     table = a_table(a_broker("a", topics=[TopicConfig(name) for name in "ABC"]))
@@ -288,6 +289,14 @@ def test_one_connection_speaks_for_a_few_brokers():
     with pytest.raises(Refusal, match="8 broker groups"):
         table.register(a_broker("b8"), 1, 0.0)
     table.register(a_broker("b7", port=8), 1, 1.0)
+
+
+def test_a_group_has_so_many_brokers():
+    table = RouteTable()
+    for number in range(100):
+        table.register(a_broker(broker_id=number, port=number + 1), number + 1, 0.0)
+    with pytest.raises(Refusal, match="100 brokers"):
+        table.register(a_broker(broker_id=100, port=101), 101, 0.0)
 
 
 def test_a_list_in_pieces_of_rocketmqs_adds_up():

@@ -32,6 +32,7 @@ from rmq.log import record
 from rmq.log.properties import CRC_NAME
 from rmq.log.record import topic_field_of
 from rmq.model import PERM_READ
+from rmq.names import check_known_topic
 from rmq.net.popcommands import (
     Notification,
     NotificationAnswer,
@@ -277,6 +278,8 @@ class PopHandler:
         filters.check_type(kind)
         places = [(group, topic, each) for each in (range(config.read_queue_nums) if queue_id < 0 else (queue_id,))]
         back = [] if ordered else pop_retry_topics(group, topic)
+        for name in back:  # where nothing could come back nothing is handed out
+            check_known_topic(name)
         places += [(group, name, 0) for name in back if self._topics.get(name) is not None]
         return Asked(group, topic, queue_id, places, filters.codes_of(expression))
 

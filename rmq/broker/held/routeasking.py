@@ -10,6 +10,7 @@ from rmq.model import PERM_READ, MessageQueue, Route
 from rmq.net.channel import Channel
 from rmq.net.commands import GetRoute, Hello
 from rmq.net.native import VERSION
+from rmq.routing.rows import believable
 
 log = logging.getLogger("rmq.routes")
 
@@ -59,7 +60,7 @@ class RouteAsking:
                 raise
             return Route([], [])
         assert isinstance(route, Route)
-        return route
+        return believable(route)
 
     async def close(self) -> None:
         for channel in self._channels.values():

@@ -1,0 +1,192 @@
+"""What brokers of all kinds tell a nameserver, over real sockets: long lists, RocketMQ's own bytes, and what cannot be right."""
+
+import asyncio
+import base64
+import json
+import struct
+import zlib
+from contextlib import AsyncExitStack
+from dataclasses import replace
+
+import pytest
+
+from rmq.broker import register
+from rmq.broker.register import Registration
+from rmq.errors import Refusal
+from rmq.model import TopicConfig
+from rmq.nameserver.node import Nameserver
+from rmq.net.commands import GetClusterInfo, GetRoute, GetTopicList
+from rmq.routing.parts import cut
+from rmq.testing import until
+from tests.nameserver.test_nameserver import SETTINGS, World, a_broker, ask, leaders
+
+# As RocketMQ 5.5.0 spells it: RegisterBrokerBody.encode(true) of T1 (4, 5, 6, an attribute) and T2 (1, 1, 4).
+DEFLATED = (
+    "eNpjYGCwqFZKzi/NK0ktUrIy0FEqLkksSQ1LLSrOzM8DC5Rk5qYCBXMLlKwMzS1NjY3MDIwtjcwsahkYGJiAWC/EUMFEwVTBTCHY08/dxzU+xNFdoVpJG6irODE9"
+    "Va+ksiBVyUrJzz/I19FHCaRLLMRIwVABpAtZB9i86FggyQAA/yQl4A=="
+)  # fmt: skip
+
+
+@pytest.fixture
+async def world():
+    async with AsyncExitStack() as parts:
+        yield World(parts)
+
+
+async def java(world, node, body, *, broker_id=0, address="10.0.0.7:10911", name="java", **ext):
+    """RocketMQ's request 103, through a connection that stays: the header of the answer."""
+    host, _, port = node.address.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    told = {"brokerName": name, "brokerAddr": address, "clusterName": "C", "haServerAddr": "", "brokerId": str(broker_id),
+            "bodyCrc32": str(zlib.crc32(body) & 0x7FFFFFFF), **ext}  # fmt: skip
+    writer.write(frame({"code": 103, "opaque": 7, "extFields": told}, body))
+    world.parts.callback(writer.close)
+    header, _ = await answered(reader)
+    return header
+
+
+def frame(fields, body):
+    common = {"flag": 0, "language": "JAVA", "version": 513, "serializeTypeCurrentRPC": "JSON"}
+    header = json.dumps(common | fields).encode()
+    return struct.pack(">ii", len(header) + 4 + len(body), len(header)) + header + body
+
+
+async def answered(reader):
+    answer = await reader.readexactly(int.from_bytes(await reader.readexactly(4)))
+    size = int.from_bytes(answer[1:4])
+    return json.loads(answer[4 : 4 + size]), answer[4 + size :]
+
+
+def java_body(topics):
+    rows = {name: {"topicName": name, "readQueueNums": many, "writeQueueNums": many, "perm": 6} for name, many in topics.items()}
+    version = {"counter": 1, "timestamp": 2, "stateVersion": 0}
+    return json.dumps({"topicConfigSerializeWrapper": {"dataVersion": version, "topicConfigTable": rows}}).encode()
+
+
+async def test_a_list_too_long_for_a_frame(world):
+    """N5: nobody sees half of it, and nothing of it is lost."""
+    node = await world.nameserver()
+    broker, client = await world.connect(node), await world.connect(node)
+    topics = [TopicConfig(f"{number:0100d}") for number in range(10_000)]
+    lists = list(cut(topics))
+    assert len(lists) > 3
+    for number, part in enumerate(lists):
+        assert await leaders(client, topics[0].name) == {}
+        await ask(broker, a_broker(topics=part)._replace(part=number, parts=len(lists)))
+    assert (await ask(client, GetTopicList())).topics == [one.name for one in topics]
+
+
+async def test_a_broker_with_many_topics_registers(world):
+    """As the broker does it: 60 000 topics were refused before, 2 MiB being the most of a request."""
+    node = await world.nameserver()
+    topics = [TopicConfig(f"topic-of-some-length-{number}") for number in range(60_000)]
+    registration = Registration([node.address], lambda: a_broker(topics=topics), world.clock)
+    await registration.start()
+    assert registration.troubles() == {node.address: ""}
+    client = await world.connect(node)
+    assert len((await ask(client, GetTopicList())).topics) == 60_000
+    await registration.stop()
+    assert (await ask(client, GetClusterInfo())).brokers == []
+
+
+async def test_a_bad_entry_is_left_out_and_said(world, caplog):
+    """S9: one name took the broker's whole registration, and after 120 s all its topics, away."""
+    node = await world.nameserver()
+    topics = [TopicConfig("T"), TopicConfig("%RETRY%" + "g" * 120 + "_" + "T" * 127), TopicConfig("Q", 2**31 - 1)]
+    registration = Registration([node.address], lambda: a_broker(topics=topics), world.clock)
+    await registration.start()
+    client = await world.connect(node)
+    assert (await ask(client, GetTopicList())).topics == sorted(one.name for one in topics[:2])
+    assert registration.troubles() == {node.address: ""}
+    assert "'Q' has 2147483647" in dict(registration.facts())["topicsLeftOut"]
+    registration.changed()
+    await registration.stop()
+    assert len([one for one in caplog.records if "'Q' has" in one.getMessage()]) == 2, "by each of them, once"
+
+
+async def test_nobody_steals_a_route(world):
+    """N2: with whatever epoch, from a broker that is there."""
+    node = await world.nameserver()
+    broker, thief, client = [await world.connect(node) for _ in range(3)]
+    await ask(broker, a_broker())
+    for claim in (a_broker(port=6, epoch=2**63 - 1), a_broker(port=1, epoch=7)._replace(store="x", topics=[])):
+        with pytest.raises(Refusal, match="did not name"):
+            await ask(thief, claim)
+    assert await leaders(client) == {"b": "10.0.0.1:1"}
+
+
+async def test_a_nameserver_that_was_started_again_knows_at_once(world):
+    """N3: brokers notice that the connection ended, and try until it is back; the clock moves as little as that takes."""
+    node = await world.nameserver()
+    registration = Registration([node.address], a_broker, world.clock)
+    await registration.start()
+    await node.stop()
+    again = Nameserver(replace(SETTINGS, namesrv_port=int(node.address.rpartition(":")[2])), world.clock)
+    await until(lambda: registration.troubles()[node.address])
+    began = world.clock.monotonic()
+    await again.start()
+    world.parts.push_async_callback(again.stop)
+    await world.clock.advance_until(lambda: not registration.troubles()[node.address], 0.1)
+    assert world.clock.monotonic() - began <= 2 * register.LONGEST_PAUSE_S
+    assert await leaders(await world.connect(again)) == {"b": "10.0.0.1:1"}
+    await registration.stop()
+
+
+async def test_a_refused_broker_tries_again_soon_and_says_why(world, caplog):
+    """A lone broker that was moved to an empty store: it waited for 120 s, and nobody was told but a log."""
+    node = await world.nameserver()
+    old = await world.connect(node)
+    await ask(old, a_broker(epoch=57)._replace(members=[]))
+    moved = Registration([node.address], lambda: a_broker(port=2, epoch=1)._replace(members=[]), world.clock)
+    await moved.start()
+    assert "10.0.0.1:1 already leads" in moved.troubles()[node.address] or "is over" in moved.troubles()[node.address]
+    assert [one.levelname for one in caplog.records if one.name == "rmq.register"] == ["ERROR"]
+    await old.close()
+    await world.clock.advance_until(lambda: not moved.troubles()[node.address], 0.1)
+    assert world.clock.monotonic() < 10, "seconds"
+    assert await leaders(await world.connect(node)) == {"b": "10.0.0.1:2"}
+    await moved.stop()
+
+
+# --- RocketMQ's brokers
+
+
+@pytest.mark.parametrize("deflated", [True, False])
+async def test_rocketmqs_body_deflated_or_not(world, deflated):
+    node = await world.nameserver()
+    body = base64.b64decode(DEFLATED) if deflated else java_body({"T1": 4, "T2": 1})
+    header = await java(world, node, body, compressed=str(deflated).lower())
+    assert (header["code"], header.get("extFields", {})) == (0, {})
+    client = await world.connect(node)
+    route = await ask(client, GetRoute("T1"))
+    assert [(row.read_queue_nums, row.write_queue_nums, row.perm) for row in route.queues] == [(4, 5 if deflated else 4, 6)]
+    assert (await ask(client, GetTopicList())).topics == ["T1", "T2"]
+
+
+async def test_a_deflated_body_inflates_to_so_much_and_no_more(world):
+    """S7: 100 MB in 100 kB."""
+    node = await world.nameserver()
+    body = zlib.compress(b"\0" * (100 << 20), 9)
+    header = await java(world, node, body, compressed="true")
+    assert header["code"] != 0
+    assert "inflates to more" in header["remark"]
+    for bad in (zlib.compress(b"\0\0\0\x05{}"), zlib.compress(b""), b"", b"x", zlib.compress(struct.pack(">i2si", 2, b"{}", 9))):
+        assert (await java(world, node, bad, compressed="true"))["code"] != 0
+    
+
+async def test_pieces_of_rocketmqs_add_up(world):
+    """[enableSplitRegistration]"""
+    node = await world.nameserver()
+    for name in ("A", "B"):
+        assert (await java(world, node, java_body({name: 4})))["code"] == 0
+    assert (await ask(await world.connect(node), GetTopicList())).topics == ["A", "B"]
+    
+
+async def test_a_long_list_of_rocketmqs_is_read(world):
+    """It sends all in one request, some 200 bytes a topic; 2 MiB were the most."""
+    node = await world.nameserver()
+    body = java_body({f"topic-of-some-length-{number}": 8 for number in range(25_000)})
+    assert len(body) > 2 << 20
+    header = await java(world, node, body)
+    assert header["code"] == 0
+    assert len((await ask(await world.connect(node), GetTopicList())).topics) == 25_000
