@@ -17,6 +17,7 @@ from rmq.broker.replication.peers import Peers
 from rmq.broker.replication.reseed import Reseeder
 from rmq.clock import Clock
 from rmq.config import NodeSettings
+from rmq.errors import StoreError
 from rmq.log.commitlog import Unit
 from rmq.log.disk import Disk
 from rmq.log.replicated import ReplicatedLog
@@ -31,7 +32,8 @@ from rmq.net.server import Connection, Handler
 from rmq.net.transactioncommands import EndTransaction, ResumeCheck
 from rmq.raft import messages as m
 from rmq.raft.fixed import last_office
-from rmq.raft.roles import Leader, Opening
+from rmq.raft.roles import LAST_EPOCH, Leader, Opening
+from rmq.raft.trust import MAX_LEAP
 
 T = TypeVar("T")
 log = logging.getLogger("rmq.group")
@@ -75,6 +77,7 @@ class Group:
         hooks: Hooks,
     ) -> None:
         self._clock = clock
+        _check_reach(store, f"{settings.store_dir}")
         if settings.unclean and not store.vote.proven:
             log.warning("--unclean: what this node lost when its machine stopped is given up, as far as no other node has it")
             store.save_vote(store.vote.epoch, store.vote.voted_for, True)
@@ -263,3 +266,13 @@ class Group:
         if isinstance(role, Leader) and node in role.joining:
             return role.joining[node][0]
         return next((voter.address for voter in self.member.core.state.voters if voter.node == node), "")
+
+
+def _check_reach(store: Store, directory: str) -> None:
+    """Raises StoreError for an epoch that nobody can have held: the others would not believe in it, or none comes after it."""
+    epoch, led = store.vote.epoch, store.rows[-1].epoch if store.rows else 0
+    if epoch - led > MAX_LEAP or epoch > LAST_EPOCH - MAX_LEAP:
+        raise StoreError(
+            f"{directory} names epoch {epoch}, the log's last leader had {led}: some program made this number up, and the group "
+            f"can elect nobody with it. `rmq store epochs {directory}` shows it; docs/operators has the way out, nothing is lost"
+        )

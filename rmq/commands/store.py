@@ -17,6 +17,7 @@ from rmq.broker.adoption import tables as adoption
 from rmq.commands import exits, options
 from rmq.commands.adminviews import moment
 from rmq.commands.output import Table, show, show_json, show_json_line
+from rmq.commands.storeepochs import epochs
 from rmq.commands.storelines import index_lines, of, own_lines, record_line, records, short, state_lines, units
 from rmq.errors import BadBytes, InvalidArgument, StoreError
 from rmq.log import ownfiles, reader, record
@@ -261,6 +262,8 @@ def distrust(directory: Path, yes: bool) -> int:
     click.echo(f"{directory} is not proven any more")
     return exits.OK
 
+
+store.add_command(epochs)
 
 # --- what they share --------------------------------------------------------------------------------------------------
 

@@ -106,7 +106,7 @@ class Snapshots:
     def rows(self) -> Iterator[tuple[str, list[Any]]]:
         """(section, rows) of the newest one, block by block; nothing if there is none. Raises BadBytes."""
         if self.kept:
-            yield from (block for block in _blocks(self._disk, self.kept[-1].path) if block[0] != _END)
+            yield from blocks_of(self._disk, self.kept[-1].path)
 
     def begin(self) -> SnapshotWriter:
         self._making = SnapshotWriter(self._disk, self._directory)
@@ -139,7 +139,7 @@ class Snapshots:
 
     def received(self) -> Iterator[tuple[str, list[Any]]]:
         """(section, rows) of what was written to `snapshot.received`. Raises BadBytes if it is not a whole one."""
-        yield from (block for block in _blocks(self._disk, f"{self._directory}/{RECEIVED}") if block[0] != _END)
+        yield from blocks_of(self._disk, f"{self._directory}/{RECEIVED}")
 
     def read(self, s0: int, position: int, size: int) -> tuple[bytes, int]:
         """Bytes of the kept snapshot that begins at `s0`, and how many it has. For another node. Raises StoreError, OSError."""
@@ -163,6 +163,11 @@ class Snapshots:
             path = f"{self._directory}/{name}"
             if name.startswith(_PREFIX) and path not in paths:
                 self._disk.unlink(path)
+
+
+def blocks_of(disk: Disk, path: str) -> Iterator[tuple[str, list[Any]]]:
+    """(section, rows) of that snapshot. Raises BadBytes, OSError."""
+    yield from (block for block in _blocks(disk, path) if block[0] != _END)
 
 
 def _checked(disk: Disk, path: str) -> Snapshot:

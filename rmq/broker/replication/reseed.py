@@ -51,6 +51,7 @@ class Reseeder:
         try:
             await self._fetch(order)
             rows, voters = await asyncio.to_thread(self._read)
+            self._check(rows)
         except (RmqError, OSError) as error:
             log.warning("the snapshot of %s could not be had: %s; trying again", order.node, error)
             self._member.handle(m.ReseedFailed())
@@ -80,6 +81,12 @@ class Reseeder:
         if len(found) < 2:
             raise BadBytes("it names no epochs or no voters")
         return tuple(EpochRow(*row) for row in found[EPOCHS]), tuple(Voter(*row) for row in found[VOTERS])
+
+    def _check(self, rows: m.Rows) -> None:
+        """Raises BadBytes for an epoch newer than this node's: its leader has not held it, and what the log names cannot be undone."""
+        newest, known = max((row.epoch for row in rows), default=0), self._member.core.state.epoch
+        if newest > known:
+            raise BadBytes(f"it names epoch {newest}, the newest that has begun is {known}")
 
     def _install(self) -> None:
         self._store.snapshots.install()
