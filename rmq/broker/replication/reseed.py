@@ -83,7 +83,7 @@ class Reseeder:
         return tuple(EpochRow(*row) for row in found[EPOCHS]), tuple(Voter(*row) for row in found[VOTERS])
 
     def _check(self, rows: m.Rows) -> None:
-        """Raises BadBytes for an epoch newer than this node's: its leader has not held it, and what the log names cannot be undone."""
+        """Raises BadBytes for an epoch newer than this node's: its leader has not held it, and what a log names is durable."""
         newest, known = max((row.epoch for row in rows), default=0), self._member.core.state.epoch
         if newest > known:
             raise BadBytes(f"it names epoch {newest}, the newest that has begun is {known}")
