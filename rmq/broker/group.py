@@ -27,6 +27,7 @@ from rmq.net import commands as c
 from rmq.net.lockcommands import LockQueues, UnlockQueues
 from rmq.net.peercommands import IntroducePeer
 from rmq.net.popcommands import Ack, BatchAck, ChangeInvisibleTime, Notification, Peek, PollingInfo, Pop
+from rmq.net.resetcommands import ResetOffset
 from rmq.net.retrycommands import SendBack
 from rmq.net.server import Connection, Handler
 from rmq.net.transactioncommands import EndTransaction, ResumeCheck
@@ -49,7 +50,7 @@ _READS = frozenset({
 })  # fmt: skip
 _LEADERS = frozenset({
     c.UpdateConsumerOffset, SendBack, LockQueues, UnlockQueues, EndTransaction, ResumeCheck, Pop, Ack, BatchAck,
-    ChangeInvisibleTime, Peek, Notification, PollingInfo,
+    ChangeInvisibleTime, Peek, Notification, PollingInfo, ResetOffset,
 })  # fmt: skip
 _LEASED = frozenset({LockQueues, Peek, Notification})
 

@@ -30,6 +30,7 @@ from rmq.broker.handlers.locks import LockHandlers
 from rmq.broker.handlers.offsets import OffsetHandlers
 from rmq.broker.handlers.pull import PullHandler, PullSettings
 from rmq.broker.handlers.query import QueryHandlers
+from rmq.broker.handlers.resets import ResetHandlers
 from rmq.broker.handlers.send import SendHandler, SendSettings
 from rmq.broker.handlers.sendback import SendBackHandlers
 from rmq.broker.handlers.topics import TopicHandlers
@@ -67,6 +68,7 @@ from rmq.log.store import Report
 from rmq.net import commands as c
 from rmq.net.limits import Limits
 from rmq.net.remoting import Border
+from rmq.net.resetcommands import ResetOffset
 from rmq.net.server import Call, Connection, Handler, Server
 from rmq.routing.topics import TopicTable, is_system_topic, system_topics, topics_json
 
@@ -217,7 +219,11 @@ class Broker:
         )
         checks = PullSettings(
             tables.topics, registry, topics.check_group, settings.max_transfer_count, settings.max_transfer_bytes, self._cold,
-            self._ahead, self._group.suggest if self._group and settings.follower_reads else None,
+            self._ahead, tables.offsets, self._group.suggest if self._group and settings.follower_reads else None,
+        )  # fmt: skip
+        resets = ResetHandlers(
+            (tables.offsets, tables.topics, tables.groups), registry, store.queues, store.log.store_time, offsets.write,
+            lambda group: self._polls.groups_changed({group}), settings.broker_name,
         )  # fmt: skip
         pull = PullHandler(checks, store.log, store.queues, self._polls, self._pulled, self._stats, clock)
         lookups = QueryHandlers(store.log, store.indexed.index, self._indexer, lambda: self._replica.committed_end)
@@ -240,20 +246,15 @@ class Broker:
             c.Send: send.send,
             c.DraftedSend: send.drafted,
             c.Pull: pull.pull,
-            c.QueryConsumerOffset: offsets.query,
-            c.UpdateConsumerOffset: self._ahead.guarding(offsets.update),
-            c.GetMaxOffset: offsets.max_offset,
-            c.GetMinOffset: offsets.min_offset,
-            c.SearchOffset: offsets.search,
-            c.GetEarliestStoreTime: offsets.earliest,
+            c.UpdateConsumerOffset: self._ahead.guarding(resets.committing(offsets.check, offsets.update)),
+            ResetOffset: resets.reset,
             c.QueryMessage: lookups.by_key,
             c.ViewMessage: lookups.by_offset,
-            c.GetTopicStats: inspect.topic_stats,
-            c.GetConsumeStats: inspect.consume_stats,
-            c.QueryTopicConsumeByWho: inspect.consumed_by,
             c.GetRuntimeInfo: RuntimeInfoHandler(self._stats, self._facts, self._delays.facts).runtime_info,
             c.DeleteExpiredLog: cleaning.delete_expired_log,
             c.CleanExpiredQueues: cleaning.clean_expired_queues,
+            **offsets.by_request(),
+            **inspect.by_request(),
             **clients.by_request(),
             **topics.by_request(),
             **locks.by_request(),

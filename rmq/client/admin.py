@@ -242,7 +242,7 @@ async def delete_group(
 
 
 async def set_offset(client: Client, group: str, queue: MessageQueue, offset: int) -> None:
-    """Set where an idle group goes on in a queue; a running member overwrites it with its own progress."""
+    """Set where a group goes on in a queue, also its members that are connected. `resets` shows first what that means."""
     address = await _leader_of(client, queue)
     await _ask(client, address, UpdateConsumerOffset(group, queue.topic, queue.queue_id, offset))
 

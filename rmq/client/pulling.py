@@ -166,7 +166,11 @@ class Puller:
 
     async def _take(self, window: Window, answer: PullAnswer) -> None:
         if answer.status == ResponseCode.PULL_OFFSET_MOVED:
-            await self._correct(window, answer.next_begin_offset)
+            if answer.min_offset <= window.next_offset <= answer.next_begin_offset:
+                _log.warning("%s: the group was set from %d to %d", self.queue, window.next_offset, answer.next_begin_offset)
+                await self._begin_anew(window, answer.next_begin_offset)
+            else:
+                await self._correct(window, answer.next_begin_offset)
         elif answer.status == ResponseCode.SUCCESS:
             stored = [ReceivedMessage(each, self.queue) for each in iterate(answer.messages)]
             window.add([message for message in stored if self._wanted(message)], answer.next_begin_offset)

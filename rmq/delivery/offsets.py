@@ -28,6 +28,13 @@ class OffsetKey(NamedTuple):
     queue_id: int
 
 
+class Reset(NamedTuple):
+    """Where the next pull is sent to, and who had pulled last before."""
+
+    offset: int
+    reader: str
+
+
 class OffsetTable(Versioned):
     """`ignored_lower` counts lower commits of clients that had lost the queue (C7)."""
 
@@ -39,6 +46,7 @@ class OffsetTable(Versioned):
         self._last_puller: dict[OffsetKey, str] = {}
         self._topics: dict[str, dict[str, int]] = {}  # group -> topic -> how many queues have an offset
         self.ignored_lower = 0
+        self.resets: dict[OffsetKey, Reset] = {}  # until the next pull of the queue nobody's commit counts
 
     def query(self, group: str, topic: str, queue_id: int) -> int | None:
         key = OffsetKey(group, topic, queue_id)
@@ -61,6 +69,8 @@ class OffsetTable(Versioned):
             raise Refusal(ResponseCode.INVALID_PARAMETER, about)
         key = OffsetKey(group, topic, queue_id)
         known = self.query(*key)
+        if key in self.resets and not by_admin:
+            return False
         if offset == known:
             return True
         if known is None and max(len(self._committed), len(self._overlay)) >= MAX_OFFSETS:
@@ -72,6 +82,17 @@ class OffsetTable(Versioned):
         self._overlay[key] = offset
         self._dirty.add(key)
         return True
+
+    def reset(self, key: OffsetKey, offset: int) -> None:
+        """By an administrator: readers that are on their way have to begin there, too. Raises Refusal as `update`."""
+        self.update(*key, offset, by_admin=True)
+        self.resets[key] = Reset(offset, self._last_puller.get(key, ""))
+
+    def take_reset(self, key: OffsetKey, asked: int, owner: str) -> int | None:
+        """Where this pull is to be sent; None: it may go on. Also one that asks for that place, if it may hold messages that
+        it pulled before."""
+        reset = self.resets.pop(key, None)
+        return None if reset is None or (reset.offset == asked and reset.reader != owner) else reset.offset
 
     # --- lines of the state topic
 
@@ -107,12 +128,14 @@ class OffsetTable(Versioned):
         self._overlay.clear()
         self._dirty.clear()
         self._last_puller.clear()
+        self.resets.clear()
 
     def drop_pending(self, topic: str) -> None:
         """The deletion of the topic is being written: commits that come behind it in the log would be ghosts."""
         for key in [key for key in self._overlay if key.topic == topic]:
             del self._overlay[key]
             self._dirty.discard(key)
+            self.resets.pop(key, None)
 
     def remove_topic(self, topic: str) -> None:
         """The topic was deleted by a committed record: a topic of that name made later starts without ghosts."""
@@ -131,6 +154,7 @@ class OffsetTable(Versioned):
         self._overlay.pop(key, None)
         self._dirty.discard(key)
         self._last_puller.pop(key, None)
+        self.resets.pop(key, None)
         if self._committed.pop(key, None) is None:
             return
         topics = self._topics[key.group]

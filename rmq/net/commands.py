@@ -34,6 +34,7 @@ from rmq.net.registercommands import DeleteTopicInNameserver as DeleteTopicInNam
 from rmq.net.registercommands import RegisterBroker as RegisterBroker
 from rmq.net.registercommands import Registered as Registered
 from rmq.net.registercommands import UnregisterBroker as UnregisterBroker
+from rmq.net.resetcommands import ResetOffsets, ResetRequest
 from rmq.net.retrycommands import RetryRequest
 from rmq.net.timercommands import TimerAnswer, TimerRequest
 from rmq.net.transactioncommands import TransactionRequest
@@ -449,12 +450,13 @@ Request = Union[
     GetTopicStats, UpdateGroup, DeleteGroup, GetGroupConfig, GetAllGroupConfig,
     GetConsumeStats, GetConsumerConnection, QueryTopicConsumeByWho, GetRuntimeInfo, DeleteExpiredLog,
     CleanExpiredQueues, PeerRequest, RetryRequest, TransactionRequest, TimerRequest, PopRequest,
+    ResetRequest,
 ]  # fmt: skip
 Answer = Union[
     None, HelloAnswer, Route, ClusterInfo, TopicList, HeartbeatAnswer, ConsumerList, SendAnswer, PullAnswer, OffsetAnswer,
     TimestampAnswer, TopicConfig, TopicConfigs, TopicStats, GroupConfig, GroupConfigs, ConsumeStats, ConsumerConnection,
     GroupList, RuntimeInfo, PeerAnswer, Registered, QueryMessageAnswer, MessageAnswer, LockedQueues, TimerAnswer,
-    PopRelatedAnswer,
+    PopRelatedAnswer, ResetOffsets,
 ]  # fmt: skip
 
 REQUESTS: dict[int, type[Request]] = {code: cls for cls, code in CODES.items()}

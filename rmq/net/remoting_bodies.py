@@ -50,6 +50,7 @@ from rmq.net.remoting_json import (
     text_map,
     texts,
 )
+from rmq.net.resetcommands import ResetOffsets
 
 # --- reading what clients send ----------------------------------------------------------------------------------------
 
@@ -290,6 +291,11 @@ def write_consumer_list(answer: ConsumerList, quoted: bool) -> bytes:
     return orjson.dumps({"consumerIdList": answer.client_ids})
 
 
+def write_resets(answer: ResetOffsets, quoted: bool) -> bytes:
+    """[ResetOffsetBody]"""
+    return b'{"offsetTable":' + _bare([(queue_json(one.queue), one.offset) for one in answer.offsets]) + b"}"
+
+
 def write_locked(answer: LockedQueues, quoted: bool) -> bytes:
     """[LockBatchResponseBody]"""
     return orjson.dumps({"lockOKMQSet": [queue_json(queue) for queue in answer.queues]})
@@ -345,6 +351,7 @@ ANSWER_WRITERS: dict[type[Any], Callable[[Any, bool], bytes]] = {
     ConsumerList: write_consumer_list,
     GroupList: write_group_list,
     LockedQueues: write_locked,
+    ResetOffsets: write_resets,
     RuntimeInfo: write_runtime_info,
     HaStatus: write_ha_status,
     EpochCache: write_epoch_cache,

@@ -145,13 +145,13 @@ async def test_a_change_that_is_not_on_the_disk_in_time_is_not_in_force(node: No
     sending = await hanging_flush(node)
     change = asyncio.create_task(node.peer.refusal(UpdateTopic("N", read_queue_nums=1, write_queue_nums=1)))
     made_by_send = asyncio.create_task(node.peer.refusal(send("M")))
-    commit = asyncio.create_task(node.peer.refusal(UpdateConsumerOffset("g", "T", 0, 1)))
+    commit = asyncio.create_task(node.peer.refusal(UpdateConsumerOffset("g", "T", 0, 0)))
     await node.peer.ask(Ping())
     await node.clock.advance(7)
     assert [await change, await made_by_send, await commit] == [R.SYSTEM_ERROR] * 3
     assert (await sending).status == R.FLUSH_DISK_TIMEOUT
     node.release.set()
-    await node.peer.ask(UpdateConsumerOffset("g", "T", 0, 1))
+    await node.peer.ask(UpdateConsumerOffset("g", "T", 0, 0))
     await node.stop()
 
 
@@ -159,10 +159,10 @@ async def test_a_commit_by_request_waits_for_the_same_offset_on_its_way(node: No
     """C5: an answer says that it is written, also when somebody else's write brings it."""
     await node.start("sync")
     sending = await hanging_flush(node)
-    node.peer.channel.post(UpdateConsumerOffset("g", "T", 0, 1))
+    node.peer.channel.post(UpdateConsumerOffset("g", "T", 0, 0))
     await node.peer.ask(Ping())
     await node.clock.advance(0.5)
-    commits = [asyncio.create_task(node.peer.ask(UpdateConsumerOffset("g", "T", 0, 1))) for _ in range(3)]
+    commits = [asyncio.create_task(node.peer.ask(UpdateConsumerOffset("g", "T", 0, 0))) for _ in range(3)]
     for _ in range(20):
         await node.peer.ask(Ping())
     assert not any(task.done() for task in commits)

@@ -72,6 +72,7 @@ async def test_deleted_topics_stay_deleted_over_a_restart(broker: LocalBroker, c
 
 async def test_exports_have_the_shape_of_apache_rocketmqs_files(broker: LocalBroker, peer: Peer) -> None:
     await peer.ask(UpdateGroup(GroupConfig("g")))
+    await peer.send(send("T", queue_id=1, count=50))
     await peer.ask(UpdateConsumerOffset("g", "T", 1, 42))
     await broker.stop_broker()
 

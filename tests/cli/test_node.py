@@ -235,6 +235,32 @@ def test_refusals_and_wrong_names(running: Running, capsys: Printed) -> None:
     assert "Traceback" not in capsys.readouterr().err
 
 
+def test_a_group_is_set_to_another_place(running: Running, capsys: Printed) -> None:
+    """A preview changes nothing; what it shows is what is done; what cannot be is told."""
+    group, topic = "g" * 120, "Places" + "t" * 121
+    where = ["-n", running.namesrv]
+    sent(capsys, running, topic, *"abcdef")
+    assert cli.run(["consume", topic, *where, "-g", group, "--count", "6"]) == 0
+    capsys.readouterr()
+    asked = ["admin", "resetOffset", *where, "-g", group, "-t", topic]
+    preview = printed_json(capsys, *asked, "--to", "first", "--dry-run")
+    assert sum(row["again"] for row in preview) == 6
+    assert all(row["now"] == row["end"] for row in preview)
+    assert printed_json(capsys, *asked, "--to", "first") == preview
+    assert all(row["now"] == row["to"] == 0 for row in printed_json(capsys, *asked, "--to", "1", "--dry-run"))
+    assert sum(row["skipped"] for row in printed_json(capsys, *asked, "--to", "last", "--dry-run")) == 6
+    assert cli.run(["consume", topic, *where, "-g", group, "--count", "6", "--idle", "5", "-o", "body"]) == 0
+    assert sorted(capsys.readouterr().out.split()) == [*"abcdef"]
+    for wrong, code in (
+        (["--offset", "99"], exits.USAGE), (["--to", "first", "--offset", "1"], exits.USAGE), ([], exits.USAGE),
+        (["--to", "first", "-q", "1"], exits.USAGE), (["--to", "soon"], exits.USAGE),
+    ):  # fmt: skip
+        assert cli.run([*asked, *wrong]) == code
+    assert cli.run(["admin", "resetOffset", *where, "-g", "nobody", "-t", topic, "--to", "first"]) == exits.FAILED
+    assert cli.run(["admin", "resetOffset", *where, "-g", group, "-t", "Nowhere", "--to", "first"]) == exits.FAILED
+    assert "Traceback" not in capsys.readouterr().err
+
+
 def test_health(running: Running, capsys: Printed) -> None:
     rows = printed_json(capsys, "health", "-n", running.namesrv)
     assert [(row["role"], row["address"], row["ok"]) for row in rows] == [

@@ -49,6 +49,28 @@ async def test_java_sends_and_java_and_python_consume_in_one_group(broker: Local
     assert got, "the Python member had no queue"
 
 
+async def test_mqadmin_sets_a_group_to_another_place(broker: LocalBroker) -> None:
+    """resetOffsetByTime and skipAccumulatedMessage, with a Java member that is connected: it gets everything again."""
+    await broker.create_topic("Again", queues=2)
+    n = ("-n", broker.nameserver, "-t", "Again", "-g", "again")
+    consumer = await Java.start("consume", broker.nameserver, "Again", "again", "*")
+    await consumer.until(lambda: consumer.got("STARTED"))
+    async with broker.client() as client, client.producer() as producer:
+        for number in range(10):
+            await producer.send(Message("Again", b"%d" % number))
+    await consumer.until(lambda: len(consumer.got("GOT")) == 10)
+    shown = await mqadmin("resetOffsetByTime", *n, "-s", "0")
+    assert [line.split()[-1] for line in shown.splitlines() if line.startswith("broker-a")] == ["0", "0"]
+    await consumer.until(lambda: len(consumer.got("GOT")) >= 20, 60)
+    assert sorted(int(fields[-1]) for fields in consumer.got("GOT")[10:20]) == list(range(10))
+    assert await consumer.stop() == 0
+    assert "broker-a" in await mqadmin("resetOffsetByTime", *n, "-s", "0")
+    shown = await mqadmin("skipAccumulatedMessage", *n)
+    assert sum(int(line.split()[-1]) for line in shown.splitlines() if line.startswith("broker-a")) == 10
+    shown = await mqadmin("resetOffsetByTime", *n, "-s", "-1", "-b", broker.address, "-q", "1", "-o", "2")
+    assert "2" in shown.split()
+
+
 async def test_java_consumes_in_order_and_shares_the_queues(broker: LocalBroker) -> None:
     """C9: a queue's messages come one after the other, a failed one again in place. Another Java member joins, and one of ours:
     each gets queues, nothing is lost. (What Java handles while it gives a queue away it does not commit: that comes again.)"""

@@ -1,7 +1,8 @@
 """What operators ask: queues of a topic, progress of a group, who reads a topic, and how the broker is doing."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from rmq.broker.stats import BrokerStats
 from rmq.codes import ResponseCode
@@ -20,7 +21,7 @@ from rmq.net.commands import (
     RuntimeInfo,
     TopicStats,
 )
-from rmq.net.server import Call
+from rmq.net.server import Call, Handler
 from rmq.routing.topics import TopicTable
 
 MAX_ROWS = 50_000  # queues in one answer, which RocketMQ's form spells in some 250 bytes each
@@ -46,6 +47,13 @@ class InspectHandlers:
         self._read_store_time = store_time
         self._queues = queues
         self._stats = stats
+
+    def by_request(self) -> Mapping[type[Any], Handler]:
+        return {
+            GetTopicStats: self.topic_stats,
+            GetConsumeStats: self.consume_stats,
+            QueryTopicConsumeByWho: self.consumed_by,
+        }
 
     async def topic_stats(self, request: GetTopicStats, _call: Call) -> TopicStats:
         config = self._topics.get(request.topic)

@@ -5,7 +5,8 @@ answered when its record is committed. Only committed messages are counted in an
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 from rmq.broker.state import StateWriter
 from rmq.codes import ResponseCode
@@ -23,7 +24,7 @@ from rmq.net.commands import (
     TimestampAnswer,
     UpdateConsumerOffset,
 )
-from rmq.net.server import Call
+from rmq.net.server import Call, Handler
 from rmq.routing.topics import TopicTable
 
 
@@ -50,6 +51,16 @@ class OffsetHandlers:
         self._in_memory = in_memory
         self._last_write: asyncio.Task[None] | None = None
 
+    def by_request(self) -> Mapping[type[Any], Handler]:
+        """All but the commit, which others look at first."""
+        return {
+            QueryConsumerOffset: self.query,
+            GetMaxOffset: self.max_offset,
+            GetMinOffset: self.min_offset,
+            SearchOffset: self.search,
+            GetEarliestStoreTime: self.earliest,
+        }
+
     def query(self, request: QueryConsumerOffset, _call: Call) -> OffsetAnswer:
         """A group without an offset starts at 0 while message 0 is young: so a new group on a new topic misses nothing."""
         offset = self._table.query(request.consumer_group, request.topic, request.queue_id)
@@ -64,6 +75,12 @@ class OffsetHandlers:
         return queue.min <= 0 and (queue.max == 0 or self._in_memory(queue.entry(0).offset))
 
     def update(self, request: UpdateConsumerOffset, call: Call) -> Awaitable[None] | None:
+        self.check(request)
+        self.commit(request.consumer_group, request.topic, request.queue_id, request.commit_offset, call)
+        return None if call.oneway else self.write()
+
+    def check(self, request: UpdateConsumerOffset) -> None:
+        """Raises Refusal for what nobody may commit."""
         config = self._topics.get(request.topic)
         if config is None:
             raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic {request.topic} does not exist")
@@ -72,8 +89,14 @@ class OffsetHandlers:
             about = f"queue {request.queue_id} of {request.topic}: it has queues 0 to {count - 1}"
             raise Refusal(ResponseCode.INVALID_PARAMETER, about)
         self._check_group(request.consumer_group)
-        self.commit(request.consumer_group, request.topic, request.queue_id, request.commit_offset, call)
-        return None if call.oneway else self.write()
+        if self._is_beyond(request.topic, request.queue_id, request.commit_offset):
+            about = f"offset {request.commit_offset} is behind the end of queue {request.queue_id} of {request.topic}"
+            raise Refusal(ResponseCode.INVALID_PARAMETER, about)
+
+    def _is_beyond(self, topic: str, queue_id: int, offset: int) -> bool:
+        """No reader can have come so far: it knows another topic of that name, or counts wrong."""
+        queue = self._queues.find(topic, queue_id)
+        return offset > (queue.max if queue else 0)
 
     async def write(self) -> None:
         """The overlay as it is now, committed. Raises Refusal; the next try writes what this one could not.
@@ -104,7 +127,8 @@ class OffsetHandlers:
                 self._check_group(request.consumer_group)
             except Refusal:  # it may read all the same
                 return
-            self.commit(request.consumer_group, request.topic, request.queue_id, request.commit_offset, call)
+            if not self._is_beyond(request.topic, request.queue_id, request.commit_offset):
+                self.commit(request.consumer_group, request.topic, request.queue_id, request.commit_offset, call)
 
     def max_offset(self, request: GetMaxOffset, _call: Call) -> OffsetAnswer:
         queue = self._existing(request.topic, request.queue_id)

@@ -16,6 +16,7 @@ from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.delivery import filters
 from rmq.delivery.groups import ConsumerRegistry
+from rmq.delivery.offsets import OffsetKey, OffsetTable
 from rmq.delivery.shares import Owner
 from rmq.errors import Refusal, RmqError, StoreError
 from rmq.log.commitlog import CommitLog
@@ -29,7 +30,7 @@ PULL_NOTHING, PULL_RETRY, PULL_MOVED = map(
     int, (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED)
 )
 LEADER = 0  # where to pull next, as a broker id
-FOUND, EMPTY = "FOUND", "NO_MESSAGE_IN_QUEUE"  # remarks are the store's findings [GetMessageStatus]
+FOUND, EMPTY, RESET = "FOUND", "NO_MESSAGE_IN_QUEUE", "OFFSET_RESET"  # remarks are the store's findings [GetMessageStatus]
 MAX_SUSPEND_S = 60.0  # clients ask for 15 or 20; a peer that vanished without a word must not be kept longer
 
 
@@ -48,6 +49,7 @@ class PullSettings(NamedTuple):
     max_bytes: int
     cold: ColdReads
     ahead: Ahead
+    offsets: OffsetTable
     suggest: Callable[[int, bool], int] | None = None
 
 
@@ -85,7 +87,7 @@ class PullHandler:
         try:
             if ahead.starts and (back := ahead.send_back(request, reader_of(call))) is not None:
                 moved = PullAnswer(back, wanted.queue.min, wanted.queue.max, b"", PULL_MOVED)
-                return self._nothing(call, moved, "OFFSET_RESET")
+                return self._nothing(call, moved, RESET)
             self._pulled(request, call)
             return self._read(wanted, call, may_wait=bool(request.sys_flag & PULL_SUSPEND))
         except (StoreError, OSError) as error:
@@ -121,6 +123,8 @@ class PullHandler:
     def _read(self, wanted: Wanted, call: Call, may_wait: bool) -> Later | Awaitable[Later]:
         request, queue = wanted.request, wanted.queue
         offset, low, high = request.queue_offset, queue.min, queue.max
+        if self._settings.offsets.resets and (to := self._reset(request, call)) is not None:
+            return self._nothing(call, PullAnswer(to, low, high, b"", PULL_MOVED), RESET)
         if low <= offset < high:
             if not queue.is_at_hand(offset, self._settings.max_messages if wanted.codes is None else MAX_SCANNED):
                 return self._read_cold(wanted, call)
@@ -133,6 +137,11 @@ class PullHandler:
             return self._nothing(call, PullAnswer(offset, low, high, b"", PULL_NOTHING), "OFFSET_OVERFLOW_ONE" if high else EMPTY)
         moved = PullAnswer(high if offset > high else low, low, high, b"", PULL_MOVED)
         return self._nothing(call, moved, _why_moved(offset, low, high))
+
+    def _reset(self, request: Pull, call: Call) -> int | None:
+        """Where an administrator has set the group to."""
+        key = OffsetKey(request.consumer_group, request.topic, request.queue_id)
+        return self._settings.offsets.take_reset(key, request.queue_offset, reader_of(call))
 
     def _nothing(self, call: Call, answer: PullAnswer, why: str) -> Later:
         self._stats.missed.total += 1

@@ -16,7 +16,7 @@ import orjson
 
 from rmq.broker.state import told
 from rmq.clock import Clock
-from rmq.delivery.offsets import OffsetTable
+from rmq.delivery.offsets import OffsetKey, OffsetTable
 from rmq.delivery.proof import Proof
 from rmq.delivery.receipts import Receipt, ReceiptKey, ReceiptTable
 from rmq.log import record
@@ -149,6 +149,7 @@ class ReceiptNotes:
         self._table.opened(key, receipt_of(said, stored, said.get("at", stored.physical_offset)))
         if "cu" in said:
             self._offsets.apply((key.group, key.topic, key.queue_id), said["cu"], stored.store_timestamp)
+            self._offsets.resets.pop(OffsetKey(key.group, key.topic, key.queue_id), None)  # it pops from where it was set to
 
     def done(self, proof: Proof, stored: Record) -> None:
         self._table.handed_on(proof.source, proof.detail)

@@ -1,0 +1,105 @@
+"""Setting a group to another place in its queues [AdminBrokerProcessor.resetOffsetInner, useServerSideResetOffset].
+
+The new offset is an ordinary commit. Members that are connected have their own idea of where they are: the next pull of the
+queue is sent to the new place, those that wait at once, and what they commit before that counts for nothing.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+from rmq.codes import ResponseCode
+from rmq.delivery.groups import ConsumerRegistry, GroupTable
+from rmq.delivery.offsets import OffsetKey, OffsetTable
+from rmq.errors import Refusal
+from rmq.log.consumequeue import ConsumeQueues
+from rmq.model import MessageQueue, TopicConfig
+from rmq.net.commands import UpdateConsumerOffset
+from rmq.net.resetcommands import QueueOffset, ResetOffset, ResetOffsets
+from rmq.net.server import Call
+from rmq.routing.topics import TopicTable
+
+BROADCASTING = "BROADCASTING"
+Commit = Callable[[UpdateConsumerOffset, Call], Awaitable[None] | None]
+
+
+class ResetHandlers:
+    """`write()` returns when the offsets are committed. `wake(group)`: its pulls that wait are looked at again."""
+
+    def __init__(
+        self,
+        tables: tuple[OffsetTable, TopicTable, GroupTable],
+        registry: ConsumerRegistry,
+        queues: ConsumeQueues,
+        store_time: Callable[[int], int],
+        write: Callable[[], Awaitable[None]],
+        wake: Callable[[str], None],
+        broker_name: str,
+    ) -> None:
+        self._offsets, self._topics, self._groups = tables
+        self._registry = registry
+        self._queues = queues
+        self._store_time = store_time
+        self._write = write
+        self._wake = wake
+        self._broker_name = broker_name
+
+    async def reset(self, request: ResetOffset, _call: Call) -> ResetOffsets:
+        config = self._checked(request)
+        count = max(config.read_queue_nums, config.write_queue_nums)
+        if request.queue_id >= count or (request.offset >= 0 and request.queue_id < 0):
+            raise _invalid(f"queue {request.queue_id} of {request.topic}: it has queues 0 to {count - 1}")
+        wanted = range(count) if request.queue_id < 0 else (request.queue_id,)
+        places = await asyncio.to_thread(lambda: [(number, self._place(request, number)) for number in wanted])
+        await self.move(request.group, request.topic, places)
+        return ResetOffsets([
+            QueueOffset(MessageQueue(request.topic, self._broker_name, number), offset) for number, offset in places
+        ])  # fmt: skip
+
+    def _checked(self, request: ResetOffset) -> TopicConfig:
+        config = self._topics.get(request.topic)
+        if config is None:
+            raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic {request.topic} does not exist")
+        if self._groups.get(request.group) is None:
+            raise Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"consumer group {request.group} does not exist")
+        view = self._registry.connection_view(request.group)
+        if view is not None and view.message_model == BROADCASTING:
+            about = f"group {request.group} reads as a broadcast: each member keeps its own offsets, where it runs"
+            raise _invalid(about)
+        return config
+
+    def _place(self, request: ResetOffset, number: int) -> int:
+        """In any thread. Raises Refusal."""
+        queue = self._queues.get(request.topic, number)
+        low, high = queue.min, queue.max
+        if request.offset >= 0:
+            if not low <= request.offset <= high:
+                raise _invalid(f"offset {request.offset}: queue {number} of {request.topic} reaches from {low} to {high}")
+            return request.offset
+        found = high if request.timestamp < 0 else queue.search(request.timestamp, "LOWER", self._store_time)
+        known = self._offsets.query(request.group, request.topic, number)
+        return found if request.is_force or known is None else min(found, known)
+
+    async def move(self, group: str, topic: str, places: Sequence[tuple[int, int]]) -> None:
+        for number, offset in places:
+            self._offsets.reset(OffsetKey(group, topic, number), offset)
+        self._wake(group)
+        await self._write()
+
+    def committing(self, check: Callable[[UpdateConsumerOffset], None], commit: Commit) -> Commit:
+        """The same commit. One that is asked for by somebody outside the group is a tool's: members that are connected have to
+        hear of it, or their next commit would undo it; and it may be lower. `check` raises Refusal for what nobody may commit."""
+
+        def checked(request: UpdateConsumerOffset, call: Call) -> Awaitable[None] | None:
+            group, topic, number, offset = request
+            members = self._registry.members(group)
+            lower = offset < (self._offsets.query(group, topic, number) or 0) or OffsetKey(*request[:3]) in self._offsets.resets
+            if call.oneway or call.connection.client_id in members or not (members or lower):
+                return commit(request, call)
+            check(request)
+            return self.move(group, topic, [(number, offset)])
+
+        return checked
+
+
+def _invalid(about: str) -> Refusal:
+    return Refusal(ResponseCode.INVALID_PARAMETER, about)

@@ -1,0 +1,125 @@
+"""Groups that are set to another place: by a tool's commit and by RocketMQ's reset, with members that are connected."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from rmq.codes import ResponseCode as R
+from rmq.model import GroupConfig, MessageQueue
+from rmq.net.commands import DeleteGroup, DeleteTopic, QueryConsumerOffset, UpdateConsumerOffset, UpdateGroup, UpdateTopic
+from rmq.net.resetcommands import QueueOffset, ResetOffset
+from rmq.testing import LocalBroker
+from tests.broker.conftest import Connect
+from tests.broker.groups import LocalGroup
+from tests.broker.support import Peer, beat, bodies, send
+
+ASK = QueryConsumerOffset("g", "T", 0)
+
+
+async def offset(peer: Peer) -> int:
+    return int((await peer.ask(ASK)).offset)
+
+
+def commit(number: int) -> UpdateConsumerOffset:
+    return UpdateConsumerOffset("g", "T", 0, number)
+
+
+@pytest.fixture
+async def member(broker: LocalBroker, connect: Connect) -> Peer:
+    """Of group g, which has read all ten messages."""
+    found = await connect(broker, "member")
+    await found.ask(beat("member", "g"))
+    await found.send(send("T", count=10))
+    await found.pull("T", 0)
+    await found.ask(commit(10))
+    return found
+
+
+async def test_a_tools_commit_back_is_in_force_and_the_member_goes_there(member: Peer, peer: Peer) -> None:
+    """It answered success and did nothing."""
+    await peer.ask(commit(3))
+    assert await offset(peer) == 3
+    await member.ask(commit(9))  # of what it had in hand: it would undo the reset
+    member.channel.post(commit(10))
+    assert await offset(peer) == 3
+    moved = await member.pull("T", 10)
+    assert (moved.status, moved.next_begin_offset) == (R.PULL_OFFSET_MOVED, 3)
+    assert len(bodies(await member.pull("T", 3))) == 7
+    await member.ask(commit(5))
+    assert await offset(peer) == 5, "its own progress counts again"
+
+
+async def test_a_pull_that_waits_hears_of_it_at_once(member: Peer, peer: Peer) -> None:
+    waiting = asyncio.create_task(member.pull("T", 10, flag=6, suspend_timeout_millis=3_600_000))
+    await member.ask(ASK)  # behind the pull: it waits now
+    await peer.ask(ResetOffset("T", "g", 0, 4))
+    moved = await waiting
+    assert (moved.status, moved.next_begin_offset) == (R.PULL_OFFSET_MOVED, 4)
+
+
+async def test_without_members_a_tool_may_set_any_place_of_the_queue(peer: Peer) -> None:
+    await peer.send(send("T", count=10))
+    for number in (10, 2, 0, 7):
+        await peer.ask(commit(number))
+        assert await offset(peer) == number
+    assert len(bodies(await peer.pull("T", 7))) == 3, "who begins there is not sent anywhere"
+
+
+async def test_offsets_behind_the_end_are_refused(member: Peer, peer: Peer) -> None:
+    """Of one-way commits and pulls nobody hears: they count for nothing."""
+    assert await peer.refusal(commit(11)) == await member.refusal(commit(11)) == R.INVALID_PARAMETER
+    assert await peer.refusal(ResetOffset("T", "g", 0, 11)) == R.INVALID_PARAMETER
+    member.channel.post(commit(500))
+    await member.pull("T", 9, flag=5, commit_offset=500)
+    assert await offset(peer) == 10
+    await peer.ask(DeleteTopic("T"))
+    await peer.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
+    await peer.send(send("T"))
+    member.channel.post(commit(9))  # of the topic that was
+    assert await offset(peer) == 0
+
+
+async def test_a_reset_by_time_moves_every_queue(member: Peer, peer: Peer) -> None:
+    """[ResetOffsetRequestHeader] -1: to the end; not by force: only back."""
+    found = await peer.ask(ResetOffset("T", "g", timestamp=0))
+    assert found.offsets[:2] == [QueueOffset(MessageQueue("T", "broker-a", number), 0) for number in (0, 1)]
+    assert await offset(peer) == 0
+    await peer.ask(ResetOffset("T", "g", timestamp=-1, is_force=False))
+    assert await offset(peer) == 0
+    await peer.ask(ResetOffset("T", "g", timestamp=-1))
+    assert await offset(peer) == 10
+
+
+async def test_refused_resets(member: Peer, peer: Peer) -> None:
+    assert await peer.refusal(ResetOffset("nowhere", "g")) == R.TOPIC_NOT_EXIST
+    assert await peer.refusal(ResetOffset("T", "nobody")) == R.SUBSCRIPTION_GROUP_NOT_EXIST
+    for queue_id, number in ((99, 0), (-1, 5), (0, 11)):
+        assert await peer.refusal(ResetOffset("T", "g", queue_id, number)) == R.INVALID_PARAMETER
+    await peer.ask(ResetOffset("T", "g", 0, 2))
+    await peer.ask(DeleteGroup("g", clean_offset=True))
+    assert await peer.refusal(ResetOffset("T", "g")) == R.SUBSCRIPTION_GROUP_NOT_EXIST
+    assert (await member.pull("T", 10)).status != R.PULL_OFFSET_MOVED, "the reset went with the group"
+
+
+async def test_names_as_long_as_they_may_be(peer: Peer) -> None:
+    topic, group = "t" * 127, "g" * 120
+    await peer.ask(UpdateTopic(topic, read_queue_nums=1, write_queue_nums=1))
+    await peer.ask(UpdateGroup(GroupConfig(group)))
+    await peer.send(send(topic, count=3))
+    await peer.ask(ResetOffset(topic, group, timestamp=-1))
+    assert (await peer.ask(QueryConsumerOffset(group, topic, 0))).offset == 3
+
+
+async def test_a_reset_survives_a_change_of_leader(tmp_path: Path) -> None:
+    async with LocalGroup(tmp_path) as group:
+        first = await group.leader()
+        leader = await group.connect(first)
+        await leader.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
+        await leader.ask(UpdateGroup(GroupConfig("g")))
+        await leader.ask(send("T", count=10))
+        await leader.ask(commit(10))
+        await leader.ask(ResetOffset("T", "g", 0, 4))
+        assert await (await group.connect((await group.followers())[0])).refusal(ResetOffset("T", "g")) == R.SERVICE_NOT_AVAILABLE
+        await group.stop(first)
+        assert await offset(await group.connect(await group.leader(but=first))) == 4
