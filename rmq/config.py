@@ -66,6 +66,8 @@ class NodeSettings:
                                      "inSyncReplicas")  # fmt: skip
     total_replicas: int = _setting(1, integer(1, 100), "fixed roles: nodes that the group should have; fewer are told as missing",
                                    "totalReplicas")  # fmt: skip
+    peer_port: int = _setting(0, integer(0, 65535), "fixed roles: port for the other nodes of the group; 0: the clients'",
+                              "haListenPort")  # fmt: skip
     elected: bool = _setting(False, flag(), "the nodes of the group elect their leader", "enableDLegerCommitLog")
     peers: tuple[str, ...] = _setting((), peers(), "nodes of the elected group, as id-host:port", "dLegerPeers")
     peers_on_client_port: bool = _setting(False, flag(), "the nodes of the group may come to the clients' port, too")

@@ -73,7 +73,7 @@ PATHS = {
 
 _LATER = _keys("""
     flushIntervalCommitLog syncFlushTimeout registerNameServerPeriod
-    isEnableBatchPush haListenPort haMasterAddress
+    isEnableBatchPush haMasterAddress
     brokerIP2 slaveTimeout enableAutoInSyncReplicas enableSlaveActingMaster enableRemoteEscape controllerAddr
     enableScheduleMessageStats
     enablePropertyFilter enableCalcFilterBitMap traceTopicEnable msgTraceTopicName enableDetailStat

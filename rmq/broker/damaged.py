@@ -31,14 +31,15 @@ def peer_addresses(settings: NodeSettings) -> dict[str, str]:
     return {peer.partition("-")[0]: peer.partition("-")[2] for peer in settings.peers}
 
 
-def peer_port(settings: NodeSettings) -> int:
-    """Where the nodes of an elected group reach this one."""
-    return int(peer_addresses(settings)[settings.node_id].rpartition(":")[2])
+def own_peers_address(settings: NodeSettings, address: str) -> str:
+    """Where the other nodes reach this one; `address`: where clients do."""
+    if settings.elected:
+        return peer_addresses(settings)[settings.node_id]
+    return f"{address.rpartition(':')[0]}:{settings.peer_port}" if settings.peer_port else address
 
 
-def wall(settings: NodeSettings, store: Store) -> Wall:
-    """With fixed roles there is one port for everybody."""
-    ports = [peer_port(settings)] if settings.elected and not settings.peers_on_client_port else []
+def wall(settings: NodeSettings, store: Store, address: str) -> Wall:
+    ports = () if settings.peers_on_client_port else (int(own_peers_address(settings, address).rpartition(":")[2]),)
     return Wall(settings.broker_name, store.vote.store_id, ports, settings.peer_sources)
 
 
@@ -58,7 +59,7 @@ class Damaged:
         vote = store.vote
         me = IntroducePeer(name, vote.node_id, vote.store_id, vote.incarnation)
         self._peers = Peers(me, self._address_of, lambda event: None, clock)
-        self._gate = Gate(wall(settings, store), self._places, self._directory.look if self._directory else None)
+        self._gate = Gate(wall(settings, store, place.address), self._places, self._directory.look if self._directory else None)
         root = str(settings.store_dir)
         # a tombstone has a blank unit in its queue, so the queues are made anew
         self._mender = Mender(
@@ -104,4 +105,5 @@ class Damaged:
             "damaged", store.vote.node_id, store.vote.store_id, "", "", store.epoch, store.log.start, store.log.end,
             store.log.end, store.dispatcher.position, store.vote.proven, False, self._settings.flush == "sync",
             list(store.rows), [], self._mender.trouble, not self._settings.elected,
+            peers_address=own_peers_address(self._settings, self._address),
         )  # fmt: skip

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import count
 from typing import Any, NamedTuple, TypeVar
 
-from rmq.broker.damaged import peer_addresses, wall
+from rmq.broker.damaged import own_peers_address, peer_addresses, wall
 from rmq.broker.handlers.group import GroupHandlers
 from rmq.broker.handlers.peers import PeerHandlers
 from rmq.broker.replication.directory import Chief, Directory
@@ -89,6 +89,7 @@ class Group:
         self._directory = (
             Directory(settings.namesrv_addresses, name, (node, address), clock, self._heard) if self._fixed else None
         )
+        self._own_peers_address = own_peers_address(settings, address)
         self._configured_master = self._fixed and settings.broker_id == 0
         self._renumbered, self._told_id = hooks.renumbered, self._follower_id
         self._told_heirs: list[str] = []
@@ -111,7 +112,7 @@ class Group:
             self.replica, store, (settings.cluster_name, name), lambda: self.broker_id, self._mender, self._address_of,
             max(settings.total_replicas, settings.in_sync_replicas),
         )  # fmt: skip
-        gate = Gate(wall(settings, store), self._places, self._directory.look if self._directory else None)
+        gate = Gate(wall(settings, store, address), self._places, self._directory.look if self._directory else None)
         self.handlers: Mapping[type[Any], Handler] = {
             **asked.by_request(), **PeerHandlers(self.replica, store, gate).by_request()
         }  # fmt: skip
@@ -260,7 +261,8 @@ class Group:
     def _address_of(self, node: str) -> str:
         """As configured here, else as the log or whoever adds the node says."""
         if self._directory is not None:
-            return self._directory.addresses.get(node, "")
+            own = node == self.member.core.state.me.node
+            return self._own_peers_address if own else self._directory.addresses.get(node, "")
         if node in self._peers_known:
             return self._peers_known[node]
         role = self.member.core.role

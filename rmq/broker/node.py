@@ -17,7 +17,7 @@ from rmq.broker.adoption import tables as adopt
 from rmq.broker.ahead import Ahead
 from rmq.broker.apply import Applier, Tables
 from rmq.broker.coldreads import ColdReads
-from rmq.broker.damaged import peer_port
+from rmq.broker.damaged import own_peers_address
 from rmq.broker.doorway import Place
 from rmq.broker.exports import Exports
 from rmq.broker.facts import Boot, runtime_facts
@@ -103,7 +103,7 @@ class Broker:
         self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         apart_above = REBUILD_APART_BYTES if isinstance(self._disk, RealDisk) else 0
         told = _store_settings(settings, host, port)._replace(apart_above=apart_above)
-        place = Place(self.address, _ports(settings, port), _limits(settings), _border(settings, host, port))
+        place = Place(self.address, _ports(settings, self.address), _limits(settings), _border(settings, host, port))
         self._store = await open_store(self._disk, told, settings, place, self._clock)
         self._young = partial(_is_young, self._store.log)
         async with AsyncExitStack() as running:
@@ -144,7 +144,7 @@ class Broker:
         self._ahead.learn(store.rows)
         self._start_timers()
         running.push_async_callback(self._close_server)
-        for each in _ports(settings, port):
+        for each in _ports(settings, self.address):
             await self._server.listen(settings.listen_host, each)
         if self._group is not None:
             await self._group.start()
@@ -464,9 +464,11 @@ def _limits(settings: NodeSettings) -> Limits:
     )
 
 
-def _ports(settings: NodeSettings, port: int) -> list[int]:
+def _ports(settings: NodeSettings, address: str) -> list[int]:
     """Where clients and, if that is another one, the nodes of the group reach this node."""
-    return [*dict.fromkeys((port, peer_port(settings) if settings.elected else port))]
+    grouped = settings.elected or settings.broker_role
+    reached = (address, own_peers_address(settings, address)) if grouped else (address,)
+    return [*dict.fromkeys(int(each.rpartition(":")[2]) for each in reached)]
 
 
 def _border(settings: NodeSettings, host: str, port: int) -> Border:

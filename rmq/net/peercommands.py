@@ -223,7 +223,8 @@ class MemberStatus(NamedTuple):
 class GroupStatus(NamedTuple):
     """`role`: leader, follower, candidate, or damaged (it takes no part until it is repaired). `proven`: it may vote.
     `lease_good`: a majority follows this leader. `damaged`: what it cannot read, and what it waits for; "" if nothing is.
-    `fixed`: its roles are fixed, nobody votes. `leads_seconds`: for how long it has led; -1: it does not."""
+    `fixed`: its roles are fixed, nobody votes. `leads_seconds`: for how long it has led; -1: it does not. `peers_address`: where
+    the other nodes reach it."""
 
     role: str
     node: str
@@ -243,6 +244,7 @@ class GroupStatus(NamedTuple):
     damaged: str = ""
     fixed: bool = False
     leads_seconds: float = -1.0
+    peers_address: str = ""
 
     def misses(self, member: MemberStatus) -> bool:
         """Whether this node leads and has not heard of a member for too long, or never though it has led that long."""

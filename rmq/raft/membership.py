@@ -10,6 +10,7 @@ from rmq.raft.messages import AppendEpoch, Done, Fenced, Join, Leave, Reply, Vot
 from rmq.raft.roles import Change, Leader, Peer, State
 
 VOTERS = "voters"  # kind of the epoch record
+MAX_JOINING = 8  # nodes that were added and have not come yet
 
 
 def join(state: State, role: Leader, event: Join) -> None:
@@ -17,7 +18,12 @@ def join(state: State, role: Leader, event: Join) -> None:
         state.out.append(Done(event.ticket, f"{event.node!r} is a member already"))
     elif any(voter.address == event.address for voter in state.voters):
         state.out.append(Done(event.ticket, f"{event.address} is another member's address"))
+    elif len(role.joining) >= MAX_JOINING:
+        state.out.append(Done(event.ticket, f"{len(role.joining)} nodes are being added: {', '.join(sorted(role.joining))}"))
     else:
+        _, replaced = role.joining.get(event.node, ("", None))
+        if replaced is not None:
+            state.out.append(Done(replaced, "it was asked for again"))
         role.joining[event.node] = (event.address, event.ticket)
 
 

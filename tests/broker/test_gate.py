@@ -23,7 +23,9 @@ from rmq.net.peercommands import (
 )
 from rmq.net.server import Server
 from tests.broker.groups import GROUP, LocalGroup
+from tests.broker.pair import Pair
 from tests.broker.support import Peer, send
+from tests.ports import free_port
 
 
 @pytest.fixture
@@ -120,6 +122,25 @@ async def test_a_node_is_added_only_where_it_can_be_reached(group: LocalGroup, n
 async def test_nor_at_the_address_of_another(group: LocalGroup) -> None:
     admin = await group.connect(await group.leader())
     assert await admin.refusal(AddPeer("n3", group.peer_address("n0"))) == R.SYSTEM_ERROR
+
+
+async def test_fixed_roles_on_a_port_of_their_own(pair: Pair) -> None:
+    """haListenPort: copies go over it, and the clients' port takes nothing of what nodes say."""
+    ports = [free_port(), free_port()]
+    await pair.start(0, "ASYNC_MASTER", peer_port=ports[0])
+    await pair.start(1, "SLAVE", peer_port=ports[1])
+    master = await Peer.connect(pair.nodes[0].address)
+    await master.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
+    await master.send(send("T", b"copied"))
+    await pair.level()
+    assert await pair.read(1, "T") == [b"copied"]
+    said = IntroducePeer("g", "n1", (await pair.status(1)).store, 1 << 40)
+    assert await master.refusal(said) == R.NO_PERMISSION
+    await master.close()
+    inside = await Peer.connect(f"127.0.0.1:{ports[0]}")
+    assert await inside.refusal(FetchLog(1, "g", "n1", said.store, 1, 1, 0, 0, "", 0, 0, 0)) == R.NO_PERMISSION
+    assert await inside.ask_code(said) == 0
+    await inside.close()
 
 
 async def introduced(addresses: tuple[str, ...], sources: tuple[str, ...] = (), ports: tuple[int, ...] = ()) -> int:

@@ -318,3 +318,49 @@ def test_a_removed_node_disturbs_nobody() -> None:
     assert world["a"].core.leads()
     assert world["a"].epoch == 1
     assert isinstance(world["a"].core.role, Leader)
+
+
+def test_a_removed_node_counts_for_nothing() -> None:
+    """R6, R22: neither its acknowledgement nor its vote, also its own; and it stands no more once it knows."""
+    world = World()
+    lead(world)
+    a = world["a"]
+    a.feed(m.Leave("a", "leave"))
+    world.run(0.02)
+    world.isolate("b", "c")
+    world.post.clear()
+    before = a.core.state.hw
+    a.feed(m.Flushed(a.end))
+    world.run(0.1)
+    assert [voter.node for voter in a.core.state.voters] == ["b", "c"]
+    assert a.core.state.hw == before, "it alone commits nothing, not even that it is out"
+    assert not a.core.lease_good(world.now + 1.4), "nor does it keep its own office"
+    world.cut.clear()
+    world.run(10.0)
+    assert world.leader().name in "bc"
+    assert [voter.node for voter in world["b"].core.state.voters] == ["b", "c"]
+    a.stop()
+    a.start()
+    epoch = world.leader().epoch
+    world.isolate("a")
+    world.run(10.0)
+    assert not a.core.leads()
+    assert world.leader().epoch == epoch
+
+
+def test_a_node_is_added_once_and_few_at_a_time() -> None:
+    world = World()
+    lead(world)
+    a = world["a"]
+    a.feed(m.Join("b", "other:1", "known"))
+    a.feed(m.Join("x", "b:1", "same place"))
+    for number in range(9):
+        a.feed(m.Join(f"n{number}", f"n{number}:1", number))
+    a.feed(m.Join("n0", "elsewhere:1", "again"))
+    assert "already" in a.done["known"]
+    assert "another member" in a.done["same place"]
+    assert "are being added" in a.done[8]
+    assert 7 not in a.done
+    a.feed(m.Leave("n1", "taken back"))
+    a.feed(m.Join("n0", "elsewhere:1", "again"))
+    assert a.done[0] == "it was asked for again"

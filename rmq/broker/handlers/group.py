@@ -84,7 +84,7 @@ class GroupHandlers:
             self._replica.role, me.node, me.store, core.leader, self._replica.leader_address, state.epoch, state.log_start,
             state.end, state.durable, state.hw, state.proven, core.lease_good(now), me.sync_flush, list(state.rows),
             self._members(now), self._mender.trouble, me.fixed,
-            now - core.role.since if isinstance(core.role, Leader) else -1.0,
+            now - core.role.since if isinstance(core.role, Leader) else -1.0, self._address_of(me.node),
         )  # fmt: skip
 
     def _members(self, now: float) -> list[MemberStatus]:

@@ -33,7 +33,8 @@ class Chief(NamedTuple):
 
 
 class Directory:
-    """`own`: name and address of this node. `addresses`: node -> "host:port"; `ids`: node -> broker id, as registered now.
+    """`own`: name and address of this node. `addresses`: node -> "host:port" where other nodes reach it; `ids`: node -> broker
+    id, as registered now.
     `heard(chief)` is called after each look that a nameserver answered."""
 
     def __init__(
@@ -76,7 +77,7 @@ class Directory:
         statuses = await asyncio.gather(*(self._ask(address, GetGroupStatus()) for address in ids))
         found = {address: status for address, status in zip(ids, statuses, strict=True) if isinstance(status, GroupStatus)}
         names = {address: self._name(address, status.node) for address, status in found.items()}
-        self.addresses |= {name: address for address, name in names.items()}
+        self.addresses |= {name: found[address].peers_address or address for address, name in names.items()}
         self.ids = {name: ids[address] for address, name in names.items()}
         epoch, address = max(group.epoch for group in told), named_master(told)
         chief = found.get(address)
