@@ -103,6 +103,8 @@ class NodeSettings:
                                             "maxTransferBytesOnMessageInDisk")  # fmt: skip
     max_transfer_disk_count: int = _setting(8, integer(1, 10_000), "messages, where the disk has to be read",
                                             "maxTransferCountOnMessageInDisk")  # fmt: skip
+    max_topics: int = _setting(50_000, integer(20, 100_000), "topics; then only the broker makes more, for groups: twice as many")
+    max_groups: int = _setting(20_000, integer(10, 100_000), "consumer groups of the broker")
     auto_create_topic: bool = _setting(True, flag(), "a send may make its topic", "autoCreateTopicEnable")
     auto_create_group: bool = _setting(True, flag(), "a consumer may make its group", "autoCreateSubscriptionGroup")
     recall_messages: bool = _setting(False, flag(), "a timed message may be taken back before it comes", "recallMessageEnable")

@@ -54,6 +54,10 @@ class StagedTable(Versioned, Generic[V]):
         """As the row will be once everything on its way is committed."""
         return self._staged[name][0] if name in self._staged else self._committed.get(name)
 
+    def has_room(self, name: str, most: int) -> bool:
+        """Whether a row of that name is there or may come: with everything on its way there are at most `most`."""
+        return self.decided(name) is not None or len(self._committed) + len(self._staged) < most
+
     def is_leaving(self, name: str) -> bool:
         """Whether its deletion is on its way."""
         return name in self._staged and self._staged[name][0] is None

@@ -175,7 +175,9 @@ class Broker:
         settings, store, clock = self._settings, self._store, self._clock
         self._host = record.host_bytes(host, port)
         own_names = (settings.cluster_name, settings.broker_name, f"{settings.cluster_name}_REPLY_TOPIC")
-        self._tables = Tables(TopicTable(own_names), GroupTable(), OffsetTable(), store.log.segment_bytes)
+        groups = GroupTable(settings.max_groups)
+        topics = TopicTable(own_names, settings.max_topics, lambda name: groups.decided(name) is not None)
+        self._tables = Tables(topics, groups, OffsetTable(), store.log.segment_bytes)
         self._registry = ConsumerRegistry(settings.client_expiry_ms / 1000)
         self._polls = LongPolls()
         self._cold = ColdReads(settings.max_transfer_disk_count, settings.max_transfer_disk_bytes)

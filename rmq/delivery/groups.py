@@ -30,6 +30,7 @@ SYSTEM_GROUPS = (  # exist from the start: tools pull as them without asking fir
     "CID_ONSAPI_PERMISSION", "CID_ONSAPI_OWNER", "CID_RMQ_SYS_TRANS",
 )  # fmt: skip
 _SYSTEM_PREFIX = "CID_RMQ_SYS_"
+MAX_GROUPS = 20_000
 _RANGES = {  # field -> lowest and highest
     "retry_queue_nums": (0, 1024),
     "retry_max_times": (-1, 2**31 - 1),
@@ -50,10 +51,11 @@ def system_groups() -> list[GroupConfig]:
 
 
 class GroupTable(StagedTable[GroupConfig]):
-    """Holds the system groups from the start."""
+    """Holds the system groups from the start. `most`: how many groups there may be."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = MAX_GROUPS) -> None:
         super().__init__()
+        self._most = most
         self._committed = {config.name: config for config in system_groups()}
         self.drop_overlay()
 
@@ -63,7 +65,11 @@ class GroupTable(StagedTable[GroupConfig]):
 
     def plan_update(self, config: GroupConfig) -> GroupConfig:
         """The group as asked for. Raises Refusal (INVALID_PARAMETER; SYSTEM_ERROR for attributes, as RocketMQ)."""
-        check_group_name(config.name)
+        if self.decided(config.name) is None:
+            check_group_name(config.name)
+        if not self.has_room(config.name, self._most):
+            about = f"group {config.name} is not made: there are {self._most} already; delete some, or raise max_groups"
+            raise Refusal(ResponseCode.SYSTEM_ERROR, about)
         if self.is_leaving(config.name):
             raise Refusal(ResponseCode.SYSTEM_BUSY, f"group {config.name} is being deleted: try again in a moment")
         for field, (lowest, highest) in _RANGES.items():
@@ -77,7 +83,6 @@ class GroupTable(StagedTable[GroupConfig]):
 
     def plan_delete(self, name: str) -> bool:
         """Whether there is something to delete; a missing group is no error, so that repeating helps. Raises Refusal."""
-        check_group_name(name)
         if is_system_group(name):
             raise Refusal(ResponseCode.INVALID_PARAMETER, f"group {name} is a system group and cannot be deleted")
         return self.decided(name) is not None

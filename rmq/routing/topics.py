@@ -3,7 +3,7 @@
 Changes are planned here (a refusal or a new value) and written by the broker; the table changes when they are committed.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from rmq.codes import ResponseCode
@@ -19,7 +19,7 @@ from rmq.model import (
     TEMPLATE_TOPIC,
     TopicConfig,
 )
-from rmq.names import check_group_name, check_topic_name
+from rmq.names import check_group_name, check_known_topic, check_topic_name
 from rmq.routing.lives import EndTable, Life
 from rmq.staged import StagedTable
 
@@ -32,6 +32,7 @@ SYSTEM_PREFIX = "rmq_sys_"
 _READ_WRITE = PERM_READ | PERM_WRITE
 _INHERITED = _READ_WRITE | PERM_INHERIT
 MAX_QUEUES = 1024  # of one topic at one broker group
+MAX_TOPICS = 50_000
 _MESSAGE_TYPES = frozenset({"UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"})
 _ATTRIBUTES = {"message.type": _MESSAGE_TYPES}  # name -> allowed values [TopicAttributes]
 _FILTER_TYPES = frozenset({"SINGLE_TAG", "MULTI_TAG"})
@@ -74,12 +75,16 @@ def not_sendable(name: str) -> bool:
 
 
 class TopicTable(StagedTable[TopicConfig]):
-    """`own_names`: the cluster's, the broker's and the reply topic's name, which are system topics here. `ends`: of topics
-    that were deleted."""
+    """`own_names`: the cluster's, the broker's and the reply topic's name, which are system topics here. `most`: how many
+    topics users may make. `has_group(name)`: whether there is such a consumer group. `ends`: of topics that were deleted."""
 
-    def __init__(self, own_names: Iterable[str] = ()) -> None:
+    def __init__(
+        self, own_names: Iterable[str] = (), most: int = MAX_TOPICS, has_group: Callable[[str], bool] = lambda _: False
+    ) -> None:
         super().__init__()
         self._own_names = frozenset(own_names)
+        self._most = most
+        self._has_group = has_group
         self.ends = EndTable()
 
     def stage(self, name: str, value: TopicConfig | None) -> None:
@@ -108,22 +113,40 @@ class TopicTable(StagedTable[TopicConfig]):
     def plan_auto_create(self, topic: str, default_topic: str, queue_nums: int, auto_create_enabled: bool) -> TopicConfig:
         """The topic that a send to a missing one makes, after its template [TopicConfigManager.createTopicInSendMessageMethod].
 
-        %RETRY% and %DLQ% topics get one queue, always. Raises Refusal: TOPIC_NOT_EXIST, NO_PERMISSION, INVALID_PARAMETER.
+        %RETRY% and %DLQ% topics get one queue, always, and need their group. Raises Refusal: TOPIC_NOT_EXIST, NO_PERMISSION,
+        INVALID_PARAMETER, SYSTEM_ERROR when there are too many.
         """
         if not_sendable(topic):
             raise Refusal(ResponseCode.NO_PERMISSION, f"topic {topic} is the broker's own")
         known = self._not_leaving(topic)
         if known is not None:
             return known
-        check_topic_name(topic)
         if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
-            return TopicConfig(topic, 1, 1)
+            return self._plan_of_group(topic)
+        check_topic_name(topic)
         template = self.decided(default_topic)
         if not auto_create_enabled or template is None or not template.perm & PERM_INHERIT:
             about = f"topic {topic} does not exist: create it (rmq admin updateTopic), or allow autoCreateTopicEnable"
             raise Refusal(ResponseCode.TOPIC_NOT_EXIST, about)
+        self.check_room(topic)
         queues = max(1, min(queue_nums, template.write_queue_nums))
         return TopicConfig(topic, queues, queues, template.perm & ~PERM_INHERIT)
+
+    def _plan_of_group(self, topic: str) -> TopicConfig:
+        check_known_topic(topic)
+        if not self._has_group(topic.removeprefix(RETRY_PREFIX).removeprefix(DLQ_PREFIX)):
+            about = f"topic {topic} does not exist, nor does its group: consumers make their groups when they connect"
+            raise Refusal(ResponseCode.TOPIC_NOT_EXIST, about)
+        self.check_room(topic, ours=True)
+        return TopicConfig(topic, 1, 1)
+
+    def check_room(self, topic: str, *, ours: bool = False) -> None:
+        """Raises Refusal if the topic would be one too many. `ours`: the broker makes it itself, for a group; then there may be
+        twice as many, so that users' topics leave room for it."""
+        most = 2 * self._most if ours else self._most
+        if not self.has_room(topic, most):
+            about = f"topic {topic} is not made: there are {most} already; delete some, or raise max_topics"
+            raise Refusal(ResponseCode.SYSTEM_ERROR, about)
 
     def plan_update(self, change: TopicChange) -> TopicConfig:
         """The topic as asked for. Raises Refusal (INVALID_PARAMETER; SYSTEM_ERROR for attributes, as RocketMQ)."""
@@ -133,6 +156,7 @@ class TopicTable(StagedTable[TopicConfig]):
         known = self._not_leaving(name)
         if known is None:
             check_topic_name(name)
+            self.check_room(name)
         if known is None and name.startswith((RETRY_PREFIX, DLQ_PREFIX)):
             raise _invalid(f"topic {name}: names that begin so are reserved; the broker makes it when its group needs it")
         _check_queues(change.read_queue_nums, change.write_queue_nums)

@@ -147,7 +147,7 @@ async def test_a_heartbeat_of_a_connection_that_went_meanwhile_leaves_nobody_beh
             gone = await connect(broker, f"gone-{number}")
             gone.channel.post(beat(f"gone-{number}", f"new-{number}"))
             await gone.close()
-            await watcher.ask(GetGroupConfig(f"new-{number}"))  # written behind the heartbeat's own
+            await watcher.ask(UpdateGroup(GroupConfig(f"other-{number}")))  # written behind the heartbeat's own
             assert await watcher.refusal(GetConsumerList(f"new-{number}")) == R.SYSTEM_ERROR
 
 

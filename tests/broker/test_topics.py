@@ -6,8 +6,9 @@ import pytest
 
 from rmq.broker.handlers import inspect
 from rmq.codes import ResponseCode as R
+from rmq.delivery.groups import GroupTable
 from rmq.errors import Refusal
-from rmq.model import GroupConfig
+from rmq.model import GroupConfig, TopicConfig
 from rmq.net.commands import (
     DeleteGroup,
     DeleteTopic,
@@ -25,9 +26,11 @@ from rmq.net.commands import (
     UpdateGroup,
     UpdateTopic,
 )
+from rmq.routing.topics import TopicTable
 from rmq.testing import LocalBroker
 from tests.broker.conftest import Connect
-from tests.broker.support import Peer, bodies, send
+from tests.broker.popping import pop
+from tests.broker.support import Peer, beat, bodies, send
 
 POOLS = ("send", "pull", "query", "litePull", "ack")
 RUNTIME_KEYS = [
@@ -49,15 +52,69 @@ def topic(name: str, queues: int = 1, **fields: int | str | bool) -> UpdateTopic
     return UpdateTopic(name, read_queue_nums=queues, write_queue_nums=queues, **fields)  # type: ignore[arg-type]
 
 
-async def test_a_group_that_is_deleted_while_it_is_looked_up(peer: Peer) -> None:
-    """Two frames in one write: the look-up that makes the group, and its deletion."""
-    looked, deleted = await asyncio.gather(
-        peer.ask(GetGroupConfig("new")), peer.ask(DeleteGroup("new")), return_exceptions=True
-    )  # fmt: skip
-    assert isinstance(looked, Refusal), looked
-    assert looked.code == R.SUBSCRIPTION_GROUP_NOT_EXIST
-    assert deleted is None
-    assert "new" not in {group.name for group in (await peer.ask(GetAllGroupConfig())).groups}
+async def groups_and_topics(peer: Peer) -> tuple[set[str], set[str]]:
+    groups, topics = await peer.ask(GetAllGroupConfig()), await peer.ask(GetAllTopicConfig())
+    return {one.name for one in groups.groups}, {one.name for one in topics.topics}
+
+
+async def test_looking_makes_nothing(peer: Peer) -> None:
+    """RocketMQ makes the group that a tool looks up: 100 000 look-ups made a registration that was too long."""
+    before = await groups_and_topics(peer)
+    assert await peer.ask(GetGroupConfig("new")) == GroupConfig("new")
+    assert await peer.refusal(GetGroupConfig("no group")) == R.INVALID_PARAMETER
+    assert await peer.refusal(pop("Missing", group="new")) == R.TOPIC_NOT_EXIST
+    assert await groups_and_topics(peer) == before
+    assert await asyncio.gather(peer.ask(GetGroupConfig("new")), peer.ask(DeleteGroup("new"))) == [GroupConfig("new"), None]
+
+
+@pytest.mark.parametrize("prefix", ["%RETRY%", "%DLQ%"])
+async def test_a_send_makes_no_topic_of_a_group_that_does_not_exist(peer: Peer, prefix: str) -> None:
+    """18 000 such sends, which need no right to make topics, took the broker out of all routes."""
+    before = await groups_and_topics(peer)
+    assert await peer.refusal(send(f"{prefix}nobody")) == R.TOPIC_NOT_EXIST
+    assert await groups_and_topics(peer) == before
+    await peer.ask(UpdateGroup(GroupConfig("somebody")))
+    assert (await peer.send(send(f"{prefix}somebody")))[0].queue_offset == 0
+
+
+async def test_there_are_so_many_topics_and_groups_and_no_more(connect: Connect) -> None:
+    """Who would be one too many is told so; those that are there go on, and the broker stays in the routes."""
+    async with LocalBroker(max_topics=30, max_groups=12) as broker:
+        peer = await connect(broker)
+        room = 30 - len((await groups_and_topics(peer))[1])
+        for number in range(room):
+            await peer.ask(topic(f"T{number}"))
+        for refused in (topic("More"), send("More")):
+            with pytest.raises(Refusal, match="there are 30 already; delete some, or raise max_topics"):
+                await peer.ask(refused)
+        await peer.ask(topic("T0", 2))
+        await peer.ask(beat("c", *(f"g{number}" for number in range(4))))
+        with pytest.raises(Refusal, match="there are 12 already; delete some, or raise max_groups"):
+            await peer.ask(beat("c", "g0", "g4"))
+        assert await peer.refusal(UpdateGroup(GroupConfig("g4"))) == R.SYSTEM_ERROR
+        groups, topics = await groups_and_topics(peer)
+        assert {"g0", "g3"} <= groups
+        assert {"T0", "%RETRY%g3"} <= topics, "what the broker makes for a group has room of its own"
+        gone = {f"T{number}" for number in range(len(topics) - 29)}
+        await asyncio.gather(*(peer.ask(DeleteTopic(name)) for name in gone))
+        await peer.ask(topic("More"))
+        await broker.stop_broker()
+        await broker.start_broker()
+        assert await groups_and_topics(await connect(broker)) == (groups, topics - gone | {"More"})
+
+
+def test_the_limits_hold_while_changes_are_on_their_way() -> None:
+    table, groups = TopicTable(most=2), GroupTable(most=9)
+    table.stage("A", TopicConfig("A"))
+    table.apply("B", list(TopicConfig("B")))
+    with pytest.raises(Refusal, match="2 already"):
+        table.check_room("C")
+    table.check_room("A")
+    table.check_room("C", ours=True)
+    groups.stage("g", GroupConfig("g"))
+    with pytest.raises(Refusal, match="9 already"):
+        groups.plan_update(GroupConfig("h"))
+    assert groups.plan_update(GroupConfig("g")).name == "g"
 
 
 async def test_a_change_is_in_force_when_answered(peer: Peer) -> None:
@@ -99,8 +156,11 @@ async def test_many_who_ask_for_one_group_at_once(connect: Connect) -> None:
         peers = [await connect(broker, f"c{n}") for n in range(4)]
         await peers[0].ask(UpdateGroup(GroupConfig("h", retry_queue_nums=0)))
         await peers[0].ask(DeleteGroup("h"))
-        answers = await asyncio.gather(*(peer.ask(GetGroupConfig(name)) for peer in peers for name in ("g", "h", "g")))
-        assert {answer.name for answer in answers} == {"g", "h"}
+        known = [peer.ask(beat("c", name)) for peer in peers for name in ("g", "h", "g")]
+        for each in asyncio.as_completed(known):
+            await each
+            assert {"g", "h"} & (await groups_and_topics(peers[0]))[0]
+        assert {"g", "h"} <= (await groups_and_topics(peers[0]))[0]
 
 
 async def test_groups(peer: Peer) -> None:

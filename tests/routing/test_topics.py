@@ -23,8 +23,8 @@ class Change(NamedTuple):
     attributes: str = ""
 
 
-def a_table(*configs, own_names=()):
-    table = TopicTable(own_names)
+def a_table(*configs, own_names=(), groups=()):
+    table = TopicTable(own_names, has_group=lambda name: name in groups)
     for config in (*topics.system_topics("C", "b"), *configs):
         table.apply(config.name, list(config))
     return table
@@ -53,8 +53,9 @@ def test_without_auto_creation_or_template_the_topic_does_not_exist():
 
 
 @pytest.mark.parametrize("name", ["%RETRY%g", "%DLQ%g"])
-def test_retry_and_dead_letter_topics_get_one_queue_always(name):
-    assert a_table().plan_auto_create(name, "TBW102", 4, False) == TopicConfig(name, 1, 1, 6)
+def test_retry_and_dead_letter_topics_get_one_queue_always_and_need_their_group(name):
+    assert a_table(groups="g").plan_auto_create(name, "TBW102", 4, False) == TopicConfig(name, 1, 1, 6)
+    assert code_of(a_table(groups="h").plan_auto_create, name, "TBW102", 4, True) == ResponseCode.TOPIC_NOT_EXIST
 
 
 def test_an_existing_topic_is_its_own_plan():

@@ -102,6 +102,8 @@ class PopHandler:
         if not 0 < request.invisible_time <= MAX_INVISIBLE_MS:
             raise _invalid(f"invisible time {request.invisible_time} ms: 1 to {MAX_INVISIBLE_MS} are allowed")
         deadline = self._deadline(request.poll_time)
+        if self._topics.get(request.topic) is None:  # refused; no group is made for its sake
+            self._asked(request, request.exp_type, request.exp, request.order)
         await self._ensure_group(request.consumer_group)  # those who only pop send no heartbeat
         while True:
             asked = self._asked(request, request.exp_type, request.exp, request.order)
@@ -278,8 +280,9 @@ class PopHandler:
         filters.check_type(kind)
         places = [(group, topic, each) for each in (range(config.read_queue_nums) if queue_id < 0 else (queue_id,))]
         back = [] if ordered else pop_retry_topics(group, topic)
-        for name in back:  # where nothing could come back nothing is handed out
+        for name in back[:1]:  # where nothing could come back nothing is handed out
             check_known_topic(name)
+            self._topics.check_room(name, ours=True)
         places += [(group, name, 0) for name in back if self._topics.get(name) is not None]
         return Asked(group, topic, queue_id, places, filters.codes_of(expression))
 

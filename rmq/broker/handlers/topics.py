@@ -115,12 +115,9 @@ class TopicHandlers:
             lines += [("offset", key, None) for key in self._offsets.keys_of_group(request.group_name)]
         await self._commit_or_unstage(lines)
 
-    async def group(self, request: GetGroupConfig, _call: Call) -> GroupConfig:
-        await self.ensure_group(request.group)
-        config = self._groups.get(request.group)
-        if config is None:  # committed before this look-up went on
-            raise Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"group {request.group} was deleted meanwhile")
-        return config
+    def group(self, request: GetGroupConfig, _call: Call) -> GroupConfig:
+        """Looking makes none: of one that its first consumer would make it tells how it would be (RocketMQ makes it)."""
+        return self._group_or_may_be(request.group) or GroupConfig(request.group)
 
     def all_groups(self, _request: GetAllGroupConfig, _call: Call) -> GroupConfigs:
         return GroupConfigs(list(self._groups.all()), self._groups.data_version)
@@ -164,6 +161,8 @@ class TopicHandlers:
         retry, config = RETRY_PREFIX + group, self._group_or_may_be(group)
         if self._topics.is_leaving(retry):
             raise Refusal(ResponseCode.SYSTEM_BUSY, f"topic {retry} is being deleted: try again in a moment")
+        if config is None or config.retry_queue_nums > 0:
+            self._topics.check_room(retry, ours=True)
         if config is None:  # or on its way only: who asks meanwhile waits for a line of their own
             config = self._groups.plan_update(self._groups.decided(group) or GroupConfig(group))
             self._groups.stage(group, config)
