@@ -21,6 +21,7 @@ from rmq.model import (
 )
 from rmq.names import check_group_name, check_known_topic, check_topic_name
 from rmq.routing.lives import EndTable, Life
+from rmq.routing.rows import routable
 from rmq.staged import StagedTable
 
 __all__ = [
@@ -164,6 +165,9 @@ class TopicTable(StagedTable[TopicConfig]):
             raise _invalid(f"perm {change.perm}: 2 is write, 4 is read, 6 is both")
         if change.topic_filter_type not in _FILTER_TYPES:
             raise _invalid(f"topicFilterType {change.topic_filter_type!r}: use SINGLE_TAG or MULTI_TAG")
+        wrong = routable(name, change.read_queue_nums, change.write_queue_nums, change.perm, change.topic_sys_flag)
+        if wrong:  # nameservers would leave it out
+            raise _invalid(wrong)
         attributes = changed_attributes(known.attributes if known else {}, change.attributes)
         return TopicConfig(
             name, change.read_queue_nums, change.write_queue_nums, change.perm, change.topic_filter_type, change.topic_sys_flag,

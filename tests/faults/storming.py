@@ -19,7 +19,7 @@ from rmq.net.peercommands import IntroducePeer
 from rmq.net.remoting_headers import ANSWER_FLAG, read, write
 from tests.faults.mutating import BROKER, NAMESERVER, PEERS, Mutant, Mutator
 
-VOLLEY, VOLLEYS = 24, 20
+VOLLEY, VOLLEYS = 16, 30
 DAMAGED = 0.3  # of the volleys are followed by a damaged frame
 END_ID = 1 << 30
 UNKNOWN_CODE = 9_999  # every node answers that it does not know it

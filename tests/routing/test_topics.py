@@ -91,7 +91,8 @@ def test_create_and_change():
     "change",
     [
         Change(""), Change("a.b"), Change("TBW102"), Change("rmq_sys_STATE"), Change("C"), Change("T", read_queue_nums=0),
-        Change("T", write_queue_nums=1025), Change("T", perm=0), Change("T", perm=7), Change("T", topic_filter_type="SQL"),
+        Change("T", write_queue_nums=1025), Change("T", perm=0), Change("T", perm=7), Change("T", topic_sys_flag=1 << 31),
+        Change("T", topic_filter_type="SQL"),
         Change("%RETRY%new"), Change("%DLQ%new"),
     ],
 )  # fmt: skip
