@@ -83,6 +83,9 @@ class TopicConfig(NamedTuple):
     attributes: dict[str, str] = {}
 
 
+BROADCASTING = "BROADCASTING"  # a message model: every member of the group gets every message [MessageModel]
+
+
 class GroupConfig(NamedTuple):
     """Settings of one consumer group [SubscriptionGroupConfig]."""
 

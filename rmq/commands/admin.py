@@ -266,10 +266,25 @@ def _report(what: str, addresses: Sequence[str], form: str) -> None:
 def consumer_progress(namesrv: str, group: str, topic: str, timeout_s: float, form: str) -> None:
     """How far groups are, and what waits for them."""
     if group:
-        stats = asking.run(namesrv, timeout_s, lambda client: ask.consume_stats(client, group, topic))
-        output.show(adminviews.group_progress(stats), form)
+        found, connected = asking.run(namesrv, timeout_s, lambda client: _group_progress(client, group, topic))
+        output.show(adminviews.group_progress(found), form)
+        if adminviews.is_broadcast(connected):
+            click.echo(f"{group} reads as a broadcast: each member keeps its own offsets, where it runs", err=True)
         return
     output.show(adminviews.groups_progress(asking.run(namesrv, timeout_s, _all_progress)), form)
+
+
+async def _group_progress(client: Client, group: str, topic: str) -> tuple[ConsumeStats, ConsumerConnection | None]:
+    return await ask.consume_stats(client, group, topic), await _connected(client, group)
+
+
+async def _connected(client: Client, group: str) -> ConsumerConnection | None:
+    try:
+        return await ask.consumer_connection(client, group)
+    except Refusal as refusal:
+        if adminviews.is_absent(refusal.code):
+            return None
+        raise
 
 
 async def _all_progress(client: Client) -> list[tuple[str, ConsumeStats, ConsumerConnection | None]]:
@@ -285,12 +300,7 @@ async def _progress(client: Client, group: str) -> tuple[str, ConsumeStats, Cons
         if adminviews.is_absent(refusal.code):
             return None
         raise
-    try:
-        return group, stats, await ask.consumer_connection(client, group)
-    except Refusal as refusal:
-        if adminviews.is_absent(refusal.code):
-            return group, stats, None
-        raise
+    return group, stats, await _connected(client, group)
 
 
 # --- messages, groups of nodes -----------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from rmq.codes import ResponseCode
 from rmq.commands import groupviews
 from rmq.commands.output import Cell, Table
-from rmq.model import BrokerAddresses, QueueProgress, QueueStats, Route
+from rmq.model import BROADCASTING, BrokerAddresses, QueueProgress, QueueStats, Route
 from rmq.net.commands import ConsumerConnection, ConsumeStats
 
 Facts = Mapping[str, str]
@@ -144,8 +144,14 @@ def groups_progress(rows: Sequence[tuple[str, ConsumeStats, ConsumerConnection |
     """consumerProgress without -g. `rows`: group, progress, who is connected (None: nobody)."""
     columns = {"group": "Group", "count": "Count", "version": "Version", "type": "Type", "model": "Model", "tps": "TPS",
                "diff_total": "Diff Total"}  # fmt: skip
-    return Table(columns, [(group, *_members(connected), stats.consume_tps, sum(lag(row) for row in stats.queues))
+    return Table(columns, [(group, *_members(connected), stats.consume_tps, None if is_broadcast(connected) else
+                            sum(lag(row) for row in stats.queues))
                            for group, stats, connected in sorted(rows, key=lambda row: row[0])])  # fmt: skip
+
+
+def is_broadcast(connected: ConsumerConnection | None) -> bool:
+    """Each member keeps its own offsets: no broker knows how far they are."""
+    return connected is not None and connected.message_model == BROADCASTING
 
 
 def _members(connected: ConsumerConnection | None) -> tuple[Cell, ...]:

@@ -7,6 +7,7 @@ from rmq.clock import Clock
 from rmq.model import Route
 from rmq.net.commands import (
     ClusterInfo,
+    DeleteSetting,
     DeleteTopicInNameserver,
     GetClusterInfo,
     GetRoute,
@@ -39,6 +40,7 @@ class RouteHandlers:
             RegisterBroker: self.register,
             UnregisterBroker: self.unregister,
             DeleteTopicInNameserver: self.delete_topic,
+            DeleteSetting: lambda _request, _call: None,
         }
 
     def route(self, request: GetRoute, _call: Call) -> Route:

@@ -30,6 +30,7 @@ from rmq.net.linkcommands import Ping as Ping
 from rmq.net.lockcommands import LockedQueues, LockQueues, UnlockQueues
 from rmq.net.peercommands import PeerAnswer, PeerRequest
 from rmq.net.popcommands import PopRelatedAnswer, PopRequest
+from rmq.net.registercommands import DeleteSetting as DeleteSetting
 from rmq.net.registercommands import DeleteTopicInNameserver as DeleteTopicInNameserver
 from rmq.net.registercommands import RegisterBroker as RegisterBroker
 from rmq.net.registercommands import Registered as Registered
@@ -444,6 +445,7 @@ class CleanExpiredQueues(NamedTuple):
 
 Request = Union[
     Hello, Ping, Goodbye, GetRoute, GetClusterInfo, GetTopicList, RegisterBroker, UnregisterBroker, DeleteTopicInNameserver,
+    DeleteSetting,
     Heartbeat, UnregisterClient, GetConsumerList, NotifyConsumerIdsChanged,
     Send, Pull, QueryConsumerOffset, UpdateConsumerOffset, GetMaxOffset, GetMinOffset, SearchOffset, GetEarliestStoreTime,
     LockQueues, UnlockQueues, QueryMessage, ViewMessage, UpdateTopic, DeleteTopic, GetTopicConfig, GetAllTopicConfig,

@@ -49,3 +49,12 @@ class UnregisterBroker(NamedTuple):
 class DeleteTopicInNameserver(NamedTuple):
     topic: str
     cluster_name: str = ""
+
+
+@command(RequestCode.DELETE_KV_CONFIG, None)
+class DeleteSetting(NamedTuple):
+    """A nameserver keeps no settings of topics, so there is never one to delete, and that is no error: mqadmin asks for it at the
+    end of each deletion of a topic [DeleteKVConfigRequestHeader]."""
+
+    namespace: str
+    key: str

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from rmq import cli
+from rmq.client import Client, ClientSettings
 from rmq.commands import exits, node
 
 _ENV = {name: value for name, value in os.environ.items() if not name.startswith(("RMQ_", "NAMESRV_"))}
@@ -233,6 +234,27 @@ def test_refusals_and_wrong_names(running: Running, capsys: Printed) -> None:
     assert cli.run(["send", "bad name", "x", *where]) == exits.USAGE
     assert cli.run(["send", "Orders", "", *where]) == exits.USAGE
     assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_broadcast_has_no_lag_that_anybody_knows(running: Running, capsys: Printed, tmp_path: Path) -> None:
+    """It showed the whole topic."""
+    sent(capsys, running, "Told", "a", "b", "c")
+
+    async def look() -> tuple[Any, Any]:
+        settings = ClientSettings(offsets_directory=tmp_path)
+        async with (
+            Client(running.namesrv, settings=settings) as client,
+            client.consumer("listeners", "Told", mode="broadcast", start="first") as consumer,
+        ):
+            await anext(consumer)
+            asked = ("admin", "consumerProgress", "-n", running.namesrv)
+            one = await asyncio.to_thread(printed_json, capsys, *asked, "-g", "listeners")
+            return one, await asyncio.to_thread(printed_json, capsys, *asked)
+
+    one, every = asyncio.run(look())
+    assert (one["rows"] if isinstance(one, dict) else one) == []
+    [row] = [row for row in every if row["group"] == "listeners"]
+    assert (row["model"], row["diff_total"]) == ("BROADCASTING", None)
 
 
 def test_a_group_is_set_to_another_place(running: Running, capsys: Printed) -> None:

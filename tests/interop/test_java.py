@@ -1,11 +1,11 @@
 """Apache RocketMQ's own Java client and mqadmin 5.5.0 with our broker and nameserver (remoting spelling, C1, C8)."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from rmq.client import Client, Message, MessageQueue, lookups
+from rmq.client import Client, Message, MessageQueue, admin, lookups
 from rmq.testing import LocalBroker, until
 from tests.interop import java
 from tests.interop.java import Java, mqadmin
@@ -69,6 +69,27 @@ async def test_mqadmin_sets_a_group_to_another_place(broker: LocalBroker) -> Non
     assert sum(int(line.split()[-1]) for line in shown.splitlines() if line.startswith("broker-a")) == 10
     shown = await mqadmin("resetOffsetByTime", *n, "-s", "-1", "-b", broker.address, "-q", "1", "-o", "2")
     assert "2" in shown.split()
+
+
+async def test_mqadmin_deletes_a_group_with_its_topics(broker: LocalBroker) -> None:
+    """deleteSubGroup -c: it ended half-way on code 102 and left the dead letters."""
+    n = ("-n", broker.nameserver)
+    await broker.create_topic("Failing", queues=1)
+    async with broker.client() as client, client.consumer("gone", "Failing", start="first") as consumer:
+        await client.producer().send(Message("Failing", b"x"))
+        await consumer.retry_later(await anext(consumer), delay_level=-1)
+        assert "%DLQ%gone" in await admin.topic_list(client)
+    shown = await mqadmin("deleteSubGroup", *n, "-c", "DefaultCluster", "-g", "gone")
+    assert "Exception" not in shown
+    async with broker.client() as client:
+        await until_async(client, lambda topics: not [topic for topic in topics if topic.endswith("%gone")])
+        assert "gone" not in await admin.group_list(client)
+
+
+async def until_async(client: Client, condition: Callable[[list[str]], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not condition(await admin.topic_list(client)):
+            pass
 
 
 async def test_java_consumes_in_order_and_shares_the_queues(broker: LocalBroker) -> None:

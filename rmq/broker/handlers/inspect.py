@@ -10,7 +10,7 @@ from rmq.delivery.groups import ConsumerRegistry
 from rmq.delivery.offsets import OffsetTable
 from rmq.errors import Refusal
 from rmq.log.consumequeue import ConsumeQueue, ConsumeQueues
-from rmq.model import MessageQueue, QueueProgress, QueueStats, TopicConfig
+from rmq.model import BROADCASTING, MessageQueue, QueueProgress, QueueStats, TopicConfig
 from rmq.net.commands import (
     ConsumeStats,
     GetConsumeStats,
@@ -73,6 +73,8 @@ class InspectHandlers:
 
     async def consume_stats(self, request: GetConsumeStats, _call: Call) -> ConsumeStats:
         group = request.consumer_group
+        if self._keeps_its_own(group):
+            return ConsumeStats([])
         topics = [request.topic] if request.topic else sorted({t for t in request.topic_list.split(";") if t})
         topics = topics or sorted(self._offsets.topics_of(group) | self._registry.topics_of(group))
         configs = [config for config in map(self._topics.get, topics) if config is not None]
@@ -84,6 +86,11 @@ class InspectHandlers:
             lambda: [self._progress(group, config, q) for config in configs for q in _queue_ids(config)]
         )
         return ConsumeStats(rows)
+
+    def _keeps_its_own(self, group: str) -> bool:
+        """A broadcast: each member keeps its offsets, where it runs; what is stored here, if anything, is of another time."""
+        view = self._registry.connection_view(group)
+        return view is not None and view.message_model == BROADCASTING
 
     def _progress(self, group: str, config: TopicConfig, queue_id: int) -> QueueProgress:
         queue = self._queues.get(config.name, queue_id)

@@ -12,13 +12,12 @@ from rmq.delivery.groups import ConsumerRegistry, GroupTable
 from rmq.delivery.offsets import OffsetKey, OffsetTable
 from rmq.errors import Refusal
 from rmq.log.consumequeue import ConsumeQueues
-from rmq.model import MessageQueue, TopicConfig
+from rmq.model import BROADCASTING, MessageQueue, TopicConfig
 from rmq.net.commands import UpdateConsumerOffset
 from rmq.net.resetcommands import QueueOffset, ResetOffset, ResetOffsets
 from rmq.net.server import Call
 from rmq.routing.topics import TopicTable
 
-BROADCASTING = "BROADCASTING"
 Commit = Callable[[UpdateConsumerOffset, Call], Awaitable[None] | None]
 
 
