@@ -5,6 +5,7 @@ WORKDIR /app
 COPY pyproject.toml constraints.txt README.md ./
 COPY rmq ./rmq
 COPY analytics ./analytics
+COPY pyspark_rmq ./pyspark_rmq
 RUN pip install --no-cache-dir --only-binary :all: --constraint constraints.txt .
 USER rmq
 ENV RMQ_STORE_DIR=/store PYTHONUNBUFFERED=1

@@ -18,9 +18,12 @@ from analytics.report import build_report, parse_day
 @click.option("--day", help="Day in UTC, YYYY-MM-DD; without it every day in the store.")
 @click.option("--time-property", metavar="NAME", help="Count by the time in this message property (Unix ms or ISO).")
 @click.option("--broker", metavar="NAME", help="Name of the broker, where the store does not say it (one store).")
+@click.option("--on-damage", type=click.Choice(["fail", "skip"]), default="fail", show_default=True,
+              help="Skip: count what is whole, and say how much is not.")
 @click.option("--force", is_flag=True, help="Replace a day also when it was read from more of the log before.")
 def report(
-    stores: tuple[Path, ...], out: Path, day: str | None, time_property: str | None, broker: str | None, force: bool
+    stores: tuple[Path, ...], out: Path, day: str | None, time_property: str | None, broker: str | None,
+    on_damage: str, force: bool,
 ) -> None:
     """Read the segment files of each STORE with Spark; write an HTML page and a Parquet rollup.
 
@@ -30,7 +33,7 @@ def report(
     with _ending_on_interrupt():
         made = build_report(
             stores, out, parse_day(day) if day else None, time_property=time_property, force=force, broker=broker,
-            progress=lambda line: click.echo(line, err=True),
+            on_damage=on_damage,            progress=lambda line: click.echo(line, err=True),
         )  # fmt: skip
     click.echo(f"{made.messages} messages, {made.bytes} bytes, {made.repeats} repeats")
     click.echo(f"page    {made.page}")

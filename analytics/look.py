@@ -29,18 +29,29 @@ class Extent(NamedTuple):
 def extent(store: Path) -> Extent:
     """Raises StoreError when files of it cannot be read."""
     own, disk = str(store / "rmq"), ReadOnlyDisk()
-    vote = ownfiles.load_vote(disk, own) if os.path.isdir(own) else None
     segments = [segment for segment in read_segments(str(store)) if segment.size]
     heads = [(segment, first_record(segment)) for segment in segments]
     head = next((head for _, head in heads if head), None)
-    address = host_text(store_host(head)) if head else "unknown"
     return Extent(
-        broker=vote.group if vote else address,
+        broker=broker_name(store, head),
         log_start=segments[0].base if segments else 0,
         first_ms=store_timestamp(head, 0) if head else None,
         known_ms=max(_known_ms(own, disk), _checkpoint_ms(store), *(store_timestamp(one, 0) for _, one in heads[-2:] if one)),
         heads={segment.base: f"{crc32(head):08x}" for segment, head in heads if head},
     )
+
+
+def broker_name(store: Path, head: bytes | None = None) -> str:
+    """Of the group that the store belongs to; where it does not say that, the address that its records name.
+
+    `head`: of the oldest record, if it is known. Raises StoreError when a file of the store is damaged.
+    """
+    own = store / "rmq"
+    vote = ownfiles.load_vote(ReadOnlyDisk(), str(own)) if own.is_dir() else None
+    if vote:
+        return vote.group
+    head = head or next(filter(None, map(first_record, read_segments(str(store)))), None)
+    return host_text(store_host(head)) if head else "unknown"
 
 
 def first_record(segment: SegmentFile) -> bytes | None:

@@ -19,14 +19,18 @@ import pyspark
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from analytics import days
 from analytics.days import BUSINESS, SYSTEM, Manifest, Row
 from analytics.look import Extent, extent
+from analytics.options import Wanted
 from analytics.page import render, totals
-from analytics.rollup import FIRST_YEAR_S, KeyCount, facts, key_counts, rollup
+from analytics.plan import newest_ms
+from analytics.rollup import COLUMNS, FIRST_YEAR_S, Broken, KeyCount, broken, facts, key_counts, rollup
 from analytics.segments import find_parts
 from analytics.session import spark_session
+from analytics.source import schema_of
 from rmq import __version__
 from rmq.errors import BadBytes, InvalidArgument, RmqError, StoreError
 
@@ -60,12 +64,16 @@ class RollupKept(StoreError):
 
 
 class Asked(NamedTuple):
-    """What a report is to count. `force`: replace also what was read from more. `broker`: a name in place of the store's own."""
+    """What a report is to count. `force`: replace also what was read from more. `broker`: a name in place of the store's own.
+
+    `on_damage`: "fail", or "skip" to count what is whole and say how much is not.
+    """
 
     day: date | None = None
     time_property: str | None = None
     force: bool = False
     broker: str | None = None
+    on_damage: str = "fail"
     progress: Callable[[str], None] = lambda line: None
 
     @property
@@ -82,6 +90,7 @@ class _Counted(NamedTuple):
     rows: list[Row]
     ranges: dict[date, tuple[int, int]]
     keys: list[KeyCount]
+    broken: dict[str, Broken]
 
 
 def build_report(
@@ -92,6 +101,7 @@ def build_report(
     time_property: str | None = None,
     force: bool = False,
     broker: str | None = None,
+    on_damage: str = "fail",
     progress: Callable[[str], None] = lambda line: None,
 ) -> ReportFiles:
     """Write the report of one day, or of every day in the stores, into `out_dir`.
@@ -103,7 +113,9 @@ def build_report(
     paths = [Path(each).resolve() for each in given]  # Spark's workers may stand in another directory
     if broker and len(paths) > 1:
         raise InvalidArgument("a broker's name can be given for one store only")
-    asked = Asked(day, time_property, force, broker, progress)
+    if on_damage not in ("fail", "skip"):
+        raise InvalidArgument(f"on damage {on_damage!r}: it is fail or skip")
+    asked = Asked(day, time_property, force, broker, on_damage, progress)
     filled = [path for path in paths if find_parts(path)]
     if not filled:
         raise NothingToReport(f"{_names(paths)} holds no committed message yet; a running broker notes every 10 s how far it is, "
@@ -153,13 +165,19 @@ def _count(session: SparkSession, store: Path, asked: Asked) -> _Counted:
     asked.progress(f"counting {store} by hour, topic and tag")
     made = datetime.now(UTC)
     of_store = extent(store)
+    if not (store / "rmq").is_dir():  # nobody has noted how far it is
+        of_store = of_store._replace(known_ms=max(of_store.known_ms, newest_ms(store)))
     name = asked.broker or of_store.broker
     of = facts(_messages(session, store, asked), asked.time_property)
-    kept = of.where(F.unix_seconds("hour") >= FIRST_YEAR_S) if asked.day is None else of.where(of["day"] == asked.day)
-    kept = kept.cache()
+    asked_for = F.unix_seconds("hour") >= FIRST_YEAR_S if asked.day is None else F.col("day") == asked.day
+    kept = of.where(asked_for | F.col("topic").isNull()).cache()
     try:
-        found = _utc(rollup(kept).toArrow()).to_pylist()
-        keys = key_counts(kept)
+        wrong = {one.kind: one for one in broken(kept)}
+        if "damage" in wrong and asked.on_damage == "fail":
+            raise BadBytes(f"{wrong['damage'].why} (`--on-damage skip` counts what is whole)")
+        messages = kept.where("topic is not null")
+        found = _utc(rollup(messages).toArrow()).to_pylist()
+        keys = key_counts(messages)
     except PySparkException as error:
         raise _plain_error(error) from error
     finally:
@@ -169,11 +187,14 @@ def _count(session: SparkSession, store: Path, asked: Asked) -> _Counted:
         for each, rows in ((each, list(rows)) for each, rows in groupby(found, key=lambda row: row["day"]))
     }
     rows = [Row(broker=name, **{key: value for key, value in row.items() if key in Row._fields}) for row in found]
-    return _Counted(store, of_store._replace(broker=name), made, rows, ranges, keys)
+    return _Counted(store, of_store._replace(broker=name), made, rows, ranges, keys, wrong)
 
 
 def _messages(session: SparkSession, store: Path, asked: Asked) -> DataFrame:
-    reader = session.read.format("rmq").option("path", str(store)).option("body", "none").option("system", "true")
+    names = [*COLUMNS, *(["properties"] if asked.time_property else [])]
+    schema = StructType([field for field in schema_of(Wanted()).fields if field.name in names])
+    reader = session.read.format("rmq").schema(schema).option("path", str(store))
+    reader = reader.option("system", "true").option("onDamage", "quarantine")  # what to do about it is decided here
     if asked.day is not None and asked.time_property is None:  # by store time the source itself can leave the rest out
         start, end = _moments(asked.day)
         reader = reader.option("from", start.isoformat()).option("to", end.isoformat())
@@ -193,7 +214,7 @@ def _utc(table: pa.Table) -> pa.Table:
 
 def _plain_error(error: PySparkException) -> RmqError:
     """The reader's own error out of Spark's pages of traceback."""
-    found = re.search(r"^rmq\.errors\.(\w+): (.+)", str(error), re.MULTILINE)
+    found = re.search(r"^(?:rmq\.errors|analytics\.\w+)\.(\w+): (.+)", str(error), re.MULTILINE)
     kinds = {kind.__name__: kind for kind in (BadBytes, StoreError, InvalidArgument)}
     return kinds.get(found[1], StoreError)(found[2]) if found else StoreError(f"Spark failed: {error}")
 
@@ -240,8 +261,8 @@ def _manifest(counted: _Counted, day: date, rows: Sequence[Row], asked: Asked) -
         why_not="messages with times of that day may still come" if by_property else why_not,
         counted_by=asked.counted_by,
         messages=sum(row.messages for row in rows if row.kind == BUSINESS),
-        lost=0,
-        damaged_bytes=0,
+        lost=counted.broken["lost"].number if "lost" in counted.broken else 0,
+        damaged_bytes=counted.broken["damage"].bytes if "damage" in counted.broken else 0,
         keys={key.topic: key.distinct_keys for key in counted.keys if key.day == day.isoformat()},
         heads=_heads_between(counted.extent, *counted.ranges[day]),
         made=counted.made.isoformat(timespec="seconds"),

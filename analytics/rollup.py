@@ -1,18 +1,19 @@
 """From messages to counts: the Spark half of the report. Knows no files and no page.
 
 One row of the rollup per day, hour, topic and tag (all in UTC; tag "" means none): messages, bytes (stored size), distinct_keys,
-repeats (messages whose unique id was in the same topic that day before), and the bytes of the log that they come from.
+repeats (messages whose unique id was in the same topic that day before), and the bytes of the log that they come from. Keys and
+ids are compared by 64-bit hashes.
 """
 
 from typing import NamedTuple
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-UNIQUE_ID = "UNIQ_KEY"  # the property with the id a producer made [MessageConst]
 _GROUP = ["day", "hour", "topic", "tag"]
 _HOUR_S, _DAY_S = 3600, 86400
 FIRST_YEAR_S = 946_684_800  # 2000: a time before it comes from a clock that nobody has set
+COLUMNS = ["topic", "store_timestamp", "tags", "keys", "size", "uniq_key", "physical_offset"]  # all that is read of a message
 
 
 class KeyCount(NamedTuple):
@@ -23,43 +24,69 @@ class KeyCount(NamedTuple):
     distinct_keys: int
 
 
-def facts(messages: DataFrame, time_property: str | None) -> DataFrame:
-    """What the counts need of each message: day, hour, topic, tag, keys, size, place in the log, repeat (0 or 1).
+class Broken(NamedTuple):
+    """What is no message any more. `kind`: "lost" or "damage"; `why`: of the first one in the log."""
 
-    The time is the store time, or that in the property `time_property` (Unix ms or ISO) where a message has one.
+    kind: str
+    number: int
+    bytes: int
+    why: str
+
+
+def facts(messages: DataFrame, time_property: str | None) -> DataFrame:
+    """What the counts need of each message: day, hour, topic, tag, keys, size, unique id, place in the log.
+
+    The time is the store time, or that in the property `time_property` (Unix ms or ISO) where a message has one. What is damaged
+    has no day and no topic.
     """
     seconds = F.unix_seconds(_time(time_property))
-    named = messages.select(
+    return messages.select(
         F.date_from_unix_date(F.floor(seconds / _DAY_S).cast("int")).alias("day"),
         F.timestamp_seconds(F.floor(seconds / _HOUR_S) * _HOUR_S).alias("hour"),
         "topic",
         F.coalesce("tags", F.lit("")).alias("tag"),
         "keys",
         F.col("size").cast("bigint").alias("size"),
-        F.col("properties")[UNIQUE_ID].alias("unique_id"),
+        F.when(F.col("uniq_key").isNotNull(), F.xxhash64("uniq_key")).alias("unique_id"),
         "physical_offset",
     )
-    earlier = Window.partitionBy("day", "topic", "unique_id").orderBy("physical_offset")
-    is_repeat = F.col("unique_id").isNotNull() & (F.row_number().over(earlier) > 1)
-    return named.withColumn("repeat", is_repeat.cast("bigint")).drop("unique_id")
 
 
 def rollup(of: DataFrame) -> DataFrame:
     """Facts counted by day, hour, topic and tag, in that order."""
     counts = of.groupBy(_GROUP).agg(
-        F.count("*").alias("messages"), F.sum("size").alias("bytes"), F.sum("repeat").alias("repeats"),
+        F.count("*").alias("messages"), F.sum("size").alias("bytes"),
         F.min("physical_offset").alias("log_from"), F.max(F.col("physical_offset") + F.col("size")).alias("log_to"),
     )  # fmt: skip
-    keys = of.select(*_GROUP, F.explode("keys").alias("key")).groupBy(_GROUP).agg(F.count_distinct("key").alias("distinct_keys"))
-    joined = counts.join(keys, _GROUP, "left").fillna(0, ["distinct_keys"])
+    keys = _keys(of, _GROUP).groupBy(_GROUP).agg(F.count("*").alias("distinct_keys"))
+    joined = counts.join(keys, _GROUP, "left").join(_repeats(of), _GROUP, "left").fillna(0, ["distinct_keys", "repeats"])
     return joined.select(*_GROUP, "messages", "bytes", "distinct_keys", "repeats", "log_from", "log_to").orderBy(_GROUP)
 
 
 def key_counts(of: DataFrame) -> list[KeyCount]:
     """Distinct keys of each day and topic that has any."""
-    keys = of.select(F.col("day").cast("string"), "topic", F.explode("keys").alias("key"))
-    rows = keys.groupBy("day", "topic").agg(F.count_distinct("key").alias("n")).collect()
-    return sorted(KeyCount(row["day"], row["topic"], row["n"]) for row in rows)
+    by = _keys(of, ["day", "topic"]).groupBy("day", "topic").agg(F.count("*").alias("n"))
+    return sorted(KeyCount(str(row["day"]), row["topic"], row["n"]) for row in by.collect())
+
+
+def broken(of: DataFrame) -> list[Broken]:
+    """What of the facts is no message."""
+    why = F.min_by(F.col("keys")[0], "physical_offset").alias("why")
+    by = of.where("topic is null").groupBy("tag").agg(F.count("*").alias("count"), F.sum("size").alias("bytes"), why)
+    return [Broken(row["tag"], row["count"], row["bytes"], row["why"]) for row in by.collect()]
+
+
+def _keys(of: DataFrame, group: list[str]) -> DataFrame:
+    return of.select(*group, F.explode("keys").alias("key")).select(*group, F.xxhash64("key").alias("key")).distinct()
+
+
+def _repeats(of: DataFrame) -> DataFrame:
+    """Only ids that come more than once are looked at twice: there are few."""
+    same = ["day", "topic", "unique_id"]
+    named = of.where("unique_id is not null").select(*_GROUP, "unique_id", "physical_offset")
+    many = named.groupBy(same).agg(F.count("*").alias("times"), F.min("physical_offset").alias("first")).where("times > 1")
+    later = named.join(many, same).where("physical_offset > first")
+    return later.groupBy(_GROUP).agg(F.count("*").alias("repeats"))
 
 
 def _time(time_property: str | None) -> Column:

@@ -1,68 +1,142 @@
-"""Which bytes of a store directory a job counts, cut into one part per segment file. No Spark here.
+"""Which bytes of a store directory a job reads, file by file. No Spark here, and no record is read but first ones.
 
 In a store of rmq only committed bytes count. A directory without `rmq/` was written by Apache RocketMQ, or is an archive of
-rolled segments: there the whole valid prefix counts. How records are found and checked is the log's own business
-(`rmq.log.reader`).
+segments: there every whole record counts up to the last one. What is missing or damaged in between is told, never passed over.
 """
 
-from collections.abc import Iterator
+import os
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+from analytics.look import first_record
 from rmq.errors import BadBytes, InvalidArgument, StoreError
-from rmq.log.reader import SegmentFile, committed_end, read_records, read_segments
-from rmq.log.record import Record
+from rmq.log.epochs import FOREIGN
+from rmq.log.reader import SegmentFile, committed_end, read_rows
+from rmq.log.record import store_timestamp
+
+SLACK_MS = 600_000  # store times of one log may step back a little; a segment that close to the time asked for is read
+ALIEN, MAYBE, OURS = 0, 1, 2  # whole-record checksum: not believed (RocketMQ wrote here), checked where it stands, needed
+_LOOKS = 5  # at a directory in which retention is at work
 
 
 class Part(NamedTuple):
-    """One segment, and the log offset that its records are known to reach: anything invalid before is damage.
+    """[start, stop) of one file: a task reads the records that begin there. Offsets are the log's.
 
-    None: unknown, so the first invalid byte ends it.
+    `base`, `end`: of the file. `reach`: records are known to reach it, so anything else before is damage; None: whole records
+    may end anywhere. `midway`: `start` need not be the beginning of a record. `trust`: (offset, then ALIEN, MAYBE or OURS).
+    `broken`: why nothing can be read here ("": it can).
     """
 
-    segment: SegmentFile
-    stop: int | None
+    path: str
+    base: int
+    end: int
+    start: int
+    stop: int
+    reach: int | None
+    midway: bool
+    trust: tuple[tuple[int, int], ...]
+    broken: str = ""
 
 
-def find_parts(store: Path) -> list[Part]:
-    """The parts of a store directory in log order; [] when nothing is committed yet.
+class Log(NamedTuple):
+    """The segments of a store directory, oldest first, and the store time of each one's first record (None: not readable).
 
-    Raises InvalidArgument when the directory is not a store that can be read, BadBytes when files of it are missing.
+    `committed`: the end of what counts, None when every whole record does.
     """
+
+    segments: list[SegmentFile]
+    first_ms: list[int | None]
+    committed: int | None
+    trust: tuple[tuple[int, int], ...]
+
+
+def find_parts(store: Path, from_ms: int = 0, to_ms: int = 1 << 62) -> list[Part]:
+    """The files of a store directory that may hold records of [from_ms, to_ms), in log order, and what is missing between them.
+
+    [] when nothing is committed yet.
+
+    Raises InvalidArgument when the directory is not a store that can be read, StoreError when its files cannot be.
+    """
+    return _parts(look_at(store), from_ms, to_ms)
+
+
+def refuse_holes(parts: list[Part]) -> None:
+    """Raises BadBytes when a file is missing between others, or before the committed end."""
+    for part in parts:
+        if part.broken:
+            raise BadBytes(part.broken)
+
+
+def look_at(store: Path) -> Log:
+    """A list of files that were all there at one moment, looked at after the committed end."""
     if not (store / "commitlog").is_dir():
         raise InvalidArgument(_no_store(store))
-    segments = [segment for segment in read_segments(str(store)) if segment.size]
-    end = committed_end(str(store))
-    if end is not None:
-        return _committed(segments, end)
-    while segments and _is_unused(segments[-1]):  # RocketMQ makes the next file ahead of time
+    for _ in range(_LOOKS):
+        committed = committed_end(str(store))  # before the list: what is committed by then has its file in it
+        segments = _listed(store)
+        if not any(one.base + one.size < two.base and not os.path.exists(one.path) for one, two in pairwise(segments)):
+            break  # else: the list was made while retention took files, one by one
+    if committed is not None:
+        segments = [segment for segment in segments if segment.base < committed]
+    heads = [first_record(segment) for segment in segments]
+    while committed is None and segments and heads[-1] is None and _is_unused(segments[-1]):  # RocketMQ makes files ahead of time
         segments.pop()
-    rolled = [Part(segment, segment.base + segment.size) for segment in segments[:-1]]
-    return rolled + [Part(segment, None) for segment in segments[-1:]]
+        heads.pop()
+    while segments and heads[0] is None and not os.path.exists(segments[0].path):  # retention took it since
+        del segments[0], heads[0]
+    first_ms = [store_timestamp(head, 0) if head else None for head in heads]
+    return Log(segments, first_ms, committed, _trust(store))
 
 
-def read_part(part: Part) -> Iterator[Record]:
-    """Every record in a part, in order, checked.
-
-    Raises BadBytes where the file is damaged, StoreError when retention removed it meanwhile.
-    """
-    path = part.segment.path
+def _listed(store: Path) -> list[SegmentFile]:
+    directory = str(store / "commitlog")
     try:
-        yield from read_records(part.segment, part.stop)
-    except FileNotFoundError:
-        raise StoreError(f"{path} is gone: retention removed it after the job began; run the job again") from None
-    except BadBytes as error:
-        raise BadBytes(f"{error}, in {path}; check the disk, or read a copy from another node") from error
+        names = sorted(name for name in os.listdir(directory) if len(name) == 20 and name.isdecimal())
+    except OSError as error:
+        raise StoreError(f"{directory} cannot be read: {error}; run the job as the broker's user, or on a copy") from error
+    found = []
+    for name in names:
+        path = os.path.join(directory, name)
+        try:
+            found.append(SegmentFile(path, int(name), os.path.getsize(path)))
+        except FileNotFoundError:
+            continue  # retention took it since
+    return [segment for segment in found if segment.size]
 
 
-def _committed(segments: list[SegmentFile], end: int) -> list[Part]:
-    """Parts below `end`. They must join and reach it: a gap is a lost file."""
-    used = [segment for segment in segments if segment.base < end]
-    stops = [min(end, segment.base + segment.size) for segment in used]
-    for stop, next_base in zip(stops or [0], [*(segment.base for segment in used[1:]), end], strict=True):
-        if stop != next_base:
-            raise BadBytes(f"the log stops at {stop} and goes on at {next_base}: a file of commitlog/ is missing or was cut")
-    return [Part(segment, stop) for segment, stop in zip(used, stops, strict=True)]
+def _trust(store: Path) -> tuple[tuple[int, int], ...]:
+    if not (store / "rmq").is_dir():
+        return ((0, MAYBE),)
+    return ((0, OURS), *((row.start, ALIEN if row.epoch == FOREIGN else OURS) for row in read_rows(str(store))))
+
+
+def _parts(log: Log, from_ms: int, to_ms: int) -> list[Part]:
+    """One part for each segment that is needed, and one for each hole beside them."""
+    ends = [one.base + one.size for one in log.segments]
+    nexts = [*(one.base for one in log.segments[1:]), log.committed]
+    parts = []
+    for number, segment in enumerate(log.segments):
+        if not _is_needed(log.first_ms, number, from_ms, to_ms):
+            continue
+        end, behind = ends[number], nexts[number]
+        stop = end if log.committed is None else min(end, log.committed)
+        reach = None if behind is None else stop
+        parts.append(Part(segment.path, segment.base, end, segment.base, stop, reach, False, log.trust))
+        if behind is not None and stop != behind:
+            why = f"the log stops at {stop} and goes on at {behind}: a file of commitlog/ is missing or was cut"
+            parts.append(Part(segment.path, stop, behind, stop, behind, behind, False, log.trust, why))
+    if log.committed and not log.segments:
+        why = f"bytes up to {log.committed} are committed, and commitlog/ holds no file: it is missing"
+        parts.append(Part("", 0, log.committed, 0, log.committed, log.committed, False, log.trust, why))
+    return parts
+
+
+def _is_needed(first_ms: list[int | None], number: int, from_ms: int, to_ms: int) -> bool:
+    """By the times of its first record and the next file's."""
+    first, later = first_ms[number], first_ms[number + 1 :]
+    after = next((moment for moment in later[:1] if moment is not None), None)
+    return (first is None or first < to_ms + SLACK_MS) and (after is None or after >= from_ms - SLACK_MS)
 
 
 def _is_unused(segment: SegmentFile) -> bool:

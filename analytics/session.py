@@ -27,7 +27,7 @@ class SparkFailed(RmqError):
 def spark_session(name: str) -> Iterator[SparkSession]:
     """The active session, or a local one on all cores that ends with the block.
 
-    Raises JavaMissing, SparkFailed. A job that runs under spark-submit keeps the session and the settings it was given there.
+    Raises JavaMissing, SparkFailed. Under spark-submit (or with PYSPARK_SUBMIT_ARGS) the master and the settings given there win.
     """
     active = SparkSession.getActiveSession()
     session = active or _local_session(name)
@@ -43,15 +43,22 @@ def _local_session(name: str) -> SparkSession:
     prepare_environment()
     cores = os.cpu_count() or 1
     settings = {
+        "spark.master": f"local[{cores}]",
+        "spark.app.name": name,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(2 * cores),  # the default of 200 is for clusters
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
+        "spark.sql.python.filterPushdown.enabled": "true",  # off by default; else `where` reads everything
     }
-    conf = SparkConf().setMaster(f"local[{cores}]").setAppName(name).setAll(list(settings.items()))
     try:
         with _own_interrupts():
+            # Java first: SparkConf then knows what was given by spark-submit (which started it), PYSPARK_SUBMIT_ARGS, or us.
+            SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(settings.items())))
+            conf = SparkConf()
+            for key, value in settings.items():
+                conf.setIfMissing(key, value)
             SparkContext.getOrCreate(conf)
         return SparkSession.builder.getOrCreate()
     except (Py4JError, PySparkException) as error:

@@ -1,64 +1,58 @@
-"""The Spark data source "rmq": messages of a store directory as rows. One task per segment file, Arrow batches.
+"""The Spark data source "rmq": messages of a store directory as rows, in Arrow batches. Options are in `analytics.options`.
 
-Options: `path` (the store directory), `topics` (comma separated; default all), `from` and `to` (store time, ISO or Unix
-ms; `from` counts, `to` does not), `system` ("true": system topics too), `body` ("plain" decompressed, "raw" as
-stored, "none" left out). What counts as stored is decided in `analytics.segments`; what rows mean to a job is decided by the job.
+What counts as stored is decided in `analytics.segments`, what a whole record is in `analytics.walk`; here they meet Spark.
 """
 
-import zlib
-from collections.abc import Iterator, Mapping, Sequence, Sized
-from datetime import UTC, datetime
-from functools import lru_cache
-from itertools import accumulate, chain
+import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.types import StructType
+from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
-from analytics.segments import Part, find_parts, read_part
+from analytics.batches import batches
+from analytics.look import broker_name
+from analytics.options import Wanted, nearest, parse_options
+from analytics.plan import plan
+from analytics.pushed import narrowed
+from analytics.segments import Part
 from rmq.errors import InvalidArgument
-from rmq.log.record import Record, bytes_to_properties, host_text, is_tombstone
-from rmq.routing.topics import is_system_topic
 
-SCHEMA = """
-topic string, queue_id int, queue_offset bigint, physical_offset bigint, born_timestamp timestamp, store_timestamp timestamp,
-born_host string, store_host string, tags string, keys array<string>, properties map<string,string>, body binary,
-flag int, sys_flag int, reconsume_times int, size int
-"""
-_TIME = pa.timestamp("us", tz="UTC")
-_ARROW = pa.schema([
-    ("topic", pa.string()), ("queue_id", pa.int32()), ("queue_offset", pa.int64()), ("physical_offset", pa.int64()),
-    ("born_timestamp", _TIME), ("store_timestamp", _TIME), ("born_host", pa.string()), ("store_host", pa.string()),
-    ("tags", pa.string()), ("keys", pa.list_(pa.string())), ("properties", pa.map_(pa.string(), pa.string())),
-    ("body", pa.binary()), ("flag", pa.int32()), ("sys_flag", pa.int32()), ("reconsume_times", pa.int32()), ("size", pa.int32()),
-])  # fmt: skip
-_BATCH_ROWS, _BATCH_BYTES = 4096, 16 << 20
-_MOST_PLAIN_BYTES = 64 << 20
-_BODIES = ("plain", "raw", "none")
-_COMPRESSED, _CODEC_MASK = 0x1, 0x700  # sysFlag [MessageSysFlag]
-_FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
-_CODECS = {0x100: "lz4", 0x200: "zstd"}  # 0 and 0x300 are zlib [CompressionType]
+_TEXT, _INT, _LONG, _TIME, _BYTES = StringType(), IntegerType(), LongType(), TimestampType(), BinaryType()
+_SCHEMA: dict[str, DataType] = {
+    "topic": _TEXT, "queue_id": _INT, "queue_offset": _LONG, "physical_offset": _LONG, "born_timestamp": _TIME,
+    "store_timestamp": _TIME, "born_host": _TEXT, "store_host": _TEXT, "tags": _TEXT, "keys": ArrayType(_TEXT),
+    "properties": MapType(_TEXT, _TEXT), "body": _BYTES, "flag": _INT, "sys_flag": _INT, "reconsume_times": _INT, "size": _INT,
+    "broker_name": _TEXT, "msg_id": _TEXT, "uniq_key": _TEXT,
+}  # fmt: skip
+_KAFKA: dict[str, DataType] = {
+    "key": _BYTES, "value": _BYTES, "topic": _TEXT, "partition": _INT, "offset": _LONG, "timestamp": _TIME, "timestampType": _INT,
+}  # fmt: skip
+_HEADERS: dict[str, DataType] = {"headers": ArrayType(StructType([StructField("key", _TEXT), StructField("value", _BYTES)]))}
+_PUSHING = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
-class Wanted(NamedTuple):
-    """Which messages a job asked for. Times are Unix ms of storing: from_ms <= time < to_ms."""
+class Task(InputPartition):
+    """What one task reads."""
 
-    topics: frozenset[str] = frozenset()
-    from_ms: int = 0
-    to_ms: int = 1 << 62
-    system: bool = False
-    body: str = "plain"
-
-
-class SegmentPartition(InputPartition):
-    """One task: one part of a store."""
-
-    def __init__(self, part: Part) -> None:
-        super().__init__(part)
-        self.part = part
+    def __init__(self, parts: list[Part]) -> None:
+        super().__init__(parts)
+        self.parts = parts
 
 
 class RmqDataSource(DataSource):
@@ -68,26 +62,41 @@ class RmqDataSource(DataSource):
     def name(cls) -> str:
         return "rmq"
 
-    def schema(self) -> str:
-        return SCHEMA
+    def schema(self) -> StructType:
+        return schema_of(parse_options(self.options))
 
     def reader(self, schema: StructType) -> "RmqReader":
-        return RmqReader(store_path(self.options), parse_options(self.options))
+        """One that takes filters only in the process in which Spark offers them: where that is off, it refuses such a reader."""
+        kind = PushingReader if _PUSHING in sys.modules else RmqReader
+        wanted = parse_options(self.options)
+        _check_schema(schema, wanted)
+        return kind(store_path(self.options), wanted, schema)
 
 
 class RmqReader(DataSourceReader):
-    """Plans the parts when the job starts, reads one part per task."""
+    """Plans the parts when the job starts, reads those of one task."""
 
-    def __init__(self, store: Path, wanted: Wanted) -> None:
+    def __init__(self, store: Path, wanted: Wanted, schema: StructType) -> None:
         self._store = store
         self._wanted = wanted
+        self._schema = schema
+        self._broker = ""
 
-    def partitions(self) -> list[SegmentPartition]:
-        return [SegmentPartition(part) for part in find_parts(self._store)]
+    def partitions(self) -> list[InputPartition]:
+        self._broker = self._wanted.broker or broker_name(self._store)
+        return [Task(parts) for parts in plan(self._store, self._wanted)] or [Task([])]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, SegmentPartition)
-        return batches(partition.part, self._wanted)
+        assert isinstance(partition, Task)
+        return batches(partition.parts, self._wanted, to_arrow_schema(self._schema, timezone="UTC"), self._broker)
+
+
+class PushingReader(RmqReader):
+    """The same, told of filters. It gives all of them back: Spark applies them once more."""
+
+    def pushFilters(self, filters: list[Filter]) -> list[Filter]:
+        self._wanted = narrowed(self._wanted, filters)
+        return filters
 
 
 def register(session: SparkSession) -> None:
@@ -95,138 +104,30 @@ def register(session: SparkSession) -> None:
     session.dataSource.register(RmqDataSource)
 
 
+def schema_of(wanted: Wanted) -> StructType:
+    """All columns of the shape that was asked for."""
+    columns = _SCHEMA if wanted.shape == "rmq" else (_KAFKA | _HEADERS if wanted.headers else _KAFKA)
+    return StructType([StructField(name, kind) for name, kind in columns.items()])
+
+
 def store_path(options: Mapping[str, str]) -> Path:
-    """The option `path`. Raises InvalidArgument when it is missing."""
+    """The option `path`. Raises InvalidArgument when it is missing, or leads elsewhere than to this machine's files."""
     path = options.get("path")
     if not path:
         raise InvalidArgument('the option "path" is missing: give it the store directory')
-    return Path(path.removeprefix("file://"))
+    url = urlsplit(path)
+    if len(url.scheme) > 1 and url.scheme != "file":
+        raise InvalidArgument(f'the option "path" is {path}: only directories of this machine are read; copy or mount it')
+    return Path(unquote(url.path) if url.scheme == "file" else path)
 
 
-def parse_options(options: Mapping[str, str]) -> Wanted:
-    """Options of a reader, checked. Raises InvalidArgument naming the option and what is allowed."""
-    body = options.get("body", "plain")
-    if body not in _BODIES:
-        raise InvalidArgument(f'the option "body" is {body!r}; allowed are {", ".join(_BODIES)}')
-    topics = frozenset(filter(None, (topic.strip() for topic in options.get("topics", "").split(","))))
-    system = options.get("system", "false").lower() == "true"
-    default = Wanted()
-    return Wanted(topics, _time_ms(options, "from", default.from_ms), _time_ms(options, "to", default.to_ms), system, body)
-
-
-def batches(part: Part, wanted: Wanted) -> Iterator[pa.RecordBatch]:
-    """The wanted records of a part as Arrow batches of at most 4096 rows."""
-    rows: list[Record] = []
-    bodies: list[bytes | None] = []
-    waiting_bytes = 0
-    for record in read_part(part):
-        if not _is_wanted(record, wanted):
-            continue
-        rows.append(record)
-        bodies.append(_body(record, wanted.body))
-        waiting_bytes += record.total_size + len(bodies[-1] or b"")
-        if len(rows) == _BATCH_ROWS or waiting_bytes >= _BATCH_BYTES:
-            yield _batch(rows, bodies)
-            rows, bodies, waiting_bytes = [], [], 0
-    if rows:
-        yield _batch(rows, bodies)
-
-
-def plain_body(record: Record) -> bytes | None:
-    """The body, decompressed when the record's sysFlag says so.
-
-    None where that is not true, or it would be longer than 64 MiB: whoever may send may claim anything, and one message must
-    not stop a job.
-    """
-    if not record.sys_flag & _COMPRESSED:
-        return record.body
-    codec = _CODECS.get(record.sys_flag & _CODEC_MASK)
-    try:
-        if codec is None:
-            inflater = zlib.decompressobj()
-            body = inflater.decompress(record.body, _MOST_PLAIN_BYTES)
-            return body if inflater.eof else None
-        with pa.CompressedInputStream(pa.BufferReader(record.body), codec) as stream:
-            body = bytes(stream.read(_MOST_PLAIN_BYTES + 1))
-            return body if len(body) <= _MOST_PLAIN_BYTES else None
-    except (zlib.error, OSError):
-        return None
-
-
-def _is_wanted(record: Record, wanted: Wanted) -> bool:
-    if is_tombstone(record):  # says that a message is lost; it is none
-        return False
-    if not wanted.from_ms <= record.store_timestamp < wanted.to_ms:
-        return False
-    if wanted.topics and record.topic not in wanted.topics:
-        return False
-    return wanted.system or not is_system_topic(record.topic)
-
-
-def _batch(rows: list[Record], bodies: list[bytes | None]) -> pa.RecordBatch:
-    properties = [bytes_to_properties(row.properties) for row in rows]
-    columns = [
-        [row.topic for row in rows],
-        [row.queue_id for row in rows],
-        [row.queue_offset for row in rows],
-        [row.physical_offset for row in rows],
-        [_microseconds(row.born_timestamp) for row in rows],
-        [_microseconds(row.store_timestamp) for row in rows],
-        [_host_text(row.born_host) for row in rows],
-        [_host_text(row.store_host) for row in rows],
-        [each.get("TAGS") for each in properties],
-        _lists([each.get("KEYS", "").split() for each in properties]),
-        _maps(properties),
-        bodies,
-        [row.flag for row in rows],
-        [row.sys_flag for row in rows],
-        [row.reconsume_times for row in rows],
-        [row.total_size for row in rows],
-    ]
-    pairs = zip(columns, _ARROW.types, strict=True)
-    arrays = [pa.array(column, kind) if isinstance(column, list) else column for column, kind in pairs]
-    return pa.RecordBatch.from_arrays(arrays, schema=_ARROW)
-
-
-def _lists(values: list[list[str]]) -> pa.ListArray:
-    return pa.ListArray.from_arrays(_offsets(values), pa.array(list(chain.from_iterable(values)), pa.string()))
-
-
-def _maps(values: list[dict[str, str]]) -> pa.MapArray:
-    names = pa.array(list(chain.from_iterable(values)), pa.string())
-    items = pa.array(list(chain.from_iterable(map(dict.values, values))), pa.string())
-    return pa.MapArray.from_arrays(_offsets(values), names, items)
-
-
-def _offsets(values: Sequence[Sized]) -> pa.Array:
-    """Where each row's elements begin, and the end: this way Arrow need not look at every element's type."""
-    return pa.array([0, *accumulate(map(len, values))], pa.int32())
-
-
-def _microseconds(time_ms: int) -> int:
-    """Arrow's unit. A client may claim any 64-bit time of birth: it is held inside the years 1 to 9999."""
-    return max(_FIRST_MS, min(time_ms, _LAST_MS)) * 1000
-
-
-@lru_cache(maxsize=4096)
-def _host_text(host: bytes) -> str:
-    return host_text(host)
-
-
-def _body(record: Record, how: str) -> bytes | None:
-    if how == "none":
-        return None
-    return plain_body(record) if how == "plain" else record.body
-
-
-def _time_ms(options: Mapping[str, str], name: str, default: int) -> int:
-    text = options.get(name)
-    if text is None:
-        return default
-    if text.isdecimal():
-        return int(text)
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise InvalidArgument(f'the option "{name}" is {text!r}; give an ISO time (UTC unless it says so) or Unix ms') from None
-    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+def _check_schema(given: StructType, wanted: Wanted) -> None:
+    """A schema may leave columns out and order them; it changes no type."""
+    ours = {field.name: field.dataType for field in schema_of(wanted).fields}
+    for field in given.fields:
+        kind = ours.get(field.name)
+        if kind is None:
+            near = nearest(field.name, tuple(ours))
+            raise InvalidArgument(f"there is no column {field.name!r}{near} There are: {', '.join(ours)}")
+        if field.dataType != kind:
+            raise InvalidArgument(f"the column {field.name!r} is {kind.simpleString()}, not {field.dataType.simpleString()}")

@@ -79,11 +79,11 @@ def test_rows_are_what_rocketmqs_client_saw(spark: Any, golden: Golden, name: st
 
 def test_options_choose_rows(spark: Any, tmp_path: Path) -> None:
     names = ["A", "B", "SCHEDULE_TOPIC_XXXX", "rmq_sys_STATE", "A"]
-    write_store(tmp_path, [Sent(name, time_ms=1_000 * n) for n, name in enumerate(names)])
+    write_store(tmp_path, [Sent(name, time_ms=NOON + 1_000 * n) for n, name in enumerate(names)])
     assert load(spark, tmp_path).count() == 3
     assert load(spark, tmp_path, system="true").count() == 5
-    assert load(spark, tmp_path, topics="A, C").count() == 2
-    assert load(spark, tmp_path, **{"from": "1000", "to": "1970-01-01T00:00:04"}).count() == 1
+    assert load(spark, tmp_path, topics="A, B").count() == 3
+    assert load(spark, tmp_path, **{"from": str(NOON + 1000), "to": "2026-11-21T12:00:04"}).count() == 1
     assert load(spark, tmp_path, body="none").where("body is not null").count() == 0
 
 
@@ -91,11 +91,102 @@ def test_committed_rows_only(spark: Any, tmp_path: Path) -> None:
     offsets = write_store(tmp_path, [Sent("T", b"x" * 300) for _ in range(12)], segment_bytes=2048)
     commit(tmp_path, offsets[7])
     frame = load(spark, tmp_path)
-    assert frame.rdd.getNumPartitions() == 2
+    assert frame.rdd.getNumPartitions() == 1, "small segments share a task"
     assert [row[0] for row in frame.select("queue_offset").orderBy("queue_offset").collect()] == list(range(7))
 
 
-@pytest.mark.parametrize(("options", "says"), [({"body": "hex"}, "allowed are plain"), ({"from": "noon"}, "give an ISO time")])
+def test_filters_narrow_what_is_read(spark: Any, tmp_path: Path) -> None:
+    """Pushed down, an hour's rows come from its segments: a flip in another hour's does not matter. Off, Spark filters alone."""
+    sent = [Sent(f"T{n % 3}", b"x" * 300, {"TAGS": "ab"[n % 2]}, NOON + n * 60_000) for n in range(240)]
+    offsets = write_store(tmp_path, sent, segment_bytes=8192)
+    file = tmp_path / "commitlog" / f"{0:020}"
+    raw = file.read_bytes()
+    query = "topic in ('T1', 'T2') and tags = 'b' and queue_id = 0 and store_timestamp >= '2026-11-21T15:00:00Z'"
+    expected = [n for n in range(180, 240) if n % 3 and n % 2]
+    for switch, damaged in (("true", True), ("false", False)):
+        file.write_bytes(raw[:100] + b"?" + raw[101:] if damaged else raw)
+        spark.conf.set("spark.sql.python.filterPushdown.enabled", switch)
+        rows = load(spark, tmp_path).where(query).select("physical_offset").orderBy("physical_offset").collect()
+        assert [row[0] for row in rows] == [offsets[n] for n in expected]
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+
+
+def test_places_and_patterns_choose_rows(spark: Any, tmp_path: Path) -> None:
+    write_store(tmp_path, [Sent(name) for name in ("Orders", "Orders", "Order-Events", "rmq_sys_STATE", "Orders")])
+
+    def numbers(**options: str) -> list[tuple[str, int]]:
+        return sorted((row["topic"], row["queue_offset"]) for row in load(spark, tmp_path, **options).collect())
+
+    assert numbers(subscribePattern="Order.*", startingOffsets='{"Orders": {"0": 1}}') == [
+        ("Order-Events", 0), ("Orders", 1), ("Orders", 2),
+    ]  # fmt: skip
+    assert numbers(assign='{"Orders": [0]}', endingOffsets='{"Orders": {"0": 1}}') == [("Orders", 0)]
+    assert numbers(assign='{"Orders": [7]}') == []
+    assert numbers(subscribe="rmq_sys_STATE") == [("rmq_sys_STATE", 0)], "whoever names it wants it"
+
+
+def test_a_schema_chooses_columns(spark: Any, tmp_path: Path) -> None:
+    write_store(tmp_path, [Sent("T", b"hello", {"KEYS": "k", "UNIQ_KEY": "F0"})])
+    reader = spark.read.format("rmq").option("path", str(tmp_path))
+    assert reader.schema("uniq_key string, topic string").load().collect() == [("F0", "T")]
+    for wrong, says in (("topik string", "did you mean 'topic'"), ("topic int", "is string, not int")):
+        with pytest.raises(Exception, match=says):
+            reader.schema(wrong).load().count()
+
+
+def test_the_shape_of_kafka(spark: Any, tmp_path: Path) -> None:
+    write_store(tmp_path, [Sent("T", b"hello", {"KEYS": "k"}, NOON)])
+    (row,) = load(spark, tmp_path, shape="kafka", includeHeaders="true").collect()
+    assert (row["key"], row["value"], row["topic"], row["partition"], row["offset"]) == (b"k", b"hello", "T", 0, 0)
+    assert (milliseconds(row["timestamp"]), row["timestampType"]) == (NOON, 1)
+    assert tuple(row["headers"][0]) == ("KEYS", b"k")
+
+
+def test_an_empty_store_is_an_empty_frame(spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "commitlog").mkdir()
+    assert load(spark, tmp_path).count() == 0
+    assert load(spark, tmp_path).where("topic = 'T'").collect() == []
+
+
+def test_a_table_by_sql(spark: Any, tmp_path: Path) -> None:
+    write_store(tmp_path / "store", [Sent("A"), Sent("B"), Sent("B")])
+    spark.sql(f"CREATE TABLE messages USING rmq OPTIONS (path '{tmp_path / 'store'}', topics 'B')")
+    try:
+        assert spark.sql("SELECT count(*) FROM messages").collect() == [(2,)]
+    finally:
+        spark.sql("DROP TABLE messages")
+
+
+def test_spark_finds_the_format_by_itself(spark: Any, tmp_path: Path) -> None:
+    """In a session in which nobody registered it: Spark looks into packages whose names begin with pyspark_."""
+    write_store(tmp_path, [Sent("T")])
+    assert load(spark.newSession(), tmp_path).count() == 1
+
+
+def test_damage_is_skipped_or_set_apart(spark: Any, tmp_path: Path) -> None:
+    offsets = write_store(tmp_path, [Sent("T", b"x" * 300) for _ in range(12)], segment_bytes=2048)
+    file = tmp_path / "commitlog" / f"{0:020}"
+    raw = file.read_bytes()
+    file.write_bytes(raw[: offsets[1] + 20] + b"?" + raw[offsets[1] + 21 :])
+    (tmp_path / "commitlog" / f"{2048:020}").unlink()
+    with pytest.raises(Exception, match="a file of commitlog/ is missing"):
+        load(spark, tmp_path).count()
+    assert load(spark, tmp_path, onDamage="skip").count() == 12 - 1 - 4
+    apart = load(spark, tmp_path, onDamage="quarantine").where("topic is null").orderBy("physical_offset").collect()
+    assert [(row["physical_offset"], row["size"], row["tags"]) for row in apart] == [
+        (offsets[1], offsets[2] - offsets[1], "damage"), (2048, 2048, "damage"),
+    ]  # fmt: skip
+    assert len(apart[0]["body"]) == offsets[2] - offsets[1]
+    assert apart[1]["body"] is None
+    assert "is missing" in apart[1]["keys"][0]
+    with pytest.raises(BadBytes, match="--on-damage skip"):
+        build_report(tmp_path, tmp_path / "out")
+    made = build_report(tmp_path, tmp_path / "out", on_damage="skip")
+    assert made.messages == 7
+    assert f"{2048 + offsets[2] - offsets[1]} damaged bytes were passed over" in made.page.read_text()
+
+
+@pytest.mark.parametrize(("options", "says"), [({"body": "hex"}, "allowed are plain"), ({"subscibe": "T"}, "mean 'subscribe'")])
 def test_a_wrong_option_says_what_is_allowed(spark: Any, tmp_path: Path, options: dict[str, str], says: str) -> None:
     write_store(tmp_path, [Sent("T")])
     with pytest.raises(Exception, match=says):

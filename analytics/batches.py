@@ -1,0 +1,133 @@
+"""What a task does: the records and columns that were asked for, of its parts, as Arrow batches. No Spark."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from analytics.bodies import apart, plain
+from analytics.columns import Columns
+from analytics.options import Wanted
+from analytics.segments import Part
+from analytics.walk import Block, Damage, Flags, Ints, SegmentGone, walk
+from rmq.errors import BadBytes
+from rmq.log.record import LOST, SYS_ROLLBACK, SYS_TRANSACTION
+
+_BODIES = frozenset({"body", "value"})
+_SHOWN_BYTES = 16 << 20  # of a damaged stretch
+
+
+def batches(parts: Sequence[Part], wanted: Wanted, schema: pa.Schema, broker: str) -> Iterator[pa.RecordBatch]:
+    """The rows of those parts. Raises BadBytes where they are damaged, SegmentGone where they are gone, as the options say."""
+    for part in parts:
+        try:
+            for found in walk(part):
+                if isinstance(found, Damage):
+                    yield from _damaged(found, part, wanted, schema)
+                else:
+                    yield from _batches(found, wanted, schema, broker)
+        except SegmentGone:
+            if wanted.fail_on_loss:
+                raise
+
+
+def _batches(block: Block, wanted: Wanted, schema: pa.Schema, broker: str) -> Iterator[pa.RecordBatch]:
+    lost = _tombstones(block)
+    if wanted.on_damage == "quarantine":
+        for number in np.flatnonzero(lost).tolist():
+            offset, size = int(block.head["physical_offset"][number]), int(block.head["size"][number])
+            yield _row(schema, offset, size, ("lost", "a tombstone: the message that stood here is lost"), None)
+    chosen = _chosen(block, wanted) & ~lost
+    if not chosen.all():
+        block = block.only(chosen)
+    if not len(block):
+        return
+    ordinary, inner = apart(block)
+    for some in (ordinary, inner):
+        if some is not None and len(some):
+            yield from _made(some, wanted, schema, broker)
+
+
+def _made(block: Block, wanted: Wanted, schema: pa.Schema, broker: str) -> Iterator[pa.RecordBatch]:
+    """With bodies as they were asked for."""
+    if wanted.tags is not None:
+        block = block.only(pc.fill_null(pc.is_in(Columns(block, broker).property("TAGS"), pa.array(sorted(wanted.tags))), False)
+                           .to_numpy(zero_copy_only=False))  # fmt: skip
+    pieces: Iterator[tuple[Block, pa.Array | None]] = iter([(block, None)])
+    if _BODIES.isdisjoint(schema.names) or wanted.body == "raw":
+        pass
+    elif wanted.body == "none":
+        pieces = iter([(block, pa.nulls(len(block), pa.binary()))])
+    else:
+        pieces = plain(block)
+    for piece, bodies in pieces:
+        columns = Columns(piece, broker, bodies)
+        arrays = [_typed(columns.make(field.name), field.type) for field in schema]
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _typed(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    return array if array.type == kind else array.cast(kind)
+
+
+def _tombstones(block: Block) -> Flags:
+    """They say that a message is lost; they are none."""
+    rolled_back = block.head["sys_flag"] & SYS_TRANSACTION == SYS_ROLLBACK
+    if rolled_back.any():
+        rolled_back &= block.ints(block.reconsume, np.dtype(">i4")) == LOST
+    found: Flags = rolled_back
+    return found
+
+
+def _chosen(block: Block, wanted: Wanted) -> Flags:
+    topics = Columns(block, "").topics
+    names = topics.dictionary.to_pylist()
+    codes = topics.indices.to_numpy()
+    chosen: Flags = np.array([wanted.has_topic(name) for name in names], np.bool_)[codes]
+    if wanted.from_ms > 0 or wanted.to_ms < 1 << 62:
+        stored = block.ints(block.store)
+        chosen &= (stored >= wanted.from_ms) & (stored < wanted.to_ms)
+    if wanted.by_place:
+        queues, numbers = block.head["queue_id"].astype(np.int64), block.head["queue_offset"].astype(np.int64)
+        for code, name in enumerate(names):
+            chosen &= (codes != code) | _placed(name, queues, numbers, wanted)
+    return chosen
+
+
+def _placed(topic: str, queues: Ints, numbers: Ints, wanted: Wanted) -> Flags:
+    """Which records are of the queues and between the numbers that were asked for of that topic."""
+    chosen: Flags = np.full(len(queues), True)
+    if wanted.queues is not None:
+        chosen &= np.isin(queues, list(wanted.queues))
+    if wanted.assigned is not None:
+        chosen &= np.isin(queues, list(wanted.assigned.get(topic, ())))
+    for queue, number in wanted.starts.get(topic, {}).items():
+        chosen &= (queues != queue) | (numbers >= number)
+    for queue, number in wanted.ends.get(topic, {}).items():
+        chosen &= (queues != queue) | (numbers < number)
+    return chosen
+
+
+# --- what cannot be read ----------------------------------------------------------------------------------------------
+
+
+def _damaged(damage: Damage, part: Part, wanted: Wanted, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    if wanted.on_damage == "fail":
+        raise BadBytes(damage.why)
+    if wanted.on_damage == "quarantine":
+        size = min(damage.end - damage.start, (1 << 31) - 1)
+        yield _row(schema, damage.start, size, ("damage", damage.why), None if part.broken else _bytes_of(damage, part))
+
+
+def _bytes_of(damage: Damage, part: Part) -> bytes:
+    with open(part.path, "rb", buffering=0) as file:
+        file.seek(damage.start - part.base)
+        return file.read(min(damage.end - damage.start, _SHOWN_BYTES)) or b""
+
+
+def _row(schema: pa.Schema, offset: int, size: int, why: tuple[str, str], body: bytes | None) -> pa.RecordBatch:
+    """In place of messages: no topic, what it is as the tag, and why as the only key."""
+    known = {"physical_offset": offset, "size": size, "tags": why[0], "keys": [why[1]], "body": body}
+    known |= {"offset": offset, "key": ": ".join(why).encode(), "value": body}
+    return pa.RecordBatch.from_arrays([pa.array([known.get(field.name)], field.type) for field in schema], schema=schema)

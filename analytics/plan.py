@@ -1,0 +1,124 @@
+"""What each task of a job reads: parts of a store, packed and cut as the options say. No Spark."""
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
+
+from analytics.options import Wanted, nearest
+from analytics.segments import Part, find_parts, refuse_holes
+from analytics.walk import Block, walk
+from rmq.errors import InvalidArgument, StoreError
+from rmq.log import ownfiles
+from rmq.log.disk import ReadOnlyDisk
+
+SPLIT_BYTES = 128 << 20
+_LEAST_BYTES = 4 << 20  # of a task, where there is a choice
+_OPENING_BYTES = 64 << 10  # what opening a file costs, in bytes read
+
+
+def plan(store: Path, wanted: Wanted) -> list[list[Part]]:
+    """The parts of each task, in log order; [] when nothing is there to read.
+
+    Raises InvalidArgument (no store; topics that it does not know), BadBytes (files are missing), StoreError.
+    """
+    _check_topics(store, wanted)
+    _check_starts(store, wanted)
+    if wanted.topics == frozenset():
+        return []
+    parts = find_parts(store, wanted.from_ms, wanted.to_ms)
+    if wanted.on_damage == "fail":
+        refuse_holes(parts)
+    if wanted.split_records:
+        return [[piece] for part in parts for piece in _by_records(part, wanted.split_records)]
+    size = _task_bytes(sum(part.stop - part.start for part in parts), wanted.least_parts)
+    return list(_packed([piece for part in parts for piece in _cut(part, size)], size))
+
+
+def newest_ms(store: Path) -> int:
+    """Store time of the last record that counts; 0 without one. Reads the last file."""
+    newest = 0
+    for part in find_parts(store)[-1:]:
+        for found in walk(part):
+            if isinstance(found, Block):
+                newest = max(newest, int(found.ints(found.store).max(initial=0)))
+    return newest
+
+
+def _task_bytes(total: int, least_parts: int) -> int:
+    """As Spark cuts files: 128 MiB, or less where cores would have nothing to do."""
+    size = min(SPLIT_BYTES, max(_LEAST_BYTES, -(-total // (os.cpu_count() or 1))))
+    return min(size, max(1, total // least_parts)) if least_parts else size
+
+
+def _cut(part: Part, size: int) -> list[Part]:
+    length = part.stop - part.start
+    count = 1 if part.broken else max(1, -(-length * 4 // (size * 5)))  # a rest of a quarter is no task of its own
+    edges = [part.start + length * number // count for number in range(count + 1)]
+    return [part._replace(start=start, stop=stop, midway=start != part.start) for start, stop in pairwise(edges)]
+
+
+def _packed(parts: list[Part], size: int) -> Iterator[list[Part]]:
+    task: list[Part] = []
+    room = size
+    for part in parts:
+        cost = part.stop - part.start + _OPENING_BYTES
+        if task and cost > room:
+            yield task
+            task, room = [], size
+        task.append(part)
+        room -= cost
+    if task:
+        yield task
+
+
+def _by_records(part: Part, most: int) -> Iterator[Part]:
+    """Cut so that no piece has more than `most` records. Reads all of them once."""
+    start, count = part.start, 0
+    for found in walk(part):
+        if isinstance(found, Block):
+            offsets = found.head["physical_offset"][(-count) % most :: most].tolist()
+            for offset in offsets:
+                if offset > start:
+                    yield part._replace(start=start, stop=offset)
+                    start = offset
+            count += len(found)
+    yield part._replace(start=start)
+
+
+# --- what the options name --------------------------------------------------------------------------------------------
+
+
+def _check_topics(store: Path, wanted: Wanted) -> None:
+    known = _known_topics(store)
+    missing = sorted(wanted.topics - known) if wanted.topics and known else []
+    if missing and not wanted.allow_missing:
+        names = ", ".join(map(repr, missing)) + nearest(missing[0], tuple(known))
+        raise InvalidArgument(f"the store has no topic {names} (allowMissingTopics=true takes it as empty)")
+
+
+def _known_topics(store: Path) -> set[str]:
+    """Those with a queue or settings; empty in an archive of segments, which cannot say."""
+    queues, settings = store / "consumequeue", store / "config" / "topics.json"
+    found = {entry.name for entry in queues.iterdir()} if queues.is_dir() else set()
+    with suppress(OSError, ValueError, KeyError, TypeError):  # RocketMQ's export: it may be missing, or just be written
+        found |= set(json.loads(settings.read_bytes())["topicConfigTable"])
+    return found | {row.topic for row in _rows(store)}
+
+
+def _rows(store: Path) -> list[ownfiles.QueueRow]:
+    own = store / "rmq"
+    return (ownfiles.load_queues(ReadOnlyDisk(), str(own)) or []) if own.is_dir() else []
+
+
+def _check_starts(store: Path, wanted: Wanted) -> None:
+    """Messages that were named as the first ones must still be there."""
+    if not wanted.starts or not wanted.fail_on_loss:
+        return
+    for row in _rows(store):
+        start = wanted.starts.get(row.topic, {}).get(row.queue_id)
+        if start is not None and start < row.min:
+            raise StoreError(f"message {start} of {row.topic}, queue {row.queue_id} is gone, the first one left is {row.min}: "
+                             "begin there, or give failOnDataLoss=false")  # fmt: skip

@@ -1,0 +1,291 @@
+"""One walk over a part of a log: where its records stand, each checked, and what is damaged between them.
+
+A walk in Python finds only the sizes; everything else is numpy over all records of a block at once. Knows files, no Arrow and no
+Spark. What a whole record is stands in `rmq.log.record`; here the same rules are spelled for many records.
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from struct import Struct
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from analytics.segments import ALIEN, MAYBE, OURS, Part
+from rmq.errors import BadBytes, StoreError
+from rmq.log.crc import crc32
+from rmq.log.properties import CRC_BYTES, CRC_NAME
+from rmq.log.record import BLANK_MAGIC, CRC_MASK, MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES, verify
+
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+BLOCK_BYTES = 8 << 20
+HEAD = np.dtype([
+    ("size", ">i4"), ("magic", ">i4"), ("body_crc", ">i4"), ("queue_id", ">i4"), ("flag", ">i4"), ("queue_offset", ">i8"),
+    ("physical_offset", ">i8"), ("sys_flag", ">i4"), ("born_ms", ">i8"),
+])  # fmt: skip
+_I4, _I8, _U2 = np.dtype(">i4"), np.dtype(">i8"), np.dtype(">u2")
+_size_at = Struct(">i").unpack_from
+_size_and_magic = Struct(">ii").unpack_from
+_find_magic = re.compile(rb"\xda\xa3\x20[\xa7\xab]").finditer
+_MARKER = np.frombuffer(CRC_NAME + b"\x01" + bytes(10) + b"\x02", np.uint8)
+_MARKS = np.array([*range(9), 19])  # what of the 20 bytes is not a digit
+_POWERS = 10 ** np.arange(10, dtype=np.int64)
+
+
+class SegmentGone(StoreError):
+    """Retention removed the file after it was found: what was in it is not there any more."""
+
+
+class Damage(NamedTuple):
+    """[start, end) of the log holds no record that can be believed; `why` in words."""
+
+    start: int
+    end: int
+    why: str
+
+
+class Block(NamedTuple):
+    """Whole records in `data`.
+
+    The arrays have one number for each record: where it and its parts begin in `data`; `properties` ends at `end`. `head`:
+    its first 48 bytes as fields.
+    """
+
+    data: bytes
+    at: Ints
+    end: Ints
+    head: npt.NDArray[Any]
+    store: Ints
+    reconsume: Ints
+    body: Ints
+    body_end: Ints
+    topic: Ints
+    topic_end: Ints
+    properties: Ints
+
+    def __len__(self) -> int:  # of records
+        return len(self.at)
+
+    def only(self, chosen: Any) -> "Block":
+        """The same with these records (indices, flags or a slice)."""
+        return Block(self.data, *(column[chosen] for column in self[1:]))
+
+    def window(self, at: Ints, width: int) -> npt.NDArray[np.uint8]:
+        return _window(self.data, at, width)
+
+    def ints(self, at: Ints, kind: np.dtype[Any] = _I8) -> Ints:
+        return _ints(self.data, at, kind)
+
+
+def walk(part: Part) -> Iterator[Block | Damage]:
+    """The records that begin in a part, checked, a block at a time, and what is damaged.
+
+    Raises SegmentGone when retention removed the file meanwhile, StoreError when it cannot be read.
+    """
+    if part.broken:
+        yield Damage(part.start, part.stop, part.broken)
+        return
+    try:
+        opened = os.open(part.path, os.O_RDONLY)
+    except FileNotFoundError:
+        raise SegmentGone(f"{part.path} is gone: retention removed it after the job began; run the job again") from None
+    except OSError as error:
+        raise StoreError(f"{part.path} cannot be read: {error}; run the job as the broker's user, or on a copy") from error
+    try:
+        yield from _Walk(part, opened).run()
+    except OSError as error:
+        raise StoreError(f"{part.path} cannot be read: {error}; check the disk, or read a copy from another node") from error
+    finally:
+        os.close(opened)
+
+
+def layout(data: bytes, at: Ints, offsets: Ints) -> tuple[Block, Flags]:
+    """The parts of the records that begin `at`; which of them add up and say that they are at `offsets` of the log."""
+    head = _window(data, at, HEAD.itemsize).view(HEAD)[:, 0]
+    v6, wide = head["sys_flag"] & 0x30, np.where(head["magic"] == MAGIC_V2, 2, 1)
+    store = at + np.where(v6 & 0x10, 68, 56)
+    reconsume = store + np.where(v6 & 0x20, 28, 16)
+    body, end = reconsume + 16, at + head["size"]
+    length = _ints(data, body - 4, _I4)
+    body_end = body + length
+    good = (length >= 0) & (body_end + wide + 2 <= end) & (head["physical_offset"] == offsets)
+    good &= (head["magic"] == MAGIC_V1) | (head["magic"] == MAGIC_V2)
+    last = len(data) - 2
+    lengths_at = np.clip(body_end, 0, last)
+    short = np.frombuffer(data, np.uint8)[lengths_at].astype(np.int64)
+    topic = body_end + wide
+    topic_end = topic + np.where(wide == 1, short, _ints(data, lengths_at, _U2))
+    good &= topic_end + 2 <= end
+    properties = topic_end + 2
+    good &= properties + _ints(data, np.clip(topic_end, 0, last), _U2) == end
+    return Block(data, at, end, head, store, reconsume, body, body_end, topic, topic_end, properties), good
+
+
+def check(data: bytes, at: int, offset: int, trust: int) -> None:
+    """One record, slowly. Raises BadBytes saying what is wrong."""
+    size = verify(data, at, offset, trust == OURS)
+    if trust == MAYBE:
+        one, _ = layout(data, np.array([at]), np.array([offset]))
+        if not sums_are_right(one, np.array([trust]))[0]:
+            raise BadBytes(f"record at {offset}: wrong record checksum ({size} bytes)")
+
+
+class _Walk:
+    """Over one part of an open file."""
+
+    def __init__(self, part: Part, opened: int) -> None:
+        self._part = part
+        self._opened = opened
+        self._limit = part.end if part.reach is None else part.reach
+        self._trust_from = np.array([start for start, _ in part.trust])
+        self._trust = np.array([trust for _, trust in part.trust])
+
+    def run(self) -> Iterator[Block | Damage]:
+        part, position = self._part, self._part.start
+        if part.midway:
+            found = self._find(position, part.stop)
+            if found is None:
+                return  # what stands here belongs to the part before: it tells what is damaged
+            position = found
+        while position < part.stop:
+            block, halted = self._block(position)
+            if len(block):
+                yield block
+                position += int(block.end[-1])
+            if halted and position < part.stop:
+                damage = self._damage(position)
+                if damage is None:
+                    return
+                yield damage
+                position = damage.end
+        if part.stop <= position < self._limit and not self._is_record(position):
+            damage = self._damage(position)  # the next part looks for a record: it would pass over this
+            if damage is not None:
+                yield damage
+
+    def _block(self, position: int) -> tuple[Block, bool]:
+        """The good records from there on, as many as one read has; and whether something else than a record follows."""
+        data = self._read(position, BLOCK_BYTES)
+        size = _size_at(data)[0] if len(data) >= 4 else 0
+        if len(data) < size <= self._limit - position:
+            data = self._read(position, size)
+        starts, halted = _chain(data, self._part.stop - position, len(data) < BLOCK_BYTES or position + len(data) >= self._limit)
+        at = np.array(starts, np.int64)
+        block, good = layout(data, at, position + at) if starts else _NOTHING
+        first = _first_false(good)
+        block = block.only(slice(0, first))
+        if len(block):
+            first = _first_false(sums_are_right(block, self._trusts(position + block.at)))
+        return block.only(slice(0, first)), halted or first < len(starts)
+
+    def _damage(self, position: int) -> Damage | None:
+        """What stands at `position`, which is no record; None: the end of the records."""
+        data = self._read(position, MIN_RECORD_BYTES)
+        left, magic = _size_and_magic(data) if len(data) >= 8 else (0, 0)
+        if magic == BLANK_MAGIC and left == self._part.end - position:
+            return None
+        behind = self._find(position + 1, self._limit)
+        if behind is None and self._part.reach is None:
+            return None  # a torn tail, or what RocketMQ has not written yet
+        return Damage(position, behind or self._limit, self._why(position))
+
+    def _why(self, position: int) -> str:
+        size = int.from_bytes(self._read(position, 4), "big")
+        data = self._read(position, min(max(size, MIN_RECORD_BYTES), BLOCK_BYTES * 8))
+        try:
+            check(data, 0, position, int(self._trusts(np.array([position]))[0]))
+        except BadBytes as error:
+            return f"CommitLog at {position}: {error}, in {self._part.path}; check the disk, or read a copy from another node"
+        return f"CommitLog at {position}: a record that ends behind {self._limit}, in {self._part.path}"
+
+    def _find(self, position: int, before: int) -> int | None:
+        """Where in [position, before) a whole record begins: one that says it is there, with the right checksums."""
+        while position < before:
+            data = self._read(position, BLOCK_BYTES)
+            for place in _find_magic(data):
+                start = position + place.start() - 4
+                if position <= start < before and self._is_record(start):
+                    return start
+            if position + len(data) >= self._limit or len(data) <= MIN_RECORD_BYTES:
+                return None
+            position += len(data) - 7  # a head that lies across
+        return None
+
+    def _is_record(self, start: int) -> bool:
+        head = self._read(start, 36)
+        size = int.from_bytes(head[:4], "big", signed=True)
+        if len(head) < 36 or int.from_bytes(head[28:36], "big") != start or not 0 < size <= self._limit - start:
+            return False
+        try:
+            check(self._read(start, size), 0, start, int(self._trusts(np.array([start]))[0]))
+        except BadBytes:
+            return False
+        return True
+
+    def _trusts(self, offsets: Ints) -> Ints:
+        found: Ints = self._trust[np.searchsorted(self._trust_from, offsets, "right") - 1]
+        return found
+
+    def _read(self, position: int, size: int) -> bytes:
+        """At most `size` bytes; none behind what the records can reach."""
+        return os.pread(self._opened, min(size, self._limit - position), position - self._part.base)
+
+
+def _chain(data: bytes, stop: int, is_last: bool) -> tuple[list[int], bool]:
+    """Where the records begin, by their sizes alone; and whether the walk met something that is no record."""
+    starts: list[int] = []
+    at, room = 0, len(data)
+    edge = min(stop, room - MIN_RECORD_BYTES + 1)
+    put = starts.append
+    while at < edge:
+        (size,) = _size_at(data, at)
+        if size < MIN_RECORD_BYTES or at + size > room:
+            return starts, size < MIN_RECORD_BYTES or is_last or not starts
+        put(at)
+        at += size
+    return starts, at < stop and is_last
+
+
+def _first_false(flags: Flags) -> int:
+    return len(flags) if flags.all() else int(flags.argmin())
+
+
+def sums_are_right(block: Block, trust: Ints) -> Flags:
+    """By the checksum over the whole record where it is ours to believe, else by that of the body."""
+    data, end = block.data, block.end
+    room = end - block.properties >= CRC_BYTES
+    tails = _window(data, np.maximum(end - CRC_BYTES, 0), CRC_BYTES)
+    near = (tails[:, _MARKS] == _MARKER[_MARKS]).sum(axis=1)
+    summed = np.where(trust == ALIEN, False, room & (near >= len(_MARKS) - 1))  # a flip in the marker hides no checksum
+    right = np.where(trust == OURS, summed, True)
+    sums = np.array([crc32(data[start:stop]) for start, stop in _spans(block.at, end - CRC_BYTES, summed)], np.int64) & CRC_MASK
+    digits = (sums[:, None] // _POWERS % 10 + 48).astype(np.uint8)
+    right[summed] &= (near[summed] == len(_MARKS)) & (tails[summed, 9:19] == digits).all(axis=1)
+    bare = ~summed
+    bodies = np.array([crc32(data[start:stop]) for start, stop in _spans(block.body, block.body_end, bare)], np.int64) & CRC_MASK
+    right[bare] &= bodies == block.head["body_crc"][bare]
+    found: Flags = right
+    return found
+
+
+def _spans(starts: Ints, stops: Ints, chosen: Flags) -> Iterator[tuple[int, int]]:
+    return zip(starts[chosen].tolist(), stops[chosen].tolist(), strict=True)
+
+
+def _window(data: bytes, at: Ints, width: int) -> npt.NDArray[np.uint8]:
+    """`width` bytes from each place, as rows; a place too near to the end is moved there."""
+    whole = np.frombuffer(data, np.uint8)
+    windows = np.lib.stride_tricks.as_strided(whole, (max(len(whole) - width + 1, 0), width), (1, 1), writeable=False)
+    return windows[np.clip(at, 0, len(windows) - 1)]
+
+
+def _ints(data: bytes, at: Ints, kind: np.dtype[Any]) -> Ints:
+    return _window(data, at, kind.itemsize).view(kind)[:, 0].astype(np.int64)
+
+
+_NONE: Ints = np.empty(0, np.int64)
+_NOTHING = Block(b"", _NONE, _NONE, np.empty(0, HEAD), _NONE, _NONE, _NONE, _NONE, _NONE, _NONE, _NONE), np.empty(0, np.bool_)
