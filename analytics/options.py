@@ -23,7 +23,8 @@ NAMES = (
 )  # fmt: skip
 BODIES, SHAPES, ON_DAMAGE, RARE = ("plain", "raw", "none"), ("rmq", "kafka"), ("fail", "skip", "quarantine"), ("queues", "scan")
 _OF_TABLES = {  # what Spark itself says of a table made by SQL [TableCatalog]
-    "location", "owner", "comment", "provider", "external", "is_managed_location", "collation", "table_type", "serialization.format",
+    "location", "owner", "comment", "provider", "external", "is_managed_location", "collation", "table_type",
+    "serialization.format",
 }  # fmt: skip
 _FIRST_MS, _LAST_MS = 946_684_800_000, 4_102_444_800_000  # 2000 to 2100
 Offsets = Mapping[str, Mapping[int, int]]  # topic -> queue -> number of a message
@@ -70,9 +71,7 @@ class Wanted(NamedTuple):
 
 def parse_options(options: Mapping[str, str]) -> Wanted:
     """Options of a batch read, checked. Raises InvalidArgument naming the option and what is allowed."""
-    given = {name: options[name] for name in NAMES if name in options}
-    given = {name: value for name, value in given.items() if value is not None}
-    _refuse_unknown(options)
+    given = given_options(options)
     topics = _topics(given)
     starts, ends = _offsets(given, "startingOffsets", LATEST), _offsets(given, "endingOffsets", EARLIEST)
     _check_offsets(topics, starts, ends)
@@ -106,6 +105,17 @@ def parse_options(options: Mapping[str, str]) -> Wanted:
     return wanted
 
 
+def given_options(options: Mapping[str, str]) -> dict[str, str]:
+    """Those of ours, under the names in NAMES (Spark has them in any case). Raises InvalidArgument for one that nobody knows."""
+    there = {name.lower(): value for name, value in options.items()}
+    of_table = {name.removeprefix("option."): value for name, value in there.items() if name.startswith("option.")}
+    there = of_table | {name: value for name, value in there.items() if not name.startswith("option.")}
+    _refuse_unknown(there)
+    if "path" not in there and "location" in there:
+        there["path"] = there["location"]
+    return {name: there[name.lower()] for name in NAMES if there.get(name.lower()) is not None}
+
+
 def nearest(name: str, names: tuple[str, ...]) -> str:
     """The rest of a sentence that says that there is no such name."""
     by_lower = {each.lower(): each for each in names}
@@ -116,7 +126,7 @@ def nearest(name: str, names: tuple[str, ...]) -> str:
 def _refuse_unknown(options: Mapping[str, str]) -> None:
     known = {name.lower() for name in NAMES} | _OF_TABLES
     for name in options:
-        if name.lower().removeprefix("option.") not in known:  # Spark says each option of a table also with that prefix
+        if name not in known:
             raise InvalidArgument(f'there is no option "{name}"{nearest(name, NAMES)} There are: {", ".join(NAMES)}')
 
 

@@ -3,6 +3,7 @@
 What counts as stored is decided in `analytics.segments`, what a whole record is in `analytics.walk`; here they meet Spark.
 """
 
+import json
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -27,7 +28,7 @@ from pyspark.sql.types import (
 
 from analytics.batches import batches
 from analytics.look import broker_name
-from analytics.options import Wanted, nearest, parse_options
+from analytics.options import Wanted, given_options, nearest, parse_options
 from analytics.plan import plan
 from analytics.pushed import narrowed
 from analytics.segments import Part
@@ -44,6 +45,7 @@ _KAFKA: dict[str, DataType] = {
     "key": _BYTES, "value": _BYTES, "topic": _TEXT, "partition": _INT, "offset": _LONG, "timestamp": _TIME, "timestampType": _INT,
 }  # fmt: skip
 _HEADERS: dict[str, DataType] = {"headers": ArrayType(StructType([StructField("key", _TEXT), StructField("value", _BYTES)]))}
+_KEPT = "rmq.options"
 _PUSHING = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
@@ -63,14 +65,19 @@ class RmqDataSource(DataSource):
         return "rmq"
 
     def schema(self) -> StructType:
-        return schema_of(parse_options(self.options))
+        found = schema_of(parse_options(self.options))
+        if "provider" in self.options:  # a table made by SQL: Spark keeps its schema, and forgets its options when it is read
+            found.fields[0].metadata = {_KEPT: json.dumps(given_options(self.options))}
+        return found
 
     def reader(self, schema: StructType) -> "RmqReader":
         """One that takes filters only in the process in which Spark offers them: where that is off, it refuses such a reader."""
         kind = PushingReader if _PUSHING in sys.modules else RmqReader
-        wanted = parse_options(self.options)
+        kept = [json.loads(field.metadata[_KEPT]) for field in schema.fields if _KEPT in field.metadata]
+        options = {**(kept[0] if kept else {}), **given_options(self.options)}
+        wanted = parse_options(options)
         _check_schema(schema, wanted)
-        return kind(store_path(self.options), wanted, schema)
+        return kind(store_path(options), wanted, schema)
 
 
 class RmqReader(DataSourceReader):
@@ -112,7 +119,7 @@ def schema_of(wanted: Wanted) -> StructType:
 
 def store_path(options: Mapping[str, str]) -> Path:
     """The option `path`. Raises InvalidArgument when it is missing, or leads elsewhere than to this machine's files."""
-    path = options.get("path")
+    path = given_options(options).get("path")
     if not path:
         raise InvalidArgument('the option "path" is missing: give it the store directory')
     url = urlsplit(path)
