@@ -32,9 +32,9 @@ class Indexer:
         now = self._clock.monotonic()
         if self._committed() - self._index.position < BURST_BYTES and now - self._worked < IDLE_S:
             return
-        self._worked = now
         while self._index.position < self._committed() and not self._stopped:
             await self._burst()
+        self._worked = now  # who failed has not rested
 
     def stop(self) -> None:
         """A long work ends with its present burst."""

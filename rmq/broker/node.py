@@ -64,7 +64,7 @@ from rmq.log.disk import Disk, RealDisk
 from rmq.log.replay import replay
 from rmq.log.retention import RetentionSettings
 from rmq.log.settings import ASYNC_FLUSH, SYNC_FLUSH, StoreSettings
-from rmq.log.store import Report
+from rmq.log.store import MOST_QUEUES, Report
 from rmq.net import commands as c
 from rmq.net.limits import Limits
 from rmq.net.remoting import Border
@@ -303,8 +303,10 @@ class Broker:
         for save in (*(last if leads else ()), self._delays.finish, self._exports.save, self._take_snapshot):
             try:
                 await save()
-            except RmqError as error:
+            except (RmqError, OSError) as error:
                 log.warning("not saved at the end: %s", error)
+            except Exception:  # the log itself is well, and the next start makes all of these from it
+                log.exception("not saved at the end; this is a bug, please report it")
 
     def _fill_tables(self) -> None:
         snapshot.load(self._tables.by_name, self._store)
@@ -373,7 +375,8 @@ class Broker:
         self._stats.sample(self._clock.monotonic(), time.localtime(self._clock.wall_ms() / 1000).tm_yday)
 
     async def _save_progress(self) -> None:
-        await asyncio.to_thread(self._store.save_progress)
+        while not await asyncio.to_thread(self._store.save_progress, MOST_QUEUES) and not self._timers.stopping:
+            pass
         self._store.queues.trim()
 
     def _facts(self) -> Iterable[tuple[str, object]]:

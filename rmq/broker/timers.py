@@ -25,6 +25,11 @@ class Timers:
         """Run `job` each `seconds` until stopped."""
         self._tasks.append(asyncio.create_task(self._run(seconds, name, job), name=f"timer-{name}"))
 
+    @property
+    def stopping(self) -> bool:
+        """A job that could go on for long ends soon now."""
+        return self._stopped
+
     async def stop(self) -> None:
         """A job that is at work ends first: half a file would be in the way of whoever writes it next."""
         self._stopped = True
@@ -59,9 +64,10 @@ class Timers:
             if trouble != before:
                 log.warning("%s: %s; tried again until it works", name, trouble)
             return trouble
-        except Exception:
-            log.exception("%s failed; this is a bug, please report it", name)
-            return before
+        except Exception as error:
+            if repr(error) != before:
+                log.exception("%s failed; this is a bug, please report it. It is tried again", name)
+            return repr(error)
         if before:
             log.info("%s: works again", name)
         return ""

@@ -226,6 +226,8 @@ def _on_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
             os._exit(128 + number)  # asked twice: whoever asks does not want to wait; recovery is made for it
         stop.set()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        with contextlib.suppress(NotImplementedError):  # Windows: only Ctrl-C, as KeyboardInterrupt
+    with contextlib.suppress(NotImplementedError):  # Windows: only Ctrl-C, as KeyboardInterrupt
+        for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, received, number)
+        about = "SIGHUP: settings are read at a start only, and the log goes to stderr; the node goes on. SIGTERM stops it"
+        loop.add_signal_handler(signal.SIGHUP, log.info, about)

@@ -22,7 +22,7 @@ class Cleaning:
         log: CommitLog,
         queues: ConsumeQueues,
         indexed: Indexed,
-        save_progress: Callable[[], None],
+        save_progress: Callable[[], object],
     ) -> None:
         self._disk = disk
         self._root = root

@@ -357,6 +357,11 @@ class ConsumeQueue:
         return self._from_files(maximum - 1, maximum)[8:12] > b"\0\0\0\0"
 
 
+def _unflushed_from(queue: ConsumeQueue) -> int:
+    """The log offset of the first entry that is not durable; 0 if it is a blank one. For the thread that flushes."""
+    return int.from_bytes(queue._entries(queue.flushed, queue.flushed + 1)[:8], "big")
+
+
 def _remove_tree(disk: Disk, directory: str) -> None:
     """A directory with the files in it."""
     for name in disk.listdir(directory):
@@ -465,14 +470,21 @@ class ConsumeQueues:
         except OSError as error:
             raise StoreError(f"cannot clean {self._directory}: {remedy(error, 'check the disk')}") from error
 
-    def flush(self) -> None:
-        """Makes every entry durable. May run in another thread. Raises StoreError."""
+    def flush(self, most: int = 0) -> int | None:
+        """Makes every entry durable; of more than `most` queues (0: no bound) only those that have the oldest ones. The log
+        offset of the oldest entry that is not durable then, None without one. May run in another thread. Raises StoreError."""
+        changed = [queue for queue in self.all() if queue.flushed < queue.max]
+        left: int | None = None
+        if 0 < most < len(changed):
+            changed.sort(key=_unflushed_from)
+            left = _unflushed_from(changed[most])
+            del changed[most:]
         try:
-            for queue in self.all():
-                if queue.flushed < queue.max:
-                    self._flush(queue)
+            for queue in changed:
+                self._flush(queue)
         except OSError as error:
             raise StoreError(f"cannot write {self._directory}: {remedy(error, 'free space or repair the disk')}") from error
+        return left
 
     def _flush(self, queue: ConsumeQueue) -> None:
         with self._files:

@@ -64,6 +64,8 @@ class Indexed:
                 index.advance(end, wall_ms)
         except (StoreError, BadBytes) as error:
             _LOG.warning("the index is not complete; the next run goes on with it: %s", error)
+        except Exception:
+            _LOG.exception("the index is not complete; the next run goes on with it. This is a bug, please report it")
         if index.position < 0:
             self.to = (
                 0  # nobody has looked at the files: the next run must not take them for those of a run that stopped in order

@@ -44,14 +44,18 @@ class Saved:
         self._epochs: tuple[EpochRow, ...] = ()
         self._saving = Lock()
 
-    def save(self, position: Callable[[], int]) -> None:
-        """Flushes log and queues, then says so. `position()`: up to where the queues hold everything. Raises StoreError."""
-        with self._saving:
-            self._save(position())
+    def save(self, position: Callable[[], int], most: int = 0) -> bool:
+        """Flushes log and queues, then says so. `position()`: up to where the queues hold everything. Raises StoreError.
 
-    def _save(self, position: int) -> None:
+        `most`: queues that are flushed, 0: all. False if some are left: `progress` says then from where the log is to be
+        dispatched again.
+        """
+        with self._saving:
+            return self._save(position(), most)
+
+    def _save(self, position: int, most: int) -> bool:
         self._log.flush()  # before entries of a topic made anew reach the files: the deletion before it must be durable
-        self._queues.flush()
+        left = self._queues.flush(most)
         rows = queue_rows(self._queues)
         self._indexed.flush()
         durable = self._log.flush()  # and before rows are saved that lack a deleted topic
@@ -64,11 +68,12 @@ class Saved:
                 self._rows = rows
             self._indexed.save()
             done = min(position, durable)
-            progress = Progress(durable, done, done, stored_ms, self._indexed.to)
-            ownfiles.save_progress(self._disk, self._own, progress)
-            self._save_checkpoint(stored_ms, done)
+            queued = done if left is None else min(done, left)
+            ownfiles.save_progress(self._disk, self._own, Progress(durable, done, queued, stored_ms, self._indexed.to))
+            self._save_checkpoint(stored_ms, queued)
         except OSError as error:
             raise StoreError(f"cannot save progress in {self._own}: {remedy(error, 'free space or repair the disk')}") from error
+        return left is None
 
     def save_epochs(self, checked_to: int) -> None:
         """The table as it is below `checked_to`; `progress` never passes that. Raises OSError."""

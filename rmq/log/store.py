@@ -29,6 +29,8 @@ from rmq.model import EPOCH_TOPIC, STATE_TOPIC
 
 __all__ = ["ASYNC_FLUSH", "SYNC_FLUSH", "Report", "Store", "StoreSettings"]
 
+MOST_QUEUES = 1000  # flushed together: a new one takes four flushes of the device
+
 
 class Store:
     """One node's directory, open. One thread at a time appends, dispatches and closes; `save_progress` may run beside it.
@@ -185,7 +187,7 @@ class Store:
         if self.read_only:
             return
         self.saved.save_epochs(log.end)
-        self.save_progress()
+        self.save_progress(MOST_QUEUES)
 
     @property
     def ready_at(self) -> int:
@@ -296,10 +298,9 @@ class Store:
 
     # --- saving and stopping ------------------------------------------------------------------------------------------
 
-    def save_progress(self) -> None:
-        """Makes derived files durable, then says so (D11). For every 10 s, in any thread. Raises StoreError."""
-        if not self.read_only:
-            self.saved.save(lambda: self.dispatcher.position)
+    def save_progress(self, most: int = 0) -> bool:
+        """Makes derived files durable, of `most` queues (0: all), says so (D11). False if some are left. Raises StoreError."""
+        return self.read_only or self.saved.save(lambda: self.dispatcher.position, most)
 
     def close(self) -> None:
         """A clean stop: everything appended is flushed, dispatched and saved; the next start need not look. Raises StoreError."""
@@ -311,11 +312,12 @@ class Store:
             if self._settings.alone:
                 self.dispatcher.advance(end)
             self.indexed.finish(self.dispatcher.position)
-            self.save_progress()
+            complete = self.save_progress(MOST_QUEUES)
             if not self.adopting:
                 self._save_clean_run(end)
-            self._disk.unlink(f"{self._root}/abort")
-            self._disk.fsync_directory(self._root)
+            if complete:  # else RocketMQ has to look at the log itself, as our next start does
+                self._disk.unlink(f"{self._root}/abort")
+                self._disk.fsync_directory(self._root)
         except OSError as error:
             raise StoreError(f"{self._root} could not be closed in order: {error}; the next start will recover it") from error
         finally:

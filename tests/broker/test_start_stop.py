@@ -10,10 +10,14 @@ from typing import Any
 
 import pytest
 
+from rmq.broker.exports import Exports
 from rmq.broker.node import Broker
+from rmq.broker.snapshot import SnapshotTaker
 from rmq.clock import SystemClock
 from rmq.config import NodeSettings
 from rmq.errors import StoreError
+from rmq.log import record
+from rmq.log.indexkeys import Harvester
 from rmq.model import GroupConfig
 from rmq.net.commands import (
     DeleteTopic,
@@ -27,6 +31,7 @@ from rmq.net.commands import (
 from rmq.testing import LocalBroker, until
 from tests.broker.conftest import Connect
 from tests.broker.support import Peer, bodies, send
+from tests.broker.test_query import keyed, query
 
 
 def settings(store: Path, port: int = 0) -> NodeSettings:
@@ -181,3 +186,26 @@ async def test_another_length_of_queue_files_makes_them_anew(tmp_path: Path) -> 
             await peer.close()
         files = list((tmp_path / "store" / "consumequeue" / "T" / "0").iterdir())
         assert {path.stat().st_size for path in files} == {queue_file_bytes}
+
+
+@pytest.mark.parametrize("broken", [(Harvester, "harvest"), (SnapshotTaker, "take"), (Exports, "save")])
+async def test_what_is_wrong_with_something_derived_does_not_spoil_a_stop(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path, broken: tuple[type, str]
+) -> None:
+    """The stop ends in order, the cause is told with its place, once, and the next start makes up for it."""
+
+    def fail(*_arguments: object) -> None:
+        raise KeyError("nobody foresaw this")
+
+    async with LocalBroker(store_dir=tmp_path) as broker:
+        await broker.create_topic("T", 1)
+        with monkeypatch.context() as patch:
+            patch.setattr(*broken, fail)
+            peer = await connect(broker)
+            await peer.ask(keyed("T", b"body", KEYS="k"))
+            await broker.clock.advance(130)
+            await broker.stop_broker()
+            assert 1 <= len([one for one in caplog.records if one.exc_info]) <= 2, "the job's, and that of the stop"
+        await broker.start_broker()
+        peer = await connect(broker)
+        assert len([*record.iterate((await peer.ask(query("T", "k"))).messages)]) == 1

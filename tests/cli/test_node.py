@@ -152,6 +152,12 @@ def test_what_a_group_printed_it_does_not_see_again(running: Running, capsys: Pr
     assert capsys.readouterr().out == "c\n"
 
 
+def test_sighup_is_told_and_ends_nothing(running: Running, capsys: Printed) -> None:
+    running.process.send_signal(signal.SIGHUP)
+    assert "the node goes on" in running.wait_for("SIGHUP")["message"]
+    assert len(sent(capsys, running, "Hup", "still here")) == 1
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_consume_ends_in_order_when_asked_to(running: Running, capsys: Printed, number: signal.Signals) -> None:
     topic = f"Ended{number.name}"
