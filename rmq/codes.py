@@ -1,7 +1,7 @@
 """Numbers of the wire: request codes and response codes, as RocketMQ counts them.
 
 Only numbers and their names. What a code means to a caller (retry? ask for a new route?) is in `rmq.errors`;
-which right it needs is in `rmq.access`. Codes from 60000 to 69999 are ours and exist in the native spelling only.
+which right it needs is in `rmq.access`. Codes from 60000 to 69999 are ours: no client of RocketMQ's spells or sees one.
 """
 
 from enum import IntEnum
@@ -85,6 +85,7 @@ class RequestCode(IntEnum):
     PROMOTE = 60020
     READ_LOG = 60021
     INTRODUCE_PEER = 60022
+    FORWARDED_CLIENT = 60023
 
 
 class ResponseCode(IntEnum):
@@ -117,3 +118,5 @@ class ResponseCode(IntEnum):
     POLLING_TIMEOUT = 210
     FLOW_CONTROL = 215
     ILLEGAL_OPERATION = 604
+
+    NOT_LEADING = 60101  # only between two nodes, where one forwards

@@ -129,6 +129,9 @@ class NodeSettings:
                             "metricsExporterType")  # fmt: skip
     metrics_host: str = _setting("127.0.0.1", host(), "address of the metrics", "metricsPromExporterHost")
     metrics_port: int = _setting(5557, integer(0, 65535), "port of the metrics; 0: any free one", "metricsPromExporterPort")
+    vip_port: bool = _setting(True, flag(), "listen_port - 2 is served too, where old clients look (VIP channel)")
+    forward_at_stop_ms: int = _setting(35_000, integer(0, 3_600_000), "stop: how long clients of RocketMQ, which ask for routes "
+                                       "every 30 s, are forwarded to the next leader")  # fmt: skip
     stop_grace_ms: int = _setting(10_000, integer(0, 600_000), "stop: how long requests in work may take to end")
     log_level: str = _setting("info", choice("debug", "info", "warning", "error"), "least weight that is logged")
     log_format: str = _setting("auto", choice("auto", "human", "json"), "auto: human on a terminal, else JSON lines")
@@ -143,6 +146,17 @@ class NodeSettings:
     def store_host(self) -> str:
         """Host that is advertised to clients and lies in message ids; never a wildcard. Not resolved."""
         return self.advertised_host or self.listen_host
+
+    @property
+    def peer_addresses(self) -> dict[str, str]:
+        """The nodes of an elected group as configured, by name."""
+        return {peer.partition("-")[0]: peer.partition("-")[2] for peer in self.peers}
+
+    def own_peers_address(self, address: str) -> str:
+        """Where the other nodes of the group reach this one; `address`: where clients do."""
+        if self.elected:
+            return self.peer_addresses[self.node_id]
+        return f"{address.rpartition(':')[0]}:{self.peer_port}" if self.peer_port else address
 
     @property
     def with_broker(self) -> bool:

@@ -48,6 +48,13 @@ class Refusal(RmqError):
         return f"{_NAMES.get(self.code, 'CODE')} ({self.code}): {self.remark.strip()}"
 
 
+class NotLeading(Refusal):
+    """This node does not lead its group: nothing was done here, and the leader would do it. `hint`: where it is, if known."""
+
+    def __init__(self, remark: str, hint: str = "") -> None:
+        super().__init__(ResponseCode.SERVICE_NOT_AVAILABLE, remark, hint)
+
+
 OUTCOME_UNKNOWN = "outcome unknown"  # so begins the remark of a node that lost its office before it knew
 
 

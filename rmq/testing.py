@@ -110,6 +110,7 @@ class LocalBroker:
         self.store_dir = store_dir or self._own_dir or Path()
         self._settings = {
             "segment_bytes": SEGMENT_BYTES, "index_slots": INDEX_SLOTS, "index_entries": INDEX_ENTRIES, "stop_grace_ms": 1000,
+            "vip_port": False,
             **settings,
         }  # fmt: skip
         self._listen_port = self._namesrv_port = 0

@@ -93,6 +93,7 @@ RIGHTS: Final[dict[RequestCode, Right]] = {
     RequestCode.RESIGN_LEADER: _NODE,
     RequestCode.READ_SNAPSHOT: _NODE,
     RequestCode.READ_LOG: _NODE,
+    RequestCode.FORWARDED_CLIENT: _NODE,
     RequestCode.ADD_PEER: _ADMIN_CLUSTER,
     RequestCode.REMOVE_PEER: _ADMIN_CLUSTER,
     RequestCode.TRANSFER_LEADER: _ADMIN_CLUSTER,

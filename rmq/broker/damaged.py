@@ -8,7 +8,8 @@ import logging
 from collections.abc import Awaitable, Mapping, Sequence
 from functools import partial
 
-from rmq.broker.doorway import Doorway, Place
+from rmq.broker.doorway import Doorway
+from rmq.broker.front import Front
 from rmq.broker.replication.directory import Directory
 from rmq.broker.replication.gate import Gate, Wall
 from rmq.broker.replication.mender import Mender, read_log
@@ -26,46 +27,34 @@ log = logging.getLogger("rmq.damaged")
 AGAIN_S = 1.0
 
 
-def peer_addresses(settings: NodeSettings) -> dict[str, str]:
-    """The nodes of an elected group as configured, by name."""
-    return {peer.partition("-")[0]: peer.partition("-")[2] for peer in settings.peers}
-
-
-def own_peers_address(settings: NodeSettings, address: str) -> str:
-    """Where the other nodes reach this one; `address`: where clients do."""
-    if settings.elected:
-        return peer_addresses(settings)[settings.node_id]
-    return f"{address.rpartition(':')[0]}:{settings.peer_port}" if settings.peer_port else address
-
-
 def wall(settings: NodeSettings, store: Store, address: str) -> Wall:
-    ports = () if settings.peers_on_client_port else (int(own_peers_address(settings, address).rpartition(":")[2]),)
+    ports = () if settings.peers_on_client_port else (int(settings.own_peers_address(address).rpartition(":")[2]),)
     return Wall(settings.broker_name, store.vote.store_id, ports, settings.peer_sources)
 
 
 class Damaged:
-    def __init__(self, store: Store, disk: Disk, settings: NodeSettings, place: Place, clock: Clock) -> None:
+    def __init__(self, store: Store, disk: Disk, settings: NodeSettings, front: Front, clock: Clock) -> None:
         self._store = store
         self._settings = settings
-        self._address = place.address
+        self._address = front.address
         self._clock = clock
         self._directory: Directory | None = None
-        self._peers_known: Mapping[str, str] = peer_addresses(settings)
+        self._peers_known: Mapping[str, str] = settings.peer_addresses
         if not settings.elected:
-            own = (store.vote.node_id, place.address)
+            own = (store.vote.node_id, front.address)
             self._directory = Directory(settings.namesrv_addresses, settings.broker_name, own, clock, lambda chief: None)
             self._peers_known = self._directory.addresses
         name = settings.broker_name
         vote = store.vote
         me = IntroducePeer(name, vote.node_id, vote.store_id, vote.incarnation)
         self._peers = Peers(me, self._address_of, lambda event: None, clock)
-        self._gate = Gate(wall(settings, store, place.address), self._places, self._directory.look if self._directory else None)
+        self._gate = Gate(wall(settings, store, front.address), self._places, self._directory.look if self._directory else None)
         root = str(settings.store_dir)
         # a tombstone has a blank unit in its queue, so the queues are made anew
         self._mender = Mender(
             store, disk, root, name, self._peers, self._others, partial(ownfiles.remove_queues, disk, f"{root}/rmq")
         )  # fmt: skip
-        self._door = Doorway(store, settings, place, clock, self._excuse, lambda: ())
+        self._door = Doorway(store, settings, front, clock, self._excuse, lambda: ())
 
     async def run(self) -> None:
         """Returns when nothing is damaged any more; then the store must be opened again. Raises OSError."""
@@ -80,7 +69,7 @@ class Damaged:
             if self._directory is not None:
                 await self._directory.stop()
             await self._peers.close()
-            await self._door.close()
+            self._door.close()
 
     def _address_of(self, node: str) -> str:
         return self._peers_known.get(node, "")
@@ -105,5 +94,5 @@ class Damaged:
             "damaged", store.vote.node_id, store.vote.store_id, "", "", store.epoch, store.log.start, store.log.end,
             store.log.end, store.dispatcher.position, store.vote.proven, False, self._settings.flush == "sync",
             list(store.rows), [], self._mender.trouble, not self._settings.elected,
-            peers_address=own_peers_address(self._settings, self._address),
+            peers_address=self._settings.own_peers_address(self._address),
         )  # fmt: skip

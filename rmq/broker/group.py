@@ -5,7 +5,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import count
 from typing import Any, NamedTuple, TypeVar
 
-from rmq.broker.damaged import own_peers_address, peer_addresses, wall
+from rmq.broker.damaged import wall
+from rmq.broker.forwarding import HERE
 from rmq.broker.handlers.group import GroupHandlers
 from rmq.broker.handlers.peers import PeerHandlers
 from rmq.broker.replication.directory import Chief, Directory
@@ -26,7 +27,7 @@ from rmq.model import Voter
 from rmq.net import commands as c
 from rmq.net.lockcommands import LockQueues, UnlockQueues
 from rmq.net.peercommands import IntroducePeer
-from rmq.net.popcommands import Ack, BatchAck, ChangeInvisibleTime, Notification, Peek, PollingInfo, Pop
+from rmq.net.popcommands import Ack, BatchAck, ChangeInvisibleTime, Notification, Peek, PollingInfo, Pop, QueryAssignment
 from rmq.net.resetcommands import ResetOffset
 from rmq.net.retrycommands import SendBack
 from rmq.net.server import Connection, Handler
@@ -53,6 +54,11 @@ _LEADERS = frozenset({
     ChangeInvisibleTime, Peek, Notification, PollingInfo, ResetOffset,
 })  # fmt: skip
 _LEASED = frozenset({LockQueues, Peek, Notification})
+# Of clients that cannot follow hints: what the leader alone does, and what it knows best.
+_SENDS = frozenset({c.Send, c.DraftedSend})
+_ASKED = frozenset({
+    c.QueryConsumerOffset, c.GetMaxOffset, c.SearchOffset, c.GetConsumerList, c.GetConsumerConnection, QueryAssignment,
+})  # fmt: skip
 
 
 class Hooks(NamedTuple):
@@ -83,13 +89,13 @@ class Group:
             log.warning("--unclean: what this node lost when its machine stopped is given up, as far as no other node has it")
             store.save_vote(store.vote.epoch, store.vote.voted_for, True)
         self._fixed, name, vote = not settings.elected, settings.broker_name, store.vote
-        self._peers_known = {} if self._fixed else peer_addresses(settings)
+        self._peers_known = {} if self._fixed else settings.peer_addresses
         node = f"n{settings.broker_id}" if self._fixed else settings.node_id
         self._follower_id = settings.broker_id if self._fixed else list(self._peers_known).index(node) + 1
         self._directory = (
             Directory(settings.namesrv_addresses, name, (node, address), clock, self._heard) if self._fixed else None
         )
-        self._own_peers_address = own_peers_address(settings, address)
+        self._own_peers_address = settings.own_peers_address(address)
         self._configured_master = self._fixed and settings.broker_id == 0
         self._renumbered, self._told_id = hooks.renumbered, self._follower_id
         self._told_heirs: list[str] = []
@@ -143,16 +149,34 @@ class Group:
         found = {voter.store for voter in voters} | {peer.store for peer in peers if self._fixed or peer.node in nodes}
         return sorted(found - {""})[:MAX_HEIRS]
 
-    def allow(self, _connection: Connection, request: c.Request) -> None:
+    def allow(self, connection: Connection, request: c.Request) -> None:
         """Raises Refusal for a read that may not be answered now, and for offsets and locks at a node that does not lead.
         A lock that is only kept writes nothing: it needs a majority that follows all the same."""
         kind = type(request)
+        if kind in _SENDS:
+            if not self.replica.settled and not connection.follows_hints:
+                self.replica.check_accepts()  # before tables are asked that may be behind
+            return
+        if kind in _ASKED and not connection.follows_hints:
+            self.replica.check_asked()
         if kind in _READS:
             self.replica.check_reads()
         elif kind in _LEADERS:
             self.replica.check_leads()
             if kind in _LEASED:
                 self.replica.check_reads()
+
+    def leave_to_leader(self, connection: Connection) -> None:
+        """Raises Refusal if the leader may know better what to answer to a client that cannot find it."""
+        if not connection.follows_hints:
+            self.replica.check_asked()
+
+    def leads_where(self) -> str:
+        """For `Forwarding`."""
+        core = self.member.core
+        if self.replica.settled and core.accepts():
+            return HERE
+        return "" if core.leader in ("", core.state.me.node) else self._address_of(core.leader)
 
     def follower_from(self) -> int | None:
         """From which offset on the log must stay for followers that were here lately; None if nobody needs it."""

@@ -1,11 +1,9 @@
 """A broker node: the only place that builds the parts and joins them. No behaviour of its own beyond start and stop."""
 
 import asyncio
-import ipaddress
 import logging
 import os
 import random
-import socket
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
@@ -17,10 +15,9 @@ from rmq.broker.adoption import tables as adopt
 from rmq.broker.ahead import Ahead
 from rmq.broker.apply import Applier, Tables
 from rmq.broker.coldreads import ColdReads
-from rmq.broker.damaged import own_peers_address
-from rmq.broker.doorway import Place
 from rmq.broker.exports import Exports
 from rmq.broker.facts import Boot, runtime_facts
+from rmq.broker.front import Front, free_port, resolve
 from rmq.broker.group import Group, Hooks
 from rmq.broker.handlers.cleaning import CleaningHandlers
 from rmq.broker.handlers.clients import ClientHandlers
@@ -57,7 +54,7 @@ from rmq.delivery.modes import modes_json
 from rmq.delivery.offsets import OffsetTable, lmq_offsets_json, offsets_json
 from rmq.delivery.orders import orders_json
 from rmq.errors import RmqError
-from rmq.log import plain, record
+from rmq.log import record
 from rmq.log.commitlog import CommitLog
 from rmq.log.consumequeue import ENTRY_BYTES, ConsumeQueues
 from rmq.log.disk import Disk, RealDisk
@@ -66,10 +63,8 @@ from rmq.log.retention import RetentionSettings
 from rmq.log.settings import ASYNC_FLUSH, SYNC_FLUSH, StoreSettings
 from rmq.log.store import MOST_QUEUES, Report
 from rmq.net import commands as c
-from rmq.net.limits import Limits
-from rmq.net.remoting import Border
 from rmq.net.resetcommands import ResetOffset
-from rmq.net.server import Call, Connection, Handler, Server
+from rmq.net.server import Call, Handler
 from rmq.routing.topics import TopicTable, is_system_topic, system_topics, topics_json
 
 log = logging.getLogger("rmq.broker")
@@ -98,15 +93,17 @@ class Broker:
     async def start(self) -> None:
         """Open the store, serve, register. Raises StoreError or OSError: nothing is left running."""
         settings = self._settings
-        host = await _resolve(settings.store_host)
-        port = settings.listen_port or _free_port(settings.listen_host)
-        self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        host = await resolve(settings.store_host)
+        port = settings.listen_port or free_port(settings.listen_host)
         apart_above = REBUILD_APART_BYTES if isinstance(self._disk, RealDisk) else 0
         told = _store_settings(settings, host, port)._replace(apart_above=apart_above)
-        place = Place(self.address, _ports(settings, self.address), _limits(settings), _border(settings, host, port))
-        self._store = await open_store(self._disk, told, settings, place, self._clock)
-        self._young = partial(_is_young, self._store.log)
         async with AsyncExitStack() as running:
+            self._front = Front(settings, host, port, self._clock)
+            self.address = self._front.address
+            running.push_async_callback(self._front.close)  # again, if nothing goes wrong
+            await self._front.open()
+            self._store = await open_store(self._disk, told, settings, self._front, self._clock)
+            self._young = partial(_is_young, self._store.log)
             running.push_async_callback(asyncio.to_thread, self._store.close)
             _log_recovery(self._store.recovered, self._store.adopted is not None)
             await self._serve(host, port, running)
@@ -126,7 +123,7 @@ class Broker:
 
     async def _serve(self, host: str, port: int, running: AsyncExitStack) -> None:
         """Starts part after part; `running` is told how each is stopped, the last one first."""
-        store, settings = self._store, self._settings
+        store = self._store
         self._build(host, port)
         running.callback(self._cold.close)
         await asyncio.to_thread(self._fill_tables)
@@ -143,11 +140,13 @@ class Broker:
             running.callback(self._indexer.stop)
         self._ahead.learn(store.rows)
         self._start_timers()
-        running.push_async_callback(self._close_server)
-        for each in _ports(settings, self.address):
-            await self._server.listen(settings.listen_host, each)
+        running.push_async_callback(self._front.close)
+        running.callback(self._polls.wake_all)
+        allow, where = (self._group.allow, self._group.leads_where) if self._group else (None, None)
+        await self._front.serve(self._handlers, allow, self._clients.closed, where)
         if self._group is not None:
             await self._group.start()
+            running.push_async_callback(self._front.until_left)
         running.push_async_callback(self._routes.close)
         running.push_async_callback(self._registration.stop)
         await self._registration.start()
@@ -206,15 +205,14 @@ class Broker:
         self._writer = StateWriter(self._replica.propose_state, store.queues, self._host, clock)
         self._delays = DelayExport(self._tables.due, store.log, store.queues, settings.store_dir, clock)
         self._exports = Exports(settings.store_dir / "config", _json_of(self._tables, self._delays, store.queues))
-        allow, border = self._group.allow if self._group else None, _border(settings, host, port)
-        self._server = Server(self._handlers(), _limits(settings), border, clock, allow, self._clients.closed)
+        self._handlers = self._joined_handlers()
 
-    def _handlers(self) -> Mapping[type[c.Request], Handler]:
+    def _joined_handlers(self) -> Mapping[type[c.Request], Handler]:
         settings, store, tables, registry, clock = self._settings, self._store, self._tables, self._registry, self._clock
         topics = TopicHandlers(tables.topics, tables.groups, tables.offsets, self._writer.commit, settings.auto_create_group)
-        leads = lambda: not store.read_only and (self._group is None or self._group.replica.settled)  # noqa: E731
+        let_in = partial(topics.let_in, lambda: not store.read_only and self._leads())
         clients = self._clients = ClientHandlers(
-            registry, tables.groups, partial(topics.let_in, leads), self._connection, self._polls.groups_changed, clock
+            registry, tables.groups, let_in, self._front.server.connection, self._polls.groups_changed, clock
         )
         offsets = self._offsets = OffsetHandlers(
             tables.offsets, self._writer, tables.topics, store.queues, store.log.store_time, topics.check_known, self._young
@@ -222,6 +220,7 @@ class Broker:
         checks = PullSettings(
             tables.topics, registry, topics.check_group, settings.max_transfer_count, settings.max_transfer_bytes, self._cold,
             self._ahead, tables.offsets, self._group.suggest if self._group and settings.follower_reads else None,
+            self._group.leave_to_leader if self._group else None,
         )  # fmt: skip
         resets = ResetHandlers(
             (tables.offsets, tables.topics, tables.groups), registry, store.queues, store.log.store_time, offsets.write,
@@ -257,7 +256,7 @@ class Broker:
             c.CleanExpiredQueues: cleaning.clean_expired_queues,
             **offsets.by_request(),
             **inspect.by_request(),
-            **clients.by_request(),
+            **clients.by_request(partial(self._front.hearing, leads=self._leads)),
             **topics.by_request(),
             **locks.by_request(),
             **failed.by_request(),
@@ -292,15 +291,10 @@ class Broker:
         every(SAMPLE_S, "rates", self._sample)
         self._sample()
 
-    async def _close_server(self) -> None:
-        self._polls.wake_all()
-        await self._server.close(self._settings.stop_grace_ms / 1000)
-
     async def _save_tables(self) -> None:
         """The last offsets, exports, snapshot. A store that takes nothing more (full disk, failed flush) must still be closed."""
-        leads = self._group is None or self._group.replica.settled
         last = (self._offsets.write, *(job.work for job in self._services.jobs if job.at_stop))
-        for save in (*(last if leads else ()), self._delays.finish, self._exports.save, self._take_snapshot):
+        for save in (*(last if self._leads() else ()), self._delays.finish, self._exports.save, self._take_snapshot):
             try:
                 await save()
             except (RmqError, OSError) as error:
@@ -324,6 +318,7 @@ class Broker:
 
     def _left_office(self) -> None:
         self._tables.drop_overlays()
+        self._front.left_office()
         self._polls.wake_all()
         self._registration.changed()
 
@@ -339,6 +334,9 @@ class Broker:
             await self._snapshots.take()
             self._group.member.retained()
 
+    def _leads(self) -> bool:
+        return self._group is None or self._group.replica.settled
+
     def _when_leading(self, job: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
         return self._group.when_leading(job) if self._group else job
 
@@ -351,8 +349,8 @@ class Broker:
 
     def _pulled(self, request: c.Pull, call: Call) -> None:
         """A follower notes no offsets: they are the leader's to keep."""
-        if self._group is None or self._group.replica.settled:
-            self._offsets.pulled(request, call)
+        heard = self._offsets.pulled if self._leads() else self._front.leans
+        heard(request, call)
 
     # --- small joints -------------------------------------------------------------------------------------------------
 
@@ -367,9 +365,6 @@ class Broker:
         missing = [config for config in wanted if topics.get(config.name) is None]
         if missing:
             await self._writer.commit([("topic", config.name, list(config)) for config in missing])
-
-    def _connection(self, connection_id: int) -> Connection | None:
-        return self._server.connection(connection_id)
 
     def _sample(self) -> None:
         self._stats.sample(self._clock.monotonic(), time.localtime(self._clock.wall_ms() / 1000).tm_yday)
@@ -458,41 +453,3 @@ def _json_of(tables: Tables, delays: DelayExport, queues: ConsumeQueues) -> Mapp
         "delayOffset.json": delays.delay_offsets,
         "timercheck": delays.timercheck,
     }
-
-
-def _limits(settings: NodeSettings) -> Limits:
-    return Limits(
-        max_frame_bytes=settings.max_frame_bytes,
-        max_connections=settings.max_connections,
-        max_connections_per_address=settings.max_connections_per_address,
-        idle_seconds=settings.idle_timeout_ms / 1000,
-    )
-
-
-def _ports(settings: NodeSettings, address: str) -> list[int]:
-    """Where clients and, if that is another one, the nodes of the group reach this node."""
-    grouped = settings.elected or settings.broker_role
-    reached = (address, own_peers_address(settings, address)) if grouped else (address,)
-    return [*dict.fromkeys(int(each.rpartition(":")[2]) for each in reached)]
-
-
-def _border(settings: NodeSettings, host: str, port: int) -> Border:
-    limits = _limits(settings)
-    return Border(plain, settings.cluster_name, settings.broker_name, store_host=(host, port), limits=limits)
-
-
-async def _resolve(host: str) -> str:
-    """The IP address of an advertised host: message ids carry addresses, not names."""
-    try:
-        return str(ipaddress.ip_address(host))
-    except ValueError:
-        found = await asyncio.get_running_loop().getaddrinfo(host, None, family=socket.AF_INET, type=socket.SOCK_STREAM)
-        return str(found[0][4][0])
-
-
-def _free_port(host: str) -> int:
-    """A port of its own for a broker that was not given one: the store needs its address before it can be opened."""
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-        probe.bind((host, 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
 
-from rmq.broker.doorway import Doorway, Place
+from rmq.broker.doorway import Doorway
+from rmq.broker.front import Front
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.config import NodeSettings
@@ -25,10 +26,10 @@ log = logging.getLogger("rmq.rebuild")
 
 
 class Rebuilding:
-    def __init__(self, store: Store, settings: NodeSettings, place: Place, clock: Clock) -> None:
+    def __init__(self, store: Store, settings: NodeSettings, front: Front, clock: Clock) -> None:
         self._store = store
         self._settings = settings
-        self._door = Doorway(store, settings, place, clock, self._excuse, self._facts)
+        self._door = Doorway(store, settings, front, clock, self._excuse, self._facts)
         self._position = store.log.start
 
     async def run(self) -> None:
@@ -37,7 +38,7 @@ class Rebuilding:
         try:
             await self._work()
         finally:
-            await self._door.close()
+            self._door.close()
 
     async def _work(self) -> None:
         store = self._store

@@ -10,12 +10,13 @@ from typing import Any, Final, NamedTuple, Protocol, cast
 
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
-from rmq.errors import BadBytes, Refusal
+from rmq.errors import BadBytes, NotLeading, Refusal
 from rmq.net.commands import CODES, Answer, DraftedSend, Goodbye, Request, Send
 from rmq.net.frames import Address, AnswerFrame, Context, Received
 from rmq.net.limits import Limits
 from rmq.net.link import Link
 from rmq.net.native import Native
+from rmq.net.remoting import Remoting
 from rmq.net.wire import Reader
 
 _CALL_BYTES = 512  # what a waiting request costs us beside its frame
@@ -58,10 +59,25 @@ class Call(NamedTuple):
             connection._send(connection._spelling.answer(call_id, context, answer, remark))
 
     def refuse(self, refusal: Refusal) -> None:
-        """Answers with the code, remark and hint of the refusal."""
+        """Answers with the code, remark and hint of the refusal; what only a leader does may be forwarded instead."""
+        if isinstance(refusal, NotLeading) and self.connection.forward(self, refusal):
+            return
+        self.give_up(refusal)
+
+    def give_up(self, refusal: Refusal) -> None:
+        """Answers so whatever may still be possible."""
         self.connection._answered_calls(1, self.size, [])
         if not self.oneway:
             self.connection._write_refusal(self.id, self.context, refusal)
+
+    def pass_on(self, frame: bytes) -> None:
+        """Answers with a whole frame of another node, as it came."""
+        self.connection._answered_calls(1, self.size, [frame])
+
+    @property
+    def frame(self) -> bytes:
+        """The request as it came, without its length; b"" where it is not kept."""
+        return getattr(self.context, "frame", b"")
 
     def answer_with(self, awaitable: Awaitable[Answer | Later]) -> None:
         """Answers with what the awaitable gives, or refuses with what it raises; the server keeps the task."""
@@ -92,6 +108,10 @@ Allow = Callable[["Connection", Request], None]
 """Raises Refusal if the peer may not do this."""
 
 
+Forward = Callable[[Call, NotLeading], bool]
+"""Whether somebody else answers this call now; otherwise it is to be refused."""
+
+
 class Host(Protocol):
     """What a connection needs of its server."""
 
@@ -100,6 +120,7 @@ class Host(Protocol):
     buffer: memoryview
     handlers: Mapping[type[Any], Handler]
     allow: Allow | None
+    forward: Forward | None
 
     def reader_for(self, peer: Address) -> Reader: ...
 
@@ -117,7 +138,8 @@ class Host(Protocol):
 
 
 class Connection(Link):
-    """One peer. `id` is unique in this process; `client_id`, `language` and `version` are what the peer says of itself."""
+    """One peer. `id` is unique in this process; `client_id`, `language` and `version` are what the peer says of itself;
+    `client` is where it sits, also when another node forwards for it."""
 
     def __init__(self, host: Host) -> None:
         super().__init__(host.limits, host.clock, host.buffer)
@@ -126,6 +148,8 @@ class Connection(Link):
         self.client_id = ""
         self.language = ""
         self.version = 0
+        self.client: Address = ("", 0)
+        self._speaks_for = False
         self._greeted = False
         self._draining = False
         self._in_flight_bytes = self._told_bytes = 0  # the second: what the host counts for us
@@ -155,6 +179,54 @@ class Connection(Link):
         """Answers that are written but not taken by the peer's machine yet."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
+    @property
+    def follows_hints(self) -> bool:
+        """Whether a refusal that names the leader helps: our own client finds it by itself, and so does a node."""
+        return not self._greeted or self._speaks_for or isinstance(self._spelling, Native)
+
+    def forward(self, call: Call, refusal: NotLeading) -> bool:
+        """Whether the call is answered by the leader, through this node."""
+        forward = self._host.forward
+        return forward is not None and not self.follows_hints and not self.closed and forward(call, refusal)
+
+    def speak_for(self, client: Address) -> None:
+        """The peer is a node of this group, which forwards what that client says."""
+        self._speaks_for, self.client = True, client
+        cast(Remoting, self._spelling).speak_for(client)
+
+    def again(self, call: Call) -> None:
+        """Serves a call that was kept (`Call.frame`), as if its request came now."""
+        thing, _, _, context, _ = self._spelling.decode(call.frame)
+        self._serve(thing, call._replace(context=context))
+
+    def take(self, frame: bytes) -> None:
+        """Serves a request, without its length, that asks for no answer or whose answer came already."""
+        thing, call_id, _, context, size = self._spelling.decode(frame)
+        self._calls += 1
+        self._in_flight_bytes += size
+        self._serve(thing, Call(self, call_id, True, context, size))
+
+    def _serve(self, thing: object, call: Call) -> None:
+        host = self._host
+        try:
+            if isinstance(thing, Refusal):
+                raise thing
+            if host.allow is not None:
+                host.allow(self, cast(Request, thing))
+            result = host.handlers[type(thing)](thing, call)
+        except Exception as error:
+            host.failed(call, error)
+            return
+        if result is None or isinstance(result, tuple):
+            call.answer(result)
+        elif result is not LATER:
+            host.spawn(call, result)
+
+    def relay(self, frame: bytes) -> None:
+        """Writes a whole frame of another node; nothing happens if the peer has gone."""
+        if not self.closed:
+            self._send(frame)
+
     def push(self, request: Request) -> None:
         """Sends a one-way request to the client; nothing happens if it has gone."""
         if not self.closed and self._greeted:
@@ -170,6 +242,7 @@ class Connection(Link):
 
     def _made(self) -> None:
         self._reader = self._host.reader_for(self.peer)
+        self.client = self.peer
         refused = self._host.admit(self)
         if refused:
             self.abort(refused)

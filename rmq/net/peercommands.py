@@ -173,6 +173,17 @@ class ReadLog(NamedTuple):
     to_offset: int
 
 
+@command(RequestCode.FORWARDED_CLIENT, None)
+class ForwardedClient(NamedTuple):
+    """The first frame of a connection on which `node` forwards what a client says that takes it for the leader. What comes
+    on it is never forwarded again: a node that does not lead answers NOT_LEADING. In the remoting spelling, as the rest."""
+
+    group: str
+    node: str
+    host: str
+    port: int
+
+
 @command(RequestCode.ADD_PEER, None)
 class AddPeer(NamedTuple):
     """Make `node` at `address` ("host:port") a voter once it has caught up; answered when that is committed."""
@@ -313,6 +324,6 @@ class GetEpochCache(NamedTuple):
 
 PeerRequest = (
     IntroducePeer | FetchLog | AckLog | AskVote | AnnounceLeader | ResignLeader | ReadSnapshot | ReadLog | AddPeer | RemovePeer
-    | TransferLeader | Promote | GetGroupStatus | GetHaStatus | GetEpochCache
+    | TransferLeader | Promote | GetGroupStatus | GetHaStatus | GetEpochCache | ForwardedClient
 )  # fmt: skip
 PeerAnswer = FetchLogAnswer | AskVoteAnswer | EpochAnswer | SnapshotPart | LogPart | GroupStatus | HaStatus | EpochCache

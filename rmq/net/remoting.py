@@ -7,7 +7,7 @@ Ties together frames (`remoting_headers`), text fields (`remoting_fields`), send
 from typing import Any, NamedTuple
 
 from rmq.codes import RequestCode, ResponseCode
-from rmq.errors import BadBytes, Refusal
+from rmq.errors import BadBytes, NotLeading, Refusal
 from rmq.net.commands import (
     ANSWERS,
     CODES,
@@ -24,6 +24,7 @@ from rmq.net.commands import (
 )
 from rmq.net.frames import Address, Context, Greeting, Received
 from rmq.net.limits import Limits
+from rmq.net.peercommands import ForwardedClient
 from rmq.net.popcommands import Assignments, PopAnswer
 from rmq.net.remembered import Memory
 from rmq.net.remoting_bodies import ANSWER_WRITERS, REQUEST_READERS
@@ -47,6 +48,7 @@ _REQUESTS: dict[int, type[Any]] = {
     **{short_code(code): cls for code, cls in REQUESTS.items() if code not in _OURS},  # as binary headers cut them
     **{code: cls for code, cls in REQUESTS.items() if code not in _OURS},
     **{int(code): cls for code, cls in _ALIASES.items()},
+    int(RequestCode.FORWARDED_CLIENT): ForwardedClient,
 }
 _READERS = REQUEST_READERS | POP_READERS
 _WRITERS = ANSWER_WRITERS | {Assignments: write_assignments}
@@ -58,11 +60,12 @@ _EMPTY_EXT = frozenset({11, 14, 15, 35, 38, 103, 361})
 class _Asked:
     """What the answer to a request needs of it."""
 
-    __slots__ = ("header", "quoted")
+    __slots__ = ("frame", "header", "quoted")
 
-    def __init__(self, header: Header, quoted: bool) -> None:
+    def __init__(self, header: Header, quoted: bool, frame: bytes) -> None:
         self.header = header
         self.quoted = quoted
+        self.frame = frame
 
 
 class RemotingAnswer(NamedTuple):
@@ -87,7 +90,8 @@ class Border:
 
     `records` is `rmq.log.plain`, or None where nothing can be sent (a nameserver). `cluster_name` goes into the
     messages' properties, `store_host` into their ids; it may be set later, when the port is known. `broker_name` is
-    what recall handles name, which come with timer messages.
+    what recall handles name, which come with timer messages. `keeps_frames`: what the answer to a request needs of it
+    has the whole frame too, so that it can be forwarded as it came.
     """
 
     def __init__(
@@ -98,10 +102,14 @@ class Border:
         region: str = "DefaultRegion",
         store_host: Address = ("0.0.0.0", 0),
         limits: Limits = Limits(),  # noqa: B008 (a constant)
+        keeps_frames: bool = False,
     ) -> None:
         self.broker_name = broker_name
         self.limits = limits
+        self.keeps_frames = keeps_frames
         self.sends = None if records is None else Sends(records, cluster_name, region, store_host)
+        if self.sends is not None:
+            self.sends.keeps_frames = keeps_frames
 
     def set_store_host(self, store_host: Address) -> None:
         """The advertised IP address and port of this broker."""
@@ -110,19 +118,26 @@ class Border:
 
     def spelling(self, peer: Address) -> "Remoting":
         """The spelling of one connection; `peer` becomes the born host of what it sends."""
-        return Remoting(self.sends, self.limits, host_bytes(peer))
+        return Remoting(self.sends, self.limits, host_bytes(peer), self.keeps_frames)
 
 
 class Remoting:
     """The `Spelling` of one remoting connection."""
 
-    __slots__ = ("_born_host", "_limits", "_sends", "_shapes")
+    __slots__ = ("_born_host", "_forwards", "_keeps_frames", "_limits", "_sends", "_shapes")
 
-    def __init__(self, sends: Sends | None, limits: Limits, born_host: bytes) -> None:
+    def __init__(self, sends: Sends | None, limits: Limits, born_host: bytes, keeps_frames: bool) -> None:
         self._sends = sends
         self._limits = limits
         self._born_host = born_host
         self._shapes = Shapes(Memory() if sends is None else sends.shapes)
+        self._keeps_frames = keeps_frames
+        self._forwards = False
+
+    def speak_for(self, client: Address) -> None:
+        """The peer is another node, which forwards what this client says."""
+        self._born_host = host_bytes(client)
+        self._keeps_frames, self._forwards = False, True
 
     def decode(self, frame: bytes) -> Received:
         if frame[:1] == b"\0" and self._sends is not None:
@@ -140,7 +155,7 @@ class Remoting:
         flag = header.flag
         if flag & ANSWER_FLAG:
             return RemotingAnswer(header), header.opaque, False, None, len(frame)
-        asked = _Asked(bare(header), False)
+        asked = _Asked(bare(header), False, frame if self._keeps_frames else b"")
         context: _Asked | Sent = asked
         request: Request | Refusal
         try:
@@ -182,6 +197,8 @@ class Remoting:
         return write(header.binary, code, ANSWER_FLAG, header.opaque, remark, ext, body)
 
     def refusal(self, call_id: int, context: Context, refusal: Refusal) -> bytes:
+        if self._forwards and isinstance(refusal, NotLeading):
+            refusal = Refusal(ResponseCode.NOT_LEADING, refusal.remark)
         if type(context) is Sent:
             assert self._sends is not None
             return self._sends.write_refusal(context, refusal)

@@ -74,13 +74,14 @@ class Records(Protocol):
 class Sent(NamedTuple):
     """What the answer to a send needs of the request. `header`: its own, or one of the same shape, but for the opaque.
 
-    `sizes`: of the records of a batch, which lie back to back; None for a single message.
+    `sizes`: of the records of a batch, which lie back to back; None for a single message. `frame`: see `remoting.Border`.
     """
 
     header: Header
     opaque: int
     unique_key: bytes
     sizes: list[int] | None
+    frame: bytes
 
 
 def host_bytes(address: Address) -> bytes:
@@ -94,6 +95,8 @@ def host_bytes(address: Address) -> bytes:
 
 class Sends:
     """`region` and `cluster` go into every message's properties, `store_host` into the ids of the answers."""
+
+    keeps_frames = False
 
     def __init__(self, records: Records, cluster: str, region: str, store_host: Address) -> None:
         self._draft = records.draft
@@ -127,7 +130,9 @@ class Sends:
             ext = {_TO_LETTERS[name]: value for name, value in ext.items() if name in _TO_LETTERS}
         try:
             fields = _fields(ext, header.code == _SEND_BATCH)
-            send = self._read(bare(header), header.opaque, fields, int(ext["g"]), ext.get("i", "").encode(), body, born_host)
+            kept = frame if self.keeps_frames else b""
+            properties = ext.get("i", "").encode()
+            send = self._read(bare(header), header.opaque, fields, int(ext["g"]), properties, body, born_host, kept)
         except KeyError as error:
             name = str(error.args[0])
             raise bad_field(Send, f"field {name} ({_LETTERS[name]}) is missing") from None
@@ -144,11 +149,13 @@ class Sends:
         if cut is None:
             return None
         (_, _, _, header, fields), born_timestamp, properties, opaque = cut
-        return self._read(header, opaque, fields, born_timestamp, properties, frame[stop:], born_host)
+        kept = frame if self.keeps_frames else b""
+        return self._read(header, opaque, fields, born_timestamp, properties, frame[stop:], born_host, kept)
 
     def _read(
-        self, header: Header, opaque: int, fields: Fields, born_timestamp: int, properties: bytes, body: bytes, born_host: bytes
-    ) -> tuple[Send, Sent]:
+        self, header: Header, opaque: int, fields: Fields, born_timestamp: int, properties: bytes, body: bytes, born_host: bytes,
+        kept: bytes,
+    ) -> tuple[Send, Sent]:  # fmt: skip
         group, topic, default_topic, queues, queue_id, flag, sys_flag, reconsume_times, limit, batch = fields
         sizes = None
         try:
@@ -173,7 +180,7 @@ class Sends:
                     if plain is not None:
                         records, code, unique_key = plain
                         drafted = (group, topic, queue_id, records, reconsume_times, default_topic, queues, batch, limit, code)
-                        return _new(DraftedSend, drafted), _new(Sent, (header, opaque, unique_key, None))
+                        return _new(DraftedSend, drafted), _new(Sent, (header, opaque, unique_key, None, kept))
                 properties, unique_key = self._properties(properties, born_timestamp)
                 records = self._draft(
                     topic, body, properties, flag=flag, sys_flag=sys_flag, born_timestamp=born_timestamp,
@@ -186,7 +193,7 @@ class Sends:
         except StructError:  # of the draft: the record has 32 bits for flag, sysFlag and reconsumeTimes, 64 for the time
             raise bad_field(Send, "h (flag), f (sysFlag), j (reconsumeTimes) or g (bornTimestamp) is too large") from None
         send = _new(Send, (group, topic, queue_id, records, reconsume_times, default_topic, queues, batch, limit))
-        return send, _new(Sent, (header, opaque, unique_key, sizes))
+        return send, _new(Sent, (header, opaque, unique_key, sizes, kept))
 
     def _properties(self, text: bytes, born_timestamp: int) -> tuple[bytes, bytes]:
         """The properties with ours, and the unique key."""
@@ -209,7 +216,7 @@ class Sends:
 
     def write_answer(self, sent: Sent, answer: SendAnswer, remark: str) -> bytes:
         """`msgId` is the place of the record, or of all records of a batch [MessageDecoder.createMessageId]."""
-        header, opaque, key, sizes = sent
+        header, opaque, key, sizes, _ = sent
         queue_id, queue_offset, place, status, handle = answer
         if sizes is None and not header.binary and not remark and not handle and key.isalnum():
             # By hand: nothing in it needs escaping.

@@ -15,7 +15,7 @@ from rmq.codes import ResponseCode
 from rmq.errors import InvalidArgument, Refusal
 from rmq.net import descriptors
 from rmq.net.commands import Answer, DraftedSend, Hello, HelloAnswer, Ping, Request, Send
-from rmq.net.connection import LATER, Allow, Call, Connection, Handler, Later, answer_all
+from rmq.net.connection import LATER, Allow, Call, Connection, Forward, Handler, Later, answer_all
 from rmq.net.frames import Address
 from rmq.net.limits import Limits
 from rmq.net.link import READ_BYTES
@@ -34,8 +34,9 @@ _SWEEP_SECONDS = 1.0
 class Server:
     """Serves `handlers` on any number of addresses.
 
-    `border` adds the remoting spelling; `allow` is asked before each request; `on_close` is told of every connection
-    that ends. Times come from `clock`, sockets from `network`.
+    `border` adds the remoting spelling; `allow` is asked before each request; `forward` takes calls of clients that cannot
+    find the leader; `on_close` is told of every connection that ends. Times come from `clock`, sockets from `network`.
+    All of these but the last two may be others later.
     """
 
     def __init__(
@@ -48,17 +49,16 @@ class Server:
         on_close: Callable[[Connection], None] | None = None,
         network: Network = TCP,
     ) -> None:
-        own: dict[type[Any], Handler] = {Ping: _pong, Hello: _hello}
-        if Send in handlers:
-            own[DraftedSend] = handlers[Send]
-        self.handlers: Mapping[type[Any], Handler] = own | dict(handlers)
+        self.handlers: Mapping[type[Any], Handler]
+        self.serve(handlers)
         self.limits = limits
         self.border = border
         self.clock = clock
         self.allow = allow
         self._sends: Memory[Place] = Memory()  # how native ones look
+        self.forward: Forward | None = None
         self.buffer = memoryview(bytearray(READ_BYTES))
-        self._on_close = on_close
+        self.on_close = on_close
         self._network = network
         self._listeners: list[Listener] = []
         self._connections: dict[int, Connection] = {}
@@ -70,6 +70,13 @@ class Server:
         self._tasks: set[asyncio.Task[None]] = set()
         self._sweeper: asyncio.Task[None] | None = None
         self._emptied = asyncio.Event()
+
+    def serve(self, handlers: Mapping[type[Request], Handler]) -> None:
+        """From now on these."""
+        own: dict[type[Any], Handler] = {Ping: _pong, Hello: _hello}
+        if Send in handlers:
+            own[DraftedSend] = handlers[Send]
+        self.handlers = own | dict(handlers)
 
     @property
     def connections(self) -> list[Connection]:
@@ -153,8 +160,8 @@ class Server:
             del self._per_address[host]
         if not self._connections:
             self._emptied.set()
-        if self._on_close is not None:
-            self._on_close(connection)
+        if self.on_close is not None:
+            self.on_close(connection)
 
     def half_frames_grew(self, connection: Connection, by: int) -> None:
         self._half_frame_bytes += by

@@ -45,7 +45,8 @@ class LocalGroup:
         self._names = [f"n{number}" for number in range(count + spare)]
         self._first = self._names[:count]
         self._ports = {name: (port := free_port(), port if one_port else free_port()) for name in self._names}
-        self._settings = {"segment_bytes": 16 * 1024 * 1024, "index_slots": 10_000, "index_entries": 40_000, **settings}
+        self._settings = {"segment_bytes": 16 * 1024 * 1024, "index_slots": 10_000, "index_entries": 40_000, "vip_port": False,
+                          "forward_at_stop_ms": 0, **settings}
         self._connections: list[Peer] = []
         self.nodes: dict[str, Broker] = {}
 

@@ -33,6 +33,7 @@ class Pair:
     ) -> Broker:
         """`wait`: until a master has begun its office."""
         self.nodes[number] = Broker(NodeSettings(
+                vip_port=False,
             role="broker", broker_name="g", broker_id=number, broker_role=role, listen_port=self._ports[number],
             namesrv_addresses=(self.nameserver.address,), store_dir=self.folder / str(number), segment_bytes=16 << 20,
             stop_grace_ms=1000, **settings,

@@ -32,6 +32,7 @@ from rmq.testing import LocalBroker, until
 from tests.broker.conftest import Connect
 from tests.broker.support import Peer, bodies, send
 from tests.broker.test_query import keyed, query
+from tests.ports import free_port
 
 
 def settings(store: Path, port: int = 0) -> NodeSettings:
@@ -209,3 +210,19 @@ async def test_what_is_wrong_with_something_derived_does_not_spoil_a_stop(
         await broker.start_broker()
         peer = await connect(broker)
         assert len([*record.iterate((await peer.ask(query("T", "k"))).messages)]) == 1
+
+
+async def test_old_clients_find_the_broker_two_ports_below(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """RocketMQ's VIP channel. Where that port is taken the broker serves all the same, and says so."""
+    port = free_port()
+    other = await asyncio.start_server(lambda _reader, writer: writer.close(), "127.0.0.1", port - 4)
+    above, below = (Broker(settings(tmp_path / str(one), one), SystemClock()) for one in (port, port - 2))
+    await above.start()
+    peer = await Peer.connect(f"127.0.0.1:{port - 2}")
+    await peer.ask(UpdateTopic("T"))
+    await peer.close()
+    await above.stop()
+    await below.start()
+    assert f"port {port - 4}, where old clients of RocketMQ look (VIP channel), is not served" in caplog.text
+    await below.stop()
+    other.close()

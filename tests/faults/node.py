@@ -33,6 +33,7 @@ class NodeProcess:
             "store_dir": str(store),
             "listen_port": str(self.port),
             "namesrv_port": str(self.namesrv_port),
+            "vip_port": "false",
             **settings,
         }
         self._log = log or store.with_suffix(".log")

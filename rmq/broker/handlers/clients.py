@@ -47,10 +47,11 @@ class ClientHandlers:
         self._clock = clock
         self._turn = 0
 
-    def by_request(self) -> Mapping[type[Any], Handler]:
+    def by_request(self, hearing: Callable[[Handler], Handler]) -> Mapping[type[Any], Handler]:
+        """`hearing(handler)`: the same one, and what it hears is told elsewhere too."""
         return {
-            Heartbeat: self.heartbeat,
-            UnregisterClient: self.unregister,
+            Heartbeat: hearing(self.heartbeat),
+            UnregisterClient: hearing(self.unregister),
             GetConsumerList: self.members,
             GetConsumerConnection: self.connections,
         }
@@ -66,7 +67,7 @@ class ClientHandlers:
         if peer.closed:  # it went while a group was made: nobody would ever tell the registry again
             raise Refusal(ResponseCode.SYSTEM_ERROR, "the connection has ended")
         peer.client_id = peer.client_id or request.client_id
-        host, port = peer.peer
+        host, port = peer.client
         outcome = self._registry.heartbeat(
             connection_id=peer.id,
             client_id=request.client_id,

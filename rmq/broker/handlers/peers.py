@@ -22,6 +22,7 @@ from rmq.net.peercommands import (
     AnnounceLeader,
     AskVote,
     FetchLog,
+    ForwardedClient,
     IntroducePeer,
     LogPart,
     ReadLog,
@@ -51,6 +52,7 @@ class PeerHandlers:
             ResignLeader: self.resigned,
             ReadSnapshot: self.read_snapshot,
             ReadLog: self.read_log,
+            ForwardedClient: self.forwarded,
         }
 
     def fetch(self, request: FetchLog, call: Call) -> Later:
@@ -101,3 +103,10 @@ class PeerHandlers:
     def read_log(self, request: ReadLog, call: Call) -> Awaitable[LogPart]:
         self._gate.who(request.group, call)
         return read_log(self._store, request)
+
+    async def forwarded(self, request: ForwardedClient, call: Call) -> None:
+        """What comes on this connection from now on is of a client of that node."""
+        await self._gate.check_line(request.group, request.node, call.connection)
+        if not call.frame or not 0 <= request.port < 65536:
+            raise Refusal(ResponseCode.INVALID_PARAMETER, "clients are forwarded in RocketMQ's spelling, host and port named")
+        call.connection.speak_for((request.host, request.port))

@@ -23,7 +23,7 @@ from rmq.log.commitlog import CommitLog
 from rmq.log.consumequeue import MAX_SCANNED, ConsumeQueue, ConsumeQueues, Found
 from rmq.model import PERM_READ
 from rmq.net.commands import PULL_SUBSCRIPTION, PULL_SUSPEND, Pull, PullAnswer
-from rmq.net.server import LATER, Call, Later
+from rmq.net.server import LATER, Call, Connection, Later
 from rmq.routing.topics import TopicTable
 
 PULL_NOTHING, PULL_RETRY, PULL_MOVED = map(
@@ -39,7 +39,7 @@ class PullSettings(NamedTuple):
 
     The limits are those of one answer [maxTransferCountOnMessageInMemory, maxTransferBytesOnMessageInMemory].
     `suggest(end, cold)`: the broker id that a reader who has read up to `end` should ask next; `cold`: this node had to
-    wait for its disk.
+    wait for its disk. `leave_to_leader` raises NotLeading where what is missing here may be at the leader.
     """
 
     topics: TopicTable
@@ -51,6 +51,7 @@ class PullSettings(NamedTuple):
     ahead: Ahead
     offsets: OffsetTable
     suggest: Callable[[int, bool], int] | None = None
+    leave_to_leader: Callable[[Connection], None] | None = None
 
 
 class Wanted(NamedTuple):
@@ -83,7 +84,7 @@ class PullHandler:
         self._clock = clock
 
     def pull(self, request: Pull, call: Call) -> Later | Awaitable[Later]:
-        wanted, ahead = self._wanted(request), self._settings.ahead
+        wanted, ahead = self._wanted(request, call), self._settings.ahead
         try:
             if ahead.starts and (back := ahead.send_back(request, reader_of(call))) is not None:
                 moved = PullAnswer(back, wanted.queue.min, wanted.queue.max, b"", PULL_MOVED)
@@ -135,6 +136,8 @@ class PullHandler:
             if may_wait:
                 return self._hold(wanted, call)
             return self._nothing(call, PullAnswer(offset, low, high, b"", PULL_NOTHING), "OFFSET_OVERFLOW_ONE" if high else EMPTY)
+        if offset > high:
+            self._leave(call)
         moved = PullAnswer(high if offset > high else low, low, high, b"", PULL_MOVED)
         return self._nothing(call, moved, _why_moved(offset, low, high))
 
@@ -216,7 +219,7 @@ class PullHandler:
         What goes wrong here is this pull's trouble, not that of the message that woke it.
         """
         try:
-            result = self._read(self._wanted(request), call, may_wait=False)
+            result = self._read(self._wanted(request, call), call, may_wait=False)
         except Refusal as refusal:
             call.refuse(refusal)
         except (RmqError, OSError) as error:
@@ -225,8 +228,16 @@ class PullHandler:
             if result is not LATER:
                 call.answer_with(result)
 
-    def _wanted(self, request: Pull) -> Wanted:
-        return Wanted(request, self._check(request), self._wanted_codes(request))
+    def _wanted(self, request: Pull, call: Call) -> Wanted:
+        try:
+            return Wanted(request, self._check(request), self._wanted_codes(request))
+        except Refusal:
+            self._leave(call)
+            raise
+
+    def _leave(self, call: Call) -> None:
+        if self._settings.leave_to_leader is not None:
+            self._settings.leave_to_leader(call.connection)
 
 
 def _unreadable(request: Pull, error: RmqError | OSError) -> Refusal:

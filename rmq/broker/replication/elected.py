@@ -17,7 +17,7 @@ from rmq.broker.replication.peerwire import spell_answer
 from rmq.broker.replication.replica import Replica, answer
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
-from rmq.errors import Refusal, StoreError
+from rmq.errors import NotLeading, Refusal, StoreError
 from rmq.log.commitlog import Unit
 from rmq.log.store import Store
 from rmq.net.server import Call
@@ -101,10 +101,18 @@ class ElectedReplica(Replica):
     def check_reads(self) -> None:
         """Raises Refusal if this node may not answer reads now (R17, R19)."""
         if not self._member.core.serves_reads(self._clock.monotonic()):
-            raise Refusal(
-                ResponseCode.SERVICE_NOT_AVAILABLE, "this node may not answer reads now: ask again, or another one",
-                self.leader_address,
-            )  # fmt: skip
+            raise NotLeading("this node may not answer reads now: ask again, or another one", self.leader_address)
+
+    def check_asked(self) -> None:
+        """Raises Refusal if another node leads, which knows more; not while there is no leader."""
+        core = self._member.core
+        if not self._settled and core.leader not in ("", core.state.me.node):
+            raise self._not_leader()
+
+    def check_accepts(self) -> None:
+        """Raises Refusal if this node takes no sends now."""
+        if not self._settled:
+            self._check_office()
 
     def check_leads(self) -> None:
         """Raises Refusal if this node may not change tables now."""
@@ -169,11 +177,11 @@ class ElectedReplica(Replica):
         if not self._member.core.accepts():
             raise self._not_leader()
 
-    def _not_leader(self) -> Refusal:
+    def _not_leader(self) -> NotLeading:
         core = self._member.core
         hint = "" if core.leader == core.state.me.node else self.leader_address  # while the office changes hands
         where = f"the leader is {hint}" if hint else "no leader is known yet; try again"
-        return Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, f"not stored: this node does not lead its group now; {where}", hint)
+        return NotLeading(f"not stored: this node does not lead its group now; {where}", hint)
 
     def _write(self, units: Sequence[Unit]) -> None:
         self._check_office()

@@ -61,6 +61,12 @@ class Gate:
             raise
         self._introduced[connection] = said
 
+    async def check_line(self, group: str, node: str, connection: Connection) -> None:
+        """Whether that node may forward there what a client says. Raises Refusal."""
+        check_group(self._wall.group, group)
+        self._check_port(connection)
+        await self._check_source(node, connection.peer[0])
+
     def who(self, group: str, call: Call) -> IntroducePeer:
         """Who speaks there. Raises Refusal."""
         check_group(self._wall.group, group)

@@ -1,0 +1,187 @@
+"""What one client says on its way to the leader: a connection that is that client to the node at its other end."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from rmq.clock import Clock
+from rmq.codes import RequestCode, ResponseCode
+from rmq.errors import NotLeading, Refusal
+from rmq.net.connection import Call, Connection
+from rmq.net.limits import MIB, Limits
+from rmq.net.network import Network, split_address
+from rmq.net.peercommands import ForwardedClient
+from rmq.net.remoting_fields import write as write_fields
+from rmq.net.remoting_headers import ANSWER_FLAG, ONEWAY_FLAG, Header, read, short, write
+from rmq.net.upstream import Upstream
+
+log = logging.getLogger("rmq.forwarding")
+
+HOLD_S = 2.5  # a client of RocketMQ waits 3 s for the answer to a send
+OPEN_S = 1.0
+MAX_BYTES_EACH = 32 * MIB
+_NOT_LEADING = frozenset({int(ResponseCode.NOT_LEADING), short(ResponseCode.NOT_LEADING)})
+_REPEATABLE = frozenset({  # change nothing, or the second time nothing more
+    RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE, RequestCode.QUERY_CONSUMER_OFFSET,
+    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, RequestCode.GET_MAX_OFFSET, RequestCode.GET_MIN_OFFSET,
+    RequestCode.GET_EARLIEST_MSG_STORETIME, RequestCode.QUERY_MESSAGE, RequestCode.VIEW_MESSAGE_BY_ID,
+    RequestCode.GET_CONSUMER_LIST_BY_GROUP, RequestCode.HEART_BEAT, RequestCode.LOCK_BATCH_MQ,
+})  # fmt: skip
+
+
+class Held(NamedTuple):
+    """A call that waits here, or for the leader's answer. `until`: when it is refused if nobody leads."""
+
+    call: Call
+    until: float
+    refusal: NotLeading
+
+
+class Kept(NamedTuple):
+    frame: bytes
+    opaque: int
+    oneway: bool
+
+
+class Owner(Protocol):
+    """What a line needs of `Forwarding`."""
+
+    limits: Limits
+    clock: Clock
+    network: Network
+
+    def kept(self, client: int) -> list[Kept]: ...
+
+    def hold(self, held: Held) -> None: ...
+
+    def done(self, held: Held) -> None: ...
+
+    def line_lost(self, line: "Line") -> None: ...
+
+
+class Line:
+    """What one client says on its way to the leader. `pending`: written and not answered, by the client's numbers."""
+
+    def __init__(self, owner: Owner, connection: Connection, address: str, greeting: ForwardedClient) -> None:
+        self.connection = connection
+        self.address = address
+        self.asked = owner.clock.monotonic()
+        self.dismissed = False  # closed by us, because it is of no use any more
+        self.pending: dict[int, Held] = {}
+        self._owner = owner
+        self._greeting = greeting
+        self._waiting: list[Held] | None = []  # None: it is open
+        self._introducing: dict[int, asyncio.Future[int]] = {}
+        self._over = False
+        self._upstream = Upstream(owner.limits, self._received, self._ended)
+        self._opening = asyncio.create_task(self._open(), name=f"forward to {address}")
+
+    def send(self, held: Held) -> None:
+        self.asked = self._owner.clock.monotonic()
+        if self._over:
+            self._owner.hold(held)
+        elif self._waiting is not None:
+            self._waiting.append(held)
+        else:
+            self._write(held)
+
+    def copy(self, kept: Kept) -> None:
+        """A heartbeat that was answered here."""
+        if self._waiting is None:
+            self._upstream.write(kept.frame)
+
+    def close(self) -> None:
+        self.dismissed = True
+        self._opening.cancel()
+        self._upstream.close()
+        self._ended()
+
+    async def _open(self) -> None:
+        """The leader hears for whom this is, then who that client is; only then what it asks."""
+        owner = self._owner
+        try:
+            async with asyncio.timeout(OPEN_S):
+                await owner.network.connect(lambda: self._upstream, *split_address(self.address))
+                code = await self._ask(lambda: self._upstream.write_whole(_spelled(self._greeting)), 0)
+                if code:
+                    raise OSError(f"{self.address} does not take what is forwarded: code {code}")
+                for kept in owner.kept(self.connection.id):
+                    if kept.oneway:
+                        self._upstream.write(kept.frame)
+                    else:
+                        await self._ask(lambda kept=kept: self._upstream.write(kept.frame), kept.opaque)  # type: ignore[misc]
+        except (OSError, TimeoutError) as error:
+            log.debug("a client is not forwarded yet: %s", error)
+            self._upstream.close()
+            self._ended()
+            return
+        waiting, self._waiting = self._waiting or [], None
+        for held in waiting:
+            self._write(held)
+
+    async def _ask(self, write: Callable[[], None], opaque: int) -> int:
+        """Response code of the leader's answer."""
+        answer = self._introducing[opaque] = asyncio.get_running_loop().create_future()
+        write()
+        code: int = await answer
+        return code
+
+    def _write(self, held: Held) -> None:
+        call = held.call
+        self.asked = self._owner.clock.monotonic()
+        opaque = read(call.frame, self._owner.limits.max_header_bytes)[0].opaque
+        if opaque in self.pending or self._upstream.unread_bytes > MAX_BYTES_EACH:
+            self._owner.done(held)
+            call.give_up(held.refusal)
+            return
+        self._upstream.write(call.frame)
+        if call.oneway:
+            self._owner.done(held)
+            call.pass_on(b"")
+        else:
+            self.pending[opaque] = held
+
+    def _received(self, header: Header, frame: bytes) -> None:
+        if not header.flag & ANSWER_FLAG:
+            if header.flag & ONEWAY_FLAG:  # it asks nothing that wants an answer
+                self.connection.relay(frame)
+            return
+        waiting = self._introducing.pop(header.opaque, None)
+        if waiting is not None:
+            if not waiting.done():
+                waiting.set_result(header.code)
+            return
+        held = self.pending.pop(header.opaque, None)
+        if held is None:
+            return
+        if header.code in _NOT_LEADING:
+            self._owner.hold(held)
+        else:
+            self._owner.done(held)
+            held.call.pass_on(frame)
+
+    def _ended(self) -> None:
+        """What was not written waits for the next leader; nobody knows what became of the rest."""
+        if self._over:
+            return
+        self._over = True
+        waiting, self._waiting = self._waiting or [], []
+        pending, self.pending = self.pending, {}
+        for answer in self._introducing.values():
+            if not answer.done():
+                answer.set_exception(ConnectionResetError())
+        for held in waiting:
+            self._owner.hold(held)
+        for held in pending.values():
+            if read(held.call.frame, self._owner.limits.max_header_bytes)[0].code in _REPEATABLE:
+                self._owner.hold(held._replace(until=self._owner.clock.monotonic() + HOLD_S))
+            else:
+                self._owner.done(held)
+                why = f"outcome unknown: the connection to the leader, {self.address}, ended before it answered"
+                held.call.give_up(Refusal(ResponseCode.SYSTEM_ERROR, why))
+        self._owner.line_lost(self)
+
+
+def _spelled(greeting: ForwardedClient) -> bytes:
+    return write(False, int(RequestCode.FORWARDED_CLIENT), 0, 0, "", write_fields(greeting))

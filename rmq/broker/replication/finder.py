@@ -1,0 +1,49 @@
+"""Who leads, as the other nodes say: for a node of an elected group that takes no part in it yet."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import cast
+
+from rmq.clock import Clock
+from rmq.errors import RmqError
+from rmq.net.channel import Channel
+from rmq.net.commands import Hello
+from rmq.net.native import VERSION
+from rmq.net.peercommands import GetGroupStatus, GroupStatus
+
+AGAIN_S, LOOK_S = 0.1, 0.5  # while nobody is known to lead, and to hear of another leader
+ANSWER_S = 1.0
+
+
+class Finder:
+    """`others`: node -> "host:port". `leader`: where the leader is, "" if nobody says. `await stop()`."""
+
+    def __init__(self, others: Mapping[str, str], clock: Clock) -> None:
+        self.leader = ""
+        self._others = others
+        self._clock = clock
+        self._channels: dict[str, Channel] = {}
+        self._asking = asyncio.create_task(self._run(), name="who leads")
+
+    async def stop(self) -> None:
+        self._asking.cancel()
+        await asyncio.gather(self._asking, return_exceptions=True)
+        await asyncio.gather(*(channel.close() for channel in self._channels.values()))
+
+    async def _run(self) -> None:
+        while True:
+            said = [one for one in await asyncio.gather(*map(self._ask, self._others)) if one is not None and one.leader]
+            self.leader = self._others.get(max(said, key=lambda one: one.epoch).leader, "") if said else ""
+            await self._clock.sleep(LOOK_S if self.leader else AGAIN_S)
+
+    async def _ask(self, node: str) -> GroupStatus | None:
+        channel = self._channels.get(node)
+        try:
+            if channel is None or channel.closed.is_set():
+                hello = Hello(VERSION, "who leads")
+                channel = self._channels[node] = await Channel.open(
+                    self._others[node], hello, clock=self._clock, timeout_s=ANSWER_S
+                )
+            return cast(GroupStatus, await channel.request(GetGroupStatus(), ANSWER_S))
+        except RmqError:
+            return None

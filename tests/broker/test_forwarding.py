@@ -1,0 +1,253 @@
+"""Clients of RocketMQ go on at the node that led before: what only the leader does is forwarded to it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmq.broker import forwarding, forwardline
+from rmq.broker import node as node_module
+from rmq.codes import RequestCode
+from rmq.errors import RmqError
+from rmq.log import record
+from rmq.log.store import Store
+from rmq.model import MessageQueue
+from rmq.net.commands import (
+    GetClusterInfo,
+    GetConsumerList,
+    GetMaxOffset,
+    Ping,
+    Pull,
+    QueryConsumerOffset,
+    UpdateConsumerOffset,
+    UpdateTopic,
+)
+from rmq.net.lockcommands import LockQueues
+from rmq.net.peercommands import TransferLeader
+from rmq.testing import until
+from tests.broker.groups import GROUP, LocalGroup
+from tests.broker.javaclient import JavaClient, members
+from tests.broker.support import Peer, beat, everything, send
+
+ALL = ("n0", "n1", "n2")
+
+
+@pytest.fixture
+async def group(tmp_path: Path) -> AsyncIterator[LocalGroup]:
+    async with LocalGroup(tmp_path) as group:
+        leader = await group.connect(await group.leader())
+        await leader.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
+        await group.level()
+        yield group
+
+
+async def follower(group: LocalGroup) -> str:
+    return (await group.followers())[0]
+
+
+async def leading(group: LocalGroup) -> Peer:
+    return await group.connect(await group.leader())
+
+
+async def test_a_follower_forwards_sends_and_says_what_the_leader_answered(group: LocalGroup) -> None:
+    """Singles, old and new spelling, batches, a topic that the send makes; the message is born where the client is."""
+    async with JavaClient.connect(group.address(await follower(group))) as java:
+        answers = [await one for one in [java.send(b"first"), java.send(b"second")]]
+        assert [(header.code, header.ext["queueOffset"]) for header, _ in answers] == [(0, "0"), (0, "1")]
+        assert (await java.send(b"new", topic="Made"))[0].code == 0
+        found = await everything(await leading(group))
+        assert [one.body for one in found] == [b"first", b"second"]
+        assert record.host_text(found[0].born_host) == java.address
+
+
+async def test_what_forwarding_brings_to_the_leader_is_not_forwarded_again(group: LocalGroup) -> None:
+    """Two nodes that take each other for the leader would pass a request to and fro for ever."""
+    name = await follower(group)
+    async with JavaClient.connect(group.address(name)) as line:
+        greeting = {"group": GROUP, "node": "n9", "host": "10.1.2.3", "port": "4"}
+        assert (await line.greet(int(RequestCode.FORWARDED_CLIENT), **greeting))[0].code == 0
+        header, _ = await line.send(b"x")
+        assert header.code == 60101
+    assert await everything(await leading(group)) == []
+
+
+async def test_offsets_locks_and_lists_are_the_leaders(group: LocalGroup) -> None:
+    leader = await leading(group)
+    await leader.send(send("T", b"a"), send("T", b"b"))
+    async with JavaClient.connect(group.address(await follower(group))) as java:
+        assert (await java.ask(beat("me@1", "g")))[0].code == 0
+        java.tell(UpdateConsumerOffset("g", "T", 0, 1))
+        header, _ = await java.ask(QueryConsumerOffset("g", "T", 0))
+        assert header.ext["offset"] == "1"
+        assert (await java.ask(GetMaxOffset("T", 0)))[0].ext["offset"] == "2"
+        queue = MessageQueue("T", GROUP, 0)
+        assert b'"queueId":0' in (await java.ask(LockQueues("g", "me@1", [queue])))[1]
+        assert members((await java.ask(GetConsumerList("g")))[1]) == ["me@1"]
+    assert (await leader.ask(QueryConsumerOffset("g", "T", 0))).offset == 1
+    await until_refused(leader, GetConsumerList("g"))  # the leader saw it leave
+
+
+async def until_refused(peer: Peer, request: object) -> None:
+    async with asyncio.timeout(10):
+        while not await peer.ask_code(request):
+            pass
+
+
+async def test_a_follower_serves_pulls_itself_and_forwards_what_it_lacks(group: LocalGroup) -> None:
+    """A reader that is ahead of a node that is still catching up must not be sent back."""
+    leader, name = await leading(group), await follower(group)
+    await leader.send(send("T", b"a"))
+    await group.level()
+    async with JavaClient.connect(group.address(name)) as java:
+        pull = Pull("g", "T", 0, 0, 10, 4, 0, 0, "*", 0, "TAG")
+        await java.ask(beat("me@1", "g"))
+        header, found = await java.ask(pull)
+        assert (header.code, [one.body for one in record.iterate(found)]) == (0, [b"a"])
+        core = group.nodes[name].group.member.core  # type: ignore[union-attr]
+        assert group.nodes[name]._front.forwarding.lines <= 1  # type: ignore[union-attr]
+        assert core.state.hw > 0
+        header, _ = await java.ask(pull._replace(queue_offset=5))
+        assert (header.code, header.ext["nextBeginOffset"]) == (21, "1")  # said by the leader, who knows
+
+
+async def test_an_office_that_is_handed_over_fails_no_send(group: LocalGroup) -> None:
+    """The same connection all the while: nothing is refused, stored twice, or out of order."""
+    name = await group.leader()
+    leader = await group.connect(name)
+    async with JavaClient.connect(group.address(name)) as java:
+        answers = [java.send(b"%d" % number) for number in range(20)]
+        handing = asyncio.create_task(leader.ask(TransferLeader("")))
+        while not handing.done():
+            answers.append(java.send(b"%d" % len(answers)))
+            await asyncio.sleep(0)
+            await group.clock.advance(0.01)
+        await handing
+        answers += [java.send(b"%d" % number) for number in range(len(answers), len(answers) + 20)]
+        async with asyncio.timeout(20):
+            codes = [(await one)[0].code for one in answers]
+    assert codes == [0] * len(answers)
+    after = await group.leader(but=name)
+    stored = [one.body for one in await everything(await group.connect(after))]
+    assert stored == [b"%d" % number for number in range(len(answers))]
+
+
+async def test_the_next_leader_knows_the_clients_of_the_last_one(group: LocalGroup) -> None:
+    """Members of groups, notices of a rebalance: the leader's pushes reach a client behind another node."""
+    name = await group.leader()
+    async with JavaClient.connect(group.address(name)) as java, JavaClient.connect(group.address(name)) as other:
+        assert (await java.ask(beat("me@1", "g")))[0].code == 0
+        await (await group.connect(name)).ask(TransferLeader(""))
+        after = await group.connect(await group.leader(but=name))
+        async with asyncio.timeout(10):
+            while await after.ask_code(GetConsumerList("g")):
+                pass
+        assert list((await after.ask(GetConsumerList("g")))[0]) == ["me@1"]
+        before = len(java.pushed)
+        assert (await after.ask_code(beat("native@2", "g"))) == 0
+        await until(lambda: len(java.pushed) > before)
+        assert java.pushed[-1][0].code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
+        assert members((await other.ask(GetConsumerList("g")))[1]) == ["me@1", "native@2"]
+
+
+async def test_what_left_for_a_leader_that_dies_has_an_unknown_outcome(group: LocalGroup) -> None:
+    """Never sent again on its own: it may be stored there, and come back with it."""
+    leader, name = await group.leader(), await follower(group)
+    async with JavaClient.connect(group.address(name)) as java:
+        assert (await java.send(b"before"))[0].code == 0
+        node = group.nodes[leader]
+        node.group.replica._release = lambda: None  # type: ignore[method-assign, union-attr]
+        hanging = java.send(b"under way")
+        line = next(iter(group.nodes[name]._front.forwarding._lines.values()))  # type: ignore[union-attr]
+        await until(lambda: line.pending)
+        line._upstream.close()
+        header, _ = await hanging
+    assert (header.code, header.remark.startswith("outcome unknown")) == (1, True)
+
+
+async def test_forwarding_is_bounded(group: LocalGroup, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While nobody leads requests wait; one more than may wait is refused at once, as not stored."""
+    monkeypatch.setattr(forwarding, "MAX_REQUESTS_EACH", 3)
+    name = await follower(group)
+    await group.stop(*(one for one in ALL if one != name))
+    await group.clock.advance_until(lambda: not group.nodes[name].group.member.core.leads())  # type: ignore[union-attr]
+    async with JavaClient.connect(group.address(name)) as java:
+        waiting = [java.send(b"%d" % number) for number in range(4)]
+        header, _ = await waiting[3]
+        assert (header.code, header.remark.startswith("not stored")) == (14, True)
+        assert not any(one.done() for one in waiting[:3])
+        await group.clock.advance(forwardline.HOLD_S + 1)
+        assert [(await one)[0].code for one in waiting[:3]] == [14] * 3
+        found = group.nodes[name]._front.forwarding
+        assert found is not None
+        assert (found._all_requests, found._all_bytes, found._requests) == (0, 0, {})
+
+
+async def test_a_leader_that_is_stopped_forwards_until_its_clients_have_left(tmp_path: Path) -> None:
+    async with LocalGroup(tmp_path, forward_at_stop_ms=600_000) as group:
+        leader, name = await leading(group), await group.leader()
+        await leader.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
+        async with JavaClient.connect(group.address(name)) as java:
+            assert (await java.send(b"0"))[0].code == 0
+            stopping = asyncio.create_task(group.stop(name))
+            after = await group.leader(but=name)
+            sent = 1
+            while name in await told(group) or sent < 50:  # it leaves the nameserver meanwhile
+                assert (await java.send(b"%d" % sent))[0].code == 0
+                sent += 1
+                await group.clock.advance(0.2)
+            assert not stopping.done()
+        await group.clock.advance_until(stopping.done)
+        await stopping
+        assert [one.body for one in await everything(await group.connect(after))] == [b"%d" % number for number in range(sent)]
+
+
+async def told(group: LocalGroup) -> list[str]:
+    """The nodes that the nameserver names."""
+    peer = await Peer.connect(group.nameserver)
+    found = {address for row in (await peer.ask(GetClusterInfo())).brokers for address in row.addresses.values()}
+    await peer.close()
+    return [name for name in ALL if group.address(name) in found]
+
+
+async def test_a_member_forwards_before_its_store_is_open(group: LocalGroup, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pulls too; whoever said meanwhile who it is need not say it again. Health says that it is not well yet."""
+    name = await follower(group)
+    await group.stop(name)
+    may_open, open_store = asyncio.Event(), node_module.open_store
+
+    async def late(*args: Any) -> Store:
+        await may_open.wait()
+        return await open_store(*args)
+
+    monkeypatch.setattr(node_module, "open_store", late)
+    starting = asyncio.create_task(group.start(name))
+    await listening(group.address(name))
+    async with JavaClient.connect(group.address(name)) as java:
+        assert (await java.ask(beat("me@1", "g")))[0].code == 0
+        assert (await java.send(b"x"))[0].code == 0
+        pull = Pull("g", "T", 0, 0, 10, 0, 0, 0, "", 0, "TAG")
+        assert [one.body for one in record.iterate((await java.ask(pull))[1])] == [b"x"]
+        ours = await Peer.connect(group.address(name))
+        assert await ours.refusal(Ping()) == 14
+        await ours.close()
+        may_open.set()
+        await starting
+        await group.level()
+        lines = group.nodes[name]._front.forwarding
+        assert lines is not None
+        for line in list(lines._lines.values()):
+            line.close()
+        assert [one.body for one in record.iterate((await java.ask(pull))[1])] == [b"x"]
+        assert not lines.lines, "it serves pulls itself now"
+
+
+async def listening(address: str) -> None:
+    async with asyncio.timeout(20):
+        while True:
+            try:
+                await (await Peer.connect(address)).close()
+                return
+            except RmqError:
+                await asyncio.sleep(0)
