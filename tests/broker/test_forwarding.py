@@ -64,12 +64,16 @@ async def test_a_follower_forwards_sends_and_says_what_the_leader_answered(group
 
 async def test_what_forwarding_brings_to_the_leader_is_not_forwarded_again(group: LocalGroup) -> None:
     """Two nodes that take each other for the leader would pass a request to and fro for ever."""
-    name = await follower(group)
-    async with JavaClient.connect(group.address(name)) as line:
-        greeting = {"group": GROUP, "node": "n9", "host": "10.1.2.3", "port": "4"}
+    name, other = await group.followers()
+    greeting = {"group": GROUP, "node": other, "host": "10.1.2.3", "port": "4"}
+    async with JavaClient.connect(group.peer_address(name)) as line:
         assert (await line.greet(int(RequestCode.FORWARDED_CLIENT), **greeting))[0].code == 0
         header, _ = await line.send(b"x")
         assert header.code == 60101
+    async with JavaClient.connect(group.address(name)) as stranger:
+        assert (await stranger.greet(int(RequestCode.FORWARDED_CLIENT), **greeting))[0].code == 16  # the clients' port
+    async with JavaClient.connect(group.peer_address(name)) as stranger:
+        assert (await stranger.greet(int(RequestCode.FORWARDED_CLIENT), **{**greeting, "node": "n9"}))[0].code == 16
     assert await everything(await leading(group)) == []
 
 
