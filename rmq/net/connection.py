@@ -202,8 +202,7 @@ class Connection(Link):
     def take(self, frame: bytes) -> None:
         """Serves a request, without its length, that asks for no answer or whose answer came already."""
         thing, call_id, _, context, size = self._spelling.decode(frame)
-        self._calls += 1
-        self._in_flight_bytes += size
+        self._calls, self._in_flight_bytes = self._calls + 1, self._in_flight_bytes + size
         self._serve(thing, Call(self, call_id, True, context, size))
 
     def _serve(self, thing: object, call: Call) -> None:
