@@ -22,6 +22,10 @@ log = logging.getLogger("rmq.gate")
 SUSPECT_S = 10.0  # between two lines about strangers
 
 
+_introduced: WeakKeyDictionary[Connection, IntroducePeer] = WeakKeyDictionary()
+"""Of all gates: connections outlive the gate of a node that waits for the repair of its log."""
+
+
 class Wall(NamedTuple):
     """`group`: the broker name. `own_store`: of this node. `ports`: where the nodes of the group come to; empty: every port.
     `sources`: networks from which they come besides, as where their addresses are translated."""
@@ -43,7 +47,6 @@ class Gate:
         self._networks = [ipaddress.ip_network(source) for source in wall.sources]
         self._addresses = addresses
         self._refresh = refresh
-        self._introduced: WeakKeyDictionary[Connection, IntroducePeer] = WeakKeyDictionary()
         self._runs: dict[str, tuple[str, int]] = {}  # by node: store and its newest run
         self._quiet_until = 0.0
         self._resolved: dict[str, frozenset[str]] = {}  # by address: what its host stood for last
@@ -59,7 +62,7 @@ class Gate:
         except Refusal as refusal:
             self._tell("%s:%d says that it is node %r: %s", *connection.peer, said.node[:40], refusal.remark)
             raise
-        self._introduced[connection] = said
+        _introduced[connection] = said
 
     async def check_line(self, group: str, node: str, connection: Connection) -> None:
         """Whether that node may forward there what a client says. Raises Refusal."""
@@ -70,7 +73,7 @@ class Gate:
     def who(self, group: str, call: Call) -> IntroducePeer:
         """Who speaks there. Raises Refusal."""
         check_group(self._wall.group, group)
-        said = self._introduced.get(call.connection)
+        said = _introduced.get(call.connection)
         if said is None:
             raise _refused("only nodes of the group may say that, and they introduce themselves first")
         return said
