@@ -27,6 +27,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("tests/faults/group.py", "waiting"): "faults of real processes last for real time",
     ("tests/faults/halves.py", "waiting"): "faults of real processes last for real time",
     ("tests/faults/hurting.py", "waiting"): "faults of real processes last for real time",
+    ("tests/faults/lives.py", "waiting"): "topics of real processes live for real time",
     ("tests/faults/members.py", "waiting"): "looks at real processes now and then",
     ("tests/faults/node.py", "waiting"): "asks a process that starts now and then",
     ("tests/faults/pops.py", "waiting"): "kills real processes now and then",

@@ -58,6 +58,10 @@ class Members:
     async def start(self) -> None:
         await asyncio.gather(*(one.start() for one in self.nameservers.values()))
         await asyncio.gather(*(one.start() for one in self.nodes.values()))
+        self.watch()
+
+    def watch(self) -> None:
+        """Who leads, from now on."""
         self._watching = [asyncio.create_task(self._watch(name)) for name in self.names]
 
     async def stop(self) -> None:

@@ -3,10 +3,11 @@
 import random
 from dataclasses import dataclass, field
 
+import msgpack
 import pytest
 
-from rmq.errors import StoreError
-from rmq.log import smallfile
+from rmq.errors import Refusal, StoreError
+from rmq.log import record, smallfile
 from rmq.log.commitlog import Unit
 from rmq.log.epochs import START, EpochRecord, EpochRow, Voter
 from rmq.log.memory import MemoryDisk, PowerLoss
@@ -14,6 +15,7 @@ from rmq.log.replicated import ReplicatedLog, Taken, read_entries
 from rmq.log.settings import StoreSettings
 from rmq.log.snapshot import QUEUES, RECEIVED
 from rmq.log.store import Store
+from rmq.model import STATE_TOPIC
 from tests.log.conftest import HOST, ROOT, draft
 
 SETTINGS = StoreSettings(HOST, segment_bytes=4096, queue_file_entries=50, alone=False)
@@ -342,6 +344,24 @@ def test_queue_numbers_of_the_inherited_tail(leader: Replica) -> None:
     follower.held.cut(to, follower.store.rows[:1], False)
     follower.held.number_queues()
     assert queue.next == sum(one.topic == "T" for one in follower.log.scan(0, to))
+
+
+def test_a_deletion_in_the_inherited_tail() -> None:
+    """Stories 31, 35: a new leader stores nothing for that topic before the line is dispatched, and begins at 0 then."""
+    leader, follower = Replica(), Replica()
+    leader.lead(1)
+    leader.write(10, 10)
+    data = record.draft(STATE_TOPIC, msgpack.packb([["topic", "T", None]]), b"", born_timestamp=1, born_host=HOST)
+    leader.log.append([Unit(data, (len(data),), (0,), leader.store.queues.get(STATE_TOPIC, 0))], 2000)
+    follower.take(read_entries(leader.log, 0, 1 << 20))
+    follower.held.number_queues()
+    follower.lead(2)
+    with pytest.raises(Refusal, match="topic T is deleted"):
+        follower.write(10)
+    follower.store.dispatcher.advance(follower.log.end)
+    follower.write(10)
+    follower.store.dispatcher.advance(follower.log.end)
+    assert follower.store.queues.get("T", 0).max == 1
 
 
 def test_a_snapshot_says_what_was_committed(leader: Replica) -> None:

@@ -185,8 +185,8 @@ def try_one(mutant: Mutant, seeds: int, stories: bool) -> tuple[Mutant, str, str
         copy = Path(directory)
         for name in COPIED:
             shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__", "*.xz"))
-        for name in ("pyproject.toml", "tests/ports.py", "tests/golden.py"):
-            shutil.copy(ROOT / name, copy / name)
+        for shared in (ROOT / "pyproject.toml", *(ROOT / "tests").glob("*.py")):  # what the folders of tests share
+            shutil.copy(shared, copy / shared.relative_to(ROOT))
         path = copy / mutant.path
         text = path.read_text(encoding="utf-8")
         path.write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
@@ -194,8 +194,8 @@ def try_one(mutant: Mutant, seeds: int, stories: bool) -> tuple[Mutant, str, str
         told = _run(copy, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests) if stories else ""
         failed = re.search(r"^(?:FAILED|ERROR) \S*?::(\S+)", told, re.MULTILINE)
         played = _run(copy, "-m", "tests.sim", "--seeds", f"0:{seeds}", "--first", "--seconds", "8")
-        found = re.search(r"^seed (\d+),.*? s: (\w+:)?", played, re.MULTILINE)
-        worlds = f"{int(found[1]) + 1} ({(found[2] or 'error').strip(':')})" if found else ""
+        seen = re.search(r"^seed (\d+),.*? s: (\w+:)?", played, re.MULTILINE)
+        worlds = f"{int(seen[1]) + 1} ({(seen[2] or 'error').strip(':')})" if seen else ""
         return mutant, failed[1] if failed else "", worlds
 
 
