@@ -8,10 +8,10 @@ import click
 from rmq.client import Client, ClientSettings
 from rmq.client import admin as ask
 from rmq.commands import exits, groupadmin, groupviews, options, output
-from rmq.errors import RmqError
+from rmq.errors import Refusal, RmqError
 from rmq.model import BrokerAddresses
 from rmq.net.channel import Channel
-from rmq.net.commands import ClusterInfo, GetClusterInfo, Hello, Ping
+from rmq.net.commands import ClusterInfo, GetClusterInfo, GetRuntimeInfo, Hello, Ping, RuntimeInfo
 from rmq.net.native import VERSION
 
 _COLUMNS = {"role": "Role", "address": "Addr", "ok": "OK", "ms": "ms", "remark": "Remark"}
@@ -26,8 +26,8 @@ Row = tuple[str, str, bool, float | None, str]
 def health(namesrv: str, only: tuple[str, ...], timeout_s: float, form: str) -> int:
     """Ask the nameservers, every broker they know, and the groups of brokers who else belongs to them.
 
-    Exit code 0 when all answer and follow, 3 when one does not, 1 when messages cannot be taken: a group has no leader, or there
-    is no broker at all. With --address only those nodes are asked.
+    Exit code 0 when all answer, follow and are registered at their nameservers, 3 when one does not, 1 when messages cannot be
+    taken: a group has no leader, or there is no broker at all. With --address only those nodes are asked.
     """
     addresses = [address for text in only for address in options.addresses(text)]
     rows = options.run(_ask_these(addresses, timeout_s) if addresses else _ask_all(namesrv.split(";"), timeout_s))
@@ -51,7 +51,8 @@ async def _ask_all(nameservers: list[str], timeout_s: float) -> list[Row]:
     alive = [address for _, address, ok, _, _ in rows if ok]
     if not alive:
         return rows
-    brokers = sorted({address for group in await _brokers(alive[0], timeout_s) for address in group.addresses.values()})
+    told = await asyncio.gather(*(_brokers(address, timeout_s) for address in alive))
+    brokers = sorted({address for groups in told for group in groups for address in group.addresses.values()})
     rows += await asyncio.gather(*(_ping("broker", address, timeout_s) for address in brokers))
     return rows + await _missing(";".join(alive), timeout_s)
 
@@ -74,11 +75,25 @@ async def _ping(role: str, address: str, timeout_s: float) -> Row:
         channel = await Channel.open(address, Hello(VERSION), timeout_s=timeout_s)
         try:
             await channel.request(Ping(), timeout_s)
+            taken_ms = round((time.perf_counter() - began) * 1000, 1)
+            facts = {} if role == "nameserver" else await _facts(channel, timeout_s)
         finally:
             await channel.close()
     except RmqError as error:
         return role, address, False, None, str(error)
-    return role, address, True, round((time.perf_counter() - began) * 1000, 1), ""
+    if trouble := facts.get("registrationTrouble"):
+        return role, address, False, taken_ms, f"not registered at {trouble}"
+    left_out = facts.get("topicsLeftOut")
+    return role, address, True, taken_ms, f"left out by {left_out}" if left_out else ""
+
+
+async def _facts(channel: Channel, timeout_s: float) -> dict[str, str]:
+    """What a broker says of itself; nothing of a nameserver, nor of one that may not be asked."""
+    try:
+        answer = await channel.request(GetRuntimeInfo(), timeout_s)
+    except Refusal:
+        return {}
+    return answer.table if isinstance(answer, RuntimeInfo) else {}
 
 
 async def _brokers(nameserver: str, timeout_s: float) -> list[BrokerAddresses]:

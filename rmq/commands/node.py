@@ -23,7 +23,7 @@ from rmq.config import Entry, NodeSettings
 from rmq.net import descriptors
 
 if TYPE_CHECKING:
-    from rmq.broker.group import Group
+    from rmq.broker.node import Broker
 
 log = logging.getLogger("rmq.node")
 SPARE_DESCRIPTORS = 4096  # beside connections: files of the log, one each
@@ -136,17 +136,15 @@ async def _broker(settings: NodeSettings, clock: Clock, stop: asyncio.Event) -> 
             "nameservers": ";".join(settings.namesrv_addresses)}  # fmt: skip
     log.info("broker listens", extra=told)
     try:
-        async with _metrics(settings, broker.group):
+        async with _metrics(settings, broker):
             yield
     finally:
         await broker.stop()
 
 
 @contextlib.asynccontextmanager
-async def _metrics(settings: NodeSettings, group: "Group | None") -> AsyncIterator[None]:
-    if settings.metrics == "off" or group is None:
-        if settings.metrics != "off":
-            log.warning("there are metrics of groups only so far, and this broker stands alone: nothing is served")
+async def _metrics(settings: NodeSettings, broker: "Broker") -> AsyncIterator[None]:
+    if settings.metrics == "off":
         yield
         return
     from rmq.ops.metrics import served
@@ -154,7 +152,8 @@ async def _metrics(settings: NodeSettings, group: "Group | None") -> AsyncIterat
     where = settings.metrics_host, settings.metrics_port, settings.cluster_name, settings.broker_name
     async with contextlib.AsyncExitStack() as serving:
         with _told("metrics", settings.metrics_host, settings.metrics_port, "metrics_port (RocketMQ: metricsPromExporterPort)"):
-            address = await serving.enter_async_context(served(*where, group.status))
+            status = broker.group.status if broker.group else None
+            address = await serving.enter_async_context(served(*where, status, broker.registrations))
         log.info("metrics: http://%s/metrics", address)
         yield
 

@@ -1,6 +1,7 @@
-"""`/metrics` of a broker, for Prometheus: who leads its group, how far the nodes are, who may not vote and why."""
+"""`/metrics` of a broker, for Prometheus: which nameservers have it, who leads its group, how far the nodes are, who may not
+vote and why."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -15,10 +16,22 @@ Why = dict[str, bool]
 
 
 def served(
-    host: str, port: int, cluster: str, broker: str, status: Callable[[], GroupStatus]
+    host: str,
+    port: int,
+    cluster: str,
+    broker: str,
+    status: Callable[[], GroupStatus] | None,
+    registrations: Callable[[], Mapping[str, str]] = dict,
 ) -> AbstractAsyncContextManager[str]:
-    """Listens while the context is open; gives "host:port". Raises OSError if it cannot listen."""
-    return scrape.served(host, port, _Families(lambda: families(cluster, broker, status())))
+    """Listens while the context is open; gives "host:port". `status`: None for a broker that stands alone; `registrations`: by
+    nameserver what is wrong. Raises OSError if it cannot listen."""
+
+    def found() -> Iterator[Metric]:
+        yield registered(cluster, broker, registrations())
+        if status is not None:
+            yield from families(cluster, broker, status())
+
+    return scrape.served(host, port, _Families(found))
 
 
 class _Families(Collector):
@@ -27,6 +40,15 @@ class _Families(Collector):
 
     def collect(self) -> Iterable[Metric]:
         return self._ask()
+
+
+def registered(cluster: str, broker: str, troubles: Mapping[str, str]) -> Metric:
+    """Which nameservers took this broker's last registration."""
+    about = "1 if this nameserver took the last registration of this broker"
+    family = GaugeMetricFamily("rmq_nameserver_registered", about, labels=("cluster", "broker", "nameserver"))
+    for nameserver, trouble in troubles.items():
+        family.add_metric((cluster, broker, nameserver), float(not trouble))
+    return family
 
 
 def families(cluster: str, broker: str, status: GroupStatus) -> Iterator[Metric]:

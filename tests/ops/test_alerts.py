@@ -11,30 +11,36 @@ import pytest
 from prometheus_client import Metric
 
 from rmq import cli
+from rmq.broker.node import Broker
 from rmq.commands import exits
+from rmq.config import NodeSettings
 from rmq.net.peercommands import AWAY_S, GetHaStatus, GroupStatus, MemberStatus
-from rmq.ops.metrics import families
+from rmq.ops.metrics import families, registered
+from rmq.testing import LocalBroker
 from tests.broker.groups import GROUP, LocalGroup
 from tests.broker.pair import Pair
 
 PAGE = Path(__file__).parents[2] / "docs" / "operators.md"
-_ALERT = re.compile(r"^    ((?:sum|max) by \(([a-z, ]+)\) \((rmq_\w+)\) (==|!=|>) (\S+))", re.M)
+_ALERT = re.compile(r"^    ((sum|max|min) by \(([a-z, ]+)\) \((rmq_\w+)\) (==|!=|>) (\S+))", re.M)
 Printed = pytest.CaptureFixture[str]
 
 
 def firing(statuses: list[GroupStatus]) -> set[str]:
     """The metrics of the documented alerts that fire on what these nodes tell, as Prometheus would find it."""
-    metrics = [metric for status in statuses for metric in families("C", GROUP, status)]
-    return {metric for _, labels, metric, sign, limit in _ALERT.findall(PAGE.read_text())
-            if any(_holds(value, sign, float(limit)) for value in _by(metrics, metric, labels.split(", ")))}  # fmt: skip
+    return fire([metric for status in statuses for metric in families("C", GROUP, status)])
 
 
-def _by(metrics: list[Metric], name: str, labels: list[str]) -> Iterator[float]:
+def fire(metrics: list[Metric]) -> set[str]:
+    return {metric for _, how, labels, metric, sign, limit in _ALERT.findall(PAGE.read_text())
+            if any(_holds(value, sign, float(limit)) for value in _by(metrics, how, metric, labels.split(", ")))}  # fmt: skip
+
+
+def _by(metrics: list[Metric], how: str, name: str, labels: list[str]) -> Iterator[float]:
     groups: dict[tuple[str, ...], list[float]] = {}
     for metric in metrics:
         for sample in metric.samples if metric.name == name else ():
             groups.setdefault(tuple(sample.labels[label] for label in labels), []).append(sample.value)
-    yield from (sum(values) if name == "rmq_group_leader" else max(values) for values in groups.values())
+    yield from map({"sum": sum, "max": max, "min": min}[how], groups.values())
 
 
 def _holds(value: float, sign: str, limit: float) -> bool:
@@ -55,6 +61,26 @@ async def rows(capsys: Printed, *arguments: str) -> list[dict[str, Any]]:
 
 async def all_of(group: LocalGroup) -> list[GroupStatus]:
     return [await group.status(name) for name in group.nodes]
+
+
+async def test_a_broker_that_a_nameserver_refuses_is_told(capsys: Printed) -> None:
+    """Two lone brokers of one name: the second one's failed registration was a line in a log."""
+    async with LocalBroker() as first:
+        where = ("-n", first.nameserver)
+        assert await run("health", *where) == exits.OK
+        settings = NodeSettings(role="broker", namesrv_addresses=(first.nameserver,), store_dir=first.store_dir / "2",
+                                listen_port=0)  # fmt: skip
+        second = Broker(settings, first.clock)
+        await second.start()
+        try:
+            told = [registered("C", "b", second.registrations())]
+            assert fire(told) == {"rmq_nameserver_registered"}
+            assert await run("health", *where) == exits.OK, "the nameserver does not know the second one"
+            [row] = await rows(capsys, "health", "-a", second.address)
+            assert (row["ok"], "already leads" in row["remark"]) == (False, True)
+            assert await run("health", "-a", second.address) == exits.UNREACHABLE
+        finally:
+            await second.stop()
 
 
 async def test_a_lost_node_of_an_elected_group_is_missed(tmp_path: Path, capsys: Printed) -> None:
