@@ -22,9 +22,10 @@ def check_topic_name(name: str) -> None:
 
 
 def check_known_topic(name: str) -> None:
-    """For a topic that may exist somewhere, whoever made it: 1 to 255 visible characters. Raises Refusal (INVALID_PARAMETER)."""
-    if not name or len(name) > MAX_STORED_TOPIC_LENGTH or not name.isprintable() or " " in name:
-        about = f"topic {name[:40]!r}, {len(name)} characters: 1 to {MAX_STORED_TOPIC_LENGTH} visible ones are expected"
+    """For a topic that may exist somewhere, whoever made it: 1 to 255 visible characters, no path. Raises Refusal
+    (INVALID_PARAMETER)."""
+    if not name or len(name) > MAX_STORED_TOPIC_LENGTH or not name.isprintable() or " " in name or "/" in name:
+        about = f"topic {name[:40]!r}, {len(name)} characters: 1 to {MAX_STORED_TOPIC_LENGTH} visible ones without / are expected"
         raise Refusal(ResponseCode.INVALID_PARAMETER, about)
 
 

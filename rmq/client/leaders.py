@@ -14,6 +14,7 @@ from rmq.errors import Refusal, RmqError, Unknown, Unreachable
 from rmq.net.commands import Answer, Request
 
 LEADERLESS_S = 1.0  # so long the leader is waited for; then a follower answers reads
+_ELSEWHERE = (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)  # says a node that is another one
 _HOPS = 3  # leaders may change while we follow; two nodes that name each other must not keep us
 
 
@@ -47,6 +48,8 @@ class Leaders:
                 self._routes.lost(address)
                 raise
             except Refusal as refusal:
+                if refusal.code in _ELSEWHERE:
+                    self._routes.misled(broker_name)
                 if refusal.code != ResponseCode.SERVICE_NOT_AVAILABLE:
                     raise
                 named = self._routes.not_leading(broker_name, address, refusal.hint)

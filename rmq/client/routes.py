@@ -7,6 +7,8 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Iterable, Sequence
+from math import inf
+from typing import NamedTuple
 
 from rmq.client.connections import Connections
 from rmq.client.settings import ClientSettings
@@ -21,7 +23,17 @@ _log = logging.getLogger("rmq.client")
 LEADER = 0  # key of the leader in a broker group's addresses [MixAll.MASTER_ID]
 _OTHERS_MAY_TAKE_S = 0.2  # once one nameserver answered, the others have this long to add what they know
 _FORGET_AFTER_S = 120.0  # a topic no nameserver has known for so long is gone (a broker's registration lasts as long)
+_BELIEVED_S = 60.0  # an epoch that no nameserver tells any more: two rounds of questions
+_BELIEVED_IN_TROUBLE_S = 3.0  # the same while its leader is of no use; an election takes less
+_TROUBLE_LASTS_S = 10.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0  # between questions for a new leader
+
+
+class Trouble(NamedTuple):
+    """With a leader: when it began, and when there was some last."""
+
+    first: float
+    last: float
 
 
 class Routes:
@@ -29,6 +41,8 @@ class Routes:
 
     A leader that was lost, that refuses to lead, or that is missing is asked for at once, then less and less often. What
     a refusal names as the leader is taken at its word until a route with a newer epoch comes, or that node is no use either.
+    An epoch that no nameserver tells any more is believed for some seconds while its leader is of no use, else for a minute:
+    then it was no good, or the group began anew, and what the nameservers say now counts.
     """
 
     def __init__(
@@ -45,6 +59,8 @@ class Routes:
         self._hints: dict[str, str] = {}  # broker name -> leader as a refusal named it
         self._doubted: dict[str, int] = {}  # broker name -> epoch in which its leader did not lead
         self._doubt = asyncio.Event()
+        self._told: dict[str, float] = {}  # broker name -> when a nameserver last told the epoch that is believed
+        self._troubles: dict[str, Trouble] = {}  # broker name -> with its leader
         connections.on_lost.append(self.lost)
         self.on_change: list[Callable[[str], None]] = []
 
@@ -102,11 +118,28 @@ class Routes:
         for name in led:
             self._doubts(name)
 
+    def misled(self, broker_name: str) -> None:
+        """The leader's node answers, and cannot be the right one: it lacks the topic, or is no broker."""
+        self._note_trouble(broker_name)
+
+    def _note_trouble(self, broker_name: str) -> None:
+        now, old = self._clock.monotonic(), self._troubles.get(broker_name)
+        goes_on = old is not None and now - old.last <= _TROUBLE_LASTS_S
+        self._troubles[broker_name] = Trouble(old.first if goes_on and old else now, now)
+
+    def _is_over(self, broker_name: str) -> bool:
+        """Whether the epoch that is believed need not be believed any more; asked when nameservers tell only smaller ones."""
+        now, trouble = self._clock.monotonic(), self._troubles.get(broker_name, Trouble(inf, -inf))
+        of_no_use = broker_name in self._doubted or now - trouble.last <= _TROUBLE_LASTS_S
+        patience_s = _BELIEVED_IN_TROUBLE_S if of_no_use and now - trouble.first >= _BELIEVED_IN_TROUBLE_S else _BELIEVED_S
+        return now - self._told.get(broker_name, -inf) >= patience_s
+
     def _take_back(self, address: str) -> None:
         self._hints = {name: hint for name, hint in self._hints.items() if hint != address}
 
     def _doubts(self, broker_name: str) -> None:
         if broker_name in self._brokers:
+            self._note_trouble(broker_name)
             self._doubted[broker_name] = self._brokers[broker_name].epoch
             self._doubt.set()
 
@@ -135,7 +168,7 @@ class Routes:
             return True
         leader = group.addresses.get(LEADER, "")
         held = broker_name not in self._hints and self._connections.is_open(leader)  # it was a short trouble
-        return leader != "" and (group.epoch > epoch or held)
+        return leader != "" and (group.epoch != epoch or held)
 
     def _one_topic_each(self, broker_names: Iterable[str]) -> set[str]:
         """Topics whose routes together name these groups."""
@@ -233,10 +266,15 @@ class Routes:
     def _learn(self, topic: str, routes: list[Route]) -> Route:
         for group in newest(routes):
             known = self._brokers.get(group.name)
-            if known is None or group.epoch >= known.epoch:
+            changed = known is not None and group.epoch != known.epoch
+            if known is None or group.epoch >= known.epoch or self._is_over(group.name):
                 self._brokers[group.name] = group
-            newer = known is not None and group.epoch > known.epoch
-            if newer or group.addresses.get(LEADER) == self._hints.get(group.name):
+                self._told[group.name] = self._clock.monotonic()
+            else:
+                changed = False
+            if changed:
+                self._troubles.pop(group.name, None)
+            if changed or group.addresses.get(LEADER) == self._hints.get(group.name):
                 self._hints.pop(group.name, None)
         merged = merge(routes, self._brokers)
         if merged != self._routes.get(topic):
@@ -262,6 +300,8 @@ class Routes:
         used = {group.name for route in self._routes.values() for group in route.brokers}
         self._brokers = {name: group for name, group in self._brokers.items() if name in used}
         self._hints = {name: hint for name, hint in self._hints.items() if name in used}
+        self._told = {name: when for name, when in self._told.items() if name in used}
+        self._troubles = {name: one for name, one in self._troubles.items() if name in used}
 
     def _tell(self, topic: str) -> None:
         for listener in self.on_change:

@@ -70,3 +70,73 @@ async def test_a_group_without_a_leader_is_unreachable(broker: Broker, make_clie
     await routes.get("T")
     with pytest.raises(Unreachable, match="no leader"):
         routes.leader("a")
+
+
+# --- epochs that are over
+
+
+def at(address: str, epoch: int) -> Route:
+    return Route([BrokerAddresses("c", "a", {0: address}, epoch)], [QueueData("a", 1, 1, 6)])
+
+
+async def test_what_the_nameservers_say_is_believed_when_the_leader_is_of_no_use(
+    broker: Broker, make_client: MakeClient
+) -> None:
+    """A lone broker that was moved to an empty store begins with a small epoch: clients kept its old address for ever."""
+    clock = TestClock(running=False)
+    routes = make_client(clock=clock).session.routes
+    broker.route = lambda topic: at("127.0.0.1:1", 57)
+    await routes.get("T")
+    broker.route = lambda topic: at(broker.address, 1)
+    await routes.refresh("T")
+    assert routes.leader("a") == "127.0.0.1:1", "nothing is wrong with it yet; that nameserver may be late (N2)"
+    routes.lost("127.0.0.1:1")
+    await routes.refresh("T")
+    assert routes.leader("a") == "127.0.0.1:1", "an election may be on its way"
+    await clock.advance_until(lambda: routes.leader("a") == broker.address, 0.1)
+    assert clock.monotonic() < 10, "asked again by itself"
+    known = routes.known("T")
+    assert known is not None
+    assert known.brokers[0].epoch == 1
+
+
+async def test_a_stolen_route_that_works_is_over_when_no_nameserver_tells_it(broker: Broker, make_client: MakeClient) -> None:
+    """An address with the largest epoch that there is was believed for ever, though brokers and nameservers were well again."""
+    clock = TestClock(running=False)
+    routes = make_client(clock=clock).session.routes
+    broker.route = lambda topic: at("127.0.0.1:1", 2**63 - 1)
+    await routes.get("T")
+    broker.route = lambda topic: at(broker.address, 5)
+    began = clock.monotonic()
+    await clock.advance_until(lambda: routes.leader("a") == broker.address, 1.0)
+    assert 60 <= clock.monotonic() - began < 100
+
+
+async def test_a_node_that_lacks_the_topic_is_not_the_right_one_for_long(broker: Broker, make_client: MakeClient) -> None:
+    clock = TestClock(running=False)
+    client = make_client(clock=clock)
+    routes = client.session.routes
+    broker.route = lambda topic: at("127.0.0.1:1", 57)
+    await routes.get("T")
+    broker.route = lambda topic: at(broker.address, 1)
+    for _ in range(20):
+        routes.misled("a")
+        await clock.advance(0.25)
+        await routes.refresh("T")
+    assert routes.leader("a") == broker.address
+
+
+async def test_a_single_trouble_long_ago_is_forgotten(broker: Broker, make_client: MakeClient) -> None:
+    """N2: who was late once is not given up the next time that one nameserver is behind."""
+    clock = TestClock(running=False)
+    routes = make_client(clock=clock).session.routes
+    broker.route = lambda topic: at("127.0.0.1:1", 57)
+    await routes.get("T")
+    routes.misled("a")
+    await clock.advance(20.0)
+    await routes.refresh("T")
+    broker.route = lambda topic: at(broker.address, 1)
+    routes.misled("a")
+    await clock.advance(2.0)
+    await routes.refresh("T")
+    assert routes.leader("a") == "127.0.0.1:1"

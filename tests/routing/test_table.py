@@ -246,7 +246,8 @@ def test_a_registration_that_cannot_be_right_is_refused_whole(broker):
 LONG = TopicConfig("%RETRY%" + "g" * 120 + "_" + "T" * 127, 1, 1)
 KEPT = [T, LONG, TopicConfig("%RETRY%g+T"), TopicConfig("a.b"), TopicConfig("wide", 16_384, 0)]
 LEFT_OUT = [
-    TopicConfig(""), TopicConfig("x" * 256), TopicConfig("a b"), TopicConfig("a\n"), TopicConfig("Q", 2**31 - 1),
+    TopicConfig(""), TopicConfig("x" * 256), TopicConfig("a b"), TopicConfig("a/b"), TopicConfig("a\n"),
+    TopicConfig("Q", 2**31 - 1),
     TopicConfig("W", 8, -1), TopicConfig("P", 8, 8, 8), TopicConfig("F", sys_flag=2**31),
 ]  # fmt: skip
 
