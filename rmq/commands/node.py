@@ -10,7 +10,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ from rmq.config import Entry, NodeSettings
 from rmq.net import descriptors
 
 if TYPE_CHECKING:
-    from rmq.broker.node import Broker
+    from rmq.broker.group import Group
 
 log = logging.getLogger("rmq.node")
 SPARE_DESCRIPTORS = 4096  # beside connections: files of the log, one each
@@ -136,14 +136,16 @@ async def _broker(settings: NodeSettings, clock: Clock, stop: asyncio.Event) -> 
             "nameservers": ";".join(settings.namesrv_addresses)}  # fmt: skip
     log.info("broker listens", extra=told)
     try:
-        async with _metrics(settings, broker):
+        async with _metrics(settings, broker.group, broker.registrations):
             yield
     finally:
         await broker.stop()
 
 
 @contextlib.asynccontextmanager
-async def _metrics(settings: NodeSettings, broker: "Broker") -> AsyncIterator[None]:
+async def _metrics(
+    settings: NodeSettings, group: "Group | None", registrations: Callable[[], dict[str, str]]
+) -> AsyncIterator[None]:
     if settings.metrics == "off":
         yield
         return
@@ -152,8 +154,8 @@ async def _metrics(settings: NodeSettings, broker: "Broker") -> AsyncIterator[No
     where = settings.metrics_host, settings.metrics_port, settings.cluster_name, settings.broker_name
     async with contextlib.AsyncExitStack() as serving:
         with _told("metrics", settings.metrics_host, settings.metrics_port, "metrics_port (RocketMQ: metricsPromExporterPort)"):
-            status = broker.group.status if broker.group else None
-            address = await serving.enter_async_context(served(*where, status, broker.registrations))
+            status = group.status if group else None
+            address = await serving.enter_async_context(served(*where, status, registrations))
         log.info("metrics: http://%s/metrics", address)
         yield
 
