@@ -87,7 +87,8 @@ BROADCASTING = "BROADCASTING"  # a message model: every member of the group gets
 
 
 class GroupConfig(NamedTuple):
-    """Settings of one consumer group [SubscriptionGroupConfig]."""
+    """Settings of one consumer group [SubscriptionGroupConfig]. `retry_policy`: how long a failed message waits before it comes
+    again, as RocketMQ writes it in JSON [GroupRetryPolicy]; "": by the delay levels, 10 s, 30 s, 1 m, ..."""
 
     name: str
     consume_enable: bool = True
@@ -102,6 +103,7 @@ class GroupConfig(NamedTuple):
     group_sys_flag: int = 0
     consume_timeout_minute: int = 15
     attributes: dict[str, str] = {}
+    retry_policy: str = ""
 
 
 class BrokerAddresses(NamedTuple):

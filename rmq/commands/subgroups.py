@@ -14,7 +14,7 @@ from rmq.net.popcommands import SetRequestMode
 _group = click.option("-g", "--group", required=True, metavar="NAME")
 _COLUMNS = {
     "address": "Broker", "consume_enable": "Consume", "retry_queue_nums": "Retry Queues", "retry_max_times": "Retries",
-    "consume_broadcast_enable": "Broadcast", "notify_consumer_ids_changed_enable": "Notify",
+    "consume_broadcast_enable": "Broadcast", "notify_consumer_ids_changed_enable": "Notify", "retry_policy": "Retry Policy",
 }  # fmt: skip
 
 
@@ -40,11 +40,12 @@ def get_consumer_config(namesrv: str, group: str, timeout_s: float, form: str) -
 @click.option("-s", "--consume", type=bool, help="Whether the group may consume.")
 @click.option("-q", "--retry-queues", type=click.IntRange(min=0), help="Queues of its retry topic; 0: no retries.")
 @click.option("-r", "--retries", type=click.IntRange(min=0), help="How often a failed message may come again.")
+@click.option("-p", "--retry-policy", metavar="JSON", help="How long a failed message waits, as mqadmin takes it; '': by levels.")
 @options.timeout
 @options.output
 def update_sub_group(
     namesrv: str, group: str, cluster: str, broker: str, consume: bool | None, retry_queues: int | None, retries: int | None,
-    timeout_s: float, form: str,
+    retry_policy: str | None, timeout_s: float, form: str,
 ) -> None:
     """Make a consumer group, or change of it what is given."""  # fmt: skip
     if bool(cluster) == bool(broker):
@@ -57,6 +58,7 @@ def update_sub_group(
                 consume_enable=known.consume_enable if consume is None else consume,
                 retry_queue_nums=known.retry_queue_nums if retry_queues is None else retry_queues,
                 retry_max_times=known.retry_max_times if retries is None else retries,
+                retry_policy=known.retry_policy if retry_policy is None else retry_policy,
             )
             await ask.update_group(client, changed, broker=address)
         return [address for address, _ in found]

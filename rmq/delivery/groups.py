@@ -6,7 +6,10 @@ Who is connected is another matter: `ConsumerRegistry`, in `members`, is offered
 from collections.abc import Mapping
 from typing import Any
 
+import orjson
+
 from rmq.codes import ResponseCode
+from rmq.delivery.backoff import canonical
 from rmq.delivery.members import ConsumerRegistry, ConsumerView, HeartbeatOutcome
 from rmq.errors import BadBytes, Refusal
 from rmq.model import GroupConfig
@@ -78,6 +81,7 @@ class GroupTable(StagedTable[GroupConfig]):
                 raise Refusal(ResponseCode.INVALID_PARAMETER, about)
         for name in config.attributes:
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"unsupported key: {name}; groups have no attributes in this release")
+        config = config._replace(retry_policy=canonical(config.retry_policy))
         known = self.decided(config.name)
         return config if known is None else config._replace(attributes=known.attributes)
 
@@ -122,7 +126,14 @@ _JSON_NAMES = {  # of the plain fields
 
 def _to_json(config: GroupConfig) -> dict[str, Any]:
     plain = {json_name: getattr(config, field) for field, json_name in _JSON_NAMES.items()}
-    return plain | {"attributes": config.attributes, "groupName": config.name, "groupRetryPolicy": {"type": "CUSTOMIZED"}}
+    return plain | {
+        "attributes": config.attributes, "groupName": config.name, "groupRetryPolicy": policy_json(config.retry_policy),
+    }  # fmt: skip
+
+
+def policy_json(policy: str) -> Any:
+    """As RocketMQ's JSON has it."""
+    return orjson.loads(policy) if policy else {"type": "CUSTOMIZED"}
 
 
 def _from_json(row: Mapping[str, Any]) -> GroupConfig:
@@ -131,4 +142,12 @@ def _from_json(row: Mapping[str, Any]) -> GroupConfig:
         field: type(getattr(defaults, field))(row[json_name]) for field, json_name in _JSON_NAMES.items() if json_name in row
     }
     attributes = {str(name): str(value) for name, value in row.get("attributes", {}).items()}
-    return defaults._replace(attributes=attributes, **fields)
+    return defaults._replace(attributes=attributes, retry_policy=_policy(row.get("groupRetryPolicy")), **fields)
+
+
+def _policy(said: Any) -> str:
+    """What this release cannot serve is left out: a store must open."""
+    try:
+        return canonical(orjson.dumps(said).decode()) if said else ""
+    except Refusal:
+        return ""

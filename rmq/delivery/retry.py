@@ -7,9 +7,11 @@ group's dead letters, from where nothing takes it by itself [SendMessageProcesso
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from rmq.delivery import backoff
 from rmq.model import DLQ_PREFIX, RETRY_PREFIX
 
 RETRY_TOPIC, ORIGIN_MESSAGE_ID, DELAY, WAIT = "RETRY_TOPIC", "ORIGIN_MESSAGE_ID", "DELAY", "WAIT"
+DELAY_MS: Final = "TIMER_DELAY_MS"
 FIRST_LEVEL: Final = 3  # 10 s, then 30 s, 1 m, 2 m ...
 MOST_TIMES: Final = 2**31 - 1
 
@@ -22,14 +24,15 @@ DROPPED: Final = frozenset({
 
 
 class Fate(NamedTuple):
-    """`topic`: where it goes. `delay_level`: how much later it may be seen there; 0: at once."""
+    """`topic`: where it goes. `delay_level`, or `delay_ms` by the group's policy: how much later it may be seen there."""
 
     topic: str
     delay_level: int
+    delay_ms: int = 0
 
     @property
     def dead(self) -> bool:
-        return self.delay_level == 0
+        return self.delay_level == self.delay_ms == 0
 
 
 def counted(reconsume_times: int) -> int:
@@ -37,11 +40,13 @@ def counted(reconsume_times: int) -> int:
     return min(max(reconsume_times, 0), MOST_TIMES - 1) + 1
 
 
-def after_failure(group: str, reconsume_times: int, asked_level: int, most: int) -> Fate:
-    """`reconsume_times`: how often it came again until now; `most`: how often it may. `asked_level`: of the consumer, 0: the
-    more often it failed the longer, below 0: it is given up."""
+def after_failure(group: str, reconsume_times: int, asked_level: int, most: int, policy: str = "") -> Fate:
+    """`reconsume_times`: how often it came again until now; `most`: how often it may. `asked_level`: of the consumer, 0: as
+    the group's `policy` says, without one the more often it failed the longer; below 0: it is given up."""
     if asked_level < 0 or reconsume_times >= most:
         return Fate(DLQ_PREFIX + group, 0)
+    if policy and not asked_level:
+        return Fate(RETRY_PREFIX + group, 0, max(1, backoff.delay_ms(policy, max(reconsume_times, 0))))
     return Fate(RETRY_PREFIX + group, asked_level or FIRST_LEVEL + max(reconsume_times, 0))
 
 
@@ -51,9 +56,10 @@ def is_given_up(reconsume_times: int, most: int, ordered: bool) -> bool:
     return ordered or reconsume_times > most
 
 
-def properties_of(known: Mapping[str, str], topic: str, message_id: str, delay_level: int) -> dict[str, str]:
+def properties_of(known: Mapping[str, str], topic: str, message_id: str, delay_level: int, delay_ms: int = 0) -> dict[str, str]:
     """Properties to be set: `topic` and `message_id` tell where the message stood when it failed; the first ones stay."""
-    return {
+    by_policy = {DELAY_MS: str(delay_ms)} if delay_ms else {}
+    return by_policy | {
         RETRY_TOPIC: known.get(RETRY_TOPIC) or topic,
         ORIGIN_MESSAGE_ID: known.get(ORIGIN_MESSAGE_ID) or message_id,
         WAIT: "false",

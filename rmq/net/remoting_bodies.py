@@ -92,11 +92,18 @@ def read_group(ext: Ext, body: bytes) -> UpdateGroup:
     """[SubscriptionGroupConfig]"""
     source = load(body, "UPDATE_AND_CREATE_SUBSCRIPTIONGROUP")
     defaults = GroupConfig("")
+    special = {"attributes": text_map(source, "attributes"), "retry_policy": _policy_text(source.get("groupRetryPolicy"))}
     values = [
-        text_map(source, "attributes") if field == "attributes" else get(source, _group_name(field), default)
+        special[field] if field in special else get(source, _group_name(field), default)
         for field, default in zip(GroupConfig._fields, defaults, strict=True)
     ]
     return UpdateGroup(GroupConfig._make(values))
+
+
+def _policy_text(said: Any) -> str:
+    """The policy as the table keeps it, which also checks it; the usual one is none."""
+    usual = said is None or said == {} or (type(said) is dict and said.keys() == {"type"} and said["type"] in ("CUSTOMIZED", 1))
+    return "" if usual else orjson.dumps(said, option=orjson.OPT_SORT_KEYS).decode()
 
 
 def read_lock(ext: Ext, body: bytes) -> LockQueues:
@@ -242,8 +249,9 @@ def _group_name(field: str) -> str:
 
 
 def _group(config: GroupConfig) -> Json:
-    values = {_group_name(field): value for field, value in zip(GroupConfig._fields, config, strict=True)}
-    return {**values, "groupRetryPolicy": {"type": "CUSTOMIZED"}}
+    values: Json = {_group_name(field): value for field, value in zip(GroupConfig._fields, config, strict=True)}
+    policy = values.pop("retryPolicy")
+    return {**values, "groupRetryPolicy": orjson.loads(policy) if policy else {"type": "CUSTOMIZED"}}
 
 
 def write_group(answer: GroupConfig, quoted: bool) -> bytes:

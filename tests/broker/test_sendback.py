@@ -1,6 +1,7 @@
 """Failed messages at a real broker: given back (36), or sent to the retry topic by their consumer."""
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from rmq.codes import ResponseCode as R
 from rmq.log import record
 from rmq.model import DLQ_PREFIX, RETRY_PREFIX, GroupConfig, MessageQueue
-from rmq.net.commands import GetMaxOffset, GetTopicConfig, Send, UpdateGroup, UpdateTopic
+from rmq.net.commands import GetGroupConfig, GetMaxOffset, GetTopicConfig, Pull, Send, UpdateGroup, UpdateTopic
 from rmq.net.lockcommands import LockQueues
 from rmq.net.retrycommands import SendBack
 from rmq.testing import LocalBroker
@@ -84,6 +85,35 @@ async def test_a_failed_message_waits_as_rocketmq_lets_it_wait_and_comes_again(b
     assert said["ORIGIN_MESSAGE_ID"] == expected["ORIGIN_MESSAGE_ID"]
     assert "REAL_TOPIC" not in said
     assert "RMQ_SRC" not in said
+
+
+async def test_a_failed_message_waits_as_the_groups_policy_says(broker: LocalBroker, peer: Peer) -> None:
+    """After a restart, too; exported for RocketMQ; a second failure waits longer."""
+    group = "g" * 120
+    policy = '{"type":"EXPONENTIAL","exponentialRetryPolicy":{"initial":2000,"max":600000,"multiplier":10}}'
+    await peer.ask(UpdateGroup(GroupConfig(group, retry_policy=policy)))
+    assert await peer.refusal(UpdateGroup(GroupConfig(group, retry_policy="{]"))) == R.INVALID_PARAMETER
+    await broker.stop_broker()
+    exported = json.loads((broker.store_dir / "config" / "subscriptionGroup.json").read_text())
+    assert exported["subscriptionGroupTable"][group]["groupRetryPolicy"] == json.loads(policy)
+    await broker.start_broker()
+    again = await Peer.connect(broker.address)
+    (sent,) = await again.send(draft("T", b"body", UNIQ_KEY="A" * 32))
+    offset = sent.physical_offset
+    for tries, wait_ms in enumerate((2000, 20_000)):
+        await again.ask(SendBack(offset, group, 0))
+        began = broker.clock.wall_ms()
+        pulling = asyncio.create_task(again.ask(
+            Pull(group, RETRY_PREFIX + group, 0, tries, sys_flag=HELD, suspend_timeout_millis=60_000)
+        ))  # fmt: skip
+        await broker.clock.advance_until(pulling.done)
+        found = record.decode(pulling.result().messages)
+        assert wait_ms <= found.store_timestamp - began + 1000 < wait_ms + 5000
+        assert (found.body, found.reconsume_times) == (b"body", tries + 1)
+        offset = found.physical_offset
+    await again.ask(UpdateGroup(GroupConfig(group)))
+    assert (await again.ask(GetGroupConfig(group))).retry_policy == ""
+    await again.close()
 
 
 async def test_a_group_that_wants_no_retries_gets_none(peer: Peer) -> None:

@@ -1,6 +1,7 @@
 """Apache RocketMQ's own Java client and mqadmin 5.5.0 with our broker and nameserver (remoting spelling, C1, C8)."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable
 
 import pytest
@@ -69,6 +70,17 @@ async def test_mqadmin_sets_a_group_to_another_place(broker: LocalBroker) -> Non
     assert sum(int(line.split()[-1]) for line in shown.splitlines() if line.startswith("broker-a")) == 10
     shown = await mqadmin("resetOffsetByTime", *n, "-s", "-1", "-b", broker.address, "-q", "1", "-o", "2")
     assert "2" in shown.split()
+
+
+async def test_mqadmin_sets_a_retry_policy(broker: LocalBroker) -> None:
+    """updateSubGroup -p printed success and dropped it."""
+    n = ("-n", broker.nameserver, "-g", "patient")
+    policy = '{"type":"CUSTOMIZED","customizedRetryPolicy":{"next":[1000,2000,3000]}}'
+    assert "success" in await mqadmin("updateSubGroup", *n, "-c", "DefaultCluster", "-p", policy)
+    async with broker.client() as client:
+        kept = (await admin.group_config(client, "patient", broker.address)).retry_policy
+    assert json.loads(kept)["customizedRetryPolicy"] == {"next": [1000, 2000, 3000]}
+    assert "next=[1000, 2000, 3000]" in await mqadmin("getConsumerConfig", *n)
 
 
 async def test_mqadmin_deletes_a_group_with_its_topics(broker: LocalBroker) -> None:

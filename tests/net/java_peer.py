@@ -20,7 +20,7 @@ from rmq.model import (
     Subscription,
     TopicConfig,
 )
-from rmq.net import commands, lockcommands, peercommands, popcommands, timercommands, transactioncommands
+from rmq.net import commands, lockcommands, peercommands, popcommands, resetcommands, timercommands, transactioncommands
 from rmq.net.remoting_fields import java_name, write
 from rmq.net.remoting_headers import Header
 from rmq.net.remoting_headers import write as write_frame
@@ -100,7 +100,8 @@ def _registration(request: commands.RegisterBroker) -> bytes:
 
 def _group(request: commands.UpdateGroup) -> bytes:
     config = request.config._asdict()
-    name = config.pop("name")
+    name, policy = config.pop("name"), config.pop("retry_policy")
+    config["group_retry_policy"] = json.loads(policy) if policy else {"type": "CUSTOMIZED"}
     return json.dumps({"groupName": name, **{java_name(GroupConfig, key): value for key, value in config.items()}}).encode()
 
 
@@ -225,8 +226,10 @@ def _version(source: Any) -> DataVersion:
 
 
 def _group_config(source: Any) -> GroupConfig:
-    values = [source["groupName"]] + [source[java_name(GroupConfig, name)] for name in GroupConfig._fields[1:]]
-    return GroupConfig(*values)
+    values = [source["groupName"]] + [source[java_name(GroupConfig, name)] for name in GroupConfig._fields[1:-1]]
+    policy = source["groupRetryPolicy"]
+    text = json.dumps(policy, separators=(",", ":"), sort_keys=True)
+    return GroupConfig(*values, "" if policy == {"type": "CUSTOMIZED"} else text)
 
 
 def _queue(text: str) -> MessageQueue:
@@ -267,6 +270,11 @@ def _consume_stats(source: Any) -> commands.ConsumeStats:
         for key, one in source["offsetTable"].items()
     ]
     return commands.ConsumeStats(queues, source["consumeTps"])
+
+
+def _resets(source: Any) -> resetcommands.ResetOffsets:
+    places = [resetcommands.QueueOffset(_queue(key), offset) for key, offset in source["offsetTable"].items()]
+    return resetcommands.ResetOffsets(places)
 
 
 def _topic_table(source: Any) -> commands.TopicConfigs:
@@ -313,6 +321,7 @@ FROM_JSON: dict[type[Any], Any] = {
     commands.TopicConfigs: _topic_table,
     commands.TopicStats: _topic_stats,
     GroupConfig: _group_config,
+    resetcommands.ResetOffsets: _resets,
     commands.GroupConfigs: _group_table,
     commands.ConsumeStats: _consume_stats,
     commands.ConsumerConnection: _connections,

@@ -14,7 +14,7 @@ from rmq.errors import BadBytes, Refusal
 from rmq.log import plain
 from rmq.log.record import Record, iterate
 from rmq.model import BrokerAddresses, MessageQueue, Route
-from rmq.net import commands, popcommands
+from rmq.net import commands, popcommands, resetcommands
 from rmq.net.commands import ANSWERS, CODES, GetMaxOffset, GetRoute, NotifyConsumerIdsChanged, Pull, Send, SendAnswer
 from rmq.net.remoting import Border, Remoting
 from rmq.net.remoting_headers import Header, read, write
@@ -105,6 +105,8 @@ def _with_unique_names(answer: Any) -> Any:
         return answer._replace(groups=[groups[name] for name in sorted(groups, key=str.encode)])
     if isinstance(answer, commands.ConsumerConnection):
         return answer._replace(subscriptions=list({one.topic: one for one in answer.subscriptions}.values()))
+    if isinstance(answer, resetcommands.ResetOffsets):
+        return answer._replace(offsets=list({one.queue: one for one in answer.offsets}.values()))
     if isinstance(answer, commands.TopicStats | commands.ConsumeStats):
         return answer._replace(queues=list({one.queue: one for one in answer.queues}.values()))  # type: ignore[arg-type]
     if isinstance(answer, commands.PullAnswer):

@@ -4,7 +4,10 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from hypothesis import strategies as st
 
+from rmq.model import GroupConfig
+
 INT64 = st.integers(-(2**63), 2**63 - 1)
+POLICIES = ["", '{"exponentialRetryPolicy":{"initial":1,"max":5,"multiplier":2},"type":"EXPONENTIAL"}']
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 
 
@@ -24,4 +27,7 @@ def of_class(cls: type[Any], texts: st.SearchStrategy[str] | None = None) -> st.
     """Any value of a NamedTuple class."""
     texts = texts if texts is not None else st.text(max_size=40)
     hints = get_type_hints(cls)
+    if cls is GroupConfig:
+        return st.builds(cls, **{name: of_type(hints[name], texts) for name in cls._fields if name != "retry_policy"},
+                         retry_policy=st.sampled_from(POLICIES))  # fmt: skip
     return st.builds(cls, **{name: of_type(hints[name], texts) for name in cls._fields})

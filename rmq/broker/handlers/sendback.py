@@ -56,11 +56,11 @@ class SendBackHandlers:
             return  # the group wants no retries
         source = await self._source(request)
         most = config.retry_max_times if request.max_reconsume_times < 0 else request.max_reconsume_times
-        fate = after_failure(request.group, source.reconsume_times, request.delay_level, most)
+        fate = after_failure(request.group, source.reconsume_times, request.delay_level, most, config.retry_policy)
         known = record.bytes_to_properties(source.properties)
         message_id = record.message_id(source.store_host, source.physical_offset)
         again = source._replace(reconsume_times=counted(source.reconsume_times))
-        await self._store(again, fate, properties_of(known, source.topic, message_id, fate.delay_level))
+        await self._store(again, fate, properties_of(known, source.topic, message_id, *fate[1:]))
 
     async def _source(self, request: SendBack) -> Record:
         found = await asyncio.to_thread(self._find, request.offset)
