@@ -10,10 +10,11 @@ from typing import NamedTuple
 from rmq.client.admin import leaders, max_offset, search_offset, topic_route
 from rmq.client.client import Client
 from rmq.client.message import ReceivedMessage
+from rmq.client.reading import read_all
 from rmq.client.routes import LEADER
 from rmq.codes import ResponseCode
-from rmq.errors import InvalidArgument, Refusal
-from rmq.log.record import decode, host_text, iterate
+from rmq.errors import BadBytes, InvalidArgument, Refusal
+from rmq.log.record import host_text
 from rmq.model import PERM_READ, MessageQueue
 from rmq.net.commands import (
     PULL_SUBSCRIPTION,
@@ -62,8 +63,10 @@ async def by_offset_id(client: Client, message_id: str) -> ReceivedMessage:
     address, offset = parse_offset_id(message_id)
     answer = await client.session.connections.request(address, ViewMessage(offset))
     assert isinstance(answer, MessageAnswer)
-    stored = decode(answer.message)
-    return ReceivedMessage(stored, MessageQueue(stored.topic, address, stored.queue_id))
+    found = _received(answer.message, address)
+    if len(found) != 1:
+        raise BadBytes(f"{address} gave {len(found)} messages for one id")
+    return found[0]
 
 
 async def by_key(
@@ -97,7 +100,7 @@ async def _ask(client: Client, address: str, broker_name: str, request: QueryMes
 
 
 def _received(messages: bytes, broker_name: str) -> list[ReceivedMessage]:
-    return [ReceivedMessage(one, MessageQueue(one.topic, broker_name, one.queue_id)) for one in iterate(messages)]
+    return [ReceivedMessage(one, MessageQueue(one.topic, broker_name, one.queue_id)) for one in read_all(messages)]
 
 
 def _age(message: ReceivedMessage) -> tuple[int, str, int]:

@@ -1,20 +1,18 @@
 """What a user hands in and gets back: messages and send results. No connection, no waiting."""
 
 import math
-import zlib
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
-from rmq.client.settings import MAX_MESSAGE_BYTES
-from rmq.errors import BadBytes, InvalidArgument
+from rmq.client.inflating import COMPRESSED, inflated
+from rmq.errors import InvalidArgument, Unknown
 from rmq.log import record
 from rmq.model import MessageQueue
 
 UNIQUE_KEY, KEYS, TAGS, RETRY_TOPIC = "UNIQ_KEY", "KEYS", "TAGS", "RETRY_TOPIC"
 CHECKSUM = "__CRC32#"  # of the whole record; the store's business
 LEVELS = len(record.DELAYS_S)
-_COMPRESSED, _COMPRESSION_TYPE, _ZLIB = 0x1, 0x700, (0x000, 0x300)  # sysFlag bits [MessageSysFlag]
 
 _RESERVED = """
 KEYS TAGS UNIQ_KEY EXTEND_UNIQ_INFO WAIT DELAY TIMER_DELAY_SEC TIMER_DELAY_MS TIMER_DELIVER_MS TIMER_OUT_MS
@@ -63,6 +61,14 @@ class SendStatus(IntEnum):
     FLUSH_SLAVE_TIMEOUT = 12
 
 
+def send_status(code: int) -> SendStatus:
+    """Raises Unknown: what answers so may have stored the message."""
+    try:
+        return SendStatus(code)
+    except ValueError:
+        raise Unknown(f"the broker answered a send with status {code}, which says nothing; it may or may not be stored") from None
+
+
 class SendResult(NamedTuple):
     """Where a message was stored. `message_id`: the unique id consumers see too.
 
@@ -94,9 +100,9 @@ class ReceivedMessage:
 
     @property
     def body(self) -> bytes:
-        """Raises BadBytes when it is compressed in a way this client cannot undo, or too large."""
+        """Inflated if its sender compressed it. Raises BadBytes when that does not work, or gives more than 4 MiB."""
         if self._body is None:
-            self._body = _inflate(self.stored) if self.stored.sys_flag & _COMPRESSED else self.stored.body
+            self._body = inflated(self.stored) if self.stored.sys_flag & COMPRESSED else self.stored.body
         return self._body
 
     @property
@@ -150,20 +156,6 @@ class ReceivedMessage:
     def __repr__(self) -> str:
         topic, broker_name, queue_id = self.queue
         return f"<message {self.message_id} of {topic}/{broker_name}/{queue_id}@{self.queue_offset}>"
-
-
-def _inflate(stored: record.Record) -> bytes:
-    """The body as it was before its sender compressed it, at most MAX_MESSAGE_BYTES (S8)."""
-    if stored.sys_flag & _COMPRESSION_TYPE not in _ZLIB:
-        raise BadBytes("the body is compressed with LZ4 or ZSTD; take message.stored.body and inflate it yourself")
-    inflater = zlib.decompressobj()
-    try:
-        body = inflater.decompress(stored.body, MAX_MESSAGE_BYTES)
-    except zlib.error as error:
-        raise BadBytes(f"the body at {stored.physical_offset} does not inflate: {error}") from error
-    if inflater.unconsumed_tail or not inflater.eof:
-        raise BadBytes(f"the body at {stored.physical_offset} is cut short or inflates to more than {MAX_MESSAGE_BYTES} bytes")
-    return body
 
 
 def check_body(body: object, max_bytes: int) -> None:

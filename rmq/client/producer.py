@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 
-from rmq.client.message import Message, SendResult, SendStatus, check_body, message_properties
+from rmq.client.message import Message, SendResult, check_body, message_properties, send_status
 from rmq.client.session import Session, checked_group, checked_topic
 from rmq.client.settings import MAX_MESSAGE_BYTES
 from rmq.client.tasks import within
@@ -97,7 +97,7 @@ class Producer:
         outgoing = self._outgoing(message, records, key, queue, timeout)
         outgoing.retry_unknown = retry_unknown
         used, answer = await self._deliver(outgoing)
-        return SendResult(message_id, used, answer.queue_offset, SendStatus(answer.status), answer.recall_handle)
+        return SendResult(message_id, used, answer.queue_offset, send_status(answer.status), answer.recall_handle)
 
     async def recall(self, sent: SendResult, *, timeout: float = 3.0) -> None:
         """Take a message with a time back before it comes. Raises Refusal: it is due, had no time of its own (a delay level
@@ -143,7 +143,7 @@ class Producer:
         outgoing = self._outgoing(piece[0][1], records, key, queue, timeout)
         outgoing.batch = len(piece) > 1
         used, answer = await self._deliver(outgoing)
-        status = SendStatus(answer.status)
+        status = send_status(answer.status)
         return {
             number: SendResult(message_id, used, answer.queue_offset + place, status)
             for place, (number, _, message_id, _) in enumerate(piece)

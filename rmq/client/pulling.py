@@ -8,13 +8,13 @@ from rmq.client.locks import QueueLocks
 from rmq.client.message import ReceivedMessage
 from rmq.client.offsets import OffsetStore
 from rmq.client.plan import FIRST, LAST, PULL_BATCH, Plan
+from rmq.client.reading import Pulled, PullReader
 from rmq.client.session import Session
 from rmq.client.source import Source
 from rmq.client.window import Window
 from rmq.codes import ResponseCode
 from rmq.delivery import filters
-from rmq.errors import Refusal, RmqError, Unknown, Unreachable
-from rmq.log.record import iterate
+from rmq.errors import BadBytes, Refusal, RmqError, Unknown, Unreachable
 from rmq.model import RETRY_PREFIX, MessageQueue
 from rmq.net.commands import (
     PULL_COMMIT_OFFSET,
@@ -34,6 +34,7 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 3.0  # after a failed pull [pullTimeDela
 _LONGEST_ELECTION_PAUSE_S = 0.5  # while the group has no leader
 _FOLLOWER_SUSPEND_S = 1.0  # how long a follower may hold a pull: then it is time to look for the leader again
 _FOLLOWER_MARGIN_S = 3.0  # nobody looks whether it hangs: the leader is asked again
+_INSTANT_S, _INSTANT_ANSWERS = 0.1, 10  # so soon, and so often in a row: whoever answers so does not hold pulls
 _ANSWER_MARGIN_S = 15.0  # a broker's own checks may hold a pull a little longer than it was asked to
 
 
@@ -52,7 +53,9 @@ class Puller:
         self.queue = queue
         self.window: Window | None = None
         self._source = Source()
+        self._reader = PullReader(queue)
         self._failures = 0
+        self._idle = 0  # answers in a row that came at once and brought nothing
         self._began = 0  # where the window began
 
     async def run(self, wait_s: float) -> None:
@@ -107,22 +110,34 @@ class Puller:
         if isinstance(answer, Refusal):
             raise answer
         assert isinstance(answer, OffsetAnswer)
+        if answer.offset < 0:
+            raise BadBytes(f"{self.queue.broker_name} says that queue {self.queue.queue_id} begins at {answer.offset}")
         return answer.offset, not by_follower
 
     async def _pull(self, window: Window) -> None:
         session, name = self._session, self.queue.broker_name
         leader = session.routes.brokers().get(name, "")
         reachable = session.connections.is_open(leader)
-        address, by_follower = self._source.choose(leader, reachable, session.routes.followers(name), session.clock.monotonic())
+        asked_s = session.clock.monotonic()
+        address, by_follower = self._source.choose(leader, reachable, session.routes.followers(name), asked_s)
         try:
             if not (by_follower or window.sure or await self._confirm(window)):
                 return
             answer = await (self._pull_follower(window, address) if by_follower else self._pull_leader(window))
+            pulled = self._reader.read(answer, window.next_offset)
         except RmqError:
             self._source.failed(by_follower, leader, session.clock.monotonic())
             raise
         self._source.answered(by_follower, answer.suggest_which_broker_id)
-        await self._take(window, answer)
+        await self._take(window, answer, pulled)
+        await self._keep_pace(bool(pulled.records), session.clock.monotonic() - asked_s)
+
+    async def _keep_pace(self, progress: bool, took_s: float) -> None:
+        """Who says "nothing" at once, again and again, instead of holding the pull, is asked less and less often."""
+        self._idle = 0 if progress or took_s >= _INSTANT_S else self._idle + 1
+        if self._idle > _INSTANT_ANSWERS:
+            pause_s = _FIRST_PAUSE_S * 2 ** min(self._idle - _INSTANT_ANSWERS - 1, 10)
+            await self._session.clock.sleep(min(_LONGEST_PAUSE_S, pause_s))
 
     async def _confirm(self, window: Window) -> bool:
         """A follower said where to begin; now that there may be a leader, it is asked. If the follower lacked the group's offset
@@ -164,20 +179,20 @@ class Puller:
             subscription=subscription.expression, sub_version=subscription.version, after=window.after,
         )
 
-    async def _take(self, window: Window, answer: PullAnswer) -> None:
+    async def _take(self, window: Window, answer: PullAnswer, pulled: Pulled) -> None:
         if answer.status == ResponseCode.PULL_OFFSET_MOVED:
             if answer.min_offset <= window.next_offset <= answer.next_begin_offset:
                 _log.warning("%s: the group was set from %d to %d", self.queue, window.next_offset, answer.next_begin_offset)
                 await self._begin_anew(window, answer.next_begin_offset)
             else:
                 await self._correct(window, answer.next_begin_offset)
-        elif answer.status == ResponseCode.SUCCESS:
-            stored = [ReceivedMessage(each, self.queue) for each in iterate(answer.messages)]
-            window.add([message for message in stored if self._wanted(message)], answer.next_begin_offset)
-            window.last = (stored[-1].queue_offset, stored[-1].stored.physical_offset)
+        elif pulled.records:
+            found, last = [ReceivedMessage(each, self.queue) for each in pulled.records], pulled.records[-1]
+            window.add([message for message in found if self._wanted(message)], pulled.next_offset)
+            window.last = (last.queue_offset, last.physical_offset)
             self._inbox.offer(window)
         else:
-            window.next_offset = answer.next_begin_offset
+            window.next_offset = pulled.next_offset
 
     def _wanted(self, message: ReceivedMessage) -> bool:
         """The broker compares hashes of tags; here the tags themselves are compared (C14)."""

@@ -8,12 +8,12 @@ from types import TracebackType
 from typing import Any
 
 from rmq.client.message import ReceivedMessage
+from rmq.client.reading import read_all
 from rmq.client.session import Session
 from rmq.client.tasks import TaskSet
 from rmq.delivery import filters
 from rmq.delivery.popping import MAX_MESSAGES, Handle, stored_in
 from rmq.errors import BadBytes, Closed, InvalidArgument, RmqError, Unknown
-from rmq.log.record import iterate
 from rmq.model import PERM_READ, MessageQueue
 from rmq.net.commands import Answer, Request
 from rmq.net.popcommands import (
@@ -85,13 +85,16 @@ class SimpleConsumer:
         deadline = clock.monotonic() + max(wait_seconds, 0.0)
         while True:
             self._check_open()
-            left_s = max(deadline - clock.monotonic(), 0.0)
+            asked_s = clock.monotonic()
+            left_s = max(deadline - asked_s, 0.0)
             found, trouble = await self._look(max_messages, hidden_ms, left_s)
             if found or (left_s == 0.0 and trouble is None):
                 return found
             if trouble is not None:
                 if left_s == 0.0 or not (trouble.passing or isinstance(trouble, Unknown)):
                     raise trouble
+                await clock.sleep(min(_PAUSE_S, left_s))
+            elif clock.monotonic() - asked_s < _PAUSE_S:  # a broker that does not wait for messages is not asked without a pause
                 await clock.sleep(min(_PAUSE_S, left_s))
 
     async def __aiter__(self) -> AsyncIterator[PoppedMessage]:
@@ -241,7 +244,7 @@ def _read(answer: PopAnswer, group: str, topic: str, broker_name: str) -> list[P
             for number in numbers.split(",")
         ]
         found = []
-        for stored, (flag, queue_id, start, number) in zip(iterate(answer.messages), places, strict=True):
+        for stored, (flag, queue_id, start, number) in zip(read_all(answer.messages), places, strict=True):
             receipt = Handle(
                 start, answer.pop_time, answer.invisible_time, answer.revive_qid, flag, broker_name, queue_id, number
             )

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from enum import IntEnum
 from typing import NamedTuple
 
-from rmq.client.message import Message, ReceivedMessage, SendResult, SendStatus
+from rmq.client.message import Message, ReceivedMessage, SendResult, send_status
 from rmq.client.producer import Producer, Selector
 from rmq.client.session import Session
 from rmq.client.tasks import TaskSet
@@ -26,6 +26,7 @@ _END_S = 10.0  # how long the broker is told an outcome; an election takes less
 _TRY_S = 2.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 0.5
 _CHECKS_AT_ONCE = 16
+MAX_CHECKS = 1_000  # that wait for their turn, and what else runs
 
 
 class Decision(IntEnum):
@@ -84,7 +85,7 @@ class TransactionProducer(Producer):
         self._at_work.add(message_id)
         try:
             used, half = await self._deliver(self._outgoing(message, records, key, queue, timeout))
-            sent = SendResult(message_id, used, half.queue_offset, SendStatus(half.status))
+            sent = SendResult(message_id, used, half.queue_offset, send_status(half.status))
             decision = Decision(await _value(execute(sent)))
             if decision != Decision.UNKNOWN:
                 place = (half.queue_offset, half.physical_offset)
@@ -121,6 +122,9 @@ class TransactionProducer(Producer):
             _log.error("%s asks after a transaction that cannot be read: %s", question.bname, error)
             return
         message = ReceivedMessage(stored, MessageQueue(stored.topic, question.bname, stored.queue_id))
+        if not record.body_is_right(stored) or len(self._tasks.running()) >= MAX_CHECKS:
+            _log.warning("%s asks after %s, damaged or one of too many: it will ask again", question.bname, message)
+            return
         if message.properties.get("PGROUP") == self._group and message.message_id not in self._at_work:
             self._tasks.start(self._answer(question, message), f"check of {message.message_id}")
 

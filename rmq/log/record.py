@@ -196,7 +196,7 @@ def verify(buf: Buffer, at: int, physical_offset: int, protected: bool) -> int:
             if (
                 properties <= end == properties + (buf[properties - 2] << 8 | buf[properties - 1])
                 and crc32(buf[at + 88 : length_at]) & CRC_MASK == body_crc
-                and (not protected or (end - CRC_BYTES >= properties and _crc_is_right(buf[at:end])))
+                and (not protected or (end - CRC_BYTES >= properties and crc_is_right(buf[at:end])))
             ):
                 return int(total)
     return _verify_any(buf, at, physical_offset, protected)
@@ -211,12 +211,18 @@ def _verify_any(buf: Buffer, at: int, physical_offset: int, protected: bool) -> 
     view = memoryview(buf)
     if crc32(view[body:length_at]) & CRC_MASK != body_crc:
         raise BadBytes(f"record at {physical_offset}: wrong body checksum")
-    if protected and not (end - CRC_BYTES >= properties and _crc_is_right(view[at:end])):
+    if protected and not (end - CRC_BYTES >= properties and crc_is_right(view[at:end])):
         raise BadBytes(f"record at {physical_offset}: wrong or missing record checksum")
     return end - at
 
 
-def _crc_is_right(record: Buffer) -> bool:
+def body_is_right(record: Record) -> bool:
+    """Whether the body is the one that its checksum was made of."""
+    return crc32(record.body) & CRC_MASK == record.body_crc
+
+
+def crc_is_right(record: Buffer) -> bool:
+    """Of the bytes of a record that `has_crc`: whether it is the right one."""
     return record[-CRC_BYTES:] == _CRC_HEAD + _digits(crc32(record[:-CRC_BYTES])) + b"\x02"
 
 

@@ -7,6 +7,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from typing import cast
+from weakref import WeakKeyDictionary
 
 from rmq.clock import Clock, SystemClock
 from rmq.codes import ResponseCode
@@ -28,13 +29,24 @@ OnRequest = Callable[[Request], Answer | Awaitable[Answer]]
 """Serves requests of the broker; may raise Refusal. The answer to a one-way request is ignored."""
 
 
+_buffers: "WeakKeyDictionary[asyncio.AbstractEventLoop, memoryview]" = WeakKeyDictionary()
+
+
+def _buffer_of_loop() -> memoryview:
+    """One for all channels of a loop, because nothing stays in it between two reads: 20 000 own ones would take 5 GB."""
+    loop = asyncio.get_running_loop()
+    if loop not in _buffers:
+        _buffers[loop] = memoryview(bytearray(READ_BYTES))
+    return _buffers[loop]
+
+
 class Channel(Link):
     """Made by `Channel.open`. `address` is what was dialled, `hello` what the other side said of itself."""
 
     hello: HelloAnswer
 
     def __init__(self, address: str, limits: Limits, on_request: OnRequest | None, clock: Clock) -> None:
-        super().__init__(limits, clock, memoryview(bytearray(READ_BYTES)))
+        super().__init__(limits, clock, _buffer_of_loop())
         self.address = address
         self.closed = asyncio.Event()
         self._on_request = on_request

@@ -1,11 +1,12 @@
 """One topic at one broker, as a route tells it: which numbers can be right. Both sides look, nameserver and client. Pure."""
 
 from rmq.errors import Refusal
-from rmq.model import QueueData, Route
+from rmq.model import BrokerAddresses, QueueData, Route
 from rmq.names import check_known_topic
 
 MAX_QUEUES = 16_384  # of one topic at one broker; 1 024 can be asked for here, RocketMQ knows no limit
 MAX_ROUTE_QUEUES = 100_000  # of one topic at all brokers: a client keeps something for each
+MAX_ROUTE_GROUPS, MAX_ROUTE_ADDRESSES = 1_000, 4_000  # broker groups that have one topic, and all their nodes
 _MAX_FLAG = 2**31
 
 
@@ -28,11 +29,25 @@ def same_settings(row: QueueData) -> tuple[int, int, int, int]:
 
 
 def believable(route: Route) -> Route:
-    """What a client, or a broker that asks, believes of a nameserver's answer: no queues that cannot be, and not too many."""
+    """What a client, or a broker that asks, believes of a nameserver's answer: no queues that cannot be, and not too many; of
+    broker groups, to each node of which a client connects, not too many either."""
+    groups = _first_groups(route.brokers)
+    left_out = {group.name for group in route.brokers[len(groups) :]}
     queues, room = [], MAX_ROUTE_QUEUES
     for row in route.queues:
         count = max(row.read_queue_nums, row.write_queue_nums)
-        if min(row.read_queue_nums, row.write_queue_nums) >= 0 and count <= min(MAX_QUEUES, room):
+        fits = min(row.read_queue_nums, row.write_queue_nums) >= 0 and count <= min(MAX_QUEUES, room)
+        if fits and row.broker_name not in left_out:
             queues.append(row)
             room -= count
-    return route if len(queues) == len(route.queues) else route._replace(queues=queues)
+    whole = not left_out and len(queues) == len(route.queues)
+    return route if whole else route._replace(brokers=groups, queues=queues)
+
+
+def _first_groups(groups: list[BrokerAddresses]) -> list[BrokerAddresses]:
+    room = MAX_ROUTE_ADDRESSES
+    for count, group in enumerate(groups):
+        room -= len(group.addresses)
+        if room < 0 or count >= MAX_ROUTE_GROUPS:
+            return groups[:count]
+    return groups

@@ -1,8 +1,12 @@
 """Messages, ids and their limits."""
 
+import tracemalloc
 import zlib
+from collections.abc import Callable
 from datetime import datetime
+from pathlib import Path
 
+import lz4.frame
 import pytest
 
 from rmq.client import Message, MessageQueue, ReceivedMessage
@@ -12,6 +16,12 @@ from rmq.client.producer import Encoded, cut
 from rmq.errors import BadBytes, InvalidArgument
 from rmq.log import record
 from rmq.testing import TestClock
+from tests import golden
+
+try:
+    from compression import zstd
+except ImportError:
+    from backports import zstd
 
 HOST = record.host_bytes("10.1.2.3", 0)
 
@@ -83,23 +93,52 @@ def test_bodies_outside_the_limits_are_refused(body: object, about: str) -> None
         check_body(body, 10)
 
 
-@pytest.mark.parametrize("kind", [0x001, 0x301])
-def test_a_body_compressed_by_a_java_client_is_inflated(kind: int) -> None:
-    assert received(Message("T", b"-"), sys_flag=kind, body=zlib.compress(b"long " * 1000)).body == b"long " * 1000
+COMPRESS: list[tuple[int, Callable[[bytes], bytes]]] = [
+    (0x001, zlib.compress), (0x301, zlib.compress), (0x101, lz4.frame.compress), (0x201, zstd.compress),
+]  # fmt: skip
+LIMIT = 4 * 1024 * 1024
 
 
-@pytest.mark.parametrize(
-    ("kind", "body"), [(0x101, b"lz4"), (0x201, b"zstd"), (0x301, b"junk"), (0x301, zlib.compress(b"a" * 100)[:-6])]
-)
-def test_a_body_that_does_not_inflate_says_so(kind: int, body: bytes) -> None:
-    with pytest.raises(BadBytes):
-        received(Message("T", b"-"), sys_flag=kind, body=body).body  # noqa: B018
+@pytest.mark.parametrize(("kind", "compress"), COMPRESS)
+def test_a_compressed_body_is_inflated_up_to_the_limit(kind: int, compress: Callable[[bytes], bytes]) -> None:
+    """S8: what claims to be 64 MiB is not inflated beyond it."""
+    for body in (b"long " * 1000, bytes(LIMIT)):
+        assert received(Message("T", b"-"), sys_flag=kind, body=compress(body)).body == body
+    tracemalloc.start()
+    for size in (LIMIT + 1, 64 * 1024 * 1024):
+        bomb = compress(bytes(size))
+        tracemalloc.reset_peak()
+        before, _ = tracemalloc.get_traced_memory()
+        with pytest.raises(BadBytes, match="more than 4194304"):
+            received(Message("T", b"-"), sys_flag=kind, body=bomb).body  # noqa: B018
+        assert tracemalloc.get_traced_memory()[1] - before < 24 * 1024 * 1024
+    tracemalloc.stop()
 
 
-def test_a_bomb_is_not_inflated_beyond_the_limit() -> None:
-    """S8."""
-    with pytest.raises(BadBytes, match="more than 4194304"):
-        received(Message("T", b"-"), sys_flag=1, body=zlib.compress(bytes(5 * 1024 * 1024))).body  # noqa: B018
+@pytest.mark.parametrize("kind", [0x001, 0x101, 0x201, 0x301, 0x401])
+def test_a_body_that_does_not_inflate_says_so(kind: int) -> None:
+    compress = dict(COMPRESS).get(kind, zlib.compress)
+    for body in (b"junk", compress(b"a" * 100)[:-6], compress(b"a" * 1000)[:8]):
+        with pytest.raises(BadBytes):
+            received(Message("T", b"-"), sys_flag=kind, body=body).body  # noqa: B018
+
+
+def test_bodies_that_rocketmqs_clients_compressed_are_inflated(tmp_path: Path) -> None:
+    """Set s13: a Java client of 5.5.0 with each of its three ways."""
+    kinds = set()
+    sent = {(one["result"]["queueId"], one["result"]["queueOffset"]): one for one in golden.told("s13-compress")["sent"]}
+    for stored in golden.all_records(golden.unpack("s13-compress", tmp_path)):
+        if stored.sys_flag & 1:
+            message = ReceivedMessage(stored, MessageQueue(stored.topic, "a", 0))
+            assert _follows(message.body, sent[stored.queue_id, stored.queue_offset]["body"]["rule"])
+            kinds.add(stored.sys_flag & 0x700)
+    assert kinds == {0x100, 0x200, 0x300}
+
+
+def _follows(body: bytes, rule: str) -> bool:
+    """`rep:words:size`: these words again and again. Others have a size only."""
+    kind, words, size = rule.split(":")
+    return len(body) == int(size) and (kind != "rep" or body == (words.encode() * int(size))[: int(size)])
 
 
 def test_ids_are_unique_and_in_rocketmqs_form() -> None:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from rmq.model import QueueData, Route
-from rmq.routing.rows import believable
+from rmq.model import BrokerAddresses, QueueData, Route
+from rmq.routing.rows import MAX_ROUTE_ADDRESSES, MAX_ROUTE_GROUPS, believable
 
 GOOD = QueueData("good", 4, 4, 6)
 
@@ -24,3 +24,13 @@ def test_a_route_has_so_many_queues():
 def test_an_ordinary_route_is_what_it_was():
     route = Route([], [GOOD, QueueData("wide", 16_384, 0, 6), QueueData("none", 0, 0, 6)])
     assert believable(route) is route
+
+
+def test_a_route_has_so_many_brokers() -> None:
+    """A client connects to each of their nodes."""
+    many = [BrokerAddresses("c", f"b{number}", {0: f"10.0.0.1:{number + 1}"}) for number in range(20_000)]
+    found = believable(Route(many, [QueueData(group.name, 1, 1, 6) for group in many]))
+    assert len(found.brokers) == len(found.queues) == MAX_ROUTE_GROUPS
+    wide = BrokerAddresses("c", "wide", {number: f"10.0.0.2:{number + 1}" for number in range(MAX_ROUTE_ADDRESSES)})
+    found = believable(Route([wide, many[0]], [QueueData("b0", 1, 1, 6), QueueData("wide", 1, 1, 6)]))
+    assert [group.name for group in found.brokers] == [row.broker_name for row in found.queues] == ["wide"]
