@@ -20,6 +20,7 @@ from rmq.codes import ResponseCode as R
 from rmq.config import NodeSettings
 from rmq.delivery.due import Source
 from rmq.log import record
+from rmq.model import DELAY_TOPIC, HALF_TOPIC, TIMER_TOPIC
 from rmq.net.commands import (
     DeleteTopic,
     GetMaxOffset,
@@ -35,6 +36,7 @@ from tests.broker.support import BORN, HELD, Peer, beat, everything, send
 from tests.broker.transactions import checks, end, half
 
 RETRY = "%RETRY%g_T"
+CARRIED = ((DELAY_TOPIC, 9), (TIMER_TOPIC, 0), (HALF_TOPIC, 0))
 
 
 class Node:
@@ -289,3 +291,18 @@ async def test_a_deletion_in_the_tail_that_a_new_leader_inherits(tmp_path: Path)
         for name in group.nodes:
             peer = await group.connect(name)
             assert [one.body for one in await everything(peer)] == [b"new"], (name, second)
+
+
+async def test_what_waits_for_a_deleted_topic_is_not_carried_forward(node: Node) -> None:
+    """Stories 39, 40: an old segment goes, and what waits there for a life that has ended; not before that is decided."""
+    await node.peer.send(waiting(b"1", DELAY=10), waiting(b"2", TIMER_DELAY_MS=600_000), half(b"3"))
+    store, tables = node.broker._store, node.broker._tables
+    deleting = await node.deleting()
+    end = store.log.end
+    await node.broker._services.carry(end)
+    assert (len(node.waits()), len(tables.halves.open.rows), store.log.end) == (2, 1, end)
+    await node.again(deleting)
+    numbers = [store.queues.get(topic, queue_id).max for topic, queue_id in CARRIED]
+    await node.broker._services.carry(store.log.end)
+    assert (node.waits(), tables.halves.open.rows) == ([], {})
+    assert [store.queues.get(topic, queue_id).max for topic, queue_id in CARRIED] == numbers, "nothing was appended again"

@@ -103,7 +103,7 @@ class ReviveService:
         try:
             await self._bring_back(key, receipt, retry)
         except Refusal as refusal:
-            if refusal.code != ResponseCode.TOPIC_NOT_EXIST:
+            if refusal.code != ResponseCode.TOPIC_NOT_EXIST and not self._topics.is_leaving(retry):
                 raise
 
     async def _bring_back(self, key: ReceiptKey, receipt: Receipt, retry: str) -> None:
