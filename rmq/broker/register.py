@@ -24,7 +24,7 @@ log = logging.getLogger("rmq.register")
 
 PERIOD_S = 30.0
 TIMEOUT_S = 10.0  # of one part
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 2.0  # before another try, after one that failed
+FIRST_PAUSE_S, AWAY_PAUSE_S, REFUSED_PAUSE_S = 0.1, 0.5, 2.0  # before another try: the shortest, the longest ones
 
 
 def description(settings: NodeSettings, address: str, store: Store, topics: TopicTable, group: Group | None) -> RegisterBroker:
@@ -136,10 +136,11 @@ class _Peer:
 
     def failed(self, error: RmqError) -> None:
         """One that stays away is worth one line, not one for every try."""
-        self._pause_s = min(max(2 * self._pause_s, FIRST_PAUSE_S), LONGEST_PAUSE_S)
+        refused = isinstance(error, Refusal)
+        self._pause_s = min(max(2 * self._pause_s, FIRST_PAUSE_S), REFUSED_PAUSE_S if refused else AWAY_PAUSE_S)
         if str(error) != self.trouble:
-            why = "refuses this broker" if isinstance(error, Refusal) else "does not take this broker"
-            log.error("nameserver %s %s: %s; trying on every %d s", self.address, why, error, LONGEST_PAUSE_S)
+            why = "refuses this broker" if refused else "does not take this broker"
+            log.error("nameserver %s %s: %s; trying on", self.address, why, error)
             self.trouble = str(error)
 
     async def leave(self, request: UnregisterBroker) -> None:

@@ -13,6 +13,7 @@ from rmq.net.remoting_json import FILTER_TYPES, Json, choice, get, load, text_ma
 
 _length = Struct(">i").unpack_from
 _WHAT = "REGISTER_BROKER"
+_ZLIB = b"x"  # begins what is deflated, and no JSON; 5.5.0 deflates its body and says compressed=false (seen)
 
 
 def read_registration(ext: Ext, body: bytes, max_bytes: int) -> RegisterBroker:
@@ -23,7 +24,8 @@ def read_registration(ext: Ext, body: bytes, max_bytes: int) -> RegisterBroker:
     missing = [name for name in ("clusterName", "brokerName", "brokerId", "brokerAddr") if name not in ext]
     if missing:
         raise bad_field(RegisterBroker, f"field {missing[0]} is missing")
-    version, topics = _deflated(body, max_bytes) if ext.get("compressed") == "true" else _plain(body)
+    deflated = ext.get("compressed") == "true" or body[:1] == _ZLIB
+    version, topics = _deflated(body, max_bytes) if deflated else _plain(body)
     return RegisterBroker(
         cluster_name=ext["clusterName"],
         broker_name=ext["brokerName"],
