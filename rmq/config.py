@@ -308,6 +308,11 @@ def _doubts(settings: NodeSettings) -> Iterator[str]:
     told, listens = settings.store_host, settings.listen_host
     if settings.with_broker and listens.startswith(loopback) and not told.startswith(loopback):
         yield f"clients are told {told}, but the node listens on {listens} only; set listen_host (bindAddress, --listen) too"
+    if not listens.startswith(loopback):
+        yield (
+            f"this node listens on {listens}, and there are no users yet: whoever reaches its ports may do everything (read and "
+            "send messages, delete topics, move groups). Admit your own machines only (docs/operators, who may do what)"
+        )
 
 
 def _translate(rows: Iterable[Entry], warnings: list[str]) -> Iterator[Entry]:

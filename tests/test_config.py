@@ -233,3 +233,16 @@ def test_every_setting_is_read_by_a_node() -> None:
     text = "\n".join([*nodes, (root / "config.py").read_text()])
     read = set(re.findall(r"(?:settings|self)\.(?=([a-z_]+))", text))
     assert [name for name in NAMES if name not in read] == []
+
+
+@pytest.mark.parametrize(
+    ("listens", "warns"),
+    [("127.0.0.1", False), ("::1", False), ("localhost", False), ("10.0.0.1", True), ("0.0.0.0", True)],
+)
+@pytest.mark.parametrize("role", ["nameserver", "broker", "all"])
+def test_who_listens_beyond_loopback_is_warned(listens: str, warns: bool, role: str) -> None:
+    """At every start: there are no users yet."""
+    told = "10.0.0.1" if warns else listens
+    entries = [Entry("listen_host", listens, "--listen"), Entry("role", role, "--role"), Entry("advertised_host", told, "-")]
+    found = [text for text in load(None, {}, entries).warnings if "whoever reaches its ports may do everything" in text]
+    assert len(found) == warns
