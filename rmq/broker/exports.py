@@ -13,6 +13,7 @@ import aiofiles.os
 import orjson
 
 from rmq.errors import StoreError
+from rmq.log.disk import private
 
 _OPTIONS = orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS
 
@@ -40,7 +41,7 @@ class Exports:
         path, new = self._folder / name, self._folder / f"{name}.new"
         try:
             await aiofiles.os.makedirs(self._folder, mode=0o700, exist_ok=True)
-            async with aiofiles.open(new, "wb") as file:
+            async with aiofiles.open(new, "wb", opener=private) as file:
                 await file.write(text)
                 await file.flush()
                 await aiofiles.os.wrap(os.fsync)(file.fileno())

@@ -9,6 +9,7 @@ import errno
 import fcntl
 import os
 import shutil
+import stat
 from pathlib import Path
 from typing import ClassVar, Protocol
 
@@ -92,6 +93,10 @@ class Disk(Protocol):
 
     def unlock(self, handle: int) -> None: ...
 
+    def claim(self, path: str) -> None:
+        """Everything below the directory is its owner's alone from here on. StoreError for a symbolic link there."""
+        ...
+
     def boot_id(self) -> str:
         """Changes whenever unflushed bytes may have been lost; "" when nobody knows."""
         ...
@@ -101,11 +106,21 @@ class Disk(Protocol):
         ...
 
 
+_PLAIN = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
+
+
+def private(path: str, flags: int) -> int:
+    """The opener of all that is written into a store by way of `open`: 0600 whatever the umask, never through a link (S13)."""
+    handle = os.open(path, flags | _PLAIN, 0o600)
+    os.fchmod(handle, 0o600)  # it may have been there before
+    return handle
+
+
 class RealDisk:
-    """The operating system's files. Files are made 0600, directories 0700 (S13)."""
+    """The operating system's files. Files are made 0600, directories 0700, and links are not followed (S13)."""
 
     _locked: ClassVar[dict[int, str]] = {}  # POSIX locks do not exclude the same process, so it remembers its own
-    _flags = os.O_RDWR | getattr(os, "O_CLOEXEC", 0)
+    _flags = os.O_RDWR | _PLAIN
 
     def open(self, path: str) -> int:
         return os.open(path, self._flags)
@@ -220,6 +235,20 @@ class RealDisk:
         del self._locked[handle]
         os.close(handle)
 
+    def claim(self, path: str) -> None:
+        for folder, directories, files in os.walk(path):
+            for name in (*directories, *files):
+                found = f"{folder}/{name}"
+                mode = os.lstat(found).st_mode
+                if stat.S_ISLNK(mode):
+                    raise StoreError(
+                        f"{found} is a symbolic link, and what it leads to may be somebody else's: move that into the store's "
+                        "directory, or mount the other disk there (mount --bind)"
+                    )
+                if mode & 0o077:
+                    with contextlib.suppress(PermissionError):  # its owner is another, who decides
+                        os.chmod(found, mode & 0o700)
+
     def boot_id(self) -> str:
         try:
             return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
@@ -233,7 +262,7 @@ class RealDisk:
 class ReadOnlyDisk(RealDisk):
     """For looking at a directory that somebody else may be using: no byte of a file can be changed through it."""
 
-    _flags = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)
+    _flags = os.O_RDONLY | _PLAIN
 
     def create(self, path: str) -> int:
         raise PermissionError(errno.EROFS, "opened for reading only", path)

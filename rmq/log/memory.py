@@ -299,6 +299,9 @@ class MemoryDisk:
         del self._locks[handle]
         self.close(handle)
 
+    def claim(self, path: str) -> None:
+        pass
+
     def boot_id(self) -> str:
         return f"boot-{self._boots}"
 

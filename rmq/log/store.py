@@ -94,6 +94,7 @@ class Store:
     def _open_locked(cls, disk: Disk, root: str, settings: StoreSettings, lock: int) -> "Store":
         """In this order: vote, run, abort, log, queues (docs/storage, recovery)."""
         adoption.refuse(disk, root)
+        disk.claim(root)
         own = f"{root}/rmq"
         for directory in (own, f"{root}/commitlog", f"{root}/consumequeue"):
             disk.make_directory(directory)
@@ -196,10 +197,8 @@ class Store:
         return newest.s1 if newest and newest.s1 > self.log.end else 0
 
     def restore_counters(self) -> None:
-        """Numbers outlive records: a queue whose messages are all gone goes on where it was, not at 0 (story 33).
-
-        For a log that reaches its newest snapshot.
-        """
+        """Numbers outlive records: a queue whose messages are all gone goes on where it was, not at 0 (story 33). For a log
+        that reaches its newest snapshot."""
         deleted = {topic for one in self.state_records() for topic in deleted_topics(one.body)}
         for section, rows in self.snapshots.rows():
             for topic, queue_id, number in rows if section == QUEUES else ():

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import os
 import re
 import shutil
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from rmq.broker.exports import Exports
 from rmq.broker.node import Broker
 from rmq.broker.snapshot import SnapshotTaker
+from rmq.client import Message
 from rmq.clock import SystemClock
 from rmq.config import NodeSettings
 from rmq.errors import StoreError
@@ -226,3 +228,65 @@ async def test_old_clients_find_the_broker_two_ports_below(tmp_path: Path, caplo
     assert f"port {port - 4}, where old clients of RocketMQ look (VIP channel), is not served" in caplog.text
     await below.stop()
     other.close()
+
+
+def modes(folder: Path) -> set[tuple[str, str]]:
+    """(what, mode) of everything below."""
+    return {("directory" if path.is_dir() else "file", f"{path.stat().st_mode & 0o777:04o}") for path in folder.rglob("*")}
+
+
+def open_up(folder: Path) -> None:
+    for path in folder.rglob("*"):
+        path.chmod(0o777 if path.is_dir() else 0o666)
+
+
+async def test_the_files_of_a_store_are_the_brokers_alone(connect: Connect, tmp_path: Path) -> None:
+    """S13: whatever the umask, and whatever an older release or a copy made of them."""
+    private = {("directory", "0700"), ("file", "0600")}
+    umask = os.umask(0)
+    try:
+        async with LocalBroker(store_dir=tmp_path / "store") as broker:
+            await broker.create_topic("T", 1)
+            peer = await connect(broker)
+            await peer.ask(keyed("T", b"later", TIMER_DELAY_SEC="1000", KEYS="k"))
+            await peer.ask(UpdateGroup(GroupConfig("g")))
+            await broker.clock.advance(70)
+            await broker.stop_broker()
+            assert {"timerwheel", "config", "index", "consumequeue"} <= {path.name for path in broker.store_dir.iterdir()}
+            assert modes(tmp_path) == private
+            open_up(tmp_path)
+            await broker.start_broker()
+            assert modes(broker.store_dir) == private
+    finally:
+        os.umask(umask)
+
+
+@pytest.mark.parametrize("name", ["commitlog", "consumequeue/T", "config/topics.json", f"commitlog/{0:020d}", "rmq/vote"])
+async def test_a_link_inside_a_store_is_not_followed(tmp_path: Path, name: str) -> None:
+    async with LocalBroker(store_dir=tmp_path / "store") as broker:
+        await broker.create_topic("T", 1)
+        async with broker.client() as client:
+            await client.producer("p").send(Message("T", b"body"))
+        await broker.stop_broker()
+        (broker.store_dir / name).rename(tmp_path / "elsewhere")
+        (broker.store_dir / name).symlink_to(tmp_path / "elsewhere")
+        with pytest.raises(StoreError, match=f"{name} is a symbolic link"):
+            await broker.start_broker()
+        (broker.store_dir / name).unlink()
+        (tmp_path / "elsewhere").rename(broker.store_dir / name)
+        await broker.start_broker()
+
+
+async def test_a_link_that_appears_while_the_broker_runs_is_not_written_through(
+    broker: LocalBroker, peer: Peer, tmp_path: Path
+) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    (broker.store_dir / "config").mkdir(mode=0o700, exist_ok=True)
+    (broker.store_dir / "config" / "topics.json.new").symlink_to(victim)
+    (broker.store_dir / "rmq" / "progress.new").symlink_to(victim)
+    await peer.ask(UpdateTopic("New", read_queue_nums=1, write_queue_nums=1))
+    await broker.clock.advance(30)
+    (broker.store_dir / "rmq" / "progress.new").unlink()
+    await broker.stop_broker()
+    assert victim.read_text() == "precious"

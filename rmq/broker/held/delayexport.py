@@ -19,6 +19,7 @@ from rmq.errors import StoreError
 from rmq.javahash import java_hash
 from rmq.log.commitlog import CommitLog
 from rmq.log.consumequeue import ConsumeQueues
+from rmq.log.disk import private
 from rmq.model import DELAY_TOPIC, TIMER_TOPIC, DataVersion
 
 _MANY = 10_000  # are not looked through every few seconds
@@ -96,8 +97,9 @@ class DelayExport:
         last = Source(0, queue.entry(queue.max - 1).offset, TIMER)
         wheel.add(read_ms - TIMER_SLOT_MS, last, *self._size_and_hash(last.offset))
         wheel.finish()
-        (self._root / "config").mkdir(exist_ok=True)
-        (self._root / "config" / "timercheck").write_bytes(_timercheck(read_ms, wheel.end, queue.max))
+        (self._root / "config").mkdir(mode=0o700, exist_ok=True)
+        with open(self._root / "config" / "timercheck", "wb", opener=private) as file:
+            file.write(_timercheck(read_ms, wheel.end, queue.max))
 
     def _timers(self) -> Iterator[Source]:
         for some in self._table.below(self._log.end, _MANY):
@@ -141,7 +143,7 @@ class _Wheel:
         self._slots: dict[int, tuple[int, int, int]] = {}  # second -> first and last entry, messages less cancels
         self._entries: list[bytes] = []
         shutil.rmtree(root / "timerlog", ignore_errors=True)
-        (root / "timerlog").mkdir()
+        (root / "timerlog").mkdir(mode=0o700)
 
     def add(self, at_ms: int, source: Source, size: int, topic_hash: int) -> None:
         """`at_ms`: TIMER_OUT_MS, the slot."""
@@ -159,7 +161,7 @@ class _Wheel:
 
     def finish(self) -> None:
         self._write_log()
-        with (self._root / "timerwheel").open("wb") as file:
+        with open(self._root / "timerwheel", "wb", opener=private) as file:
             file.truncate(_SLOTS * _SLOT.size)
             for second, (first, last, count) in self._slots.items():
                 file.seek(second % _SLOTS * _SLOT.size)
@@ -167,7 +169,8 @@ class _Wheel:
 
     def _write_log(self) -> None:
         """The file that `end` lies in, which has only these entries."""
-        with (self._root / "timerlog" / f"{self.end // LOG_FILE_BYTES * LOG_FILE_BYTES:020d}").open("wb") as file:
+        path = self._root / "timerlog" / f"{self.end // LOG_FILE_BYTES * LOG_FILE_BYTES:020d}"
+        with open(path, "wb", opener=private) as file:
             file.write(b"".join(self._entries))
             file.truncate(LOG_FILE_BYTES)
         self._entries.clear()
