@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 from analytics.bodies import apart, plain
 from analytics.columns import Columns
 from analytics.options import Wanted
+from analytics.rare import Places, read_places
 from analytics.segments import Part
 from analytics.walk import Block, Damage, Flags, Ints, SegmentGone, walk
 from rmq.errors import BadBytes
@@ -18,11 +19,11 @@ _BODIES = frozenset({"body", "value"})
 _SHOWN_BYTES = 16 << 20  # of a damaged stretch
 
 
-def batches(parts: Sequence[Part], wanted: Wanted, schema: pa.Schema, broker: str) -> Iterator[pa.RecordBatch]:
+def batches(parts: Sequence[Part | Places], wanted: Wanted, schema: pa.Schema, broker: str) -> Iterator[pa.RecordBatch]:
     """The rows of those parts. Raises BadBytes where they are damaged, SegmentGone where they are gone, as the options say."""
     for part in parts:
         try:
-            for found in walk(part):
+            for found in read_places(part) if isinstance(part, Places) else walk(part):
                 if isinstance(found, Damage):
                     yield from _damaged(found, part, wanted, schema)
                 else:
@@ -112,15 +113,17 @@ def _placed(topic: str, queues: Ints, numbers: Ints, wanted: Wanted) -> Flags:
 # --- what cannot be read ----------------------------------------------------------------------------------------------
 
 
-def _damaged(damage: Damage, part: Part, wanted: Wanted, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _damaged(damage: Damage, part: Part | Places, wanted: Wanted, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     if wanted.on_damage == "fail":
         raise BadBytes(damage.why)
     if wanted.on_damage == "quarantine":
         size = min(damage.end - damage.start, (1 << 31) - 1)
-        yield _row(schema, damage.start, size, ("damage", damage.why), None if part.broken else _bytes_of(damage, part))
+        yield _row(schema, damage.start, size, ("damage", damage.why), _bytes_of(damage, part))
 
 
-def _bytes_of(damage: Damage, part: Part) -> bytes:
+def _bytes_of(damage: Damage, part: Part | Places) -> bytes | None:
+    if isinstance(part, Part) and part.broken:
+        return None
     with open(part.path, "rb", buffering=0) as file:
         file.seek(damage.start - part.base)
         return file.read(min(damage.end - damage.start, _SHOWN_BYTES)) or b""

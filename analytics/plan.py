@@ -2,12 +2,13 @@
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
 from analytics.options import Wanted, nearest
+from analytics.rare import Places, cut, find_places
 from analytics.segments import Part, find_parts, refuse_holes
 from analytics.walk import Block, walk
 from rmq.errors import InvalidArgument, StoreError
@@ -19,7 +20,7 @@ _LEAST_BYTES = 4 << 20  # of a task, where there is a choice
 _OPENING_BYTES = 64 << 10  # what opening a file costs, in bytes read
 
 
-def plan(store: Path, wanted: Wanted) -> list[list[Part]]:
+def plan(store: Path, wanted: Wanted) -> list[list[Part | Places]]:
     """The parts of each task, in log order; [] when nothing is there to read.
 
     Raises InvalidArgument (no store; topics that it does not know), BadBytes (files are missing), StoreError.
@@ -33,6 +34,10 @@ def plan(store: Path, wanted: Wanted) -> list[list[Part]]:
         refuse_holes(parts)
     if wanted.split_records:
         return [[piece] for part in parts for piece in _by_records(part, wanted.split_records)]
+    places = find_places(store, wanted, parts)
+    if places is not None:
+        size = _task_bytes(sum(each.bytes for each in places), wanted.least_parts)
+        return list(_packed([piece for each in places for piece in cut(each, size)], size))
     size = _task_bytes(sum(part.stop - part.start for part in parts), wanted.least_parts)
     return list(_packed([piece for part in parts for piece in _cut(part, size)], size))
 
@@ -60,11 +65,11 @@ def _cut(part: Part, size: int) -> list[Part]:
     return [part._replace(start=start, stop=stop, midway=start != part.start) for start, stop in pairwise(edges)]
 
 
-def _packed(parts: list[Part], size: int) -> Iterator[list[Part]]:
-    task: list[Part] = []
+def _packed(parts: Sequence[Part | Places], size: int) -> Iterator[list[Part | Places]]:
+    task: list[Part | Places] = []
     room = size
     for part in parts:
-        cost = part.stop - part.start + _OPENING_BYTES
+        cost = (part.bytes if isinstance(part, Places) else part.stop - part.start) + _OPENING_BYTES
         if task and cost > room:
             yield task
             task, room = [], size

@@ -31,6 +31,7 @@ from analytics.look import broker_name
 from analytics.options import Wanted, given_options, nearest, parse_options
 from analytics.plan import plan
 from analytics.pushed import narrowed
+from analytics.rare import Places
 from analytics.segments import Part
 from rmq.errors import InvalidArgument
 
@@ -52,7 +53,7 @@ _PUSHING = "pyspark.sql.worker.data_source_pushdown_filters"
 class Task(InputPartition):
     """What one task reads."""
 
-    def __init__(self, parts: list[Part]) -> None:
+    def __init__(self, parts: list[Part | Places]) -> None:
         super().__init__(parts)
         self.parts = parts
 
