@@ -48,7 +48,8 @@ class Damaged:
         vote = store.vote
         me = IntroducePeer(name, vote.node_id, vote.store_id, vote.incarnation)
         self._peers = Peers(me, self._address_of, lambda event: None, clock)
-        self._gate = Gate(wall(settings, store, front.address), self._places, self._directory.look if self._directory else None)
+        refresh = self._directory.look if self._directory else None
+        self._gate = Gate(wall(settings, store, front.address), self._places, refresh=refresh)
         root = str(settings.store_dir)
         # a tombstone has a blank unit in its queue, so the queues are made anew
         self._mender = Mender(

@@ -118,7 +118,8 @@ class Group:
             self.replica, store, (settings.cluster_name, name), lambda: self.broker_id, self._mender, self._address_of,
             max(settings.total_replicas, settings.in_sync_replicas),
         )  # fmt: skip
-        gate = Gate(wall(settings, store, address), self._places, self._directory.look if self._directory else None)
+        refresh = self._directory.look if self._directory else None
+        gate = Gate(wall(settings, store, address), self._places, self._owner, refresh)
         self.handlers: Mapping[type[Any], Handler] = {
             **asked.by_request(), **PeerHandlers(self.replica, store, gate).by_request()
         }  # fmt: skip
@@ -271,6 +272,10 @@ class Group:
 
     def _handle(self, event: m.Event) -> None:
         self.member.handle(event)
+
+    def _owner(self, store: str) -> str:
+        """The node whose disk that is, as the log names it; with fixed roles nobody says."""
+        return next((voter.node for _, voters in self.member.core.state.lists for voter in voters if voter.store == store), "")
 
     def _places(self, node: str) -> Sequence[str]:
         """Where that node may come from. With fixed roles nobody is named in advance: from where any of them is registered."""

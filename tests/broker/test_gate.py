@@ -1,5 +1,6 @@
 """Who may speak as a node of a group: the port, the address, the introduction, and only for itself."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -94,6 +95,7 @@ async def test_a_node_speaks_only_for_itself(group: LocalGroup) -> None:
     await client.send(send("T"))
     epoch = (await group.status(leader)).epoch
     insider = await Peer.connect(group.peer_address(leader))
+    assert await insider.refusal(known[one]._replace(store=known[two].store)) == R.NO_PERMISSION
     await insider.ask(known[one])
     for question in questions(two, known[two].store, epoch=epoch)[:5]:
         assert await insider.refusal(question) == R.NO_PERMISSION
@@ -101,8 +103,13 @@ async def test_a_node_speaks_only_for_itself(group: LocalGroup) -> None:
     await insider.ask(AckLog(GROUP, epoch, known[one].store, 1, 0))
     older = await Peer.connect(group.peer_address(leader))
     assert await older.refusal(known[one]._replace(incarnation=0)) == R.NO_PERMISSION
-    await older.close()
+    await insider.ask(known[one]._replace(incarnation=1 << 60))
+    assert await older.refusal(known[one]) == R.NO_PERMISSION, "while a newer run is here"
     await insider.close()
+    async with asyncio.timeout(30):
+        while await older.ask_code(known[one]):
+            await asyncio.sleep(0)
+    await older.close()
     assert (await group.status(leader)).leader == leader
 
 

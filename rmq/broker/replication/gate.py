@@ -37,17 +37,21 @@ class Wall(NamedTuple):
 
 
 class Gate:
-    """`addresses(node)`: where that node of the group is, or could be; empty if it is none. `refresh()`: looks again who belongs
-    to the group, before a stranger is sent away."""
+    """`addresses(node)`: where that node of the group is, or could be; empty if it is none. `owner(store)`: the node that has
+    that store, "" if nobody knows. `refresh()`: looks again who belongs to the group, before a stranger is sent away."""
 
     def __init__(
-        self, wall: Wall, addresses: Callable[[str], Sequence[str]], refresh: Callable[[], Awaitable[None]] | None = None
+        self,
+        wall: Wall,
+        addresses: Callable[[str], Sequence[str]],
+        owner: Callable[[str], str] = lambda store: "",
+        refresh: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._wall = wall
         self._networks = [ipaddress.ip_network(source) for source in wall.sources]
         self._addresses = addresses
+        self._owner = owner
         self._refresh = refresh
-        self._runs: dict[str, tuple[str, int]] = {}  # by node: store and its newest run
         self._quiet_until = 0.0
         self._resolved: dict[str, frozenset[str]] = {}  # by address: what its host stood for last
 
@@ -58,7 +62,7 @@ class Gate:
             check_group(self._wall.group, said.group)
             self._check_port(connection)
             await self._check_source(said.node, connection.peer[0])
-            self._check_run(said)
+            self._check_run(said, connection)
         except Refusal as refusal:
             self._tell("%s:%d says that it is node %r: %s", *connection.peer, said.node[:40], refusal.remark)
             raise
@@ -119,13 +123,16 @@ class Gate:
             self._resolved[address] = found
         return self._resolved[address]
 
-    def _check_run(self, said: IntroducePeer) -> None:
+    def _check_run(self, said: IntroducePeer, connection: Connection) -> None:
+        """Only runs that are here now count: a number that somebody made up is forgotten when he goes."""
         if said.store == self._wall.own_store:
             raise _refused(f"store {said.store} is this node's own: was its directory copied?")
-        store, newest = self._runs.get(said.node, ("", 0))
-        if store == said.store and said.incarnation < newest:
-            raise _refused(f"a newer run of this store was here ({newest}): its directory was copied or set back")
-        self._runs[said.node] = (said.store, said.incarnation)
+        if self._owner(said.store) not in ("", said.node):
+            raise _refused(f"store {said.store} is of node {self._owner(said.store)!r}")
+        here = (one for other, one in _introduced.items() if not other.closed and other.local == connection.local)
+        newest = max((one.incarnation for one in here if (one.node, one.store) == (said.node, said.store)), default=0)
+        if said.incarnation < newest:
+            raise _refused(f"a newer run of this store is here ({newest}): its directory was copied or set back")
 
 
 def check_group(mine: str, asked: str) -> None:
