@@ -129,7 +129,7 @@ class Gate:
             raise _refused(f"store {said.store} is this node's own: was its directory copied?")
         if self._owner(said.store) not in ("", said.node):
             raise _refused(f"store {said.store} is of node {self._owner(said.store)!r}")
-        here = (one for other, one in _introduced.items() if not other.closed and other.local == connection.local)
+        here = (one for other, one in _introduced.items() if not other.closed and other.local[1] == connection.local[1])
         newest = max((one.incarnation for one in here if (one.node, one.store) == (said.node, said.store)), default=0)
         if said.incarnation < newest:
             raise _refused(f"a newer run of this store is here ({newest}): its directory was copied or set back")
