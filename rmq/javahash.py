@@ -6,12 +6,14 @@ Bottom floor: arithmetic only. What is hashed, and what for, is the caller's.
 import struct
 from functools import lru_cache
 
+MAX_HASHES = 1024  # remembered; a peer's text may have 32 KB
 
-@lru_cache(maxsize=4096)
+
+@lru_cache(maxsize=MAX_HASHES)
 def java_hash(text: str) -> int:
     """The signed 32-bit hash of `text`: h = 31 * h + unit over its UTF-16 code units [java.lang.String.hashCode].
 
-    Remembered for the latest 4096 texts: the same tags come again and again.
+    Remembered for the latest texts: the same tags come again and again.
     """
     value = 0
     for unit in _utf16_units(text):

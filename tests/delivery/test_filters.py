@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from rmq.codes import ResponseCode
 from rmq.delivery import filters
 from rmq.errors import Refusal
-from rmq.javahash import java_hash
+from rmq.javahash import MAX_HASHES, java_hash
 
 
 @pytest.mark.parametrize(
@@ -82,3 +82,9 @@ def test_an_expression_has_some_length():
     assert filters._long.cache_info().currsize <= 64
     assert filters.codes_of("a || b") == filters.codes(["a", "b"])
     assert filters.codes_of("*") is None
+
+
+def test_hashes_are_remembered_of_so_many():
+    for number in range(MAX_HASHES + 100):
+        java_hash(f"{number}")
+    assert java_hash.cache_info().currsize == MAX_HASHES

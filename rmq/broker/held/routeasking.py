@@ -7,6 +7,7 @@ from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal, RmqError
 from rmq.model import PERM_READ, MessageQueue, Route
+from rmq.names import MAX_STORED_TOPIC_LENGTH
 from rmq.net.channel import Channel
 from rmq.net.commands import GetRoute, Hello
 from rmq.net.native import VERSION
@@ -15,7 +16,7 @@ from rmq.routing.rows import believable
 log = logging.getLogger("rmq.routes")
 
 KEPT_S, TIMEOUT_S = 5.0, 2.0
-MAX_KEPT = 10_000
+MAX_KEPT = 100_000  # queues, and topics
 
 
 class RouteAsking:
@@ -27,9 +28,12 @@ class RouteAsking:
         self._clock = clock
         self._channels: dict[str, Channel] = {}
         self._kept: dict[str, tuple[float, list[MessageQueue]]] = {}
+        self._room = MAX_KEPT
 
     async def queues(self, topic: str) -> list[MessageQueue] | None:
         """Every queue of the topic that may be read, sorted; None if no nameserver answers. A few seconds old at most."""
+        if len(topic) > MAX_STORED_TOPIC_LENGTH:  # nobody has it
+            return []
         now = self._clock.monotonic()
         until, known = self._kept.get(topic, (0.0, []))
         if now < until:
@@ -41,8 +45,10 @@ class RouteAsking:
                 log.debug("%s: %s", address, error)
                 continue
             found = sorted(_readable(topic, route))
-            if len(self._kept) >= MAX_KEPT:
+            self._room -= 1 + len(found)
+            if self._room < 0:
                 self._kept.clear()
+                self._room = MAX_KEPT - len(found)
             self._kept[topic] = now + KEPT_S, found
             return found
         return None

@@ -1,0 +1,28 @@
+"""A broker asks where the queues of a topic are; any client may name the topic."""
+
+import pytest
+
+from rmq.broker.held import routeasking
+from rmq.broker.held.routeasking import RouteAsking
+from rmq.net.commands import GetRoute
+from rmq.testing import TestClock
+from tests.client.scripted import Broker
+
+
+async def test_what_is_remembered_is_bounded_in_queues(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routeasking, "MAX_KEPT", 20)
+    nameserver = await Broker(topics={f"T{number}": 4 for number in range(30)}).start()
+    asking = RouteAsking([nameserver.address], "b", TestClock(running=False))
+    for number in range(30):
+        assert len(await asking.queues(f"T{number}") or ()) == 4
+        assert sum(1 + len(queues) for _, queues in asking._kept.values()) <= 20
+    before = len(nameserver.seen(GetRoute))
+    await asking.queues("T29")
+    assert len(nameserver.seen(GetRoute)) == before, "it is still known"
+    for number in range(50):
+        assert await asking.queues(f"unknown{number}") == []
+    assert len(asking._kept) <= 20
+    assert await asking.queues("x" * 100_000) == []
+    assert "x" * 100_000 not in asking._kept
+    await asking.close()
+    await nameserver.stop()
