@@ -97,6 +97,13 @@ class Members:
         seen = [self.status.get(name) for name in self.names]
         return all(seen) and len({(one.epoch, one.end, one.committed) for one in seen if one}) == 1 and bool(self.leader)
 
+    def level_enough(self) -> bool:
+        """All nodes answer, and have what the leader had committed a moment ago."""
+        seen = [self.status[name] for name in self.names if name in self.status]
+        if len(seen) < len(self.names) or not self.leader:
+            return False
+        return max(one.committed for one in seen) - min(one.end for one in seen) < 1 << 20
+
     async def _watch(self, name: str) -> None:
         channel: Channel | None = None
         while True:

@@ -3,6 +3,11 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.Executors;
+import java.util.concurrent.ScheduledExecutorService;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.atomic.AtomicLong;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
@@ -30,6 +35,8 @@ import org.apache.rocketmq.common.message.MessageExt;
  *   delay NAMESRV TOPIC               one message of each kind of delay, and one that is taken back
  *   late NAMESRV TOPIC GROUP          a push consumer that says how many ms after its time (property "due") a message came
  *   popping NAMESRV TOPIC GROUP N     the same for a group that pops (setMessageRequestMode): each message fails N times
+ *   crossing NAMESRV TOPIC GROUP RATE  sends RATE messages a second with default settings and consumes them; says which sends failed,
+ *                                     when, and how long nothing came; a line of input: no more sends; until input closes
  *   transact NAMESRV TOPIC GROUP ANSWER STATES   a message in a transaction for each state; ANSWER when asked; until input closes
  */
 public final class Interop {
@@ -43,6 +50,7 @@ public final class Interop {
             case "late" -> late(args[1], args[2], args[3]);
             case "popping" -> popping(args[1], args[2], args[3], Integer.parseInt(args[4]));
             case "transact" -> transact(args);
+            case "crossing" -> crossing(args[1], args[2], args[3], Integer.parseInt(args[4]));
             default -> throw new IllegalArgumentException(args[0]);
         }
         System.exit(0);
@@ -143,6 +151,56 @@ public final class Interop {
         System.out.println("STARTED");
         while (System.in.read() >= 0) { }
         producer.shutdown();
+    }
+
+    private static void crossing(String nameservers, String topic, String group, int rate) throws Exception {
+        Set<String> sent = ConcurrentHashMap.newKeySet();
+        Set<String> came = ConcurrentHashMap.newKeySet();
+        AtomicInteger tried = new AtomicInteger();
+        AtomicInteger deliveries = new AtomicInteger();
+        AtomicLong last = new AtomicLong();
+        DefaultMQPushConsumer consumer = member(nameservers, topic, group, "*");
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            long now = System.currentTimeMillis();
+            long before = last.getAndSet(now);
+            if (before > 0 && now - before > 300) {
+                System.out.printf("PAUSE %d %d%n", before, now - before);
+            }
+            messages.forEach(m -> came.add(new String(m.getBody(), StandardCharsets.UTF_8)));
+            deliveries.addAndGet(messages.size());
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        consumer.start();
+        DefaultMQProducer producer = new DefaultMQProducer(group + "-producers");
+        producer.setNamesrvAddr(nameservers);
+        producer.start();
+        ScheduledExecutorService threads = Executors.newScheduledThreadPool(32);
+        threads.scheduleAtFixedRate(() -> {
+            String text = "m" + tried.incrementAndGet();
+            threads.execute(() -> {
+                long begun = System.currentTimeMillis();
+                try {
+                    producer.send(new Message(topic, text.getBytes(StandardCharsets.UTF_8)));
+                    sent.add(text);
+                } catch (Exception error) {
+                    String why = String.valueOf(error.getMessage()).replaceAll("\\s+", " ");
+                    System.out.printf("FAILED %d %d %s%n", begun, System.currentTimeMillis(),
+                            why.substring(0, Math.min(300, why.length())));
+                }
+            });
+        }, 0, 1_000_000 / rate, TimeUnit.MICROSECONDS);
+        System.out.println("STARTED");
+        System.in.read();
+        threads.shutdown();
+        threads.awaitTermination(20, TimeUnit.SECONDS);
+        for (int i = 0; i < 300 && !came.containsAll(sent); i++) {
+            Thread.sleep(100);
+        }
+        long missing = sent.stream().filter(text -> !came.contains(text)).count();
+        System.out.printf("TOTAL %d %d %d %d%n", tried.get(), sent.size(), missing, deliveries.get() - came.size());
+        producer.shutdown();
+        while (System.in.read() >= 0) { }
+        consumer.shutdown();
     }
 
     private static void consume(String nameservers, String topic, String group, String tags) throws Exception {

@@ -130,6 +130,12 @@ class Java:
                     raise EOFError("the Java program ended:\n" + "\n".join(self.lines[-10:] + self._errors[-30:]))
                 await self._news.wait()
 
+    async def tell(self, line: str) -> None:
+        """Writes to its standard input."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{line}\n".encode())
+        await self._process.stdin.drain()
+
     async def stop(self) -> int:
         """Closes its standard input, which ends a consumer in order."""
         assert self._process.stdin is not None
