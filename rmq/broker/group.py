@@ -272,6 +272,8 @@ class Group:
 
     def _handle(self, event: m.Event) -> None:
         self.member.handle(event)
+        if isinstance(event, m.Unreachable) or not (self.member.core.leads() or self.member.core.leader):
+            self.replica.hurry()  # an election is under way
 
     def _owner(self, store: str) -> str:
         """The node whose disk that is, as the log names it; with fixed roles nobody says."""

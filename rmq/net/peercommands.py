@@ -21,7 +21,7 @@ class FetchLogAnswer(NamedTuple):
     """`kind` tells which fields count. OK: `data` are whole entries from `from_offset` on, committed below `hw`; the leader's
     epoch record ends at `epoch_start_end`; `stamp` comes back as the next `echo`. DIVERGED: the leader's `parted_epoch` of
     `writer` ends at `end`. RESEED: take the snapshot `s0` to `s1`, then the log from `log_start`. NOT_LEADER,
-    FENCED: `hint` is the leader, `reason` why.
+    FENCED: `hint` is the leader, `reason` why. `place`: among the voters that follow, by how far they are, -1: none of them.
     """
 
     kind: int
@@ -41,6 +41,7 @@ class FetchLogAnswer(NamedTuple):
     s1: int = 0
     hint: str = ""
     reason: str = ""
+    place: int = -1
 
 
 @command(RequestCode.INTRODUCE_PEER, None)

@@ -10,6 +10,7 @@ from typing import Any
 
 from rmq.raft import epochs, following, leading, membership, trust
 from rmq.raft import messages as m
+from rmq.raft.electing import HURRY_S, turn
 from rmq.raft.fixed import FixedMode
 from rmq.raft.roles import Candidate, Follower, Leader, Opening, State
 
@@ -82,6 +83,10 @@ class Core(FixedMode):
             for peer in self.role.peers.values():
                 if peer.fetch is not None and peer.until < at:
                     at = peer.until
+        elif isinstance(self.role, Follower):
+            at = min(at, self.role.stand_at)
+        elif isinstance(self.role, Candidate):
+            at = min(at, self.role.until)
         return at
 
     def step(self, event: m.Event, now: float) -> list[m.Effect]:
@@ -124,12 +129,13 @@ class Core(FixedMode):
                 self._stand(now, pre=True, transfer=role.transfer)
 
     def _unreachable(self, event: m.Unreachable, now: float) -> None:
-        """The leader's process is gone: no need to wait for its silence."""
+        """The leader's process is gone: no need to wait for its silence. The voters stand one after the other."""
         role, timing = self.role, self.state.timing
         if isinstance(role, Follower) and event.node == role.leader:
             role.connected = False
             if not any(self.state.health):
-                role.stand_at = min(role.stand_at, now + 0.1 + self.state.chance() * 0.2)
+                role.gone_until = now + HURRY_S
+                role.stand_at = min(role.stand_at, now + turn(role.place, self.state.chance()))
             role.fetch, role.fetch_sent = None, now + timing.max_wait
 
     # --- fetching -----------------------------------------------------------------------------------------------------

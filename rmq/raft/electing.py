@@ -13,6 +13,9 @@ from rmq.raft.quorum import Outcome, outcome
 from rmq.raft.roles import MOVES, Candidate, Follower, Leader, Opening, Peer, Role, State
 
 START = "start"  # kind of the epoch record
+FIRST_S, NEXT_S, APART_S = 0.01, 0.05, 0.015  # after a certain death: the first voter stands, then each next one; by chance more
+BLIND_S, BLIND_RANDOM_S = 0.1, 0.2  # the same for who does not know its place
+HURRY_S = 2.0  # so long after a certain death a lost round is followed by the next at once
 SUSPECT_S = 10.0  # between two warnings about what other nodes say
 
 
@@ -88,8 +91,11 @@ class Elections:
             state.save_vote(state.epoch + 1, state.me.store, state.proven)
         timing = state.timing
         until = now + timing.vote + state.chance() * timing.vote_random
-        lost = self.role.lost if isinstance(self.role, Candidate) else self.leader
+        before = self.role
+        lost = before.lost if isinstance(before, Candidate) else self.leader
         role = Candidate(pre, transfer, now, until, lost)
+        if isinstance(before, Follower | Candidate):
+            role.place, role.gone_until = before.place, before.gone_until
         self._become(role)
         ask(state, role)
         self._count(role, now)
@@ -163,6 +169,11 @@ class Elections:
             self._count(role, now)
         elif role.pre and answer.hint not in ("", role.lost, self.state.me.node) and answer.epoch == self.state.epoch:
             self._follow(answer.hint, now)
+        else:
+            role.denied.add(event.node)
+            voters, without = self.state.voters, {role.lost, *role.denied}
+            if now < role.gone_until and sum(one.node not in without for one in voters) <= len(voters) // 2:
+                role.until = min(role.until, now + turn(role.place, self.state.chance()))
 
     def _on_announce(self, announce: m.Announce, ticket: m.Ticket, now: float) -> None:
         state = self.state
@@ -191,6 +202,12 @@ class Elections:
             if place == 0 and not any(state.health):
                 self._stand(now, pre=True, transfer=True)
         state.out.append(m.Reply(ticket, m.EpochAnswer(state.epoch)))
+
+
+def turn(place: int, chance: float) -> float:
+    """How long after a certain death, or a round that is lost after one, this voter stands. Who is further is asked first; the
+    others find out then that they need not stand."""
+    return BLIND_S + chance * BLIND_RANDOM_S if place < 0 else FIRST_S + place * NEXT_S + chance * APART_S
 
 
 # --- votes ------------------------------------------------------------------------------------------------------------

@@ -1,5 +1,7 @@
 """The follower: fetches, takes over what comes, cuts where its log parts from the leader's. One request is under way."""
 
+from math import inf
+
 from rmq.raft import epochs
 from rmq.raft.messages import (
     MAX_CATCH_UP_BYTES,
@@ -63,6 +65,7 @@ def tick(state: State, role: Follower, now: float) -> None:
 
 def on_ok(state: State, role: Follower, answer: FetchOk, now: float) -> None:
     role.heard, role.connected, role.echo, role.leader_hw = now, True, answer.stamp, answer.hw
+    role.place, role.gone_until = answer.place, -inf
     if state.probing or answer.from_ != state.end:
         state.probing = False
         fetch(state, role, now)

@@ -149,13 +149,24 @@ def _release(state: State, role: Leader, peer: Peer, now: float) -> None:
     if request is None:
         return
     answer = FetchOk(
-        request.id, state.epoch, state.me.node, request.from_, b"", state.hw, role.start_end, state.log_start, now
+        request.id, state.epoch, state.me.node, request.from_, b"", state.hw, role.start_end, state.log_start, now,
+        _place(state, role, peer),
     )  # fmt: skip
     if request.from_ < state.end and not peer.disk_full:
         state.out.append(ReplyBytes(peer.ticket, answer, min(request.max_bytes, MAX_CATCH_UP_BYTES)))
     else:
         state.out.append(Reply(peer.ticket, answer))
     peer.told, peer.fetch, peer.ticket = state.hw, None, None
+
+
+def _place(state: State, role: Leader, peer: Peer) -> int:
+    """In which turn it stands when this process dies; -1 for who is no voter."""
+    mine, stores = state.me.store, [voter.store for voter in state.voters]
+    if state.me.fixed or peer.store not in stores:
+        return -1
+    others = [role.peers[store] for store in stores if store != mine and store in role.peers]
+    others.sort(key=lambda one: (-one.end, one.node != state.me.preferred, one.node))
+    return others.index(peer)
 
 
 def grown(state: State, role: Leader, now: float) -> None:

@@ -53,7 +53,8 @@ class Fetch(NamedTuple):
 
 
 class FetchOk(NamedTuple):
-    """Whole entries from `from_` on. `epoch_start_end`: where the leader's epoch record ends. `stamp`: its clock, for echoing."""
+    """Whole entries from `from_` on. `epoch_start_end`: where the leader's epoch record ends. `stamp`: its clock, for echoing.
+    `place`: of the asking node among the voters that follow, by how far they are; 0 is the furthest, -1 is none of them."""
 
     id: int
     epoch: int
@@ -64,6 +65,7 @@ class FetchOk(NamedTuple):
     epoch_start_end: int
     log_start: int
     stamp: float
+    place: int = -1
 
 
 class Diverged(NamedTuple):

@@ -145,6 +145,8 @@ class Follower:
     bad: int = 0  # times in a row that the leader's bytes were no entries
     heir: str = ""
     heir_told: float = -inf
+    place: int = -1  # among the followers, as the leader said last
+    gone_until: float = -inf  # the leader's process is certainly gone: so long nobody needs to be patient
 
 
 @dataclass(slots=True)
@@ -156,8 +158,11 @@ class Candidate:
     asked_at: float
     until: float
     lost: str  # the leader it no longer hears: no use in being told of it
+    place: int = -1
+    gone_until: float = -inf  # both as of `Follower`
     grants: dict[Voter, bool] = field(default_factory=dict)
     stores: dict[str, str] = field(default_factory=dict)
+    denied: set[str] = field(default_factory=set)  # nodes
 
 
 @dataclass(slots=True)

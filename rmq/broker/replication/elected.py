@@ -156,6 +156,12 @@ class ElectedReplica(Replica):
         await self._peers.close()
         await self.flusher.stop()
 
+    def hurry(self) -> None:
+        """The next tick may be due earlier than it was."""
+        if self._ticking is not None and not self._stopped:
+            self._ticking.cancel()
+            self._ticking = asyncio.create_task(self._tick(), name="group-ticks")
+
     async def _tick(self) -> None:
         while True:
             now = self._clock.monotonic()

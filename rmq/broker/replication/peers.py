@@ -20,8 +20,8 @@ from rmq.raft import messages as m
 
 log = logging.getLogger("rmq.peers")
 
-ANSWER_S, OPEN_S, AGAIN_S, SOON_S = 2.0, 1.0, 0.25, 0.03
-TRIES = 5  # of a connection that broke
+ANSWER_S, OPEN_S, AGAIN_S, SOON_S = 2.0, 1.0, 0.25, 0.01
+TRIES = 15  # of a connection that broke
 LIMITS = Limits(max_frame_bytes=32 * MIB)  # a fetch may bring 8 MiB, or one record of the largest size
 
 
@@ -144,7 +144,7 @@ class _Peer:
         for _ in range(TRIES):
             try:
                 await self._open()
-            except Unreachable:
+            except (Unreachable, Unknown):
                 if self._refused:
                     self._gone()
                     return

@@ -32,7 +32,7 @@ def spell_answer(answer: m.Answer) -> c.FetchLogAnswer | c.AskVoteAnswer | c.Epo
     if isinstance(answer, m.FetchOk):
         return c.FetchLogAnswer(
             c.OK, answer.epoch, answer.leader, answer.from_, answer.data, answer.hw, answer.epoch_start_end, answer.log_start,
-            answer.stamp,
+            answer.stamp, place=answer.place,
         )  # fmt: skip
     if isinstance(answer, m.Diverged):
         return c.FetchLogAnswer(
@@ -60,7 +60,7 @@ def read_answer(request: m.Request, answer: object) -> m.Answer:
     if answer.kind == c.OK:
         return m.FetchOk(
             request.id, answer.epoch, answer.leader, answer.from_offset, answer.data, answer.hw, answer.epoch_start_end,
-            answer.log_start, answer.stamp,
+            answer.log_start, answer.stamp, answer.place,
         )  # fmt: skip
     if answer.kind == c.DIVERGED:
         return m.Diverged(request.id, answer.epoch, answer.parted_epoch, answer.end, answer.writer, answer.lossy)
