@@ -10,7 +10,8 @@ STEP_S = 0.02  # of the toy's time
 
 def turns(world: World) -> dict[str, float]:
     """When each follower stands, from now on."""
-    return {name: node.core.role.stand_at - world.now for name, node in world.nodes.items() if isinstance(node.core.role, Follower)}
+    roles = {name: node.core.role for name, node in world.nodes.items()}
+    return {name: role.stand_at - world.now for name, role in roles.items() if isinstance(role, Follower)}
 
 
 def test_who_is_further_stands_first() -> None:
