@@ -84,7 +84,8 @@ _LATER = _keys("""
     notifyConsumerIdsChangedEnable disableConsumeIfConsumerReadSlowly consumerFallbehindThreshold
     orderMessageEnable kvConfigPath configStorePath configStoreInRocksDB returnOrderTopicConfigToBroker supportActingMaster
     enableControllerInNamesrv deleteTopicWithBrokerRegistration notifyMinBrokerIdChanged
-    enableSplitRegistration
+    enableSplitRegistration splitRegistrationSize
+    enableRetryTopicV2 retrieveMessageFromPopRetryTopicV1
     forceRegister brokerHeartbeatInterval brokerNotActiveTimeoutMillis fetchNamesrvAddrByAddressServer rmqAddressServerDomain
     startAcceptSendRequestTimeStamp checkCRCOnRecover commercialEnable initAuthenticationUser authenticationMetadataProvider
 """)
