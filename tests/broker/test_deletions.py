@@ -7,23 +7,26 @@ that had ended (D12).
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rmq.broker.held.outlet import Outlet
 from rmq.broker.held.taking import QueueReader, Read
 from rmq.broker.node import Broker
 from rmq.codes import ResponseCode as R
 from rmq.config import NodeSettings
 from rmq.delivery.due import Source
 from rmq.log import record
+from rmq.log.record import Record
 from rmq.model import DELAY_TOPIC, HALF_TOPIC, TIMER_TOPIC
 from rmq.net.commands import (
     DeleteTopic,
     GetMaxOffset,
+    GetTopicConfig,
     QueryConsumerOffset,
     Send,
     UpdateTopic,
@@ -139,6 +142,26 @@ async def test_a_retry_topic_that_is_being_made_when_its_topic_is_deleted(node: 
     await node.clock.advance(5)
     assert await take(node.peer.ask) == []
     assert await node.peer.ask_code(GetMaxOffset(RETRY, 0)) or await node.end(RETRY) == 0
+
+
+async def test_no_retry_topic_is_made_for_a_topic_that_was_deleted_meanwhile(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Revive was reading the messages: an empty topic stayed for good."""
+    await node.peer.send(send("T", b"old"))
+    assert len(await take(node.peer.ask, hidden_ms=1000)) == 1
+    reading, go_on, read = asyncio.Event(), asyncio.Event(), Outlet.read
+
+    async def slowly(self: Outlet, offsets: Sequence[int]) -> list[Record]:
+        found = await read(self, offsets)
+        reading.set()
+        await go_on.wait()
+        return found
+
+    monkeypatch.setattr(Outlet, "read", slowly)
+    await node.clock.advance_until(reading.is_set)
+    await node.peer.ask(DeleteTopic("T"))
+    go_on.set()
+    await node.clock.advance(5)
+    assert await node.peer.refusal(GetTopicConfig(RETRY)) == R.TOPIC_NOT_EXIST
 
 
 async def test_a_pop_while_its_topic_is_being_deleted(node: Node) -> None:

@@ -138,7 +138,8 @@ class Topics:
 
     async def _end(self, half: SendAnswer, what: str) -> None:
         said = EndTransaction("p", half.queue_offset, half.physical_offset, COMMIT, "id")
-        self.covered[what] += await self._perhaps(said) is not False
+        done = await self._perhaps(said) is not False
+        self.covered[what] += done
 
     # --- asking
 
@@ -235,7 +236,7 @@ def plant(folder: Path) -> Path:
 
 
 async def campaign(
-    folder: Path, deletions: int, kills: int, *, seed: int, at_once: int = 64, flush: str = "async", planted: bool = False
+    folder: Path, deletions: int, kills: int, *, seed: int, at_once: int = 128, flush: str = "async", planted: bool = False
 ) -> Result:
     chance, began = random.Random(seed), time.monotonic()
     async with AsyncExitStack() as stack:
@@ -291,7 +292,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--deletions", type=int, default=2000)
     parser.add_argument("--kills", type=int, default=5)
-    parser.add_argument("--at-once", type=int, default=64, help="topics that live side by side")
+    parser.add_argument("--at-once", type=int, default=128, help="topics that live side by side")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--flush", choices=["sync", "async"], default="async")
     parser.add_argument("--keep", type=Path, help="where stores and the nodes' logs are left")

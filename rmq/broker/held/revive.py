@@ -112,6 +112,8 @@ class ReviveService:
         try:
             life = self._queues.get(key.topic, key.queue_id)
             gone, found = await self._find(life, staged)
+            if self._topics.get(key.topic) is None or life.ended:  # meanwhile
+                raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic {key.topic} is deleted")
             if found and self._topics.get(retry) is None:
                 await self._create(TopicConfig(retry, 1, 1))
         except BaseException:
