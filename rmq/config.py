@@ -20,6 +20,8 @@ from rmq.configkinds import (
     Kind,
     addresses,
     choice,
+    delay_levels,
+    delays_ms,
     flag,
     host,
     hours,
@@ -108,6 +110,8 @@ class NodeSettings:
     auto_create_topic: bool = _setting(True, flag(), "a send may make its topic", "autoCreateTopicEnable")
     auto_create_group: bool = _setting(True, flag(), "a consumer may make its group", "autoCreateSubscriptionGroup")
     recall_messages: bool = _setting(False, flag(), "a timed message may be taken back before it comes", "recallMessageEnable")
+    delay_levels: str = _setting("1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h", delay_levels(),
+                                 "how long messages of each delay level wait", "messageDelayLevel")  # fmt: skip
     timer_max_delay_s: int = _setting(259_200, integer(1, 2**31), "a timed message may come so much later", "timerMaxDelaySec")
     default_topic_queue_nums: int = _setting(8, integer(1, 1024), "queues of TBW102", "defaultTopicQueueNums")
     transaction_timeout_ms: int = _setting(6_000, integer(0, 86_400_000), "how long a half message is left alone",
@@ -141,6 +145,11 @@ class NodeSettings:
             check(row.name, getattr(self, row.name))
         for problem in _contradictions(self):
             raise InvalidArgument(problem)
+
+    @property
+    def delays_ms(self) -> tuple[int, ...]:
+        """Of delay level 1, 2, ..."""
+        return delays_ms(self.delay_levels)
 
     @property
     def store_host(self) -> str:

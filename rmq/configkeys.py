@@ -43,7 +43,6 @@ def _keys(text: str) -> frozenset[str]:
 
 _COPIES = ("a majority keeps each message where enableDLegerCommitLog=true, inSyncReplicas nodes where brokerRole=SYNC_MASTER; "
            "remove the key, or stay with RocketMQ")
-_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 _OPEN = "access control is not served yet and running on would leave the broker open; remove the key to accept that"
 _PROMISES = {
     "enableControllerMode": Promise(_false, f"controllers are not served: {_COPIES}"),
@@ -56,8 +55,6 @@ _PROMISES = {
                                "TLS is not served yet and enforcing it is impossible; remove the key to accept plain text"),
     "readOnlyCommitLogStorePaths": Promise(lambda value: not value.strip(),
                                            "the log is one directory; move or link those files into commitlog/"),
-    "messageDelayLevel": Promise(lambda value: value.split() == _LEVELS.split(),
-                                 "the delays of levels are RocketMQ's usual ones; send with TIMER_DELAY_MS for any other"),
     "timerPrecisionMs": Promise(lambda value: value == "1000", "timed messages are due to the second"),
     "timerWheelEnable": Promise(lambda value: value.lower() == "true", "timed messages are always served"),
     "storeType": Promise(lambda value: value == "default", "only RocketMQ's plain files are served; use storeType=default"),

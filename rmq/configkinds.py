@@ -69,6 +69,31 @@ def hours() -> Kind:
     return Kind("hours of the day, 0 to 23, with ; between", parse)
 
 
+_DELAY = re.compile(r"([1-9]\d{0,8})([smhd])")
+_DELAY_UNIT_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_MOST_LEVELS = 62
+
+
+def delay_levels() -> Kind:
+    """RocketMQ's list of delays, one for each level: `1s 5s 10m 1h 1d`."""
+
+    def parse(raw: object) -> str:
+        if not isinstance(raw, str) or not 1 <= len(raw.split()) <= _MOST_LEVELS:
+            raise ValueError(raw)
+        for part in raw.split():
+            if not _DELAY.fullmatch(part):
+                raise ValueError(raw)
+        return " ".join(raw.split())
+
+    return Kind(f"1 to {_MOST_LEVELS} delays as 1s 5m 2h 1d, with blanks between", parse)
+
+
+def delays_ms(levels: str) -> tuple[int, ...]:
+    """Of such a list, in ms."""
+    found = (_DELAY.fullmatch(part) for part in levels.split())
+    return tuple(int(one[1]) * _DELAY_UNIT_MS[one[2]] for one in found if one)
+
+
 def flag() -> Kind:
     words = {"true": True, "false": False, "1": True, "0": False, "yes": True, "no": False, "on": True, "off": False}
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
-from rmq.broker.held.delays import LEVELS_MS, DelayNotes
+from rmq.broker.held.delays import DelayNotes
 from rmq.broker.held.halves import HalfNotes
 from rmq.broker.held.kinds import Held
 from rmq.broker.held.receipts import ReceiptNotes
@@ -25,6 +25,7 @@ from rmq.delivery.receipts import ReceiptTable
 from rmq.delivery.transactions import HalfTable
 from rmq.log import record
 from rmq.log.commitlog import Unit
+from rmq.log.delays import LEVELS_MS
 from rmq.model import EPOCH_TOPIC, STATE_TOPIC
 from rmq.routing.topics import TopicTable
 
@@ -34,13 +35,14 @@ OWN_TOPICS = frozenset({EPOCH_TOPIC, STATE_TOPIC})
 class Tables:
     """The tables that state records fill."""
 
-    def __init__(self, topics: TopicTable, groups: GroupTable, offsets: OffsetTable, segment_bytes: int = 1 << 30) -> None:
+    def __init__(self, topics: TopicTable, groups: GroupTable, offsets: OffsetTable, segment_bytes: int = 1 << 30,
+                 delays_ms: Sequence[int] = LEVELS_MS) -> None:  # fmt: skip
         self.topics = topics
         self.groups = groups
         self.offsets = offsets
         self.cursors = CursorTable()
         self.locks = LockTable()
-        self.due = DueTable(segment_bytes, LEVELS_MS)
+        self.due = DueTable(segment_bytes, delays_ms)
         self.halves = HalfTable()
         self.receipts = ReceiptTable()
         self.orders = OrderTable()

@@ -42,7 +42,7 @@ def holding(settings: NodeSettings, parts: Parts, clock: Clock, *others: Service
     recalls = RecallHandler(tables.topics, timers, parts.outlet, parts.host, clock, settings.recall_messages)
     delays = DelayService(tables.due, parts.outlet, parts.commit, tables.topics, clock, recalls.by_request())
     halves = half_taker(tables.halves, reject=settings.reject_transactions)
-    later = (timers.take, take_level)
+    later = (timers.take, partial(take_level, delays_ms=settings.delays_ms))
     return Services(delays, _transactions(settings, parts, Intake(later), clock), *others), Intake((halves, *later))
 
 

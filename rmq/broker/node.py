@@ -176,7 +176,7 @@ class Broker:
         own_names = (settings.cluster_name, settings.broker_name, f"{settings.cluster_name}_REPLY_TOPIC")
         groups = GroupTable(settings.max_groups)
         topics = TopicTable(own_names, settings.max_topics, lambda name: groups.decided(name) is not None)
-        self._tables = Tables(topics, groups, OffsetTable(), store.log.segment_bytes)
+        self._tables = Tables(topics, groups, OffsetTable(), store.log.segment_bytes, settings.delays_ms)
         self._registry = ConsumerRegistry(settings.client_expiry_ms / 1000)
         self._polls = LongPolls()
         self._cold = ColdReads(settings.max_transfer_disk_count, settings.max_transfer_disk_bytes)

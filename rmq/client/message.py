@@ -8,11 +8,12 @@ from typing import NamedTuple
 from rmq.client.inflating import COMPRESSED, inflated
 from rmq.errors import InvalidArgument, Unknown
 from rmq.log import record
+from rmq.log.delays import DELAYS_S
 from rmq.model import MessageQueue
 
 UNIQUE_KEY, KEYS, TAGS, RETRY_TOPIC = "UNIQ_KEY", "KEYS", "TAGS", "RETRY_TOPIC"
 CHECKSUM = "__CRC32#"  # of the whole record; the store's business
-LEVELS = len(record.DELAYS_S)
+LEVELS = len(DELAYS_S)
 
 _RESERVED = """
 KEYS TAGS UNIQ_KEY EXTEND_UNIQ_INFO WAIT DELAY TIMER_DELAY_SEC TIMER_DELAY_MS TIMER_DELIVER_MS TIMER_OUT_MS

@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from rmq import config
 from rmq.broker.adoption import tables as adoption
 from rmq.commands import exits, options
 from rmq.commands.adminviews import moment
@@ -23,6 +24,7 @@ from rmq.errors import BadBytes, InvalidArgument, StoreError
 from rmq.log import ownfiles, reader, record
 from rmq.log import repair as mending
 from rmq.log.adoption import refuse
+from rmq.log.delays import LEVELS_MS
 from rmq.log.disk import ReadOnlyDisk, RealDisk
 from rmq.log.settings import StoreSettings
 from rmq.log.verify import Report, Verifier
@@ -30,6 +32,8 @@ from rmq.log.verify import Report, Verifier
 _DIRECTORY = click.argument("directory", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path))
 _SLOTS = click.option("--index-slots", type=click.IntRange(min=1), default=5_000_000, show_default=True,
                       help="Slots of an index file (RocketMQ: maxHashSlotNum).")  # fmt: skip
+_CONFIG = click.option("--config", "file", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE",
+                       help="RocketMQ's broker.conf, for its messageDelayLevel.")  # fmt: skip
 _YES = click.option("--yes", is_flag=True, help="Do it without asking.")
 _HOST = record.host_bytes("127.0.0.1", 10911)  # of the few records that these commands write
 
@@ -45,13 +49,14 @@ def store() -> None:
 @store.command()
 @_DIRECTORY
 @_SLOTS
+@_CONFIG
 @options.output
-def verify(directory: Path, index_slots: int, form: str) -> int:
+def verify(directory: Path, index_slots: int, file: Path | None, form: str) -> int:
     """Check everything: the log, queues, index, our own files, the tables.
 
     Says what was checked, what is wrong, and what nobody can check. Exit code 5 when something is damaged.
     """
-    report = _look(ReadOnlyDisk(), directory, index_slots)
+    report = _look(ReadOnlyDisk(), directory, index_slots, _delays_ms(file))
     wrong = list(_wrong_tables(directory / "config"))
     if form == "json":
         show_json(_report_json(report, wrong))
@@ -60,14 +65,19 @@ def verify(directory: Path, index_slots: int, form: str) -> int:
     return exits.OK if report.clean and not wrong else exits.DAMAGED
 
 
-def _look(disk: RealDisk, directory: Path, index_slots: int) -> Report:
+def _delays_ms(file: Path | None) -> tuple[int, ...] | None:
+    """Of delay levels, as that configuration has them; None without one. Raises InvalidArgument."""
+    return None if file is None else config.load(file, env={}).settings.delays_ms
+
+
+def _look(disk: RealDisk, directory: Path, index_slots: int, delays_ms: tuple[int, ...] | None = None) -> Report:
     with _bar("verify", _log_bytes(directory)) as told:
-        return Verifier(disk, str(directory), index_slots, told).run()
+        return Verifier(disk, str(directory), index_slots, told, delays_ms).run()
 
 
-def _wrong_tables(config: Path) -> Iterator[str]:
+def _wrong_tables(folder: Path) -> Iterator[str]:
     """Files of config/ that are no JSON, not even as RocketMQ writes it."""
-    for path in sorted(config.glob("*.json")):
+    for path in sorted(folder.glob("*.json")):
         try:
             data = path.read_bytes()
             if data.strip():
@@ -195,12 +205,15 @@ def _disk_bytes(folder: Path) -> int:
 @_DIRECTORY
 @click.option("--name", default="broker-a", show_default=True, metavar="NAME", help="Name of the broker group (brokerName).")
 @_SLOTS
+@_CONFIG
 @_YES
-def adopt(directory: Path, name: str, index_slots: int, yes: bool) -> int:
+def adopt(directory: Path, name: str, index_slots: int, file: Path | None, yes: bool) -> int:
     """Take over a directory of Apache RocketMQ, or one of ours that it wrote in. `rmq node` does the same when it starts."""
     if not yes:
         _agree(f"{directory} becomes a store of rmq; RocketMQ can still open it. Go on?")
-    done = adoption.adopt(RealDisk(), str(directory), _settings(directory, name, index_slots), time.time_ns() // 1_000_000)
+    delays_ms = _delays_ms(file) or LEVELS_MS
+    settings, now_ms = _settings(directory, name, index_slots), time.time_ns() // 1_000_000
+    done = adoption.adopt(RealDisk(), str(directory), settings, now_ms, delays_ms)
     click.echo(done or "nothing to take over: this is a store of rmq, and nobody else wrote in it")
     return exits.OK
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from rmq.staged import Versioned
 
+MOST_LEVELS = 62
 TIMER, CANCEL = 0, 63  # in place of a level: a timer, and a message that cancels one
 LEVEL_SLOT_MS = 100  # the broker looks so often
 TIMER_SLOT_MS = 1000  # [timerPrecisionMs]
@@ -68,7 +69,7 @@ class DueTable(Versioned):
     def __init__(self, chunk_bytes: int, delays_ms: Sequence[int]) -> None:
         super().__init__()
         self._chunk_bytes = chunk_bytes
-        self._delays_ms = dict(enumerate(delays_ms, 1))
+        self.delays_ms = tuple(delays_ms)
         self._slots: dict[int, array[int]] = {}  # due -> (offset, level) packed, rising
         self._begun: dict[int, _Begun] = {}  # of slots that are partly done
         self._cancelled: dict[int, set[str]] = {}  # due -> what messages in that slot cancel
@@ -246,7 +247,7 @@ class DueTable(Versioned):
 
     def _look_ahead(self, now_ms: int) -> None:
         """Looks at every slot, but only when one of them lies too far ahead."""
-        limits = {level: now_ms + delay_ms + STEP_MS for level, delay_ms in self._delays_ms.items()}
+        limits = {level: now_ms + delay_ms + STEP_MS for level, delay_ms in enumerate(self.delays_ms, 1)}
         if all(latest <= limits.get(level, _NEVER) for level, latest in self._latest.items()):
             return
         shortest = min(limits.values())

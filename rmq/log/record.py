@@ -16,6 +16,7 @@ from rmq.codes import ResponseCode
 from rmq.errors import BadBytes, InvalidArgument, Refusal
 from rmq.javahash import java_hash
 from rmq.log.crc import crc32
+from rmq.log.delays import LEVELS_MS, delay_ms
 from rmq.log.properties import (
     CRC_BYTES,
     CRC_NAME,
@@ -422,9 +423,6 @@ def _illegal_parts(buf: bytes, at: int, topic_field: bytes) -> Refusal:
 
 # --- what follows from a record ---------------------------------------------------------------------------------------
 
-DELAYS_S = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
-
-
 def has_queue_entry(record: Record) -> bool:
     """Prepared and rollback records of RocketMQ 4's transactions and inner batches have no ConsumeQueue entry."""
     return record.sys_flag & SYS_TRANSACTION not in (SYS_PREPARED, SYS_ROLLBACK) and not record.sys_flag & SYS_INNER_BATCH
@@ -463,15 +461,15 @@ def is_tombstone(record: Record) -> bool:
     return record.reconsume_times == LOST and record.sys_flag & SYS_TRANSACTION == SYS_ROLLBACK
 
 
-def entry_code(record: Record) -> int:
+def entry_code(record: Record, delays_ms: Sequence[int] = LEVELS_MS) -> int:
     """The tagsCode of its ConsumeQueue entry: the tag's hash, or the due time (ms) in the delay topic."""
     if record.topic == DELAY_TOPIC:
         said = bytes_to_properties(record.properties)
         kind, _, due_ms = said.get("RMQ_SRC", "").rpartition(" ")
         if kind.startswith("due ") and is_number(due_ms):  # carried forward: it keeps its time
             return int(due_ms)
-        if is_number(level := said.get("DELAY", "")) and int(level) > 0:
-            return record.store_timestamp + DELAYS_S[min(int(level), len(DELAYS_S)) - 1] * 1000
+        if waits_ms := delay_ms(said, delays_ms):
+            return record.store_timestamp + waits_ms
     return tags_code_in(record.properties)
 
 

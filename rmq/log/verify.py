@@ -4,7 +4,7 @@ For a stopped store, a copy of a live one, and directories of Apache RocketMQ. N
 stretch does not end the walk: it goes on at the next whole record. What config/*.json should look like is not known here.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import NamedTuple, TypeVar
 
@@ -65,9 +65,14 @@ class Report(NamedTuple):
 
 
 class Verifier:
-    """`run()` does it all, once. `told(bytes)` hears how far the walk over the log is. `index_slots`: [maxHashSlotNum]."""
+    """`run()` does it all, once. `told(bytes)` hears how far the walk over the log is. `index_slots`: [maxHashSlotNum].
+    `delays_ms`: of delay levels, None if they are not known."""
 
-    def __init__(self, disk: Disk, root: str, index_slots: int, told: Callable[[int], None] = lambda _: None) -> None:
+    def __init__(
+        self, disk: Disk, root: str, index_slots: int, told: Callable[[int], None] = lambda _: None,
+        delays_ms: Sequence[int] | None = None,
+    ) -> None:  # fmt: skip
+        self._delays_ms = delays_ms
         self._disk = disk
         self._root = root
         self._own = f"{root}/rmq"
@@ -173,7 +178,7 @@ class Verifier:
         clean = self._run.state == CLEAN if self._run else not self._disk.exists(f"{self._root}/abort")
         if self._ours and not self._rows:  # the file is lost or damaged, or nothing was written yet
             self._rows = recovery.rows_in(segments, 0)
-        queues = QueueWalk(self._disk, f"{self._root}", segments[0].base if segments else 0)
+        queues = QueueWalk(self._disk, f"{self._root}", segments[0].base if segments else 0, self._delays_ms)
         index = IndexWalk(self._disk, f"{self._root}/index", self._index_slots)
         seen = _Seen(queues, index, segments[0].base if segments else 0)
         for segment in segments:
@@ -194,6 +199,9 @@ class Verifier:
         self._checked |= {"queues": queues.count, "queue units": queues.units}
         self._checked |= {"index files": index.files, "index entries": index.entries}
         self._unchecked += index.unchecked
+        if queues.delays_unchecked:
+            self._unchecked.append(f"{queues.delays_unchecked} due times are none of RocketMQ's usual delay levels: not checked; "
+                                   "give --config FILE with its messageDelayLevel")  # fmt: skip
         if self._ours is False or any(row.epoch == FOREIGN for row in self._rows):
             self._unchecked.append("headers unprotected: records of Apache RocketMQ carry no checksum of the whole, so a flip in "
                                    "a header field, topic or property is not seen there")  # fmt: skip

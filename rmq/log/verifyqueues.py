@@ -3,13 +3,23 @@
 Memory is one small window per queue. RocketMQ's queues of inner batches (46-byte units) are read too.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from struct import Struct
 
 from rmq.log.consumequeue import ENTRY, ENTRY_BYTES
+from rmq.log.delays import OWN_DELAY
 from rmq.log.disk import Disk
 from rmq.log.queuenames import directory_of
-from rmq.log.record import SYS_INNER_BATCH, UNKNOWN_TOPIC, Record, bytes_to_properties, entry_code, is_tombstone, queue_places
+from rmq.log.record import (
+    SYS_INNER_BATCH,
+    UNKNOWN_TOPIC,
+    Record,
+    bytes_to_properties,
+    entry_code,
+    is_tombstone,
+    queue_places,
+)
+from rmq.model import DELAY_TOPIC
 
 _BATCH = Struct(">qiqqqhii")  # offset, size, code, store time, base number, count, -1, 0
 _BLANK_SIZE = 0x7FFFFFFF
@@ -74,9 +84,11 @@ class _Queue:
 class QueueWalk:
     """`take` each record in log order, then `finish`. `count`: queues, `units`: right ones."""
 
-    def __init__(self, disk: Disk, root: str, start: int) -> None:
-        """`start`: where the log begins."""
-        self.count = self.units = 0
+    def __init__(self, disk: Disk, root: str, start: int, delays_ms: Sequence[int] | None = None) -> None:
+        """`start`: where the log begins. `delays_ms`: of RocketMQ's delay levels; None: its configuration is not known, and due
+        times that its usual ones do not give are not checked (`delays_unchecked`)."""
+        self.count = self.units = self.delays_unchecked = 0
+        self._delays_ms = delays_ms
         self._from = start
         self._deleted: set[str] = set()
         self._disk = disk
@@ -147,13 +159,23 @@ class QueueWalk:
     def _compare(self, queue: _Queue, number: int, found: Record) -> None:
         raw, end = queue.files.raw(number), found.physical_offset + found.total_size
         expected = ENTRY.pack(found.physical_offset, found.total_size, entry_code(found))
-        if raw == expected:
+        if raw == expected or self._is_delayed(raw, expected, found):
             queue.units += 1
         elif not raw.strip(b"\0"):
             queue.missing.append(end)
         else:
             said = ENTRY.unpack(raw) if len(raw) == ENTRY_BYTES else raw.hex()
             queue.wrong.append((f"unit {number} says {said}, its record {ENTRY.unpack(expected)}", end))
+
+    def _is_delayed(self, raw: bytes, expected: bytes, found: Record) -> bool:
+        """Whether the unit has the due time of a level by RocketMQ's own list of delays."""
+        own = OWN_DELAY in bytes_to_properties(found.properties)
+        if found.topic != DELAY_TOPIC or own or len(raw) != ENTRY_BYTES or raw[:-8] != expected[:-8]:
+            return False
+        if self._delays_ms is None:
+            self.delays_unchecked += 1
+            return True
+        return raw == ENTRY.pack(found.physical_offset, found.total_size, entry_code(found, self._delays_ms))
 
     def _take_batch(self, found: Record) -> None:
         """A unit of RocketMQ's BatchConsumeQueue: an inner batch, or a single message in such a topic."""

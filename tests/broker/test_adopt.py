@@ -12,7 +12,7 @@ from rmq.broker.adoption import tables as adopt
 from rmq.broker.apply import Tables
 from rmq.client import Message
 from rmq.delivery.cursors import BROADCAST, LMQ, PULL
-from rmq.delivery.due import timer_out_ms
+from rmq.delivery.due import level_slot, timer_out_ms
 from rmq.delivery.groups import GroupTable
 from rmq.delivery.offsets import OffsetKey, OffsetTable, offsets_json
 from rmq.errors import StoreError
@@ -202,6 +202,19 @@ async def test_a_node_takes_a_store_over_and_serves_it(tmp_path: Path, caplog: p
         caplog.clear()
         await broker.start_broker()
         assert "adopted" not in caplog.text, "nobody else was here"
+
+
+def test_what_waited_by_another_list_of_delays_keeps_to_it(tmp_path: Path) -> None:
+    """messageDelayLevel of the broker that wrote it. What we noted by the usual one does not count."""
+    root, day_ms = unpack("s06-delay", tmp_path), 86_400_000
+    assert adopt.adopt(RealDisk(), str(root), settings("s06-delay"), WALL_MS, (day_ms,) * 18) is not None
+    store, tables = opened("s06-delay", root)
+    waiting = [source for slot in tables.due.below(store.log.end, 100) for source in slot]
+    stored = {one.physical_offset: one for one in store.log.scan(store.log.start, store.log.end)}
+    assert len({unique_key(stored[source.offset]) for source in waiting}) == len(waiting) == 17
+    for source in waiting:
+        assert source.due_ms == level_slot(stored[source.offset].store_timestamp, day_ms)
+    store.close()
 
 
 @pytest.mark.parametrize(("name", "topic", "waiting"), [("s06-delay", "s6-delay", 17), ("s15-timer", "s15-timer", 60)])

@@ -45,7 +45,7 @@ def lines(store: Store, table: DueTable, positions: Positions) -> Iterator[Line]
     alive: dict[Source, str] = {}
     for queue in store.queues.of_topic(DELAY_TOPIC):
         for stored in store.records(DELAY_TOPIC, queue.queue_id, positions.levels.get(queue.queue_id + 1, 0)):
-            source, cancels = source_of(stored)
+            source, cancels = source_of(stored, table.delays_ms)
             alive[source] = cancels
     alive |= _timers(store, positions)
     before = {source for slot in table.below(store.log.end, 1000) for source in slot}

@@ -25,6 +25,7 @@ from rmq.errors import BadBytes, StoreError
 from rmq.log import record
 from rmq.log.adoption import Adopted
 from rmq.log.commitlog import Unit
+from rmq.log.delays import LEVELS_MS
 from rmq.log.disk import Disk
 from rmq.log.replay import replay
 from rmq.log.settings import StoreSettings
@@ -210,8 +211,11 @@ def import_tables(store: Store, tables: Tables, config: Path, host: bytes, wall_
     return Imported(*counts, len(lines), found.notes)
 
 
-def adopt(disk: Disk, root: str, settings: StoreSettings, wall_ms: int) -> str | None:
+def adopt(
+    disk: Disk, root: str, settings: StoreSettings, wall_ms: int, delays_ms: Sequence[int] = LEVELS_MS
+) -> str | None:
     """The whole of it without a node: takes the directory over and closes it. Says what was done; None if nothing was due.
+    `delays_ms`: of RocketMQ's delay levels, as its configuration has them.
 
     Raises StoreError, BadBytes; what is half done then is done by the next try.
     """
@@ -219,7 +223,7 @@ def adopt(disk: Disk, root: str, settings: StoreSettings, wall_ms: int) -> str |
     try:
         done = None
         if store.adopting:
-            tables = Tables(topics.TopicTable(), groups.GroupTable(), offsets.OffsetTable())
+            tables = Tables(topics.TopicTable(), groups.GroupTable(), offsets.OffsetTable(), delays_ms=delays_ms)
             snapshot.load(tables.by_name, store)
             for stored in replay(store):
                 tables.note(stored)

@@ -17,11 +17,12 @@ from rmq.broker.held.services import Job
 from rmq.broker.state import Line, is_unknown, undoing
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
-from rmq.delivery.due import CANCEL, TIMER, TIMER_SLOT_MS, DueTable, Source, level_slot, timer_out_ms, timer_slot
+from rmq.delivery.due import CANCEL, MOST_LEVELS, TIMER, TIMER_SLOT_MS, DueTable, Source, level_slot, timer_out_ms, timer_slot
 from rmq.delivery.proof import DUE, PROPERTY, Proof, proof_of
 from rmq.errors import InvalidArgument, Refusal, RmqError
 from rmq.log import record
 from rmq.log.commitlog import Unit
+from rmq.log.delays import LEVELS_MS, OWN_DELAY, delay_ms
 from rmq.log.record import Record, bytes_to_properties
 from rmq.model import DELAY_TOPIC, REVIVE_PREFIX, TIMER_TOPIC, is_held_topic
 from rmq.net.server import Handler
@@ -30,7 +31,6 @@ from rmq.routing.topics import TopicTable
 
 log = logging.getLogger("rmq.delays")
 
-LEVELS_MS = tuple(seconds * 1000 for seconds in record.DELAYS_S)
 TICK_S = 0.1
 BITE = 200  # handed on together, then others have their turn: some milliseconds of the loop's time
 MOST_BITES = 50  # at once: half a second or so
@@ -43,13 +43,15 @@ _number = re.compile(r"[+-]?[0-9]{1,18}").fullmatch
 # --- coming in --------------------------------------------------------------------------------------------------------
 
 
-def take_level(message: Record, queue_id: int) -> Placed | None:
+def take_level(message: Record, queue_id: int, delays_ms: Sequence[int] = LEVELS_MS) -> Placed | None:
     """Taker of messages with a delay level; a level wins over a time. Raises Refusal."""
     said = bytes_to_properties(message.properties)
-    level = min(_level(said), len(LEVELS_MS))
+    level = min(_level(said), len(delays_ms))
     if level <= 0:
         return None
-    kept = {name: value for name, value in said.items() if name not in _TIMES}
+    kept = {name: value for name, value in said.items() if name not in (*_TIMES, OWN_DELAY)}
+    if tuple(delays_ms) != LEVELS_MS:
+        kept[OWN_DELAY] = str(delays_ms[level - 1])
     waits = {**kept, "DELAY": str(level), "REAL_TOPIC": message.topic, "REAL_QID": str(queue_id)}
     return Placed(DELAY_TOPIC, level - 1, _draft(message, DELAY_TOPIC, waits))
 
@@ -90,7 +92,7 @@ def recall_handle(topic: str, broker_name: str, out_ms: int, unique_key: str) ->
 def _level(said: Mapping[str, str]) -> int:
     text = said.get("DELAY", "0").strip()
     if not _number(text):
-        raise _illegal(f"DELAY {text!r}: a level from 1 to {len(LEVELS_MS)}")
+        raise _illegal(f"DELAY {text!r}: a delay level, a whole number from 1 on")
     return int(text)
 
 
@@ -140,14 +142,16 @@ class DelayNotes:
         self._table.done(proof.detail, proof.source)
 
 
-def source_of(stored: Record) -> tuple[Source, str]:
-    """When a stored record is due, and which timer it cancels (""): none). One that was carried forward keeps its time."""
+def source_of(stored: Record, delays_ms: Sequence[int] = LEVELS_MS) -> tuple[Source, str]:
+    """When a stored record is due, and which timer it cancels (""): none). One that was carried forward keeps its time.
+    `delays_ms`: of levels, in records that do not say theirs."""
     said = bytes_to_properties(stored.properties)
     proof = proof_of(said.get(PROPERTY, ""))
     carried_ms = proof.detail if proof is not None and proof.kind == DUE else 0
     if stored.topic == DELAY_TOPIC:
-        level = min(max(_whole(said.get("DELAY")), 1), len(LEVELS_MS))
-        return Source(carried_ms or level_slot(stored.store_timestamp, LEVELS_MS[level - 1]), stored.physical_offset, level), ""
+        level = min(max(_whole(said.get("DELAY")), 1), MOST_LEVELS)
+        waits_ms = delay_ms(said, delays_ms) or delays_ms[0]
+        return Source(carried_ms or level_slot(stored.store_timestamp, waits_ms), stored.physical_offset, level), ""
     due_ms = carried_ms or timer_slot(_whole(said.get("TIMER_OUT_MS")))
     if "TIMER_DEL_UNIQKEY" in said:
         return Source(due_ms, stored.physical_offset, CANCEL), f"{said.get('REAL_TOPIC')}+{said['TIMER_DEL_UNIQKEY']}"
