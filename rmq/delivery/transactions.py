@@ -5,6 +5,7 @@ is appended once more; such a record names the first one. Everything here follow
 order on every node, and may be noted again: a start replays what its snapshot already knows. Pure.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -12,7 +13,7 @@ from rmq.staged import Versioned
 
 ASIDE_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"  # where halves go that were asked back too often
 COMMITTED, ROLLED_BACK, PUT_ASIDE = "committed", "rolled back", "put aside"
-MOST_OPEN = 300_000  # about 90 MB
+MOST_OPEN, MOST_OPEN_OF_GROUP = 300_000, 100_000  # about 90 MB; no producer group takes it all
 KEPT_OUTCOMES = 10_000  # of the newest: a repeated END_TRANSACTION is answered by them
 
 V = TypeVar("V")
@@ -56,6 +57,29 @@ class Rows(Versioned, Generic[V]):
         self._version = self._version.risen(time_ms)
 
 
+class _Open(dict[int, Half]):
+    """Halves by their first offset, counted by their producer groups."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.of_group: Counter[str] = Counter()
+
+    def __setitem__(self, first: int, half: Half) -> None:
+        self._one_less(self.get(first))
+        super().__setitem__(first, half)
+        self.of_group[half.group] += 1
+
+    def pop(self, first: int, default: Any = None) -> Any:
+        self._one_less(self.get(first))
+        return super().pop(first, default)
+
+    def _one_less(self, half: Half | None) -> None:
+        if half is not None:
+            self.of_group[half.group] -= 1
+            if not self.of_group[half.group]:
+                del self.of_group[half.group]
+
+
 class HalfTable:
     """`open`: halves by their first offset. `ended`: outcomes of the newest ones that are not open any more, by it too.
     `owed`: half-queue numbers that are done with, but Apache RocketMQ's tools do not know it before an op record names them.
@@ -65,6 +89,7 @@ class HalfTable:
 
     def __init__(self) -> None:
         self.open: Rows[Half] = Rows(lambda value: Half(*value))
+        self.open.rows = self._open = _Open()
         self.ended: Rows[str] = Rows(str)
         self.owed: Rows[bool] = Rows(bool)
         self.by_name: Mapping[str, Rows[Any]] = {"half": self.open, "halfEnd": self.ended, "halfOp": self.owed}
@@ -110,9 +135,9 @@ class HalfTable:
 
     # --- deciding: at the leader only
 
-    @property
-    def is_full(self) -> bool:
-        return len(self.open.rows) >= MOST_OPEN
+    def is_full(self, group: str) -> bool:
+        """Whether some must end before this group may begin another one."""
+        return len(self._open) >= MOST_OPEN or self._open.of_group[group] >= MOST_OPEN_OF_GROUP
 
     def outcome(self, first: int) -> str:
         """Decided, be it committed or on its way; "" if it is open, or not known."""

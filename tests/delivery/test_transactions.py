@@ -111,13 +111,13 @@ def test_outcomes_and_open_halves_are_bounded(monkeypatch: Any) -> None:
     monkeypatch.setattr(transactions, "MOST_OPEN", 2)
     table = HalfTable()
     for first in range(5):
-        assert not table.is_full
+        assert not table.is_full("p")
         table.appended(first, half(first, first))
         table.resolved(first, COMMITTED)
     assert list(table.ended.rows) == [2, 3, 4]
     table.appended(10, half(10))
     table.appended(11, half(11))
-    assert table.is_full
+    assert table.is_full("p")
 
 
 def test_op_bodies() -> None:
@@ -216,3 +216,21 @@ def test_two_nodes_that_are_told_the_same_know_the_same(notes: list[Note]) -> No
         note(two)
     assert rows(one)["half"] == rows(two)["half"]
     assert rows(one)["halfEnd"] == rows(two)["halfEnd"]
+
+
+def test_no_group_takes_all_the_room(monkeypatch: Any) -> None:
+    monkeypatch.setattr(transactions, "MOST_OPEN_OF_GROUP", 2)
+    table = HalfTable()
+    for first in (100, 200):
+        assert not table.is_full("p")
+        table.appended(first, half(first))
+    table.appended(100, half(300)._replace(first_number=-1))  # once more, further on
+    assert table.is_full("p")
+    assert not table.is_full("q")
+    table.open.apply(200, None)
+    assert not table.is_full("p")
+    table.open.apply(200, list(half(200)))
+    assert table.is_full("p")
+    for first in (100, 200):
+        table.resolved(first, COMMITTED)
+    assert not table._open.of_group

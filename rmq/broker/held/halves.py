@@ -88,8 +88,8 @@ def half_taker(table: HalfTable, *, reject: bool) -> Taker:
         if not 0 < len(said.get("PGROUP", "")) <= _LONGEST_GROUP:
             about = f"a transactional message needs PGROUP, a group of at most {_LONGEST_GROUP} letters: who is to be asked else?"
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, about)
-        if table.is_full:
-            about = f"{len(table.open.rows)} transactions wait for their end here: commit or roll back, then send again"
+        if table.is_full(said["PGROUP"]):
+            about = "too many transactions of this group, or of all, wait for their end: commit or roll back, then send again"
             raise Refusal(ResponseCode.SYSTEM_BUSY, about)
         added = dict(zip(_REAL, (message.topic, str(queue_id)), strict=True))
         if unique_id := said.get("UNIQ_KEY"):
