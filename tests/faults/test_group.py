@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.faults.checker import Stored
+from tests.faults.failover import measure
 from tests.faults.group import campaign
 from tests.faults.history import ACKED, REFUSED, UNKNOWN, Attempt, Delivery, History, Lead, problems, unequal
 from tests.faults.netns import possible
@@ -96,3 +97,9 @@ async def test_a_rolling_restart_fails_no_send(tmp_path: Path) -> None:
     assert result.found == []
     assert result.leader_changes >= 1
     assert set(result.outcomes) == {ACKED}
+
+
+async def test_after_a_kill_both_kinds_of_clients_are_answered_again(tmp_path: Path) -> None:
+    """The short form of `tests.faults.failover`."""
+    native, remoting = await measure(tmp_path, 1, 1)
+    assert len(native) == len(remoting) == 1

@@ -8,7 +8,7 @@ import pytest
 from rmq.client import Client, admin
 from rmq.commands import tryout
 from tests.cli.drill import Drill, free_shift
-from tests.interop import java
+from tests.interop import crossing, java
 from tests.interop.java import Java, mqadmin
 
 pytestmark = [pytest.mark.java, pytest.mark.skipif(bool(java.MISSING), reason=java.MISSING)]
@@ -65,3 +65,11 @@ async def send(namesrv: str) -> None:
     producer = await Java.start("send", namesrv, "Shared", "10")
     await producer.until(lambda: len(producer.got("SENT")) == 11)
     assert await producer.stop() == 0
+
+
+async def test_java_crosses_changes_of_leader_without_a_failed_send(tmp_path: Path) -> None:
+    """Default settings, routes asked every 30 s: the member that led forwards. The short form of `tests.interop.crossing`."""
+    java.build()
+    result = await crossing.crossings(tmp_path, ["transfer"], 200)
+    assert crossing.problems(result) == []
+    assert result.sent == result.tried > 500
