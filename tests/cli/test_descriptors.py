@@ -44,6 +44,9 @@ async def test_connections_leave_the_log_its_files(tmp_path: Path) -> None:
                 sockets.append(socket.create_connection((host, int(port))))
             for _ in range(200):
                 await producer.send(Message("T", bytes(2000)))
+    except BaseException:
+        node.process.kill()
+        raise
     finally:
         for one in sockets:
             one.close()
