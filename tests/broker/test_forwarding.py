@@ -30,6 +30,7 @@ from rmq.testing import until
 from tests.broker.groups import GROUP, LocalGroup
 from tests.broker.javaclient import JavaClient, members
 from tests.broker.support import Peer, beat, everything, send
+from tests.net.java_peer import send_frame
 
 ALL = ("n0", "n1", "n2")
 
@@ -168,19 +169,22 @@ async def test_what_left_for_a_leader_that_dies_has_an_unknown_outcome(group: Lo
     assert (header.code, header.remark.startswith("outcome unknown")) == (1, True)
 
 
-async def test_forwarding_is_bounded(group: LocalGroup, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("bound", ["MAX_REQUESTS_EACH", "MAX_REQUESTS", "MAX_BYTES_EACH", "MAX_BYTES", "MAX_LINES"])
+async def test_forwarding_is_bounded(group: LocalGroup, monkeypatch: pytest.MonkeyPatch, bound: str) -> None:
     """While nobody leads requests wait; one more than may wait is refused at once, as not stored."""
-    monkeypatch.setattr(forwarding, "MAX_REQUESTS_EACH", 3)
+    size = len(send_frame(1, b"0", b="T", e="0", i="UNIQ_KEY\x01A1\x02")) - 4
+    monkeypatch.setattr(forwarding, bound, 3 * size if "BYTES" in bound else 0 if bound == "MAX_LINES" else 3)
+    waits = 0 if bound == "MAX_LINES" else 3
     name = await follower(group)
     await group.stop(*(one for one in ALL if one != name))
     await group.clock.advance_until(lambda: not group.nodes[name].group.member.core.leads())  # type: ignore[union-attr]
     async with JavaClient.connect(group.address(name)) as java:
         waiting = [java.send(b"%d" % number) for number in range(4)]
-        header, _ = await waiting[3]
+        header, _ = await waiting[waits]
         assert (header.code, header.remark.startswith("not stored")) == (14, True)
-        assert not any(one.done() for one in waiting[:3])
+        assert not any(one.done() for one in waiting[:waits])
         await group.clock.advance(forwardline.HOLD_S + 1)
-        assert [(await one)[0].code for one in waiting[:3]] == [14] * 3
+        assert [(await one)[0].code for one in waiting] == [14] * 4
         found = group.nodes[name]._front.forwarding
         assert found is not None
         assert (found._all_requests, found._all_bytes, found._requests) == (0, 0, {})
