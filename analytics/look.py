@@ -4,10 +4,11 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
+from rmq.errors import StoreError
 from rmq.log import ownfiles
 from rmq.log.crc import crc32
 from rmq.log.disk import ReadOnlyDisk
-from rmq.log.reader import SegmentFile, read_segments
+from rmq.log.reader import SegmentFile
 from rmq.log.record import MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES, SYS_BORN_V6, host_text, store_timestamp
 
 _GRACE_MS = 60_000  # progress is saved every 10 s; a minute later everything of before is in it
@@ -29,14 +30,14 @@ class Extent(NamedTuple):
 def extent(store: Path) -> Extent:
     """Raises StoreError when files of it cannot be read."""
     own, disk = str(store / "rmq"), ReadOnlyDisk()
-    segments = [segment for segment in read_segments(str(store)) if segment.size]
+    segments = listed(store)
     heads = [(segment, first_record(segment)) for segment in segments]
     head = next((head for _, head in heads if head), None)
     return Extent(
         broker=broker_name(store, head),
         log_start=segments[0].base if segments else 0,
         first_ms=store_timestamp(head, 0) if head else None,
-        known_ms=max(_known_ms(own, disk), _checkpoint_ms(store), *(store_timestamp(one, 0) for _, one in heads[-2:] if one)),
+        known_ms=_known_ms(own, disk),
         heads={segment.base: f"{crc32(head):08x}" for segment, head in heads if head},
     )
 
@@ -50,8 +51,25 @@ def broker_name(store: Path, head: bytes | None = None) -> str:
     vote = ownfiles.load_vote(ReadOnlyDisk(), str(own)) if own.is_dir() else None
     if vote:
         return vote.group
-    head = head or next(filter(None, map(first_record, read_segments(str(store)))), None)
+    head = head or next(filter(None, map(first_record, listed(store))), None)
     return host_text(store_host(head)) if head else "unknown"
+
+
+def listed(store: Path) -> list[SegmentFile]:
+    """The files of its log that are there, oldest first, less empty ones. Raises StoreError."""
+    directory = str(store / "commitlog")
+    try:
+        names = sorted(name for name in os.listdir(directory) if len(name) == 20 and name.isdecimal())
+    except OSError as error:
+        raise StoreError(f"{directory} cannot be read: {error}; run the job as the broker's user, or on a copy") from error
+    found = []
+    for name in names:
+        path = os.path.join(directory, name)
+        try:
+            found.append(SegmentFile(path, int(name), os.path.getsize(path)))
+        except FileNotFoundError:
+            continue  # retention took it since
+    return [segment for segment in found if segment.size]
 
 
 def first_record(segment: SegmentFile) -> bytes | None:
@@ -70,13 +88,6 @@ def store_host(head: bytes) -> bytes:
     """Of the record that begins with `head`."""
     at = 76 if head[39] & SYS_BORN_V6 else 64
     return head[at : at + (20 if head[39] & 0x20 else 8)]
-
-
-def _checkpoint_ms(store: Path) -> int:
-    """Store time of the last message that Apache RocketMQ has flushed; 0 in a store of ours, where only progress counts."""
-    if (store / "rmq").is_dir() or not (store / "checkpoint").is_file():
-        return 0
-    return int.from_bytes((store / "checkpoint").read_bytes()[:8], "big")
 
 
 def _known_ms(own: str, disk: ReadOnlyDisk) -> int:

@@ -14,7 +14,6 @@ from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
-import pyarrow as pa
 import pyspark
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -152,21 +151,30 @@ def _check_writable(out: Path) -> None:
 def _count_again(session: SparkSession, store: Path, asked: Asked) -> _Counted:
     """Again when retention took a segment on the way: then the day is what is left of it, and says so."""
     for attempt in range(_TRIES):
+        is_last = attempt == _TRIES - 1
+        before = _extent(store)
+        asked.progress(f"counting {store} by hour, topic and tag")
         try:
-            return _count(session, store, asked)
+            counted = _count(session, store, asked, before)
         except StoreError as error:
-            if "retention removed it" not in str(error) or attempt == _TRIES - 1:
+            if "retention removed it" not in str(error) or is_last:
                 raise
-            asked.progress(f"{error}; counting again")
+            continue
+        after = extent(store)
+        if after.log_start == before.log_start or is_last:
+            return counted._replace(extent=counted.extent._replace(log_start=after.log_start, first_ms=after.first_ms))
     raise AssertionError("every attempt returns or raises")
 
 
-def _count(session: SparkSession, store: Path, asked: Asked) -> _Counted:
-    asked.progress(f"counting {store} by hour, topic and tag")
+def _extent(store: Path) -> Extent:
+    found = extent(store)
+    if (store / "rmq").is_dir():
+        return found
+    return found._replace(known_ms=newest_ms(store))  # nobody has noted how far it is
+
+
+def _count(session: SparkSession, store: Path, asked: Asked, of_store: Extent) -> _Counted:
     made = datetime.now(UTC)
-    of_store = extent(store)
-    if not (store / "rmq").is_dir():  # nobody has noted how far it is
-        of_store = of_store._replace(known_ms=max(of_store.known_ms, newest_ms(store)))
     name = asked.broker or of_store.broker
     of = facts(_messages(session, store, asked), asked.time_property)
     asked_for = F.unix_seconds("hour") >= FIRST_YEAR_S if asked.day is None else F.col("day") == asked.day
@@ -176,7 +184,7 @@ def _count(session: SparkSession, store: Path, asked: Asked) -> _Counted:
         if "damage" in wrong and asked.on_damage == "fail":
             raise BadBytes(f"{wrong['damage'].why} (`--on-damage skip` counts what is whole)")
         messages = kept.where("topic is not null")
-        found = _utc(rollup(messages).toArrow()).to_pylist()
+        found = rollup(messages)
         keys = key_counts(messages)
     except PySparkException as error:
         raise _plain_error(error) from error
@@ -204,12 +212,6 @@ def _messages(session: SparkSession, store: Path, asked: Asked) -> DataFrame:
 def _moments(day: date) -> tuple[datetime, datetime]:
     start = datetime.combine(day, time(), UTC)
     return start, start + _DAY
-
-
-def _utc(table: pa.Table) -> pa.Table:
-    """Hours as UTC whatever the session's zone is: the instants are the same."""
-    at = table.schema.get_field_index("hour")
-    return table.set_column(at, "hour", table["hour"].cast(pa.timestamp("us", tz="UTC")))
 
 
 def _plain_error(error: PySparkException) -> RmqError:

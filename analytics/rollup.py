@@ -5,8 +5,9 @@ repeats (messages whose unique id was in the same topic that day before), and th
 ids are compared by 64-bit hashes.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -52,15 +53,33 @@ def facts(messages: DataFrame, time_property: str | None) -> DataFrame:
     )
 
 
-def rollup(of: DataFrame) -> DataFrame:
-    """Facts counted by day, hour, topic and tag, in that order."""
+def rollup(of: DataFrame) -> list[dict[str, Any]]:
+    """Facts counted by day, hour, topic and tag, in that order.
+
+    Three small results are put together here: joins in Spark would cost more than the counting.
+    """
     counts = of.groupBy(_GROUP).agg(
         F.count("*").alias("messages"), F.sum("size").alias("bytes"),
         F.min("physical_offset").alias("log_from"), F.max(F.col("physical_offset") + F.col("size")).alias("log_to"),
     )  # fmt: skip
-    keys = _keys(of, _GROUP).groupBy(_GROUP).agg(F.count("*").alias("distinct_keys"))
-    joined = counts.join(keys, _GROUP, "left").join(_repeats(of), _GROUP, "left").fillna(0, ["distinct_keys", "repeats"])
-    return joined.select(*_GROUP, "messages", "bytes", "distinct_keys", "repeats", "log_from", "log_to").orderBy(_GROUP)
+    found = {_place(row): row | {"distinct_keys": 0, "repeats": 0} for row in _rows(counts)}
+    for row in _rows(_keys(of, _GROUP).groupBy(_GROUP).agg(F.count("*").alias("n"))):
+        found[_place(row)]["distinct_keys"] = row["n"]
+    for row in _rows(_repeats(of)):
+        found[_place(row)]["repeats"] = row["n"]
+    return [found[place] for place in sorted(found)]
+
+
+def _place(row: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(row[name] for name in _GROUP)
+
+
+def _rows(counted: DataFrame) -> list[dict[str, Any]]:
+    """With hours in UTC whatever the session's zone is: the instants are the same."""
+    table = counted.toArrow()
+    at = table.schema.get_field_index("hour")
+    rows: list[dict[str, Any]] = table.set_column(at, "hour", table["hour"].cast(pa.timestamp("us", tz="UTC"))).to_pylist()
+    return rows
 
 
 def key_counts(of: DataFrame) -> list[KeyCount]:
@@ -86,7 +105,7 @@ def _repeats(of: DataFrame) -> DataFrame:
     named = of.where("unique_id is not null").select(*_GROUP, "unique_id", "physical_offset")
     many = named.groupBy(same).agg(F.count("*").alias("times"), F.min("physical_offset").alias("first")).where("times > 1")
     later = named.join(many, same).where("physical_offset > first")
-    return later.groupBy(_GROUP).agg(F.count("*").alias("repeats"))
+    return later.groupBy(_GROUP).agg(F.count("*").alias("n"))
 
 
 def _time(time_property: str | None) -> Column:

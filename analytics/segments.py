@@ -9,8 +9,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from analytics.look import first_record
-from rmq.errors import BadBytes, InvalidArgument, StoreError
+from analytics.look import first_record, listed
+from rmq.errors import BadBytes, InvalidArgument
 from rmq.log.epochs import FOREIGN
 from rmq.log.reader import SegmentFile, committed_end, read_rows
 from rmq.log.record import store_timestamp
@@ -74,7 +74,7 @@ def look_at(store: Path) -> Log:
         raise InvalidArgument(_no_store(store))
     for _ in range(_LOOKS):
         committed = committed_end(str(store))  # before the list: what is committed by then has its file in it
-        segments = _listed(store)
+        segments = listed(store)
         if not any(one.base + one.size < two.base and not os.path.exists(one.path) for one, two in pairwise(segments)):
             break  # else: the list was made while retention took files, one by one
     if committed is not None:
@@ -87,22 +87,6 @@ def look_at(store: Path) -> Log:
         del segments[0], heads[0]
     first_ms = [store_timestamp(head, 0) if head else None for head in heads]
     return Log(segments, first_ms, committed, _trust(store))
-
-
-def _listed(store: Path) -> list[SegmentFile]:
-    directory = str(store / "commitlog")
-    try:
-        names = sorted(name for name in os.listdir(directory) if len(name) == 20 and name.isdecimal())
-    except OSError as error:
-        raise StoreError(f"{directory} cannot be read: {error}; run the job as the broker's user, or on a copy") from error
-    found = []
-    for name in names:
-        path = os.path.join(directory, name)
-        try:
-            found.append(SegmentFile(path, int(name), os.path.getsize(path)))
-        except FileNotFoundError:
-            continue  # retention took it since
-    return [segment for segment in found if segment.size]
 
 
 def _trust(store: Path) -> tuple[tuple[int, int], ...]:

@@ -273,6 +273,20 @@ def test_a_day_that_retention_took_does_not_shrink(spark: Any, tmp_path: Path) -
     assert "is incomplete" in forced.page.read_text()
 
 
+def test_retention_between_looking_and_reading(spark: Any, tmp_path: Path) -> None:
+    """It takes the first files after the report has looked at the store: no error, and the day is not called complete."""
+    sent = [Sent("T", b"x" * 300, time_ms=NOON + n) for n in range(30)]
+    write_store(tmp_path / "store", [*sent, Sent("T", time_ms=NOON + 86_400_000)], segment_bytes=2048)
+
+    def retention(line: str) -> None:
+        if line.startswith("counting"):
+            (tmp_path / "store" / "commitlog" / f"{0:020}").unlink(missing_ok=True)
+
+    made = build_report(tmp_path / "store", tmp_path / "out", date(2026, 11, 21), progress=retention)
+    assert made.messages == 26
+    assert "its beginning is not in the log any more" in made.incomplete[0]
+
+
 def test_brokers_add_up_and_other_topics_stand_apart(spark: Any, tmp_path: Path) -> None:
     names = ["T", "%RETRY%g", "%DLQ%g", "rmq_sys_STATE", "T"]
     for broker in ("one", "two"):
