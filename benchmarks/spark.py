@@ -205,11 +205,11 @@ def cold_report(root: Path) -> Took:
 
 
 def lines(cases: list[Case], took: dict[str, Took]) -> Iterator[str]:
-    yield f"{'work':34}{'wall s':>8}{'CPU s':>8}{'ratio':>8}  {'goal':10} of"
+    yield f"{'work':34}{'wall s':>8}{'CPU s':>8}{'ratio':>8}{'of CPU':>8}  {'goal':10} of"
     for case in cases:
         one, other = took[case.name], took.get(case.of)
-        ratio = f"{one.wall_s / other.wall_s:.2f}" if other else ""
-        yield f"{case.name:34}{one.wall_s:8.2f}{one.cpu_s:8.2f}{ratio:>8}  {case.goal:10} {case.of}"
+        ratios = (f"{one.wall_s / other.wall_s:.2f}", f"{one.cpu_s / other.cpu_s:.2f}") if other else ("", "")
+        yield f"{case.name:34}{one.wall_s:8.2f}{one.cpu_s:8.2f}{ratios[0]:>8}{ratios[1]:>8}  {case.goal:10} {case.of}"
 
 
 def main() -> None:
