@@ -130,8 +130,9 @@ class Segment:
         """
         behind = 0
         for at, data in self.blocks(offset, self.end if to is None else to):
-            behind = at - offset + len(data.rstrip(b"\0"))
-            if self.write(at, _ZEROS[: len(data)]) != len(data):
+            used = len(data.rstrip(b"\0"))  # what lies behind may be a hole, and the disk full
+            behind = at - offset + used
+            if self.write(at, _ZEROS[:used]) != used:
                 raise OSError(28, f"short write while zeroing at {at}", self.path)
         return behind
 

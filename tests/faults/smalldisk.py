@@ -62,6 +62,13 @@ class SmallDisk:
         (self.path / "ballast").unlink(missing_ok=True)
         shutil.rmtree(self.path / "files", ignore_errors=True)
 
+    def make_sparse(self, folder: Path) -> None:
+        """A copy takes the folder's place; nothing has room set aside in it."""
+        copy = folder.with_name("copy")
+        _run("cp", "-a", "--sparse=always", str(folder), str(copy))
+        shutil.rmtree(folder)
+        copy.rename(folder)
+
     def break_down(self) -> None:
         """As after an error of the device: the kernel makes it read-only under those who use it."""
         subprocess.run(["mount", "-o", "remount,abort", str(self.path)], check=False, capture_output=True)

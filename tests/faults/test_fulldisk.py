@@ -173,3 +173,26 @@ async def test_a_disk_that_turns_read_only_ends_writing_and_nothing_else(disk: S
     assert (await node.consume())[:stored] == node.acknowledged
     node.acknowledged = await node.consume()
     await node.send()
+
+
+async def test_a_log_file_with_holes_meets_a_full_disk(disk: SmallDisk, node: Node) -> None:
+    """D14: a copy (`cp --sparse`), or a file system that copies on write, has no room set aside for the rest of the file."""
+    for _ in range(5):
+        await node.send()
+    await node.peer.close()
+    assert await node.process.stop() == 0
+    disk.make_sparse(disk.path / "store")
+    await node.start()
+    disk.fill(leave_bytes=0)
+    refusal = await node.send_until_refused()
+    assert refusal.code == R.SERVICE_NOT_AVAILABLE
+    for _ in range(20):
+        assert (await node.send_until_refused()).code == R.SERVICE_NOT_AVAILABLE
+        assert await node.consume() == node.acknowledged, "consuming goes on"
+    disk.free()
+    await node.send_until_taken()
+    await node.send()
+    assert "could not be undone" not in node.process.log_text()
+    await node.end()
+    await node.start()
+    assert await node.consume() == node.acknowledged
