@@ -11,26 +11,33 @@ from analytics.columns import Columns
 from analytics.options import Wanted
 from analytics.rare import Places, read_places
 from analytics.segments import Part
-from analytics.walk import Block, Damage, Flags, Ints, SegmentGone, walk
+from analytics.walk import Block, Damage, Flags, Ints, SegmentGone, joined, walk
 from rmq.errors import BadBytes
 from rmq.log.record import LOST, SYS_ROLLBACK, SYS_TRANSACTION
 
 _BODIES = frozenset({"body", "value"})
+_BATCH_BYTES = 4 << 20  # of the log, at least, where there are more
 _SHOWN_BYTES = 16 << 20  # of a damaged stretch
 
 
 def batches(parts: Sequence[Part | Places], wanted: Wanted, schema: pa.Schema, broker: str) -> Iterator[pa.RecordBatch]:
     """The rows of those parts. Raises BadBytes where they are damaged, SegmentGone where they are gone, as the options say."""
+    waiting: list[Block] = []  # of small files: a batch costs more than the rows in it
     for part in parts:
         try:
             for found in read_places(part) if isinstance(part, Places) else walk(part):
                 if isinstance(found, Damage):
                     yield from _damaged(found, part, wanted, schema)
-                else:
-                    yield from _batches(found, wanted, schema, broker)
+                    continue
+                waiting.append(found)
+                if sum(len(block.data) for block in waiting) >= _BATCH_BYTES:
+                    yield from _batches(joined(waiting), wanted, schema, broker)
+                    waiting = []
         except SegmentGone:
             if wanted.fail_on_loss:
                 raise
+    if waiting:
+        yield from _batches(joined(waiting), wanted, schema, broker)
 
 
 def _batches(block: Block, wanted: Wanted, schema: pa.Schema, broker: str) -> Iterator[pa.RecordBatch]:

@@ -6,7 +6,7 @@ Spark. What a whole record is stands in `rmq.log.record`; here the same rules ar
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from struct import Struct
 from typing import Any, NamedTuple
 
@@ -79,6 +79,19 @@ class Block(NamedTuple):
 
     def ints(self, at: Ints, kind: np.dtype[Any] = _I8) -> Ints:
         return _ints(self.data, at, kind)
+
+
+def joined(blocks: Sequence[Block]) -> Block:
+    """One block of them all."""
+    if len(blocks) == 1:
+        return blocks[0]
+    shifts = np.repeat(np.cumsum([0, *(len(block.data) for block in blocks[:-1])]), [len(block) for block in blocks])
+
+    def column(name: str) -> Ints:
+        found: Ints = np.concatenate([getattr(block, name) for block in blocks])
+        return found if name == "head" else found + shifts
+
+    return Block(b"".join(block.data for block in blocks), *map(column, Block._fields[1:]))
 
 
 def walk(part: Part) -> Iterator[Block | Damage]:

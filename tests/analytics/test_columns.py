@@ -25,7 +25,7 @@ np = pytest.importorskip("numpy", reason="needs the extra `spark`")
 
 from analytics.bodies import apart, decompressed, plain  # noqa: E402 -- needs the extra
 from analytics.columns import MAKERS, Columns  # noqa: E402 -- needs the extra
-from analytics.walk import Block, layout  # noqa: E402 -- needs the extra
+from analytics.walk import Block, joined, layout  # noqa: E402 -- needs the extra
 
 V4, V6 = host_bytes("10.1.2.3", 65535), host_bytes("2001:db8::1", 10911)
 PROPERTIES = [
@@ -92,6 +92,14 @@ def test_one_odd_record_alone(properties: bytes) -> None:
     assert [columns.make(name).to_pylist()[0] for name in ("properties", "tags", "keys")] == [
         expected(one)[name] for name in ("properties", "tags", "keys")
     ]
+
+
+def test_blocks_are_joined() -> None:
+    chance = random.Random(8)
+    records = [record(chance, chance.choice(PROPERTIES), n * 1000, v6=n % 3 == 0, topic="T" * (1 + n)) for n in range(30)]
+    block = joined([block_of(records[:7]), block_of(records[7:8]), block_of(records[8:])])
+    for name, maker in MAKERS.items():
+        assert maker(Columns(block, "b")).equals(maker(Columns(block_of(records), "b"))), name
 
 
 def test_a_block_without_records_has_every_column() -> None:
