@@ -4,6 +4,7 @@ Exports only, for RocketMQ's eyes: never read back, except after RocketMQ itself
 stays beside the new one as `.bak`, as in RocketMQ.
 """
 
+import asyncio
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -19,7 +20,8 @@ _OPTIONS = orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS
 
 
 class Exports:
-    """`tables`: file name -> the JSON value (or bytes) it should hold now; None: no such file is needed."""
+    """`tables`: file name -> the JSON value (or bytes) it should hold now, or what makes that value of a copy, in a thread: with
+    hundreds of thousands of rows it takes seconds. None: no such file is needed."""
 
     def __init__(self, folder: Path, tables: Mapping[str, Callable[[], object]]) -> None:
         self._folder = folder
@@ -32,7 +34,7 @@ class Exports:
             value = table()
             if value is None:
                 continue
-            text = value if isinstance(value, bytes) else orjson.dumps(value, option=_OPTIONS)
+            text = value if isinstance(value, bytes) else await asyncio.to_thread(_text, value)
             if self._written.get(name) != text:
                 await self._replace(name, text)
                 self._written[name] = text
@@ -50,3 +52,7 @@ class Exports:
             await aiofiles.os.replace(new, path)
         except OSError as error:
             raise StoreError(f"cannot write {path}: {error}; is the disk full or read-only?") from error
+
+
+def _text(value: object) -> bytes:
+    return orjson.dumps(value() if callable(value) else value, option=_OPTIONS)

@@ -3,7 +3,7 @@
 Who is connected is another matter: `ConsumerRegistry`, in `members`, is offered here too.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import orjson
@@ -92,12 +92,13 @@ class GroupTable(StagedTable[GroupConfig]):
         return self.decided(name) is not None
 
 
-def groups_json(table: GroupTable) -> dict[str, Any]:
-    """RocketMQ's config/subscriptionGroup.json as a JSON value."""
-    return {
-        "dataVersion": table.data_version.json(),
+def groups_json(table: GroupTable) -> Callable[[], dict[str, Any]]:
+    """RocketMQ's config/subscriptionGroup.json as a JSON value. The table is copied now; the value may be made in any thread."""
+    rows, version = table.all(), table.data_version.json()
+    return lambda: {
+        "dataVersion": version,
         "forbiddenTable": {},
-        "subscriptionGroupTable": {config.name: _to_json(config) for config in table.all()},
+        "subscriptionGroupTable": {config.name: _to_json(config) for config in rows},
     }
 
 

@@ -5,7 +5,7 @@ changed, when the broker takes the dirty lines (every 200 ms, or at once for a s
 commits that were not yet written are gone: messages come twice, none is lost.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -189,27 +189,36 @@ class OffsetTable(Versioned):
 
 def offsets_json(
     table: OffsetTable, kept: CursorTable, revived: Mapping[str, Mapping[str, int]] = MappingProxyType({})
-) -> dict[str, Any]:
+) -> Callable[[], dict[str, Any]]:
     """RocketMQ's config/consumerOffset.json (5.5.0) as a JSON value: committed offsets only, what was adopted beside, and what
-    its revive service need not look at (`revived`)."""
-    offsets: dict[str, dict[Any, int]] = dict(kept.of(BROADCAST))
-    topics: dict[str, set[str]] = {}
-    for key, offset in sorted(table.committed().items()):
-        offsets.setdefault(f"{key.topic}@{key.group}", {})[str(key.queue_id)] = offset
-        topics.setdefault(key.group, set()).add(key.topic)
-    for name, queues in revived.items():
-        offsets[name] = offsets.get(name, {}) | dict(queues)
-    return {
-        "dataVersion": table.data_version.json(),
-        "groupTopicMap": {group: sorted(names) for group, names in topics.items()},
-        "offsetTable": offsets,
-        "pullOffsetTable": kept.of(PULL),
-    }
+    its revive service need not look at (`revived`). The tables are copied now; the value may be made in any thread."""
+    rows, version = dict(table.committed()), table.data_version.json()
+    broadcast, pulled = kept.of(BROADCAST), kept.of(PULL)
+
+    def value() -> dict[str, Any]:
+        offsets: dict[str, dict[Any, int]] = broadcast
+        topics: dict[str, set[str]] = {}
+        for (group, topic, queue_id), offset in rows.items():
+            offsets.setdefault(f"{topic}@{group}", {})[str(queue_id)] = offset
+            topics.setdefault(group, set()).add(topic)
+        for name, queues in revived.items():
+            offsets[name] = offsets.get(name, {}) | dict(queues)
+        return {
+            "dataVersion": version,
+            "groupTopicMap": {group: sorted(names) for group, names in topics.items()},
+            "offsetTable": offsets,
+            "pullOffsetTable": pulled,
+        }
+
+    return value
 
 
-def lmq_offsets_json(table: OffsetTable, kept: CursorTable) -> dict[str, Any] | None:
+def lmq_offsets_json(table: OffsetTable, kept: CursorTable) -> Callable[[], dict[str, Any]] | None:
     """config/lmqConsumerOffset.json, which takes the place of consumerOffset.json under enableLmq; None if it was never there."""
-    return offsets_json(table, kept) | {"lmqOffsetTable": kept.of(LMQ)} if kept.get(LMQ) else None
+    if not kept.get(LMQ):
+        return None
+    value, lmq = offsets_json(table, kept), kept.of(LMQ)
+    return lambda: value() | {"lmqOffsetTable": lmq}
 
 
 def from_json(value: Mapping[str, Any]) -> list[tuple[OffsetKey, int]]:

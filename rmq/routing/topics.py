@@ -225,10 +225,10 @@ def system_topics(cluster: str, broker_name: str, *, auto_create: bool = True, t
     ]
 
 
-def topics_json(table: TopicTable) -> dict[str, Any]:
-    """RocketMQ's config/topics.json as a JSON value."""
-    rows = {config.name: _to_json(config) for config in table.all()}
-    return {"dataVersion": table.data_version.json(), "topicConfigTable": rows}
+def topics_json(table: TopicTable) -> Callable[[], dict[str, Any]]:
+    """RocketMQ's config/topics.json as a JSON value. The table is copied now; the value may be made in any thread."""
+    rows, version = table.all(), table.data_version.json()
+    return lambda: {"dataVersion": version, "topicConfigTable": {config.name: _to_json(config) for config in rows}}
 
 
 def from_json(value: Mapping[str, Any]) -> list[TopicConfig]:

@@ -114,7 +114,7 @@ def test_topics_groups_and_offsets_are_what_rocketmq_says(taken: Taken) -> None:
             row["retryQueueNums"], row["retryMaxTimes"], row["consumeEnable"],
         )  # fmt: skip
     expected = (said.get("consumerOffset") or {}).get("offsetTable", {})
-    found = offsets_json(tables.offsets, tables.cursors)["offsetTable"]
+    found = offsets_json(tables.offsets, tables.cursors)()["offsetTable"]
     exported = {key: {str(queue): at for queue, at in queues.items()} for key, queues in found.items()}
     for key, queues in expected.items():
         if not key.endswith("@CID_RMQ_SYS_TRANS"):  # RocketMQ's own; it went on until the stop

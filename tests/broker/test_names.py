@@ -100,4 +100,4 @@ def theirs(root: Path, messages: list[tuple[str, int, bytes]]) -> None:
     for topic, _, _ in messages:
         table.apply(topic, list(TopicConfig(topic, 1, 1)))
     (root / "config").mkdir()
-    (root / "config" / "topics.json").write_bytes(orjson.dumps(topics_json(table)))
+    (root / "config" / "topics.json").write_bytes(orjson.dumps(topics_json(table)()))

@@ -209,7 +209,7 @@ def test_topics_json_is_rocketmqs_and_comes_back():
     config = TopicConfig("T", 4, 2, 6, attributes={"message.type": "FIFO"})
     table = TopicTable()
     table.apply("T", list(config), 1_700_000_000_000)
-    value = json.loads(json.dumps(topics.topics_json(table)))
+    value = json.loads(json.dumps(topics.topics_json(table)()))
     assert value["dataVersion"] == {"counter": 1, "stateVersion": 0, "timestamp": 1_700_000_000_000}
     assert value["topicConfigTable"]["T"] == {
         "attributes": {"message.type": "FIFO"}, "order": False, "perm": 6, "readQueueNums": 4, "topicFilterType": "SINGLE_TAG",
