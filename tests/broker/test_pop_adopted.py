@@ -4,11 +4,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from rmq.broker.adoption.tables import parse_json
 from rmq.log import record
 from rmq.testing import LocalBroker, TestClock
 from tests.broker.popping import ack, bodies, pop, popped
-from tests.broker.support import Peer
-from tests.golden import setting, told, unpack
+from tests.broker.support import Peer, everything
+from tests.golden import after, setting, told, unpack
 
 NAME = "s16-pop"
 CLUSTER = "GoldenCluster"
@@ -52,6 +55,54 @@ async def test_what_was_popped_under_rocketmq_comes_back_unless_it_was_acknowled
     assert exported[f"rmq_sys_REVIVE_LOG_{CLUSTER}@CID_RMQ_SYS_REVIVE_GROUP"]
     order = json.loads((root / "config" / "consumerOrderInfo.json").read_bytes())
     assert order["table"]["s16-ord@s16_PGO"]["0"]["o"][0] == 2
+
+
+@pytest.mark.parametrize("name", ["s26-popmerge", "s27-popmerge-killed"])
+async def test_with_a_buffer_of_receipts_the_same_messages_come_as_under_rocketmq(tmp_path: Path, name: str) -> None:
+    """enablePopBufferMerge. What RocketMQ's memory alone knew comes again after its kill, here and there."""
+    root, said = unpack(name, tmp_path), told(name)
+    clock = TestClock(wall_ms=said["stoppedAtMs"])
+    segment_bytes = setting(name, "mappedFileSizeCommitLog")
+    async with LocalBroker(
+        store_dir=root, clock=clock, idle_timeout_ms=86_400_000, segment_bytes=segment_bytes, max_message_bytes=8192,
+        cluster_name=CLUSTER, broker_name="broker-a",
+    ) as broker:  # fmt: skip
+        peer = await Peer.connect(broker.address)
+        for group, numbers in after(name)["popAfterRestart"].items():
+            expected = sorted(b"m%d" % number for number in numbers)
+            got: list[bytes] = []
+            for _ in range(30):
+                request = pop("Orders", group=group, hidden_ms=HOUR_MS)
+                found = popped(await peer.ask(request), request)
+                await ack(peer.ask, *found, group=group)
+                got += bodies(found)
+                if len(got) >= len(expected):
+                    break
+                clock.jump_wall(5000)
+                await clock.advance(2)
+            assert sorted(got) == expected, group
+        clock.jump_wall(HOUR_MS)
+        await clock.advance(5)
+        for group in after(name)["popAfterRestart"]:
+            assert bodies(await take_all(peer, clock, group, "Orders")) == []
+        await peer.close()
+
+
+async def test_how_far_revive_need_not_look_counts_acknowledgements_that_rocketmq_does_not_count(tmp_path: Path) -> None:
+    """RocketMQ names the last checkpoint that it is done with, we the last record before an open one: three `ack`s further."""
+    root, revive = unpack("s26-popmerge", tmp_path), f"rmq_sys_REVIVE_LOG_{CLUSTER}"
+    key = f"{revive}@CID_RMQ_SYS_REVIVE_GROUP"
+    theirs = parse_json((root / "config" / "consumerOffset.json").read_bytes())["offsetTable"][key]
+    clock = TestClock(wall_ms=told("s26-popmerge")["stoppedAtMs"])
+    sizes = {"segment_bytes": 65536, "max_message_bytes": 8192}
+    async with LocalBroker(store_dir=root, clock=clock, cluster_name=CLUSTER, **sizes) as broker:
+        peer = await Peer.connect(broker.address)
+        passed = [(await everything(peer, revive, queue_id))[theirs[str(queue_id)] + 1 :] for queue_id in (0, 1)]
+        await peer.close()
+        await broker.stop_broker()
+    ours = json.loads((root / "config" / "consumerOffset.json").read_bytes())["offsetTable"][key]
+    assert (theirs, ours) == ({"0": 0, "1": 0}, {"0": 3, "1": 3})
+    assert [record.bytes_to_properties(one.properties)["TAGS"] for queue in passed for one in queue] == ["ack"] * 6
 
 
 async def take_all(peer: Peer, clock: TestClock, group: str, topic: str, **fields: Any) -> list[Any]:
