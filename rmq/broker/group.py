@@ -143,11 +143,13 @@ class Group:
 
     @property
     def heirs(self) -> list[str]:
-        """Stores of the nodes that may lead after this one: its voters, and with fixed roles all that follow."""
+        """Stores of the nodes that may lead after this one: its voters; with fixed roles all that follow, or led before."""
         core = self.member.core
         voters, nodes = core.state.voters, {voter.node for voter in core.state.voters}
         peers = core.role.peers.values() if isinstance(core.role, Leader) else ()
         found = {voter.store for voter in voters} | {peer.store for peer in peers if self._fixed or peer.node in nodes}
+        if self._fixed:  # a master that is given back its office need not have fetched from this one yet
+            found |= {row.writer for row in core.state.rows}
         return sorted(found - {""})[:MAX_HEIRS]
 
     def allow(self, connection: Connection, request: c.Request) -> None:

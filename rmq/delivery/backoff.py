@@ -4,14 +4,13 @@
     {"type":"CUSTOMIZED","customizedRetryPolicy":{"next":[1000,5000,10000]}}
 
 Times are ms. Of a list the first two are passed over, as RocketMQ does (they are levels 1 and 2 of its usual list); the last one
-stays for all further tries.
+stays for all further tries. The client reads them too, so this is the standard library's json.
 """
 
+import json
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final
-
-import orjson
 
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal
@@ -34,7 +33,7 @@ def delay_ms(policy: str, reconsume_times: int) -> int:
 
 @lru_cache(maxsize=1024)
 def _read(policy: str) -> tuple[str, tuple[int, ...]]:
-    said = orjson.loads(policy)
+    said = json.loads(policy)
     if said["type"] == EXPONENTIAL:
         found = said["exponentialRetryPolicy"]
         return EXPONENTIAL, (found["initial"], found["max"], found["multiplier"])
@@ -46,8 +45,8 @@ def canonical(policy: str) -> str:
     if not policy.strip():
         return ""
     try:
-        said = orjson.loads(policy)
-    except orjson.JSONDecodeError as error:
+        said = json.loads(policy)
+    except (ValueError, RecursionError) as error:
         raise _wrong(f"it is not JSON: {error}") from None
     if type(said) is not dict:
         raise _wrong("it is no JSON object")
@@ -83,7 +82,7 @@ def _steps(said: Any) -> list[int]:
 
 
 def _dump(kind: str, name: str, value: Mapping[str, Any]) -> str:
-    return orjson.dumps({"type": kind, name: value}, option=orjson.OPT_SORT_KEYS).decode()
+    return json.dumps({"type": kind, name: value}, sort_keys=True, separators=(",", ":"))
 
 
 def _wrong(why: str) -> Refusal:

@@ -112,16 +112,25 @@ class RouteTable:
         known = group.members.get(broker.broker_id)
         if known is not None and _is_stale(broker, connection_id, known):
             return Outcome(False)
+        before = group.view()
+        self._vacate(broker, group, connection_id, now)
         claim = Claim(broker.broker_name, broker.broker_id, broker.address, broker.epoch, broker.store)
         others = {broker_id: member.known() for broker_id, member in group.members.items()}
         check_claim(claim, others, group.epoch, group.stores, now)
-        before = group.view()
         self._groups[group.name] = group
         changed, left_out = False, list[str]()
         if broker.broker_id == LEADER or not group.topics or not group.epoch:
             changed, left_out = self._hold(group, broker)
         self._place(broker, group, connection_id, now)
         return Outcome(changed or before != group.view(), len(left_out), left_out[0] if left_out else "")
+
+    def _vacate(self, broker: Registration, group: _Group, connection_id: int, now: float) -> None:
+        """Who wants another number does not have its old one any more, whatever becomes of the claim: two that exchange theirs
+        would wait for each other."""
+        me = (broker.address, broker.store, connection_id)
+        for broker_id, member in list(group.members.items()):
+            if broker_id != broker.broker_id and (member.address, member.store, member.connection_id) == me:
+                self._remove(group, broker_id, now)
 
     def _check_room(self, group: _Group, broker_id: int, connection_id: int) -> None:
         mine = self._connections.get(connection_id, set())

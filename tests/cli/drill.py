@@ -32,7 +32,7 @@ class Drill:
 
     async def cluster(self) -> dict[int, dict[str, Any]]:
         rows = json.loads((await self.rmq("admin", "clusterList", "-o", "json", "-n", self.of.namesrv)).partition("\nwarning")[0])
-        return {row["id"]: row for row in rows}
+        return {row["id"]: row for row in rows if row["id"] is not None}  # who is missing has no number
 
     def leading(self, cluster: dict[int, dict[str, Any]]) -> tryout.Process:
         """The process behind BID 0."""

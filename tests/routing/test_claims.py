@@ -182,3 +182,15 @@ def test_two_slaves_of_rocketmq_are_what_they_were(world):
     world.register(2, 0, store="", broker_id=1)
     world.register(3, 0, store="", broker_id=1)
     assert world.addresses == {0: 1, 1: 3}
+
+
+def test_two_that_exchange_their_numbers_do_not_wait_for_each_other(world):
+    """Fixed roles: a master hands over, and neither hears at once that the other one left its place."""
+    world.register(1, 5, 1, 2)
+    world.register(2, 5, 1, 2, broker_id=1)
+    with pytest.raises(Refusal):
+        world.register(1, 5, 1, 2, broker_id=1)  # which 2 still has
+    assert world.addresses == {1: 2}
+    world.register(2, 6, 1, 2)
+    world.register(1, 6, 1, 2, broker_id=1)
+    assert world.addresses == {0: 2, 1: 1}
