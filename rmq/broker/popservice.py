@@ -80,7 +80,8 @@ class PopService:
             writer.broker_name, tables.topics, tables.modes, registry, steps.routes, steps.commit, groups.check
         )
         self._revive = ReviveService(
-            tables.receipts, tables.topics, queues, outlet, writer, (steps.topics.create, reader.leave), clock
+            tables.receipts, tables.topics, queues, outlet, writer,
+            (steps.topics.create, reader.leave, tables.due.first_ms), clock,
         )
         self._pop = pops.pop
         self._handlers: dict[type[Any], Handler] = {**pops.by_request(), **acks.by_request(), **assign.by_request()}

@@ -271,6 +271,12 @@ class DueTable(Versioned):
         """No source that waits lies below this offset: the start of the first chunk with one. None: nothing waits."""
         return min(self._chunks) * self._chunk_bytes if self._chunks else None
 
+    def first_ms(self) -> int | None:
+        """When the earliest source that is not done was due, or will be."""
+        while self._coming and self._coming[0] not in self._slots:
+            heappop(self._coming)
+        return min([*(due for due in self._open if due in self._slots), *self._coming[:1]], default=None)
+
     def lowest(self) -> dict[int, int]:
         """Of each level (TIMER and CANCEL, too) the lowest offset that waits. Looks at every source."""
         found: dict[int, int] = {}

@@ -41,6 +41,11 @@ class Receipt(NamedTuple):
     revive: tuple[int, int] = (0, 0)
 
     @property
+    def is_foreign(self) -> bool:
+        """RocketMQ's record of it came out of the timer here: ours stand behind their messages."""
+        return self.pins == self.place
+
+    @property
     def is_done(self) -> bool:
         return self.done == (1 << len(self.numbers)) - 1
 

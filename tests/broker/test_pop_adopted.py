@@ -88,6 +88,49 @@ async def test_with_a_buffer_of_receipts_the_same_messages_come_as_under_rocketm
         await peer.close()
 
 
+async def test_a_receipt_that_comes_out_of_the_timer_late_waits_for_its_acknowledgements(tmp_path: Path) -> None:
+    """After a long stop all of it is due at once; the acknowledgements stand behind, in a later slot of the timer."""
+    root = unpack("s26-popmerge", tmp_path)
+    clock = TestClock(wall_ms=told("s26-popmerge")["stoppedAtMs"] + HOUR_MS)
+    sizes = {"segment_bytes": 65536, "max_message_bytes": 8192}
+    async with LocalBroker(store_dir=root, clock=clock, cluster_name=CLUSTER, broker_name="broker-a", **sizes) as broker:
+        peer = await Peer.connect(broker.address)
+        revive = f"rmq_sys_REVIVE_LOG_{CLUSTER}"
+        while len(await everything(peer, revive)) + len(await everything(peer, revive, 1)) < 25:
+            await clock.advance(0.1)
+        await clock.advance(2)
+        first = bodies(await take_all(peer, clock, "GD", "Orders"))
+        assert first == [b"m%d" % number for number in range(12, 24)], "the popped ones may be acknowledged"
+        back: list[bytes] = []
+        while len(back) < 7:
+            await clock.advance(1)
+            back += bodies(await take_all(peer, clock, "GD", "Orders"))
+        assert sorted(back) == sorted(b"m%d" % number for number in (3, 4, 5, 6, 7, 10, 11))
+        await peer.close()
+
+
+async def test_acknowledgements_that_are_due_in_the_timer_come_before_what_is_due_of_their_receipts(tmp_path: Path) -> None:
+    """The receipt came out of the timer, then the machine stood still until its acknowledgements and its end were due."""
+    root, slot_ms = unpack("s26-popmerge", tmp_path), 1_795_331_411_000  # GC's pop of eight, five acknowledged
+    clock = TestClock(wall_ms=slot_ms + 500)
+    sizes = {"segment_bytes": 65536, "max_message_bytes": 8192}
+    async with LocalBroker(store_dir=root, clock=clock, cluster_name=CLUSTER, broker_name="broker-a", **sizes) as broker:
+        peer = await Peer.connect(broker.address)
+        revive = f"rmq_sys_REVIVE_LOG_{CLUSTER}"
+        while len(await everything(peer, revive)) < 7:
+            await clock.advance(0.1)
+        clock.jump_wall(20_000)
+        back: list[bytes] = []
+        while len(back) < 6:
+            await clock.advance(1)
+            found = await take_all(peer, clock, "GC", "Orders")
+            back += [one.body for one in found if one.tries]
+        await clock.advance(5)
+        back += bodies(await take_all(peer, clock, "GC", "Orders"))
+        assert sorted(back) == sorted(b"m%d" % number for number in (5, 6, 7, 9, 10, 11))
+        await peer.close()
+
+
 async def test_how_far_revive_need_not_look_counts_acknowledgements_that_rocketmq_does_not_count(tmp_path: Path) -> None:
     """RocketMQ names the last checkpoint that it is done with, we the last record before an open one: three `ack`s further."""
     root, revive = unpack("s26-popmerge", tmp_path), f"rmq_sys_REVIVE_LOG_{CLUSTER}"

@@ -31,6 +31,17 @@ def contents(table: DueTable) -> dict[int, Any]:
     return dict(sorted(table.committed().items()))
 
 
+def test_what_is_being_handed_on_still_is_the_first_that_waits() -> None:
+    table = table_of(Source(2000, 20, TIMER), Source(1000, 10, TIMER))
+    assert table.first_ms() == 1000
+    assert len(table.due(1500, 9)) == 1
+    assert table.first_ms() == 1000
+    table.done(1000, 10)
+    assert table.first_ms() == 2000
+    table.done(2000, 20)
+    assert table.first_ms() is None
+
+
 def test_never_before_its_time_and_once() -> None:
     """C13: a slot is due at its moment; what is being handed on is not handed on again."""
     early, late = Source(1000, 10, 1), Source(2000, 20, 2)

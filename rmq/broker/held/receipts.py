@@ -179,7 +179,9 @@ def receipt_of(said: dict[str, Any], stored: Record, pins: int) -> Receipt:
     start, count, bits = said["so"], said["n"], said["bm"]
     numbers = tuple(start + step for step in said.get("d") or range(count))
     bits &= (1 << len(numbers)) - 1  # RocketMQ's have a sign
-    due_ms = said["pt"] + said["it"] + (0 if "at" in said else FOREIGN_GRACE_MS)
+    due_ms = said["pt"] + said["it"]
+    if "at" not in said:
+        due_ms = max(due_ms, stored.store_timestamp) + FOREIGN_GRACE_MS
     return Receipt(stored.physical_offset, pins, due_ms, numbers, bits, (stored.queue_id, stored.queue_offset))
 
 

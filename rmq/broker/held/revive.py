@@ -31,6 +31,7 @@ log = logging.getLogger("rmq.revive")
 EVERY_S = 1.0
 AT_ONCE = 8  # receipts, of 32 messages at most each: then others have their turn
 WORK_S = 2.0  # of one run: a node that stops waits for it; the rest is done by the next one
+MOST_BEHIND_MS = 60_000  # longer nobody waits for what keeps others in the timer
 SOON_MS = 60_000  # receipts that end within that time need not be ended early, when their segment is to be deleted
 
 
@@ -44,16 +45,16 @@ class ReviveService:
         queues: ConsumeQueues,
         outlet: Outlet,
         writer: ReceiptWriter,
-        steps: tuple[Callable[[TopicConfig], Awaitable[None]], Callable[[int], None]],
+        steps: tuple[Callable[[TopicConfig], Awaitable[None]], Callable[[int], None], Callable[[], int | None]],
         clock: Clock,
     ) -> None:
-        """`steps`: create and leave."""
+        """`steps`: create, leave, and from when on (in ms) what waits in the timer has not come out of it."""
         self._table = table
         self._topics = topics
         self._queues = queues
         self._outlet = outlet
         self._writer = writer
-        self._create, self._leave = steps
+        self._create, self._leave, self._waits_from_ms = steps
         self._clock = clock
         self._carrying_since: int | None = None
 
@@ -65,8 +66,14 @@ class ReviveService:
         return {}
 
     async def revive(self) -> None:
-        """What is due now. Raises Refusal, StoreError: the rest comes the next time."""
-        await self._hand_on_all(list(self._table.due(self._clock.wall_ms())))
+        """What is due now. Raises Refusal, StoreError: the rest comes the next time.
+
+        RocketMQ's acknowledgements come out of the timer a slot after their receipt [PopReviveService.consumeReviveMessage].
+        """
+        now_ms, first_ms = self._clock.wall_ms(), self._waits_from_ms()
+        out_ms = now_ms if first_ms is None else max(first_ms - 1, now_ms - MOST_BEHIND_MS)
+        pairs = self._table.due(now_ms)
+        await self._hand_on_all([pair for pair in pairs if not pair[1].is_foreign or pair[1].due_ms <= out_ms])
 
     async def carry(self, below: int) -> None:
         """A receipt that keeps a segment from being deleted ends early, unless it ends soon by itself."""
