@@ -49,10 +49,12 @@ class Refusal(RmqError):
 
 
 class NotLeading(Refusal):
-    """This node does not lead its group: nothing was done here, and the leader would do it. `hint`: where it is, if known."""
+    """This node does not lead its group: nothing was done here, and the leader would do it. `hint`: where it is, if known.
+    `here_too`: this node answers it itself when nobody leads."""
 
-    def __init__(self, remark: str, hint: str = "") -> None:
+    def __init__(self, remark: str, hint: str = "", here_too: bool = False) -> None:
         super().__init__(ResponseCode.SERVICE_NOT_AVAILABLE, remark, hint)
+        self.here_too = here_too
 
 
 OUTCOME_UNKNOWN = "outcome unknown"  # so begins the remark of a node that lost its office before it knew

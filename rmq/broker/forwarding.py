@@ -213,12 +213,13 @@ class Forwarding:
     def _work(self, where: str, now: float) -> None:
         held, self._held = self._held, deque()
         for each in held:
-            if each.call.connection.closed or now >= each.until:
+            connection, over = each.call.connection, now >= each.until
+            if connection.closed or (over and (where or not each.refusal.here_too)):
                 self.done(each)
                 each.call.give_up(each.refusal)
-            elif where == HERE:
+            elif over or where == HERE:
                 self.done(each)
-                each.call.connection.again(each.call)
+                connection.again(each.call)
             elif where:
                 self._send(each, where)
             else:

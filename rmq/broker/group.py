@@ -160,8 +160,8 @@ class Group:
             if not self.replica.settled and not connection.follows_hints:
                 self.replica.check_accepts()  # before tables are asked that may be behind
             return
-        if kind in _ASKED and not connection.follows_hints:
-            self.replica.check_asked()
+        if kind in _ASKED:
+            self.leave_to_leader(connection)
         if kind in _READS:
             self.replica.check_reads()
         elif kind in _LEADERS:
@@ -169,17 +169,22 @@ class Group:
             if kind in _LEASED:
                 self.replica.check_reads()
 
-    def leave_to_leader(self, connection: Connection) -> None:
-        """Raises Refusal if the leader may know better what to answer to a client that cannot find it."""
-        if not connection.follows_hints:
-            self.replica.check_asked()
+    def leave_to_leader(self, connection: Connection, only: bool = False) -> None:
+        """Raises Refusal if another node leads, which may know better what to answer to a client that cannot find it. While
+        nobody leads this node answers that itself, but not what `only` a leader may say."""
+        if connection.follows_hints:
+            return
+        if self.leads_where() not in ("", HERE):
+            raise self.replica.not_leader(here_too=not only)
+        if only and not self.replica.settled:
+            raise self.replica.not_leader()
 
     def leads_where(self) -> str:
         """For `Forwarding`."""
         core = self.member.core
         if self.replica.settled and core.accepts():
             return HERE
-        return "" if core.leader in ("", core.state.me.node) else self._address_of(core.leader)
+        return self._address_of(core.leader) if core.follows(self._clock.monotonic()) else ""
 
     def follower_from(self) -> int | None:
         """From which offset on the log must stay for followers that were here lately; None if nobody needs it."""

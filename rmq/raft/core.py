@@ -76,6 +76,14 @@ class Core(FixedMode):
             return bool(self.role.start_end) and self.state.hw >= self.role.start_end and now < self.role.lease
         return True
 
+    def follows(self, now: float) -> bool:
+        """Whether another node leads that was heard lately. In fixed mode nobody else is looked for when it falls silent, so it
+        stays known. Who is not `ready` can do nothing without it."""
+        role, state = self.role, self.state
+        if not isinstance(role, Follower) or role.leader in ("", state.me.node):
+            return False
+        return not state.ready or now - max(role.heard, role.since) < state.timing.fetch_timeout
+
     def wake_at(self, now: float) -> float:
         """When the next `Tick` is due at the latest."""
         at = now + _SOON_S
@@ -118,7 +126,7 @@ class Core(FixedMode):
             if isinstance(role, Candidate):
                 role.until = now + state.timing.vote
             else:
-                role.stand_at = now + self._patience()
+                role.stand_at, role.since = now + self._patience(), now
         elif isinstance(role, Candidate):
             if now >= role.until:
                 self._stand(now, pre=True, transfer=False)

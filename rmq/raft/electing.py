@@ -49,7 +49,7 @@ class Elections:
 
     def _follow(self, leader: str, now: float, transfer: bool = False, heir: str = "") -> None:
         """A follower, of nobody if `leader` is ""."""
-        role = Follower(now + self._patience(), leader, transfer=transfer, heir=heir, heir_told=now)
+        role = Follower(now + self._patience(), leader, now, transfer=transfer, heir=heir, heir_told=now)
         self._become(role)
         following.fetch(self.state, role, now)
 

@@ -130,10 +130,12 @@ class State:
 @dataclass(slots=True)
 class Follower:
     """`leader`: node id, "" if unknown. `heard`: when it last answered. `stand_at`: when this node begins to ask for votes.
+    `since`: from when on its silence counts, if it never answered.
     `heir`: fixed mode, whom this node handed its office to and has not seen in it yet; nobody else would take it."""
 
     stand_at: float
     leader: str = ""
+    since: float = -inf
     heard: float = -inf
     connected: bool = True
     transfer: bool = False  # the leader asked this node to stand

@@ -29,6 +29,7 @@ from rmq.net.peercommands import TransferLeader
 from rmq.testing import until
 from tests.broker.groups import GROUP, LocalGroup
 from tests.broker.javaclient import JavaClient, members
+from tests.broker.pair import Pair
 from tests.broker.support import Peer, beat, everything, send
 from tests.net.java_peer import send_frame
 
@@ -113,6 +114,53 @@ async def test_a_follower_serves_pulls_itself_and_forwards_what_it_lacks(group: 
         assert group.nodes[name]._stats.found.total == 1
         header, _ = await java.ask(pull._replace(queue_offset=5))
         assert (header.code, header.ext["nextBeginOffset"]) == (21, "1")  # said by the leader, who knows
+
+
+@pytest.fixture
+async def slave(tmp_path: Path) -> AsyncIterator[Pair]:
+    """Fixed roles: node 1 follows node 0; both have two messages, of which group g has read one."""
+    pair = Pair(tmp_path)
+    await pair.begin()
+    await pair.start(0, "ASYNC_MASTER")
+    await pair.start(1, "SLAVE")
+    master = await Peer.connect(pair.nodes[0].address)
+    await master.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
+    await master.send(send("T", b"a"), send("T", b"b"))
+    assert await master.ask_code(beat("other@1", "g")) == 0
+    await master.ask(UpdateConsumerOffset("g", "T", 0, 1))
+    await master.close()
+    await pair.level()
+    yield pair
+    for number in list(pair.nodes):
+        await pair.stop(number)
+    await pair.nameserver.stop()
+
+
+async def test_a_slave_answers_itself_while_its_master_is_gone(slave: Pair) -> None:
+    """With fixed roles nobody else leads, and who led is not forgotten: who starts to read then is not kept waiting for it. But
+    what the slave may only not have yet is no reason to send a reader back."""
+    await slave.stop(0)
+    await slave.clock.advance(3)
+    async with JavaClient.connect(slave.nodes[1].address) as java:
+        assert (await java.ask(beat("me@1", "g")))[0].code == 0
+        assert members((await java.ask(GetConsumerList("g")))[1]) == ["me@1"]
+        assert (await java.ask(QueryConsumerOffset("g", "T", 0)))[0].ext["offset"] == "1"
+        assert (await java.ask(GetMaxOffset("T", 0)))[0].ext["offset"] == "2"
+        pull = Pull("g", "T", 0, 1, 10, 4, 0, 0, "*", 0, "TAG")
+        assert [one.body for one in record.iterate((await java.ask(pull))[1])] == [b"b"]
+        ahead = java.ask(pull._replace(queue_offset=5))
+        await slave.clock.advance_until(ahead.done)
+        assert (await ahead)[0].code == 14
+
+
+async def test_a_slave_answers_itself_what_its_master_did_not_live_to_answer(slave: Pair) -> None:
+    """Asked before anybody can know that it is gone."""
+    await slave.stop(0)
+    async with JavaClient.connect(slave.nodes[1].address) as java:
+        assert (await java.ask(beat("me@1", "g")))[0].code == 0
+        asked = java.ask(GetConsumerList("g"))
+        await slave.clock.advance_until(asked.done)
+        assert members((await asked)[1]) == ["me@1"]
 
 
 async def test_an_office_that_is_handed_over_fails_no_send(group: LocalGroup) -> None:

@@ -42,6 +42,19 @@ def test_a_slave_never_stands() -> None:
     assert world["b"].epoch == 1
 
 
+def test_a_slave_follows_nobody_while_its_master_is_silent() -> None:
+    """It still knows it, and goes on with it when it is back; what only the master may answer is not asked of it meanwhile."""
+    world = mastered()
+    slave = world["b"]
+    assert slave.core.follows(world.now)
+    world["a"].stop()
+    world.run(2.0)
+    assert (slave.core.leader, slave.core.follows(world.now)) == ("a", False)
+    world["a"].start()
+    world.run(2.0)
+    assert slave.core.follows(world.now)
+
+
 def test_each_start_of_the_master_is_an_epoch() -> None:
     world = mastered()
     world["a"].stop()

@@ -39,7 +39,8 @@ class PullSettings(NamedTuple):
 
     The limits are those of one answer [maxTransferCountOnMessageInMemory, maxTransferBytesOnMessageInMemory].
     `suggest(end, cold)`: the broker id that a reader who has read up to `end` should ask next; `cold`: this node had to
-    wait for its disk. `leave_to_leader` raises NotLeading where what is missing here may be at the leader.
+    wait for its disk. `leave_to_leader(connection, only)` raises NotLeading where what is missing here may be at the
+    leader; `only`: also while nobody leads.
     """
 
     topics: TopicTable
@@ -51,7 +52,7 @@ class PullSettings(NamedTuple):
     ahead: Ahead
     offsets: OffsetTable
     suggest: Callable[[int, bool], int] | None = None
-    leave_to_leader: Callable[[Connection], None] | None = None
+    leave_to_leader: Callable[[Connection, bool], None] | None = None
 
 
 class Wanted(NamedTuple):
@@ -137,7 +138,7 @@ class PullHandler:
                 return self._hold(wanted, call)
             return self._nothing(call, PullAnswer(offset, low, high, b"", PULL_NOTHING), "OFFSET_OVERFLOW_ONE" if high else EMPTY)
         if offset > high:
-            self._leave(call)
+            self._leave(call, only=True)  # who was sent back would read again what it has finished
         moved = PullAnswer(high if offset > high else low, low, high, b"", PULL_MOVED)
         return self._nothing(call, moved, _why_moved(offset, low, high))
 
@@ -235,9 +236,9 @@ class PullHandler:
             self._leave(call)
             raise
 
-    def _leave(self, call: Call) -> None:
+    def _leave(self, call: Call, only: bool = False) -> None:
         if self._settings.leave_to_leader is not None:
-            self._settings.leave_to_leader(call.connection)
+            self._settings.leave_to_leader(call.connection, only)
 
 
 def _unreadable(request: Pull, error: RmqError | OSError) -> Refusal:

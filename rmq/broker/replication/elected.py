@@ -103,12 +103,6 @@ class ElectedReplica(Replica):
         if not self._member.core.serves_reads(self._clock.monotonic()):
             raise NotLeading("this node may not answer reads now: ask again, or another one", self.leader_address)
 
-    def check_asked(self) -> None:
-        """Raises Refusal if another node leads, which knows more; not while there is no leader."""
-        core = self._member.core
-        if not self._settled and core.leader not in ("", core.state.me.node):
-            raise self._not_leader()
-
     def check_accepts(self) -> None:
         """Raises Refusal if this node takes no sends now."""
         if not self._settled:
@@ -117,7 +111,7 @@ class ElectedReplica(Replica):
     def check_leads(self) -> None:
         """Raises Refusal if this node may not change tables now."""
         if not self._settled or not self._member.core.accepts():
-            raise self._not_leader()
+            raise self.not_leader()
 
     # --- life ---------------------------------------------------------------------------------------------------------
 
@@ -181,13 +175,13 @@ class ElectedReplica(Replica):
 
     def _check_office(self) -> None:
         if not self._member.core.accepts():
-            raise self._not_leader()
+            raise self.not_leader()
 
-    def _not_leader(self) -> NotLeading:
+    def not_leader(self, here_too: bool = False) -> NotLeading:
         core = self._member.core
         hint = "" if core.leader == core.state.me.node else self.leader_address  # while the office changes hands
         where = f"the leader is {hint}" if hint else "no leader is known yet; try again"
-        return NotLeading(f"not stored: this node does not lead its group now; {where}", hint)
+        return NotLeading(f"not stored: this node does not lead its group now; {where}", hint, here_too)
 
     def _write(self, units: Sequence[Unit]) -> None:
         self._check_office()
