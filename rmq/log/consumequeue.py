@@ -13,7 +13,7 @@ from threading import Lock
 from typing import NamedTuple
 
 from rmq.errors import InvalidArgument, StoreError
-from rmq.log.disk import Disk, remedy
+from rmq.log.disk import Disk, open_file, remedy
 from rmq.log.queuenames import directory_of
 from rmq.log.segment import file_name
 
@@ -219,7 +219,7 @@ class ConsumeQueue:
     def _from_files(self, first: int, end: int) -> bytes:
         data = b""
         for base, start, stop in self._pieces(first, end):
-            handle = self._disk.open(self._path(base))
+            handle = open_file(self._disk, self._path(base), self.topic if self.ended else "")
             try:
                 data += self._disk.pread(handle, (stop - start) * ENTRY_BYTES, (start - base) * ENTRY_BYTES)
             finally:

@@ -13,7 +13,8 @@ import stat
 from pathlib import Path
 from typing import ClassVar, Protocol
 
-from rmq.errors import StoreError
+from rmq.codes import ResponseCode
+from rmq.errors import Refusal, StoreError
 
 
 class Disk(Protocol):
@@ -273,6 +274,17 @@ def remedy(error: OSError, usual: str) -> str:
     if error.errno in (errno.EMFILE, errno.ENFILE):
         usual = "allow the node more open files (LimitNOFILE in its systemd unit, or ulimit -n), or lower max_connections"
     return f"{error}; {usual}"
+
+
+def open_file(disk: Disk, path: str, deleted: str) -> int:
+    """A handle of an existing file. `deleted`: the topic it was of, if that is gone by now; then a file that is not there is no
+    fault of the disk. Raises Refusal (TOPIC_NOT_EXIST), OSError."""
+    try:
+        return disk.open(path)
+    except FileNotFoundError:
+        if deleted:
+            raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic {deleted} was deleted while it was read") from None
+        raise
 
 
 _BLOCK = 1 << 20

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq.errors import InvalidArgument, StoreError
+from rmq.codes import ResponseCode
+from rmq.errors import InvalidArgument, Refusal, StoreError
 from rmq.log.consumequeue import ENTRY, LOWER, MAX_SCANNED, UPPER, ConsumeQueue, ConsumeQueues
 from rmq.log.memory import MemoryDisk
 
@@ -255,3 +256,16 @@ def test_old_entries_are_read_from_the_file_once_for_many_reads() -> None:
         assert found.spans == [(n * 100, 100) for n in range(number, min(number + 32, 7000))]
         number = found.next_offset
     assert opened <= 7000 // 512 + 10  # a few more where a file ends
+
+
+def test_a_topic_that_is_deleted_while_a_thread_reads_it_is_refused(queues: ConsumeQueues) -> None:
+    """The thread has the queue in its hands already; its files are gone."""
+    queue = queues.get("T", 0)
+    put(queue, 120)
+    queues.flush()
+    queues.trim()
+    queues.end("T")
+    queues.delete("T")
+    with pytest.raises(Refusal) as refused:
+        queue.entry(5)
+    assert refused.value.code == ResponseCode.TOPIC_NOT_EXIST
