@@ -159,6 +159,12 @@ def stored(port: int) -> int:
     return total
 
 
+def leads(port: int) -> bool:
+    """What the node says of itself (`GET_BROKER_HA_STATUS`)."""
+    code, _, body = ask(port, 907, {})
+    return code == 0 and json.loads(body)["master"] is True
+
+
 def make_topic(port: int, broker_name: str) -> None:
     """Sends one message to each queue, as a producer that meets the topic for the first time."""
     for code, fields, body in _remoting("single", 1, broker_name):

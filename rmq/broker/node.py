@@ -236,7 +236,9 @@ class Broker:
             settings.auto_create_topic, settings.max_message_bytes, min(SHARED_BYTES, settings.segment_bytes // 16),
             intake.take_sent, failed.given_up,
         )
-        send = SendHandler(tables.topics, store.queues, self._replica.propose, topics.create, sending, random.Random())
+        send = SendHandler(
+            tables.topics, store.queues, self._replica.propose, topics.create, self._all_topics_known, sending, random.Random()
+        )
         inspect = InspectHandlers(
             settings.broker_name, tables.topics, tables.offsets, registry, store.log.store_time, store.queues, self._stats
         )
@@ -365,6 +367,12 @@ class Broker:
         missing = [config for config in wanted if topics.get(config.name) is None]
         if missing:
             await self._writer.commit([("topic", config.name, list(config)) for config in missing])
+
+    async def _all_topics_known(self) -> None:
+        """A leader takes sends before that. Raises Refusal if it does not lead."""
+        if self._group is not None:
+            self._group.replica.check_leads()
+            await asyncio.wait([self._making])
 
     def _sample(self) -> None:
         self._stats.sample(self._clock.monotonic(), time.localtime(self._clock.wall_ms() / 1000).tm_yday)

@@ -35,15 +35,16 @@ class LocalGroup:
 
     def __init__(
         self, folder: Path, *, count: int = 3, spare: int = 0, disks: Mapping[str, Disk] | None = None, one_port: bool = False,
-        **settings: Any,
+        led: bool = True, **settings: Any,
     ) -> None:  # fmt: skip
         """`spare`: so many further nodes have a place but are neither peers nor started. `disks`: else the machine's own.
-        `one_port`: of each node, for clients and the others."""
+        `one_port`: of each node, for clients and the others. `led`: entered when one of them leads."""
         self.clock = TestClock()
         self._folder = folder
         self._disks = disks or {}
         self._names = [f"n{number}" for number in range(count + spare)]
         self._first = self._names[:count]
+        self._led = led
         self._ports = {name: (port := free_port(), port if one_port else free_port()) for name in self._names}
         self._settings = {"segment_bytes": 16 * 1024 * 1024, "index_slots": 10_000, "index_entries": 40_000, "vip_port": False,
                           "forward_at_stop_ms": 0, **settings}
@@ -55,8 +56,9 @@ class LocalGroup:
         await self._nameserver.start()
         self.nameserver = self._nameserver.address
         await self.start(*self._first)
-        await self.clock.advance(1.5)  # their patience
-        await self.leader()
+        if self._led:
+            await self.clock.advance(1.5)  # their patience
+            await self.leader()
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

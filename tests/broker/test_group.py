@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from rmq.net.commands import (
 from rmq.net.peercommands import AddPeer, RemovePeer, TransferLeader
 from rmq.testing import until
 from tests.broker.groups import LocalGroup
+from tests.broker.javaclient import JavaClient
 from tests.broker.support import bodies, send
 
 NOT_HERE = ResponseCode.SERVICE_NOT_AVAILABLE
@@ -199,3 +201,18 @@ async def test_a_wiped_node_is_filled_from_a_snapshot_when_the_log_begins_later(
             assert await filled.ask(GetMaxOffset(topic, 0)) == await leader.ask(GetMaxOffset(topic, 0))
         assert (await leader.send(send("Idle", b"next")))[0].queue_offset == 1
         assert (await filled.ask(QueryConsumerOffset("g", "T", 0))).offset == 7
+
+
+async def test_a_leader_in_its_first_moments_makes_topics(tmp_path: Path) -> None:
+    """It takes sends before all of earlier epochs is applied and before it has made its system topics. Until then it cannot
+    know that there is no such topic: it said so (17), and a producer gave up."""
+    async with LocalGroup(tmp_path, led=False) as group, AsyncExitStack() as running:
+        clients = [await running.enter_async_context(JavaClient.connect(node.address)) for node in group.nodes.values()]
+        asked = [client.send(b"first", topic=f"New{number}") for number, client in enumerate(clients)]  # all three hold them
+        advancing = asyncio.create_task(group.clock.advance(1.5))
+        parts = [node.group for node in group.nodes.values()]
+        await until(lambda: any(part and part.member.core.accepts() for part in parts))
+        young = next(number for number, part in enumerate(parts) if part and part.member.core.accepts())
+        asked.append(clients[young].send(b"early", topic="Newer"))
+        assert [header.code for header, _ in await asyncio.gather(*asked)] == [0, 0, 0, 0]
+        await advancing

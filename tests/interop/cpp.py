@@ -7,9 +7,15 @@
 Run as a program of its own: the client starts threads and writes its own log under $HOME.
 """
 
+import os
 import sys
 
 from rocketmq.client import Message, Producer, PushConsumer  # type: ignore[import-not-found]
+
+
+def tell(*words: str) -> None:
+    """One line in one write: consumers are called in several threads, whose lines must not mix."""
+    os.write(1, f"{' '.join(words)}\n".encode())
 
 
 def send(nameserver: str, group: str, topic: str, count: str) -> None:
@@ -21,16 +27,16 @@ def send(nameserver: str, group: str, topic: str, count: str) -> None:
         message.set_keys(f"k{number}")
         message.set_tags("red")
         message.set_body(f"cpp-{number}")
-        print("SENT", producer.send_sync(message).status.name, f"cpp-{number}", flush=True)
+        tell("SENT", producer.send_sync(message).status.name, f"cpp-{number}")
     producer.shutdown()
 
 
 def consume(nameserver: str, group: str, topic: str, tags: str) -> None:
     consumer = PushConsumer(group)
     consumer.set_namesrv_addr(nameserver)
-    consumer.subscribe(topic, lambda message: print("GOT", message.body.decode(), flush=True), tags)
+    consumer.subscribe(topic, lambda message: tell("GOT", message.body.decode()), tags)
     consumer.start()
-    print("STARTED", flush=True)
+    tell("STARTED")
     sys.stdin.read()
     consumer.shutdown()
 

@@ -57,7 +57,8 @@ Asked = list[tuple[Call, int]]
 
 
 class SendHandler:
-    """`create(config)` makes a topic and returns once it is committed."""
+    """`create(config)` makes a topic and returns once it is committed. `all_known()` returns once this node knows all topics
+    there are, or raises Refusal: one that is not known before that may be there all the same."""
 
     def __init__(
         self,
@@ -65,6 +66,7 @@ class SendHandler:
         queues: ConsumeQueues,
         propose: Callable[[Unit], None],
         create: Callable[[TopicConfig], Awaitable[None]],
+        all_known: Callable[[], Awaitable[None]],
         settings: SendSettings,
         chance: random.Random,
     ) -> None:
@@ -72,6 +74,7 @@ class SendHandler:
         self._queues = queues
         self._propose = propose
         self._create = create
+        self._all_known = all_known
         self._auto_create, self._max_body_bytes, self._shared_bytes, self._take, self._given_up = settings
         self._chance = chance
         self._lanes: dict[tuple[str, int], Lane] = {}
@@ -83,7 +86,10 @@ class SendHandler:
             return self._create_and_send(request, call)
         lane = self._lanes.get((topic, request.queue_id))
         if lane is None or lane.config is not config:
-            lane = self._open_lane(topic, request.queue_id, config)
+            try:
+                lane = self._open_lane(topic, request.queue_id, config)
+            except Refusal:
+                return self._look_again(request, call)
         records = request.records
         size = len(records)
         code = None if request.batch or size > self._max_body_bytes else lane.tag_of(records)
@@ -171,10 +177,22 @@ class SendHandler:
 
     async def _create_and_send(self, request: Send, call: Call) -> Later | SendAnswer:
         topic = request.topic
+        await self._all_known()
         plan = self._topics.plan_auto_create(topic, request.default_topic, request.default_topic_queue_nums, self._auto_create)
-        await self._create(plan)
-        if self._topics.get(topic) is None:
-            raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic {topic} was deleted again while it was made")
+        if plan is not self._topics.get(topic):
+            await self._create(plan)
+        return await self._send_to_known(request, call)
+
+    async def _look_again(self, request: Send, call: Call) -> Later | SendAnswer:
+        """What refuses the send may have been changed in an earlier epoch that this leader has not applied."""
+        await self._all_known()
+        return await self._send_to_known(request, call)
+
+    async def _send_to_known(self, request: Send, call: Call) -> Later | SendAnswer:
+        config = self._topics.get(request.topic)
+        if config is None:
+            raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic {request.topic} was deleted meanwhile")
+        self._open_lane(request.topic, request.queue_id, config)
         result = self.send(request, call)
         return result if result is LATER else await result
 
