@@ -49,6 +49,7 @@ def test_readme_has_exactly_two_commands_on_top() -> None:
 
 
 def test_constraints_pin_every_dependency() -> None:
+    """S15."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     asked = [*project["dependencies"], *(need for extra in project["optional-dependencies"].values() for need in extra)]
     pinned = {line.partition("==")[0].lower() for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line}

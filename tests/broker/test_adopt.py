@@ -132,7 +132,7 @@ def test_offsets_of_kinds_that_rocketmq_keeps_apart_are_kept(taken: Taken) -> No
 
 
 def test_what_waited_is_to_come_and_what_came_is_not(taken: Taken) -> None:
-    """A5, A6, C13: what the restarted RocketMQ delivered itself is among it; once each, however often it was rolled."""
+    """C13: what the restarted RocketMQ delivered itself is among it; once each, however often it was rolled."""
     name, _, store, tables = taken
     waiting = [source for slot in tables.due.below(store.log.end, 100) for source in slot]
     stored = {one.physical_offset: one for one in store.log.scan(store.log.start, store.log.end)}
@@ -219,7 +219,7 @@ def test_what_waited_by_another_list_of_delays_keeps_to_it(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(("name", "topic", "waiting"), [("s06-delay", "s6-delay", 17), ("s15-timer", "s15-timer", 60)])
 async def test_what_waited_under_rocketmq_comes_in_time_once(tmp_path: Path, name: str, topic: str, waiting: int) -> None:
-    """A5, A6, C13: the clock goes on where RocketMQ stopped; a second start delivers nothing again."""
+    """C13: the clock goes on where RocketMQ stopped; a second start delivers nothing again."""
     root = unpack(name, tmp_path)
     clock = TestClock(wall_ms=told(name)["stoppedAtMs"])
     segment_bytes = setting(name, "mappedFileSizeCommitLog")

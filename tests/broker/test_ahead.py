@@ -1,4 +1,4 @@
-"""Story 55, promoted_slave_consumer_ahead_sent_back (L2 of offsets): who read what the new log does not have reads on from where
+"""Story 55, promoted_slave_consumer_ahead_sent_back: who read what the new log does not have reads on from where
 the two logs part. Repeats are allowed, loss is not."""
 
 import asyncio

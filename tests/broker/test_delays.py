@@ -51,7 +51,7 @@ def said(message: Record) -> dict[str, str]:
 
 
 async def test_a_level_waits_in_the_delay_topic_and_comes_in_time(broker: LocalBroker, peer: Peer) -> None:
-    """A5, C13: stored as RocketMQ stores it (golden set s06); the answer names number and place in the delay topic."""
+    """C13: stored as RocketMQ stores it (golden set s06); the answer names number and place in the delay topic."""
     [answer] = await peer.send(delayed(DELAY=1, queue_id=2, KEYS="k", TIMER_DELAY_MS=5, own="value"))
     assert answer[:2] == (2, 0)
     [waiting] = await everything(peer, DELAY_TOPIC)
@@ -80,7 +80,7 @@ async def test_a_level_above_the_highest_is_the_highest(broker: LocalBroker, pee
 
 @pytest.mark.parametrize("name", ["TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"])
 async def test_a_timer_comes_in_the_second_that_was_asked_for(broker: LocalBroker, peer: Peer, name: str) -> None:
-    """A6, C13: the stored forms are those of golden set s15."""
+    """C13: the stored forms are those of golden set s15."""
     now_ms = broker.clock.wall_ms()
     value = {"TIMER_DELAY_SEC": 4, "TIMER_DELAY_MS": 4321, "TIMER_DELIVER_MS": now_ms + 4567}[name]
     wish: dict[str, Any] = {name: value}
@@ -114,7 +114,7 @@ async def test_wishes_that_cannot_be_met_are_refused(broker: LocalBroker, peer: 
 
 
 async def test_a_message_that_cancels_a_timer(broker: LocalBroker, peer: Peer) -> None:
-    """A7: the same time and the key alone, as RocketMQ 5.5.0; another topic's message is out of reach."""
+    """The same time and the key alone, as RocketMQ 5.5.0; another topic's message is out of reach."""
     at = broker.clock.wall_ms() + 60_000
     await broker.create_topic("Other", 1)
     keys = {body: body.hex() for body in (b"cancelled", b"kept", b"later")}
@@ -133,7 +133,7 @@ async def test_a_message_that_cancels_a_timer(broker: LocalBroker, peer: Peer) -
 
 @pytest.mark.parametrize("allowed", [True, False])
 async def test_a_timer_is_taken_back_by_its_handle(allowed: bool) -> None:
-    """A7: the stored form is that of golden set s15; a handle of another topic, or that is none, is refused."""
+    """The stored form is that of golden set s15; a handle of another topic, or that is none, is refused."""
     async with LocalBroker(recall_messages=allowed) as broker:
         await broker.create_topic("T", 1)
         await broker.create_topic("Other", 1)
@@ -331,7 +331,7 @@ async def test_a_bite_of_an_office_that_was_lost_is_not_handed_on() -> None:
 
 
 async def test_every_node_knows_what_waits(tmp_path: Path) -> None:
-    """D16: the same table everywhere, also at a node that was filled from the log or from its own snapshot."""
+    """D10: the same table everywhere, also at a node that was filled from the log or from its own snapshot."""
     async with LocalGroup(tmp_path) as group:
         leader = await group.connect(await group.leader())
         await leader.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
@@ -430,7 +430,7 @@ async def test_a_group_carries_what_waits_and_a_node_that_is_filled_anew_knows_i
 
 
 async def test_our_client_sends_for_later_and_takes_back() -> None:
-    """A5 to A7: results say how to take a timer back; a batch holds nothing that waits."""
+    """Results say how to take a timer back; a batch holds nothing that waits."""
     async with LocalBroker(recall_messages=True) as broker:
         await broker.create_topic("T", 1)
         async with broker.client() as client, client.producer() as producer:

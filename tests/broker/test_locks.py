@@ -69,7 +69,7 @@ async def test_only_grants_and_releases_are_written(broker: LocalBroker, peer: P
 
 
 async def test_what_is_not_here_is_left_out_and_what_makes_no_sense_is_refused(broker: LocalBroker, peer: Peer) -> None:
-    """S6: nobody fills the table with queues that do not exist."""
+    """D18: nobody fills the table with queues that do not exist."""
     wanted = [queue(3), queue(4), queue(-1), queue(0, "Missing"), queue(0, broker_name="elsewhere")]
     assert await lock(peer, "me", *wanted) == [queue(3)]
     for wrong in (

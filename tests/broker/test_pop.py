@@ -252,7 +252,7 @@ async def test_in_order_a_queue_waits_for_its_acknowledgements(broker: LocalBrok
 
 
 async def test_a_restart_keeps_receipts_and_places(broker: LocalBroker, peer: Peer, connect: Connect) -> None:
-    """D16: from the snapshot, or from the log alone."""
+    """D10: from the snapshot, or from the log alone."""
     await peer.send(*(send("T", b"%d" % number) for number in range(6)))
     one, _ = await take(peer.ask, count=2, hidden_ms=30_000)
     (ordered,) = await take(peer.ask, count=1, order=True, group="o")

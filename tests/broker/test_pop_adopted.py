@@ -23,7 +23,7 @@ def acked(said: dict[str, Any], group: str) -> set[str]:
 
 
 async def test_what_was_popped_under_rocketmq_comes_back_unless_it_was_acknowledged(tmp_path: Path) -> None:
-    """A5, C10: receipts in the revive log, those that wait in the timer still, revived messages, messages in order."""
+    """C10: receipts in the revive log, those that wait in the timer still, revived messages, messages in order."""
     root, said = unpack(NAME, tmp_path), told(NAME)
     clock = TestClock(wall_ms=said["stoppedAtMs"])
     segment_bytes = setting(NAME, "mappedFileSizeCommitLog")

@@ -150,7 +150,7 @@ async def test_what_is_not_taken(broker: LocalBroker, peer: Peer, connect: Conne
 @settings(max_examples=200, deadline=None)
 @given(st.dictionaries(st.sampled_from(NUMBERS), st.text(min_size=1, max_size=20) | st.just("9" * 5000) | st.integers().map(str)))
 def test_no_number_of_a_client_stops_a_node(said: dict[str, str]) -> None:
-    """S6: what is committed is noted by every node, at every start."""
+    """S5: what is committed is noted by every node, at every start."""
     texts = {name: value.replace("\x01", "").replace("\x02", "") for name, value in said.items()}
     stored = record.decode(record.draft(
         HALF_TOPIC, b"x", record.properties_to_bytes(texts), born_timestamp=0, born_host=bytes(8)
@@ -234,7 +234,7 @@ async def test_who_wants_to_be_left_alone_is(broker: LocalBroker, peer: Peer) ->
 
 
 async def test_put_aside_after_the_last_check_and_begun_anew(connect: Connect) -> None:
-    """C12: visible, not dropped; RESUME_CHECK_HALF_MESSAGE brings it back (E26)."""
+    """C12: visible, not dropped; RESUME_CHECK_HALF_MESSAGE brings it back."""
     async with LocalBroker(transaction_check_max=2, **PATIENT) as broker:
         await broker.create_topic("T", 1)
         peer = await connect(broker)
@@ -276,7 +276,7 @@ async def test_producers_of_the_group_take_turns_and_a_group_that_is_away_is_wai
 
 
 async def test_a_producer_that_does_not_read_is_asked_nothing_more(connect: Connect) -> None:
-    """S6, C12: what it has not taken is bounded, and costs the others no check."""
+    """D18, C12: what it has not taken is bounded, and costs the others no check."""
     async with LocalBroker(transaction_check_interval_ms=86_400_000, transaction_timeout_ms=0) as broker:
         await broker.create_topic("T", 1)
         peer, lazy = await connect(broker), await connect(broker, "lazy")

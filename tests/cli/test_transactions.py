@@ -20,7 +20,7 @@ async def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int,
 
 
 async def test_what_was_put_aside_is_found_and_asked_after_again(capsys: pytest.CaptureFixture[str]) -> None:
-    """C12, E26: by the id that `rmq msg print` shows."""
+    """C12: by the id that `rmq msg print` shows."""
     soon = {"transaction_check_interval_ms": 500, "transaction_timeout_ms": 0, "transaction_check_max": 1}
     async with LocalBroker(**soon) as broker:
         await broker.create_topic("T", 1)

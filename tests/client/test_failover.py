@@ -115,7 +115,7 @@ async def test_two_nodes_that_name_each_other_do_not_keep_a_send(trio: Trio, cli
 
 
 async def test_an_unknown_outcome_is_never_a_refusal(trio: Trio, client: Client) -> None:
-    """D3, C19: the leader lost its office before it knew; sending again may store it twice."""
+    """R11, C19: the leader lost its office before it knew; sending again may store it twice."""
     a = trio.nodes[0]
     a.faults[Send] = [refuse(R.SYSTEM_ERROR, "outcome unknown: this node no longer leads")] * 2
     producer = client.producer()
@@ -230,7 +230,7 @@ async def test_a_consumer_goes_on_at_the_new_leader_where_it_was(trio: Trio, cli
 
 
 async def test_offsets_that_nobody_answers_for_are_told_to_the_next_leader(trio: Trio, make_client: MakeClient) -> None:
-    """One-way commits to a leader that goes are not asked for: what it was told counts as not told (D1)."""
+    """One-way commits to a leader that goes are not asked for: what it was told counts as not told (C5)."""
     a, b, _ = trio.nodes
     same_log(trio, 1)
     clock = TestClock()

@@ -149,7 +149,7 @@ def test_the_oldest_one_pins_the_log() -> None:
 
 
 def test_a_cancelled_timer_of_the_same_slot() -> None:
-    """A7: the cancel waits in its slot, too, and the snapshot knows it."""
+    """The cancel waits in its slot, too, and the snapshot knows it."""
     timer, other, cancel = Source(1000, 10, TIMER), Source(2000, 15, TIMER), Source(1000, 20, CANCEL)
     table = table_of(timer, other)
     table.cancel(cancel, "T+K")
@@ -193,7 +193,7 @@ steps = st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["note", "note", "
 def test_a_snapshot_taken_meanwhile_and_a_replay_end_in_the_same_table(
     plan: list[tuple[int, str]], began: int, ended: int
 ) -> None:
-    """D16: the rows are read between `began` and `ended`; everything from `began` on is told again. The twin is a plain set."""
+    """Story 44: the rows are read between `began` and `ended`; what came after `began` is told again. The twin is a plain set."""
     events: list[tuple[str, Source]] = []
     pending: list[Source] = []
     for offset, (slot, what) in enumerate(plan):

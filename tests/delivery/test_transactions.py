@@ -106,7 +106,7 @@ def test_the_first_append_may_be_gone_with_its_segment() -> None:
 
 
 def test_outcomes_and_open_halves_are_bounded(monkeypatch: Any) -> None:
-    """S6."""
+    """D18."""
     monkeypatch.setattr(transactions, "KEPT_OUTCOMES", 3)
     monkeypatch.setattr(transactions, "MOST_OPEN", 2)
     table = HalfTable()

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.java, pytest.mark.skipif(bool(java.MISSING), reason=ja
 
 
 async def test_java_sends_for_later_and_takes_one_back() -> None:
-    """A5, A6, A7, C13: each kind comes, none before its time, and the recalled one never."""
+    """C13: each kind comes, none before its time, and the recalled one never."""
     await asyncio.to_thread(java.build)
     async with LocalBroker(recall_messages=True) as broker:
         await broker.create_topic("Later", queues=2)
@@ -44,7 +44,7 @@ def delayed(body: bytes, due_ms: int, **properties: str) -> Send:
 
 
 async def test_what_waits_goes_on_under_rocketmq_and_comes_back(tmp_path: Path) -> None:
-    """Story 57, A5, A6: RocketMQ on our directory delivers what waits, once, and nothing that was delivered; what still
+    """Story 57: RocketMQ on our directory delivers what waits, once, and nothing that was delivered; what still
     waits when it stops is delivered by us."""
     await asyncio.to_thread(java.build)
     nameserver_port = free_port()

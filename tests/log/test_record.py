@@ -13,7 +13,7 @@ from rmq.codes import ResponseCode
 from rmq.errors import BadBytes, InvalidArgument, Refusal
 from rmq.log import record
 from rmq.log.plain import plain_check
-from rmq.log.properties import check_properties, check_thoroughly
+from rmq.log.properties import MAX_PROPERTIES_BYTES, check_properties, check_thoroughly, plain_given, plain_properties
 from rmq.log.record import Record
 from tests.log.conftest import BORN, HOST, draft
 
@@ -355,6 +355,14 @@ def test_the_quick_check_of_properties_is_the_thorough_one(raw: bytes, end: byte
     around = b"TAGS\x01no\x02" + raw + end + b"TAGS\x01no\x02"
     quick = verdict(lambda: check_properties(around, 8, len(around) - 8))
     assert quick == verdict(lambda: check_thoroughly(raw + end))
+
+
+@pytest.mark.parametrize("look", [plain_properties, plain_given])
+@pytest.mark.parametrize("piece", [b"A\x01", b"TAGS\x01a", b"A\x01b\x02", b"K", b"_", b"\x01"])
+def test_properties_that_never_match_are_given_up_soon(look: Callable[[bytes], object], piece: bytes) -> None:
+    """S10: an expression that could read them in two ways would take longer than the universe has been there."""
+    longest = piece * (MAX_PROPERTIES_BYTES // len(piece))
+    assert look(longest + b"\x02\x00") is None
 
 
 def test_properties_have_room_for_the_checksum_and_no_more() -> None:

@@ -89,7 +89,7 @@ async def test_a_taken_port_is_an_error_and_leaves_nothing(tmp_path: Path) -> No
 
 
 async def test_who_connects_and_says_nothing_makes_room_for_who_asks() -> None:
-    """Neither a thread each, nor Prometheus turned away."""
+    """S16: neither a thread each, nor Prometheus turned away."""
     status = GroupStatus("leader", "n0", "s0", "n0", "h:0", 3, 0, 10, 10, 10, True, True, False, [], [])
     before = threading.active_count()
     async with served("127.0.0.1", 0, "C", "g", lambda: status) as address:
@@ -123,6 +123,7 @@ async def test_who_connects_and_says_nothing_makes_room_for_who_asks() -> None:
     ],
 )
 async def test_questions(question: bytes, says: bytes) -> None:
+    """S16."""
     status = GroupStatus("leader", "n0", "s0", "n0", "h:0", 3, 0, 10, 10, 10, True, True, False, [], [])
     async with served("127.0.0.1", 0, "C", "g", lambda: status) as address:
         host, _, port = address.rpartition(":")

@@ -264,7 +264,7 @@ def test_leader_that_removes_itself_may_still_be_needed() -> None:
 
 
 def test_voters_change_cut_is_undone() -> None:
-    """Story 59: the list that was never committed goes with its record."""
+    """Story 59, R22: the list that was never committed goes with its record."""
     world = World()
     lead(world)
     world.isolate("a")

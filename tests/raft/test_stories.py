@@ -130,7 +130,7 @@ def test_a_killed_leader_is_replaced_within_a_second() -> None:
 
 
 def test_late_loop_starts_no_election() -> None:
-    """Story 30: after a pause the sockets speak first, and every timer begins anew."""
+    """Story 30, T2: after a pause the sockets speak first, and every timer begins anew."""
     world = World()
     lead(world)
     world.now += 60.0
@@ -445,7 +445,7 @@ def test_check_quorum_stops_acks_and_reads() -> None:
 
 
 def test_buffered_fetches_after_pause_renew_no_lease() -> None:
-    """Story 28, R11: only an echoed stamp tells when the follower wrote."""
+    """Story 28, R11, T2: only an echoed stamp tells when the follower wrote."""
     world = World()
     lead(world)
     world.tick("b", "c")

@@ -1,7 +1,7 @@
 """The invariants of replication, looked at after every event by somebody who sees all nodes at once.
 
 `truth` is what was committed, byte for byte: the first leader that commits a byte writes it here, and nobody may ever
-say otherwise (R5). Ids are those of the list in docs/reliability.
+say otherwise (R5). Ids are those of docs/invariants.md.
 """
 
 from collections import Counter
