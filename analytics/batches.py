@@ -1,6 +1,6 @@
 """What a task does: the records and columns that were asked for, of its parts, as Arrow batches. No Spark."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +13,7 @@ from analytics.rare import Places, read_places
 from analytics.segments import Part
 from analytics.walk import Block, Damage, Flags, Ints, SegmentGone, joined, walk
 from rmq.errors import BadBytes
-from rmq.log.record import LOST, SYS_ROLLBACK, SYS_TRANSACTION
+from rmq.log.record import LOST, SYS_INNER_BATCH, SYS_ROLLBACK, SYS_TRANSACTION
 
 _BODIES = frozenset({"body", "value"})
 _BATCH_BYTES = 4 << 20  # of the log, at least, where there are more
@@ -31,24 +31,25 @@ def batches(parts: Sequence[Part | Places], wanted: Wanted, schema: pa.Schema, b
                     continue
                 waiting.append(found)
                 if sum(len(block.data) for block in waiting) >= _BATCH_BYTES:
-                    yield from _batches(joined(waiting), wanted, schema, broker)
+                    yield from rows(joined(waiting), wanted, schema, broker)
                     waiting = []
         except SegmentGone:
             if wanted.fail_on_loss:
                 raise
     if waiting:
-        yield from _batches(joined(waiting), wanted, schema, broker)
+        yield from rows(joined(waiting), wanted, schema, broker)
 
 
-def _batches(block: Block, wanted: Wanted, schema: pa.Schema, broker: str) -> Iterator[pa.RecordBatch]:
+def rows(block: Block, wanted: Wanted, schema: pa.Schema, broker: str) -> Iterator[pa.RecordBatch]:
+    """Of those records that were asked for."""
     lost = _tombstones(block)
     if wanted.on_damage == "quarantine":
         for number in np.flatnonzero(lost).tolist():
             offset, size = int(block.head["physical_offset"][number]), int(block.head["size"][number])
             yield _row(schema, offset, size, ("lost", "a tombstone: the message that stood here is lost"), None)
-    chosen = _chosen(block, wanted) & ~lost
-    if not chosen.all():
-        block = block.only(chosen)
+    found = chosen(block, wanted) & ~lost
+    if not found.all():
+        block = block.only(found)
     if not len(block):
         return
     ordinary, inner = apart(block)
@@ -60,8 +61,7 @@ def _batches(block: Block, wanted: Wanted, schema: pa.Schema, broker: str) -> It
 def _made(block: Block, wanted: Wanted, schema: pa.Schema, broker: str) -> Iterator[pa.RecordBatch]:
     """With bodies as they were asked for."""
     if wanted.tags is not None:
-        block = block.only(pc.fill_null(pc.is_in(Columns(block, broker).property("TAGS"), pa.array(sorted(wanted.tags))), False)
-                           .to_numpy(zero_copy_only=False))  # fmt: skip
+        block = block.only(_tagged(block, wanted.tags))
     pieces: Iterator[tuple[Block, pa.Array | None]] = iter([(block, None)])
     if _BODIES.isdisjoint(schema.names) or wanted.body == "raw":
         pass
@@ -73,6 +73,20 @@ def _made(block: Block, wanted: Wanted, schema: pa.Schema, broker: str) -> Itera
         columns = Columns(piece, broker, bodies)
         arrays = [_typed(columns.make(field.name), field.type) for field in schema]
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def count(block: Block, wanted: Wanted) -> Ints:
+    """How many messages each record holds that were asked for: 0 or 1 (a batch of RocketMQ counts as one)."""
+    found = chosen(block, wanted) & ~_tombstones(block)
+    if wanted.tags is not None:
+        found &= _tagged(block, wanted.tags) | (block.head["sys_flag"] & SYS_INNER_BATCH != 0)
+    return found.astype(np.int64)
+
+
+def _tagged(block: Block, tags: Iterable[str]) -> Flags:
+    among = pc.is_in(Columns(block, "").property("TAGS"), pa.array(sorted(tags), pa.string()))
+    found: Flags = pc.fill_null(among, False).to_numpy(zero_copy_only=False)
+    return found
 
 
 def _typed(array: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -88,19 +102,20 @@ def _tombstones(block: Block) -> Flags:
     return found
 
 
-def _chosen(block: Block, wanted: Wanted) -> Flags:
+def chosen(block: Block, wanted: Wanted) -> Flags:
+    """Which records were asked for, as far as topic, time and place say."""
     topics = Columns(block, "").topics
     names = topics.dictionary.to_pylist()
     codes = topics.indices.to_numpy()
-    chosen: Flags = np.array([wanted.has_topic(name) for name in names], np.bool_)[codes]
+    found: Flags = np.array([wanted.has_topic(name) for name in names], np.bool_)[codes]
     if wanted.from_ms > 0 or wanted.to_ms < 1 << 62:
         stored = block.ints(block.store)
-        chosen &= (stored >= wanted.from_ms) & (stored < wanted.to_ms)
+        found &= (stored >= wanted.from_ms) & (stored < wanted.to_ms)
     if wanted.by_place:
         queues, numbers = block.head["queue_id"].astype(np.int64), block.head["queue_offset"].astype(np.int64)
         for code, name in enumerate(names):
-            chosen &= (codes != code) | _placed(name, queues, numbers, wanted)
-    return chosen
+            found &= (codes != code) | _placed(name, queues, numbers, wanted)
+    return found
 
 
 def _placed(topic: str, queues: Ints, numbers: Ints, wanted: Wanted) -> Flags:

@@ -47,12 +47,18 @@ def broker_name(store: Path, head: bytes | None = None) -> str:
 
     `head`: of the oldest record, if it is known. Raises StoreError when a file of the store is damaged.
     """
-    own = store / "rmq"
-    vote = ownfiles.load_vote(ReadOnlyDisk(), str(own)) if own.is_dir() else None
-    if vote:
-        return vote.group
+    group = group_name(store)
+    if group:
+        return group
     head = head or next(filter(None, map(first_record, listed(store))), None)
     return host_text(store_host(head)) if head else "unknown"
+
+
+def group_name(store: Path) -> str:
+    """Of the group that the store belongs to; "" where it does not say that. Raises StoreError when a file of it is damaged."""
+    own = store / "rmq"
+    vote = ownfiles.load_vote(ReadOnlyDisk(), str(own)) if own.is_dir() else None
+    return vote.group if vote else ""
 
 
 def listed(store: Path) -> list[SegmentFile]:

@@ -16,7 +16,8 @@ from rmq.routing.topics import is_system_topic
 
 EARLIEST, LATEST = -2, -1  # in Kafka's JSON
 NAMES = (
-    "path", "subscribe", "subscribePattern", "assign", "startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp",
+    "path", "nameservers", "group",
+    "subscribe", "subscribePattern", "assign", "startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp",
     "minPartitions", "maxRecordsPerPartition", "maxOffsetsPerTrigger", "includeHeaders", "failOnDataLoss",
     "topics", "queues", "tags", "from", "to", "system", "body", "shape", "onDamage", "allowMissingTopics", "brokerName",
     "rareTopics",
@@ -75,7 +76,7 @@ def parse_options(options: Mapping[str, str]) -> Wanted:
     topics = _topics(given)
     starts, ends = _offsets(given, "startingOffsets", LATEST), _offsets(given, "endingOffsets", EARLIEST)
     _check_offsets(topics, starts, ends)
-    _count(given, "maxOffsetsPerTrigger")  # of a stream; Kafka's batch reads take it and do not use it either
+    count_option(given, "maxOffsetsPerTrigger")  # of a stream; Kafka's batch reads take it and do not use it either
     wanted = Wanted(
         topics=topics,
         pattern=_pattern(given),
@@ -95,8 +96,8 @@ def parse_options(options: Mapping[str, str]) -> Wanted:
         allow_missing=_flag(given, "allowMissingTopics", False),
         broker=given.get("brokerName", ""),
         use_queues=_one_of(given, "rareTopics", RARE) == "queues",
-        least_parts=_count(given, "minPartitions"),
-        split_records=_count(given, "maxRecordsPerPartition"),
+        least_parts=count_option(given, "minPartitions"),
+        split_records=count_option(given, "maxRecordsPerPartition"),
     )
     if wanted.headers and wanted.shape != "kafka":
         raise InvalidArgument('the option "includeHeaders" belongs to shape=kafka; otherwise the column "properties" has them')
@@ -105,15 +106,15 @@ def parse_options(options: Mapping[str, str]) -> Wanted:
     return wanted
 
 
-def given_options(options: Mapping[str, str]) -> dict[str, str]:
-    """Those of ours, under the names in NAMES (Spark has them in any case). Raises InvalidArgument for one that nobody knows."""
+def given_options(options: Mapping[str, str], names: tuple[str, ...] = NAMES) -> dict[str, str]:
+    """Those of ours, under the names in `names` (Spark has them in any case). Raises InvalidArgument for an unknown one."""
     there = {name.lower(): value for name, value in options.items()}
     of_table = {name.removeprefix("option."): value for name, value in there.items() if name.startswith("option.")}
     there = of_table | {name: value for name, value in there.items() if not name.startswith("option.")}
-    _refuse_unknown(there)
+    _refuse_unknown(there, names)
     if "path" not in there and "location" in there:
         there["path"] = there["location"]
-    return {name: there[name.lower()] for name in NAMES if there.get(name.lower()) is not None}
+    return {name: there[name.lower()] for name in names if there.get(name.lower()) is not None}
 
 
 def nearest(name: str, names: tuple[str, ...]) -> str:
@@ -123,11 +124,11 @@ def nearest(name: str, names: tuple[str, ...]) -> str:
     return f"; did you mean {by_lower[found[0]]!r}?" if found else "."
 
 
-def _refuse_unknown(options: Mapping[str, str]) -> None:
-    known = {name.lower() for name in NAMES} | _OF_TABLES
+def _refuse_unknown(options: Mapping[str, str], names: tuple[str, ...]) -> None:
+    known = {name.lower() for name in names} | _OF_TABLES
     for name in options:
         if name not in known:
-            raise InvalidArgument(f'there is no option "{name}"{nearest(name, NAMES)} There are: {", ".join(NAMES)}')
+            raise InvalidArgument(f'there is no option "{name}"{nearest(name, names)} There are: {", ".join(names)}')
 
 
 def _topics(given: Mapping[str, str]) -> frozenset[str] | None:
@@ -243,7 +244,8 @@ def _flag(given: Mapping[str, str], name: str, default: bool) -> bool:
     return value == "true"
 
 
-def _count(given: Mapping[str, str], name: str) -> int:
+def count_option(given: Mapping[str, str], name: str) -> int:
+    """A number from 1 on; 0 if it was not given. Raises InvalidArgument."""
     text = given.get(name)
     if text is None:
         return 0

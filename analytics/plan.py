@@ -25,11 +25,14 @@ def plan(store: Path, wanted: Wanted) -> list[list[Part | Places]]:
 
     Raises InvalidArgument (no store; topics that it does not know), BadBytes (files are missing), StoreError.
     """
-    _check_topics(store, wanted)
-    _check_starts(store, wanted)
+    check_names(store, wanted)
     if wanted.topics == frozenset():
         return []
-    parts = find_parts(store, wanted.from_ms, wanted.to_ms)
+    return tasks(store, wanted, find_parts(store, wanted.from_ms, wanted.to_ms))
+
+
+def tasks(store: Path, wanted: Wanted, parts: Sequence[Part]) -> list[list[Part | Places]]:
+    """These parts of the store, packed and cut. Raises BadBytes, StoreError."""
     if wanted.on_damage == "fail":
         refuse_holes(parts)
     if wanted.split_records:
@@ -94,6 +97,12 @@ def _by_records(part: Part, most: int) -> Iterator[Part]:
 
 
 # --- what the options name --------------------------------------------------------------------------------------------
+
+
+def check_names(store: Path, wanted: Wanted) -> None:
+    """Topics and first messages that the options name are there. Raises InvalidArgument, StoreError."""
+    _check_topics(store, wanted)
+    _check_starts(store, wanted)
 
 
 def _check_topics(store: Path, wanted: Wanted) -> None:

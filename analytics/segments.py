@@ -5,6 +5,7 @@ segments: there every whole record counts up to the last one. What is missing or
 """
 
 import os
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -61,7 +62,7 @@ def find_parts(store: Path, from_ms: int = 0, to_ms: int = 1 << 62) -> list[Part
     return _parts(look_at(store), from_ms, to_ms)
 
 
-def refuse_holes(parts: list[Part]) -> None:
+def refuse_holes(parts: Sequence[Part]) -> None:
     """Raises BadBytes when a file is missing between others, or before the committed end."""
     for part in parts:
         if part.broken:

@@ -33,6 +33,8 @@ from analytics.plan import plan
 from analytics.pushed import narrowed
 from analytics.rare import Places
 from analytics.segments import Part
+from analytics.stream import SegmentStream
+from analytics.streamoptions import parse_stream_options
 from rmq.errors import InvalidArgument
 
 _TEXT, _INT, _LONG, _TIME, _BYTES = StringType(), IntegerType(), LongType(), TimestampType(), BinaryType()
@@ -70,6 +72,12 @@ class RmqDataSource(DataSource):
         if "provider" in self.options:  # a table made by SQL: Spark keeps its schema, and forgets its options when it is read
             found.fields[0].metadata = {_KEPT: json.dumps(given_options(self.options))}
         return found
+
+    def streamReader(self, schema: StructType) -> SegmentStream:
+        options = given_options(self.options)
+        streamed = parse_stream_options(options)
+        _check_schema(schema, streamed.wanted)
+        return SegmentStream(store_path(options), streamed, schema)
 
     def reader(self, schema: StructType) -> "RmqReader":
         """One that takes filters only in the process in which Spark offers them: where that is off, it refuses such a reader."""

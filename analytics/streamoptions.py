@@ -1,0 +1,50 @@
+"""The options of a stream: those of a batch read, but where it begins and how much a trigger takes. Pure.
+
+Where a stream begins counts once, when it is new; from then on its checkpoint says it. So what the options said goes into the
+positions that Spark keeps: `since` of a position is what `resumed` takes back.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from analytics.options import Wanted, count_option, given_options, parse_options
+from rmq.errors import InvalidArgument
+
+_OF_BATCHES = ("endingOffsets", "endingTimestamp", "to")
+_BEGINNINGS = ("startingTimestamp", "from")
+
+
+class Streamed(NamedTuple):
+    """`latest`: a new stream begins at the end of what is there now. `most`: messages of one trigger, 0 is no limit."""
+
+    wanted: Wanted
+    latest: bool
+    most: int
+
+
+def parse_stream_options(options: Mapping[str, str]) -> Streamed:
+    """As Spark's Kafka source a new stream begins at the end, unless told otherwise. Raises InvalidArgument."""
+    given = given_options(options)
+    for name in _OF_BATCHES:
+        if name in given:
+            raise InvalidArgument(f'the option "{name}" is for batch reads; streams end by trigger(availableNow=True) or stop()')
+    beginning = given.get("startingOffsets", "").strip().lower()
+    latest = beginning == "latest" or (beginning == "" and not any(name in given for name in _BEGINNINGS))
+    if beginning in ("latest", "earliest"):
+        del given["startingOffsets"]
+    wanted = parse_options(given)
+    if beginning == "latest" and wanted.from_ms:
+        raise InvalidArgument("startingOffsets=latest and a time to begin at were given: choose one of them")
+    return Streamed(wanted, latest, count_option(given, "maxOffsetsPerTrigger"))
+
+
+def since(wanted: Wanted) -> dict[str, Any]:
+    """What a position keeps of the options."""
+    found: dict[str, Any] = {"from_ms": wanted.from_ms} if wanted.from_ms else {}
+    return found | ({"starts": wanted.starts} if wanted.starts else {})
+
+
+def resumed(wanted: Wanted, kept: Mapping[str, Any]) -> Wanted:
+    """`wanted` as the stream began. `kept`: by `since`, after a way through JSON."""
+    starts = {topic: {int(queue): number for queue, number in of.items()} for topic, of in kept.get("starts", {}).items()}
+    return wanted._replace(from_ms=kept.get("from_ms", 0), starts=starts)
