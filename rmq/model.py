@@ -4,11 +4,7 @@ Value types are NamedTuples: cheap, immutable, comparable, and their field order
 (so fields are only ever added at the end, with a default).
 """
 
-from typing import NamedTuple, NewType
-
-LogOffset = NewType("LogOffset", int)  # byte position in the CommitLog
-QueueOffset = NewType("QueueOffset", int)  # number of a message in its queue
-Epoch = NewType("Epoch", int)  # term of a leader
+from typing import NamedTuple
 
 PERM_READ, PERM_WRITE, PERM_INHERIT = 4, 2, 1
 TEMPLATE_TOPIC = "TBW102"  # new topics inherit from it [TopicValidator.AUTO_CREATE_TOPIC_KEY_TOPIC]

@@ -20,12 +20,10 @@ Commit = Callable[[UpdateConsumerOffset, Call], Awaitable[None] | None]
 
 
 class Ahead:
-    """`starts`: where the lossy epochs of this log begin; nothing needs to be asked while there is none.
-    `ignored`: commits of readers that were not looked at yet."""
+    """`starts`: where the lossy epochs of this log begin; nothing needs to be asked while there is none."""
 
     def __init__(self, offsets: OffsetTable, queues: ConsumeQueues, registry: ConsumerRegistry) -> None:
         self.starts: tuple[int, ...] = ()
-        self.ignored = 0
         self._offsets = offsets
         self._queues = queues
         self._registry = registry
@@ -59,7 +57,6 @@ class Ahead:
 
         def checked(request: UpdateConsumerOffset, call: Call) -> Awaitable[None] | None:
             if self.starts and self.is_early(request, reader_of(call), call.oneway):
-                self.ignored += 1
                 return None
             return commit(request, call)
 

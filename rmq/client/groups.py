@@ -24,17 +24,6 @@ async def group_status(client: Client, address: str) -> GroupStatus | None:
     return answer
 
 
-async def leader_status(client: Client, address: str) -> GroupStatus | None:
-    """The same as the leader of that node's group knows it, which alone knows how far the others are.
-
-    The node's own view when it knows no leader.
-    """
-    status = await group_status(client, address)
-    if status is None or status.role == "leader" or not status.leader_address:
-        return status
-    return await group_status(client, status.leader_address)
-
-
 async def transfer_leader(client: Client, broker: str, node: str, timeout_s: float) -> str:
     """Make `node` ("": the best one) the leader of the group; the address of the node that gave up its office."""
     return await _tell_leader(client, broker, TransferLeader(node), timeout_s)

@@ -29,7 +29,6 @@ VERSION: Final = 1
 
 ANSWER_FLAG, ONEWAY_FLAG = 1, 2
 _HEAD = (int, int, int)
-LENGTH_BYTES: Final = 4
 _INT64_MAX: Final = 2**63 - 1
 _SMALL_ARRAY = 64  # no hot command has a longer array; nested ones of this length cannot add up to much (S7)
 _SMALL_FRAME = 64 * 1024

@@ -26,7 +26,6 @@ CONSUME_FROM_WHERE: Final = (
 )  # fmt: skip
 FILTER_TYPES: Final = ("SINGLE_TAG", "MULTI_TAG")
 REQUEST_MODES: Final = ("PULL", "POP")
-RETRY_POLICIES: Final = ("EXPONENTIAL", "CUSTOMIZED")
 
 _INT64 = range(-(2**63), 2**63)
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}

@@ -40,7 +40,6 @@ NAMESERVER = (
 PEERS = (IntroducePeer, FetchLog, AckLog, AskVote, AnnounceLeader, ResignLeader, ReadSnapshot, ReadLog)
 ORDERS = (AddPeer, RemovePeer, TransferLeader, Promote)
 BROKER = tuple(kind for kind in c.CODES if kind not in (*NAMESERVER, *PEERS, c.Goodbye))
-NODES = ("n0", "n1", "n2")
 
 _RECORD = record.draft("T0", b"body", b"TAGS\x01a\x02UNIQ_KEY\x010A\x02", born_timestamp=1000, born_host=b"\x7f\0\0\1\0\0\0\1")
 INTS = (
@@ -265,6 +264,3 @@ def _recorded() -> Sequence[list[tuple[Header, bytes]]]:
 
 def _framed(body: bytes) -> bytes:
     return len(body).to_bytes(4, "big") + body
-
-
-Make = Callable[[int], Mutant]
