@@ -9,7 +9,7 @@ import base64
 import gzip
 import json
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
