@@ -24,6 +24,8 @@ _COMMANDS = {
     "msg": ("rmq.commands.msg:msg", "Look messages up by id, key, place or time."),
     "health": ("rmq.commands.health:health", "Ask nodes whether they serve; for health checks."),
     "store": ("rmq.commands.store:store", "Check a store directory, look into it, repair it."),
+    "archive": ("rmq.commands.archive:archive", "Ship rolled log files of a store to a directory or object store."),
+    "restore": ("rmq.commands.archive:restore", "Make a store from an archive."),
     "bench": ("rmq.commands.bench:bench", "Measure sending, receiving, and the way through."),
     "report": ("analytics.cli:report", "Make a report of a store with Spark (needs the extra `spark`)."),
     "completion": ("rmq.commands.completion:completion", "Print the completion script of a shell."),

@@ -447,6 +447,7 @@ def _retention_settings(settings: NodeSettings) -> RetentionSettings:
     return RetentionSettings(
         reserved_ms=settings.reserved_hours * 3_600_000, hours=frozenset(settings.delete_hours), max_used=max_used,
         clean_forcibly=forcibly, refuse_sends=refuse_sends, by_force=settings.clean_forcibly,
+        archived_only=settings.keep_unarchived,
     )  # fmt: skip
 
 

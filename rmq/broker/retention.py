@@ -3,13 +3,13 @@
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal
-from rmq.log.retention import MAX_DRIFT_MS, Facts, RetentionSettings, count_to_delete
+from rmq.log.retention import MAX_DRIFT_MS, Facts, RetentionSettings, SegmentFacts, count_to_delete
 from rmq.log.segment import Segment
 from rmq.log.store import Store
 
@@ -48,6 +48,7 @@ class Retention:
         self._origin = (clock.wall_ms(), clock.monotonic())
         self._working = asyncio.Lock()
         self._drifted = False
+        self._held = False
 
     async def run(self) -> None:
         """For every 10 s. Raises StoreError."""
@@ -87,7 +88,11 @@ class Retention:
     async def _delete(self, used: float, by_hand: bool) -> int:
         async with self._working:
             segments = await asyncio.to_thread(self._store.cleaning.oldest_segments)
-            count = count_to_delete(segments, self._facts(used, by_hand), self._settings)
+            facts = self._facts(used, by_hand)
+            if self._settings.archived_only:
+                facts = facts._replace(archived_to=await asyncio.to_thread(self._store.cleaning.archived_to))
+                self._tell_unarchived(segments, facts)
+            count = count_to_delete(segments, facts, self._settings)
             if count and (alive := self._waiting.alive_from()) is not None and alive < segments[count - 1].end:
                 await self._waiting.carry(segments[count - 1].end)  # deleted next time, once the copies are committed everywhere
                 count = sum(segment.end <= alive for segment in segments[:count])
@@ -99,6 +104,15 @@ class Retention:
                 segment.retire()
             log.info("%d segments deleted, the log begins at %d", count, start, extra={"disk_used": round(used, 3)})
             return count
+
+    def _tell_unarchived(self, segments: Sequence[SegmentFacts], facts: Facts) -> None:
+        """Once, when files that would go stay because nobody shipped them."""
+        would_go = count_to_delete(segments, facts, self._settings._replace(archived_only=False))
+        held = would_go > count_to_delete(segments, facts, self._settings)
+        if held and not self._held:
+            log.warning("old log files stay, because they are not archived (keep_unarchived): see to `rmq archive`",
+                        extra={"archived_to": facts.archived_to, "disk_used": round(facts.used, 3)})  # fmt: skip
+        self._held = held
 
     def _facts(self, used: float, by_hand: bool) -> Facts:
         store, now_ms = self._store, self._clock.wall_ms()

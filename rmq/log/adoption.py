@@ -53,6 +53,8 @@ class Adopted(NamedTuple):
 
 def refuse(disk: Disk, root: str) -> None:
     """Raises StoreError for what cannot be taken over, and says why. Nothing has been changed then."""
+    if disk.exists(f"{root}/archive.json"):
+        raise StoreError(f"{root} is an archive: make a store of it with `rmq restore {root} DIR`, and start the node on DIR")
     if any(name.startswith("dledger-") for name in disk.listdir(root)):
         raise StoreError(
             f"{root} is a DLedger store of Apache RocketMQ, whose log has another format: it cannot be opened; "

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from itertools import pairwise
 
 from rmq.errors import StoreError
+from rmq.log import ownfiles
 from rmq.log.commitlog import CommitLog
 from rmq.log.consumequeue import ConsumeQueues
 from rmq.log.disk import Disk, remedy
@@ -48,6 +49,13 @@ class Cleaning:
             ]
         except OSError as error:
             raise StoreError(f"cannot look at the oldest segments: {remedy(error, 'check the disk')}") from error
+
+    def archived_to(self) -> int:
+        """Below it the log is in an archive, as `rmq archive` said last."""
+        try:
+            return ownfiles.load_archived(self._disk, f"{self._root}/rmq")
+        except OSError as error:
+            raise StoreError(f"cannot read {self._root}/rmq/archived: {remedy(error, 'check the disk')}") from error
 
     def drop_before(self, start: int) -> list[Segment]:
         """Everything before `start` (a segment's) leaves log, queues and index. Returns what the appending thread is to retire.

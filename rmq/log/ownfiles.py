@@ -155,6 +155,17 @@ def load_index(disk: Disk, directory: str) -> list[IndexRow] | None:
     return None if lines is None else [IndexRow(name, int(end)) for _, name, end in lines]
 
 
+def save_archived(disk: Disk, directory: str, to: int) -> None:
+    """Up to where `rmq archive` has shipped the log. Raises OSError."""
+    smallfile.save(disk, directory, "archived", [["to", str(to)]])
+
+
+def load_archived(disk: Disk, directory: str) -> int:
+    """0 if nothing was shipped."""
+    lines = smallfile.load(disk, directory, "archived")
+    return int(lines[0][1]) if lines else 0
+
+
 _VOTE = ("storeId", "nodeId", "group", "epoch", "votedFor", "incarnation", "proven")
 _RUN = ("state", "bootId", "flushMode", "pid", "end")
 

@@ -16,6 +16,7 @@ class RetentionSettings(NamedTuple):
 
     Above `max_used` expired ones go at any hour, above `clean_forcibly` the oldest go though they are not expired (unless
     `by_force` is off), above `refuse_sends` producers are refused, above `refuse_all` nothing is stored at all.
+    `archived_only`: whatever the disk says, only what `rmq archive` has shipped goes.
     """
 
     reserved_ms: int = 72 * 3_600_000
@@ -25,6 +26,7 @@ class RetentionSettings(NamedTuple):
     refuse_sends: float = 0.90
     refuse_all: float = 0.95
     by_force: bool = True
+    archived_only: bool = False
 
 
 class SegmentFacts(NamedTuple):
@@ -40,7 +42,7 @@ class Facts(NamedTuple):
     `hour`: of the day, local. `used`: of the disk, 0 to 1. `drift_ms`: how far the wall clock has moved against the
     monotonic one since the start. `safe_to`: below it everything is committed, durable and held by a snapshot.
     `follower_from`: where the slowest follower that is not given up yet
-    has to read on; None if there is none. `by_hand`: an administrator asked.
+    has to read on; None if there is none. `by_hand`: an administrator asked. `archived_to`: below it the log is in an archive.
     """
 
     now_ms: int
@@ -50,6 +52,7 @@ class Facts(NamedTuple):
     safe_to: int
     follower_from: int | None = None
     by_hand: bool = False
+    archived_to: int = 0
 
 
 def count_to_delete(segments: Sequence[SegmentFacts], facts: Facts, settings: RetentionSettings) -> int:
@@ -60,6 +63,8 @@ def count_to_delete(segments: Sequence[SegmentFacts], facts: Facts, settings: Re
     limit = facts.safe_to
     if facts.follower_from is not None and facts.used < settings.clean_forcibly:
         limit = min(limit, facts.follower_from)
+    if settings.archived_only:
+        limit = min(limit, facts.archived_to)
     count = 0
     for segment in segments[:MAX_AT_ONCE]:
         expired = due and trusted and facts.now_ms - segment.newest_ms >= settings.reserved_ms

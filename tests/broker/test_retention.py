@@ -11,6 +11,7 @@ from rmq.broker.node import Broker
 from rmq.codes import ResponseCode as R
 from rmq.config import NodeSettings
 from rmq.log.memory import MemoryDisk
+from rmq.log.ownfiles import save_archived
 from rmq.model import GroupConfig
 from rmq.net.commands import (
     CleanExpiredQueues,
@@ -167,3 +168,23 @@ async def test_a_nearly_full_disk_refuses_sends_and_keeps_offsets(node: Node) ->
         offset += 1
     await settled(0.5, R.SUCCESS)
     await node.peer.ask(UpdateConsumerOffset("g", "T", 0, offset))
+
+
+async def test_what_is_not_archived_stays(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """`keep_unarchived`: neither age nor a full disk takes it, and the log says so once; what was shipped goes."""
+    node = Node(tmp_path)
+    node.settings = dataclasses.replace(node.settings, keep_unarchived=True)
+    await node.start()
+    await node.fill()
+    await node.restart(100)
+    node.disk.used = 0.89
+    await node.clock.advance(30)
+    await node.peer.ask(DeleteExpiredLog())
+    assert len(node.segments()) == 4
+    assert [record.message for record in caplog.records].count("old log files stay, because they are not archived "
+                                                               "(keep_unarchived): see to `rmq archive`") == 1  # fmt: skip
+    save_archived(node.disk, f"{tmp_path}/rmq", 2 * 140_000)
+    await node.clock.advance_until(lambda: len(node.segments()) == 2, 10.0)
+    await node.clock.advance(30)
+    assert len(node.segments()) == 2
+    await node.stop()

@@ -1,0 +1,244 @@
+"""Ships rolled segments of a store to an archive, before retention takes them, and checks what is there.
+
+In this order, for each segment: its records are checked here, it is written, read back, named in the manifest, and only then
+may readers count it (`rmq/progress` of the archive) and retention take it (`rmq/archived` of the store). A job that is killed
+anywhere is gone on with by the next one: what the manifest does not name is written again.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from hashlib import sha256
+from io import FileIO
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+from rmq import __version__
+from rmq.errors import BadBytes, InvalidArgument, StoreError
+from rmq.log import ownfiles, reader
+from rmq.log.disk import ReadOnlyDisk, RealDisk
+from rmq.log.epochs import EpochRow
+from rmq.log.ownfiles import Progress, Vote
+from rmq.log.reader import SegmentFile
+from rmq.log.record import store_timestamp
+from rmq.log.segment import file_name, walk_rows
+from rmq.log.snapshot import Snapshot, Snapshots
+from rmq.ops import manifest as manifests
+from rmq.ops.manifest import Kept, Manifest, Stored, checksum
+from rmq.ops.places import ASIDE, BLOCK_BYTES, Folder, Place, Remote
+
+Tell = Callable[[str], None]
+_LOOKS = 5  # at snapshots while the broker takes a new one
+_NOBODY = "0" * 16  # store id of an archive: no node may take itself for it
+
+
+class Shipped(NamedTuple):
+    """What a job did: the archive as it is now, how many segments are new, committed bytes that are not rolled yet."""
+
+    manifest: Manifest
+    segments: int
+    left_bytes: int
+
+
+def ship(store: Path, place: Folder | Remote, tell: Tell = lambda line: None) -> Shipped:
+    """Raises InvalidArgument (no store of ours), StoreError (another log, a gap), BadBytes (damaged), OSError."""
+    with place.alone():
+        vote, committed, rows = _facts(store)
+        known = manifests.load(place) or Manifest(vote.group, 0)
+        files = [file for file in reader.read_segments(str(store)) if file.base < committed]
+        rolled = [file for file in files if file.base + file.size <= committed]
+        size = max((file.size for file in files), default=0)
+        try:
+            known = _same_log(known, vote.group, size or known.segment_bytes, rows, place)
+            new = _new(known, rolled, place)
+        except StoreError:
+            ownfiles.save_archived(RealDisk(), str(store / "rmq"), 0)  # retention waits until somebody has seen to it
+            raise
+        _remove_leftovers(place)
+        for file in new:
+            known = _ship(file, rows, known._replace(epoch=vote.epoch, rmq=__version__), place)
+            tell(f"{file_name(file.base)}: {file.size} bytes")
+        known = _ship_snapshots(store, known, rows, place)
+        if known.segments:
+            _publish(known, place)
+        ownfiles.save_archived(RealDisk(), str(store / "rmq"), known.end)
+    return Shipped(known, len(new), max(0, committed - known.end))
+
+
+def verify(place: Place, tell: Tell = lambda line: None) -> list[str]:
+    """What is wrong with an archive: every byte of it is read. Raises StoreError where none is, OSError."""
+    found = need(place)
+    wrong = []
+    for one, two in zip(found.segments, found.segments[1:], strict=False):
+        if one.end != two.base:
+            wrong.append(f"the log stops at {one.end} and goes on at {two.base}")
+    sums = {each.path: each.sha256 for each in found.segments} | {each.path: each.sha256 for each in found.snapshots}
+    there = {f"{folder}/{name}" for folder in ("commitlog", "rmq") for name in place.sizes(folder)}
+    for path, expected in sums.items():
+        if path not in there:
+            wrong.append(f"{path} is missing")
+        elif checksum(place.blocks(path)) != expected:
+            wrong.append(f"{path} is damaged: another SHA-256 than when it was written")
+        else:
+            tell(f"{path}: right")
+    return wrong
+
+
+def need(place: Place) -> Manifest:
+    """The manifest. Raises StoreError where none is."""
+    found = manifests.load(place)
+    if found is None:
+        raise StoreError(f"{place.name} is no archive: it has no {manifests.FILE}")
+    return found
+
+
+# --- what is to be shipped --------------------------------------------------------------------------------------------
+
+
+def _facts(store: Path) -> tuple[Vote, int, tuple[EpochRow, ...]]:
+    """Who the store is, and its committed end, which is looked at before its files."""
+    vote = ownfiles.load_vote(ReadOnlyDisk(), str(store / "rmq")) if (store / "rmq").is_dir() else None
+    if vote is None or vote.store_id == _NOBODY:
+        raise InvalidArgument(f"{store} is no store of rmq that a node has opened: only those are archived")
+    return vote, reader.committed_end(str(store)) or 0, reader.read_rows(str(store))
+
+
+def _same_log(known: Manifest, group: str, size: int, rows: tuple[EpochRow, ...], place: Place) -> Manifest:
+    """Raises StoreError if the archive is of another group or log."""
+    advice = "give each log an archive of its own"
+    if known.group != group:
+        raise StoreError(f"{place.name} is the archive of the group {known.group}, this store is of {group}: {advice}")
+    if known.segments and known.segment_bytes != size:
+        raise StoreError(f"{place.name} has segments of {known.segment_bytes} bytes, this store of {size}: {advice}")
+    from_ = max((some[0].start for some in (known.rows, rows) if some), default=0)
+    here, there = ({row[:3] for row in some if from_ <= row.start < known.end} for some in (rows, known.rows))
+    if here != there:
+        raise StoreError(f"{place.name} holds another log of the group {group} (other epochs below {known.end}): {advice}")
+    return known._replace(segment_bytes=size)
+
+
+def _new(known: Manifest, rolled: list[SegmentFile], place: Place) -> list[SegmentFile]:
+    new = [file for file in rolled if file.base >= known.end]
+    expected = known.end if known.segments else (new[0].base if new else 0)
+    for file in new:
+        if file.base != expected:
+            raise StoreError(f"bytes {expected} to {file.base} of the log are not in {place.name} and not here any more: "
+                             "archive from another node of the group, or begin another archive")  # fmt: skip
+        expected = file.base + file.size
+    return new
+
+
+def _remove_leftovers(place: Place) -> None:
+    for folder in ("commitlog", "rmq", ""):
+        for name in place.sizes(folder):
+            if name.endswith(ASIDE):
+                place.remove(f"{folder}/{name}" if folder else name)
+
+
+# --- shipping ---------------------------------------------------------------------------------------------------------
+
+
+def _ship(file: SegmentFile, rows: tuple[EpochRow, ...], known: Manifest, place: Place) -> Manifest:
+    records_end, first_ms, last_ms = _checked(file)
+    stored = Stored(file.base, file.size, records_end, checksum(_blocks(file.path)), first_ms, last_ms)
+    _write(place, stored.path, _blocks(file.path), stored.sha256)
+    below = tuple(row for row in rows if row.start < stored.end)
+    kept_rows = tuple(row for row in known.rows if not below or row.start < below[0].start)
+    known = known._replace(segments=(*known.segments, stored), rows=(*kept_rows, *below))
+    manifests.save(place, known)
+    _publish(known, place)
+    return known
+
+
+def _write(place: Place, path: str, blocks: Iterable[bytes], expected: str) -> None:
+    """Raises StoreError if what was written reads otherwise."""
+    place.write(path, blocks)
+    if checksum(place.blocks(path)) != expected:
+        raise StoreError(f"{place.name}/{path} reads otherwise than it was written: check the disk, then run the job again")
+
+
+def _checked(file: SegmentFile) -> tuple[int, int, int]:
+    """Where its last record ends, store times of the first and the last; all are checked. Raises BadBytes, StoreError."""
+    records_end = first = last = 0
+    with _opened(file.path) as opened:
+
+        def read(offset: int, size: int) -> bytes:
+            return os.pread(opened.fileno(), size, offset - file.base)
+
+        end = file.base + file.size
+        for place in walk_rows(read, end, file.base, end, file.rows):
+            last = store_timestamp(place.buf, place.at)
+            first = first or last
+            records_end = place.offset + place.size
+    if not last:
+        raise BadBytes(f"{file.path} holds no record: run `rmq store verify`")
+    return records_end, first, last
+
+
+def _blocks(path: str) -> Iterator[bytes]:
+    with _opened(path) as file:
+        while block := file.read(BLOCK_BYTES):
+            yield block
+
+
+def _opened(path: str) -> FileIO:
+    try:
+        return FileIO(path)
+    except FileNotFoundError:
+        raise StoreError(f"{path} is gone: retention took it before it was archived (see the setting keep_unarchived)") from None
+
+
+def _publish(known: Manifest, place: Place) -> None:
+    """What readers of stores look at; written again where a job was killed before it."""
+    with TemporaryDirectory() as aside:
+        disk = RealDisk()
+        ownfiles.save_vote(disk, aside, Vote(_NOBODY, "archive", known.group, known.epoch, "-", 0, False))
+        ownfiles.save_epochs(disk, aside, known.rows, known.end)
+        ownfiles.save_progress(disk, aside, Progress(known.end, known.end, 0, known.last_ms))
+        for name in ("vote", "epochs", "progress"):  # the last one says that bytes count
+            new = (Path(aside) / name).read_bytes()
+            if name not in place.sizes("rmq") or b"".join(place.blocks(f"rmq/{name}")) != new:
+                place.write(f"rmq/{name}", [new])
+
+
+# --- the tables -------------------------------------------------------------------------------------------------------
+
+
+def _ship_snapshots(store: Path, known: Manifest, rows: tuple[EpochRow, ...], place: Place) -> Manifest:
+    """Keeps the newest one that the archived log reaches, and the oldest that it will reach; others go."""
+    found = {kept.s0: kept for kept in known.snapshots if not _is_of_another_log(kept, rows)}
+    for snapshot in _snapshots(store):
+        waits = any(kept.s1 > known.end for kept in found.values())
+        if snapshot.s0 in found or snapshot.s0 < known.start or not known.segments or (waits and snapshot.s1 > known.end):
+            continue
+        try:
+            data = Path(snapshot.path).read_bytes()
+        except FileNotFoundError:
+            continue  # the broker took a newer one since, and we have looked at both
+        kept = Kept(snapshot.s0, snapshot.s1, sha256(data).hexdigest(), max((row.epoch for row in rows), default=0))
+        _write(place, kept.path, [data], kept.sha256)
+        found[kept.s0] = kept
+    usable = max((kept for kept in found.values() if kept.s1 <= known.end), default=None)
+    new = known._replace(snapshots=tuple(kept for kept in sorted(found.values()) if kept == usable or kept.s1 > known.end))
+    if new != known:
+        manifests.save(place, new)
+    names = {os.path.basename(kept.path) for kept in new.snapshots}
+    for name in place.sizes("rmq"):
+        if name.startswith("snapshot-") and name not in names:
+            place.remove(f"rmq/{name}")
+    return new
+
+
+def _snapshots(store: Path) -> list[Snapshot]:
+    """Whole ones, oldest first. Raises StoreError."""
+    for _ in range(_LOOKS):
+        try:
+            return Snapshots(ReadOnlyDisk(), str(store / "rmq")).kept
+        except FileNotFoundError:
+            continue  # the broker took a newer one meanwhile
+    raise StoreError(f"the snapshots in {store} cannot be read: run the job again")
+
+
+def _is_of_another_log(kept: Kept, rows: tuple[EpochRow, ...]) -> bool:
+    """Bytes that it speaks of were lost, and others stand there now."""
+    return any(row.epoch > kept.epoch and row.start < kept.s1 for row in rows)

@@ -1,0 +1,123 @@
+"""Makes a store directory from an archive, from which a node starts and serves all that was archived.
+
+Everything is made in `DIR/restoring`, where the segments of a job that was killed are used again if their checksums are right.
+The whole store is opened there once by the ordinary means: its queues are made, and it begins an epoch of its own, which the
+log calls lossy, because what was not archived is gone. Then it is called `DIR/restored`, and its parts move up into DIR, `rmq`
+first, so that a node that is started in between refuses it.
+"""
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from hashlib import sha256
+from pathlib import Path
+from typing import NamedTuple
+
+from rmq.errors import StoreError
+from rmq.log import ownfiles
+from rmq.log.disk import RealDisk
+from rmq.log.ownfiles import Progress, Vote
+from rmq.log.record import host_bytes
+from rmq.log.store import Store, StoreSettings
+from rmq.ops.archive import need
+from rmq.ops.manifest import Manifest, checksum
+from rmq.ops.places import Folder, Place, sync_folder
+
+Tell = Callable[[str], None]
+
+
+class Member(NamedTuple):
+    """The node that will run on the restored store: its id in the group, and where other nodes reach it."""
+
+    node_id: str = "n0"
+    host: str = "127.0.0.1"
+    port: int = 10911
+
+
+def restore(place: Place, directory: Path, member: Member, tell: Tell = lambda line: None) -> Manifest:
+    """Raises StoreError (the directory is in use, the archive is damaged or has no tables yet), OSError."""
+    manifest = need(place)
+    working, done = directory / "restoring", directory / "restored"
+    directory.mkdir(parents=True, exist_ok=True)
+    with Folder(directory).alone():
+        if not done.exists():
+            _check(directory, manifest, place)
+            _fetch(place, manifest, working, tell)
+            _begin(manifest, working, member)
+            working.rename(done)
+            sync_folder(directory)
+        _move_up(done, directory)
+    (directory / ".lock").unlink()
+    return manifest
+
+
+def _check(directory: Path, manifest: Manifest, place: Place) -> None:
+    others = {entry.name for entry in directory.iterdir()} - {".lock", "restoring", "lost+found"}
+    if others:
+        raise StoreError(f"{directory} is not empty ({min(others)}): give a new directory")
+    if not manifest.restorable:
+        raise StoreError(f"{place.name} begins at {manifest.start} and holds no snapshot of the tables that its log reaches yet: "
+                         "run `rmq archive` again when the log has grown by a segment; Spark can read it as it is")  # fmt: skip
+
+
+def _fetch(place: Place, manifest: Manifest, working: Path, tell: Tell) -> None:
+    if working.exists():
+        for entry in working.iterdir():  # all but segments is made anew
+            if entry.is_dir() and entry.name != "commitlog":
+                shutil.rmtree(entry)
+            elif entry.is_file():
+                entry.unlink()
+    local = Folder(working)
+    there = local.sizes("commitlog")
+    for name in there.keys() - {os.path.basename(each.path) for each in manifest.segments}:
+        local.remove(f"commitlog/{name}")
+    sums = {each.path: each.sha256 for each in manifest.segments}
+    if manifest.usable:
+        sums[manifest.usable.path] = manifest.usable.sha256
+    for path, expected in sums.items():
+        if os.path.basename(path) not in there or checksum(local.blocks(path)) != expected:
+            local.write(path, _checked(place, path, expected))
+            tell(path)
+
+
+def _checked(place: Place, path: str, expected: str) -> Iterator[bytes]:
+    """The blocks; raises StoreError instead of ending when their checksum is wrong: what was written does not count then."""
+    found = sha256()
+    for block in place.blocks(path):
+        found.update(block)
+        yield block
+    if found.hexdigest() != expected:
+        raise StoreError(f"{place.name}/{path} is damaged (wrong checksum): `rmq archive --verify` tells what else is")
+
+
+def _begin(manifest: Manifest, working: Path, member: Member) -> None:
+    """Its own files, then the first opening. Raises StoreError."""
+    disk, own = RealDisk(), str(working / "rmq")
+    (working / "rmq").mkdir(exist_ok=True)
+    end = manifest.segments[-1].records_end  # a log never ends with the blank rest of a file
+    ownfiles.save_epochs(disk, own, manifest.rows, end)
+    ownfiles.save_progress(disk, own, Progress(end, end, 0, manifest.last_ms))
+    ownfiles.save_vote(
+        disk, own, Vote(disk.random_bytes(8).hex(), member.node_id, manifest.group, manifest.epoch, "-", 0, proven=False)
+    )
+    host = host_bytes(member.host, member.port)
+    settings = StoreSettings(host, manifest.segment_bytes, group=manifest.group, node_id=member.node_id)
+    store = Store.open(disk, str(working), settings)
+    try:
+        if store.read_only:
+            raise StoreError(f"{store.log.damages}: the archive was made of a damaged log")
+        store.open_epoch(time.time_ns() // 1_000_000)
+    except BaseException:
+        store.abandon()
+        raise
+    store.close()
+
+
+def _move_up(done: Path, directory: Path) -> None:
+    last = ("rmq", "consumequeue", "commitlog")
+    names = sorted((entry.name for entry in done.iterdir()), key=lambda name: (last.index(name) if name in last else 1, name))
+    for name in names:
+        os.rename(done / name, directory / name)
+    sync_folder(directory)
+    done.rmdir()

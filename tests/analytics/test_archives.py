@@ -1,0 +1,27 @@
+"""An archive is read like a store: the rows that were shipped, and no others."""
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="needs the extra spark: pip install 'rmq[spark]'")
+
+from analytics.batches import batches  # noqa: E402 -- needs the extra
+from analytics.columns import pa  # noqa: E402
+from analytics.options import parse_options  # noqa: E402
+from analytics.plan import plan  # noqa: E402
+from rmq.ops.archive import ship  # noqa: E402
+from rmq.ops.places import Folder  # noqa: E402
+from tests.ops.test_archive import grow, messages  # noqa: E402
+
+
+def test_an_archive_is_read_like_a_store(tmp_path: Path) -> None:
+    store, where = tmp_path / "store", tmp_path / "archive"
+    for _ in range(2):
+        grow(store, 60)
+        ship(store, Folder(where))
+    schema = pa.schema([("queue_offset", pa.int64())])
+    wanted = parse_options({"subscribe": "T"})
+    rows = [row for parts in plan(where, wanted) for batch in batches(parts, wanted, schema, "") for row in batch[0].to_pylist()]
+    assert rows == [one.queue_offset for one in messages(where)] == list(range(len(rows)))
+    assert len(rows) > 100
