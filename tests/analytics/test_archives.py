@@ -6,13 +6,13 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="needs the extra spark: pip install 'rmq[spark]'")
 
-from analytics.batches import batches  # noqa: E402 -- needs the extra
-from analytics.columns import pa  # noqa: E402
-from analytics.options import parse_options  # noqa: E402
-from analytics.plan import plan  # noqa: E402
-from rmq.ops.archive import ship  # noqa: E402
-from rmq.ops.places import Folder  # noqa: E402
-from tests.ops.test_archive import grow, messages  # noqa: E402
+from analytics.batches import batches
+from analytics.columns import pa
+from analytics.options import parse_options
+from analytics.plan import plan
+from rmq.ops.archive import ship
+from rmq.ops.places import Folder
+from tests.ops.test_archive import grow, messages
 
 
 def test_an_archive_is_read_like_a_store(tmp_path: Path) -> None:
