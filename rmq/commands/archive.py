@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from rmq.clock import SystemClock
 from rmq.commands import exits, options
 from rmq.commands.adminviews import moment
 from rmq.commands.output import show_json
@@ -68,7 +69,7 @@ def restore(source: str, directory: Path, node: str) -> None:
     DIR. Of an elected group restore one node this way and start it, then start the others with empty directories and say
     `rmq admin addPeer` for each. Killed, it goes on when it is run again.
     """
-    made = make_store(_source(source), directory, _member(node), _tell)
+    made = make_store(_source(source), directory, _member(node), SystemClock(), _tell)
     click.echo(f"{directory} holds the log of {made.group} up to {made.end}, the last message stored at {moment(made.last_ms)}")
     click.echo(f"lost is what was stored or consumed behind that. Start a node with brokerName={made.group}, "
                f"mappedFileSizeCommitLog={made.segment_bytes}, storePathRootDir={directory}")  # fmt: skip

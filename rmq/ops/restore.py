@@ -8,12 +8,12 @@ first, so that a node that is started in between refuses it.
 
 import os
 import shutil
-import time
 from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
+from rmq.clock import Clock
 from rmq.errors import StoreError
 from rmq.log import ownfiles
 from rmq.log.disk import RealDisk
@@ -35,7 +35,7 @@ class Member(NamedTuple):
     port: int = 10911
 
 
-def restore(place: Place, directory: Path, member: Member, tell: Tell = lambda line: None) -> Manifest:
+def restore(place: Place, directory: Path, member: Member, clock: Clock, tell: Tell = lambda line: None) -> Manifest:
     """Raises StoreError (the directory is in use, the archive is damaged or has no tables yet), OSError."""
     manifest = need(place)
     working, done = directory / "restoring", directory / "restored"
@@ -44,7 +44,7 @@ def restore(place: Place, directory: Path, member: Member, tell: Tell = lambda l
         if not done.exists():
             _check(directory, manifest, place)
             _fetch(place, manifest, working, tell)
-            _begin(manifest, working, member)
+            _begin(manifest, working, member, clock.wall_ms())
             working.rename(done)
             sync_folder(directory)
         _move_up(done, directory)
@@ -91,7 +91,7 @@ def _checked(place: Place, path: str, expected: str) -> Iterator[bytes]:
         raise StoreError(f"{place.name}/{path} is damaged (wrong checksum): `rmq archive --verify` tells what else is")
 
 
-def _begin(manifest: Manifest, working: Path, member: Member) -> None:
+def _begin(manifest: Manifest, working: Path, member: Member, now_ms: int) -> None:
     """Its own files, then the first opening. Raises StoreError."""
     disk, own = RealDisk(), str(working / "rmq")
     (working / "rmq").mkdir(exist_ok=True)
@@ -107,7 +107,7 @@ def _begin(manifest: Manifest, working: Path, member: Member) -> None:
     try:
         if store.read_only:
             raise StoreError(f"{store.log.damages}: the archive was made of a damaged log")
-        store.open_epoch(time.time_ns() // 1_000_000)
+        store.open_epoch(now_ms)
     except BaseException:
         store.abandon()
         raise

@@ -131,7 +131,7 @@ def test_damage_is_not_shipped_and_damage_there_is_found(tmp_path: Path) -> None
     (where / "commitlog" / f"{16384:020d}").unlink()
     assert run(["archive", "--verify", str(where)]) == 5
     with pytest.raises(StoreError, match=r"damaged \(wrong checksum\)"):
-        restore(Folder(where), tmp_path / "new", Member())
+        restore(Folder(where), tmp_path / "new", Member(), TestClock())
     assert not (tmp_path / "new" / "commitlog").exists()
 
 
@@ -153,7 +153,7 @@ def test_another_log_or_a_gap_is_refused(tmp_path: Path) -> None:
     another = Folder(tmp_path / "another")
     assert not ship(store, another).manifest.restorable, "it begins later, and there is no snapshot"
     with pytest.raises(StoreError, match="no snapshot of the tables"):
-        restore(another, tmp_path / "new", Member())
+        restore(another, tmp_path / "new", Member(), TestClock())
 
 
 async def test_restored_on_an_empty_host_a_node_serves_all_that_was_archived(tmp_path: Path) -> None:
@@ -228,7 +228,7 @@ async def test_an_elected_group_comes_back_from_an_archive_that_begins_later(tmp
         assert archived.start > 0
     back = LocalGroup(tmp_path / "new", count=1, spare=1, **small)
     host, _, port = back.peer_address("n0").rpartition(":")
-    restore(where, tmp_path / "new" / "n0", Member("n0", host, int(port)))
+    restore(where, tmp_path / "new" / "n0", Member("n0", host, int(port)), group.clock)
     back.clock = TestClock(wall_ms=group.clock.wall_ms())
     async with back:
         leader = await back.connect("n0")
