@@ -384,12 +384,20 @@ class ConsumeQueues:
         """The queue, made (empty, without a file) if it is new. InvalidArgument for a number that no queue has."""
         queue = self._queues.get((topic, queue_id))
         if queue is None:
-            if not 0 <= queue_id < 1 << 31:
-                raise InvalidArgument(f"topic {topic[:300]!r} has no queue {queue_id}: they are counted from 0 on")
-            directory = f"{self._directory}/{directory_of(topic)}/{queue_id}"
-            queue = ConsumeQueue(self._disk, directory, topic, queue_id, self._file_entries)
-            queue.ended = topic in self._ending
-            self._queues[topic, queue_id] = queue
+            queue = self._queues[topic, queue_id] = self._new(topic, queue_id)
+        return queue
+
+    def look(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """The queue, for a reader, in any thread: it makes none, an empty one that is not there belongs to nobody else.
+        InvalidArgument for a number that no queue has."""
+        return self._queues.get((topic, queue_id)) or self._new(topic, queue_id)
+
+    def _new(self, topic: str, queue_id: int) -> ConsumeQueue:
+        if not 0 <= queue_id < 1 << 31:
+            raise InvalidArgument(f"topic {topic[:300]!r} has no queue {queue_id}: they are counted from 0 on")
+        directory = f"{self._directory}/{directory_of(topic)}/{queue_id}"
+        queue = ConsumeQueue(self._disk, directory, topic, queue_id, self._file_entries)
+        queue.ended = topic in self._ending
         return queue
 
     def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:

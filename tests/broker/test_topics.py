@@ -15,6 +15,7 @@ from rmq.net.commands import (
     GetAllGroupConfig,
     GetAllTopicConfig,
     GetConsumeStats,
+    GetEarliestStoreTime,
     GetGroupConfig,
     GetMaxOffset,
     GetMinOffset,
@@ -22,10 +23,12 @@ from rmq.net.commands import (
     GetRuntimeInfo,
     GetTopicConfig,
     GetTopicStats,
+    SearchOffset,
     UpdateConsumerOffset,
     UpdateGroup,
     UpdateTopic,
 )
+from rmq.net.resetcommands import ResetOffset
 from rmq.routing.topics import TopicTable
 from rmq.testing import LocalBroker
 from tests.broker.conftest import Connect
@@ -252,3 +255,24 @@ async def test_rates_follow_the_clock(broker: LocalBroker, peer: Peer) -> None:
     await broker.clock.advance(10)
     put = (await peer.ask(GetRuntimeInfo())).table["putTps"].split()
     assert 5 < float(put[0]) < 20
+
+
+async def test_asking_makes_no_queue(broker: LocalBroker, peer: Peer) -> None:
+    """Some are answered in a thread: a queue that it made could be another one than that to which a send appends just then, and
+    one of a topic that is deleted meanwhile would stay."""
+    await peer.ask(UpdateTopic("T", read_queue_nums=9, write_queue_nums=9))
+    assert await peer.ask_code(beat("me", "g")) == 0
+    await peer.send(send("T", b"x", queue_id=8))
+    node = broker._broker
+    assert node is not None
+    queues = node._store.queues
+    known = set(queues.all())
+    for asked in (
+        GetTopicStats("T"), GetConsumeStats("g", "T"), GetMaxOffset("T", 0), GetMinOffset("T", 1), SearchOffset("T", 2, 0),
+        GetEarliestStoreTime("T", 3), ResetOffset("T", "g"), pop(queue_id=4), pop(), GetRuntimeInfo(),
+    ):  # fmt: skip
+        await peer.ask_code(asked)
+        made = {queue for queue in set(queues.all()) - known if queue.topic == "T" or not queue.max}
+        assert not made, asked
+    await peer.pull("T", 0, queue_id=5)
+    assert [queue.queue_id for queue in queues.of_topic("T")] == [8]

@@ -133,7 +133,7 @@ class AckHandler:
         if not 0 <= queue_id < config.read_queue_nums:
             about = f"queue {queue_id} of {topic}: it has queues 0 to {config.read_queue_nums - 1}"
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, about)
-        queue = self._queues.get(topic, queue_id)
+        queue = self._queues.look(topic, queue_id)
         if not queue.min <= number < queue.max:
             raise Refusal(
                 ResponseCode.NO_MESSAGE, f"message {number} is not in {topic}/{queue_id} ({queue.min} to {queue.max - 1})"

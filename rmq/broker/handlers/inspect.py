@@ -63,7 +63,7 @@ class InspectHandlers:
         return TopicStats(rows, self._stats.topic_put_tps(config.name))
 
     def _queue_stats(self, config: TopicConfig, queue_id: int) -> QueueStats:
-        queue = self._queues.get(config.name, queue_id)
+        queue = self._queues.look(config.name, queue_id)
         low, high = queue.min, queue.max
         stored = self._store_time(queue, high - 1)
         return QueueStats(MessageQueue(config.name, self._broker_name, queue_id), low, high, stored)
@@ -93,7 +93,7 @@ class InspectHandlers:
         return view is not None and view.message_model == BROADCASTING
 
     def _progress(self, group: str, config: TopicConfig, queue_id: int) -> QueueProgress:
-        queue = self._queues.get(config.name, queue_id)
+        queue = self._queues.look(config.name, queue_id)
         reached = self._offsets.query(group, config.name, queue_id)
         consumed = -1 if reached is None else reached
         stored = self._store_time(queue, consumed - 1)

@@ -158,4 +158,4 @@ class OffsetHandlers:
         config = self._topics.get(topic)
         if config is None or not 0 <= queue_id < max(config.read_queue_nums, config.write_queue_nums):
             return None
-        return self._queues.get(topic, queue_id)
+        return self._queues.find(topic, queue_id)

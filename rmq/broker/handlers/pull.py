@@ -108,7 +108,7 @@ class PullHandler:
                 ResponseCode.INVALID_PARAMETER,
                 f"queue {request.queue_id} of {topic}: it has queues 0 to {config.read_queue_nums - 1}",
             )
-        return self._queues.get(topic, request.queue_id)
+        return self._queues.look(topic, request.queue_id)
 
     def _wanted_codes(self, request: Pull) -> frozenset[int] | None:
         if request.sys_flag & PULL_SUBSCRIPTION:

@@ -68,7 +68,7 @@ class ResetHandlers:
 
     def _place(self, request: ResetOffset, number: int) -> int:
         """In any thread. Raises Refusal."""
-        queue = self._queues.get(request.topic, number)
+        queue = self._queues.look(request.topic, number)
         low, high = queue.min, queue.max
         if request.offset >= 0:
             if not low <= request.offset <= high:

@@ -66,12 +66,12 @@ class DelayExport:
     def facts(self) -> Iterator[tuple[str, object]]:
         """For RocketMQ's runtime info: of each level "next,end" [ScheduleMessageService.buildRunningStats], and how many wait."""
         for level, number in ((self.delay_offsets() or {}).get("offsetTable") or {}).items():
-            yield f"scheduleMessageOffset_{level}", f"{number},{self._queues.get(DELAY_TOPIC, int(level) - 1).max}"
+            yield f"scheduleMessageOffset_{level}", f"{number},{self._queues.look(DELAY_TOPIC, int(level) - 1).max}"
         yield "timerCongestNum", self._table.pending
 
     def timercheck(self) -> bytes | None:
         """config/timercheck; None if there never was a timer."""
-        if self._finished or not self._queues.get(TIMER_TOPIC, 0).max:
+        if self._finished or not self._queues.look(TIMER_TOPIC, 0).max:
             return None
         minute_ms = self._clock.wall_ms() // 60_000 * 60_000  # so it is not written each time
         return _timercheck(minute_ms, 0, self._look().get((TIMER_TOPIC, 0), 0))
@@ -85,7 +85,7 @@ class DelayExport:
             raise StoreError(f"cannot write the timer wheel in {self._root}: {error}; is the disk full or read-only?") from error
 
     def _write_wheel(self) -> None:
-        queue = self._queues.get(TIMER_TOPIC, 0)
+        queue = self._queues.look(TIMER_TOPIC, 0)
         if queue.max == queue.min:
             return
         wheel = _Wheel(self._root)
@@ -110,7 +110,7 @@ class DelayExport:
         if self._reached is None or self._table.pending <= _MANY:
             lowest = self._table.lowest()
             self._reached = {}
-            for queue in (*self._queues.of_topic(DELAY_TOPIC), self._queues.get(TIMER_TOPIC, 0)):
+            for queue in (*self._queues.of_topic(DELAY_TOPIC), self._queues.look(TIMER_TOPIC, 0)):
                 levels = (TIMER, CANCEL) if queue.topic == TIMER_TOPIC else (queue.queue_id + 1,)
                 offsets = [lowest[level] for level in levels if level in lowest]
                 number = queue.first_at_or_behind(min(offsets)) if offsets else queue.max

@@ -88,18 +88,18 @@ class QueueReader:
 
     def left(self, group: str, topic: str, queue_id: int) -> int:
         """How many messages the group has not been given yet."""
-        queue, known = self._queues.get(topic, queue_id), self._offsets.query(group, topic, queue_id)
+        queue, known = self._queues.look(topic, queue_id), self._offsets.query(group, topic, queue_id)
         return max(queue.max - max(known or 0, queue.min), 0)
 
     def has_more(self, group: str, topic: str, queue_id: int, codes: frozenset[int] | None) -> bool:
         """Whether a look is worth it."""
-        queue, known = self._queues.get(topic, queue_id), self._offsets.query(group, topic, queue_id) or 0
+        queue, known = self._queues.look(topic, queue_id), self._offsets.query(group, topic, queue_id) or 0
         start = self._behind_passed((group, topic, queue_id), known, codes)
         return queue.max > max(start, queue.min) or known > queue.max
 
     async def settle(self, group: str, topic: str, queue_id: int, begin: int) -> None:
         """The group's place in that queue is one that a failover keeps. Raises Refusal."""
-        key, queue = OffsetKey(group, topic, queue_id), self._queues.get(topic, queue_id)
+        key, queue = OffsetKey(group, topic, queue_id), self._queues.look(topic, queue_id)
         while (waiting := self._offsets.take(*key)) is not None:
             try:
                 await self._commit([("offset", key, waiting)])
@@ -117,17 +117,17 @@ class QueueReader:
 
     def start(self, group: str, topic: str, queue_id: int) -> int:
         """The next message for the group."""
-        queue, known = self._queues.get(topic, queue_id), self._offsets.query(group, topic, queue_id)
+        queue, known = self._queues.look(topic, queue_id), self._offsets.query(group, topic, queue_id)
         return min(max(known or 0, queue.min), queue.max)
 
     def _behind_passed(self, place: Place, start: int, codes: frozenset[int] | None) -> int:
         known = self._passed.get(place)
-        same = known is not None and known[0] is self._queues.get(*place[1:]) and known[1] == start and known[3] == codes
+        same = known is not None and known[0] is self._queues.look(*place[1:]) and known[1] == start and known[3] == codes
         return known[2] if known is not None and same else start
 
     async def read(self, group: str, topic: str, queue_id: int, count: int, codes: frozenset[int] | None) -> Read:
         """Messages that the group wants, from where it is. Raises StoreError, OSError, Refusal."""
-        place, queue = (group, topic, queue_id), self._queues.get(topic, queue_id)
+        place, queue = (group, topic, queue_id), self._queues.look(topic, queue_id)
         start = self.start(group, topic, queue_id)
         count = min(count, MAX_MESSAGES)
         at = self._behind_passed(place, start, codes)
@@ -176,7 +176,7 @@ class QueueReader:
         elif read.next > read.start:
             if len(self._passed) >= MAX_PASSED:
                 self._passed.clear()  # it is looked through once more
-            self._passed[place] = self._queues.get(*place[1:]), read.start, read.next, codes
+            self._passed[place] = self._queues.look(*place[1:]), read.start, read.next, codes
 
 
 class Taker:
