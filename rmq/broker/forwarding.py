@@ -13,7 +13,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 from rmq.broker.forwardline import HOLD_S, MAX_BYTES_EACH, Held, Kept, Line
 from rmq.clock import Clock
@@ -32,11 +32,19 @@ AGAIN_S, LOOK_S = 0.02, 0.25  # between two looks while something waits, and whi
 RETIRED_S = 5.0  # how long a node that no longer leads may take for the answers it owes
 IDLE_S = 60.0  # who has asked nothing for so long has found the leader
 NOBODY_S = 3.0  # without a leader for so long there is nobody to forward to
+BEAT_S, LATE_S = 10.0, 3.0  # heartbeats that follow each other faster are not the regular ones; a regular one may be so late
 MAX_REQUESTS, MAX_REQUESTS_EACH = 50_000, 10_000
 MAX_BYTES = 256 * MIB
 MAX_LINES = 1_500  # the leader takes 2 000 connections from one address
 MAX_KEPT_BYTES = 64 * MIB  # of heartbeats
 MAX_KEPT_FRAMES = 16
+
+
+class Beats(NamedTuple):
+    """A client's heartbeats: when the last one came, and the longest time between two."""
+
+    last: float
+    longest_s: float
 
 
 class Forwarding:
@@ -60,6 +68,7 @@ class Forwarding:
         self._kept: dict[int, list[Kept]] = {}
         self._kept_bytes = 0
         self._leaned: dict[int, tuple[Connection, float]] = {}  # who took this node for the leader, and when last
+        self._beats: dict[int, Beats] = {}
         self._moving: dict[int, Connection] = {}  # the next leader should know them at once
         self._wanted = asyncio.Event()
         self._running = asyncio.create_task(self._run(), name="forwarding")
@@ -105,7 +114,11 @@ class Forwarding:
         header, _ = read(frame, self.limits.max_header_bytes)
         kept = Kept(frame, header.opaque, bool(header.flag & ONEWAY_FLAG))
         before = self._kept.get(connection.id, [])
-        after = [kept] if header.code == RequestCode.HEART_BEAT else [*before, kept]
+        after = [*before, kept]
+        if header.code == RequestCode.HEART_BEAT:
+            after, now = [kept], self.clock.monotonic()
+            last, longest_s = self._beats.get(connection.id, Beats(now, 0.0))
+            self._beats[connection.id] = Beats(now, max(longest_s, now - last))
         self._kept_bytes += sum(len(one.frame) for one in after) - sum(len(one.frame) for one in before)
         self._kept[connection.id] = after
         if self._kept_bytes > MAX_KEPT_BYTES or len(after) > MAX_KEPT_FRAMES:
@@ -130,6 +143,7 @@ class Forwarding:
     def closed(self, connection: Connection) -> None:
         self._forget_heard(connection.id)
         self._leaned.pop(connection.id, None)
+        self._beats.pop(connection.id, None)
         self._moving.pop(connection.id, None)
         line = self._lines.pop(connection.id, None)
         if line is not None:
@@ -158,14 +172,30 @@ class Forwarding:
         """Returns when nobody takes this node for the leader any more, when that time is over, or nobody leads."""
         monotonic = self.clock.monotonic
         begin = led = monotonic()
-        waits = [one for one, leaned in self._leaned.values() if begin - leaned < within_s]
-        if waits and within_s:
-            log.info("forwarding for %d clients until they have found the leader, at most %g s", len(waits), within_s)
-        while monotonic() - begin < within_s and any(not one.closed for one in waits):
+        waits = sum(begin - leaned < within_s for _, leaned in self._leaned.values())
+        if waits:
+            log.info("forwarding for %d clients until they have found the leader, at most %g s", waits, within_s)
+        while monotonic() - begin < within_s and self._leaned_on(begin, within_s):
             led = monotonic() if self.where() not in ("", HERE) else led
             if monotonic() - led > NOBODY_S:
                 return
             await self.clock.sleep(0.1)
+
+    def _leaned_on(self, begin: float, within_s: float) -> bool:
+        """A client that took this node for the leader less than `within_s` before `begin`, or since, may still do so.
+
+        RocketMQ's clients keep a connection that they do not use for two minutes. But they send a heartbeat each 30 s, a second
+        after they asked for routes, to the nodes that those name: where the next regular one stays away nobody is left. Whose
+        next one is due is known of those that were seen for longer than one interval.
+        """
+        now = self.clock.monotonic()
+        for client, (_, leaned) in self._leaned.items():
+            beats = self._beats.get(client, Beats(begin, 0.0))
+            due = beats.last + beats.longest_s + LATE_S
+            gone = beats.longest_s >= BEAT_S and begin <= due < now and now - leaned > LATE_S
+            if begin - leaned < within_s and not gone:
+                return True
+        return False
 
     async def stop(self) -> None:
         self._running.cancel()

@@ -257,6 +257,36 @@ async def test_a_leader_that_is_stopped_forwards_until_its_clients_have_left(tmp
         assert [one.body for one in await everything(await group.connect(after))] == [b"%d" % number for number in range(sent)]
 
 
+async def test_a_client_that_lets_a_heartbeat_out_has_left(tmp_path: Path) -> None:
+    """Java's keeps an idle connection for two minutes; its heartbeat comes a second after it asked for routes, each 30 s, to
+    those that they name. A node that is stopped waits for the heartbeats that are due, and no longer."""
+    async with LocalGroup(tmp_path, forward_at_stop_ms=600_000) as group:
+        name = await group.leader()
+        async with JavaClient.connect(group.address(name)) as java, JavaClient.connect(group.address(name)) as later:
+            for _ in range(2):
+                assert (await java.ask(beat("me@1", "g")))[0].code == 0
+                assert (await later.ask(beat("me@2", "g")))[0].code == 0
+                await passes(group, 12)
+            stopping = asyncio.create_task(group.stop(name))
+            await group.leader(but=name)
+            assert (await java.send(b"x"))[0].code == 0
+            assert (await later.ask(beat("me@2", "g")))[0].code == 0
+            await passes(group, 12)
+            assert (await later.ask(beat("me@2", "g")))[0].code == 0
+            await passes(group, 4)
+            assert not stopping.done()
+            last = group.clock.monotonic()
+            await group.clock.advance_until(stopping.done)
+            assert 8 <= group.clock.monotonic() - last < 20
+            await stopping
+
+
+async def passes(group: LocalGroup, seconds: float) -> None:
+    """In steps so small that the members hear each other."""
+    until_s = group.clock.monotonic() + seconds
+    await group.clock.advance_until(lambda: group.clock.monotonic() >= until_s, 0.5)
+
+
 async def told(group: LocalGroup) -> list[str]:
     """The nodes that the nameserver names."""
     peer = await Peer.connect(group.nameserver)
