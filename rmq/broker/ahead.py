@@ -10,7 +10,8 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from rmq.delivery.groups import ConsumerRegistry
 from rmq.delivery.offsets import OffsetKey, OffsetTable
-from rmq.log.consumequeue import ConsumeQueue, ConsumeQueues
+from rmq.log.consumequeue import ConsumeQueue
+from rmq.log.queues import ConsumeQueues
 from rmq.model import EpochRow
 from rmq.net.commands import Pull, UpdateConsumerOffset
 from rmq.net.server import Call

@@ -56,8 +56,9 @@ from rmq.delivery.orders import orders_json
 from rmq.errors import RmqError
 from rmq.log import record
 from rmq.log.commitlog import CommitLog
-from rmq.log.consumequeue import ENTRY_BYTES, ConsumeQueues
+from rmq.log.consumequeue import ENTRY_BYTES
 from rmq.log.disk import Disk, RealDisk
+from rmq.log.queues import ConsumeQueues
 from rmq.log.replay import replay
 from rmq.log.retention import RetentionSettings
 from rmq.log.settings import ASYNC_FLUSH, SYNC_FLUSH, StoreSettings

@@ -23,7 +23,7 @@ from rmq.broker.stats import BrokerStats
 from rmq.clock import Clock
 from rmq.delivery.members import ConsumerRegistry
 from rmq.log.commitlog import CommitLog, Unit
-from rmq.log.consumequeue import ConsumeQueues
+from rmq.log.queues import ConsumeQueues
 from rmq.model import MessageQueue
 from rmq.net.popcommands import Pop, PopAnswer
 from rmq.net.server import Call, Handler

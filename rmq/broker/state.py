@@ -19,7 +19,7 @@ from rmq.codes import ResponseCode
 from rmq.errors import BadBytes, Refusal, RmqError
 from rmq.log import record
 from rmq.log.commitlog import Unit
-from rmq.log.consumequeue import ConsumeQueues
+from rmq.log.queues import ConsumeQueues
 from rmq.model import STATE_TOPIC, DataVersion
 
 Line = tuple[str, Any, Any]

@@ -11,10 +11,11 @@ from typing import NamedTuple
 
 from rmq.errors import StoreError
 from rmq.log import damage, epochs, ownfiles, record, recovery, smallfile
-from rmq.log.consumequeue import ENTRY, ENTRY_BYTES, ConsumeQueues
+from rmq.log.consumequeue import ENTRY, ENTRY_BYTES
 from rmq.log.disk import Disk
 from rmq.log.epochs import FOREIGN, EpochRow
 from rmq.log.ownfiles import CLEAN, RUNNING, Progress, QueueRow, Run
+from rmq.log.queues import ConsumeQueues
 from rmq.log.segment import FILLER, BadEntry, Segment, walk
 from rmq.log.settings import StoreSettings
 from rmq.log.snapshot import Snapshots

@@ -6,9 +6,9 @@ from itertools import pairwise
 from rmq.errors import StoreError
 from rmq.log import ownfiles
 from rmq.log.commitlog import CommitLog
-from rmq.log.consumequeue import ConsumeQueues
 from rmq.log.disk import Disk, remedy
 from rmq.log.indexed import Indexed
+from rmq.log.queues import ConsumeQueues
 from rmq.log.retention import MAX_AT_ONCE, SegmentFacts
 from rmq.log.segment import Segment
 

@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterable
 from rmq.errors import InvalidArgument, StoreError
 from rmq.log import epochs
 from rmq.log.commitlog import CommitLog, Unit
-from rmq.log.consumequeue import ConsumeQueue, ConsumeQueues
+from rmq.log.consumequeue import ConsumeQueue
 from rmq.log.deletions import deleted_topics
 from rmq.log.glance import glance
+from rmq.log.queues import ConsumeQueues
 from rmq.log.record import (
     MIN_RECORD_BYTES,
     UNKNOWN_TOPIC,

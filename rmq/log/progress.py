@@ -10,11 +10,11 @@ from threading import Lock
 from rmq.errors import StoreError
 from rmq.log import ownfiles, smallfile
 from rmq.log.commitlog import CommitLog
-from rmq.log.consumequeue import ConsumeQueues
 from rmq.log.disk import Disk, remedy
 from rmq.log.epochs import EpochRow
 from rmq.log.indexed import Indexed
 from rmq.log.ownfiles import Progress, QueueRow
+from rmq.log.queues import ConsumeQueues
 
 _CHECKPOINT = Struct(">qqqqqq")
 _CHECKPOINT_BYTES = 4096

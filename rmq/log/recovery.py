@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 from rmq.errors import BadBytes, StoreError
 from rmq.log import epochs, record
-from rmq.log.consumequeue import ConsumeQueues
 from rmq.log.damage import DamagedRange, MissingSegment, first_record, has_record
 from rmq.log.disk import Disk, remedy
 from rmq.log.epochs import EpochRow
 from rmq.log.ownfiles import CLEAN, Progress, QueueRow, Run, Vote, load_epochs
 from rmq.log.queuenames import directory_of
+from rmq.log.queues import ConsumeQueues
 from rmq.log.segment import FILLER, BadEntry, Segment, file_name, walk, walk_rows
 from rmq.log.settings import ASYNC_FLUSH, StoreSettings
 from rmq.log.snapshot import Snapshot

@@ -12,7 +12,6 @@ from rmq.log import adoption, epochs, ownfiles, recovery, smallfile
 from rmq.log.adoption import Adopted
 from rmq.log.cleaning import Cleaning
 from rmq.log.commitlog import CommitLog
-from rmq.log.consumequeue import ConsumeQueues
 from rmq.log.damage import Damages
 from rmq.log.deletions import deleted_topics
 from rmq.log.disk import Disk, remedy
@@ -21,6 +20,7 @@ from rmq.log.epochs import EpochRecord, EpochRow, Voter
 from rmq.log.indexed import Indexed
 from rmq.log.ownfiles import Progress, Run, Vote
 from rmq.log.progress import Saved
+from rmq.log.queues import ConsumeQueues
 from rmq.log.record import Record, decode, host_text
 from rmq.log.recovery import OpenedLog, Report
 from rmq.log.settings import ASYNC_FLUSH, MIN_SEGMENT_BYTES, SYNC_FLUSH, StoreSettings

@@ -13,8 +13,8 @@ from rmq.codes import ResponseCode as R
 from rmq.delivery.groups import ConsumerRegistry
 from rmq.delivery.offsets import OffsetTable
 from rmq.log import record
-from rmq.log.consumequeue import ConsumeQueues
 from rmq.log.memory import MemoryDisk
+from rmq.log.queues import ConsumeQueues
 from rmq.model import ConsumerData, EpochRow
 from rmq.net.commands import Pull, QueryConsumerOffset, UpdateConsumerOffset, UpdateTopic
 from rmq.net.peercommands import Promote

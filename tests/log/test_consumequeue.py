@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from rmq.codes import ResponseCode
 from rmq.errors import InvalidArgument, Refusal, StoreError
-from rmq.log.consumequeue import ENTRY, LOWER, MAX_SCANNED, UPPER, ConsumeQueue, ConsumeQueues
+from rmq.log.consumequeue import ENTRY, LOWER, MAX_SCANNED, UPPER, ConsumeQueue
 from rmq.log.memory import MemoryDisk
+from rmq.log.queues import ConsumeQueues
 
 SIZE = 100
 

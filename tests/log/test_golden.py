@@ -10,8 +10,9 @@ import pytest
 
 from rmq.errors import StoreError
 from rmq.log import record
-from rmq.log.consumequeue import LOWER, UPPER, ConsumeQueues
+from rmq.log.consumequeue import LOWER, UPPER
 from rmq.log.memory import MemoryDisk
+from rmq.log.queues import ConsumeQueues
 from rmq.log.reader import committed_end, read_records, read_segments
 from rmq.log.record import Record
 from tests.golden import ADOPTED, SETS, WITH_LOG, after, all_records, later, setting, told, unpack

@@ -15,7 +15,8 @@ from rmq.codes import ResponseCode
 from rmq.delivery.popping import ORDERED, parse_handle, stored_in
 from rmq.delivery.receipts import ReceiptKey, ReceiptTable
 from rmq.errors import Refusal
-from rmq.log.consumequeue import ConsumeQueue, ConsumeQueues
+from rmq.log.consumequeue import ConsumeQueue
+from rmq.log.queues import ConsumeQueues
 from rmq.net.popcommands import Ack, AckedRange, BatchAck, ChangeInvisibleTime, InvisibleTimeAnswer
 from rmq.net.server import Call, Handler
 from rmq.routing.topics import TopicTable

@@ -9,7 +9,8 @@ from rmq.codes import ResponseCode
 from rmq.delivery.groups import ConsumerRegistry
 from rmq.delivery.offsets import OffsetTable
 from rmq.errors import Refusal
-from rmq.log.consumequeue import ConsumeQueue, ConsumeQueues
+from rmq.log.consumequeue import ConsumeQueue
+from rmq.log.queues import ConsumeQueues
 from rmq.model import BROADCASTING, MessageQueue, QueueProgress, QueueStats, TopicConfig
 from rmq.net.commands import (
     ConsumeStats,

@@ -12,7 +12,8 @@ from rmq.broker.state import StateWriter
 from rmq.codes import ResponseCode
 from rmq.delivery.offsets import OffsetKey, OffsetTable
 from rmq.errors import Refusal, RmqError
-from rmq.log.consumequeue import ConsumeQueue, ConsumeQueues
+from rmq.log.consumequeue import ConsumeQueue
+from rmq.log.queues import ConsumeQueues
 from rmq.net.commands import (
     GetEarliestStoreTime,
     GetMaxOffset,

@@ -20,7 +20,8 @@ from rmq.delivery.offsets import OffsetKey, OffsetTable
 from rmq.delivery.shares import Owner
 from rmq.errors import Refusal, RmqError, StoreError
 from rmq.log.commitlog import CommitLog
-from rmq.log.consumequeue import MAX_SCANNED, ConsumeQueue, ConsumeQueues, Found
+from rmq.log.consumequeue import MAX_SCANNED, ConsumeQueue, Found
+from rmq.log.queues import ConsumeQueues
 from rmq.model import PERM_READ
 from rmq.net.commands import PULL_SUBSCRIPTION, PULL_SUSPEND, Pull, PullAnswer
 from rmq.net.server import LATER, Call, Connection, Later

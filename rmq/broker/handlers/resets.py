@@ -11,7 +11,7 @@ from rmq.codes import ResponseCode
 from rmq.delivery.groups import ConsumerRegistry, GroupTable
 from rmq.delivery.offsets import OffsetKey, OffsetTable
 from rmq.errors import Refusal
-from rmq.log.consumequeue import ConsumeQueues
+from rmq.log.queues import ConsumeQueues
 from rmq.model import BROADCASTING, MessageQueue, TopicConfig
 from rmq.net.commands import UpdateConsumerOffset
 from rmq.net.resetcommands import QueueOffset, ResetOffset, ResetOffsets

@@ -14,7 +14,8 @@ from rmq.codes import ResponseCode
 from rmq.errors import Refusal, RmqError
 from rmq.log import plain, record
 from rmq.log.commitlog import Unit
-from rmq.log.consumequeue import ConsumeQueue, ConsumeQueues
+from rmq.log.consumequeue import ConsumeQueue
+from rmq.log.queues import ConsumeQueues
 from rmq.model import PERM_WRITE, RETRY_PREFIX, TopicConfig
 from rmq.net.commands import DraftedSend, Send, SendAnswer
 from rmq.net.server import LATER, Call, Later, answer_all

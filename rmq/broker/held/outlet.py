@@ -15,8 +15,9 @@ from rmq.delivery.proof import PROPERTY, Proof
 from rmq.errors import BadBytes, Refusal, StoreError
 from rmq.log import record
 from rmq.log.commitlog import CommitLog, Unit
-from rmq.log.consumequeue import ConsumeQueue, ConsumeQueues
+from rmq.log.consumequeue import ConsumeQueue
 from rmq.log.properties import CRC_NAME
+from rmq.log.queues import ConsumeQueues
 from rmq.log.record import Record
 from rmq.routing.lives import Life
 from rmq.routing.topics import TopicTable, is_system_topic

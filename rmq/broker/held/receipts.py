@@ -21,7 +21,8 @@ from rmq.delivery.proof import Proof
 from rmq.delivery.receipts import Receipt, ReceiptKey, ReceiptTable
 from rmq.log import record
 from rmq.log.commitlog import Unit
-from rmq.log.consumequeue import ConsumeQueue, ConsumeQueues
+from rmq.log.consumequeue import ConsumeQueue
+from rmq.log.queues import ConsumeQueues
 from rmq.log.record import Record
 from rmq.model import REVIVE_PREFIX
 from rmq.routing.topics import TopicTable

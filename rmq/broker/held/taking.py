@@ -17,7 +17,8 @@ from rmq.delivery.popping import MAX_MESSAGES, Part, retry_flag
 from rmq.delivery.receipts import ReceiptKey, ReceiptTable
 from rmq.errors import RmqError, StoreError
 from rmq.log.commitlog import CommitLog
-from rmq.log.consumequeue import MAX_SCANNED, ConsumeQueue, ConsumeQueues, Found
+from rmq.log.consumequeue import MAX_SCANNED, ConsumeQueue, Found
+from rmq.log.queues import ConsumeQueues
 from rmq.model import RETRY_PREFIX
 
 MAX_BYTES = 256 * 1024  # of one queue in one answer [maxTransferBytesOnMessageInMemory]
