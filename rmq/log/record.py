@@ -302,19 +302,11 @@ def draft(
     head = _HEADS[sys_flag >> 4 & 3]
     total = head.size + len(body) + len(topic_field) + 2 + len(properties) + CRC_BYTES
     store_host = bytes(20 if sys_flag & SYS_STORE_V6 else 8)
-    return b"".join(
-        (
-            head.pack(
-                total, magic, crc32(body) & CRC_MASK, 0, flag, 0, 0, sys_flag, born_timestamp, born_host, 0, store_host,
-                reconsume_times, prepared_transaction_offset, len(body),
-            ),
-            body,
-            topic_field,
-            _SHORT.pack(len(properties) + CRC_BYTES),
-            properties,
-            EMPTY_CRC,
-        )
+    fields = head.pack(
+        total, magic, crc32(body) & CRC_MASK, 0, flag, 0, 0, sys_flag, born_timestamp, born_host, 0, store_host,
+        reconsume_times, prepared_transaction_offset, len(body),
     )  # fmt: skip
+    return b"".join((fields, body, topic_field, _SHORT.pack(len(properties) + CRC_BYTES), properties, EMPTY_CRC))
 
 
 @lru_cache(maxsize=16_384)

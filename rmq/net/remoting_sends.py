@@ -160,14 +160,7 @@ class Sends:
         sizes = None
         try:
             if batch:
-                # Nothing is added to the properties of the messages, as 5.5.0 adds nothing.
-                drafts = [
-                    self._draft(
-                        topic, item, item_properties, flag=item_flag, sys_flag=sys_flag, born_timestamp=born_timestamp,
-                        born_host=born_host, reconsume_times=reconsume_times,
-                    )
-                    for item_flag, item, item_properties in _batch_items(body)
-                ]  # fmt: skip
+                drafts = self._batch(topic, body, sys_flag, born_timestamp, born_host, reconsume_times)
                 records, sizes = b"".join(drafts), [*map(len, drafts)]
                 unique_key = dict(_pairs(properties)).get(b"UNIQ_KEY", b"")
             elif body:
@@ -194,6 +187,18 @@ class Sends:
             raise bad_field(Send, "h (flag), f (sysFlag), j (reconsumeTimes) or g (bornTimestamp) is too large") from None
         send = _new(Send, (group, topic, queue_id, records, reconsume_times, default_topic, queues, batch, limit))
         return send, _new(Sent, (header, opaque, unique_key, sizes, kept))
+
+    def _batch(
+        self, topic: str, body: bytes, sys_flag: int, born_timestamp: int, born_host: bytes, reconsume_times: int
+    ) -> list[bytes]:
+        """Nothing is added to the properties of the messages, as 5.5.0 adds nothing. Raises InvalidArgument, StructError."""
+        common: dict[str, Any] = {
+            "sys_flag": sys_flag,
+            "born_timestamp": born_timestamp,
+            "born_host": born_host,
+            "reconsume_times": reconsume_times,
+        }
+        return [self._draft(topic, item, raw, flag=flag, **common) for flag, item, raw in _batch_items(body)]
 
     def _properties(self, text: bytes, born_timestamp: int) -> tuple[bytes, bytes]:
         """The properties with ours, and the unique key."""

@@ -1,7 +1,5 @@
 """RocketMQ's spelling, against an independent reader and writer of its other side."""
 
-import random
-import re
 from typing import Any
 
 import orjson
@@ -9,47 +7,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq.codes import RequestCode
 from rmq.errors import BadBytes, Refusal
-from rmq.log import plain
-from rmq.log.record import Record, iterate
 from rmq.model import BrokerAddresses, MessageQueue, Route
 from rmq.net import commands, popcommands, resetcommands
-from rmq.net.commands import ANSWERS, CODES, GetMaxOffset, GetRoute, NotifyConsumerIdsChanged, Pull, Send, SendAnswer
-from rmq.net.remoting import Border, Remoting
-from rmq.net.remoting_headers import Header, read, write
+from rmq.net.commands import ANSWERS, CODES, GetMaxOffset, GetRoute, NotifyConsumerIdsChanged, Send, SendAnswer
+from rmq.net.remoting_headers import read, write
 from rmq.net.remoting_json import whole
 from rmq.net.transactioncommands import CheckTransactionState
 from tests.net import java_json, java_peer
+from tests.net.remoting import decode, parts, spelling
 from tests.net.values import of_class
 
-BORDER = Border(plain, "DefaultCluster", store_host=("10.0.0.1", 10911))
 # An empty text cannot be told from none in binary headers; a number is an enum's ordinal.
 NAMES = st.text(min_size=1, max_size=20).filter(lambda text: whole(text) is None)
 PLAIN = [cls for cls, code in CODES.items() if code not in range(60_000, 70_000) and cls is not Send]
 ANSWERED = [cls for cls in PLAIN if ANSWERS[cls] is not None and cls is not commands.RegisterBroker]  # Java is told nothing
-
-
-def spelling(ip: str = "10.0.0.9") -> Remoting:
-    return BORDER.spelling((ip, 4000))
-
-
-def decode(frame: bytes, ip: str = "10.0.0.9") -> tuple[Any, int, bool, Any, int]:
-    assert int.from_bytes(frame[:4], "big") == len(frame) - 4
-    return spelling(ip).decode(frame[4:])
-
-
-def parts(frame: bytes) -> tuple[Header, bytes]:
-    header, body = read(frame[4:], 1 << 20)
-    return header, bytes(body)
-
-
-def records(request: Send) -> list[Record]:
-    return list(iterate(request.records))
-
-
-def properties(record: Record) -> dict[str, str]:
-    return dict(entry.split("\x01") for entry in record.properties.decode().split("\x02") if entry)  # type: ignore[misc]
 
 
 # --- plain commands ---------------------------------------------------------------------------------------------------
@@ -289,209 +261,3 @@ def test_old_clients_get_bare_broker_ids() -> None:
         bodies.append(parts(spelling().answer(call_id, context, route, ""))[1])
     assert b'{"brokerAddrs":{0:"h:1"}' in bodies[0]
     assert java_json.loads(bodies[0]) == orjson.loads(bodies[1]) == orjson.loads(bodies[2])
-
-
-# --- sends ------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("binary", [False, True])
-def test_a_send_becomes_a_draft(binary: bool) -> None:
-    request, _, _, _, _ = decode(java_peer.send_frame(1, b"body", binary, h="7", j="2", l="5"))
-    assert isinstance(request, Send)
-    assert request[:3] == ("PG", "orders", 1)
-    assert (request.reconsume_times, request.max_reconsume_times, request.batch) == (2, 5, False)
-    (record,) = records(request)
-    assert (record.topic, record.body, record.flag, record.reconsume_times) == ("orders", b"body", 7, 2)
-    assert record.born_host == bytes([10, 0, 0, 9]) + (4000).to_bytes(4, "big")
-    assert record.born_timestamp == 1_700_000_000_000
-    assert properties(record) == {
-        "UNIQ_KEY": "0A00", "TAGS": "red", "MSG_REGION": "DefaultRegion", "TRACE_ON": "true", "CLUSTER": "DefaultCluster",
-        "__CRC32#": "0000000000",
-    }  # fmt: skip
-
-
-def test_long_names_are_the_same_send() -> None:
-    """Code 10 [SendMessageRequestHeader]."""
-    names = {
-        "producerGroup": "PG", "topic": "orders", "defaultTopic": "TBW102", "defaultTopicQueueNums": "4", "queueId": "1",
-        "sysFlag": "0", "bornTimestamp": "1700000000000", "flag": "0", "properties": "UNIQ_KEY\x010A00\x02TAGS\x01red\x02",
-        "reconsumeTimes": "0", "unitMode": "false", "bname": "broker-a",
-    }  # fmt: skip
-    long, *_ = decode(write(False, int(RequestCode.SEND_MESSAGE), 0, 1, "", names, b"body"))
-    short, *_ = decode(java_peer.send_frame(1, b"body"))
-    assert long == short
-
-
-def test_a_peer_with_an_ipv6_address_is_born_there() -> None:
-    request, *_ = decode(java_peer.send_frame(1, b"body", f="48"), ip="fe80::1%eth0")
-    (record,) = records(request)
-    assert len(record.born_host) == 20
-    assert record.sys_flag == 0x10
-
-
-@pytest.mark.parametrize(
-    ("given", "kept"),
-    [
-        ("TAGS\x01a\x02POP_CK\x011 2 3\x02UNIQ_KEY\x01K\x02", {"TAGS": "a", "UNIQ_KEY": "K"}),
-        (
-            "REAL_TOPIC\x01a\x02RMQ_SRC\x01due 1 2\x02TIMER_OUT_MS\x015\x02UNIQ_KEY\x01K\x02RETRY_TOPIC\x01b\x02",
-            {"UNIQ_KEY": "K", "RETRY_TOPIC": "b"},
-        ),
-        ("__CRC32#\x01123\x02UNIQ_KEY\x01K\x02CLUSTER\x01other\x02", {"UNIQ_KEY": "K"}),
-        ("UNIQ_KEY\x01K\x02MSG_REGION\x01mars\x02TRACE_ON\x01false", {"UNIQ_KEY": "K"}),
-        ("XUNIQ_KEY\x01no\x02UNIQ_KEY\x01K", {"XUNIQ_KEY": "no", "UNIQ_KEY": "K"}),
-        ("a\x01CLUSTER\x02UNIQ_KEY\x01K", {"a": "CLUSTER", "UNIQ_KEY": "K"}),
-    ],
-)  # fmt: skip
-def test_reserved_properties_are_ours(given: str, kept: dict[str, str]) -> None:
-    request, _, _, context, _ = decode(java_peer.send_frame(1, b"body", i=given))
-    ours = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true", "CLUSTER": "DefaultCluster", "__CRC32#": "0000000000"}
-    assert properties(records(request)[0]) == kept | ours
-    header, _ = parts(spelling().answer(1, context, SendAnswer(0, 1, 2), ""))
-    assert header.ext["transactionId"] == "K"
-
-
-def test_a_message_without_unique_key_gets_one() -> None:
-    """4.9.7's broker made none; 5.5.0's does. Two messages of one millisecond get two."""
-    keys = set()
-    for _ in range(2):
-        request, _, _, context, _ = decode(java_peer.send_frame(1, b"body", i="TAGS\x01a\x02"))
-        key = properties(records(request)[0])["UNIQ_KEY"]
-        assert len(key) == 32
-        assert parts(spelling().answer(1, context, SendAnswer(0, 1, 2), ""))[0].ext["transactionId"] == key
-        keys.add(key)
-    assert len(keys) == 2
-
-
-@pytest.mark.parametrize("binary", [False, True])
-@pytest.mark.parametrize("key", ["0A0000014A1C", 'odd "key" \\', "ключ"])
-def test_send_answers(binary: bool, key: str) -> None:
-    """msgId is the store host and the place; the hand-written form and the usual one say the same."""
-    _, call_id, _, context, _ = decode(java_peer.send_frame(77, b"body", binary, i=f"UNIQ_KEY\x01{key}\x02"))
-    header, body = parts(spelling().answer(call_id, context, SendAnswer(3, 12, 0x1234, 10), ""))
-    assert (header.code, header.opaque, header.flag, header.version, header.binary, body) == (10, 77, 1, 513, binary, b"")
-    assert header.ext == {
-        "queueId": "3", "queueOffset": "12", "msgId": "0A00000100002A9F0000000000001234", "transactionId": key,
-        "MSG_REGION": "DefaultRegion", "TRACE_ON": "true",
-    }  # fmt: skip
-
-
-def test_the_store_host_may_be_told_later() -> None:
-    border = Border(plain)
-    border.set_store_host(("192.168.0.1", 256))
-    one = border.spelling(("10.0.0.9", 1))
-    _, call_id, _, context, _ = one.decode(java_peer.send_frame(1, b"x")[4:])
-    header, _ = parts(one.answer(call_id, context, SendAnswer(0, 0, 1), ""))
-    assert header.ext["msgId"] == "C0A80001000001000000000000000001"
-
-
-def test_batches() -> None:
-    """320, or 310 with m=true: one record each, properties untouched, ids of all in the answer."""
-    messages = [(0, b"one", b"UNIQ_KEY\x01A\x02"), (5, b"two", b""), (0, b"three", b"TAGS\x01x\x02")]
-    for code, m in ((320, ""), (310, "true")):
-        request, call_id, _, context, _ = decode(
-            java_peer.send_frame(1, java_peer.batch_body(messages), code=code, m=m, i="UNIQ_KEY\x01BATCH\x02")
-        )
-        assert request.batch
-        stored = records(request)
-        assert [(one.flag, one.body, one.properties[:-20]) for one in stored] == messages
-        header, _ = parts(spelling().answer(call_id, context, SendAnswer(0, 4, 1000), ""))
-        places = [1000, 1000 + stored[0].total_size, 1000 + stored[0].total_size + stored[1].total_size]
-        assert header.ext["msgId"].split(",") == [f"0A00000100002A9F{place:016X}" for place in places]
-        assert header.ext["transactionId"] == "BATCH"
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"", b"x" * 21, java_peer.batch_body([(0, b"", b"")]), java_peer.batch_body([(0, b"a", b"")])[:-1],
-        java_peer.batch_body([(0, b"a", b"")]) + b"x", b"\x00\x00\x00\x17" + bytes(12) + b"\x7f\xff\xff\xff" + b"abc",
-        b"\x00\x00\x00\x18" + bytes(12) + b"\x00\x00\x00\x01a\xff\xff", java_peer.batch_body([(0, b"a", b"")] * 20_001),
-    ],
-    ids=["empty", "short", "empty body", "cut", "rest", "long body", "negative properties", "too many"],
-)  # fmt: skip
-def test_bad_batches_are_refused(body: bytes) -> None:
-    """S4, S5"""
-    refusal, *_ = decode(java_peer.send_frame(1, body, code=320, m="true"))
-    assert isinstance(refusal, Refusal)
-    assert refusal.code == 13
-
-
-@pytest.mark.parametrize(
-    ("change", "code", "says"),
-    [
-        ({"b": "t" * 300}, 29, "255"), ({"g": ""}, 1, "g (bornTimestamp) is missing"), ({"a": ""}, 1, "a (producerGroup)"),
-        ({"e": "x"}, 1, "cannot be read"), ({"h": str(2**31)}, 1, "too large"), ({"g": str(2**63)}, 1, "too large"),
-        ({"d": "9" * 30}, 1, "32 bits"), ({"i": "k\x01" + "v" * 40_000 + "\x02UNIQ_KEY\x01a\x02"}, 13, "properties"),
-        ({"j": str(2**31)}, 1, "too large"), ({"l": "many"}, 1, "cannot be read"), ({"f": "1.5"}, 1, "cannot be read"),
-    ],
-)  # fmt: skip
-def test_bad_sends_are_answered(change: dict[str, str], code: int, says: str) -> None:
-    """S5; refusals of sends carry the fields clients read without looking [MQClientAPIImpl]."""
-    refusal, call_id, _, context, _ = decode(java_peer.send_frame(1, b"body", **change))
-    assert isinstance(refusal, Refusal)
-    assert refusal.code == code
-    assert says in refusal.remark
-    header, _ = parts(spelling().refusal(call_id, context, refusal))
-    assert header.ext == {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
-
-
-def test_an_empty_body_is_refused() -> None:
-    refusal, *_ = decode(java_peer.send_frame(1, b""))
-    assert isinstance(refusal, Refusal)
-    assert (refusal.code, refusal.remark) == (13, "the message body is empty")
-
-
-def test_a_nameserver_takes_no_sends() -> None:
-    refusal, *_ = Border().spelling(("10.0.0.9", 1)).decode(java_peer.send_frame(1, b"body")[4:])
-    assert isinstance(refusal, Refusal)
-    assert refusal.code == 3
-
-
-def test_lite_pull_is_a_pull() -> None:
-    """361 [LITE_PULL_MESSAGE]"""
-    pull = Pull("g", "t", 0, 5)
-    frame = java_peer.request_frame(pull, 1, False)
-    assert decode(frame.replace(b'"code":11', b'"code":361').replace(frame[:8], _longer(frame[:8])))[0] == pull
-
-
-def _longer(head: bytes) -> bytes:
-    """Frame and header one byte longer."""
-    return b"".join((int.from_bytes(part, "big") + 1).to_bytes(4, "big") for part in (head[:4], head[4:]))
-
-
-def test_a_send_that_looks_like_an_earlier_one_is_read_the_same() -> None:
-    """The twin of the long way: whatever a known shape decides, parsing the header decides too."""
-    chance = random.Random(3)
-    known = Border(plain, "DefaultCluster", store_host=("10.0.0.1", 10911)).spelling(("10.0.0.9", 4000))
-    frames = [
-        java_peer.send_frame(n, b"body %d" % n, False, b=f"T{n % 3}", e=str(n % 4), g=str(1_700_000_000_000 + n), i=text)
-        for n in range(1, 200, 7)
-        for text in (
-            "UNIQ_KEY\x010A\x02TAGS\x01red\x02",
-            "KEYS\x01a\\b\x02",
-            "",
-            "UNIQ_KEY\x010B\x02KEYS\x01\u00e4\x02",
-            "POP_CK\x01x",
-        )
-    ]
-    for frame in frames * 2:
-        assert _read(known, frame[4:]) == _read(spelling(), frame[4:])
-    for _ in range(8000):
-        frame = chance.choice(frames)
-        damaged = bytearray(frame[4:])
-        damaged[chance.randrange(len(damaged))] = chance.choice(b'"\\,:{}019aeg\x01\xff')
-        if not re.search(rb'"opaque":0[0-9]', damaged):  # which is no JSON, and read all the same
-            assert _read(known, bytes(damaged)) == _read(spelling(), bytes(damaged)), bytes(damaged)
-
-
-def _read(one: Remoting, frame: bytes) -> object:
-    """What a frame says, without an id that we gave to the message."""
-    try:
-        request, call_id, oneway, _, size = one.decode(frame)
-    except BadBytes:
-        return None
-    if isinstance(request, Refusal):
-        return request.code, call_id
-    fields = [re.sub(rb"0A0000012A9F[0-9A-F]{20}", b"", one) if isinstance(one, bytes) else one for one in request[:9]]
-    return fields, call_id, oneway, size
