@@ -268,6 +268,8 @@ class Forwarding:
             if elsewhere or (now - line.asked > IDLE_S and not line.pending):
                 del self._lines[line.connection.id]
                 self._retire(line)
+                if elsewhere and line.connection.id in self._kept:
+                    self._moving[line.connection.id] = line.connection
         for line, until in list(self._retired.items()):
             if not line.pending or now >= until:
                 line.close()

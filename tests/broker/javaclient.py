@@ -39,7 +39,8 @@ class JavaClient:
 
     def send(self, body: bytes, topic: str = "T", code: int = 310, **ext: str) -> "asyncio.Future[tuple[Header, bytes]]":
         self._opaque += 1
-        frame = send_frame(self._opaque, body, code=code, b=topic, e="0", i=f"UNIQ_KEY\x01A{self._opaque}\x02", **ext)
+        usual = {"b": topic, "e": "0", "i": f"UNIQ_KEY\x01A{self._opaque}\x02"}
+        frame = send_frame(self._opaque, body, code=code, **{**usual, **ext})
         return self._ask(frame)
 
     def ask(self, request: Any, binary: bool = False) -> "asyncio.Future[tuple[Header, bytes]]":
