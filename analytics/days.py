@@ -2,6 +2,7 @@
 
     OUT/rollup/day=2026-11-21/rollup-BROKER.parquet     business messages
     OUT/apart/day=2026-11-21/apart-BROKER.parquet       retry, dead-letter and system topics
+    OUT/topics/day=2026-11-21/topics-BROKER.parquet     peaks, queues, sizes, delays and top keys of each topic
 
 The manifest is in the footer of the rollup's file (key "rmq.manifest"), so counts and manifest are replaced in one rename. A file
 is never replaced by one that read less of the log, unless forced.
@@ -23,12 +24,20 @@ from rmq.model import DLQ_PREFIX, RETRY_PREFIX
 from rmq.routing.topics import is_system_topic
 
 BUSINESS, RETRY, DEAD_LETTER, SYSTEM = "business", "retry", "dead letter", "system"
-_KEY = b"rmq.manifest"
+KEY = b"rmq.manifest"
 _SCHEMA = pa.schema([
     ("broker", pa.string()), ("hour", pa.timestamp("us", tz="UTC")), ("topic", pa.string()), ("tag", pa.string()),
     ("messages", pa.int64()), ("bytes", pa.int64()), ("distinct_keys", pa.int64()), ("repeats", pa.int64()),
 ])  # fmt: skip
 _APART = _SCHEMA.insert(2, pa.field("kind", pa.string()))
+_BINS = pa.map_(pa.int32(), pa.int64())
+_DETAILS = pa.schema([
+    ("broker", pa.string()), ("topic", pa.string()), ("distinct_keys", pa.int64()), ("peak_messages", pa.int64()),
+    ("peak_bytes", pa.int64()), ("peak_at", pa.timestamp("us", tz="UTC")), ("sizes", _BINS), ("delays_ms", _BINS),
+    ("queues", pa.list_(pa.struct([("queue_id", pa.int32()), ("messages", pa.int64()), ("bytes", pa.int64())]))),
+    ("top_keys", pa.list_(pa.struct([("key", pa.string()), ("messages", pa.int64())]))),
+    ("origins", pa.map_(pa.string(), pa.int64())),
+])  # fmt: skip
 
 
 class Row(NamedTuple):
@@ -49,6 +58,34 @@ class Row(NamedTuple):
         return kind_of(self.topic)
 
 
+class Queue(NamedTuple):
+    """What one queue of a topic got on a day."""
+
+    queue_id: int
+    messages: int
+    bytes: int
+
+
+class Detail(NamedTuple):
+    """What is known of one topic on one day and broker besides its rows; topic "": of all together.
+
+    `peak_messages`, `peak_bytes`: the most in one second, `peak_at`: when these messages came. `sizes` (bytes), `delays_ms`
+    (store minus born time): messages by bin of analytics.bins. `top_keys`: most frequent first. `origins`: of a retry or
+    dead-letter topic the topics that its messages came from.
+    """
+
+    topic: str
+    distinct_keys: int
+    peak_messages: int
+    peak_bytes: int
+    peak_at: datetime
+    sizes: dict[int, int]
+    delays_ms: dict[int, int]
+    queues: list[Queue]
+    top_keys: list[tuple[str, int]]
+    origins: dict[str, int]
+
+
 class Manifest(NamedTuple):
     """What a day of a broker was read from.
 
@@ -57,7 +94,8 @@ class Manifest(NamedTuple):
     is left; `damaged_bytes`: passed over.
     `keys`: distinct keys by topic on that day. `heads`: checksums of the first
     records of the files that were read, by offset (they tell copies of one log from brokers of one name). `made`: when,
-    ISO; `versions`: of rmq, Spark and the reader.
+    ISO; `versions`: of rmq, Spark and the reader. `timezone`: whose day it is. `disk`: bytes when it was made, of the whole disk
+    ("total", "free") and of the store's files ("store").
     """
 
     broker: str
@@ -75,14 +113,17 @@ class Manifest(NamedTuple):
     heads: dict[str, str]
     made: str
     versions: dict[str, str]
+    timezone: str = "UTC"
+    disk: dict[str, int] = {}
 
 
 class Day(NamedTuple):
-    """One file that was read back: its manifest, its business rows, and those of other topics."""
+    """One file that was read back: its manifest, its business rows, those of other topics, and details of all topics."""
 
     manifest: Manifest
     rows: list[Row]
     apart: list[Row]
+    details: list[Detail] = []
 
 
 def kind_of(topic: str) -> str:
@@ -108,7 +149,9 @@ def shrinks(new: Manifest, old: Manifest) -> str | None:
     return None
 
 
-def write_day(out: Path, manifest: Manifest, rows: Sequence[Row], *, force: bool = False) -> str | None:
+def write_day(
+    out: Path, manifest: Manifest, rows: Sequence[Row], details: Sequence[Detail] = (), *, force: bool = False
+) -> str | None:
     """Replace one day of one broker under `out`. Returns why it was kept instead, None when it was written. Raises StoreError."""
     file = rollup_file(out, manifest.day, manifest.broker)
     if not force and file.exists():
@@ -119,10 +162,13 @@ def write_day(out: Path, manifest: Manifest, rows: Sequence[Row], *, force: bool
     business = [row for row in rows if row.kind == BUSINESS]
     apart = [row for row in rows if row.kind != BUSINESS]
     if apart:
-        replace(_apart_file(file), lambda aside: pq.write_table(_table(apart, _APART), aside))
+        replace(_beside(file, "apart"), lambda aside: pq.write_table(_table(apart, _APART), aside))
     else:
-        _apart_file(file).unlink(missing_ok=True)
-    schema = _SCHEMA.with_metadata({_KEY: json.dumps(manifest._asdict()).encode()})
+        _beside(file, "apart").unlink(missing_ok=True)
+    said = {KEY: json.dumps(manifest._asdict()).encode()}
+    table = _details_table(details, manifest.broker).replace_schema_metadata(said)
+    replace(_beside(file, "topics"), lambda aside: pq.write_table(table, aside))
+    schema = _SCHEMA.with_metadata(said)
     replace(file, lambda aside: pq.write_table(_table(business, schema), aside))
     return None
 
@@ -144,8 +190,12 @@ def read_days(out: Path, days: Iterable[str] | None = None) -> list[Day]:
 
 
 def rollup_file(out: Path, day: str, broker: str) -> Path:
-    name = re.sub(r"[^A-Za-z0-9._-]", "_", broker)
-    return out / "rollup" / f"day={day}" / f"rollup-{name}.parquet"
+    return out / "rollup" / f"day={day}" / f"rollup-{file_name(broker)}.parquet"
+
+
+def file_name(broker: str) -> str:
+    """What a file system takes of a broker's name."""
+    return re.sub(r"[^A-Za-z0-9._-]", "_", broker)
 
 
 def replace(file: Path, write: Callable[[Path], object]) -> None:
@@ -159,8 +209,30 @@ def replace(file: Path, write: Callable[[Path], object]) -> None:
         aside.unlink(missing_ok=True)
 
 
-def _apart_file(file: Path) -> Path:
-    return file.parent.parent.parent / "apart" / file.parent.name / file.name.replace("rollup-", "apart-", 1)
+def zone_of(out: Path) -> str | None:
+    """The time zone of the days that were counted last; None when there are none yet."""
+    files = sorted((out / "rollup").glob("day=*/rollup-*.parquet"))
+    return _manifest(files[-1]).timezone if files else None
+
+
+def is_whole(out: Path, day: str, heads: dict[str, str]) -> bool:
+    """Whether that day was counted completely from a log with these first records."""
+    for file in sorted((out / "rollup" / f"day={day}").glob("rollup-*.parquet")):
+        there = _manifest(file)
+        if there.complete and any(heads.get(base) == head for base, head in there.heads.items()):
+            return True
+    return False
+
+
+def sweep(out: Path) -> None:
+    """Remove what runs that were killed have left: files that they were writing. Only for whoever holds the lock."""
+    for aside in [*out.glob(".*.new"), *out.glob("*/day=*/.*.new")]:
+        aside.unlink(missing_ok=True)
+
+
+def _beside(file: Path, kind: str) -> Path:
+    """The file of another kind of the same day and broker."""
+    return file.parent.parent.parent / kind / file.parent.name / file.name.replace("rollup-", f"{kind}-", 1)
 
 
 def _table(rows: Sequence[Row], schema: pa.Schema) -> pa.Table:
@@ -174,9 +246,18 @@ def _refuse_unnamed(folder: Path) -> None:
         raise StoreError(f"{old} was written by an older version and says not of which broker it is: move it away")
 
 
+def _details_table(details: Sequence[Detail], broker: str) -> pa.Table:
+    rows = [{
+        **each._asdict(), "broker": broker, "sizes": list(each.sizes.items()), "delays_ms": list(each.delays_ms.items()),
+        "queues": [queue._asdict() for queue in each.queues], "origins": list(each.origins.items()),
+        "top_keys": [{"key": key, "messages": messages} for key, messages in each.top_keys],
+    } for each in details]  # fmt: skip
+    return pa.Table.from_pylist(rows, schema=_DETAILS)
+
+
 def _read(file: Path) -> Day:
-    manifest, other = _manifest(file), _apart_file(file)
-    return Day(manifest, _rows(file, manifest), _rows(other, manifest) if other.exists() else [])
+    manifest, apart = _manifest(file), _beside(file, "apart")
+    return Day(manifest, _rows(file, manifest), _rows(apart, manifest) if apart.exists() else [], _details(file, manifest))
 
 
 def _rows(file: Path, manifest: Manifest) -> list[Row]:
@@ -184,9 +265,25 @@ def _rows(file: Path, manifest: Manifest) -> list[Row]:
     return [Row(day=date.fromisoformat(manifest.day), **row) for row in found]
 
 
+def _details(file: Path, manifest: Manifest) -> list[Detail]:
+    """Nothing where the run that wrote the rollup wrote none, or another one wrote them and was killed before the rollup."""
+    beside = _beside(file, "topics")
+    if not beside.exists() or _manifest(beside) != manifest:
+        return []
+    return [
+        Detail(**{
+            **{name: value for name, value in row.items() if name != "broker"},
+            "sizes": dict(row["sizes"]), "delays_ms": dict(row["delays_ms"]), "origins": dict(row["origins"]),
+            "queues": [Queue(**queue) for queue in row["queues"]],
+            "top_keys": [(key["key"], key["messages"]) for key in row["top_keys"]],
+        })
+        for row in pq.ParquetFile(beside).read().to_pylist()
+    ]  # fmt: skip
+
+
 def _manifest(file: Path) -> Manifest:
     try:
-        text = (pq.ParquetFile(file).metadata.metadata or {})[_KEY]
+        text = (pq.ParquetFile(file).metadata.metadata or {})[KEY]
         return Manifest(**json.loads(text))
     except (pa.ArrowException, KeyError, ValueError, TypeError) as error:
         advice = "move it away and run the report again"

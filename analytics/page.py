@@ -11,6 +11,7 @@ from html import escape
 import plotly.graph_objects as go
 
 from analytics.days import BUSINESS, Day, Row, kind_of
+from analytics.history import Shown
 
 _LONGEST_BY_HOUR = timedelta(days=7)  # a longer time is drawn by day
 _MOST_TAGS = 25
@@ -27,8 +28,9 @@ td:first-child, th:first-child { text-align: left } .numbers td { font-size: 1.3
 """
 
 
-def render(title: str, counted: Sequence[Day]) -> str:
+def render(title: str, shown: Shown) -> str:
     """The page of these days (of one or more brokers)."""
+    counted = shown.days
     rows = [row for each in counted for row in each.rows]
     apart = [row for each in counted for row in each.apart]
     keys: Counter[str] = Counter()

@@ -1,28 +1,25 @@
-"""From messages to counts: the Spark half of the report. Knows no files and no page.
+"""From a store to counts, on Spark: one pass over the segments in its Python workers, one shuffle of small sums. No page.
 
-One row of the rollup per day, hour, topic and tag (all in UTC; tag "" means none): messages, bytes (stored size), distinct_keys,
-repeats (messages whose unique id was in the same topic that day before), and the bytes of the log that they come from. Keys and
-ids are compared by 64-bit hashes.
+A row of the rollup is a day, hour, topic and tag ("" means none), days and hours of one time zone. A repeat is a message whose
+unique id was in the same topic before on that day.
 """
 
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+import pyarrow.compute as pc
+from pyspark import SparkContext
 
-_GROUP = ["day", "hour", "topic", "tag"]
-_HOUR_S, _DAY_S = 3600, 86400
-FIRST_YEAR_S = 946_684_800  # 2000: a time before it comes from a clock that nobody has set
-COLUMNS = ["topic", "store_timestamp", "tags", "keys", "size", "uniq_key", "physical_offset"]  # all that is read of a message
+from analytics.counting import DELAY, SIZE, Tables, Task, count
+from analytics.days import Detail, Queue, Row
+from analytics.merging import busiest, largest_keys, merge_all, merge_bucket, pairs
+from analytics.zones import day_of
 
+BUCKET_BYTES = 64 << 20  # of the log
 
-class KeyCount(NamedTuple):
-    """Distinct keys of one topic on one day (they cannot be added up from the rollup's rows)."""
-
-    day: str
-    topic: str
-    distinct_keys: int
+Line = tuple[str, str]  # a day and a topic
 
 
 class Broken(NamedTuple):
@@ -34,84 +31,82 @@ class Broken(NamedTuple):
     why: str
 
 
-def facts(messages: DataFrame, time_property: str | None) -> DataFrame:
-    """What the counts need of each message: day, hour, topic, tag, keys, size, unique id, place in the log.
+class Counts(NamedTuple):
+    """`rows` in order; `ranges`: bytes of the log that each day came from; `details` of each day and topic (topic "": of all)."""
 
-    The time is the store time, or that in the property `time_property` (Unix ms or ISO) where a message has one. What is damaged
-    has no day and no topic.
-    """
-    seconds = F.unix_seconds(_time(time_property))
-    return messages.select(
-        F.date_from_unix_date(F.floor(seconds / _DAY_S).cast("int")).alias("day"),
-        F.timestamp_seconds(F.floor(seconds / _HOUR_S) * _HOUR_S).alias("hour"),
-        "topic",
-        F.coalesce("tags", F.lit("")).alias("tag"),
-        "keys",
-        F.col("size").cast("bigint").alias("size"),
-        F.when(F.col("uniq_key").isNotNull(), F.xxhash64("uniq_key")).alias("unique_id"),
-        "physical_offset",
-    )
+    rows: list[Row]
+    ranges: dict[str, tuple[int, int]]
+    details: dict[str, list[Detail]]
+    broken: dict[str, Broken]
 
 
-def rollup(of: DataFrame) -> list[dict[str, Any]]:
-    """Facts counted by day, hour, topic and tag, in that order.
-
-    Three small results are put together here: joins in Spark would cost more than the counting.
-    """
-    counts = of.groupBy(_GROUP).agg(
-        F.count("*").alias("messages"), F.sum("size").alias("bytes"),
-        F.min("physical_offset").alias("log_from"), F.max(F.col("physical_offset") + F.col("size")).alias("log_to"),
-    )  # fmt: skip
-    found = {_place(row): row | {"distinct_keys": 0, "repeats": 0} for row in _rows(counts)}
-    for row in _rows(_keys(of, _GROUP).groupBy(_GROUP).agg(F.count("*").alias("n"))):
-        found[_place(row)]["distinct_keys"] = row["n"]
-    for row in _rows(_repeats(of)):
-        found[_place(row)]["repeats"] = row["n"]
-    return [found[place] for place in sorted(found)]
+def count_store(context: SparkContext, tasks: Sequence[Task], broker: str) -> Counts:
+    """Errors of tasks come as Spark's."""
+    if not tasks:
+        return Counts([], {}, {}, {})
+    dealt = context.parallelize(tasks, len(tasks)).flatMap(count)
+    merged = dealt.partitionBy(tasks[0].buckets, int).mapPartitions(merge_bucket).collect()
+    return counts_of(merge_all(merged), broker)
 
 
-def _place(row: dict[str, Any]) -> tuple[Any, ...]:
-    return tuple(row[name] for name in _GROUP)
+def buckets(log_bytes: int) -> int:
+    """How many parts what is compared over the whole log is dealt into: each must fit into a worker's memory."""
+    return min(max(1, -(-log_bytes // BUCKET_BYTES)), 4096)
 
 
-def _rows(counted: DataFrame) -> list[dict[str, Any]]:
-    """With hours in UTC whatever the session's zone is: the instants are the same."""
-    table = counted.toArrow()
-    at = table.schema.get_field_index("hour")
-    rows: list[dict[str, Any]] = table.set_column(at, "hour", table["hour"].cast(pa.timestamp("us", tz="UTC"))).to_pylist()
-    return rows
+def counts_of(tables: Tables, broker: str) -> Counts:
+    broken = _broken(tables.get("broken"))
+    if "places" not in tables:
+        return Counts([], {}, {}, broken)
+    distinct, repeats = pairs(tables.get("distinct"), "place", "count"), pairs(tables.get("repeats"), "place", "count")
+    rows: list[Row] = []
+    ranges: dict[str, tuple[int, int]] = {}
+    lines: dict[int, tuple[str, str]] = {}
+    places = tables["places"].sort_by([(name, "ascending") for name in ("day", "hour", "topic", "tag")])
+    for each in places.to_pylist():
+        day = day_of(each["day"])
+        row = Row(day, broker, datetime.fromtimestamp(each["hour"], UTC), each["topic"], each["tag"], each["messages"],
+                  each["bytes"], distinct.get(each["place"], 0), repeats.get(each["place"], 0))  # fmt: skip
+        rows.append(row)
+        lines[each["line"]] = (day.isoformat(), row.topic)
+        first, last = ranges.get(day.isoformat(), (each["log_from"], each["log_to"]))
+        ranges[day.isoformat()] = (min(first, each["log_from"]), max(last, each["log_to"]))
+    return Counts(rows, ranges, _details(tables, lines), broken)
 
 
-def key_counts(of: DataFrame) -> list[KeyCount]:
-    """Distinct keys of each day and topic that has any."""
-    by = _keys(of, ["day", "topic"]).groupBy("day", "topic").agg(F.count("*").alias("n"))
-    return sorted(KeyCount(str(row["day"]), row["topic"], row["n"]) for row in by.collect())
+def _broken(table: pa.Table | None) -> dict[str, Broken]:
+    found: dict[str, Broken] = {}
+    for row in table.sort_by("offset").to_pylist() if table is not None else ():
+        so_far = found.get(row["kind"], Broken(row["kind"], 0, 0, row["why"]))
+        found[row["kind"]] = so_far._replace(number=so_far.number + 1, bytes=so_far.bytes + row["bytes"])
+    return found
 
 
-def broken(of: DataFrame) -> list[Broken]:
-    """What of the facts is no message."""
-    why = F.min_by(F.col("keys")[0], "physical_offset").alias("why")
-    by = of.where("topic is null").groupBy("tag").agg(F.count("*").alias("count"), F.sum("size").alias("bytes"), why)
-    return [Broken(row["tag"], row["count"], row["bytes"], row["why"]) for row in by.collect()]
+def _details(tables: Tables, lines: dict[int, Line]) -> dict[str, list[Detail]]:
+    """Of each day; the first one is of all topics together."""
+    distinct = {lines[line]: number for line, number in pairs(tables.get("lines"), "line", "count").items()}
+    top_keys = largest_keys(tables.get("top"), lines.__getitem__)
+    sizes, delays = (_by_line(tables["bins"].filter(pc.field("what") == what), "bin", "messages") for what in (SIZE, DELAY))
+    origins = _by_line(tables.get("origins"), "origin", "messages")
+    queues: dict[Line, list[Queue]] = {}
+    for row in tables["queues"].sort_by("queue_id").to_pylist():
+        queues.setdefault(_line(row), []).append(Queue(row["queue_id"], row["messages"], row["bytes"]))
+    found: dict[str, list[Detail]] = {}
+    for row in busiest(tables["peaks"]).to_pylist():
+        line = _line(row)
+        found.setdefault(line[0], []).append(Detail(
+            line[1], distinct.get(line, 0), row["messages"], row["bytes"], datetime.fromtimestamp(row["second"], UTC),
+            sizes.get(line, {}), delays.get(line, {}), queues.get(line, []), top_keys.get(line, []), origins.get(line, {}),
+        ))  # fmt: skip
+    return {day: sorted(each, key=lambda detail: detail.topic) for day, each in found.items()}
 
 
-def _keys(of: DataFrame, group: list[str]) -> DataFrame:
-    return of.select(*group, F.explode("keys").alias("key")).select(*group, F.xxhash64("key").alias("key")).distinct()
+def _line(row: dict[str, Any]) -> Line:
+    return day_of(row["day"]).isoformat(), row["topic"] or ""
 
 
-def _repeats(of: DataFrame) -> DataFrame:
-    """Only ids that come more than once are looked at twice: there are few."""
-    same = ["day", "topic", "unique_id"]
-    named = of.where("unique_id is not null").select(*_GROUP, "unique_id", "physical_offset")
-    many = named.groupBy(same).agg(F.count("*").alias("times"), F.min("physical_offset").alias("first")).where("times > 1")
-    later = named.join(many, same).where("physical_offset > first")
-    return later.groupBy(_GROUP).agg(F.count("*").alias("n"))
-
-
-def _time(time_property: str | None) -> Column:
-    stored = F.col("store_timestamp")
-    if time_property is None:
-        return stored
-    text = F.col("properties")[time_property]
-    said = F.coalesce(F.timestamp_millis(F.when(text.rlike(r"^\d{1,15}$"), text).cast("bigint")), F.try_to_timestamp(text))
-    return F.when(F.unix_seconds(said) >= FIRST_YEAR_S, said).otherwise(stored)
+def _by_line(table: pa.Table | None, key: str, value: str) -> dict[Line, dict[Any, int]]:
+    found: dict[Line, dict[Any, int]] = {}
+    for row in table.to_pylist() if table is not None else ():
+        found.setdefault(_line(row), {})[row[key]] = row[value]
+    return found

@@ -3,7 +3,7 @@
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -30,7 +30,9 @@ def spark_session(name: str) -> Iterator[SparkSession]:
     Raises JavaMissing, SparkFailed. Under spark-submit (or with PYSPARK_SUBMIT_ARGS) the master and the settings given there win.
     """
     active = SparkSession.getActiveSession()
-    session = active or _local_session(name)
+    if active is None:
+        _local_context(name, {})
+    session = active or SparkSession.builder.getOrCreate()
     try:
         register(session)
         yield session
@@ -39,7 +41,19 @@ def spark_session(name: str) -> Iterator[SparkSession]:
             session.stop()
 
 
-def _local_session(name: str) -> SparkSession:
+@contextmanager
+def spark_context(name: str, settings: Mapping[str, str]) -> Iterator[SparkContext]:
+    """The active context, or a local one with these settings that ends with the block; `spark_session` without Spark's SQL."""
+    active = SparkContext._active_spark_context
+    context = active or _local_context(name, settings)
+    try:
+        yield context
+    finally:
+        if active is None:
+            context.stop()
+
+
+def _local_context(name: str, own: Mapping[str, str]) -> SparkContext:
     prepare_environment()
     cores = os.cpu_count() or 1
     settings = {
@@ -49,9 +63,11 @@ def _local_session(name: str) -> SparkSession:
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(2 * cores),  # the default of 200 is for clusters
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
         "spark.sql.python.filterPushdown.enabled": "true",  # off by default; else `where` reads everything
+        **own,
     }
+    options = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()} {own.get('spark.driver.extraJavaOptions', '')}"
+    settings["spark.driver.extraJavaOptions"] = options.strip()
     try:
         with _own_interrupts():
             # Java first: SparkConf then knows what was given by spark-submit (which started it), PYSPARK_SUBMIT_ARGS, or us.
@@ -59,8 +75,7 @@ def _local_session(name: str) -> SparkSession:
             conf = SparkConf()
             for key, value in settings.items():
                 conf.setIfMissing(key, value)
-            SparkContext.getOrCreate(conf)
-        return SparkSession.builder.getOrCreate()
+            return SparkContext.getOrCreate(conf)
     except (Py4JError, PySparkException) as error:
         why = error.java_exception.toString() if isinstance(error, Py4JJavaError) else str(error)
         raise SparkFailed(f"Spark does not start: {why}") from error

@@ -1,6 +1,8 @@
 """The documents say what is there: links lead somewhere, commands exist, containers files are well formed."""
 
 import re
+import shutil
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -72,17 +74,20 @@ def test_compose_file() -> None:
     yaml = pytest.importorskip("yaml", reason="needs PyYAML")
     services = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
     brokers = {f"broker-{group}-{number}" for group in "ab" for number in range(3)}
-    assert set(services) == {"nameserver-a", "nameserver-b", "report"} | brokers
+    reports = {"report", "report-nightly"}
+    assert set(services) == {"nameserver-a", "nameserver-b"} | reports | brokers
     stages = re.findall(r"^FROM \S+ AS (\w+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
     assert {service["build"]["target"] for service in services.values()} == set(stages)
     node = CliRunner().invoke(cli, ["node", "--help"]).output
-    for service in services.values():
+    for service in (service for name, service in services.items() if name not in reports):
         options = {word for word in service.get("command", []) if word.startswith("--")}
         assert options <= set(re.findall(r"--[\w-]+", node))
     groups = {services[broker]["environment"]["RMQ_BROKER_NAME"] for broker in brokers}
-    assert {word.removeprefix("/stores/") for word in services["report"]["entrypoint"] if word.startswith("/stores/")} == groups
-    mounted = {volume.split(":")[1] for volume in services["report"]["volumes"]}
-    assert mounted == {"/reports", *(f"/stores/{group}" for group in groups)}
+    for name in reports:
+        words = " ".join([*services[name]["entrypoint"], *services[name].get("command", [])]).split()
+        assert {word.removeprefix("/stores/") for word in words if word.startswith("/stores/")} == groups
+        mounted = {volume.split(":")[1] for volume in services[name]["volumes"]}
+        assert mounted == {"/reports", *(f"/stores/{group}" for group in groups)}
     loaded = {}
     for broker in sorted(brokers):
         variables = {key: re.sub(r"\$\{\w+:-(.+)\}", r"\1", value) for key, value in services[broker]["environment"].items()}
@@ -96,3 +101,25 @@ def test_compose_file() -> None:
         assert services[broker]["ports"] == [f"127.0.0.1:{settings.listen_port}:{settings.listen_port}"]
     assert len({settings.listen_port for settings in loaded.values()}) == 6
     assert {settings.broker_name for settings in loaded.values()} == {"broker-a", "broker-b"}
+
+
+def test_options_of_every_nightly_report() -> None:
+    """The unit of systemd, the line for cron and the compose file give options that the command knows."""
+    pytest.importorskip("pyspark", reason="needs the extra `spark`")
+    known = set(re.findall(r"--[\w-]+", CliRunner().invoke(cli, ["report", "--help"]).output))
+    for file in ("conf/systemd/rmq-report.service", "docs/data-engineers.md", "docker-compose.yml"):
+        lines = [line for line in (ROOT / file).read_text().splitlines() if re.search(r"rmq report .*--day yesterday", line)]
+        assert lines, file
+        for line in lines:
+            assert set(re.findall(r"--[\w-]+", line.partition("rmq report")[2])) <= known, line
+
+
+def test_systemd_takes_the_units(tmp_path: Path) -> None:
+    analyze = shutil.which("systemd-analyze")
+    if analyze is None:
+        pytest.skip("needs systemd-analyze")
+    for unit in (ROOT / "conf" / "systemd").iterdir():
+        (tmp_path / unit.name).write_text(unit.read_text().replace("/opt/rmq/bin/rmq", "/bin/true"))  # it must be there
+    units = sorted(map(str, tmp_path.iterdir()))
+    ran = subprocess.run([analyze, "verify", *units], capture_output=True, text=True, timeout=60, check=False)
+    assert (ran.returncode, ran.stderr) == (0, "")

@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from rmq.cli import run as run_rmq
 from rmq.errors import BadBytes, InvalidArgument, StoreError
 from rmq.log.commitlog import Unit
 from rmq.log.disk import RealDisk
@@ -34,6 +35,7 @@ pytest.importorskip("pyspark", reason="needs the extra spark: pip install 'rmq[s
 from analytics.cli import report as report_command  # noqa: E402 -- needs the extra
 from analytics.days import read_days  # noqa: E402
 from analytics.report import NothingToReport, RollupKept, build_report  # noqa: E402
+from analytics.workdir import locked  # noqa: E402
 
 NOON = 1_795_262_400_000  # 2026-11-21T12:00Z
 ROOT = Path(__file__).parent.parent.parent
@@ -234,7 +236,7 @@ def two_days(tmp_path: Path) -> Path:
 def test_a_day_is_replaced_and_others_stay(spark: Any, two_days: Path) -> None:
     out, day = two_days / "out", date(2026, 11, 21)
     build_report(two_days / "store", out)
-    files = sorted(out.rglob("*.parquet"))
+    files = sorted((out / "rollup").rglob("*.parquet"))
     assert [file.parent.name for file in files] == ["day=2026-11-21", "day=2026-11-22"]
     rows = [days.rows for days in read_days(out)]
     other = files[1].read_bytes()
@@ -243,7 +245,7 @@ def test_a_day_is_replaced_and_others_stay(spark: Any, two_days: Path) -> None:
         assert made.messages == 3
     assert [days.rows for days in read_days(out)] == rows, "the same day gives the same numbers"
     assert files[1].read_bytes() == other
-    assert sorted(path.name for path in out.iterdir()) == ["report-2026-11-21.html", "report.html", "rollup"]
+    assert sorted(path.name for path in out.iterdir()) == [".lock", "report-2026-11-21.html", "report.html", "rollup", "topics"]
     assert not [path for path in out.rglob("*") if path.name.endswith(".new")]
 
 
@@ -359,6 +361,34 @@ def test_the_command(spark: Any, two_days: Path) -> None:
     assert "3 messages" in ran.output
     with pytest.raises(InvalidArgument, match="is not a day"):
         CliRunner().invoke(report_command, [*arguments[:3], "--day", "21.11."], catch_exceptions=False)
+
+
+def test_nights(spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A night makes up for those that were missed; its exit code tells a quiet day, one that is not whole, a report at work."""
+    times = [NOON + n * 86_400_000 for n in (-4, -3, -1, 0, 0, 1)]
+    for name in ("one", "two"):
+        write_store(tmp_path / name, [Sent(name, name.encode() * 100, time_ms=at) for at in times], segment_bytes=512)
+    (tmp_path / "two" / "commitlog" / f"{0:020}").unlink()
+    out = tmp_path / "out"
+
+    def night(day: str, *more: str) -> int:
+        stores = ["--store", str(tmp_path / "one"), "--store", str(tmp_path / "two")]
+        return run_rmq(["report", *stores, "--out", str(out), "--day", day, *more])
+
+    assert night("2026-11-21", "--catch-up") == 0
+    told = [(each.manifest.day[-2:], *((row.topic, row.messages) for row in each.rows)) for each in read_days(out)]
+    assert sorted(told) == [
+        ("17", ("one", 1)), ("18", ("one", 1)), ("20", ("one", 1)), ("20", ("two", 1)), ("21", ("one", 2)), ("21", ("two", 2)),
+    ], "the 18th of the other one may have begun before its log does"  # fmt: skip
+    assert (out / "report-2026-11-20.html").exists()
+    capsys.readouterr()
+    assert night("2026-11-21", "--catch-up") == 0
+    assert "missing" not in capsys.readouterr().err.replace("2026-11-19 is missing", ""), "only the quiet day is looked at again"
+    assert night("2026-11-19") == 6
+    assert night("2026-11-22") == 7
+    assert night("2026-11-21", "--timezone", "Europe/Berlin") == 2
+    with locked(out):
+        assert night("2026-11-21") == 8
 
 
 def test_workers_run_on_this_python(spark: Any) -> None:

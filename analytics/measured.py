@@ -1,0 +1,217 @@
+"""One store as a report sees it: which days are counted, what was counted, and whether each day is whole."""
+
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import NamedTuple
+from zoneinfo import ZoneInfo
+
+import pyspark
+from py4j.protocol import Py4JError
+from pyspark import SparkContext
+from pyspark.errors import PySparkException
+
+from analytics import days
+from analytics.counting import Task
+from analytics.days import BUSINESS, Manifest, Row, kind_of
+from analytics.look import Extent, extent
+from analytics.options import Wanted
+from analytics.plan import newest_ms, plan
+from analytics.rare import Places
+from analytics.rollup import Counts, buckets, count_store
+from analytics.segments import Part
+from analytics.zones import day_number, moments, stretches
+from rmq import __version__
+from rmq.errors import BadBytes, InvalidArgument, RmqError, StoreError
+
+FORMAT = "3"  # of the rollup's files
+_TRIES = 3  # while retention takes segments that a run has begun to read
+_BY_STORE_TIME = "store time"
+_PARTS_OF_STORE = ("commitlog", "consumequeue", "index")
+_DAY = timedelta(days=1)
+
+
+class Asked(NamedTuple):
+    """What a report is to count. `force`: replace also what was read from more. `broker`: a name in place of the store's own.
+
+    `on_damage`: "fail", or "skip" to count what is whole and say how much is not. `catch_up`: earlier days that are missing, too.
+    """
+
+    days: tuple[date, ...] | None
+    zone: ZoneInfo
+    time_property: str | None = None
+    force: bool = False
+    broker: str | None = None
+    on_damage: str = "fail"
+    catch_up: bool = False
+    progress: Callable[[str], None] = lambda line: None
+
+    @property
+    def counted_by(self) -> str:
+        return f"the property {self.time_property}" if self.time_property else _BY_STORE_TIME
+
+
+class Counted(NamedTuple):
+    """One store's numbers, and what it was when they were counted."""
+
+    store: Path
+    extent: Extent
+    made: datetime
+    counts: Counts
+
+    @property
+    def rows(self) -> list[Row]:
+        return self.counts.rows
+
+
+def count_again(context: SparkContext, store: Path, out: Path, asked: Asked) -> Counted:
+    """Again when retention took a segment on the way: then the day is what is left of it, and says so."""
+    for attempt in range(_TRIES):
+        is_last = attempt == _TRIES - 1
+        before = _extent(store)
+        asked.progress(f"counting {store} by hour, topic and tag")
+        try:
+            counted = _count(context, store, asked, before, _missed(out, before, asked))
+        except StoreError as error:
+            if "retention removed it" not in str(error) or is_last:
+                raise
+            continue
+        after = extent(store)
+        if after.log_start == before.log_start or is_last:
+            return counted._replace(extent=counted.extent._replace(log_start=after.log_start, first_ms=after.first_ms))
+    raise AssertionError("every attempt returns or raises")
+
+
+def _extent(store: Path) -> Extent:
+    found = extent(store)
+    if (store / "rmq").is_dir():
+        return found
+    return found._replace(known_ms=newest_ms(store))  # nobody has noted how far it is
+
+
+def _missed(out: Path, of: Extent, asked: Asked) -> Iterator[date]:
+    """Days before those asked for that are whole in the store and not yet in `out`."""
+    if not asked.catch_up or not asked.days or of.first_ms is None:
+        return
+    heads = {str(base): head for base, head in of.heads.items()}
+    day = datetime.fromtimestamp(of.first_ms / 1000, asked.zone).date()
+    while day < asked.days[0]:
+        if not _cut(of, day, asked.zone) and not days.is_whole(out, day.isoformat(), heads):
+            asked.progress(f"{day} is missing: counting it, too")
+            yield day
+        day += _DAY
+
+
+def _count(context: SparkContext, store: Path, asked: Asked, of: Extent, missed: Iterator[date]) -> Counted:
+    made, name = datetime.now(UTC), asked.broker or of.broker
+    chosen = None if asked.days is None else frozenset([*asked.days, *missed])
+    try:
+        counts = count_store(context, _tasks(store, asked, chosen, name), name)
+    except (PySparkException, Py4JError) as error:
+        raise _plain_error(error) from error
+    if "damage" in counts.broken and asked.on_damage == "fail":
+        raise BadBytes(f"{counts.broken['damage'].why} (`--on-damage skip` counts what is whole)")
+    return Counted(store, of._replace(broker=name), made, counts)
+
+
+def _tasks(store: Path, asked: Asked, chosen: frozenset[date] | None, broker: str) -> list[Task]:
+    everything = Wanted(system=True, on_damage="quarantine")  # what to do about damage is decided here
+    ranges = [everything]
+    if chosen is not None and asked.time_property is None:  # by store time the reader itself can leave the rest out
+        ranges = []
+        for first, last in stretches(chosen):
+            start, end = _ms(moments(first, asked.zone)[0]), _ms(moments(last, asked.zone)[1])
+            ranges.append(everything._replace(from_ms=start, to_ms=end))
+    found = [(parts, wanted) for wanted in ranges for parts in plan(store, wanted)]
+    size = buckets(sum(map(_size, (part for parts, _ in found for part in parts))))
+    numbers = None if chosen is None else frozenset(map(day_number, chosen))
+    return [
+        Task(number, parts, wanted, broker, numbers, asked.zone, asked.time_property, size)
+        for number, (parts, wanted) in enumerate(found)
+    ]
+
+
+def _size(part: Part | Places) -> int:
+    return part.bytes if isinstance(part, Places) else part.stop - part.start
+
+
+def _ms(moment: datetime) -> int:
+    return int(moment.timestamp() * 1000)
+
+
+def _plain_error(error: Exception) -> RmqError:
+    """The reader's own error out of Spark's pages of traceback."""
+    found = re.search(r"^(?:rmq\.errors|analytics\.\w+)\.(\w+): (.+)", str(error), re.MULTILINE)
+    kinds = {kind.__name__: kind for kind in (BadBytes, StoreError, InvalidArgument)}
+    return kinds.get(found[1], StoreError)(found[2]) if found else StoreError(f"Spark failed: {error}")
+
+
+# --- what is known of a day -------------------------------------------------------------------------------------------
+
+
+def manifest_of(counted: Counted, day: date, rows: Sequence[Row], asked: Asked) -> Manifest:
+    """What that day's numbers were read from."""
+    doubt, counts, iso = why_not(counted, day, asked.zone), counted.counts, day.isoformat()
+    by_property = asked.time_property is not None
+    broken = counts.broken
+    keys = {each.topic: each.distinct_keys for each in counts.details.get(iso, ()) if each.topic and each.distinct_keys}
+    return Manifest(
+        broker=counted.extent.broker,
+        day=iso,
+        source=str(counted.store),
+        log_from=counts.ranges[iso][0],
+        log_to=counts.ranges[iso][1],
+        complete=None if by_property else not doubt,
+        why_not="messages with times of that day may still come" if by_property else doubt,
+        counted_by=asked.counted_by,
+        messages=sum(row.messages for row in rows if row.kind == BUSINESS),
+        lost=broken["lost"].number if "lost" in broken else 0,
+        damaged_bytes=broken["damage"].bytes if "damage" in broken else 0,
+        keys={topic: count for topic, count in keys.items() if kind_of(topic) == BUSINESS},
+        heads=_heads_between(counted.extent, *counts.ranges[iso]),
+        made=counted.made.isoformat(timespec="seconds"),
+        versions={"rmq": __version__, "pyspark": pyspark.__version__, "format": FORMAT},
+        timezone=asked.zone.key,
+        disk=_disk(counted.store),
+    )
+
+
+def why_not(counted: Counted, day: date, zone: ZoneInfo) -> str:
+    """Why the day is not complete; "" when it is."""
+    end = _ms(moments(day, zone)[1])
+    if _cut(counted.extent, day, zone):
+        return "its beginning is not in the log any more: retention took it, or the copy begins later"
+    if counted.made.timestamp() * 1000 < end:
+        return "the day is not over"
+    return "" if counted.extent.known_ms >= end else "nothing in the store proves that it was read to the end of the day"
+
+
+def _cut(of: Extent, day: date, zone: ZoneInfo) -> bool:
+    """Whether the log begins after the day did."""
+    return of.log_start > 0 and (of.first_ms is None or of.first_ms >= _ms(moments(day, zone)[0]))
+
+
+def _heads_between(of: Extent, log_from: int, log_to: int) -> dict[str, str]:
+    """Of the files that hold those bytes."""
+    bases = sorted(of.heads)
+    ends = [*bases[1:], log_to + 1]
+    return {str(base): of.heads[base] for base, end in zip(bases, ends, strict=True) if base < log_to and end > log_from}
+
+
+def _disk(store: Path) -> dict[str, int]:
+    total, _, free = shutil.disk_usage(store)
+    held = sum(
+        _held(os.path.join(folder, name))
+        for part in _PARTS_OF_STORE for folder, _, names in os.walk(store / part) for name in names
+    )  # fmt: skip
+    return {"total": total, "free": free, "store": held}
+
+
+def _held(path: str) -> int:
+    try:
+        return os.lstat(path).st_blocks * 512
+    except FileNotFoundError:
+        return 0  # retention took it since

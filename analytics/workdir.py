@@ -1,0 +1,131 @@
+"""What a report makes on the disk besides its result, and that it goes away: a directory of temporary files, and the lock of OUT.
+
+Both are held by `flock`, which ends with the process however that ends. What a killed run left is removed by the next.
+"""
+
+import fcntl
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from types import FrameType
+
+from rmq.errors import RmqError, StoreError
+
+_PREFIX = "rmq-report-"
+_LOCK = ".lock"
+_JAVA_ENDS_S = 5
+
+
+class Busy(RmqError):
+    """Another report writes into this directory."""
+
+
+@contextmanager
+def locked(out: Path) -> Iterator[None]:
+    """Hold the directory (made if need be) for one report. Raises Busy at once when another one has it, StoreError."""
+    made = not out.exists()
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        handle = os.open(out / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise StoreError(f"the report cannot be written to {out}: {error}; give another --out") from error
+    try:
+        if not _try_lock(handle):
+            who = os.read(handle, 200).decode("utf-8", "replace").strip()
+            raise Busy(f"another report writes to {out} ({who or 'just begun'}); wait for its end, or give another --out")
+        os.ftruncate(handle, 0)
+        os.write(handle, f"process {os.getpid()} since {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC\n".encode())
+        try:
+            yield
+        finally:
+            if made and os.listdir(out) == [_LOCK]:  # nothing was written
+                shutil.rmtree(out, ignore_errors=True)
+            else:
+                os.ftruncate(handle, 0)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def work_directory(temp: Path | None) -> Iterator[Path]:
+    """A directory below `temp` (the system's own for None) where this process and Spark put what they need; removed at the end.
+
+    SIGTERM and SIGINT remove it too: they end Spark and this process at once (in the main thread). Raises StoreError.
+    """
+    try:
+        _remove_stale(Path(temp or tempfile.gettempdir()))
+        made = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=temp))
+    except OSError as error:
+        raise StoreError(f"no temporary files can be made: {error}; give another directory with --temp") from error
+    handle = os.open(made / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    _try_lock(handle)
+    before = {name: os.environ.get(name) for name in ("TMPDIR", "SPARK_LOCAL_DIRS")}
+    os.environ.update(TMPDIR=str(made), SPARK_LOCAL_DIRS=str(made))  # of Spark's own processes
+    tempfile.tempdir = str(made)
+    try:
+        with _ending_on_signals(made):
+            yield made
+    finally:
+        tempfile.tempdir = None
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
+        shutil.rmtree(made, ignore_errors=True)
+        os.close(handle)
+
+
+@contextmanager
+def _ending_on_signals(made: Path) -> Iterator[None]:
+    """At once, because half a call to Java prints tracebacks."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(number: int, _frame: FrameType | None) -> None:
+        with suppress(Exception):  # whatever cannot be removed now is removed by the next run
+            _end_java()
+            shutil.rmtree(made, ignore_errors=True)
+        os._exit(128 + number)
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _end_java() -> None:
+    """Of the Spark of this process, if it has started: it must not write any more."""
+    from pyspark import SparkContext
+
+    process = getattr(SparkContext._gateway, "proc", None)
+    if isinstance(process, subprocess.Popen):
+        process.kill()
+        process.wait(_JAVA_ENDS_S)
+
+
+def _remove_stale(temp: Path) -> None:
+    """Directories of runs that do not live any more."""
+    for old in temp.glob(f"{_PREFIX}*"):
+        try:
+            handle = os.open(old / _LOCK, os.O_RDWR)
+        except OSError:
+            continue  # not ours to remove, or just being made
+        if _try_lock(handle):
+            shutil.rmtree(old, ignore_errors=True)
+        os.close(handle)
+
+
+def _try_lock(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -1,0 +1,72 @@
+"""Temporary files and the lock of a report: gone however the process ends. Real processes."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark", reason="needs the extra `spark`")
+
+from analytics.workdir import Busy, locked, work_directory
+
+ROOT = Path(__file__).parent.parent.parent
+PROGRAM = """
+import sys, tempfile
+from pathlib import Path
+from analytics.workdir import locked, work_directory
+temp, out = map(Path, sys.argv[1:])
+with locked(out), work_directory(temp):
+    handle, name = tempfile.mkstemp()
+    print(name, flush=True)
+    sys.stdin.read()
+"""
+
+
+def running(temp: Path, out: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", PROGRAM, str(temp), str(out)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_leaves_nothing(tmp_path: Path, number: int) -> None:
+    temp = tmp_path / "temp"
+    temp.mkdir()
+    with running(temp, tmp_path / "out") as process:
+        assert process.stdout
+        made = Path(process.stdout.readline().strip())
+        assert made.is_relative_to(temp)
+        process.send_signal(number)
+        assert process.wait(30) == 128 + number
+    assert list(temp.iterdir()) == []
+
+
+def test_what_a_killed_run_left_is_removed_by_the_next(tmp_path: Path) -> None:
+    temp, out = tmp_path / "temp", tmp_path / "out"
+    temp.mkdir()
+    (temp / "rmq-report-of-somebody-else").mkdir()
+    with running(temp, out) as process, running(temp, tmp_path / "other") as living:
+        assert process.stdout
+        assert living.stdout
+        killed, lives = (Path(each.stdout.readline().strip()).parent for each in (process, living) if each.stdout)
+        with pytest.raises(Busy, match=rf"another report writes to .*process {process.pid} since"), locked(out):
+            pytest.fail("two at a time")
+        process.kill()
+        process.wait(30)
+        assert killed.exists()
+        with locked(out), work_directory(temp) as own:
+            assert sorted(temp.iterdir()) == sorted([lives, own, temp / "rmq-report-of-somebody-else"])
+        living.terminate()
+
+
+def test_a_directory_that_was_made_for_nothing_goes(tmp_path: Path) -> None:
+    with locked(tmp_path / "new"):
+        pass
+    assert not (tmp_path / "new").exists()
+    (tmp_path / "old").mkdir()
+    with locked(tmp_path / "old"):
+        pass
+    assert (tmp_path / "old").exists()
