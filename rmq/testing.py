@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Any
 
 from rmq.broker.node import Broker
+from rmq.broker.serving import Serving
 from rmq.client import Client, ClientSettings, admin
 from rmq.config import NodeSettings
 from rmq.nameserver.node import Nameserver
@@ -167,6 +168,12 @@ class LocalBroker:
 
     def _node(self, role: str, **settings: Any) -> NodeSettings:
         return NodeSettings(role=role, store_dir=self.store_dir, **{**self._settings, **settings})
+
+    @property
+    def serving(self) -> Serving:
+        """The parts of the broker that runs, for inspection."""
+        assert self._broker is not None, "the broker does not run"
+        return self._broker.serving
 
     def client(self, *, instance: str = "", settings: ClientSettings | None = None) -> Client:
         """A client of this broker that goes by the same clock."""

@@ -3,10 +3,12 @@
 Runs once for every committed unit, in log order, before its sender is answered; at start for every state record.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
+from rmq.broker import snapshot
+from rmq.broker.feature import Feature
 from rmq.broker.held.delays import DelayNotes
 from rmq.broker.held.halves import HalfNotes
 from rmq.broker.held.kinds import Held
@@ -26,6 +28,8 @@ from rmq.delivery.transactions import HalfTable
 from rmq.log import record
 from rmq.log.commitlog import Unit
 from rmq.log.delays import LEVELS_MS
+from rmq.log.replay import replay
+from rmq.log.store import Store
 from rmq.model import EPOCH_TOPIC, STATE_TOPIC
 from rmq.routing.topics import TopicTable
 
@@ -100,16 +104,20 @@ def _topic_in(key: Any) -> str:
     return str(key).partition("@")[0] if isinstance(key, str) else str(key[1])
 
 
-class Applier:
-    """`topics_changed()` tells the nameservers. `epoch_began()`: the epoch table has one more row, in force from here on."""
+def fill(tables: Tables, store: Store) -> None:
+    """Empty tables, from the newest snapshot and what was committed since. In any thread. Raises BadBytes, StoreError."""
+    snapshot.load(tables.by_name, store)
+    for stored in replay(store):
+        tables.note(stored)
 
-    def __init__(
-        self, tables: Tables, polls: LongPolls, topics_changed: Callable[[], None], epoch_began: Callable[[], None]
-    ) -> None:
+
+class Applier:
+    """`features`: they hear of what was changed; may still be filled while nothing is committed."""
+
+    def __init__(self, tables: Tables, polls: LongPolls, features: Sequence[Feature]) -> None:
         self._tables = tables
         self._polls = polls
-        self._topics_changed = topics_changed
-        self._epoch_began = epoch_began
+        self._features = features
 
     def committed(self, units: Sequence[Unit], time_ms: int) -> None:
         for unit in units:
@@ -124,7 +132,8 @@ class Applier:
 
     def _committed_own(self, unit: Unit, time_ms: int) -> None:
         if unit.queue.topic == EPOCH_TOPIC:
-            self._epoch_began()
+            for feature in self._features:
+                feature.on_epoch()
         else:
             places = accumulate(unit.sizes, initial=unit.physical_offset)
             for stored, offset in zip(record.iterate(unit.records), places, strict=False):
@@ -132,10 +141,10 @@ class Applier:
 
     def _apply(self, lines: Sequence[Line], time_ms: int, offset: int) -> None:
         self._tables.apply(lines, time_ms, offset)
-        if any(table == "topic" for table, _, _ in lines):
-            self._topics_changed()
         for table, name, _ in lines:
             if table == "topic":
-                self._polls.topic_changed(name)
+                for feature in self._features:
+                    feature.on_topic(name)
             elif table == "group":
-                self._polls.groups_changed((name,))
+                for feature in self._features:
+                    feature.on_group(name)

@@ -13,13 +13,15 @@ import aiofiles
 import aiofiles.os
 import orjson
 
+from rmq.broker.feature import At, Feature, Job
 from rmq.errors import StoreError
 from rmq.log.disk import private
 
+SAVE_S = 5.0
 _OPTIONS = orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS
 
 
-class Exports:
+class Exports(Feature):
     """`tables`: file name -> the JSON value (or bytes) it should hold now, or what makes that value of a copy, in a thread: with
     hundreds of thousands of rows it takes seconds. None: no such file is needed."""
 
@@ -27,6 +29,10 @@ class Exports:
         self._folder = folder
         self._tables = tables
         self._written: dict[str, bytes] = {}
+        self.jobs = (Job(SAVE_S, "exports", self.save, At.WRITABLE),)
+
+    async def finish(self) -> None:
+        await self.save()
 
     async def save(self) -> None:
         """Write the files that changed. Raises StoreError."""

@@ -127,7 +127,7 @@ class Front:
         if self.forwarding is not None:
             self.forwarding.left_office(self.server.connections)
 
-    def leans(self, _request: c.Pull, call: Call) -> None:
+    def leans(self, call: Call) -> None:
         """A client reads here, though this node does not lead."""
         if self.forwarding is not None and not call.connection.follows_hints:
             self.forwarding.lean(call.connection)

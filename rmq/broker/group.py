@@ -1,16 +1,20 @@
-"""A node's part in a group that elects its leader, or has a fixed master: joins machine, log, connections, handlers."""
+"""A node's part in a group that elects its leader, or has a fixed master: joins machine, log, connections, handlers.
+
+A `membership.Membership`.
+"""
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
-from typing import Any, NamedTuple, TypeVar
+from typing import Any
 
 from rmq.broker.damaged import wall
+from rmq.broker.feature import At, Job
 from rmq.broker.forwarding import HERE
 from rmq.broker.handlers.group import GroupHandlers
 from rmq.broker.handlers.peers import PeerHandlers
 from rmq.broker.replication.directory import Chief, Directory
-from rmq.broker.replication.elected import ElectedReplica
+from rmq.broker.replication.elected import ElectedReplica, Office
 from rmq.broker.replication.gate import Gate
 from rmq.broker.replication.member import Member
 from rmq.broker.replication.mender import Mender
@@ -37,9 +41,9 @@ from rmq.raft.fixed import last_office
 from rmq.raft.roles import LAST_EPOCH, Leader, Opening
 from rmq.raft.trust import MAX_LEAP
 
-T = TypeVar("T")
 log = logging.getLogger("rmq.group")
 
+HEALTH_S, LATE_S = 1.0, 1.0
 NEAR_BYTES = 64 << 20
 MAX_HEIRS = 100
 FRESH_S = 2.0  # a follower that fetched so lately is there
@@ -61,15 +65,6 @@ _ASKED = frozenset({
 })  # fmt: skip
 
 
-class Hooks(NamedTuple):
-    """What the broker does when this node's place changes (`elected.Office`)."""
-
-    settled: Callable[[], None]
-    left: Callable[[], None]
-    begun_anew: Callable[[], None]
-    renumbered: Callable[[], None]
-
-
 class Group:
     """`address`: where clients reach this node. `on_committed`: as of `Replica`."""
 
@@ -81,7 +76,7 @@ class Group:
         clock: Clock,
         address: str,
         on_committed: Callable[[Sequence[Unit], int], None],
-        hooks: Hooks,
+        office: Office,
     ) -> None:
         self._clock = clock
         _check_reach(store, f"{settings.store_dir}")
@@ -97,11 +92,11 @@ class Group:
         )
         self._own_peers_address = settings.own_peers_address(address)
         self._configured_master = self._fixed and settings.broker_id == 0
-        self._renumbered, self._told_id = hooks.renumbered, self._follower_id
+        self._renumbered, self._told_id = office.renumbered, self._follower_id
         self._told_heirs: list[str] = []
         root, sync = str(settings.store_dir), settings.flush == "sync"
-        self._reseeder = Reseeder(store, disk, f"{root}/rmq", name, hooks.begun_anew)
-        self.replica = ElectedReplica(store, clock, sync, on_committed, hooks, self._reseeder.begin)
+        self._reseeder = Reseeder(store, disk, f"{root}/rmq", name, office.begun_anew)
+        self.replica = ElectedReplica(store, clock, sync, on_committed, office, self._reseeder.begin)
         peers = Peers(IntroducePeer(name, node, vote.store_id, vote.incarnation), self._address_of, self._handle, clock)
         me = m.Identity(
             name, node, vote.store_id, vote.incarnation, address, sync, settings.preferred_leader, self._fixed,
@@ -124,6 +119,10 @@ class Group:
             **asked.by_request(), **PeerHandlers(self.replica, store, gate).by_request()
         }  # fmt: skip
         self.status = asked.status
+        self.jobs = (
+            Job(HEALTH_S, "health", self.look_at_health, At.EVERYWHERE),
+            Job(LATE_S, "late", self.replica.answer_late, At.EVERYWHERE),
+        )
 
     # --- what the broker asks -----------------------------------------------------------------------------------------
 
@@ -206,24 +205,21 @@ class Group:
         able = [peer.node for peer in role.peers.values() if peer.hw > end and now - peer.touched < FRESH_S] if cold else []
         return next((ids[node] for node in able if node in ids), 0)
 
-    def when_leading(self, job: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
-        """The same job, done only by a leader."""
+    @property
+    def leads(self) -> bool:
+        return self.replica.settled
 
-        async def do() -> None:
-            if self.replica.settled:
-                await job()
+    def check_leads(self) -> None:
+        """Raises Refusal if this node may not change tables now."""
+        self.replica.check_leads()
 
-        return do
+    @property
+    def reseeding(self) -> bool:
+        return self.member.core.state.reseeding
 
-    def retaining(self, job: Callable[[], Awaitable[T]]) -> Callable[[], Awaitable[T]]:
-        """The same job, which may delete segments: the machine hears where the log begins then."""
-
-        async def do() -> T:
-            result = await job()
-            self.member.retained()
-            return result
-
-        return do
+    def retained(self) -> None:
+        """The machine hears where the log begins now."""
+        self.member.retained()
 
     async def look_at_health(self) -> None:
         """For every second: what a read found damaged, or a full disk, makes this node unfit to lead; damage is fetched from
@@ -238,6 +234,12 @@ class Group:
             self.member.handle(health)
         if damages:
             await self._mender.mend()
+
+    def open_epoch(self) -> None:
+        """A leader does it."""
+
+    def begin(self) -> None:
+        """It waits until this node serves."""
 
     async def start(self) -> None:
         if self._directory is not None:

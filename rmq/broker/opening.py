@@ -1,15 +1,21 @@
 """From a store's directory to a store that can be served: what must be made anew or repaired before that."""
 
 import asyncio
+import logging
 
 from rmq.broker.damaged import Damaged
 from rmq.broker.front import Front
 from rmq.broker.rebuilding import Rebuilding
 from rmq.clock import Clock
 from rmq.config import NodeSettings
-from rmq.log.disk import Disk
-from rmq.log.settings import StoreSettings
-from rmq.log.store import Store
+from rmq.log.consumequeue import ENTRY_BYTES
+from rmq.log.disk import Disk, RealDisk
+from rmq.log.settings import ASYNC_FLUSH, SYNC_FLUSH, StoreSettings
+from rmq.log.store import Report, Store
+
+log = logging.getLogger("rmq.broker")
+
+REBUILD_APART_BYTES = 256 * 1024 * 1024  # of log; queues of less are made anew within a few seconds, before anything is served
 
 
 async def open_store(disk: Disk, told: StoreSettings, settings: NodeSettings, front: Front, clock: Clock) -> Store:
@@ -29,3 +35,39 @@ async def open_store(disk: Disk, told: StoreSettings, settings: NodeSettings, fr
             await asyncio.to_thread(store.close)
             raise
         await asyncio.to_thread(store.close)
+
+
+def tell(found: Report, adopted: bool) -> None:
+    """What opening the store found, for the operator."""
+    if not found.end:
+        log.info("a new store was made")
+        return
+    stopped = "the last run stopped in order" if found.clean else "the last run did not stop in order"
+    rebuilt = "; the queues were rebuilt from the log" if found.queues_rebuilt else ""
+    if not adopted:
+        log.info("store opened, the log ends at %d: %s%s", found.end, stopped, rebuilt)
+    for start, end, why in found.damaged:
+        log.error(
+            "bytes %d to %d of the log are damaged (%s): this node only reads, and nothing in there; stop it and run "
+            "`rmq store repair`", start, end, why
+        )  # fmt: skip
+    if found.cut_bytes:
+        log.warning("%d bytes behind %d were cut off the log: %s", found.cut_bytes, found.end, found.cut_reason)
+    if found.records_behind:
+        log.warning(
+            "whole records stood behind that cut: messages that were acknowledged may be lost; keep the disk for a closer look"
+        )
+    if found.may_have_lost:
+        log.warning("the machine stopped under asynchronous flush: the last messages acknowledged before it may be lost")
+
+
+def store_settings(settings: NodeSettings, host: bytes, disk: Disk) -> StoreSettings:
+    """`host`: as records name this broker."""
+    mode = SYNC_FLUSH if settings.flush == "sync" else ASYNC_FLUSH
+    return StoreSettings(
+        host, settings.segment_bytes, mode, settings.broker_name,
+        settings.node_id if settings.elected else f"n{settings.broker_id}", alone=not (settings.elected or settings.broker_role),
+        index_slots=settings.index_slots if settings.message_index else 0, index_entries=settings.index_entries,
+        queue_file_entries=-(-settings.queue_file_bytes // ENTRY_BYTES),
+        apart_above=REBUILD_APART_BYTES if isinstance(disk, RealDisk) else 0,
+    )  # fmt: skip

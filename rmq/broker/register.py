@@ -8,7 +8,8 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
 
-from rmq.broker.group import Group
+from rmq.broker.feature import Feature
+from rmq.broker.membership import Membership
 from rmq.clock import Clock
 from rmq.config import NodeSettings
 from rmq.errors import Refusal, RmqError
@@ -27,18 +28,20 @@ TIMEOUT_S = 10.0  # of one part
 FIRST_PAUSE_S, AWAY_PAUSE_S, REFUSED_PAUSE_S = 0.1, 0.5, 2.0  # before another try: the shortest, the longest ones
 
 
-def description(settings: NodeSettings, address: str, store: Store, topics: TopicTable, group: Group | None) -> RegisterBroker:
+def description(
+    settings: NodeSettings, address: str, store: Store, topics: TopicTable, membership: Membership
+) -> RegisterBroker:
     """As things stand now."""
     found = topics.all()
     if store.read_only:  # producers go elsewhere
         found = [topic._replace(perm=topic.perm & ~PERM_WRITE) for topic in found]
     return RegisterBroker(
-        settings.cluster_name, settings.broker_name, group.broker_id if group else settings.broker_id, address,
-        group.epoch if group else store.epoch, found, topics.data_version, store.vote.store_id, group.heirs if group else [],
+        settings.cluster_name, settings.broker_name, membership.broker_id, address, membership.epoch, found,
+        topics.data_version, store.vote.store_id, membership.heirs,
     )  # fmt: skip
 
 
-class Registration:
+class Registration(Feature):
     """`describe()` makes the registration as things stand at that moment."""
 
     def __init__(self, nameservers: Sequence[str], describe: Callable[[], RegisterBroker], clock: Clock) -> None:
@@ -55,6 +58,21 @@ class Registration:
     def changed(self) -> None:
         for peer in self._peers:
             peer.changed.set()
+
+    def on_lead(self) -> None:
+        self.changed()
+
+    def on_left(self) -> None:
+        self.changed()
+
+    def on_anew(self) -> None:
+        self.changed()
+
+    def on_renumbered(self) -> None:
+        self.changed()
+
+    def on_topic(self, topic: str) -> None:
+        self.changed()
 
     def troubles(self) -> dict[str, str]:
         """Nameserver -> why it does not have this broker; "" if it has."""

@@ -4,8 +4,8 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import NamedTuple
 
+from rmq.broker.replication.replica import Replica
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal
@@ -16,35 +16,28 @@ from rmq.log.store import Store
 log = logging.getLogger("rmq.retention")
 
 
-class Waiting(NamedTuple):
-    """`alive_from()`: below that offset nothing that waits is needed (None: nothing waits). `carry(offset)`: what waits below
-    it is appended again; at a node that does not lead it does nothing, the leader's copies come by themselves."""
-
-    alive_from: Callable[[], int | None]
-    carry: Callable[[int], Awaitable[None]]
-
-
 class Retention:
-    """`committed()`: the committed offset. `on_full(sends, everything)`: why those must be refused ("": they need not).
-    `follower_from()`: where the slowest follower reads on. `waiting`: messages that wait, which keep their segments."""
+    """`follower_from()`: where the slowest follower reads on. Messages that wait keep their segments: `alive_from()`: below that
+    offset nothing that waits is needed (None: nothing waits). `carry(offset)`: what waits below it is appended again; at a node
+    that does not lead it does nothing, the leader's copies come by themselves."""
 
     def __init__(
         self,
         settings: RetentionSettings,
         store: Store,
         clock: Clock,
-        committed: Callable[[], int],
-        on_full: Callable[[str, str], None],
+        replica: Replica,
         follower_from: Callable[[], int | None],
-        waiting: Waiting,
+        alive_from: Callable[[], int | None],
+        carry: Callable[[int], Awaitable[None]],
     ) -> None:
         self._settings = settings
         self._store = store
         self._clock = clock
-        self._committed = committed
-        self._on_full = on_full
+        self._replica = replica
         self._follower_from = follower_from
-        self._waiting = waiting
+        self._alive_from = alive_from
+        self._carry = carry
         self._origin = (clock.wall_ms(), clock.monotonic())
         self._working = asyncio.Lock()
         self._drifted = False
@@ -83,7 +76,7 @@ class Retention:
     def _tell_full(self, used: float) -> None:
         about = f"the disk is {used:.0%} full; free space, or let messages expire sooner (fileReservedTime)"
         limits = self._settings
-        self._on_full(about if used >= limits.refuse_sends else "", about if used >= limits.refuse_all else "")
+        self._replica.refuse(about if used >= limits.refuse_sends else "", about if used >= limits.refuse_all else "")
 
     async def _delete(self, used: float, by_hand: bool) -> int:
         async with self._working:
@@ -93,8 +86,8 @@ class Retention:
                 facts = facts._replace(archived_to=await asyncio.to_thread(self._store.cleaning.archived_to))
                 self._tell_unarchived(segments, facts)
             count = count_to_delete(segments, facts, self._settings)
-            if count and (alive := self._waiting.alive_from()) is not None and alive < segments[count - 1].end:
-                await self._waiting.carry(segments[count - 1].end)  # deleted next time, once the copies are committed everywhere
+            if count and (alive := self._alive_from()) is not None and alive < segments[count - 1].end:
+                await self._carry(segments[count - 1].end)  # deleted next time, once the copies are committed everywhere
                 count = sum(segment.end <= alive for segment in segments[:count])
             if not count:
                 return 0
@@ -116,7 +109,7 @@ class Retention:
 
     def _facts(self, used: float, by_hand: bool) -> Facts:
         store, now_ms = self._store, self._clock.wall_ms()
-        safe_to = min(self._committed(), store.log.durable_end, store.snapshots.covered)
+        safe_to = min(self._replica.committed_end, store.log.durable_end, store.snapshots.covered)
         hour = time.localtime(now_ms / 1000).tm_hour
         return Facts(now_ms, hour, used, self._drift_ms(now_ms), safe_to, self._follower_from(), by_hand)
 

@@ -23,7 +23,7 @@ from rmq.config import Entry, NodeSettings
 from rmq.net import descriptors
 
 if TYPE_CHECKING:
-    from rmq.broker.group import Group
+    from rmq.net.peercommands import GroupStatus
 
 log = logging.getLogger("rmq.node")
 SPARE_DESCRIPTORS = 4096  # beside connections: files of the log, one each
@@ -136,7 +136,7 @@ async def _broker(settings: NodeSettings, clock: Clock, stop: asyncio.Event) -> 
             "nameservers": ";".join(settings.namesrv_addresses)}  # fmt: skip
     log.info("broker listens", extra=told)
     try:
-        async with _metrics(settings, broker.group, broker.registrations):
+        async with _metrics(settings, broker.status, broker.registrations):
             yield
     finally:
         await broker.stop()
@@ -144,7 +144,7 @@ async def _broker(settings: NodeSettings, clock: Clock, stop: asyncio.Event) -> 
 
 @contextlib.asynccontextmanager
 async def _metrics(
-    settings: NodeSettings, group: "Group | None", registrations: Callable[[], dict[str, str]]
+    settings: NodeSettings, status: "Callable[[], GroupStatus] | None", registrations: Callable[[], dict[str, str]]
 ) -> AsyncIterator[None]:
     if settings.metrics == "off":
         yield
@@ -154,7 +154,6 @@ async def _metrics(
     where = settings.metrics_host, settings.metrics_port, settings.cluster_name, settings.broker_name
     async with contextlib.AsyncExitStack() as serving:
         with _told("metrics", settings.metrics_host, settings.metrics_port, "metrics_port (RocketMQ: metricsPromExporterPort)"):
-            status = group.status if group else None
             address = await serving.enter_async_context(served(*where, status, registrations))
         log.info("metrics: http://%s/metrics", address)
         yield

@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import dataclasses
-import random
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -268,16 +267,15 @@ async def test_timer_fired_then_failover_once(tmp_path: Path) -> None:
         for name, node in group.nodes.items():
             peer = await group.connect(name)
             assert [one.body for one in await everything(peer)] == [b"handed on", b"begun"]
-            assert node._tables.due.pending == 0, name
+            assert node.serving.tables.due.pending == 0, name
 
 
 def service_of(broker: LocalBroker, outlet: type[Outlet]) -> tuple[DelayService, DueTable]:
     """A second one beside the broker's own, which stands still with the clock."""
-    node = broker._broker
-    assert node is not None
-    table, store, replica = node._tables.due, node._store, node._replica
-    made = outlet(store.log, store.queues, node._tables.topics, replica.propose, replica.propose_state, random.Random())
-    return DelayService(table, made, node._writer.commit, node._tables.topics, broker.clock, {}), table
+    serving = broker.serving
+    table, topics = serving.tables.due, serving.tables.topics
+    made = outlet(serving.reader, topics, serving.writer)
+    return DelayService(table, made, serving.writer.commit, topics, broker.clock), table
 
 
 async def test_one_that_cannot_be_read_holds_up_no_other() -> None:
@@ -345,7 +343,7 @@ async def test_every_node_knows_what_waits(tmp_path: Path) -> None:
         await group.start(one, other)
         await group.leader()
         await group.level()
-        tables = [dict(sorted(node._tables.due.committed().items())) for node in group.nodes.values()]
+        tables = [dict(sorted(node.serving.tables.due.committed().items())) for node in group.nodes.values()]
         assert tables[0] == tables[1] == tables[2]
         assert sum(len(row[0]) for row in tables[0].values()) == 6 * 8
 
@@ -419,14 +417,14 @@ async def test_a_group_carries_what_waits_and_a_node_that_is_filled_anew_knows_i
         group.wipe(victim)
         await group.start(victim)
         await group.level()
-        assert group.nodes[victim]._tables.due.pending == 1
+        assert group.nodes[victim].serving.tables.due.pending == 1
         group.clock.jump_wall(11 * 3_600_000)
         leader = await group.connect(await group.leader())
         while not (found := [one for one in await everything(leader) if one.body == b"waits"]):
             await group.clock.advance(0.1)
         assert (len(found), said(found[0])["TIMER_ROLL_TIMES"], found[0].store_timestamp >= at) == (1, "1", True)
         await group.level()
-        assert [node._tables.due.pending for node in group.nodes.values()] == [0, 0, 0]
+        assert [node.serving.tables.due.pending for node in group.nodes.values()] == [0, 0, 0]
 
 
 async def test_our_client_sends_for_later_and_takes_back() -> None:

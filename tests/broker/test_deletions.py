@@ -74,10 +74,10 @@ class Node:
 
     async def deleting(self, topic: str = "T") -> "asyncio.Task[Any]":
         """Returns once the line is in the log, not committed."""
-        end = self.broker._store.log.end
+        end = self.broker.serving.store.log.end
         self.disk.flushes.clear()
         task = asyncio.create_task(self.peer.ask(DeleteTopic(topic)))
-        await self.clock.advance_until(lambda: self.broker._store.log.end > end, 0.0)
+        await self.clock.advance_until(lambda: self.broker.serving.store.log.end > end, 0.0)
         return task
 
     async def again(self, deleting: "asyncio.Task[Any]") -> None:
@@ -88,7 +88,7 @@ class Node:
 
     def waits(self) -> list[Source]:
         """Delayed messages."""
-        return [source for bite in self.broker._tables.due.below(1 << 62, 100) for source in bite]
+        return [source for bite in self.broker.serving.tables.due.below(1 << 62, 100) for source in bite]
 
     async def end(self, topic: str, queue_id: int = 0) -> int:
         return int((await self.peer.ask(GetMaxOffset(topic, queue_id))).offset)
@@ -134,7 +134,7 @@ async def test_a_retry_topic_that_is_being_made_when_its_topic_is_deleted(node: 
     """The deletion knew nothing of it: what came back stayed for whoever popped of the topic's next life."""
     await node.peer.send(send("T", b"old"))
     assert len(await take(node.peer.ask, hidden_ms=1000)) == 1
-    log, end = node.broker._store.log, node.broker._store.log.end
+    log, end = node.broker.serving.store.log, node.broker.serving.store.log.end
     node.disk.flushes.clear()
     await node.clock.advance_until(lambda: log.end > end)
     deleting = await node.deleting()
@@ -255,23 +255,23 @@ async def test_transactions_of_a_deleted_topic_are_rolled_back(node: Node) -> No
     assert checks(node.peer) == [], "nobody is asked after what has no place to go"
     assert await node.peer.refusal(end(asked)) == R.ILLEGAL_OPERATION
     assert [one.body for one in await everything(node.peer)] == [b"new"]
-    assert not node.broker._tables.halves.open.rows
+    assert not node.broker.serving.tables.halves.open.rows
 
 
 async def test_what_is_said_of_a_topic_behind_its_deletion_goes_with_it(node: Node) -> None:
     """Offsets and locks; in its next life nobody has them."""
     await node.peer.ask(beat("c", "g"))
     await node.peer.send(send("T", b"1"), send("T", b"2"))
-    end = node.broker._store.log.end
+    end = node.broker.serving.store.log.end
     node.disk.flushes.clear()
     deleting = asyncio.create_task(node.peer.ask(DeleteTopic("T")))
-    await node.clock.advance_until(lambda: node.broker._store.log.end > end, 0.0)
+    await node.clock.advance_until(lambda: node.broker.serving.store.log.end > end, 0.0)
     lines = [("offset", ("g", "T", 0), 2), ("lock", ("g", "T", 0), "c"), ("mode", "T@g", ["POP", 0])]
-    written = asyncio.create_task(node.broker._writer.commit(lines))
+    written = asyncio.create_task(node.broker.serving.writer.commit(lines))
     await node.clock.advance(0.1)
     await node.again(deleting)
     await written
-    tables = node.broker._tables
+    tables = node.broker.serving.tables
     assert await node.peer.refusal(QueryConsumerOffset("g", "T", 0, False)) == R.QUERY_NOT_FOUND
     assert [key for key in (*tables.offsets.committed(), *tables.locks.committed()) if key.topic == "T"] == []
     assert not tables.modes.committed()
@@ -319,13 +319,13 @@ async def test_a_deletion_in_the_tail_that_a_new_leader_inherits(tmp_path: Path)
 async def test_what_waits_for_a_deleted_topic_is_not_carried_forward(node: Node) -> None:
     """Stories 39, 40: an old segment goes, and what waits there for a life that has ended; not before that is decided."""
     await node.peer.send(waiting(b"1", DELAY=10), waiting(b"2", TIMER_DELAY_MS=600_000), half(b"3"))
-    store, tables = node.broker._store, node.broker._tables
+    store, tables = node.broker.serving.store, node.broker.serving.tables
     deleting = await node.deleting()
     end = store.log.end
-    await node.broker._services.carry(end)
+    await node.broker.serving.carry(end)
     assert (len(node.waits()), len(tables.halves.open.rows), store.log.end) == (2, 1, end)
     await node.again(deleting)
     numbers = [store.queues.get(topic, queue_id).max for topic, queue_id in CARRIED]
-    await node.broker._services.carry(store.log.end)
+    await node.broker.serving.carry(store.log.end)
     assert (node.waits(), tables.halves.open.rows) == ([], {})
     assert [store.queues.get(topic, queue_id).max for topic, queue_id in CARRIED] == numbers, "nothing was appended again"

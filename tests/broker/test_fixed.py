@@ -107,7 +107,7 @@ async def test_a_slave_that_was_away_gets_what_it_missed(pair: Pair) -> None:
     peer = await Peer.connect(again.address)
     assert bodies(await peer.pull("N", 0)) == [b"0", b"1", b"2", b"3", b"4"]
     await peer.close()
-    await until(lambda: again._store.log.end == master._store.log.end)
+    await until(lambda: again.serving.store.log.end == master.serving.store.log.end)
 
 
 # --- an old master comes back -------------------------------------------------------------------------------------------
@@ -142,7 +142,7 @@ async def diverged(pair: Pair) -> bytes:
     await fill(pair, 0, b"both")
     await pair.level()
     await pair.stop(1)
-    log = pair.nodes[0]._store.log
+    log = pair.nodes[0].serving.store.log
     parted = log.end
     await fill(pair, 0, b"lost 1", b"lost 2")
     gone = log.read(parted, log.end - parted)
@@ -163,7 +163,7 @@ async def test_an_old_master_that_comes_back_becomes_a_slave_by_itself(pair: Pai
     assert refused.value.code == ResponseCode.SERVICE_NOT_AVAILABLE
     await pair.level()
     new = pair.nodes[1]
-    assert old._store.log.read(0, old._store.log.end) == new._store.log.read(0, new._store.log.end)
+    assert old.serving.store.log.read(0, old.serving.store.log.end) == new.serving.store.log.read(0, new.serving.store.log.end)
     assert await pair.read(0, "N") == await pair.read(1, "N") == [b"both", b"new 1", b"new 2"]
     assert b"".join(path.read_bytes() for path in lost_files(pair, 0)).startswith(gone)
     await until_told(pair, {0: new.address, 1: old.address})

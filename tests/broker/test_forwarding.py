@@ -111,7 +111,7 @@ async def test_a_follower_serves_pulls_itself_and_forwards_what_it_lacks(group: 
         await java.ask(beat("me@1", "g"))
         header, found = await java.ask(pull)
         assert (header.code, [one.body for one in record.iterate(found)]) == (0, [b"a"])
-        assert group.nodes[name]._stats.found.total == 1
+        assert group.nodes[name].serving.reader.stats.found.total == 1
         header, _ = await java.ask(pull._replace(queue_offset=5))
         assert (header.code, header.ext["nextBeginOffset"]) == (21, "1")  # said by the leader, who knows
 
@@ -210,7 +210,7 @@ async def test_what_left_for_a_leader_that_dies_has_an_unknown_outcome(group: Lo
         node = group.nodes[leader]
         node.group.replica._release = lambda: None  # type: ignore[method-assign, union-attr]
         hanging = java.send(b"under way")
-        line = next(iter(group.nodes[name]._front.forwarding._lines.values()))  # type: ignore[union-attr]
+        line = next(iter(group.nodes[name].serving.front.forwarding._lines.values()))  # type: ignore[union-attr]
         await until(lambda: line.pending)
         line._upstream.close()
         header, _ = await hanging
@@ -233,7 +233,7 @@ async def test_forwarding_is_bounded(group: LocalGroup, monkeypatch: pytest.Monk
         assert not any(one.done() for one in waiting[:waits])
         await group.clock.advance(forwardline.HOLD_S + 1)
         assert [(await one)[0].code for one in waiting] == [14] * 4
-        found = group.nodes[name]._front.forwarding
+        found = group.nodes[name].serving.front.forwarding
         assert found is not None
         assert (found._all_requests, found._all_bytes, found._requests) == (0, 0, {})
 
@@ -320,7 +320,7 @@ async def test_a_member_forwards_before_its_store_is_open(group: LocalGroup, mon
         await starting
         await group.level()
         assert [one.body for one in record.iterate((await java.ask(pull))[1])] == [b"x"]
-        assert group.nodes[name]._stats.found.total == 1, "it serves pulls itself now"
+        assert group.nodes[name].serving.reader.stats.found.total == 1, "it serves pulls itself now"
 
 
 async def listening(address: str) -> None:

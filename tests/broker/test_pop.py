@@ -296,8 +296,7 @@ async def test_a_queue_that_cannot_be_read_keeps_no_other_one(broker: LocalBroke
     """D8: its messages are refused with the reason, those of other queues are handed out."""
     _, second = await peer.send(send("T", b"before"), send("T", b"damaged"))
     await peer.send(send("T", b"whole", queue_id=1))
-    assert broker._broker is not None
-    damages = broker._broker._store.log.damages
+    damages = broker.serving.store.log.damages
     damages.add(DamagedRange(second.physical_offset, second.physical_offset + 10, "a test says so"))
     assert sorted(bodies(await take(peer.ask))) == [b"before", b"whole"]
     assert await peer.refusal(pop()) == 1

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from rmq.broker import node
+from rmq.broker import opening
 from rmq.codes import ResponseCode as R
 from rmq.errors import RmqError
 from rmq.net.commands import GetRuntimeInfo, QueryConsumerOffset, UpdateConsumerOffset, ViewMessage
@@ -25,7 +25,7 @@ async def test_clients_are_told_to_wait_until_the_queues_are_there(
     address = broker.address
     await broker.stop_broker()
     shutil.rmtree(broker.store_dir / "consumequeue")
-    monkeypatch.setattr(node, "REBUILD_APART_BYTES", 1)
+    monkeypatch.setattr(opening, "REBUILD_APART_BYTES", 1)
     starting = asyncio.create_task(broker.start_broker())
     early = await connected(address, starting)
     info = await early.ask(GetRuntimeInfo())

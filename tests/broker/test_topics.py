@@ -263,9 +263,7 @@ async def test_asking_makes_no_queue(broker: LocalBroker, peer: Peer) -> None:
     await peer.ask(UpdateTopic("T", read_queue_nums=9, write_queue_nums=9))
     assert await peer.ask_code(beat("me", "g")) == 0
     await peer.send(send("T", b"x", queue_id=8))
-    node = broker._broker
-    assert node is not None
-    queues = node._store.queues
+    queues = broker.serving.store.queues
     known = set(queues.all())
     for asked in (
         GetTopicStats("T"), GetConsumeStats("g", "T"), GetMaxOffset("T", 0), GetMinOffset("T", 1), SearchOffset("T", 2, 0),

@@ -182,7 +182,7 @@ async def test_half_older_than_segment_carried(tmp_path: Path) -> None:
         group.wipe(victim)
         await group.start(victim)
         await group.level()
-        known = [group.nodes[name]._tables.halves.open.rows for name in group.nodes]
+        known = [group.nodes[name].serving.tables.halves.open.rows for name in group.nodes]
         assert known[0] == known[1] == known[2] != {}
         assert await outcome(await leading(group), end(sent)) == 0
         assert (await delivered(group))[-1] == b"old"

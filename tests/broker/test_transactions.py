@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rmq.broker.features.transactions import Transactions
 from rmq.broker.held.halves import first_of, half_of
-from rmq.broker.held.transactions import Transactions
 from rmq.codes import ResponseCode as R
 from rmq.delivery.transactions import ASIDE_TOPIC, Half
 from rmq.log import record
@@ -287,7 +287,7 @@ async def test_a_producer_that_does_not_read_is_asked_nothing_more(connect: Conn
         count = 200
         for number in range(count):
             await peer.send(half(bytes(100_000), UNIQ_KEY=str(number)))
-        [service] = [one for one in broker._broker._services._services if isinstance(one, Transactions)]  # type: ignore[union-attr]
+        [service] = [one.checks for one in broker.serving.features if isinstance(one, Transactions)]
         await service.check()
         rows = tables(broker).halves.open.rows.values()
         asked = sum(half.checks for half in rows)
@@ -312,9 +312,7 @@ async def test_what_is_wrong_with_one_does_not_stop_the_others(broker: LocalBrok
 
 
 def tables(broker: LocalBroker) -> Any:
-    node = broker._broker
-    assert node is not None
-    return node._tables
+    return broker.serving.tables
 
 
 async def test_a_half_that_the_disk_gives_back_damaged_is_not_delivered(broker: LocalBroker, peer: Peer) -> None:

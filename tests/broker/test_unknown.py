@@ -82,8 +82,8 @@ async def test_a_fixed_master_says_what_it_waited_for_in_vain(pair: Pair) -> Non
 async def answer_after(pair: Pair, disk: HeldDisk, producer: Producer, body: bytes, seconds: float) -> SendStatus:
     """What a send gets when so much time passes from the moment at which the master has it (on its disk, if that is well)."""
     master, flushes = pair.nodes[0], disk.flushes.is_set()
-    log, end = master._store.log, master._store.log.end
+    log, end = master.serving.store.log, master.serving.store.log.end
     sending = asyncio.create_task(producer.send(Message("T", body), timeout=60))
-    await until(lambda: (master._replica.committed_end if flushes else log.end) > end)
+    await until(lambda: (master.serving.replica.committed_end if flushes else log.end) > end)
     await pair.clock.advance(seconds)
     return (await sending).status

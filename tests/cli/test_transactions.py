@@ -27,9 +27,7 @@ async def test_what_was_put_aside_is_found_and_asked_after_again(capsys: pytest.
         peer = await Peer.connect(broker.address)
         await peer.ask(beat("c"))
         await peer.send(half(b"forgotten"))
-        node = broker._broker
-        assert node is not None
-        await until(lambda: node._tables.halves.ended.rows)
+        await until(lambda: broker.serving.tables.halves.ended.rows)
         aside, namesrv = "TRANS_CHECK_MAX_TIME_TOPIC", ("-n", broker.nameserver)
         printed = await run(capsys, "msg", "print", aside, "-o", "json", *namesrv)
         found = json.loads(printed[1].splitlines()[0])

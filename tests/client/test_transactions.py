@@ -120,9 +120,7 @@ async def test_the_opposite_of_what_was_decided_is_an_error(broker: LocalBroker)
 
         async def work(_sent: SendResult) -> Decision:
             other.transaction_producer(books.check, "shop", topics=["T"])
-            node = broker._broker
-            assert node is not None
-            await until(lambda: not node._tables.halves.open.rows)
+            await until(lambda: not broker.serving.tables.halves.open.rows)
             assert books.asked
             return COMMIT
 

@@ -12,12 +12,11 @@ from typing import Any, NamedTuple
 import msgpack
 import orjson
 
-from rmq.broker import snapshot
 from rmq.broker.adoption import delays as delay_files
 from rmq.broker.adoption import pops
 from rmq.broker.adoption.delays import Positions
 from rmq.broker.adoption.halves import half_lines
-from rmq.broker.apply import Tables
+from rmq.broker.apply import Tables, fill
 from rmq.broker.state import MAX_LINES_A_RECORD, Line
 from rmq.delivery import cursors, groups, offsets
 from rmq.delivery.offsets import BROADCAST_SUFFIX, OffsetKey
@@ -27,7 +26,6 @@ from rmq.log.adoption import Adopted
 from rmq.log.commitlog import Unit
 from rmq.log.delays import LEVELS_MS
 from rmq.log.disk import Disk
-from rmq.log.replay import replay
 from rmq.log.settings import StoreSettings
 from rmq.log.store import Store
 from rmq.model import EPOCH_TOPIC, STATE_TOPIC, GroupConfig, TopicConfig
@@ -224,9 +222,7 @@ def adopt(
         done = None
         if store.adopting:
             tables = Tables(topics.TopicTable(), groups.GroupTable(), offsets.OffsetTable(), delays_ms=delays_ms)
-            snapshot.load(tables.by_name, store)
-            for stored in replay(store):
-                tables.note(stored)
+            fill(tables, store)
             store.open_epoch(wall_ms)
             imported = import_tables(store, tables, Path(root) / "config", settings.store_host, wall_ms)
             done = "; ".join([summary(store.adopted, imported), *imported.notes])

@@ -4,7 +4,7 @@ An acknowledgement is answered when it is committed: what was acknowledged does 
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rmq.broker.held.ordered import OrderedTaker
@@ -17,9 +17,9 @@ from rmq.delivery.receipts import ReceiptKey, ReceiptTable
 from rmq.errors import Refusal
 from rmq.log.consumequeue import ConsumeQueue
 from rmq.log.queues import ConsumeQueues
+from rmq.model import TopicConfig
 from rmq.net.popcommands import Ack, AckedRange, BatchAck, ChangeInvisibleTime, InvisibleTimeAnswer
 from rmq.net.server import Call, Handler
-from rmq.routing.topics import TopicTable
 
 MAX_INVISIBLE_MS = 3 * 24 * 3600 * 1000  # [timerMaxDelaySec]
 MAX_BITS_BYTES = 128  # no receipt reaches over more numbers: one look goes through 800 entries
@@ -33,17 +33,19 @@ class Bundle(NamedTuple):
 
 
 class AckHandler:
+    """`known_topic(name)`: its settings. Raises Refusal if it is not there."""
+
     def __init__(
         self,
         table: ReceiptTable,
-        topics: TopicTable,
+        known_topic: Callable[[str], TopicConfig],
         queues: ConsumeQueues,
         writer: ReceiptWriter,
         ordered: OrderedTaker,
         clock: Clock,
     ) -> None:
         self._table = table
-        self._topics = topics
+        self._known_topic = known_topic
         self._queues = queues
         self._writer = writer
         self._ordered = ordered
@@ -128,9 +130,7 @@ class AckHandler:
 
     def _queue(self, topic: str, queue_id: int, number: int) -> ConsumeQueue:
         """Raises Refusal when no such message is there."""
-        config = self._topics.get(topic)
-        if config is None:
-            raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic {topic} does not exist")
+        config = self._known_topic(topic)
         if not 0 <= queue_id < config.read_queue_nums:
             about = f"queue {queue_id} of {topic}: it has queues 0 to {config.read_queue_nums - 1}"
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, about)

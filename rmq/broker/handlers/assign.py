@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
+from rmq.broker.catalog import Catalog
 from rmq.broker.state import Line, undoing
 from rmq.codes import ResponseCode
 from rmq.delivery.members import ConsumerRegistry
@@ -12,7 +13,6 @@ from rmq.model import PERM_READ, RETRY_PREFIX, MessageQueue
 from rmq.net.popcommands import Assignment, Assignments, QueryAssignment, SetRequestMode
 from rmq.net.server import Call, Handler
 from rmq.routing.rebalance import STRATEGIES, Strategy
-from rmq.routing.topics import TopicTable
 
 BROADCASTING = "BROADCASTING"
 MAX_MODES = 50_000
@@ -25,20 +25,18 @@ class AssignHandler:
     def __init__(
         self,
         broker_name: str,
-        topics: TopicTable,
+        catalog: Catalog,
         modes: ModeTable,
         registry: ConsumerRegistry,
         routes: Callable[[str], Awaitable[list[MessageQueue] | None]],
         commit: Callable[[list[Line]], Awaitable[None]],
-        check_group: Callable[[str], None],
     ) -> None:
         self._broker_name = broker_name
-        self._topics = topics
+        self._catalog = catalog
         self._modes = modes
         self._registry = registry
         self._routes = routes
         self._commit = commit
-        self._check_group = check_group
 
     def by_request(self) -> Mapping[type[Any], Handler]:
         return {QueryAssignment: self.query, SetRequestMode: self.set_mode}
@@ -48,9 +46,8 @@ class AssignHandler:
         check_mode(request.mode)
         if topic.startswith(RETRY_PREFIX):
             raise Refusal(ResponseCode.NO_PERMISSION, f"{topic}: a retry topic is read as its group reads the others")
-        if self._topics.get(topic) is None:
-            raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic {topic} does not exist")
-        self._check_group(group)
+        self._catalog.known_topic(topic)
+        self._catalog.check_group(group)
         name, mode = name_of(topic, group), Mode(request.mode, request.pop_share_queue_num)
         if self._modes.get(name) is None and len(self._modes.committed()) >= MAX_MODES:
             about = f"{MAX_MODES} groups and topics have a mode already: delete groups or topics that are not used any more"
@@ -78,7 +75,7 @@ class AssignHandler:
         known = await self._routes(topic)
         if known is not None:
             return known
-        config = self._topics.get(topic)
+        config = self._catalog.topic(topic)
         count = config.read_queue_nums if config and config.perm & PERM_READ else 0
         return [MessageQueue(topic, self._broker_name, queue_id) for queue_id in range(count)]
 

@@ -11,30 +11,30 @@ from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.delivery.locks import Change, LockKey, LockTable
 from rmq.errors import Refusal
-from rmq.model import MessageQueue
+from rmq.model import MessageQueue, TopicConfig
 from rmq.names import check_client_id, check_group_name
 from rmq.net.lockcommands import MAX_QUEUES, LockedQueues, LockQueues, UnlockQueues
 from rmq.net.server import Call, Handler
-from rmq.routing.topics import TopicTable
 
 MAX_LOCKS = 200_000  # of groups that order what they consume
 
 
 class LockHandlers:
-    """`commit(lines)` returns once the lines, one record of them, are committed and applied."""
+    """`topic(name)`: its settings, if it is there. `check_group` raises Refusal for a group that is not there or may not consume.
+    `commit(lines)` returns once the lines, one record of them, are committed and applied."""
 
     def __init__(
         self,
         table: LockTable,
         broker_name: str,
-        topics: TopicTable,
+        topic: Callable[[str], TopicConfig | None],
         check_group: Callable[[str], None],
         commit: Callable[[list[Line]], Awaitable[None]],
         clock: Clock,
     ) -> None:
         self._table = table
         self._broker_name = broker_name
-        self._topics = topics
+        self._topic = topic
         self._check_group = check_group
         self._commit = commit
         self._clock = clock
@@ -58,7 +58,7 @@ class LockHandlers:
         await self._write(self._table.unlock(request.client_id, _keys(request).values()))
 
     def _is_here(self, queue: MessageQueue) -> bool:
-        config = self._topics.get(queue.topic)
+        config = self._topic(queue.topic)
         count = max(config.read_queue_nums, config.write_queue_nums) if config else 0
         return queue.broker_name == self._broker_name and 0 <= queue.queue_id < count
 

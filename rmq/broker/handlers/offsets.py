@@ -8,12 +8,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from rmq.broker.state import StateWriter
+from rmq.broker.catalog import Catalog
+from rmq.broker.ports import Reader
+from rmq.broker.state import Line
 from rmq.codes import ResponseCode
 from rmq.delivery.offsets import OffsetKey, OffsetTable
 from rmq.errors import Refusal, RmqError
 from rmq.log.consumequeue import ConsumeQueue
-from rmq.log.queues import ConsumeQueues
 from rmq.net.commands import (
     GetEarliestStoreTime,
     GetMaxOffset,
@@ -26,30 +27,20 @@ from rmq.net.commands import (
     UpdateConsumerOffset,
 )
 from rmq.net.server import Call, Handler
-from rmq.routing.topics import TopicTable
 
 
 class OffsetHandlers:
-    """`store_time(offset)`: store time (ms) of the record there. `check_group` raises Refusal for a group that is not there.
-    `in_memory(offset)`: whether it counts as young, see `query`."""
+    """`commit(lines)` returns once the lines are committed and applied."""
 
     def __init__(
-        self,
-        table: OffsetTable,
-        writer: StateWriter,
-        topics: TopicTable,
-        queues: ConsumeQueues,
-        store_time: Callable[[int], int],
-        check_group: Callable[[str], None],
-        in_memory: Callable[[int], bool],
+        self, table: OffsetTable, catalog: Catalog, reader: Reader, commit: Callable[[list[Line]], Awaitable[None]]
     ) -> None:
         self._table = table
-        self._writer = writer
-        self._topics = topics
-        self._queues = queues
-        self._store_time = store_time
-        self._check_group = check_group
-        self._in_memory = in_memory
+        self._catalog = catalog
+        self._queues = reader.queues
+        self._store_time = reader.store_time
+        self._in_memory = reader.in_memory
+        self._commit_lines = commit
         self._last_write: asyncio.Task[None] | None = None
 
     def by_request(self) -> Mapping[type[Any], Handler]:
@@ -82,14 +73,12 @@ class OffsetHandlers:
 
     def check(self, request: UpdateConsumerOffset) -> None:
         """Raises Refusal for what nobody may commit."""
-        config = self._topics.get(request.topic)
-        if config is None:
-            raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic {request.topic} does not exist")
+        config = self._catalog.known_topic(request.topic)
         count = max(config.read_queue_nums, config.write_queue_nums)
         if not 0 <= request.queue_id < count:
             about = f"queue {request.queue_id} of {request.topic}: it has queues 0 to {count - 1}"
             raise Refusal(ResponseCode.INVALID_PARAMETER, about)
-        self._check_group(request.consumer_group)
+        self._catalog.check_known_group(request.consumer_group)
         if self._is_beyond(request.topic, request.queue_id, request.commit_offset):
             about = f"offset {request.commit_offset} is behind the end of queue {request.queue_id} of {request.topic}"
             raise Refusal(ResponseCode.INVALID_PARAMETER, about)
@@ -112,7 +101,7 @@ class OffsetHandlers:
 
     async def _write(self, dirty: list[tuple[OffsetKey, int]]) -> None:
         try:
-            await self._writer.commit([("offset", key, value) for key, value in dirty])
+            await self._commit_lines([("offset", key, value) for key, value in dirty])
         except RmqError:
             self._table.give_back(key for key, _ in dirty)
             raise
@@ -125,7 +114,7 @@ class OffsetHandlers:
         self._table.pulled(request.consumer_group, request.topic, request.queue_id, owner)
         if request.sys_flag & 1:
             try:
-                self._check_group(request.consumer_group)
+                self._catalog.check_known_group(request.consumer_group)
             except Refusal:  # it may read all the same
                 return
             if not self._is_beyond(request.topic, request.queue_id, request.commit_offset):
@@ -156,7 +145,7 @@ class OffsetHandlers:
 
     def _existing(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """Asking must not make a queue: None for a topic or queue that is not there."""
-        config = self._topics.get(topic)
+        config = self._catalog.topic(topic)
         if config is None or not 0 <= queue_id < max(config.read_queue_nums, config.write_queue_nums):
             return None
         return self._queues.find(topic, queue_id)

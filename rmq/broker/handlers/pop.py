@@ -5,11 +5,13 @@ What an answer shows is committed with its receipt. A pop that finds nothing wai
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from rmq.broker.catalog import Catalog
 from rmq.broker.held.ordered import OrderedTaker
 from rmq.broker.held.popwaits import POP_BYTES, PopWaits
+from rmq.broker.held.receipts import ReceiptWriter
 from rmq.broker.held.taking import FIRST, LAST, MAX_BYTES, Place, Taken, Taker, Wish
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
@@ -43,7 +45,6 @@ from rmq.net.popcommands import (
     PopAnswer,
 )
 from rmq.net.server import Call, Handler
-from rmq.routing.topics import TopicTable
 
 RETRY_FIRST = 0.2  # chance of looking at messages that came back before all others [popFromRetryProbability]
 MAX_POLL_S = 60.0
@@ -63,33 +64,23 @@ class Asked(NamedTuple):
     codes: frozenset[int] | None
 
 
-class Groups(NamedTuple):
-    """`check(group)` raises Refusal for one that may not consume; `ensure(group)` makes one that may be made."""
-
-    check: Callable[[str], None]
-    ensure: Callable[[str], Awaitable[None]]
-
-
 class PopHandler:
-    """`next_revive_queue()`: of the next receipts."""
-
     def __init__(
         self,
-        topics: TopicTable,
-        groups: Groups,
-        takers: tuple[Taker, OrderedTaker],
+        catalog: Catalog,
+        taker: Taker,
+        ordered: OrderedTaker,
         waits: PopWaits,
-        receipts: tuple[str, Callable[[], int]],
+        receipts: ReceiptWriter,
         clock: Clock,
         chance: random.Random,
     ) -> None:
-        """`receipts`: the broker's name in them, and the revive queue of the next one."""
-        self._topics = topics
-        self._check_group, self._ensure_group = groups
-        self._taker, self._ordered = takers
-        self._reader = self._taker.reader
+        self._catalog = catalog
+        self._taker = taker
+        self._ordered = ordered
+        self._reader = taker.reader
         self._waits = waits
-        self._broker_name, self._next_revive_queue = receipts
+        self._receipts = receipts
         self._clock = clock
         self._chance = chance
 
@@ -102,9 +93,9 @@ class PopHandler:
         if not 0 < request.invisible_time <= MAX_INVISIBLE_MS:
             raise _invalid(f"invisible time {request.invisible_time} ms: 1 to {MAX_INVISIBLE_MS} are allowed")
         deadline = self._deadline(request.poll_time)
-        if self._topics.get(request.topic) is None:  # refused; no group is made for its sake
+        if self._catalog.topic(request.topic) is None:  # refused; no group is made for its sake
             self._asked(request, request.exp_type, request.exp, request.order)
-        await self._ensure_group(request.consumer_group)  # those who only pop send no heartbeat
+        await self._catalog.ensure_group(request.consumer_group)  # those who only pop send no heartbeat
         while True:
             asked = self._asked(request, request.exp_type, request.exp, request.order)
             if (answer := await self._looks(request, asked)) is not None:
@@ -157,7 +148,7 @@ class PopHandler:
         """What the first queues have; None: nothing. Raises Refusal."""
         wish = Wish(
             asked.group, request.invisible_time, self._clock.wall_ms(), LAST if request.init_mode == LAST else FIRST, asked.codes,
-            self._next_revive_queue(),
+            self._receipts.next_queue(),
         )  # fmt: skip
         room, trouble = request.max_msg_nums, None
         taken: list[Taken] = []
@@ -209,8 +200,8 @@ class PopHandler:
         found = []
         for stored in record.iterate(taken.messages):
             handle = Handle(
-                part.start, wish.pop_time, wish.invisible_ms, wish.revive_queue, part.flag, self._broker_name, part.queue_id,
-                stored.queue_offset,
+                part.start, wish.pop_time, wish.invisible_ms, wish.revive_queue, part.flag, self._receipts.broker_name,
+                part.queue_id, stored.queue_offset,
             )  # fmt: skip
             properties = {**record.bytes_to_properties(stored.properties), "POP_CK": handle.text()}
             properties.pop(CRC_NAME.decode(), None)  # of the bytes as they are stored
@@ -269,10 +260,8 @@ class PopHandler:
     def _asked(self, request: Pop | Peek | Notification | PollingInfo, kind: str, expression: str, ordered: bool) -> Asked:
         """Raises Refusal."""
         group, topic, queue_id = request.consumer_group, request.topic, request.queue_id
-        self._check_group(group)
-        config = self._topics.get(topic)
-        if config is None:
-            raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic {topic} does not exist")
+        self._catalog.check_group(group)
+        config = self._catalog.known_topic(topic)
         if not config.perm & PERM_READ:
             raise Refusal(ResponseCode.NO_PERMISSION, f"topic {topic} may not be read (perm {config.perm})")
         if not -1 <= queue_id < config.read_queue_nums:
@@ -282,8 +271,8 @@ class PopHandler:
         back = [] if ordered else pop_retry_topics(group, topic)
         for name in back[:1]:  # where nothing could come back nothing is handed out
             check_known_topic(name)
-            self._topics.check_room(name, ours=True)
-        places += [(group, name, 0) for name in back if self._topics.get(name) is not None]
+            self._catalog.topics.check_room(name, ours=True)
+        places += [(group, name, 0) for name in back if self._catalog.topic(name) is not None]
         return Asked(group, topic, queue_id, places, filters.codes_of(expression))
 
     def _deadline(self, poll_ms: int) -> float:

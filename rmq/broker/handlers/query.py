@@ -4,17 +4,18 @@ Only committed messages are answered (R18), all of them or with the word "incomp
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Mapping
+from typing import Any
 
 from rmq.broker.indexer import Indexer
+from rmq.broker.ports import Reader
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal
 from rmq.log import query, record
-from rmq.log.commitlog import CommitLog
 from rmq.log.index import Index
 from rmq.model import EPOCH_TOPIC, STATE_TOPIC
 from rmq.net.commands import MessageAnswer, QueryMessage, QueryMessageAnswer, ViewMessage
-from rmq.net.server import LATER, Call, Later
+from rmq.net.server import LATER, Call, Handler, Later
 
 MAX_FOUND = 64  # [maxMsgsNumBatch]
 MAX_FOUND_UNIQUE = 32  # [defaultQueryMaxNum]
@@ -23,16 +24,18 @@ _NOT_FOUND = "can not find message, maybe time range not correct"
 
 
 class QueryHandlers:
-    """`index` None: this broker keeps none. `committed()`: the committed offset."""
+    """`index` None: this broker keeps none."""
 
-    def __init__(self, log: CommitLog, index: Index | None, indexer: Indexer | None, committed: Callable[[], int]) -> None:
-        self._log = log
+    def __init__(self, reader: Reader, index: Index | None, indexer: Indexer | None) -> None:
+        self._reader = reader
         self._index = index
         self._indexer = indexer
-        self._committed = committed
+
+    def by_request(self) -> Mapping[type[Any], Handler]:
+        return {QueryMessage: self.by_key, ViewMessage: self.by_offset}
 
     async def by_key(self, request: QueryMessage, call: Call) -> Later:
-        index, indexer, committed = self._index, self._indexer, self._committed()
+        index, indexer, committed = self._index, self._indexer, self._reader.committed()
         if index is None or indexer is None:
             raise Refusal(
                 ResponseCode.SERVICE_NOT_AVAILABLE,
@@ -43,7 +46,7 @@ class QueryHandlers:
             request.topic, request.key, request.index_type == BY_TAG, limit, request.begin_timestamp, request.end_timestamp
         )
         reached = await indexer.reach(committed)
-        found = await asyncio.to_thread(query.by_key, self._log, index, wanted, committed)
+        found = await asyncio.to_thread(query.by_key, self._reader.log, index, wanted, committed)
         complete = reached and found.complete
         trouble = "" if complete else "incomplete: a message is damaged: stop this node and run `rmq store repair`"
         if not reached:
@@ -58,12 +61,8 @@ class QueryHandlers:
             call.answer(QueryMessageAnswer(status=int(ResponseCode.QUERY_NOT_FOUND)), _NOT_FOUND)
         return LATER
 
-    def find(self, offset: int) -> bytes | None:
-        """The committed record that begins there. May wait for the disk. Raises StoreError."""
-        return query.record_at(self._log, offset, self._committed())
-
     async def by_offset(self, request: ViewMessage, _call: Call) -> MessageAnswer:
-        found = await asyncio.to_thread(self.find, request.offset)
+        found = await asyncio.to_thread(self._reader.record_at, request.offset)
         if found is None or any(record.has_topic(found, 0, topic) for topic in (STATE_TOPIC, EPOCH_TOPIC)):
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {request.offset}")
         return MessageAnswer(found)

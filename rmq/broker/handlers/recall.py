@@ -14,22 +14,17 @@ from rmq.log import record
 from rmq.model import PERM_WRITE
 from rmq.net.server import Call, Handler
 from rmq.net.timercommands import Recall, RecallAnswer
-from rmq.routing.topics import TopicTable
 
 TAG = "_RECALL_TAG_"
 _MAX_HANDLE = 1024
 
 
 class RecallHandler:
-    """`enabled`: whether messages may be taken back at all. `host`: this broker as records name it."""
+    """`enabled`: whether messages may be taken back at all."""
 
-    def __init__(
-        self, topics: TopicTable, timers: TimerTaker, outlet: Outlet, host: bytes, clock: Clock, enabled: bool
-    ) -> None:
-        self._topics = topics
+    def __init__(self, timers: TimerTaker, outlet: Outlet, clock: Clock, enabled: bool) -> None:
         self._timers = timers
         self._outlet = outlet
-        self._host = host
         self._clock = clock
         self._enabled = enabled
 
@@ -40,7 +35,7 @@ class RecallHandler:
         """Good for every well-formed handle that is not due yet, as in RocketMQ; nobody looks whether such a message waits."""
         if not self._enabled:
             raise Refusal(ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden: set recallMessageEnable=true")
-        config = self._topics.get(request.topic)
+        config = self._outlet.topic(request.topic)
         if config is None:
             raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"recall failed, there is no topic {request.topic}")
         if not config.perm & PERM_WRITE:
@@ -55,7 +50,7 @@ class RecallHandler:
             "TAGS": TAG, "UNIQ_KEY": key, "TIMER_DELIVER_MS": str(deliver_ms), "TIMER_DEL_UNIQKEY": key,
             "PGROUP": request.producer_group, "BORN_TIMESTAMP": str(now_ms),
         })  # fmt: skip
-        draft = record.draft(topic, b"0", properties, born_timestamp=now_ms, born_host=self._host)
+        draft = record.draft(topic, b"0", properties, born_timestamp=now_ms, born_host=self._outlet.host)
         placed = self._timers.take(record.decode(draft), 0)
         if placed is None:  # its time has come since the clock was read
             raise _illegal("recall failed, timestamp invalid: the message is due")

@@ -7,16 +7,16 @@ queue is sent to the new place, those that wait at once, and what they commit be
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
+from rmq.broker.catalog import Catalog
+from rmq.broker.ports import Reader
 from rmq.codes import ResponseCode
-from rmq.delivery.groups import ConsumerRegistry, GroupTable
+from rmq.delivery.groups import ConsumerRegistry
 from rmq.delivery.offsets import OffsetKey, OffsetTable
 from rmq.errors import Refusal
-from rmq.log.queues import ConsumeQueues
 from rmq.model import BROADCASTING, MessageQueue, TopicConfig
 from rmq.net.commands import UpdateConsumerOffset
 from rmq.net.resetcommands import QueueOffset, ResetOffset, ResetOffsets
 from rmq.net.server import Call
-from rmq.routing.topics import TopicTable
 
 Commit = Callable[[UpdateConsumerOffset, Call], Awaitable[None] | None]
 
@@ -26,18 +26,19 @@ class ResetHandlers:
 
     def __init__(
         self,
-        tables: tuple[OffsetTable, TopicTable, GroupTable],
+        offsets: OffsetTable,
+        catalog: Catalog,
         registry: ConsumerRegistry,
-        queues: ConsumeQueues,
-        store_time: Callable[[int], int],
+        reader: Reader,
         write: Callable[[], Awaitable[None]],
         wake: Callable[[str], None],
         broker_name: str,
     ) -> None:
-        self._offsets, self._topics, self._groups = tables
+        self._offsets = offsets
+        self._catalog = catalog
         self._registry = registry
-        self._queues = queues
-        self._store_time = store_time
+        self._queues = reader.queues
+        self._store_time = reader.store_time
         self._write = write
         self._wake = wake
         self._broker_name = broker_name
@@ -55,10 +56,8 @@ class ResetHandlers:
         ])  # fmt: skip
 
     def _checked(self, request: ResetOffset) -> TopicConfig:
-        config = self._topics.get(request.topic)
-        if config is None:
-            raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic {request.topic} does not exist")
-        if self._groups.get(request.group) is None:
+        config = self._catalog.known_topic(request.topic)
+        if self._catalog.group(request.group) is None:
             raise Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"consumer group {request.group} does not exist")
         view = self._registry.connection_view(request.group)
         if view is not None and view.message_model == BROADCASTING:

@@ -4,37 +4,25 @@ This is the hot path: one call a request, no task, no object per field. Order of
 name, forbidden topics, the topic itself (made if it may be), permission, queue, then the records.
 """
 
-import random
 from collections.abc import Awaitable, Callable
 from itertools import accumulate
-from typing import NamedTuple
 
 from rmq.broker.held.intake import Placed
+from rmq.broker.ports import Writer
 from rmq.codes import ResponseCode
+from rmq.config import NodeSettings
 from rmq.errors import Refusal, RmqError
 from rmq.log import plain, record
 from rmq.log.commitlog import Unit
 from rmq.log.consumequeue import ConsumeQueue
-from rmq.log.queues import ConsumeQueues
 from rmq.model import PERM_WRITE, RETRY_PREFIX, TopicConfig
 from rmq.net.commands import DraftedSend, Send, SendAnswer
 from rmq.net.server import LATER, Call, Later, answer_all
-from rmq.routing.topics import TopicTable, not_sendable
+from rmq.routing.topics import not_sendable
 
 MAX_LANES = 100_000
+SHARED_BYTES = 32 * 1024  # of the requests of one unit: it lies in one segment, so this is what a segment's end may waste
 _answer = tuple.__new__  # SendAnswer(...) costs twice as much, and this is made for every message
-
-
-class SendSettings(NamedTuple):
-    """`max_body_bytes`: of one message [maxMessageSize]. `shared_bytes`: how much the requests of one unit may hold together;
-    a unit lies in one segment, so this is what a segment's end may waste. `take`: as `Intake.take_sent`. `given_up`: what a
-    message to a retry topic becomes that came too often; None if it may come again."""
-
-    auto_create: bool
-    max_body_bytes: int
-    shared_bytes: int
-    take: Callable[[bytes, int, int], Placed | None]
-    given_up: Callable[[Send], Awaitable[SendAnswer] | None]
 
 
 class Lane:
@@ -58,31 +46,35 @@ Asked = list[tuple[Call, int]]
 
 
 class SendHandler:
-    """`create(config)` makes a topic and returns once it is committed. `all_known()` returns once this node knows all topics
-    there are, or raises Refusal: one that is not known before that may be there all the same."""
+    """`topic(name)`: its settings, if it is there; `ensure_topic`: see `Catalog`. `all_known()` returns once this node knows all
+    topics there are, or raises Refusal: one that is not known before that may be there all the same. `take`: as
+    `Intake.take_sent`. `given_up`: what a message to a retry topic becomes that came too often; None if it may come again."""
 
     def __init__(
         self,
-        topics: TopicTable,
-        queues: ConsumeQueues,
-        propose: Callable[[Unit], None],
-        create: Callable[[TopicConfig], Awaitable[None]],
+        settings: NodeSettings,
+        writer: Writer,
+        topic: Callable[[str], TopicConfig | None],
+        ensure_topic: Callable[[str, str, int, bool], Awaitable[TopicConfig]],
         all_known: Callable[[], Awaitable[None]],
-        settings: SendSettings,
-        chance: random.Random,
+        take: Callable[[bytes, int, int], Placed | None],
+        given_up: Callable[[Send], Awaitable[SendAnswer] | None],
     ) -> None:
-        self._topics = topics
-        self._queues = queues
-        self._propose = propose
-        self._create = create
+        self._auto_create, self._max_body_bytes = settings.auto_create_topic, settings.max_message_bytes
+        self._shared_bytes = min(SHARED_BYTES, settings.segment_bytes // 16)
+        self._queues = writer.queues
+        self._propose = writer.propose
+        self._chance = writer.chance
+        self._topic = topic
+        self._ensure_topic = ensure_topic
         self._all_known = all_known
-        self._auto_create, self._max_body_bytes, self._shared_bytes, self._take, self._given_up = settings
-        self._chance = chance
+        self._take = take
+        self._given_up = given_up
         self._lanes: dict[tuple[str, int], Lane] = {}
 
     def send(self, request: Send, call: Call) -> Later | Awaitable[Later | SendAnswer]:
         topic = request.topic
-        config = self._topics.get(topic)
+        config = self._topic(topic)
         if config is None:
             return self._create_and_send(request, call)
         lane = self._lanes.get((topic, request.queue_id))
@@ -108,7 +100,7 @@ class SendHandler:
     def drafted(self, request: DraftedSend, call: Call) -> Later | Awaitable[Later | SendAnswer]:
         """The same for a record that the border made: it needs no second look."""
         lane = self._lanes.get((request.topic, request.queue_id))
-        config = self._topics.get(request.topic)
+        config = self._topic(request.topic)
         if lane is None or lane.config is not config or len(request.records) > self._max_body_bytes:
             return self.send(request, call)
         return self._add(request, call, lane, request.tags_code)
@@ -177,11 +169,8 @@ class SendHandler:
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, about)
 
     async def _create_and_send(self, request: Send, call: Call) -> Later | SendAnswer:
-        topic = request.topic
         await self._all_known()
-        plan = self._topics.plan_auto_create(topic, request.default_topic, request.default_topic_queue_nums, self._auto_create)
-        if plan is not self._topics.get(topic):
-            await self._create(plan)
+        await self._ensure_topic(request.topic, request.default_topic, request.default_topic_queue_nums, self._auto_create)
         return await self._send_to_known(request, call)
 
     async def _look_again(self, request: Send, call: Call) -> Later | SendAnswer:
@@ -190,7 +179,7 @@ class SendHandler:
         return await self._send_to_known(request, call)
 
     async def _send_to_known(self, request: Send, call: Call) -> Later | SendAnswer:
-        config = self._topics.get(request.topic)
+        config = self._topic(request.topic)
         if config is None:
             raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic {request.topic} was deleted meanwhile")
         self._open_lane(request.topic, request.queue_id, config)

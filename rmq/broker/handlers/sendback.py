@@ -8,10 +8,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from rmq.broker.catalog import Catalog
 from rmq.broker.held.intake import Intake
 from rmq.broker.held.outlet import Outlet, handed_on
 from rmq.codes import ResponseCode
-from rmq.delivery.groups import GroupTable
 from rmq.delivery.retry import DROPPED, Fate, after_failure, counted, group_of, is_given_up, properties_of
 from rmq.errors import InvalidArgument, Refusal
 from rmq.log import record
@@ -20,38 +20,25 @@ from rmq.model import DLQ_PREFIX, PERM_WRITE, GroupConfig, TopicConfig
 from rmq.net.commands import Send, SendAnswer
 from rmq.net.retrycommands import SendBack
 from rmq.net.server import Call, Handler
-from rmq.routing.topics import TopicTable, not_sendable
+from rmq.routing.topics import not_sendable
 
 
 class SendBackHandlers:
-    """`ensure_group(name)` makes group and retry topic if they may be made, `create(config)` a topic; `find(offset)` gives the
-    committed record there, or None; it may wait for the disk. `locked(group)`: whether a member holds a queue."""
+    """`locked(group)`: whether a member of the group holds a queue."""
 
-    def __init__(
-        self,
-        groups: GroupTable,
-        topics: TopicTable,
-        making: tuple[Callable[[str], Awaitable[None]], Callable[[TopicConfig], Awaitable[None]]],
-        find: Callable[[int], bytes | None],
-        locked: Callable[[str], bool],
-        intake: Intake,
-        outlet: Outlet,
-    ) -> None:
-        self._groups = groups
-        self._topics = topics
-        self._ensure_group, self._create = making
-        self._find = find
-        self._locked = locked
-        self._intake = intake
+    def __init__(self, catalog: Catalog, outlet: Outlet, intake: Intake, locked: Callable[[str], bool]) -> None:
+        self._catalog = catalog
         self._outlet = outlet
+        self._intake = intake
+        self._locked = locked
 
     def by_request(self) -> Mapping[type[Any], Handler]:
         return {SendBack: self.send_back}
 
     async def send_back(self, request: SendBack, _call: Call) -> None:
         """Raises Refusal; SYSTEM_ERROR when no message begins at that offset: the consumer sends it itself then."""
-        await self._ensure_group(request.group)
-        config = self._groups.get(request.group) or GroupConfig(request.group)
+        await self._catalog.ensure_group(request.group)
+        config = self._catalog.group(request.group) or GroupConfig(request.group)
         if config.retry_queue_nums <= 0:
             return  # the group wants no retries
         source = await self._source(request)
@@ -63,7 +50,7 @@ class SendBackHandlers:
         await self._store(again, fate, properties_of(known, source.topic, message_id, *fate[1:]))
 
     async def _source(self, request: SendBack) -> Record:
-        found = await asyncio.to_thread(self._find, request.offset)
+        found = await asyncio.to_thread(self._outlet.find, request.offset)
         source = None if found is None else record.decode(found)
         # What stands in the broker's own topics waits, or is state: it was never handed to a consumer.
         if source is None or not_sendable(source.topic) or not _is_meant(request.origin_msg_id, source):
@@ -74,7 +61,7 @@ class SendBackHandlers:
         """Of one message that a consumer sends to its retry topic: the way to the dead letters, if it came too often."""
         message = record.decode(request.records)
         group = group_of(request.topic)
-        config = self._groups.get(group) or GroupConfig(group)
+        config = self._catalog.group(group) or GroupConfig(group)
         most = config.retry_max_times if request.max_reconsume_times < 0 else request.max_reconsume_times
         if not is_given_up(message.reconsume_times, most, self._locked(group)):
             return None
@@ -94,10 +81,7 @@ class SendBackHandlers:
         return SendAnswer(queue_id, unit.queue_offset, unit.physical_offset)
 
     async def _topic(self, fate: Fate) -> TopicConfig:
-        config = self._topics.get(fate.topic)
-        if config is None:
-            config = self._topics.plan_auto_create(fate.topic, "", 1, False)
-            await self._create(config)
+        config = self._catalog.topic(fate.topic) or await self._catalog.ensure_topic(fate.topic)
         if not config.perm & PERM_WRITE:
             raise Refusal(ResponseCode.NO_PERMISSION, f"topic {fate.topic} may not be written to (perm {config.perm})")
         return config

@@ -5,9 +5,9 @@ answer, also from the next leader; whoever says the opposite is told what was de
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from string import hexdigits
-from typing import Any, NamedTuple
+from typing import Any
 
 from rmq.broker.held import halves
 from rmq.broker.held.intake import Intake
@@ -19,7 +19,7 @@ from rmq.delivery.transactions import ASIDE_TOPIC, COMMITTED, ROLLED_BACK, Half,
 from rmq.errors import OUTCOME_UNKNOWN, BadBytes, Refusal, StoreError
 from rmq.log import record
 from rmq.log.record import Record
-from rmq.model import HALF_TOPIC, OP_TOPIC, TopicConfig
+from rmq.model import HALF_TOPIC, OP_TOPIC
 from rmq.net.server import Call, Handler
 from rmq.net.transactioncommands import COMMIT, ROLLBACK, EndTransaction, ResumeCheck
 from rmq.routing.lives import Life
@@ -27,25 +27,14 @@ from rmq.routing.lives import Life
 _OUTCOMES = {COMMIT: COMMITTED, ROLLBACK: ROLLED_BACK}
 
 
-class Places(NamedTuple):
-    """Where a committed message may go. `topic(name)`: its settings, if it is there. `later`: what waits again (a delay)."""
-
-    topic: Callable[[str], TopicConfig | None]
-    later: Intake
-    host: bytes
-
-
 class TransactionHandlers:
-    """`find(offset)`: the committed record that begins there, if one does. `immunity_ms`: how long a half is left alone."""
+    """`later`: what waits again when it is committed (a delay)."""
 
-    def __init__(
-        self, table: HalfTable, outlet: Outlet, find: Callable[[int], bytes | None], places: Places, immunity_ms: int,
-        clock: Clock,
-    ) -> None:  # fmt: skip
+    def __init__(self, table: HalfTable, outlet: Outlet, later: Intake, immunity_ms: int, clock: Clock) -> None:
+        """`immunity_ms`: how long a half is left alone."""
         self._table = table
         self._outlet = outlet
-        self._find = find
-        self._places = places
+        self._later = later
         self._immunity_ms = immunity_ms
         self._clock = clock
         self._running: dict[int, asyncio.Future[None]] = {}  # by the first offset of the half that is being ended
@@ -78,7 +67,7 @@ class TransactionHandlers:
             return offset
         if offset in table.ended.rows:
             return offset
-        found = await asyncio.to_thread(self._find, offset)
+        found = await asyncio.to_thread(self._outlet.find, offset)
         stored = None if found is None else record.decode(found)
         first = -1 if stored is None or stored.topic != HALF_TOPIC else halves.first_of(stored)
         if stored is None or not (first in table.open.rows or table.outcome(first)):
@@ -95,7 +84,7 @@ class TransactionHandlers:
             if wanted == COMMITTED:
                 await self._commit(first, half, request.commit_log_offset)
             else:
-                draft = halves.op_draft([half.number], self._clock.wall_ms(), self._places.host, first)
+                draft = halves.op_draft([half.number], self._clock.wall_ms(), self._outlet.host, first)
                 await self._write(first, wanted, OP_TOPIC, 0, draft)
         finally:
             del self._running[first]
@@ -118,7 +107,7 @@ class TransactionHandlers:
         if self._table.outcome(first):  # put aside while it was read
             raise Refusal(ResponseCode.ILLEGAL_OPERATION, f"this transaction was {self._table.outcome(first)}")
         await self._check_life(first, half, message.topic)
-        config = self._places.topic(message.topic)
+        config = self._outlet.topic(message.topic)
         if config is None:
             about = f"topic {message.topic} does not exist (any more): make it, and the commit works until the half is put aside"
             raise Refusal(ResponseCode.TOPIC_NOT_EXIST, about)
@@ -126,7 +115,7 @@ class TransactionHandlers:
         if queue_id >= max(config.read_queue_nums, config.write_queue_nums):
             queue_id = self._outlet.pick(config.write_queue_nums)
         place, topic = message, message.topic
-        if (placed := self._places.later.take(message, queue_id)) is not None:
+        if (placed := self._later.take(message, queue_id)) is not None:
             place, topic, queue_id = record.decode(placed.draft), placed.topic, placed.queue_id
         await self._write(first, COMMITTED, topic, queue_id, halves.committed(place, topic, first, named))
 
@@ -136,7 +125,7 @@ class TransactionHandlers:
         if life is Life.ENDING:
             raise Refusal(ResponseCode.SYSTEM_BUSY, f"topic {topic} is being deleted: ask again in a moment")
         if life is Life.OVER:
-            draft = halves.op_draft([half.number], self._clock.wall_ms(), self._places.host, first)
+            draft = halves.op_draft([half.number], self._clock.wall_ms(), self._outlet.host, first)
             await self._write(first, ROLLED_BACK, OP_TOPIC, 0, draft)
             about = f"topic {topic} was deleted while this transaction was open: it is rolled back"
             raise Refusal(ResponseCode.TOPIC_NOT_EXIST, about)
@@ -149,7 +138,7 @@ class TransactionHandlers:
     async def resume(self, request: ResumeCheck, _call: Call) -> None:
         """A half that was put aside begins anew: it is asked after, and may be committed. Raises Refusal."""
         offset = _offset_in(request.msg_id)
-        found = await asyncio.to_thread(self._find, offset)
+        found = await asyncio.to_thread(self._outlet.find, offset)
         stored: Record | None = None if found is None else record.decode(found)
         if stored is None or stored.topic != ASIDE_TOPIC:
             about = f"{request.msg_id} is no message of {ASIDE_TOPIC} at this broker: look there for the id (offsetMsgId)"

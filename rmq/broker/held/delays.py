@@ -9,11 +9,10 @@ import logging
 import re
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
 
+from rmq.broker.feature import Job
 from rmq.broker.held.intake import Placed
 from rmq.broker.held.outlet import Outlet, handed_on
-from rmq.broker.held.services import Job
 from rmq.broker.state import Line, is_unknown, undoing
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
@@ -25,7 +24,6 @@ from rmq.log.commitlog import Unit
 from rmq.log.delays import LEVELS_MS, OWN_DELAY, delay_ms
 from rmq.log.record import Record, bytes_to_properties
 from rmq.model import DELAY_TOPIC, REVIVE_PREFIX, TIMER_TOPIC, is_held_topic
-from rmq.net.server import Handler
 from rmq.routing.lives import Life
 from rmq.routing.topics import TopicTable
 
@@ -166,7 +164,7 @@ def _whole(text: str | None) -> int:
 
 
 class DelayService:
-    """A `services.Service`. `commit` writes state lines."""
+    """Hands on what is due. `commit` writes state lines."""
 
     def __init__(
         self,
@@ -175,21 +173,16 @@ class DelayService:
         commit: Callable[[list[Line]], Awaitable[None]],
         topics: TopicTable,
         clock: Clock,
-        handlers: Mapping[type[Any], Handler],
     ) -> None:
         self._table = table
         self._outlet = outlet
         self._commit = commit
         self._topics = topics
         self._clock = clock
-        self._handlers = handlers
         self._later: list[tuple[int, Source]] = []  # office, and what is for topics whose deletion is on its way
         self._unread: list[Source] = []
         self._unread_until = 0.0
         self.jobs = (Job(TICK_S, "delays", self.hand_on),)
-
-    def by_request(self) -> Mapping[type[Any], Handler]:
-        return self._handlers
 
     async def hand_on(self) -> None:
         """What is due, bite by bite; the rest next time, so that a node that stops need not wait for it. Raises Refusal."""

@@ -4,32 +4,27 @@ Every change is one state record that is committed before it is answered, so a n
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 from rmq.broker.held.taking import Place, QueueReader, Taken, Wish
 from rmq.broker.state import Line, undoing
 from rmq.codes import ResponseCode
-from rmq.delivery.offsets import OffsetTable
 from rmq.delivery.orders import OrderRow, OrderTable, handed_out, name_of
 from rmq.delivery.popping import NORMAL, Part
 from rmq.errors import Refusal
 
 
 class OrderedTaker:
-    """`commit(lines)`: done when they are committed. `freed(group, topic, queue)`: the next pop may have that queue."""
+    """`freed(group, topic, queue)`: the next pop may have that queue."""
 
     def __init__(
         self,
         reader: QueueReader,
         table: OrderTable,
-        offsets: OffsetTable,
-        commit: Callable[[list[Line]], Awaitable[None]],
         freed: Callable[[str, str, int], None],
     ) -> None:
         self._reader = reader
         self._table = table
-        self._offsets = offsets
-        self._commit = commit
         self._freed = freed
         self._busy: set[Place] = set()
 
@@ -73,7 +68,7 @@ class OrderedTaker:
         if row is None:
             return
         row = row._replace(done=row.done | 1 << row.numbers.index(number))
-        known = self._offsets.query(*place) or 0
+        known = self._reader.reached(*place)
         await self._change(place, row, row.next() if row.numbers[0] <= known < row.next() or not known else None)
         if not row.is_closed("", now_ms):
             self._freed(*place)
@@ -100,4 +95,4 @@ class OrderedTaker:
             lines.append(("offset", place, offset))
         self._table.stage(name, row)
         with undoing(lambda: self._table.unstage(name)):
-            await self._commit(lines)
+            await self._reader.commit(lines)

@@ -5,19 +5,18 @@ deleted, and nothing reaches another life of the topic than the one that it was 
 """
 
 import asyncio
-import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
+from rmq.broker.ports import Reader, Writer
 from rmq.broker.replication.replica import Waiter
 from rmq.broker.state import told
 from rmq.codes import ResponseCode
 from rmq.delivery.proof import PROPERTY, Proof
 from rmq.errors import BadBytes, Refusal, StoreError
 from rmq.log import record
-from rmq.log.commitlog import CommitLog, Unit
+from rmq.log.commitlog import Unit
 from rmq.log.consumequeue import ConsumeQueue
 from rmq.log.properties import CRC_NAME
-from rmq.log.queues import ConsumeQueues
 from rmq.log.record import Record
 from rmq.routing.lives import Life
 from rmq.routing.topics import TopicTable, is_system_topic
@@ -26,23 +25,19 @@ _SIZE_BYTES = 4
 
 
 class Outlet:
-    """`propose`: as of `Replica`; once for messages, once for the broker's own records, which go though a disk is nearly full."""
+    """`host`: as records name this broker. `find(offset)`: the committed record that begins there, or None; it may wait for the
+    disk, and raises StoreError. `topic(name)`: its settings, if it is there."""
 
-    def __init__(
-        self,
-        log: CommitLog,
-        queues: ConsumeQueues,
-        topics: TopicTable,
-        propose: Callable[[Unit], None],
-        propose_state: Callable[[Unit], None],
-        chance: random.Random,
-    ) -> None:
-        self._log = log
-        self._queues = queues
+    def __init__(self, reader: Reader, topics: TopicTable, writer: Writer) -> None:
+        self.host = writer.host
+        self.find = reader.record_at
+        self.topic = topics.get
+        self._log = reader.log
+        self._queues = reader.queues
         self._topics = topics
-        self._propose = propose
-        self._propose_state = propose_state
-        self._chance = chance
+        self._propose = writer.propose
+        self._propose_state = writer.propose_state
+        self._chance = writer.chance
 
     async def read(self, offsets: Sequence[int]) -> list[Record]:
         """The records that begin there; from the disk if need be. Raises StoreError, also for one that is damaged."""
@@ -73,7 +68,7 @@ class Outlet:
     ) -> Unit:  # fmt: skip
         """Proposes one record; `waiter` hears what became of it. `state`: it settles something, so it goes though the disk is
         nearly full. `life`: a queue of the topic that it comes from. Raises Refusal (TOPIC_NOT_EXIST also later): not stored."""
-        if self._topics.get(topic) is None and not is_system_topic(topic):
+        if self.topic(topic) is None and not is_system_topic(topic):
             raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"not stored: there is no topic {topic}")
         unit = Unit(draft, (len(draft),), (0,), self._queues.get(topic, queue_id), waiter)
         unit.life = life or unit.queue

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from rmq.broker.ports import Identity
 from rmq.broker.state import told
 from rmq.clock import Clock
 from rmq.delivery.offsets import OffsetKey, OffsetTable
@@ -53,24 +54,18 @@ class Opening(NamedTuple):
     pins: int
 
 
-class Names(NamedTuple):
-    """Who writes receipts. `host`: as `record.host_bytes`."""
-
-    cluster: str
-    broker: str
-    host: bytes
-
-
 class ReceiptWriter:
     """Proposes records of the revive log. `broker_name`: as clients know it, a part of a receipt's name."""
 
     def __init__(
-        self, propose: Callable[[Unit], None], queues: ConsumeQueues, names: Names, clock: Clock, chance: random.Random
-    ) -> None:
-        cluster, self.broker_name, self._host = names
+        self, table: ReceiptTable, propose: Callable[[Unit], None], queues: ConsumeQueues, us: Identity, clock: Clock,
+        chance: random.Random,
+    ) -> None:  # fmt: skip
+        self.table = table
+        self.broker_name, self._host = us.broker, us.host
         self._propose = propose
         self._queues = queues
-        self._topic = REVIVE_PREFIX + cluster
+        self._topic = REVIVE_PREFIX + us.cluster
         self._clock = clock
         self._next = chance.randrange(REVIVE_QUEUES)
 

@@ -6,12 +6,12 @@ receipt is done, at every node. So a failover neither loses nor repeats one.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
+from rmq.broker.catalog import Catalog
+from rmq.broker.feature import Job
 from rmq.broker.held.outlet import Outlet, handed_on
 from rmq.broker.held.receipts import ReceiptWriter
-from rmq.broker.held.services import Job
 from rmq.broker.state import undoing
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
@@ -24,8 +24,6 @@ from rmq.log.consumequeue import ConsumeQueue
 from rmq.log.queues import ConsumeQueues
 from rmq.log.record import Record, is_tombstone
 from rmq.model import TopicConfig
-from rmq.net.server import Handler
-from rmq.routing.topics import TopicTable
 
 log = logging.getLogger("rmq.revive")
 
@@ -37,34 +35,31 @@ SOON_MS = 60_000  # receipts that end within that time need not be ended early, 
 
 
 class ReviveService:
-    """`create(config)` makes a topic and returns once it is committed. `leave(offset)`: nothing below it is popped any more."""
+    """Hands on what was not acknowledged. `waits_from_ms()`: from when on what waits in the timer has not come out of it."""
 
     def __init__(
         self,
         table: ReceiptTable,
-        topics: TopicTable,
+        catalog: Catalog,
         queues: ConsumeQueues,
         outlet: Outlet,
         writer: ReceiptWriter,
-        steps: tuple[Callable[[TopicConfig], Awaitable[None]], Callable[[int], None], Callable[[], int | None]],
+        waits_from_ms: Callable[[], int | None],
         clock: Clock,
     ) -> None:
-        """`steps`: create, leave, and from when on (in ms) what waits in the timer has not come out of it."""
         self._table = table
-        self._topics = topics
+        self._topics = catalog.topics
+        self._create = catalog.create
         self._queues = queues
         self._outlet = outlet
         self._writer = writer
-        self._create, self._leave, self._waits_from_ms = steps
+        self._waits_from_ms = waits_from_ms
         self._clock = clock
         self._carrying_since: int | None = None
 
     @property
     def jobs(self) -> tuple[Job, ...]:
         return (Job(EVERY_S, "revive", self.revive),)
-
-    def by_request(self) -> Mapping[type[Any], Handler]:
-        return {}
 
     async def revive(self) -> None:
         """What is due now. Raises Refusal, StoreError: the rest comes the next time.
@@ -78,7 +73,6 @@ class ReviveService:
 
     async def carry(self, below: int) -> None:
         """A receipt that keeps a segment from being deleted ends early, unless it ends soon by itself."""
-        self._leave(below)
         now_ms = self._clock.wall_ms()
         pinning = self._table.pinning(below)
         self._carrying_since = (self._carrying_since or now_ms) if pinning else None

@@ -9,16 +9,14 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from rmq.broker.coldreads import ColdReads
 from rmq.broker.held.receipts import Opening, ReceiptWriter
+from rmq.broker.ports import Reader
 from rmq.broker.state import Line
 from rmq.delivery.offsets import OffsetKey, OffsetTable
 from rmq.delivery.popping import MAX_MESSAGES, Part, retry_flag
 from rmq.delivery.receipts import ReceiptKey, ReceiptTable
-from rmq.errors import RmqError, StoreError
-from rmq.log.commitlog import CommitLog
+from rmq.errors import RmqError
 from rmq.log.consumequeue import MAX_SCANNED, ConsumeQueue, Found
-from rmq.log.queues import ConsumeQueues
 from rmq.model import RETRY_PREFIX
 
 MAX_BYTES = 256 * 1024  # of one queue in one answer [maxTransferBytesOnMessageInMemory]
@@ -66,26 +64,25 @@ class QueueReader:
 
     def __init__(
         self,
-        log: CommitLog,
-        queues: ConsumeQueues,
-        cold: ColdReads,
+        reader: Reader,
         offsets: OffsetTable,
         commit: Callable[[list[Line]], Awaitable[None]],
-        young: Callable[[int], bool],
     ) -> None:
-        """`young(offset)`: whether a record there counts as in memory."""
-        self._log = log
-        self._queues = queues
-        self._cold = cold
+        self.reader = reader
+        self._log = reader.log
+        self._queues = reader.queues
         self._offsets = offsets
-        self._commit = commit
-        self._young = young
+        self.commit = commit
         self._passed: dict[Place, tuple[ConsumeQueue, int, int, frozenset[int] | None]] = {}  # from, to: no such tag is there
         self._leaving = 0  # what stands before this offset of the log is about to be deleted
 
     def leave(self, below: int) -> None:
         """What stands before that offset of the log is handed out no more: it is about to be deleted."""
         self._leaving = max(self._leaving, below)
+
+    def reached(self, group: str, topic: str, queue_id: int) -> int:
+        """The offset of the group there; 0 if it has none."""
+        return self._offsets.query(group, topic, queue_id) or 0
 
     def left(self, group: str, topic: str, queue_id: int) -> int:
         """How many messages the group has not been given yet."""
@@ -103,18 +100,18 @@ class QueueReader:
         key, queue = OffsetKey(group, topic, queue_id), self._queues.look(topic, queue_id)
         while (waiting := self._offsets.take(*key)) is not None:
             try:
-                await self._commit([("offset", key, waiting)])
+                await self.commit([("offset", key, waiting)])
             except RmqError:
                 self._offsets.give_back((key,))
                 raise
         if begin == LAST and not topic.startswith(RETRY_PREFIX) and self._offsets.query(*key) is None:
-            first = queue.min == 0 and queue.max > 0 and self._young(queue.entry(0).offset)
-            await self._commit([("offset", key, 0 if first else max(queue.max - 1, 0))])
+            first = queue.min == 0 and queue.max > 0 and self.reader.in_memory(queue.entry(0).offset)
+            await self.commit([("offset", key, 0 if first else max(queue.max - 1, 0))])
         if (self._offsets.query(*key) or 0) > queue.max:  # messages were lost (docs/storage): numbers that are given anew are new
-            await self._commit([("offset", key, queue.max)])
+            await self.commit([("offset", key, queue.max)])
         start = self.start(*key)
         if start < queue.max and self._leaving > self._log.start and queue.entry(start).offset < self._leaving:
-            await self._commit([("offset", key, queue.first_at_or_behind(self._leaving))])  # or it could not be deleted
+            await self.commit([("offset", key, queue.first_at_or_behind(self._leaving))])  # or it could not be deleted
 
     def start(self, group: str, topic: str, queue_id: int) -> int:
         """The next message for the group."""
@@ -145,35 +142,17 @@ class QueueReader:
         if start >= queue.max:
             return Found(start, [], 0), b""
         if queue.is_at_hand(start, count if codes is None else MAX_SCANNED):
-            found = self._find(queue, start, count, MAX_BYTES, codes)
+            found = self.reader.find(queue, start, count, MAX_BYTES, codes)
             messages = self._log.gather(found.spans)
             if messages is not None:
                 return found, messages
-        return await self._cold.run(group, partial(self._read_cold, queue, start, count, codes))
-
-    def _read_cold(self, queue: ConsumeQueue, start: int, count: int, codes: frozenset[int] | None) -> tuple[Found, bytes]:
-        most = min(count, self._cold.max_messages)
-        found = self._find(queue, start, most, self._cold.max_bytes, codes)
-        try:
-            return found, self._log.gather_cold(found.spans)
-        except StoreError:
-            found = self._find(queue, start, most, self._cold.max_bytes, codes)  # damage, now that it is known, ends it
-            return found, self._log.gather_cold(found.spans)
-
-    def _find(self, queue: ConsumeQueue, start: int, count: int, max_bytes: int, codes: frozenset[int] | None) -> Found:
-        """In any thread. Of a damaged log only what lies before the damage. Raises StoreError when that is nothing."""
-        found, damages = queue.find(start, count, max_bytes, codes), self._log.damages
-        if damages and (good := damages.count_good(found.spans)) < len(found.spans):
-            if not good:
-                damages.check(*found.spans[0])
-            return queue.find(start, good, max_bytes, codes)
-        return found
+        return await self.reader.cold.run(group, partial(self.reader.find_cold, queue, start, count, codes))
 
     async def passed(self, place: Place, read: Read, codes: frozenset[int] | None) -> None:
         """Nothing with such a tag stands before `read.next`. Much of it is noted for good. Raises Refusal."""
         if read.next - read.start >= MAX_SCANNED:
             self._passed.pop(place, None)
-            await self._commit([("offset", place, read.next)])
+            await self.commit([("offset", place, read.next)])
         elif read.next > read.start:
             if len(self._passed) >= MAX_PASSED:
                 self._passed.clear()  # it is looked through once more

@@ -7,12 +7,12 @@ whatever the producer answers finds its half by any of its places.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple, Protocol
 
+from rmq.broker.feature import Job
 from rmq.broker.held import halves
 from rmq.broker.held.outlet import Outlet
-from rmq.broker.held.services import Job
 from rmq.broker.state import undoing
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
@@ -21,7 +21,6 @@ from rmq.errors import BadBytes, Refusal, RmqError, StoreError
 from rmq.log import record
 from rmq.log.record import Record
 from rmq.model import HALF_TOPIC, OP_TOPIC
-from rmq.net.server import Handler
 from rmq.net.transactioncommands import CheckTransactionState
 from rmq.routing.lives import Life
 
@@ -44,18 +43,16 @@ class Producers(Protocol):
 
 class CheckSettings(NamedTuple):
     """`immunity_ms`: how long a half is left alone; `every_s`: then it is asked after so often; `most`: times, then it is put
-    aside. `host`: as records name this broker; `broker_name`: as the question does."""
+    aside. `broker_name`: as the question names this broker."""
 
     immunity_ms: int
     every_s: float
     most: int
-    host: bytes
     broker_name: str
 
 
-class Transactions:
-    """A `services.Service`. `make_aside()`: makes the topic of those that are put aside, unless it is there.
-    `handlers`: of the requests."""
+class CheckService:
+    """Asks after halves. `make_aside()`: makes the topic of those that are put aside, unless it is there."""
 
     def __init__(
         self,
@@ -64,7 +61,6 @@ class Transactions:
         settings: CheckSettings,
         producers: Producers,
         make_aside: Callable[[], Awaitable[None]],
-        handlers: Mapping[type[Any], Handler],
         clock: Clock,
     ) -> None:
         self._table = table
@@ -72,7 +68,6 @@ class Transactions:
         self._settings = settings
         self._producers = producers
         self._make_aside = make_aside
-        self._handlers = handlers
         self._clock = clock
         self._unreadable: set[int] = set()  # told once
 
@@ -82,9 +77,6 @@ class Transactions:
             Job(self._settings.every_s, "transaction checks", self.check),
             Job(OP_S, "transaction op records", self.write_ops, at_stop=True),
         )
-
-    def by_request(self) -> Mapping[type[Any], Handler]:
-        return self._handlers
 
     async def check(self) -> None:
         """One round. Raises Refusal when nothing can be stored now: the next round goes on."""
@@ -99,7 +91,7 @@ class Transactions:
         """Apache RocketMQ, when it opens this store, must not ask after what has ended (story 37). Raises Refusal."""
         numbers = sorted(self._table.owed.rows)
         for at in range(0, len(numbers), OP_NUMBERS):
-            draft = halves.op_draft(numbers[at : at + OP_NUMBERS], self._clock.wall_ms(), self._settings.host)
+            draft = halves.op_draft(numbers[at : at + OP_NUMBERS], self._clock.wall_ms(), self._outlet.host)
             await self._outlet.send(OP_TOPIC, 0, draft, state=True)
 
     # --- one half -----------------------------------------------------------------------------------------------------
@@ -192,7 +184,7 @@ class Transactions:
         half = self._table.at_rest(first)
         if half is not None:
             log.warning("the transaction at %d counts as rolled back: %s", first, why)
-            draft = halves.op_draft([half.number], self._clock.wall_ms(), self._settings.host, first)
+            draft = halves.op_draft([half.number], self._clock.wall_ms(), self._outlet.host, first)
             await self._outlet.send(OP_TOPIC, 0, draft, state=True)
 
     def _question(self, again: Record) -> CheckTransactionState:

@@ -46,6 +46,10 @@ class Office(Protocol):
         """The log began anew from the leader's snapshot: the tables are to be read again."""
         ...
 
+    def renumbered(self) -> None:
+        """This node has another number, or others may lead after it: the routes are to say so."""
+        ...
+
 
 class ElectedReplica(Replica):
     """`join(member, peers)` must follow at once; the two need this one as their shell."""

@@ -1,0 +1,77 @@
+"""A feature: one thing that a broker does, with everything that belongs to it (docs/decisions/broker-of-features.md)."""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from enum import Enum
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from rmq.net.server import Connection, Handler
+
+
+class At(Enum):
+    """Where a job runs."""
+
+    LEADER = "leader"
+    WRITABLE = "writable"  # every node whose store may be written
+    EVERYWHERE = "everywhere"
+
+
+class Job(NamedTuple):
+    """`work` is done every `seconds`. `at_stop`: a leader does it once more when it stops."""
+
+    seconds: float
+    name: str
+    work: Callable[[], Awaitable[None] | None]
+    at: At = At.LEADER
+    at_stop: bool = False
+
+
+class Feature:
+    """Everything is optional. All is called on the event loop.
+
+    `handlers`: by request. `jobs`: what it does every so often. `exports`: see `exports.Exports`.
+    """
+
+    handlers: Mapping[type[Any], Handler] = MappingProxyType({})
+    jobs: Sequence[Job] = ()
+    exports: Mapping[str, Callable[[], object]] = MappingProxyType({})
+
+    def facts(self) -> Iterable[tuple[str, object]]:
+        """Names and values for the broker's runtime info."""
+        return ()
+
+    async def begin(self) -> None:
+        """Before anybody is served, if the store may be written. What is raised ends the start."""
+
+    async def finish(self) -> None:
+        """At a stop, before the last exports, if the store may be written. Raises RmqError, OSError: it is logged."""
+
+    def stopping(self) -> None:
+        """This node stops: who waits is answered, and long work ends soon."""
+
+    def on_closed(self, connection: Connection) -> None:
+        """A client's connection has ended."""
+
+    def on_lead(self) -> None:
+        """This node leads: everything of earlier epochs is committed and applied."""
+
+    def on_left(self) -> None:
+        """It leads no more; the tables have forgotten what was not committed."""
+
+    def on_anew(self) -> None:
+        """The log began anew from a leader's snapshot, and the tables were read again."""
+
+    def on_renumbered(self) -> None:
+        """This node has another number in its group, or others may lead after it."""
+
+    def on_epoch(self) -> None:
+        """The epoch table has one more row, in force from here on."""
+
+    def on_topic(self, topic: str) -> None:
+        """A committed record made, changed or deleted that topic."""
+
+    def on_group(self, group: str) -> None:
+        """A committed record made, changed or deleted that consumer group."""
+
+    async def carry(self, below: int) -> None:
+        """Appends again what waits and stands below that offset of the log, so that those bytes may go. Raises Refusal."""

@@ -1,0 +1,51 @@
+"""Messages that come later: after a delay level, or at a time of their own, which may be taken back."""
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
+
+from rmq.broker.feature import Feature
+from rmq.broker.handlers.recall import RecallHandler
+from rmq.broker.held.delayexport import DelayExport
+from rmq.broker.held.delays import DelayService, TimerTaker, take_level
+from rmq.broker.held.intake import Taker
+from rmq.broker.held.outlet import Outlet
+from rmq.broker.ports import Reader
+from rmq.broker.state import Line
+from rmq.clock import Clock
+from rmq.config import NodeSettings
+from rmq.delivery.due import DueTable
+from rmq.routing.topics import TopicTable
+
+
+class Delays(Feature):
+    """`commit` writes state lines. `takers`: of its two kinds, for the intake."""
+
+    def __init__(
+        self,
+        settings: NodeSettings,
+        table: DueTable,
+        topics: TopicTable,
+        reader: Reader,
+        outlet: Outlet,
+        commit: Callable[[list[Line]], Awaitable[None]],
+        clock: Clock,
+    ) -> None:
+        timers = TimerTaker(clock, settings.broker_name, settings.timer_max_delay_s)
+        self.takers: Sequence[Taker] = (timers.take, partial(take_level, delays_ms=settings.delays_ms))
+        self._service = DelayService(table, outlet, commit, topics, clock)
+        self._export = DelayExport(table, reader.log, reader.queues, settings.store_dir, clock)
+        self.handlers = RecallHandler(timers, outlet, clock, settings.recall_messages).by_request()
+        self.jobs = self._service.jobs
+        self.exports = {"delayOffset.json": self._export.delay_offsets, "timercheck": self._export.timercheck}
+
+    def facts(self) -> Iterable[tuple[str, object]]:
+        return self._export.facts()
+
+    async def begin(self) -> None:
+        self._export.begin()
+
+    async def finish(self) -> None:
+        await self._export.finish()
+
+    async def carry(self, below: int) -> None:
+        await self._service.carry(below)

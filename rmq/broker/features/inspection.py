@@ -1,0 +1,53 @@
+"""What operators ask: how queues, groups and the broker itself are doing."""
+
+import time
+from collections.abc import Callable, Iterable
+
+from rmq.broker.catalog import Catalog
+from rmq.broker.feature import At, Feature, Job
+from rmq.broker.handlers.inspect import InspectHandlers, RuntimeInfoHandler
+from rmq.broker.ports import Reader
+from rmq.broker.stats import SAMPLE_S
+from rmq.clock import Clock
+from rmq.delivery.groups import ConsumerRegistry
+from rmq.delivery.offsets import OffsetTable
+from rmq.log.queues import ConsumeQueues
+from rmq.net.commands import GetRuntimeInfo
+from rmq.routing.topics import is_system_topic
+
+
+class Inspection(Feature):
+    """`facts()`: names and values for the runtime info."""
+
+    def __init__(
+        self,
+        broker_name: str,
+        catalog: Catalog,
+        offsets: OffsetTable,
+        registry: ConsumerRegistry,
+        reader: Reader,
+        facts: Callable[[], Iterable[tuple[str, object]]],
+        clock: Clock,
+    ) -> None:
+        self._reader = reader
+        self._clock = clock
+        queues = InspectHandlers(
+            broker_name, catalog.topics, offsets, registry, reader.store_time, reader.queues, reader.stats
+        )
+        broker = RuntimeInfoHandler(reader.stats, facts)
+        self.handlers = {**queues.by_request(), GetRuntimeInfo: broker.runtime_info}
+        self.jobs = (Job(SAMPLE_S, "rates", self._sample, At.EVERYWHERE),)
+        self._sample()
+
+    def _sample(self) -> None:
+        clock = self._clock
+        self._reader.stats.sample(clock.monotonic(), time.localtime(clock.wall_ms() / 1000).tm_yday)
+
+
+def topic_ends(queues: ConsumeQueues) -> dict[str, int]:
+    """Messages ever stored in each topic of users."""
+    ends: dict[str, int] = {}
+    for queue in queues.all():
+        if not is_system_topic(queue.topic):
+            ends[queue.topic] = ends.get(queue.topic, 0) + queue.max
+    return ends

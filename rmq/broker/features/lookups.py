@@ -1,0 +1,24 @@
+"""Single messages for those who look one up, and the index of their keys."""
+
+from rmq.broker.feature import At, Feature, Job
+from rmq.broker.handlers.query import QueryHandlers
+from rmq.broker.indexer import Indexer
+from rmq.broker.ports import Reader
+from rmq.clock import Clock
+from rmq.log.index import Index
+
+INDEX_S = 0.2
+
+
+class Lookups(Feature):
+    """`index` None: this broker keeps none."""
+
+    def __init__(self, reader: Reader, index: Index | None, clock: Clock) -> None:
+        self._indexer = None if index is None else Indexer(index, reader.committed, clock)
+        self.handlers = QueryHandlers(reader, index, self._indexer).by_request()
+        if self._indexer is not None:
+            self.jobs = (Job(INDEX_S, "index", self._indexer.work, At.WRITABLE),)
+
+    def stopping(self) -> None:
+        if self._indexer is not None:
+            self._indexer.stop()

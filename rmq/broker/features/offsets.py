@@ -1,0 +1,72 @@
+"""Where groups are in their queues: kept, asked for, set to another place, and sent back after a loss."""
+
+from collections.abc import Awaitable, Callable
+
+from rmq.broker.ahead import Ahead, reader_of
+from rmq.broker.catalog import Catalog
+from rmq.broker.feature import Feature, Job
+from rmq.broker.handlers.offsets import OffsetHandlers
+from rmq.broker.handlers.resets import ResetHandlers
+from rmq.broker.ports import Reader
+from rmq.broker.state import Line
+from rmq.delivery.cursors import CursorTable
+from rmq.delivery.groups import ConsumerRegistry
+from rmq.delivery.offsets import OffsetKey, OffsetTable, lmq_offsets_json, offsets_json
+from rmq.net.commands import Pull, UpdateConsumerOffset
+from rmq.net.resetcommands import ResetOffset
+from rmq.net.server import Call
+
+WRITE_S = 0.2
+
+
+class Offsets(Feature):
+    """`wake(group)`: its pulls that wait are looked at again. What pulls ask of it: see `pull.Readers`."""
+
+    def __init__(
+        self,
+        table: OffsetTable,
+        catalog: Catalog,
+        registry: ConsumerRegistry,
+        reader: Reader,
+        commit: Callable[[list[Line]], Awaitable[None]],
+        wake: Callable[[str], None],
+        broker_name: str,
+    ) -> None:
+        self._table = table
+        self._log = reader.log
+        self._ahead = Ahead(table, reader.queues, registry)
+        self._ahead.learn(reader.log.rows)
+        kept = OffsetHandlers(table, catalog, reader, commit)
+        resets = ResetHandlers(table, catalog, registry, reader, kept.write, wake, broker_name)
+        self.pulled = kept.pulled
+        self.handlers = {
+            **kept.by_request(),
+            UpdateConsumerOffset: self._ahead.guarding(resets.committing(kept.check, kept.update)),
+            ResetOffset: resets.reset,
+        }
+        self.jobs = (Job(WRITE_S, "offsets", kept.write, at_stop=True),)
+
+    def on_epoch(self) -> None:
+        self._ahead.learn(self._log.rows)
+
+    def on_anew(self) -> None:
+        self._ahead.learn(self._log.rows)
+
+    def sent_back(self, request: Pull, call: Call) -> int | None:
+        return self._ahead.send_back(request, reader_of(call)) if self._ahead.starts else None
+
+    def set_to(self, request: Pull, call: Call) -> int | None:
+        if not self._table.resets:
+            return None
+        key = OffsetKey(request.consumer_group, request.topic, request.queue_id)
+        return self._table.take_reset(key, request.queue_offset, reader_of(call))
+
+
+class OffsetExports(Feature):
+    """Offsets as RocketMQ's own programs find them. `revived()`: those of its group that brings popped messages back."""
+
+    def __init__(self, offsets: OffsetTable, cursors: CursorTable, revived: Callable[[], dict[str, dict[str, int]]]) -> None:
+        self.exports = {
+            "consumerOffset.json": lambda: offsets_json(offsets, cursors, revived()),
+            "lmqConsumerOffset.json": lambda: lmq_offsets_json(offsets, cursors),
+        }

@@ -1,0 +1,109 @@
+"""POP: messages are handed out for a time, acknowledged, or come back; and who of a group pops or pulls which queue."""
+
+import random
+from collections.abc import Awaitable, Callable
+
+from rmq.broker.catalog import Catalog
+from rmq.broker.feature import Feature, Job
+from rmq.broker.handlers.ack import AckHandler
+from rmq.broker.handlers.assign import AssignHandler
+from rmq.broker.handlers.pop import PopHandler
+from rmq.broker.held.ordered import OrderedTaker
+from rmq.broker.held.outlet import Outlet
+from rmq.broker.held.popwaits import PopWaits
+from rmq.broker.held.receipts import ReceiptWriter
+from rmq.broker.held.revive import ReviveService
+from rmq.broker.held.taking import QueueReader, Taker
+from rmq.broker.longpoll import LongPolls
+from rmq.broker.ports import Reader
+from rmq.broker.state import Line
+from rmq.broker.stats import BrokerStats
+from rmq.clock import Clock
+from rmq.delivery.members import ConsumerRegistry
+from rmq.delivery.modes import ModeTable, modes_json
+from rmq.delivery.orders import OrderTable, orders_json
+from rmq.model import MessageQueue
+from rmq.net.popcommands import Pop as PopRequest
+from rmq.net.popcommands import PopAnswer
+from rmq.net.server import Call, Handler
+
+SWEEP_S = 1.0
+
+
+class Pop(Feature):
+    """`places`: where groups are in queues. `orders`: of ordered pops; `receipts`: of the others."""
+
+    def __init__(
+        self,
+        places: QueueReader,
+        orders: OrderTable,
+        receipts: ReceiptWriter,
+        catalog: Catalog,
+        polls: LongPolls,
+        clock: Clock,
+        chance: random.Random,
+    ) -> None:
+        self._places = places
+        self._clock = clock
+        self._waits = waits = PopWaits(polls)
+        taker = Taker(places, receipts.table, receipts, waits.freed)
+        ordered = OrderedTaker(places, orders, waits.freed)
+        pops = PopHandler(catalog, taker, ordered, waits, receipts, clock, chance)
+        acks = AckHandler(receipts.table, catalog.known_topic, places.reader.queues, receipts, ordered, clock)
+        self.handlers = {**pops.by_request(), **acks.by_request(), PopRequest: _counted(pops.pop, places.reader.stats)}
+        self.jobs = (Job(SWEEP_S, "pops that wait", self._sweep),)
+        self.exports = {"consumerOrderInfo.json": lambda: orders_json(orders)}
+
+    async def carry(self, below: int) -> None:
+        self._places.leave(below)
+
+    def _sweep(self) -> None:
+        self._waits.sweep(self._clock.monotonic())
+
+
+class Revival(Feature):
+    """What was popped and not acknowledged comes back. `waits_from_ms`: as of `ReviveService`."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        reader: Reader,
+        outlet: Outlet,
+        receipts: ReceiptWriter,
+        waits_from_ms: Callable[[], int | None],
+        clock: Clock,
+    ) -> None:
+        self._service = ReviveService(receipts.table, catalog, reader.queues, outlet, receipts, waits_from_ms, clock)
+        self.jobs = self._service.jobs
+
+    async def carry(self, below: int) -> None:
+        await self._service.carry(below)
+
+
+class Assignments(Feature):
+    """For the arguments see `AssignHandler`."""
+
+    def __init__(
+        self,
+        broker_name: str,
+        catalog: Catalog,
+        modes: ModeTable,
+        registry: ConsumerRegistry,
+        routes: Callable[[str], Awaitable[list[MessageQueue] | None]],
+        commit: Callable[[list[Line]], Awaitable[None]],
+    ) -> None:
+        self.handlers = AssignHandler(broker_name, catalog, modes, registry, routes, commit).by_request()
+        self.exports = {"messageRequestMode.json": lambda: modes_json(modes)}
+
+
+def _counted(pop: Callable[[PopRequest, Call], Awaitable[PopAnswer]], stats: BrokerStats) -> Handler:
+    async def counted(request: PopRequest, call: Call) -> PopAnswer:
+        answer = await pop(request, call)
+        if answer.status:
+            stats.missed.total += 1
+        else:
+            stats.found.total += 1
+            stats.transferred.total += answer.msg_offset_info.count(";") + answer.msg_offset_info.count(",") + 1
+        return answer
+
+    return counted

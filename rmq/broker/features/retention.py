@@ -1,0 +1,55 @@
+"""Deleting what is old, by itself and when an administrator asks; refusing what a full disk cannot take."""
+
+from collections.abc import Awaitable, Callable
+
+from rmq.broker.feature import At, Feature, Job
+from rmq.broker.handlers.cleaning import CleaningHandlers
+from rmq.broker.membership import Membership
+from rmq.broker.retention import Retention
+from rmq.clock import Clock
+from rmq.config import NodeSettings
+from rmq.log.retention import RetentionSettings
+from rmq.log.store import Store
+from rmq.net.commands import CleanExpiredQueues, DeleteExpiredLog
+
+RUN_S = 10.0
+
+
+class Cleaning(Feature):
+    """`alive_from`, `carry`: as of `Retention`."""
+
+    def __init__(
+        self,
+        settings: NodeSettings,
+        store: Store,
+        membership: Membership,
+        alive_from: Callable[[], int | None],
+        carry: Callable[[int], Awaitable[None]],
+        clock: Clock,
+    ) -> None:
+        self._membership = membership
+        self._retention = Retention(
+            _limits(settings), store, clock, membership.replica, membership.follower_from, alive_from, carry
+        )
+        asked = CleaningHandlers(self._delete_expired, self._retention.clean_queues)
+        self.handlers = {DeleteExpiredLog: asked.delete_expired_log, CleanExpiredQueues: asked.clean_expired_queues}
+        self.jobs = (Job(RUN_S, "retention", self._run, At.WRITABLE),)
+
+    async def _run(self) -> None:
+        await self._retention.run()
+        self._membership.retained()
+
+    async def _delete_expired(self) -> int:
+        count = await self._retention.delete_expired()
+        self._membership.retained()
+        return count
+
+
+def _limits(settings: NodeSettings) -> RetentionSettings:
+    percents = (settings.max_used_percent, settings.clean_forcibly_percent, settings.refuse_sends_percent)
+    max_used, forcibly, refuse_sends = (percent / 100 for percent in percents)
+    return RetentionSettings(
+        reserved_ms=settings.reserved_hours * 3_600_000, hours=frozenset(settings.delete_hours), max_used=max_used,
+        clean_forcibly=forcibly, refuse_sends=refuse_sends, by_force=settings.clean_forcibly,
+        archived_only=settings.keep_unarchived,
+    )  # fmt: skip

@@ -1,0 +1,66 @@
+"""Topics, and the system topics that every broker has."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+
+from rmq.broker.catalog import Catalog
+from rmq.broker.feature import Feature
+from rmq.broker.handlers.topics import TopicHandlers
+from rmq.broker.state import Line
+from rmq.config import NodeSettings
+from rmq.routing.topics import system_topics, topics_json
+
+log = logging.getLogger("rmq.topics")
+
+
+class Topics(Feature):
+    """`readers`, `drop_pending`: as of `TopicHandlers`. `check_leads()` raises Refusal if this node may not change tables now."""
+
+    def __init__(
+        self,
+        settings: NodeSettings,
+        catalog: Catalog,
+        readers: Callable[[str], Iterable[str]],
+        drop_pending: Callable[[str], None],
+        check_leads: Callable[[], None],
+    ) -> None:
+        self._settings = settings
+        self._catalog = catalog
+        self._check_leads = check_leads
+        self._making: asyncio.Task[None] | None = None
+        self.handlers = TopicHandlers(catalog, readers, drop_pending).by_request()
+        self.exports = {"topics.json": lambda: topics_json(catalog.topics)}
+
+    def on_lead(self) -> None:
+        """What every group needs is made, if it is missing."""
+        self._making = asyncio.create_task(self._make_system_topics(), name="system topics")
+        self._making.add_done_callback(_tell_failure)
+
+    async def begin(self) -> None:
+        if self._making is not None:
+            await self._making
+
+    async def all_known(self) -> None:
+        """A leader takes sends before that. Raises Refusal if it does not lead."""
+        self._check_leads()
+        if self._making is not None:
+            await asyncio.wait([self._making])
+
+    async def _make_system_topics(self) -> None:
+        settings, topics = self._settings, self._catalog.topics
+        wanted = system_topics(
+            settings.cluster_name,
+            settings.broker_name,
+            auto_create=settings.auto_create_topic,
+            template_queue_nums=settings.default_topic_queue_nums,
+        )
+        lines: list[Line] = [("topic", config.name, list(config)) for config in wanted if topics.get(config.name) is None]
+        if lines:
+            await self._catalog.write(lines)
+
+
+def _tell_failure(task: "asyncio.Task[None]") -> None:
+    """Making the system topics failed: the office was lost again, and the next leader makes them."""
+    if not task.cancelled() and task.exception() is not None:
+        log.info("the system topics were not made: %s", task.exception())

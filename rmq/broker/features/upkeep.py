@@ -1,0 +1,44 @@
+"""What a node saves so that its next start is short: snapshots of the tables, and how far queues and log are known whole."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from rmq.broker.feature import At, Feature, Job
+from rmq.broker.membership import Membership
+from rmq.broker.snapshot import SnapshotTaker
+from rmq.broker.state import Table
+from rmq.log.store import MOST_QUEUES, Store
+
+PROGRESS_S, SNAPSHOT_S = 10.0, 60.0
+
+
+class Upkeep(Feature):
+    """`tables`: by the name of their sections. `committed`: as of `SnapshotTaker`."""
+
+    def __init__(
+        self, store: Store, tables: Mapping[str, Table], committed: Callable[[], int], membership: Membership
+    ) -> None:
+        self._store = store
+        self._snapshots = SnapshotTaker(tables, store, committed)
+        self._membership = membership
+        self._stopped = False
+        self.jobs = (
+            Job(PROGRESS_S, "progress", self._save_progress, At.WRITABLE),
+            Job(SNAPSHOT_S, "snapshot", self._take_snapshot, At.WRITABLE),
+        )
+
+    def stopping(self) -> None:
+        self._stopped = True
+
+    async def finish(self) -> None:
+        await self._take_snapshot()
+
+    async def _save_progress(self) -> None:
+        while not await asyncio.to_thread(self._store.save_progress, MOST_QUEUES) and not self._stopped:
+            pass
+        self._store.queues.trim()
+
+    async def _take_snapshot(self) -> None:
+        if not self._membership.reseeding:
+            await self._snapshots.take()
+            self._membership.retained()

@@ -1,0 +1,49 @@
+"""Consumer groups: making, changing, deleting and listing them."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from rmq.broker.catalog import Catalog
+from rmq.broker.state import Line
+from rmq.delivery.offsets import OffsetKey
+from rmq.model import GroupConfig
+from rmq.net.commands import DeleteGroup, GetAllGroupConfig, GetGroupConfig, GroupConfigs, UpdateGroup
+from rmq.net.server import Call, Handler
+
+
+class ConsumerGroupHandlers:
+    """`offsets_of(group)`: the keys of its offsets."""
+
+    def __init__(self, catalog: Catalog, offsets_of: Callable[[str], Iterable[OffsetKey]]) -> None:
+        self._catalog = catalog
+        self._groups = catalog.groups
+        self._offsets_of = offsets_of
+
+    def by_request(self) -> Mapping[type[Any], Handler]:
+        return {
+            UpdateGroup: self.update,
+            DeleteGroup: self.delete,
+            GetGroupConfig: self.group,
+            GetAllGroupConfig: self.all_groups,
+        }
+
+    async def update(self, request: UpdateGroup, _call: Call) -> None:
+        plan = self._groups.plan_update(request.config)
+        self._groups.stage(plan.name, plan)
+        await self._catalog.commit([("group", plan.name, list(plan))])
+
+    async def delete(self, request: DeleteGroup, _call: Call) -> None:
+        if not self._groups.plan_delete(request.group_name):
+            return
+        self._groups.stage(request.group_name, None)
+        lines: list[Line] = [("group", request.group_name, None)]
+        if request.clean_offset:
+            lines += [("offset", key, None) for key in self._offsets_of(request.group_name)]
+        await self._catalog.commit(lines)
+
+    def group(self, request: GetGroupConfig, _call: Call) -> GroupConfig:
+        """Looking makes none: of one that its first consumer would make it tells how it would be (RocketMQ makes it)."""
+        return self._catalog.group_or_may_be(request.group) or GroupConfig(request.group)
+
+    def all_groups(self, _request: GetAllGroupConfig, _call: Call) -> GroupConfigs:
+        return GroupConfigs(list(self._groups.all()), self._groups.data_version)

@@ -1,0 +1,222 @@
+"""A node's place among those that share its log: alone (here), or in a group that elects its leader or has a fixed one (`group`).
+
+Whoever needs to know whether this node leads, and what that means, asks a `Membership`; nobody asks which one it is.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+from rmq.broker.feature import At, Feature, Job
+from rmq.broker.forwarding import HERE
+from rmq.broker.replication.elected import Office
+from rmq.broker.replication.replica import Replica
+from rmq.clock import Clock
+from rmq.log.commitlog import Unit
+from rmq.log.store import Store
+from rmq.net.connection import Allow
+from rmq.net.peercommands import GroupStatus
+from rmq.net.server import Call, Connection, Handler
+
+LATE_S = 1.0
+
+
+class Membership(Protocol):
+    """`handlers`: of requests among the nodes and about them. `jobs`: what is to be done every so often."""
+
+    @property
+    def replica(self) -> Replica: ...
+
+    @property
+    def handlers(self) -> Mapping[type[Any], Handler]: ...
+
+    @property
+    def jobs(self) -> Sequence[Job]: ...
+
+    @property
+    def status(self) -> Callable[[], GroupStatus] | None:
+        """What it says of its group, if it has one."""
+
+    # --- who this node is
+
+    @property
+    def broker_id(self) -> int:
+        """RocketMQ's: 0 for a leader. -1: there is none yet."""
+
+    @property
+    def epoch(self) -> int:
+        """The one that it registers for."""
+
+    @property
+    def heirs(self) -> list[str]:
+        """Stores of the nodes that may lead after this one."""
+
+    # --- what it may do
+
+    @property
+    def leads(self) -> bool:
+        """As leader it has committed and applied everything of earlier epochs."""
+
+    def check_leads(self) -> None:
+        """Raises Refusal if this node may not change tables now."""
+
+    @property
+    def allow(self) -> Allow | None:
+        """Asked before each request."""
+
+    def leads_where(self) -> str:
+        """"host:port" of the leader, HERE, or "" while nobody leads."""
+
+    def leave_to_leader(self, connection: Connection, only: bool = False) -> None:
+        """Raises Refusal where what is missing here may be at the leader; `only`: also while nobody leads."""
+
+    def suggest(self, end: int, cold: bool) -> int:
+        """The broker id that a reader who has read up to `end` should ask next. `cold`: this node had to wait for its disk."""
+
+    # --- the log
+
+    def follower_from(self) -> int | None:
+        """From which offset on the log must stay for followers; None if nobody needs it."""
+
+    @property
+    def reseeding(self) -> bool:
+        """The log is about to begin anew."""
+
+    def retained(self) -> None:
+        """The log may begin elsewhere now, or a snapshot was taken."""
+
+    # --- life
+
+    def open_epoch(self) -> None:
+        """Before anything is appended."""
+
+    def begin(self) -> None:
+        """Before anybody is served."""
+
+    async def start(self) -> None:
+        """Once this node serves."""
+
+    async def hand_over(self) -> None:
+        """Before a stop: another node leads then."""
+
+    async def stop(self) -> None:
+        """Nobody is answered any more."""
+
+
+class Alone:
+    """No other node has this log: it always leads, and commits by itself. `on_committed`: as of `Replica`."""
+
+    heirs: Final[list[str]] = []
+    handlers: Final[Mapping[type[Any], Handler]] = {}
+    allow: Final = None
+    status: Final = None
+    leads: Final = True
+    reseeding: Final = False
+
+    def __init__(
+        self, broker_id: int, store: Store, clock: Clock, sync_flush: bool, on_committed: Callable[[Sequence[Unit], int], None],
+        office: Office,
+    ) -> None:  # fmt: skip
+        self.broker_id = broker_id
+        self.replica = Replica(store.log, store.dispatcher, clock, sync_flush, on_committed)
+        self.jobs = (Job(LATE_S, "late", self.replica.answer_late, At.EVERYWHERE),)
+        self._store = store
+        self._clock = clock
+        self._office = office
+
+    @property
+    def epoch(self) -> int:
+        return self._store.epoch
+
+    def check_leads(self) -> None:
+        return
+
+    def leads_where(self) -> str:
+        return HERE
+
+    def leave_to_leader(self, connection: Connection, only: bool = False) -> None:
+        return
+
+    def suggest(self, end: int, cold: bool) -> int:
+        return 0
+
+    def follower_from(self) -> int | None:
+        return None
+
+    def retained(self) -> None:
+        return
+
+    def open_epoch(self) -> None:
+        self._store.open_epoch(self._clock.wall_ms())
+
+    def begin(self) -> None:
+        """A store that may not be written is read; nothing else is done with it."""
+        damages = self._store.log.damages
+        if self._store.read_only:
+            self.replica.refuse(f"{damages}: this node only reads", f"{damages}: this node only reads")
+        self.replica.start()
+        if not self._store.read_only:
+            self._office.settled()
+
+    async def start(self) -> None:
+        return
+
+    async def hand_over(self) -> None:
+        return
+
+    async def stop(self) -> None:
+        await self.replica.flusher.stop()
+
+
+class Guidance:
+    """A `pull.Guide`. `follower_reads`: readers may be sent to followers; `leans(call)`: a client reads at this follower."""
+
+    def __init__(self, membership: Membership, follower_reads: bool, leans: Callable[[Call], None]) -> None:
+        self.suggest: Callable[[int, bool], int] = membership.suggest if follower_reads else _suggest_leader
+        self.leave_to_leader = membership.leave_to_leader
+        self._membership = membership
+        self._leans = leans
+
+    def keeps_offsets(self, call: Call) -> bool:
+        if self._membership.leads:
+            return True
+        self._leans(call)
+        return False
+
+
+def _suggest_leader(_end: int, _cold: bool) -> int:
+    return 0
+
+
+class Leadership:
+    """Tells the features what becomes of this node's leadership. `features`: may still be filled while nobody leads.
+
+    `clear`: the tables forget everything and are read again; `drop_overlays`: they forget what was not committed.
+    """
+
+    def __init__(
+        self, features: Sequence[Feature], drop_overlays: Callable[[], None], clear: Callable[[], None],
+        front_left: Callable[[], None],
+    ) -> None:  # fmt: skip
+        self._features = features
+        self._drop_overlays = drop_overlays
+        self._clear = clear
+        self._front_left = front_left
+
+    def settled(self) -> None:
+        for feature in self._features:
+            feature.on_lead()
+
+    def left(self) -> None:
+        self._drop_overlays()
+        self._front_left()
+        for feature in self._features:
+            feature.on_left()
+
+    def begun_anew(self) -> None:
+        self._clear()
+        for feature in self._features:
+            feature.on_anew()
+
+    def renumbered(self) -> None:
+        for feature in self._features:
+            feature.on_renumbered()

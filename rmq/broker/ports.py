@@ -1,0 +1,90 @@
+"""What features reach the world through: who this broker is, and its log, to read and to write."""
+
+import os
+import random
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from rmq.broker.coldreads import ColdReads
+from rmq.broker.replication.replica import Replica
+from rmq.broker.state import StateWriter
+from rmq.broker.stats import BrokerStats
+from rmq.clock import Clock
+from rmq.config import NodeSettings
+from rmq.errors import StoreError
+from rmq.log import query
+from rmq.log.commitlog import CommitLog
+from rmq.log.consumequeue import ConsumeQueue, Found
+from rmq.log.queues import ConsumeQueues
+from rmq.log.store import Store
+
+YOUNG_RATIO: Final = 0.4  # of the memory: what is nearer to the log's end counts as "in memory" [accessMessageInMemoryMaxRatio]
+
+
+class Identity(NamedTuple):
+    """`host`: as records name this broker (`record.host_bytes`). `address`: "host:port", as clients are told."""
+
+    cluster: str
+    broker: str
+    host: bytes
+    address: str
+
+
+class Reader:
+    """Where messages are read. `committed()`: the committed offset. `cold`: reads that wait for the device.
+
+    `stats`: what was handed out is counted there.
+    `max_messages`, `max_bytes`: of one answer from memory [maxTransferCountOnMessageInMemory, maxTransferBytesOnMessageInMemory].
+    """
+
+    def __init__(self, settings: NodeSettings, store: Store, committed: Callable[[], int], stats: BrokerStats) -> None:
+        self.log: CommitLog = store.log
+        self.queues: ConsumeQueues = store.queues
+        self.store_time = store.log.store_time
+        self.cold = ColdReads(settings.max_transfer_disk_count, settings.max_transfer_disk_bytes)
+        self.committed = committed
+        self.stats = stats
+        self.max_messages = settings.max_transfer_count
+        self.max_bytes = settings.max_transfer_bytes
+
+    def in_memory(self, offset: int) -> bool:
+        """Whether a record there counts as young."""
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        return self.log.end - offset <= memory * YOUNG_RATIO
+
+    def record_at(self, offset: int) -> bytes | None:
+        """The committed record that begins there. May wait for the disk. Raises StoreError."""
+        return query.record_at(self.log, offset, self.committed())
+
+    def find(self, queue: ConsumeQueue, start: int, count: int, max_bytes: int, codes: frozenset[int] | None) -> Found:
+        """In any thread. Of a damaged log only what lies before the damage. Raises StoreError when that is nothing."""
+        found, damages = queue.find(start, count, max_bytes, codes), self.log.damages
+        if damages and (good := damages.count_good(found.spans)) < len(found.spans):
+            if not good:
+                damages.check(*found.spans[0])
+            return queue.find(start, good, max_bytes, codes)
+        return found
+
+    def find_cold(self, queue: ConsumeQueue, start: int, count: int, codes: frozenset[int] | None) -> tuple[Found, bytes]:
+        """The same with the bytes, which may wait for the device: in a thread of `cold`. Less at once, as RocketMQ does, so that
+        one who lags far behind does not take the disk from all others. Raises StoreError."""
+        count, max_bytes = min(count, self.cold.max_messages), self.cold.max_bytes
+        found = self.find(queue, start, count, max_bytes, codes)
+        try:
+            return found, self.log.gather_cold(found.spans)
+        except StoreError:
+            found = self.find(queue, start, count, max_bytes, codes)  # damage, now that it is known, ends it
+            return found, self.log.gather_cold(found.spans)
+
+
+class Writer:
+    """What this broker appends. `propose`: messages, `propose_state`: its own records (`Replica`); `commit`: state lines, done
+    once they are committed and applied. `chance`: which queue. `host`: as records name this broker."""
+
+    def __init__(self, replica: Replica, queues: ConsumeQueues, host: bytes, clock: Clock, chance: random.Random) -> None:
+        self.propose = replica.propose
+        self.propose_state = replica.propose_state
+        self.commit = StateWriter(replica.propose_state, queues, host, clock).commit
+        self.queues = queues
+        self.host = host
+        self.chance = chance

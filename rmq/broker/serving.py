@@ -1,0 +1,241 @@
+"""A broker whose store is open: its ports, its features, and the order in which they start and stop."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import Any
+
+from rmq.broker.adoption import tables as adopt
+from rmq.broker.apply import Applier, Tables, fill
+from rmq.broker.catalog import Catalog
+from rmq.broker.exports import Exports
+from rmq.broker.facts import Boot, runtime_facts
+from rmq.broker.feature import At, Feature, Job
+from rmq.broker.features.delays import Delays
+from rmq.broker.features.groups import Groups
+from rmq.broker.features.inspection import Inspection, topic_ends
+from rmq.broker.features.locks import Locks
+from rmq.broker.features.lookups import Lookups
+from rmq.broker.features.offsets import OffsetExports, Offsets
+from rmq.broker.features.pop import Assignments, Pop, Revival
+from rmq.broker.features.pulling import Pulling
+from rmq.broker.features.retention import Cleaning
+from rmq.broker.features.retries import Retries
+from rmq.broker.features.sending import Sending
+from rmq.broker.features.topics import Topics
+from rmq.broker.features.transactions import Transactions
+from rmq.broker.features.upkeep import Upkeep
+from rmq.broker.front import Front
+from rmq.broker.group import Group
+from rmq.broker.handlers.hello import hello
+from rmq.broker.held.intake import Intake
+from rmq.broker.held.outlet import Outlet
+from rmq.broker.held.receipts import ReceiptWriter, revive_offsets
+from rmq.broker.held.routeasking import RouteAsking
+from rmq.broker.held.taking import QueueReader
+from rmq.broker.longpoll import LongPolls
+from rmq.broker.membership import Alone, Guidance, Leadership, Membership
+from rmq.broker.ports import Identity, Reader, Writer
+from rmq.broker.register import Registration, description
+from rmq.broker.stats import BrokerStats
+from rmq.broker.timers import Timers
+from rmq.clock import Clock
+from rmq.config import NodeSettings
+from rmq.delivery.groups import ConsumerRegistry, GroupTable
+from rmq.delivery.offsets import OffsetTable
+from rmq.errors import RmqError
+from rmq.log.disk import Disk
+from rmq.log.store import Store
+from rmq.net.linkcommands import Hello
+from rmq.net.server import Connection, Handler
+from rmq.routing.topics import TopicTable
+
+log = logging.getLogger("rmq.broker")
+
+
+class Serving:
+    """`await start(running)`; what it started is stopped by `running`. `boot`: when this node was started."""
+
+    def __init__(
+        self, settings: NodeSettings, store: Store, disk: Disk, front: Front, us: Identity, boot: Boot, clock: Clock
+    ) -> None:
+        self._settings, self._us, self._boot, self._clock = settings, us, boot, clock
+        self.store = store
+        self.front = front
+        self.features: list[Feature] = []  # filled below; nobody is told of anything before the start
+        self.tables = _tables(settings, store)
+        self._polls = LongPolls()
+        leadership = Leadership(self.features, self.tables.drop_overlays, self._read_again, front.left_office)
+        applier = Applier(self.tables, self._polls, self.features)
+        self.membership: Membership
+        if settings.elected or settings.broker_role:
+            self.membership = Group(settings, store, disk, clock, us.address, applier.committed, leadership)
+        else:
+            self.membership = Alone(
+                settings.broker_id, store, clock, settings.flush == "sync", applier.committed, leadership
+            )
+        self.replica = self.membership.replica
+        stats = BrokerStats(lambda: topic_ends(store.queues), lambda: store.log.end)
+        self.reader = Reader(settings, store, lambda: self.replica.committed_end, stats)
+        self.writer = Writer(self.replica, store.queues, us.host, clock, random.Random())
+        self._routes = RouteAsking(settings.namesrv_addresses, settings.broker_name, clock)
+        self._timers = Timers(clock)
+        describe = partial(description, settings, us.address, store, self.tables.topics, self.membership)
+        self.registration = Registration(settings.namesrv_addresses, describe, clock)
+        self.features += self._listed()
+        exports = {name: table for feature in self.features for name, table in feature.exports.items()}
+        self.features += [
+            self.registration,
+            Exports(settings.store_dir / "config", exports),
+            Upkeep(store, self.tables.by_name, self.reader.committed, self.membership),
+        ]
+
+    def _listed(self) -> list[Feature]:
+        """Each gets of the others what it names, and nothing else."""
+        settings, clock, tables, polls, membership = self._settings, self._clock, self.tables, self._polls, self.membership
+        reader, writer, commit, chance = self.reader, self.writer, self.writer.commit, self.writer.chance
+        registry, offsets = ConsumerRegistry(settings.client_expiry_ms / 1000), tables.offsets
+        catalog = Catalog(tables.topics, tables.groups, commit, settings.auto_create_group, self._may_make)
+        outlet = Outlet(reader, tables.topics, writer)
+        receipts = ReceiptWriter(tables.receipts, writer.propose_state, reader.queues, self._us, clock, chance)
+        hearing = partial(self.front.hearing, leads=lambda: membership.leads)
+        topics = Topics(settings, catalog, offsets.groups_of, offsets.drop_pending, membership.check_leads)
+        groups = Groups(
+            catalog, registry, offsets.keys_of_group, self.front.server.connection, hearing, polls.groups_changed, clock
+        )
+        progress = Offsets(
+            offsets, catalog, registry, reader, commit, lambda group: polls.groups_changed({group}), settings.broker_name
+        )
+        guide = Guidance(membership, settings.follower_reads, self.front.leans)
+        locks = Locks(tables.locks, settings.broker_name, catalog.topic, catalog.check_known_group, commit, clock)
+        delays = Delays(settings, tables.due, tables.topics, reader, outlet, commit, clock)
+        transactions = Transactions(
+            settings, tables.halves, catalog, outlet, groups.clients, Intake(delays.takers), clock
+        )
+        intake = Intake((transactions.taker, *delays.takers))
+        retries = Retries(catalog, outlet, intake, locks.is_locked)
+        return [
+            topics,
+            groups,
+            progress,
+            OffsetExports(offsets, tables.cursors, lambda: revive_offsets(tables.receipts, reader.queues)),
+            locks,
+            delays,
+            transactions,
+            Pop(QueueReader(reader, offsets, commit), tables.orders, receipts, catalog, polls, clock, chance),
+            Revival(catalog, reader, outlet, receipts, tables.due.first_ms, clock),
+            Assignments(settings.broker_name, catalog, tables.modes, registry, self._routes.queues, commit),
+            retries,
+            Sending(settings, writer, catalog, topics.all_known, intake.take_sent, retries.given_up),
+            Pulling(reader, catalog, registry, progress, guide, polls, clock),
+            Lookups(reader, self.store.indexed.index, clock),
+            Inspection(settings.broker_name, catalog, offsets, registry, reader, self._facts, clock),
+            Cleaning(settings, self.store, membership, tables.held.alive_from, self.carry, clock),
+        ]
+
+    async def start(self, running: AsyncExitStack) -> None:
+        """Starts part after part; `running` is told how each is stopped, the last one first. Raises StoreError, OSError."""
+        front, membership = self.front, self.membership
+        running.callback(self.reader.cold.close)
+        await asyncio.to_thread(fill, self.tables, self.store)
+        running.push_async_callback(membership.stop)
+        if self.store.read_only:
+            membership.begin()
+        else:
+            await self._begin_writing()
+            running.push_async_callback(self._save)
+        running.push_async_callback(self._timers.stop)
+        self._start_jobs()
+        running.push_async_callback(front.close)
+        running.callback(self._stopping)
+        await front.serve(self._handlers(), membership.allow, self._closed, membership.leads_where)
+        await membership.start()
+        running.push_async_callback(front.until_left)
+        running.push_async_callback(self._routes.close)
+        running.push_async_callback(self.registration.stop)
+        await self.registration.start()
+        running.push_async_callback(membership.hand_over)
+
+    async def _begin_writing(self) -> None:
+        self.membership.open_epoch()
+        if self.store.adopting:
+            await self._adopt()
+        self.membership.begin()
+        for feature in self.features:
+            await feature.begin()
+
+    async def _adopt(self) -> None:
+        config, wall_ms = self._settings.store_dir / "config", self._clock.wall_ms()
+        imported = await asyncio.to_thread(adopt.import_tables, self.store, self.tables, config, self._us.host, wall_ms)
+        log.info("adopted: %s", adopt.summary(self.store.adopted, imported))
+        for note in imported.notes:
+            log.warning("adopted: %s", note)
+
+    def _start_jobs(self) -> None:
+        for job in self._jobs():
+            if job.at is At.EVERYWHERE or not self.store.read_only:
+                self._timers.every(job.seconds, job.name, self._when_leading(job) if job.at is At.LEADER else job.work)
+
+    def _jobs(self) -> list[Job]:
+        return [*self.membership.jobs, *(job for feature in self.features for job in feature.jobs)]
+
+    def _handlers(self) -> dict[type[Any], Handler]:
+        handlers: dict[type[Any], Handler] = {Hello: hello(self._settings, self._us.address)}
+        for some in (*(feature.handlers for feature in self.features), self.membership.handlers):
+            assert not handlers.keys() & some.keys(), "two features serve one request"
+            handlers |= some
+        return handlers
+
+    async def _save(self) -> None:
+        """What is saved at a stop. A store that takes nothing more (full disk, failed flush) must still be closed."""
+        last = [job.work for job in self._jobs() if job.at_stop] if self.membership.leads else []
+        for save in (*last, *(feature.finish for feature in self.features)):
+            try:
+                if (pending := save()) is not None:
+                    await pending
+            except (RmqError, OSError) as error:
+                log.warning("not saved at the end: %s", error)
+            except Exception:  # the log itself is well, and the next start makes all of these from it
+                log.exception("not saved at the end; this is a bug, please report it")
+
+    # --- what features ask of all others ------------------------------------------------------------------------------
+
+    async def carry(self, below: int) -> None:
+        """See `Feature.carry`. A follower does nothing: the leader's copies come by themselves."""
+        if self.membership.leads:
+            for feature in self.features:
+                await feature.carry(below)
+
+    def _facts(self) -> Iterable[tuple[str, object]]:
+        reader = self.reader
+        yield from runtime_facts(self._settings.store_dir, reader.log, reader.committed(), self._boot, self._clock)
+        for feature in self.features:
+            yield from feature.facts()
+
+    def _may_make(self) -> bool:
+        return not self.store.read_only and self.membership.leads
+
+    def _when_leading(self, job: Job) -> Callable[[], Awaitable[None] | None]:
+        return lambda: job.work() if self.membership.leads else None
+
+    def _read_again(self) -> None:
+        self.tables.clear()
+        fill(self.tables, self.store)
+
+    def _closed(self, connection: Connection) -> None:
+        for feature in self.features:
+            feature.on_closed(connection)
+
+    def _stopping(self) -> None:
+        for feature in self.features:
+            feature.stopping()
+
+
+def _tables(settings: NodeSettings, store: Store) -> Tables:
+    groups = GroupTable(settings.max_groups)
+    own_names = (settings.cluster_name, settings.broker_name, f"{settings.cluster_name}_REPLY_TOPIC")
+    topics = TopicTable(own_names, settings.max_topics, lambda name: groups.decided(name) is not None)
+    return Tables(topics, groups, OffsetTable(), store.log.segment_bytes, settings.delays_ms)
