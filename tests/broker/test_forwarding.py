@@ -208,7 +208,7 @@ async def test_what_left_for_a_leader_that_dies_has_an_unknown_outcome(group: Lo
     async with JavaClient.connect(group.address(name)) as java:
         assert (await java.send(b"before"))[0].code == 0
         node = group.nodes[leader]
-        node.group.replica._release = lambda: None  # type: ignore[method-assign, union-attr]
+        node.serving.replica._release = lambda: None  # type: ignore[method-assign, union-attr]
         hanging = java.send(b"under way")
         line = next(iter(group.nodes[name].serving.front.forwarding._lines.values()))  # type: ignore[union-attr]
         await until(lambda: line.pending)
@@ -225,7 +225,7 @@ async def test_forwarding_is_bounded(group: LocalGroup, monkeypatch: pytest.Monk
     waits = 0 if bound == "MAX_LINES" else 3
     name = await follower(group)
     await group.stop(*(one for one in ALL if one != name))
-    await group.clock.advance_until(lambda: not group.nodes[name].group.member.core.leads())  # type: ignore[union-attr]
+    await group.clock.advance_until(lambda: not group.nodes[name].serving.membership.member.core.leads())  # type: ignore[union-attr]
     async with JavaClient.connect(group.address(name)) as java:
         waiting = [java.send(b"%d" % number) for number in range(4)]
         header, _ = await waiting[waits]

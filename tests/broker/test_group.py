@@ -210,7 +210,7 @@ async def test_a_leader_in_its_first_moments_makes_topics(tmp_path: Path) -> Non
         clients = [await running.enter_async_context(JavaClient.connect(node.address)) for node in group.nodes.values()]
         asked = [client.send(b"first", topic=f"New{number}") for number, client in enumerate(clients)]  # all three hold them
         advancing = asyncio.create_task(group.clock.advance(1.5))
-        parts = [node.group for node in group.nodes.values()]
+        parts = [node.serving.membership for node in group.nodes.values()]
         await until(lambda: any(part and part.member.core.accepts() for part in parts))
         young = next(number for number, part in enumerate(parts) if part and part.member.core.accepts())
         asked.append(clients[young].send(b"early", topic="Newer"))

@@ -94,7 +94,7 @@ async def test_a_word_that_was_cut_was_never_said(tmp_path: Path) -> None:
         assert saying.result() == R.SYSTEM_ERROR, "the outcome is unknown"
         await group.stop(first)
         await group.start(*followers)
-        await group.clock.advance_until(lambda: any(node.group and node.group.replica.settled for node in group.nodes.values()))
+        await group.clock.advance_until(lambda: any(node.serving.membership.leads for node in group.nodes.values()))
         leader = await leading(group)
         assert await outcome(leader, end(sent, ROLLBACK)) == 0
         await group.start(first)

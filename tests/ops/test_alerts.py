@@ -110,7 +110,7 @@ async def test_a_lost_node_of_an_elected_group_is_missed(tmp_path: Path, capsys:
 
 
 def parts(group: LocalGroup) -> list[GroupStatus]:
-    return [node.group.status() for node in group.nodes.values() if node.group is not None]
+    return [node.serving.membership.status() for node in group.nodes.values()]
 
 
 def missed(group: LocalGroup) -> bool:

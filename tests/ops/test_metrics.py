@@ -28,7 +28,7 @@ def samples(text: str) -> Samples:
 
 
 async def scraped(group: LocalGroup, name: str) -> Samples:
-    part = group.nodes[name].group
+    part = group.nodes[name].serving.membership
     assert part is not None
     async with served("127.0.0.1", 0, "C", "g", part.status) as address:
         answer = await asyncio.to_thread(urllib.request.urlopen, f"http://{address}/metrics")
