@@ -23,7 +23,6 @@ LEFTOVER = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b(?!_)|/work/")
 
 # (file, rule) -> why it may. Empty is best.
 ALLOWED: dict[tuple[str, str], str] = {
-    ("rmq/broker/node.py", "class_size"): "is being divided into features",
     ("tests/faults/delays.py", "waiting"): "messages of a real process fall due in real time",
     ("tests/faults/failover.py", "waiting"): "sends at a given rate, and looks at real processes",
     ("tests/faults/failing.py", "waiting"): "faults of real processes last for real time",
