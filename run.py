@@ -2,6 +2,7 @@
 
     python3 run.py          the tour: a cluster in one process, real messages, a report
     python3 run.py test     linters, types, import contracts, tests
+    python3 run.py quick    ruff and a part of the tests, in less than a minute: for daily work
 
 Running it again is quick: what is installed stays as long as constraints.txt and pyproject.toml do not change.
 Must stay readable for old Pythons, so that they can say what is wrong.
@@ -28,15 +29,25 @@ CHECKS = [
     ("tests", [PYTHON, "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile"]),
 ]
 
+QUICK = [  # every room, with what is quick there
+    "tests/test_house.py", "tests/test_rules.py", "tests/test_config.py", "tests/raft", "tests/routing", "tests/delivery",
+    "tests/access", "tests/nameserver", "tests/net", "tests/log/test_record.py", "tests/log/test_commitlog.py",
+    "tests/log/test_consumequeue.py", "tests/log/test_recovery.py", "tests/log/test_derived.py", "tests/log/test_index.py",
+    "tests/broker/test_send.py", "tests/broker/test_pull.py", "tests/broker/test_topics.py", "tests/broker/test_offsets.py",
+    "tests/broker/test_start_stop.py", "tests/client/test_producer.py", "tests/client/test_consumer.py",
+    "tests/client/test_routes.py", "tests/sim/test_stories.py", "tests/cli/test_program.py",
+]  # fmt: skip
+COMMANDS = {"test": CHECKS, "quick": [CHECKS[0], ("quick tests", CHECKS[-1][1] + QUICK)]}
+
 
 def main(arguments):
     if sys.version_info < OLDEST:
         return stop("this is Python {}.{}; rmq needs 3.11 or newer: python3.12 run.py".format(*sys.version_info[:2]))
-    if arguments not in ([], ["test"]):
+    if len(arguments) > 1 or not set(arguments) <= set(COMMANDS):
         return stop(__doc__)
     os.chdir(ROOT)
     install(["spark", "dev"] if arguments else ["spark"])
-    return run_all(CHECKS if arguments else TOUR)
+    return run_all(COMMANDS[arguments[0]] if arguments else TOUR)
 
 
 def install(extras):

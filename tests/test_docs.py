@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+import run
 from rmq import config
 from rmq.cli import cli
 
@@ -48,6 +49,10 @@ def test_readme_has_exactly_two_commands_on_top() -> None:
     top = (ROOT / "README.md").read_text().partition("\n## ")[0]
     assert re.findall(r"^ {4}(.+)$", top, re.MULTILINE) == ["python3 run.py", "python3 run.py test"]
     assert "python3 run.py test" in (ROOT / ".ci" / "run").read_text()
+
+
+def test_the_quick_tests_are_there() -> None:
+    assert [path for path in run.QUICK if not (ROOT / path).exists()] == []
 
 
 def test_constraints_pin_every_dependency() -> None:
