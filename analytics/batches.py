@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 
 from analytics.bodies import apart, plain
 from analytics.columns import Columns
+from analytics.files import open_file
 from analytics.options import Wanted
 from analytics.rare import Places, read_places
 from analytics.segments import Part
@@ -146,9 +147,11 @@ def _damaged(damage: Damage, part: Part | Places, wanted: Wanted, schema: pa.Sch
 def _bytes_of(damage: Damage, part: Part | Places) -> bytes | None:
     if isinstance(part, Part) and part.broken:
         return None
-    with open(part.path, "rb", buffering=0) as file:
-        file.seek(damage.start - part.base)
-        return file.read(min(damage.end - damage.start, _SHOWN_BYTES)) or b""
+    opened = open_file(part.path)
+    try:
+        return opened.read(min(damage.end - damage.start, _SHOWN_BYTES), damage.start - part.base)
+    finally:
+        opened.close()
 
 
 def _row(schema: pa.Schema, offset: int, size: int, why: tuple[str, str], body: bytes | None) -> pa.RecordBatch:

@@ -1,16 +1,17 @@
 """What a store directory says about itself, before any message is read: whose it is, how far it reaches, and as of when."""
 
-import os
-from pathlib import Path
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
+from analytics.files import Directory, Remote, entries, open_file, own_files
 from rmq.errors import StoreError
 from rmq.log import ownfiles
 from rmq.log.crc import crc32
-from rmq.log.disk import ReadOnlyDisk
 from rmq.log.reader import SegmentFile
 from rmq.log.record import MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES, SYS_BORN_V6, host_text, store_timestamp
 
+_ERRANDS = 16
 _GRACE_MS = 60_000  # progress is saved every 10 s; a minute later everything of before is in it
 
 
@@ -27,22 +28,21 @@ class Extent(NamedTuple):
     heads: dict[int, str]
 
 
-def extent(store: Path) -> Extent:
+def extent(store: Directory) -> Extent:
     """Raises StoreError when files of it cannot be read."""
-    own, disk = str(store / "rmq"), ReadOnlyDisk()
     segments = listed(store)
-    heads = [(segment, first_record(segment)) for segment in segments]
+    heads = list(zip(segments, first_records(store, segments), strict=True))
     head = next((head for _, head in heads if head), None)
     return Extent(
         broker=broker_name(store, head),
         log_start=segments[0].base if segments else 0,
         first_ms=store_timestamp(head, 0) if head else None,
-        known_ms=_known_ms(own, disk),
+        known_ms=_known_ms(store),
         heads={segment.base: f"{crc32(head):08x}" for segment, head in heads if head},
     )
 
 
-def broker_name(store: Path, head: bytes | None = None) -> str:
+def broker_name(store: Directory, head: bytes | None = None) -> str:
     """Of the group that the store belongs to; where it does not say that, the address that its records name.
 
     `head`: of the oldest record, if it is known. Raises StoreError when a file of the store is damaged.
@@ -54,37 +54,42 @@ def broker_name(store: Path, head: bytes | None = None) -> str:
     return host_text(store_host(head)) if head else "unknown"
 
 
-def group_name(store: Path) -> str:
+def group_name(store: Directory) -> str:
     """Of the group that the store belongs to; "" where it does not say that. Raises StoreError when a file of it is damaged."""
-    own = store / "rmq"
-    vote = ownfiles.load_vote(ReadOnlyDisk(), str(own)) if own.is_dir() else None
+    own = own_files(store)
+    vote = ownfiles.load_vote(*own) if own else None
     return vote.group if vote else ""
 
 
-def listed(store: Path) -> list[SegmentFile]:
+def listed(store: Directory) -> list[SegmentFile]:
     """The files of its log that are there, oldest first, less empty ones. Raises StoreError."""
-    directory = str(store / "commitlog")
+    directory = store / "commitlog"
     try:
-        names = sorted(name for name in os.listdir(directory) if len(name) == 20 and name.isdecimal())
+        found = entries(directory)
     except OSError as error:
         raise StoreError(f"{directory} cannot be read: {error}; run the job as the broker's user, or on a copy") from error
-    found = []
-    for name in names:
-        path = os.path.join(directory, name)
-        try:
-            found.append(SegmentFile(path, int(name), os.path.getsize(path)))
-        except FileNotFoundError:
-            continue  # retention took it since
-    return [segment for segment in found if segment.size]
+    return [SegmentFile(one.path, int(one.name), one.size) for one in found
+            if len(one.name) == 20 and one.name.isdecimal() and one.size]  # fmt: skip
+
+
+def first_records(store: Directory, segments: Sequence[SegmentFile]) -> list[bytes | None]:
+    """Of each file, some at once where each is an errand over the network."""
+    if isinstance(store, Remote):
+        with ThreadPoolExecutor(_ERRANDS) as pool:
+            return list(pool.map(first_record, segments))
+    return list(map(first_record, segments))
 
 
 def first_record(segment: SegmentFile) -> bytes | None:
     """The fixed part of a segment's first record; None where none stands, or retention took the file."""
     try:
-        with open(segment.path, "rb", buffering=0) as file:
-            head = file.read(MIN_RECORD_BYTES + 24)
+        opened = open_file(segment.path)
     except FileNotFoundError:
         return None
+    try:
+        head = opened.read(MIN_RECORD_BYTES + 24, 0)
+    finally:
+        opened.close()
     if len(head) < MIN_RECORD_BYTES or int.from_bytes(head[4:8], "big", signed=True) not in (MAGIC_V1, MAGIC_V2):
         return None
     return head if int.from_bytes(head[28:36], "big") == segment.base else None
@@ -96,10 +101,12 @@ def store_host(head: bytes) -> bytes:
     return head[at : at + (20 if head[39] & 0x20 else 8)]
 
 
-def _known_ms(own: str, disk: ReadOnlyDisk) -> int:
+def _known_ms(store: Directory) -> int:
     """By a store of rmq: the last record's time, or when it last said how far it is. 0: nobody can say."""
-    progress = ownfiles.load_progress(disk, own) if os.path.isdir(own) else None
-    if progress is None:
+    own = own_files(store)
+    progress = ownfiles.load_progress(*own) if own else None
+    if own is None or progress is None:
         return 0
-    saved_ms = int(os.path.getmtime(os.path.join(own, "progress")) * 1000) - _GRACE_MS
+    disk, directory = own
+    saved_ms = disk.modified_ms(f"{directory}/progress") - _GRACE_MS
     return max(saved_ms, progress.stored_ms if progress.hw == progress.log else 0)

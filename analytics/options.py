@@ -16,7 +16,7 @@ from rmq.routing.topics import is_system_topic
 
 EARLIEST, LATEST = -2, -1  # in Kafka's JSON
 NAMES = (
-    "path", "nameservers", "group",
+    "path", "paths", "nameservers", "group",
     "subscribe", "subscribePattern", "assign", "startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp",
     "minPartitions", "maxRecordsPerPartition", "maxOffsetsPerTrigger", "includeHeaders", "failOnDataLoss",
     "topics", "queues", "tags", "from", "to", "system", "body", "shape", "onDamage", "allowMissingTopics", "brokerName",

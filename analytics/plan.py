@@ -5,22 +5,21 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import pairwise
-from pathlib import Path
 
+from analytics.files import Directory, own_files, refuse_links
 from analytics.options import Wanted, nearest
 from analytics.rare import Places, cut, find_places
 from analytics.segments import Part, find_parts, refuse_holes
 from analytics.walk import Block, walk
 from rmq.errors import InvalidArgument, StoreError
 from rmq.log import ownfiles
-from rmq.log.disk import ReadOnlyDisk
 
 SPLIT_BYTES = 128 << 20
 _LEAST_BYTES = 4 << 20  # of a task, where there is a choice
 _OPENING_BYTES = 64 << 10  # what opening a file costs, in bytes read
 
 
-def plan(store: Path, wanted: Wanted) -> list[list[Part | Places]]:
+def plan(store: Directory, wanted: Wanted) -> list[list[Part | Places]]:
     """The parts of each task, in log order; [] when nothing is there to read.
 
     Raises InvalidArgument (no store; topics that it does not know), BadBytes (files are missing), StoreError.
@@ -31,7 +30,7 @@ def plan(store: Path, wanted: Wanted) -> list[list[Part | Places]]:
     return tasks(store, wanted, find_parts(store, wanted.from_ms, wanted.to_ms))
 
 
-def tasks(store: Path, wanted: Wanted, parts: Sequence[Part]) -> list[list[Part | Places]]:
+def tasks(store: Directory, wanted: Wanted, parts: Sequence[Part]) -> list[list[Part | Places]]:
     """These parts of the store, packed and cut. Raises BadBytes, StoreError."""
     if wanted.on_damage == "fail":
         refuse_holes(parts)
@@ -45,7 +44,7 @@ def tasks(store: Path, wanted: Wanted, parts: Sequence[Part]) -> list[list[Part 
     return list(_packed([piece for part in parts for piece in _cut(part, size)], size))
 
 
-def newest_ms(store: Path) -> int:
+def newest_ms(store: Directory) -> int:
     """Store time of the last record that counts; 0 without one. Reads the last file."""
     newest = 0
     for part in find_parts(store)[-1:]:
@@ -99,40 +98,45 @@ def _by_records(part: Part, most: int) -> Iterator[Part]:
 # --- what the options name --------------------------------------------------------------------------------------------
 
 
-def check_names(store: Path, wanted: Wanted) -> None:
+def check_names(store: Directory, wanted: Wanted) -> None:
     """Topics and first messages that the options name are there. Raises InvalidArgument, StoreError."""
-    _check_topics(store, wanted)
-    _check_starts(store, wanted)
+    check_topics([store], wanted)
+    check_starts([store], wanted)
 
 
-def _check_topics(store: Path, wanted: Wanted) -> None:
-    known = _known_topics(store)
+def check_topics(stores: Sequence[Directory], wanted: Wanted) -> None:
+    """Those that are named are in one of the stores, as far as they can say. Raises InvalidArgument, StoreError."""
+    every = [_known_topics(store) for store in stores]
+    known = set().union(*every) if all(every) else set()
     missing = sorted(wanted.topics - known) if wanted.topics and known else []
     if missing and not wanted.allow_missing:
         names = ", ".join(map(repr, missing)) + nearest(missing[0], tuple(known))
-        raise InvalidArgument(f"the store has no topic {names} (allowMissingTopics=true takes it as empty)")
+        have = "the store has" if len(stores) == 1 else "the stores have"
+        raise InvalidArgument(f"{have} no topic {names} (allowMissingTopics=true takes it as empty)")
 
 
-def _known_topics(store: Path) -> set[str]:
+def _known_topics(store: Directory) -> set[str]:
     """Those with a queue or settings; empty in an archive of segments, which cannot say."""
     queues, settings = store / "consumequeue", store / "config" / "topics.json"
+    refuse_links(queues, store / "config", settings)
     found = {entry.name for entry in queues.iterdir()} if queues.is_dir() else set()
     with suppress(OSError, ValueError, KeyError, TypeError):  # RocketMQ's export: it may be missing, or just be written
         found |= set(json.loads(settings.read_bytes())["topicConfigTable"])
     return found | {row.topic for row in _rows(store)}
 
 
-def _rows(store: Path) -> list[ownfiles.QueueRow]:
-    own = store / "rmq"
-    return (ownfiles.load_queues(ReadOnlyDisk(), str(own)) or []) if own.is_dir() else []
+def _rows(store: Directory) -> list[ownfiles.QueueRow]:
+    own = own_files(store)
+    return (ownfiles.load_queues(*own) or []) if own else []
 
 
-def _check_starts(store: Path, wanted: Wanted) -> None:
-    """Messages that were named as the first ones must still be there."""
-    if not wanted.starts or not wanted.fail_on_loss:
+def check_starts(stores: Sequence[Directory], wanted: Wanted) -> None:
+    """Messages that were named as the first ones must still be in one of these copies. Raises StoreError."""
+    said = [{(row.topic, row.queue_id): row.min for row in _rows(store)} for store in stores]
+    if not wanted.starts or not wanted.fail_on_loss or not all(said):
         return
-    for row in _rows(store):
-        start = wanted.starts.get(row.topic, {}).get(row.queue_id)
-        if start is not None and start < row.min:
-            raise StoreError(f"message {start} of {row.topic}, queue {row.queue_id} is gone, the first one left is {row.min}: "
+    for topic, queue, start in ((topic, queue, start) for topic, of in wanted.starts.items() for queue, start in of.items()):
+        first = min((rows[topic, queue] for rows in said if (topic, queue) in rows), default=0)
+        if start < first:
+            raise StoreError(f"message {start} of {topic}, queue {queue} is gone, the first one left is {first}: "
                              "begin there, or give failOnDataLoss=false")  # fmt: skip

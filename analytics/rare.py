@@ -5,7 +5,6 @@ topic that was deleted and whose older records the queues do not know any more) 
 the record that it names is damage.
 """
 
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -13,13 +12,13 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from analytics.files import Directory, Opened, entries, open_file, own_files, refuse_links
 from analytics.options import Wanted
 from analytics.segments import OURS, Part, find_parts
 from analytics.walk import Block, Damage, Ints, SegmentGone, layout, sums_are_right
 from rmq.errors import StoreError
 from rmq.log import ownfiles
 from rmq.log.deletions import deleted_topics
-from rmq.log.disk import ReadOnlyDisk
 from rmq.log.ownfiles import QueueRow
 from rmq.log.record import MIN_RECORD_BYTES
 from rmq.model import STATE_TOPIC
@@ -54,17 +53,17 @@ class Places(NamedTuple):
         return int(self.sizes.sum())
 
 
-def find_places(store: Path, wanted: Wanted, parts: Sequence[Part]) -> list[Places] | None:
+def find_places(store: Directory, wanted: Wanted, parts: Sequence[Part]) -> list[Places] | None:
     """Where the records of the wanted topics are in these parts; None when the log is to be scanned.
 
     Raises StoreError when a file of the store is damaged.
     """
-    own, disk = str(store / "rmq"), ReadOnlyDisk()
-    if not wanted.use_queues or wanted.topics is None or not parts or not (store / "rmq").is_dir():
+    own = own_files(store) if isinstance(store, Path) else None  # over a network, an errand for each record takes longer
+    if not wanted.use_queues or wanted.topics is None or not parts or own is None or not isinstance(store, Path):
         return None
     if any(part.broken or {trust for _, trust in part.trust} != {OURS} for part in parts):
         return None
-    progress, rows = ownfiles.load_progress(disk, own), ownfiles.load_queues(disk, own)  # rows are saved before progress
+    progress, rows = ownfiles.load_progress(*own), ownfiles.load_queues(*own)  # rows are saved before progress
     if progress is None or rows is None or progress.cq < parts[-1].stop:
         return None
     if any(name.startswith(_MULTI_DISPATCH) for name in wanted.topics):
@@ -79,7 +78,7 @@ def find_places(store: Path, wanted: Wanted, parts: Sequence[Part]) -> list[Plac
 def read_places(places: Places) -> Iterator[Block | Damage]:
     """Their records, checked, and what a unit leads to that is not its record. Raises SegmentGone, StoreError."""
     try:
-        opened = os.open(places.path, os.O_RDONLY)
+        opened = open_file(places.path)
     except FileNotFoundError:
         raise SegmentGone(f"{places.path} is gone: retention removed it after the job began; run the job again") from None
     try:
@@ -88,7 +87,7 @@ def read_places(places: Places) -> Iterator[Block | Damage]:
     except OSError as error:
         raise StoreError(f"{places.path} cannot be read: {error}; check the disk, or read a copy from another node") from error
     finally:
-        os.close(opened)
+        opened.close()
 
 
 def cut(places: Places, size: int) -> Iterator[Places]:
@@ -100,8 +99,8 @@ def cut(places: Places, size: int) -> Iterator[Places]:
             yield piece
 
 
-def _read(opened: int, places: Places) -> Iterator[Block | Damage]:
-    raw = [os.pread(opened, size, offset - places.base) for offset, size in zip(places.offsets, places.sizes, strict=True)]
+def _read(opened: Opened, places: Places) -> Iterator[Block | Damage]:
+    raw = [opened.read(size, offset - places.base) for offset, size in zip(places.offsets, places.sizes, strict=True)]
     lengths = np.array([len(each) for each in raw], np.int64)
     at = np.concatenate(([0], np.cumsum(lengths)[:-1])).astype(np.int64)
     block, good = layout(b"".join(raw).ljust(MIN_RECORD_BYTES, b"\0"), at, places.offsets)
@@ -152,13 +151,14 @@ def _units(store: Path, rows: Sequence[QueueRow], parts: Sequence[Part]) -> list
 
 def _of_queue(directory: Path, row: QueueRow) -> tuple[npt.NDArray[np.void], Ints] | None:
     """Its units [min, max) and their numbers, less the blank ones. None where the files end before, or hold zeros there."""
-    files = sorted(file for file in directory.glob("[0-9]*") if file.name.isdecimal()) if directory.is_dir() else []
+    refuse_links(directory.parent.parent, directory.parent)
+    files = [file for file in entries(directory) if file.name.isdecimal()] if directory.is_dir() else []
     pieces: list[npt.NDArray[np.void]] = []
     at = row.min
     for file in files:
         first = int(file.name) // _UNIT.itemsize
         if first <= at < row.max:
-            units = np.fromfile(file, _UNIT, min(row.max, first + file.stat().st_size // _UNIT.itemsize) - first)
+            units = np.fromfile(file.path, _UNIT, min(row.max, first + file.size // _UNIT.itemsize) - first)
             pieces.append(units[at - first :])
             at = max(at, first + len(units))
     if at < row.max:

@@ -4,16 +4,16 @@ In a store of rmq only committed bytes count. A directory without `rmq/` was wri
 segments: there every whole record counts up to the last one. What is missing or damaged in between is told, never passed over.
 """
 
-import os
 from collections.abc import Sequence
 from itertools import pairwise
-from pathlib import Path
 from typing import NamedTuple
 
-from analytics.look import first_record, listed
+from analytics.files import Directory, exists, open_file, own_files
+from analytics.look import first_records, listed
 from rmq.errors import BadBytes, InvalidArgument
-from rmq.log.epochs import FOREIGN
-from rmq.log.reader import SegmentFile, committed_end, read_rows
+from rmq.log import ownfiles
+from rmq.log.epochs import FOREIGN, EpochRow
+from rmq.log.reader import SegmentFile
 from rmq.log.record import store_timestamp
 
 SLACK_MS = 600_000  # store times of one log may step back a little; a segment that close to the time asked for is read
@@ -40,26 +40,39 @@ class Part(NamedTuple):
     broken: str = ""
 
 
-class Log(NamedTuple):
-    """The segments of a store directory, oldest first, and the store time of each one's first record (None: not readable).
+class Held(NamedTuple):
+    """A file of a log: its records count up to `stop`. `head`: the fixed part of its first record, None: not readable."""
 
-    `committed`: the end of what counts, None when every whole record does.
-    """
-
-    segments: list[SegmentFile]
-    first_ms: list[int | None]
-    committed: int | None
+    segment: SegmentFile
+    head: bytes | None
+    stop: int
     trust: tuple[tuple[int, int], ...]
 
+    @property
+    def end(self) -> int:
+        return self.segment.base + self.segment.size
 
-def find_parts(store: Path, from_ms: int = 0, to_ms: int = 1 << 62) -> list[Part]:
+    @property
+    def first_ms(self) -> int | None:
+        return store_timestamp(self.head, 0) if self.head else None
+
+
+class Log(NamedTuple):
+    """The files of a log, oldest first. `committed`: the end of what counts, None when every whole record does."""
+
+    files: list[Held]
+    committed: int | None
+    rows: tuple[EpochRow, ...] = ()
+
+
+def find_parts(store: Directory, from_ms: int = 0, to_ms: int = 1 << 62) -> list[Part]:
     """The files of a store directory that may hold records of [from_ms, to_ms), in log order, and what is missing between them.
 
     [] when nothing is committed yet.
 
     Raises InvalidArgument when the directory is not a store that can be read, StoreError when its files cannot be.
     """
-    return _parts(look_at(store), from_ms, to_ms)
+    return parts_of(look_at(store), from_ms, to_ms)
 
 
 def refuse_holes(parts: Sequence[Part]) -> None:
@@ -69,51 +82,59 @@ def refuse_holes(parts: Sequence[Part]) -> None:
             raise BadBytes(part.broken)
 
 
-def look_at(store: Path) -> Log:
+def look_at(store: Directory) -> Log:
     """A list of files that were all there at one moment, looked at after the committed end."""
     if not (store / "commitlog").is_dir():
         raise InvalidArgument(_no_store(store))
     for _ in range(_LOOKS):
-        committed = committed_end(str(store))  # before the list: what is committed by then has its file in it
+        committed, rows = _own_words(store)  # before the list: what is committed by then has its file in it
         segments = listed(store)
-        if not any(one.base + one.size < two.base and not os.path.exists(one.path) for one, two in pairwise(segments)):
+        if not any(one.base + one.size < two.base and not exists(one.path) for one, two in pairwise(segments)):
             break  # else: the list was made while retention took files, one by one
     if committed is not None:
         segments = [segment for segment in segments if segment.base < committed]
-    heads = [first_record(segment) for segment in segments]
+    heads = first_records(store, segments)
     while committed is None and segments and heads[-1] is None and _is_unused(segments[-1]):  # RocketMQ makes files ahead of time
         segments.pop()
         heads.pop()
-    while segments and heads[0] is None and not os.path.exists(segments[0].path):  # retention took it since
+    while segments and heads[0] is None and not exists(segments[0].path):  # retention took it since
         del segments[0], heads[0]
-    first_ms = [store_timestamp(head, 0) if head else None for head in heads]
-    return Log(segments, first_ms, committed, _trust(store))
+    trust = ((0, MAYBE),) if rows is None else _trust(rows)
+    limit = 1 << 63 if committed is None else committed
+    files = [Held(each, head, min(each.base + each.size, limit), trust) for each, head in zip(segments, heads, strict=True)]
+    return Log(files, committed, rows or ())
 
 
-def _trust(store: Path) -> tuple[tuple[int, int], ...]:
-    if not (store / "rmq").is_dir():
-        return ((0, MAYBE),)
-    return ((0, OURS), *((row.start, ALIEN if row.epoch == FOREIGN else OURS) for row in read_rows(str(store))))
+def _own_words(store: Directory) -> tuple[int | None, tuple[EpochRow, ...] | None]:
+    """The committed end and who wrote which bytes, as a store of rmq says."""
+    own = own_files(store)
+    if own is None:
+        return None, None
+    progress, epochs = ownfiles.load_progress(*own), ownfiles.load_epochs(*own)
+    return progress.hw if progress else 0, epochs[0] if epochs else ()
 
 
-def _parts(log: Log, from_ms: int, to_ms: int) -> list[Part]:
-    """One part for each segment that is needed, and one for each hole beside them."""
-    ends = [one.base + one.size for one in log.segments]
-    nexts = [*(one.base for one in log.segments[1:]), log.committed]
+def _trust(rows: tuple[EpochRow, ...]) -> tuple[tuple[int, int], ...]:
+    return ((0, OURS), *((row.start, ALIEN if row.epoch == FOREIGN else OURS) for row in rows))
+
+
+def parts_of(log: Log, from_ms: int = 0, to_ms: int = 1 << 62) -> list[Part]:
+    """One part for each file that is needed, and one for each hole beside them."""
+    nexts = [*(file.segment.base for file in log.files[1:]), log.committed][: len(log.files)]
+    times = [file.first_ms for file in log.files]
     parts = []
-    for number, segment in enumerate(log.segments):
-        if not _is_needed(log.first_ms, number, from_ms, to_ms):
+    for number, (file, behind) in enumerate(zip(log.files, nexts, strict=True)):
+        if not _is_needed(times, number, from_ms, to_ms):
             continue
-        end, behind = ends[number], nexts[number]
-        stop = end if log.committed is None else min(end, log.committed)
-        reach = None if behind is None else stop
-        parts.append(Part(segment.path, segment.base, end, segment.base, stop, reach, False, log.trust))
-        if behind is not None and stop != behind:
-            why = f"the log stops at {stop} and goes on at {behind}: a file of commitlog/ is missing or was cut"
-            parts.append(Part(segment.path, stop, behind, stop, behind, behind, False, log.trust, why))
-    if log.committed and not log.segments:
+        path, base = file.segment.path, file.segment.base
+        reach = None if behind is None else file.stop
+        parts.append(Part(path, base, file.end, base, file.stop, reach, False, file.trust))
+        if behind is not None and file.stop != behind:
+            why = f"the log stops at {file.stop} and goes on at {behind}: a file of commitlog/ is missing or was cut"
+            parts.append(Part(path, file.stop, behind, file.stop, behind, behind, False, file.trust, why))
+    if log.committed and not log.files:
         why = f"bytes up to {log.committed} are committed, and commitlog/ holds no file: it is missing"
-        parts.append(Part("", 0, log.committed, 0, log.committed, log.committed, False, log.trust, why))
+        parts.append(Part("", 0, log.committed, 0, log.committed, log.committed, False, _trust(log.rows), why))
     return parts
 
 
@@ -125,11 +146,14 @@ def _is_needed(first_ms: list[int | None], number: int, from_ms: int, to_ms: int
 
 
 def _is_unused(segment: SegmentFile) -> bool:
-    with open(segment.path, "rb") as opened:
-        return not any(opened.read(8))
+    opened = open_file(segment.path)
+    try:
+        return not any(opened.read(8, 0))
+    finally:
+        opened.close()
 
 
-def _no_store(store: Path) -> str:
-    if any(store.glob("dledger-*")):
+def _no_store(store: Directory) -> str:
+    if store.is_dir() and any(each.name.startswith("dledger-") for each in store.iterdir()):
         return f"{store} is a DLedger store of RocketMQ; only plain stores (with commitlog/) can be read"
     return f"{store} is not a store directory: it has no commitlog/ in it"

@@ -1,4 +1,4 @@
-"""The Spark data source "rmq": messages of a store directory as rows, in Arrow batches. Options are in `analytics.options`.
+"""The Spark data source "rmq": messages of store directories as rows, in Arrow batches. Options are in `analytics.options`.
 
 What counts as stored is decided in `analytics.segments`, what a whole record is in `analytics.walk`; here they meet Spark.
 """
@@ -7,7 +7,6 @@ import json
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -27,9 +26,10 @@ from pyspark.sql.types import (
 )
 
 from analytics.batches import batches
-from analytics.look import broker_name
+from analytics.copies import plan_all
+from analytics.files import Directory
 from analytics.options import Wanted, given_options, nearest, parse_options
-from analytics.plan import plan
+from analytics.paths import stores_at
 from analytics.pushed import narrowed
 from analytics.rare import Places
 from analytics.segments import Part
@@ -53,11 +53,12 @@ _PUSHING = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
 class Task(InputPartition):
-    """What one task reads."""
+    """What one task reads: parts of one broker's log."""
 
-    def __init__(self, parts: list[Part | Places]) -> None:
+    def __init__(self, parts: list[Part | Places], broker: str = "") -> None:
         super().__init__(parts)
         self.parts = parts
+        self.broker = broker
 
 
 class RmqDataSource(DataSource):
@@ -86,25 +87,23 @@ class RmqDataSource(DataSource):
         options = {**(kept[0] if kept else {}), **given_options(self.options)}
         wanted = parse_options(options)
         _check_schema(schema, wanted)
-        return kind(store_path(options), wanted, schema)
+        return kind(stores_at(options), wanted, schema)
 
 
 class RmqReader(DataSourceReader):
     """Plans the parts when the job starts, reads those of one task."""
 
-    def __init__(self, store: Path, wanted: Wanted, schema: StructType) -> None:
-        self._store = store
+    def __init__(self, stores: list[Directory], wanted: Wanted, schema: StructType) -> None:
+        self._stores = stores
         self._wanted = wanted
         self._schema = schema
-        self._broker = ""
 
     def partitions(self) -> list[InputPartition]:
-        self._broker = self._wanted.broker or broker_name(self._store)
-        return [Task(parts) for parts in plan(self._store, self._wanted)] or [Task([])]
+        return [Task(parts, broker) for broker, parts in plan_all(self._stores, self._wanted)] or [Task([])]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Task)
-        return batches(partition.parts, self._wanted, to_arrow_schema(self._schema, timezone="UTC"), self._broker)
+        return batches(partition.parts, self._wanted, to_arrow_schema(self._schema, timezone="UTC"), partition.broker)
 
 
 class PushingReader(RmqReader):
@@ -127,14 +126,11 @@ def schema_of(wanted: Wanted) -> StructType:
 
 
 def store_path(options: Mapping[str, str]) -> Path:
-    """The option `path`. Raises InvalidArgument when it is missing, or leads elsewhere than to this machine's files."""
-    path = given_options(options).get("path")
-    if not path:
-        raise InvalidArgument('the option "path" is missing: give it the store directory')
-    url = urlsplit(path)
-    if len(url.scheme) > 1 and url.scheme != "file":
-        raise InvalidArgument(f'the option "path" is {path}: only directories of this machine are read; copy or mount it')
-    return Path(unquote(url.path) if url.scheme == "file" else path)
+    """The one directory that a stream reads. Raises InvalidArgument for several, and for those elsewhere than on this machine."""
+    stores = stores_at(options)
+    if len(stores) > 1 or not isinstance(stores[0], Path):
+        raise InvalidArgument(f"a stream reads one store on this machine, not {', '.join(map(str, stores))}")
+    return stores[0]
 
 
 def _check_schema(given: StructType, wanted: Wanted) -> None:

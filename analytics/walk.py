@@ -4,7 +4,6 @@ A walk in Python finds only the sizes; everything else is numpy over all records
 Spark. What a whole record is stands in `rmq.log.record`; here the same rules are spelled for many records.
 """
 
-import os
 import re
 from collections.abc import Iterator, Sequence
 from struct import Struct
@@ -13,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from analytics.files import Opened, open_file
 from analytics.segments import ALIEN, MAYBE, OURS, Part
 from rmq.errors import BadBytes, StoreError
 from rmq.log.crc import crc32
@@ -103,7 +103,7 @@ def walk(part: Part) -> Iterator[Block | Damage]:
         yield Damage(part.start, part.stop, part.broken)
         return
     try:
-        opened = os.open(part.path, os.O_RDONLY)
+        opened = open_file(part.path)
     except FileNotFoundError:
         raise SegmentGone(f"{part.path} is gone: retention removed it after the job began; run the job again") from None
     except OSError as error:
@@ -113,7 +113,7 @@ def walk(part: Part) -> Iterator[Block | Damage]:
     except OSError as error:
         raise StoreError(f"{part.path} cannot be read: {error}; check the disk, or read a copy from another node") from error
     finally:
-        os.close(opened)
+        opened.close()
 
 
 def layout(data: bytes, at: Ints, offsets: Ints) -> tuple[Block, Flags]:
@@ -150,7 +150,7 @@ def check(data: bytes, at: int, offset: int, trust: int) -> None:
 class _Walk:
     """Over one part of an open file."""
 
-    def __init__(self, part: Part, opened: int) -> None:
+    def __init__(self, part: Part, opened: Opened) -> None:
         self._part = part
         self._opened = opened
         self._limit = part.end if part.reach is None else part.reach
@@ -245,7 +245,7 @@ class _Walk:
 
     def _read(self, position: int, size: int) -> bytes:
         """At most `size` bytes; none behind what the records can reach."""
-        return os.pread(self._opened, min(size, self._limit - position), position - self._part.base)
+        return self._opened.read(min(size, self._limit - position), position - self._part.base)
 
 
 def _chain(data: bytes, stop: int, is_last: bool) -> tuple[list[int], bool]:

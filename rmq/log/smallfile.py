@@ -11,6 +11,7 @@ from rmq.log.crc import crc32
 from rmq.log.disk import Disk
 
 VERSION = 1
+_READ_BYTES = 1 << 16
 Lines = list[list[str]]
 
 
@@ -43,7 +44,10 @@ def read_file(disk: Disk, path: str) -> bytes | None:
         return None
     handle = disk.open(path)
     try:
-        return disk.pread(handle, disk.size(path), 0)
+        data = b""
+        while more := disk.pread(handle, _READ_BYTES, len(data)):  # the size of `path` may be that of a newer file by now
+            data += more
+        return data
     finally:
         disk.close(handle)
 

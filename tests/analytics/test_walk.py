@@ -1,5 +1,6 @@
 """The walk by numpy against its slow twin, record by record: the same records, and damage found wherever it is."""
 
+import os
 import random
 from itertools import pairwise
 from pathlib import Path
@@ -109,7 +110,7 @@ def test_a_list_made_while_retention_works_is_made_again(tmp_path: Path, monkeyp
     """The system may show files 0 and 2 of 0, 1, 2 when 0 and 1 go meanwhile: no hole, the log begins at 2."""
     write_store(tmp_path, MESSAGES, SEGMENT)
     commit(tmp_path, 3 * SEGMENT)
-    directory, listed = tmp_path / "commitlog", walking.os.listdir
+    directory, listed = tmp_path / "commitlog", os.listdir
     (directory / f"{SEGMENT:020}").unlink()
 
     def late(path: str) -> list[str]:

@@ -101,3 +101,20 @@ def test_a_file_with_a_missing_line_is_said_so(disk: MemoryDisk) -> None:
     smallfile.save(disk, "/own", "vote", [["storeId", "aa"]])
     with pytest.raises(StoreError, match="lacks a line"):
         ownfiles.load_vote(disk, "/own")
+
+
+def test_a_file_that_is_replaced_while_it_is_read_is_read_as_it_was() -> None:
+    """A running broker saves `queues` anew, shorter, between a reader's looks at its name."""
+
+    class Replaced(MemoryDisk):
+        def open(self, path: str) -> int:
+            handle = super().open(path)
+            ownfiles.save_queues(self, "s/rmq", [])
+            return handle
+
+    disk = Replaced()
+    disk.make_directory("s/rmq")
+    rows = [QueueRow("T", queue, 0, 100) for queue in range(50)]
+    ownfiles.save_queues(disk, "s/rmq", rows)
+    assert ownfiles.load_queues(disk, "s/rmq") == rows
+    assert ownfiles.load_queues(disk, "s/rmq") == []

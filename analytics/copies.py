@@ -1,0 +1,137 @@
+"""Several store directories read by one job: which of them hold copies of one log, and of which copy each file is read. No Spark.
+
+Copies (of a leader and its followers, of a store and its archive) have first records of files in common, or a row of their
+tables of epochs. A record counts once: every file is read from one copy, the longest that has all of it, so what one copy has
+lost or not got yet comes from another.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from analytics.files import Directory
+from analytics.look import broker_name
+from analytics.options import Wanted
+from analytics.plan import check_starts, check_topics, tasks
+from analytics.rare import Places
+from analytics.segments import Held, Log, Part, look_at, parts_of
+from analytics.walk import Block, walk
+from rmq.errors import InvalidArgument, StoreError
+from rmq.log.epochs import FOREIGN
+
+
+class Copy(NamedTuple):
+    """A store directory, and the log in it."""
+
+    store: Directory
+    log: Log
+
+    @property
+    def reach(self) -> int:
+        """Where its log may end at the latest."""
+        end = self.log.files[-1].end if self.log.files else 0
+        return end if self.log.committed is None else self.log.committed
+
+    @property
+    def heads(self) -> dict[int, bytes]:
+        return {file.segment.base: file.head for file in self.log.files if file.head}
+
+
+class Planned(NamedTuple):
+    """What one task reads: parts of one broker's log."""
+
+    broker: str
+    parts: list[Part | Places]
+
+
+def plan_all(stores: Sequence[Directory], wanted: Wanted) -> list[Planned]:
+    """The tasks of a job over these stores, log by log. [] when nothing is there to read.
+
+    Raises InvalidArgument (no store; topics that none knows; options that mean one log, with several), BadBytes (files are
+    missing), StoreError (also when copies of one log are not alike).
+    """
+    check_topics(stores, wanted)
+    logs = families([Copy(store, look_at(store)) for store in stores])
+    if len(logs) > 1 and (wanted.starts or wanted.ends or wanted.broker):
+        said = "brokerName" if wanted.broker else "startingOffsets" if wanted.starts else "endingOffsets"
+        names = " and ".join(str(copies[0].store) for copies in logs[:2])
+        raise InvalidArgument(f'the option "{said}" is of one broker, and {names} are of different ones: give one path')
+    return [planned for copies in logs for planned in _plan(copies, wanted)]
+
+
+def families(copies: Sequence[Copy]) -> list[list[Copy]]:
+    """Those of one log together, the longest first."""
+    found: list[list[Copy]] = []
+    for copy in copies:
+        same = [family for family in found if any(_are_copies(copy, other) for other in family)]
+        found = [family for family in found if family not in same]
+        found.append([*(each for family in same for each in family), copy])
+    return [sorted(family, key=lambda copy: -copy.reach) for family in found]
+
+
+def union(copies: Sequence[Copy]) -> Log:
+    """One log of all copies (longest first). Raises StoreError where they are not alike."""
+    if len(copies) == 1:
+        return copies[0].log
+    held: dict[int, list[tuple[Copy, Held]]] = {}
+    for copy in copies:
+        for file in copy.log.files:
+            held.setdefault(file.segment.base, []).append((copy, file))
+    files = [_longest(base, held[base]) for base in sorted(held)]
+    committed = max((copy.log.committed for copy in copies if copy.log.committed is not None), default=None)
+    if files and committed is not None:
+        last = files[-1]
+        if last.stop > committed:  # of an archive, which does not say how far it is
+            if _end_of(last) > committed:
+                committed = None
+            else:
+                files[-1] = last._replace(stop=committed)
+    return Log(files, committed, copies[0].log.rows)
+
+
+def _plan(copies: Sequence[Copy], wanted: Wanted) -> Iterator[Planned]:
+    check_starts([copy.store for copy in copies], wanted)
+    if wanted.topics == frozenset():
+        return
+    broker = wanted.broker or broker_name(copies[0].store)
+    parts = parts_of(union(copies), wanted.from_ms, wanted.to_ms)
+    if len(copies) == 1:
+        yield from (Planned(broker, task) for task in tasks(copies[0].store, wanted, parts))
+        return
+    for copy in copies:  # each has its own consume queues
+        paths = {file.segment.path for file in copy.log.files}
+        of_copy = [part for part in parts if part.path in paths or (not part.path and copy is copies[0])]
+        yield from (Planned(broker, task) for task in tasks(copy.store, wanted, of_copy))
+
+
+def _are_copies(one: Copy, two: Copy) -> bool:
+    heads, others = one.heads, two.heads
+    common = heads.keys() & others.keys()
+    if common:
+        return any(heads[base] == others[base] for base in common)
+    return bool({row for row in one.log.rows if row.epoch != FOREIGN} & {row for row in two.log.rows if row.epoch != FOREIGN})
+
+
+def _longest(base: int, held: Sequence[tuple[Copy, Held]]) -> Held:
+    heads = {file.head: copy.store for copy, file in held if file.head}
+    if len(heads) > 1:
+        names = " and ".join(str(store) for store in heads.values())
+        raise StoreError(f"{names} hold one log, but differ in the file at {base}: one is damaged or not a copy any more; "
+                         "give the other alone")  # fmt: skip
+    whole = [file for copy, file in held if file.stop == file.end and not _may_end_in(copy, file)]
+    if whole or len(held) == 1:
+        return (whole or [held[0][1]])[0]
+    return max((file for _, file in held), key=_end_of)
+
+
+def _may_end_in(copy: Copy, file: Held) -> bool:
+    return copy.log.committed is None and file is copy.log.files[-1]
+
+
+def _end_of(file: Held) -> int:
+    """Where its records end. Reads them, where nobody has noted it."""
+    if file.stop < file.end:
+        return file.stop
+    end = file.segment.base
+    for found in walk(Part(file.segment.path, end, file.end, end, file.end, None, False, file.trust)):
+        end = int(found.head["physical_offset"][-1] + found.head["size"][-1]) if isinstance(found, Block) else found.end
+    return end

@@ -1,0 +1,263 @@
+"""Several directories in one job: paths that name many, copies of one log, other file systems, links."""
+
+import json
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rmq.errors import BadBytes, InvalidArgument, StoreError
+from rmq.log.commitlog import Unit
+from rmq.log.disk import RealDisk
+from rmq.log.record import draft, host_bytes
+from rmq.log.store import Store, StoreSettings
+from tests.analytics.stores import Sent, commit, write_store
+
+pa = pytest.importorskip("pyarrow", reason="needs the extra `spark`")
+
+from analytics import files  # noqa: E402 -- needs the extra
+from analytics.batches import batches  # noqa: E402 -- needs the extra
+from analytics.copies import plan_all  # noqa: E402 -- needs the extra
+from analytics.options import Wanted  # noqa: E402 -- needs the extra
+from analytics.paths import stores_at  # noqa: E402 -- needs the extra
+from analytics.rare import Places  # noqa: E402 -- needs the extra
+
+SEGMENT = 2048  # holds four messages
+HOST = host_bytes("127.0.0.1", 10911)
+SCHEMA = pa.schema([("body", pa.binary()), ("broker_name", pa.string())])
+
+
+def messages(letter: str, count: int = 12) -> list[Sent]:
+    return [Sent("T", f"{letter}{number:02}".encode() * 100, time_ms=1_795_230_000_000 + number) for number in range(count)]
+
+
+def read(*paths: Path | str, **wanted: object) -> list[str]:
+    """The first three letters of each body, in order."""
+    asked = Wanted()._replace(**wanted)
+    planned = plan_all(stores_at({"paths": json.dumps(list(map(str, paths)))}), asked)
+    rows = [row for broker, parts in planned for batch in batches(parts, asked, SCHEMA, broker) for row in batch.to_pylist()]
+    return sorted(row["body"][:3].decode() for row in rows)
+
+
+def numbered(letter: str, *numbers: int) -> list[str]:
+    return [f"{letter}{number:02}" for number in numbers]
+
+
+def copy(store: Path, name: str, *left_out: int) -> Path:
+    """Of the store without some of its files."""
+    made = Path(shutil.copytree(store, store.with_name(name)))
+    for number in left_out:
+        (made / "commitlog" / f"{number * SEGMENT:020}").unlink()
+    return made
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """Three files of four messages, all committed."""
+    offsets = write_store(tmp_path / "a", messages("a"), SEGMENT)
+    commit(tmp_path / "a", offsets[11] + offsets[11] - offsets[10])
+    return tmp_path / "a"
+
+
+def test_brokers_are_read_side_by_side(store: Path, tmp_path: Path) -> None:
+    write_store(tmp_path / "b", messages("b"), SEGMENT)
+    assert read(store, tmp_path / "b") == numbered("a", *range(12)) + numbered("b", *range(12))
+    assert read(f"{tmp_path}/*") == read(f"{tmp_path}/[ab]") == read(f"{tmp_path}/{{b,a}}", store)
+    with pytest.raises(InvalidArgument, match='"startingOffsets" is of one broker'):
+        read(f"{tmp_path}/*", starts={"T": {0: 3}})
+    for name in ("a", "b"):
+        (tmp_path / name / "consumequeue" / "T").mkdir(parents=True)
+    with pytest.raises(InvalidArgument, match="the stores have no topic 'U'"):
+        read(f"{tmp_path}/*", topics=frozenset({"U"}))
+
+
+def test_a_path_is_one_or_many(store: Path, tmp_path: Path) -> None:
+    odd = Path(shutil.copytree(store, tmp_path / "a[1]"))
+    (tmp_path / "README").touch()
+    assert stores_at({"path": str(odd)}) == [odd], "a name with a bracket is no pattern where it is there"
+    assert stores_at({"path": f"file:{store}"}) == stores_at({"path": str(store), "paths": f'["{store}"]'}) == [store]
+    assert stores_at({"path": f"{tmp_path}/*"}) == [store, odd], "a file beside stores does not matter"
+    with pytest.raises(InvalidArgument, match="no store directory .* matches"):
+        stores_at({"path": f"{tmp_path}/b*"})
+    with pytest.raises(InvalidArgument, match='"path" is missing'):
+        stores_at({})
+    with pytest.raises(InvalidArgument, match="nowhere://host/ cannot be reached"):
+        stores_at({"path": "nowhere://host/store"})
+
+
+def test_copies_count_once(store: Path) -> None:
+    """Whatever each has lost or not got yet: the union counts."""
+    behind = copy(store, "behind")
+    commit(behind, SEGMENT + 412)
+    retained = copy(store, "retained", 0, 1)
+    shutil.rmtree(copy(store, "archive", 2) / "rmq")
+    archive = store.with_name("archive")
+    every = numbered("a", *range(12))
+    assert read(store, store) == read(store, behind) == read(behind, store) == read(behind, retained, archive) == every
+    assert read(archive, retained) == every, "an archive of older files, and the store that lost them"
+    assert read(archive, behind) == numbered("a", *range(8))
+    assert len(read(behind)) < 8
+
+
+def test_a_file_that_no_copy_has_is_missed(store: Path) -> None:
+    first, last = copy(store, "first", 1, 2), copy(store, "last", 0, 1)
+    shutil.rmtree(first / "rmq")
+    with pytest.raises(BadBytes, match=f"stops at {SEGMENT} and goes on at {2 * SEGMENT}"):
+        read(copy(store, "both", 1), first)
+    assert read(first, last) == numbered("a", *range(4), *range(8, 12)), "two logs for all that anybody can say"
+
+
+def test_archives_of_a_last_file_that_grew(store: Path) -> None:
+    """Nobody has noted how far they are: the longer one counts, also beside a store that is behind."""
+    shutil.rmtree(store / "rmq")
+    short = copy(store, "short")
+    file = short / "commitlog" / f"{2 * SEGMENT:020}"
+    file.write_bytes(file.read_bytes()[:500].ljust(SEGMENT, b"\0"))
+    assert len(read(short)) == 9
+    for paths in ((store, short), (short, store)):
+        assert read(*paths) == numbered("a", *range(12))
+    commit(short, 2 * SEGMENT)
+    assert read(short, store) == numbered("a", *range(12))
+    commit(short, 3 * SEGMENT)
+    with pytest.raises(BadBytes, match="CommitLog at"):
+        read(short, store)
+
+
+def test_what_is_committed_and_nowhere_is_missed(store: Path) -> None:
+    last, archive = copy(store, "last", 2), copy(store, "archive", 2)
+    shutil.rmtree(archive / "rmq")
+    with pytest.raises(BadBytes, match="is missing or was cut"):
+        read(last, archive)
+
+
+def test_copies_that_are_not_alike_are_refused(store: Path) -> None:
+    other = copy(store, "other")
+    file = other / "commitlog" / f"{SEGMENT:020}"
+    raw = bytearray(file.read_bytes())
+    raw[80] ^= 1
+    file.write_bytes(raw)
+    with pytest.raises(StoreError, match=f"differ in the file at {SEGMENT}"):
+        read(store, other)
+
+
+def rmqs(path: Path, segment_bytes: int, topics: list[str]) -> list[str]:
+    """A store of rmq's own making that was closed, and the beginnings of its bodies."""
+    made = Store.open(RealDisk(), str(path), StoreSettings(HOST, segment_bytes=segment_bytes, group=path.name))
+    made.open_epoch(1_795_230_000_000)
+    bodies = [f"{path.name[0]}{number:02}" for number in range(len(topics))]
+    for topic, body in zip(topics, bodies, strict=True):
+        record = draft(topic, body.encode() * 100, b"", born_timestamp=1, born_host=HOST)
+        made.log.append([Unit(record, (len(record),), (0,), made.queues.get(topic, 0))], 1_795_230_000_000)
+    made.dispatcher.advance(made.log.flush())
+    made.save_progress()
+    made.close()
+    return bodies
+
+
+def test_epochs_tell_that_logs_are_one(tmp_path: Path) -> None:
+    """A leader's store and its follower's without a file in common: what lies between is missed; other epochs are another log."""
+    size = 4096
+    bodies, others = rmqs(tmp_path / "leader", size, ["T"] * 48), rmqs(tmp_path / "stranger", size, ["T"] * 48)
+    follower, older = copy(tmp_path / "leader", "follower"), copy(tmp_path / "leader", "older")
+    for file in (follower / "commitlog").iterdir():
+        if int(file.name) < 3 * size:
+            file.unlink()
+    for file in (older / "commitlog").iterdir():
+        if int(file.name) >= 2 * size:
+            file.unlink()
+    commit(older, 2 * size)
+    with pytest.raises(BadBytes, match=f"stops at {2 * size} and goes on at {3 * size}"):
+        read(older, follower)
+    assert read(tmp_path / "leader", follower) == bodies
+    assert read(tmp_path / "leader", tmp_path / "stranger", follower) == bodies + others
+    planned = plan_all([tmp_path / "leader", follower, tmp_path / "stranger"], Wanted())
+    assert {broker for broker, _ in planned} == {"leader", "stranger"}
+
+
+def test_rare_topics_of_each_log_are_read_through_its_queues(tmp_path: Path) -> None:
+    topics = ["Often" if number % 20 else "Rare" for number in range(100)]
+    bodies = rmqs(tmp_path / "one", 1 << 14, topics) + rmqs(tmp_path / "two", 1 << 14, topics)
+    copy(tmp_path / "one", "copy")
+    rare = Wanted(topics=frozenset({"Rare"}))
+    planned = plan_all(stores_at({"path": f"{tmp_path}/*"}), rare)
+    assert all(isinstance(part, Places) for _, parts in planned for part in parts)
+    assert read(f"{tmp_path}/*", topics=rare.topics) == bodies[::20]
+
+
+# --- links ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["commitlog", f"commitlog/{0:020}", "rmq", "consumequeue", "config/topics.json"])
+def test_a_link_inside_a_store_is_refused(store: Path, name: str) -> None:
+    """The broker's own rule (S13); that the store itself is found through one is its user's choice."""
+    (store / "config").mkdir()
+    (store / "config" / "topics.json").touch()
+    (store / "consumequeue").mkdir()
+    store.with_name("link").symlink_to(store)
+    assert len(read(store.with_name("link"))) == 12
+    elsewhere = (store / name).rename(store.with_name("elsewhere"))
+    (store / name).symlink_to(elsewhere)
+    with pytest.raises(StoreError, match=f"{name} is a symbolic link"):
+        read(store)
+
+
+# --- other file systems -----------------------------------------------------------------------------------------------
+
+
+def upload(store: Path, address: str) -> None:
+    for file in store.rglob("*"):
+        if file.is_file():
+            system, path = files._system(str(files.directory(address) / str(file.relative_to(store))))
+            system.create_dir(path.rpartition("/")[0], recursive=True)
+            with system.open_output_stream(path) as out:
+                out.write(file.read_bytes())
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a bucket on a server that speaks S3 over HTTP."""
+    server = shutil.which("moto_server")
+    if server is None:
+        pytest.skip("needs an S3 server: pip install 'moto[server]' (into any environment whose bin/ is on the PATH)")
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    with subprocess.Popen([server, "-H", "127.0.0.1", "-p", str(port)], stderr=subprocess.DEVNULL) as process:
+        try:
+            until = time.monotonic() + 60
+            while time.monotonic() < until and process.poll() is None:
+                try:
+                    socket.create_connection(("127.0.0.1", port)).close()
+                    break
+                except ConnectionRefusedError:
+                    pass
+            yield f"s3a://key:secret@bucket?endpoint_override=127.0.0.1:{port}&scheme=http&allow_bucket_creation=true&allow_delayed_open=true&region=us-east-1"
+        finally:
+            process.terminate()
+
+
+def test_a_store_in_memory(store: Path) -> None:
+    reads_as_here(store, "mock://")
+
+
+def test_a_store_in_s3(store: Path, s3: str) -> None:
+    reads_as_here(store, s3)
+
+
+def reads_as_here(store: Path, address: str) -> None:
+    """Stores in another file system, and beside their copies on this machine."""
+    base, _, query = address.partition("?")
+    query = query and f"?{query}"
+    write_store(store.with_name("b"), messages("b"), SEGMENT)
+    for name in ("a", "b"):
+        upload(store.with_name(name), f"{base}/stores/{name}{query}")
+    every = numbered("a", *range(12)) + numbered("b", *range(12))
+    assert read(f"{base}/stores/*{query}") == read(store, f"{base}/stores/{{a,b}}{query}") == every
+    assert read(f"{base}/stores/a{query}", topics=frozenset({"T"})) == numbered("a", *range(12))
+    (store / "commitlog" / f"{0:020}").unlink()
+    assert read(store, f"{base}/stores/a{query}") == numbered("a", *range(12))
+    with pytest.raises(InvalidArgument, match="is not a store directory"):
+        read(f"{base}/stores{query}")
