@@ -19,7 +19,7 @@ def test_nothing_given_is_everything() -> None:
     ("options", "says"),
     [
         ({"pth": "x"}, "no option .pth.; did you mean 'path'"),
-        ({"zzzz": "x"}, "There are: path, paths, subscribe"),
+        ({"zzzz": "x"}, "There are: path, paths, "),
         ({"body": "hex"}, "allowed are plain, raw, none"),
         ({"onDamage": "ignore"}, "allowed are fail, skip, quarantine"),
         ({"system": "yes"}, "allowed are true, false"),
