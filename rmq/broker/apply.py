@@ -24,6 +24,7 @@ from rmq.delivery.offsets import OffsetTable
 from rmq.delivery.orders import OrderTable
 from rmq.delivery.proof import DUE, HALF, POP
 from rmq.delivery.receipts import ReceiptTable
+from rmq.delivery.resets import ResetTable
 from rmq.delivery.transactions import HalfTable
 from rmq.log import record
 from rmq.log.commitlog import Unit
@@ -54,12 +55,12 @@ class Tables:
         popped = ReceiptNotes(self.receipts, offsets, topics)
         self.held = Held({DUE: DelayNotes(self.due), HALF: HalfNotes(self.halves), POP: popped})
         self.by_name: Mapping[str, Table] = {
-            "topic": topics, "group": groups, "offset": offsets, "cursor": self.cursors, "lock": self.locks,
-            "due": self.due, **self.halves.by_name,
+            "topic": topics, "group": groups, "offset": offsets, "reset": offsets.resets, "cursor": self.cursors,
+            "lock": self.locks, "due": self.due, **self.halves.by_name,
             "receipt": self.receipts, "orderInfo": self.orders, "mode": self.modes, "topicEnd": topics.ends,
         }  # fmt: skip
-        self._of_topics: Mapping[str, OffsetTable | LockTable | OrderTable | ModeTable] = {
-            "offset": offsets, "lock": self.locks, "orderInfo": self.orders, "mode": self.modes,
+        self._of_topics: Mapping[str, OffsetTable | ResetTable | LockTable | OrderTable | ModeTable] = {
+            "offset": offsets, "reset": offsets.resets, "lock": self.locks, "orderInfo": self.orders, "mode": self.modes,
         }  # fmt: skip
 
     def clear(self) -> None:
@@ -78,7 +79,7 @@ class Tables:
     def drop_overlays(self) -> None:
         """This node leads no more: what was on its way is the new leader's to know."""
         popping = (self.receipts, self.orders, self.modes)
-        for table in (self.topics, self.groups, self.offsets, self.locks, self.due, self.halves, *popping):
+        for table in (self.topics, self.groups, self.offsets, self.offsets.resets, self.locks, self.due, self.halves, *popping):
             table.drop_overlay()
 
     def apply(self, lines: Sequence[Line], time_ms: int, offset: int) -> None:
@@ -141,10 +142,15 @@ class Applier:
 
     def _apply(self, lines: Sequence[Line], time_ms: int, offset: int) -> None:
         self._tables.apply(lines, time_ms, offset)
-        for table, name, _ in lines:
+        groups: dict[str, None] = {}
+        for table, name, value in lines:
             if table == "topic":
                 for feature in self._features:
                     feature.on_topic(name)
             elif table == "group":
-                for feature in self._features:
-                    feature.on_group(name)
+                groups[name] = None
+            elif table == "reset" and value is not None:
+                groups[name[0]] = None
+        for group in groups:
+            for feature in self._features:
+                feature.on_group(group)

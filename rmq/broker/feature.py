@@ -71,7 +71,7 @@ class Feature:
         """A committed record made, changed or deleted that topic."""
 
     def on_group(self, group: str) -> None:
-        """A committed record made, changed or deleted that consumer group."""
+        """A committed record made, changed or deleted that consumer group, or set it to another place."""
 
     async def carry(self, below: int) -> None:
         """Appends again what waits and stands below that offset of the log, so that those bytes may go. Raises Refusal."""

@@ -168,10 +168,10 @@ class Group:
             if kind in _LEASED:
                 self.replica.check_reads()
 
-    def leave_to_leader(self, connection: Connection, only: bool = False) -> None:
+    def leave_to_leader(self, connection: Connection, only: bool = False, anyone: bool = False) -> None:
         """Raises Refusal if another node leads, which may know better what to answer to a client that cannot find it. While
-        nobody leads this node answers that itself, but not what `only` a leader may say."""
-        if connection.follows_hints:
+        nobody leads this node answers that itself, but not what `only` a leader may say. `anyone`: also clients that can."""
+        if connection.follows_hints and not anyone:
             return
         if self.leads_where() not in ("", HERE):
             raise self.replica.not_leader(here_too=not only)

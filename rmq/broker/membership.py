@@ -66,8 +66,9 @@ class Membership(Protocol):
     def leads_where(self) -> str:
         """"host:port" of the leader, HERE, or "" while nobody leads."""
 
-    def leave_to_leader(self, connection: Connection, only: bool = False) -> None:
-        """Raises Refusal where what is missing here may be at the leader; `only`: also while nobody leads."""
+    def leave_to_leader(self, connection: Connection, only: bool = False, anyone: bool = False) -> None:
+        """Raises Refusal where what is missing here may be at the leader; `only`: also while nobody leads; `anyone`: also for
+        clients that follow hints."""
 
     def suggest(self, end: int, cold: bool) -> int:
         """The broker id that a reader who has read up to `end` should ask next. `cold`: this node had to wait for its disk."""
@@ -133,7 +134,7 @@ class Alone:
     def leads_where(self) -> str:
         return HERE
 
-    def leave_to_leader(self, connection: Connection, only: bool = False) -> None:
+    def leave_to_leader(self, connection: Connection, only: bool = False, anyone: bool = False) -> None:
         return
 
     def suggest(self, end: int, cold: bool) -> int:

@@ -107,7 +107,7 @@ class Serving:
             catalog, registry, offsets.keys_of_group, self.front.server.connection, hearing, polls.groups_changed, clock
         )
         progress = Offsets(
-            offsets, catalog, registry, reader, commit, lambda group: polls.groups_changed({group}), settings.broker_name
+            offsets, catalog, registry, reader, commit, partial(membership.leave_to_leader, anyone=True), settings.broker_name
         )
         guide = Guidance(membership, settings.follower_reads, self.front.leans)
         locks = Locks(tables.locks, settings.broker_name, catalog.topic, catalog.check_known_group, commit, clock)

@@ -7,10 +7,11 @@ commits that were not yet written are gone: messages come twice, none is lost.
 
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 from rmq.codes import ResponseCode
 from rmq.delivery.cursors import BROADCAST, LMQ, PULL, CursorTable
+from rmq.delivery.resets import Place, Reset, ResetTable
 from rmq.errors import BadBytes, Refusal
 from rmq.staged import Versioned
 
@@ -20,19 +21,7 @@ MAX_PULLERS = 200_000  # of which it is remembered who they were
 BROADCAST_SUFFIX = "@broadcast"  # offsets that RocketMQ 5 keeps of broadcast groups
 
 
-class OffsetKey(NamedTuple):
-    """One queue of one group. The field order is that of the state record."""
-
-    group: str
-    topic: str
-    queue_id: int
-
-
-class Reset(NamedTuple):
-    """Where the next pull is sent to, and who had pulled last before."""
-
-    offset: int
-    reader: str
+OffsetKey = Place
 
 
 class OffsetTable(Versioned):
@@ -46,7 +35,7 @@ class OffsetTable(Versioned):
         self._last_puller: dict[OffsetKey, str] = {}
         self._topics: dict[str, dict[str, int]] = {}  # group -> topic -> how many queues have an offset
         self.ignored_lower = 0
-        self.resets: dict[OffsetKey, Reset] = {}  # until the next pull of the queue nobody's commit counts
+        self.resets = ResetTable()
 
     def query(self, group: str, topic: str, queue_id: int) -> int | None:
         key = OffsetKey(group, topic, queue_id)
@@ -59,40 +48,48 @@ class OffsetTable(Versioned):
             self._last_puller.clear()  # whoever pulls again is known again
         self._last_puller[OffsetKey(group, topic, queue_id)] = owner
 
-    def update(self, group: str, topic: str, queue_id: int, offset: int, owner: str = "", *, by_admin: bool = False) -> bool:
-        """A commit. A lower offset counts only from the client that pulled the queue last, or from an administrator.
+    def update(self, group: str, topic: str, queue_id: int, offset: int, owner: str = "") -> bool:
+        """A commit. A lower offset counts only from the client that pulled the queue last.
 
         Returns whether the table now says `offset`. Raises Refusal for a number that is no offset, and for one row too many.
         """
-        if not 0 <= offset <= _HIGHEST or queue_id < 0:
-            about = f"offset {offset} of queue {queue_id}: both must be 0 or more"
-            raise Refusal(ResponseCode.INVALID_PARAMETER, about)
         key = OffsetKey(group, topic, queue_id)
-        known = self.query(*key)
-        if key in self.resets and not by_admin:
+        known = self._checked(key, offset)
+        if key in self.resets:
             return False
         if offset == known:
             return True
-        if known is None and max(len(self._committed), len(self._overlay)) >= MAX_OFFSETS:
-            about = f"{MAX_OFFSETS} offsets are kept already: delete groups that are not used any more, with their offsets"
-            raise Refusal(ResponseCode.SYSTEM_BUSY, about)
-        if known is not None and offset < known and not by_admin and self._last_puller.get(key) != owner:
+        if known is not None and offset < known and self._last_puller.get(key) != owner:
             self.ignored_lower += 1
             return False
         self._overlay[key] = offset
         self._dirty.add(key)
         return True
 
-    def reset(self, key: OffsetKey, offset: int) -> None:
-        """By an administrator: readers that are on their way have to begin there, too. Raises Refusal as `update`."""
-        self.update(*key, offset, by_admin=True)
-        self.resets[key] = Reset(offset, self._last_puller.get(key, ""))
+    def _checked(self, key: OffsetKey, offset: int) -> int | None:
+        """What is known of the queue. Raises Refusal for what `update` may not set."""
+        if not 0 <= offset <= _HIGHEST or key.queue_id < 0:
+            about = f"offset {offset} of queue {key.queue_id}: both must be 0 or more"
+            raise Refusal(ResponseCode.INVALID_PARAMETER, about)
+        known = self.query(*key)
+        if known is None and max(len(self._committed), len(self._overlay)) >= MAX_OFFSETS:
+            about = f"{MAX_OFFSETS} offsets are kept already: delete groups that are not used any more, with their offsets"
+            raise Refusal(ResponseCode.SYSTEM_BUSY, about)
+        return known
 
-    def take_reset(self, key: OffsetKey, asked: int, owner: str) -> int | None:
-        """Where this pull is to be sent; None: it may go on. Also one that asks for that place, if it may hold messages that
-        it pulled before."""
-        reset = self.resets.pop(key, None)
-        return None if reset is None or (reset.offset == asked and reset.reader != owner) else reset.offset
+    def stage_reset(self, places: Mapping[OffsetKey, int]) -> list[tuple[str, OffsetKey, Any]]:
+        """The lines that set a group to these places, for readers that are on their way, too; two by two in one record, so that
+        both come true or none. `resets.unstage` ends it. What was committed and is not written yet is dropped. Raises Refusal
+        as `update`."""
+        for key, offset in places.items():
+            self._checked(key, offset)
+        lines: list[tuple[str, OffsetKey, Any]] = []
+        for key, offset in places.items():
+            lines += ("offset", key, offset), ("reset", key, Reset(offset, self._last_puller.get(key, "")))
+            self._overlay.pop(key, None)
+            self._dirty.discard(key)
+        self.resets.stage(places)
+        return lines
 
     # --- lines of the state topic
 
@@ -128,14 +125,12 @@ class OffsetTable(Versioned):
         self._overlay.clear()
         self._dirty.clear()
         self._last_puller.clear()
-        self.resets.clear()
 
     def drop_pending(self, topic: str) -> None:
         """The deletion of the topic is being written: commits that come behind it in the log would be ghosts."""
         for key in [key for key in self._overlay if key.topic == topic]:
             del self._overlay[key]
             self._dirty.discard(key)
-            self.resets.pop(key, None)
 
     def remove_topic(self, topic: str) -> None:
         """The topic was deleted by a committed record: a topic of that name made later starts without ghosts."""
@@ -154,7 +149,7 @@ class OffsetTable(Versioned):
         self._overlay.pop(key, None)
         self._dirty.discard(key)
         self._last_puller.pop(key, None)
-        self.resets.pop(key, None)
+        self.resets.drop(key)
         if self._committed.pop(key, None) is None:
             return
         topics = self._topics[key.group]

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from rmq.codes import ResponseCode as R
+from rmq.errors import RmqError
 from rmq.model import GroupConfig, MessageQueue
-from rmq.net.commands import DeleteGroup, DeleteTopic, QueryConsumerOffset, UpdateConsumerOffset, UpdateGroup, UpdateTopic
+from rmq.net.commands import DeleteGroup, DeleteTopic, Pull, QueryConsumerOffset, UpdateConsumerOffset, UpdateGroup, UpdateTopic
 from rmq.net.resetcommands import QueueOffset, ResetOffset
 from rmq.testing import LocalBroker
 from tests.broker.conftest import Connect
@@ -123,3 +124,77 @@ async def test_a_reset_survives_a_change_of_leader(tmp_path: Path) -> None:
         assert await (await group.connect((await group.followers())[0])).refusal(ResetOffset("T", "g")) == R.SERVICE_NOT_AVAILABLE
         await group.stop(first)
         assert await offset(await group.connect(await group.leader(but=first))) == 4
+
+
+async def test_a_member_follows_also_to_the_next_leader(tmp_path: Path) -> None:
+    """The leader dies when the reset is committed and before the member has pulled: it went on where it was, and its next commit
+    undid the reset."""
+    async with LocalGroup(tmp_path) as group:
+        first, member = await group.leader(), await _ten_read(group)
+        await (await group.connect(first)).ask(ResetOffset("T", "g", 0, 4))
+        await group.stop(first)
+        name = await group.leader(but=first)
+        after, member = await group.connect(name), await _member(group, name)
+        await member.ask(commit(10))
+        assert await offset(after) == 4
+        moved = await member.pull("T", 10)
+        assert (moved.status, moved.next_begin_offset) == (R.PULL_OFFSET_MOVED, 4)
+        assert len(bodies(await member.pull("T", 4))) == 6
+        await member.ask(commit(9))
+        assert await offset(after) == 9
+        await group.level()
+        assert not any(node.serving.tables.offsets.resets.committed() for node in group.nodes.values())
+
+
+async def test_a_reset_that_is_not_committed_is_none(tmp_path: Path) -> None:
+    """A leader that dies before moves nobody: the member was sent there all the same, in some of the queues."""
+    async with LocalGroup(tmp_path) as group:
+        first, member = await group.leader(), await _ten_read(group)
+        leader, others = await group.connect(first), await group.followers()
+        await group.stop(*others)
+        resetting = asyncio.create_task(leader.ask_code(ResetOffset("T", "g", 0, 4)))
+        waiting = asyncio.create_task(member.pull("T", 10, flag=6, suspend_timeout_millis=3_600_000))
+        await member.ask_code(commit(9))
+        await group.clock.advance_until(lambda: resetting.done() and waiting.done())
+        assert await resetting != 0
+        [answer] = await asyncio.gather(waiting, return_exceptions=True)
+        assert isinstance(answer, RmqError) or answer.status != R.PULL_OFFSET_MOVED
+
+
+async def test_who_reads_at_a_follower_is_sent_to_the_leader(tmp_path: Path) -> None:
+    """Its pulls never told the leader that it had gone to the new place, so none of its commits counted any more."""
+    async with LocalGroup(tmp_path) as group:
+        first, name = await group.leader(), (await group.followers())[0]
+        await _ten_read(group)
+        await group.level()
+        reader = await _member(group, name)
+        waiting = asyncio.create_task(reader.refusal(Pull("g", "T", 0, 10, sys_flag=6, suspend_timeout_millis=3_600_000)))
+        await reader.ask_code(ASK)
+        await (await group.connect(first)).ask(ResetOffset("T", "g", 0, 4))
+        assert await waiting == R.SERVICE_NOT_AVAILABLE
+        at_leader = await _member(group, first)
+        assert (await at_leader.pull("T", 10)).next_begin_offset == 4
+        assert len(bodies(await at_leader.pull("T", 4))) == 6
+        await at_leader.ask(commit(9))
+        await group.level()
+        assert len(bodies(await reader.pull("T", 4))) == 6
+
+
+async def _ten_read(group: LocalGroup) -> Peer:
+    """A member at the leader, which has read all ten messages."""
+    name = await group.leader()
+    leader = await group.connect(name)
+    await leader.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
+    await leader.ask(UpdateGroup(GroupConfig("g")))
+    await leader.ask(send("T", count=10))
+    member = await _member(group, name)
+    await member.pull("T", 0)
+    await member.ask(commit(10))
+    return member
+
+
+async def _member(group: LocalGroup, name: str) -> Peer:
+    member = await Peer.connect(group.address(name), "member")
+    group._connections.append(member)
+    await member.ask_code(beat("member", "g"))
+    return member

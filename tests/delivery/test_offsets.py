@@ -65,15 +65,6 @@ def test_nobody_knows_the_owner_after_a_restart():
     assert table.update(*G, 10, "client")
 
 
-def test_an_administrator_may_set_back():
-    """C7."""
-    table = OffsetTable()
-    table.apply(list(G), 20)
-    assert table.update(*G, 3, by_admin=True)
-    assert table.query(*G) == 3
-    assert table.ignored_lower == 0
-
-
 @pytest.mark.parametrize(("queue_id", "offset"), [(0, -1), (0, 2**63), (-1, 0)])
 def test_what_is_no_offset(queue_id, offset):
     with pytest.raises(Refusal, match="0 or more"):

@@ -14,13 +14,13 @@ from rmq.delivery.groups import ConsumerRegistry
 from rmq.delivery.offsets import OffsetKey, OffsetTable, lmq_offsets_json, offsets_json
 from rmq.net.commands import Pull, UpdateConsumerOffset
 from rmq.net.resetcommands import ResetOffset
-from rmq.net.server import Call
+from rmq.net.server import Call, Connection
 
 WRITE_S = 0.2
 
 
 class Offsets(Feature):
-    """`wake(group)`: its pulls that wait are looked at again. What pulls ask of it: see `pull.Readers`."""
+    """`leave(connection)` raises Refusal if another node leads. What pulls ask of it: see `pull.Readers`."""
 
     def __init__(
         self,
@@ -29,15 +29,16 @@ class Offsets(Feature):
         registry: ConsumerRegistry,
         reader: Reader,
         commit: Callable[[list[Line]], Awaitable[None]],
-        wake: Callable[[str], None],
+        leave: Callable[[Connection], None],
         broker_name: str,
     ) -> None:
         self._table = table
         self._log = reader.log
+        self._leave = leave
         self._ahead = Ahead(table, reader.queues, registry)
         self._ahead.learn(reader.log.rows)
         kept = OffsetHandlers(table, catalog, reader, commit)
-        resets = ResetHandlers(table, catalog, registry, reader, kept.write, wake, broker_name)
+        resets = ResetHandlers(table, catalog, registry, reader, commit, broker_name)
         self.pulled = kept.pulled
         self.handlers = {
             **kept.by_request(),
@@ -56,10 +57,14 @@ class Offsets(Feature):
         return self._ahead.send_back(request, reader_of(call)) if self._ahead.starts else None
 
     def set_to(self, request: Pull, call: Call) -> int | None:
-        if not self._table.resets:
+        resets = self._table.resets
+        if not resets.pending:
             return None
         key = OffsetKey(request.consumer_group, request.topic, request.queue_id)
-        return self._table.take_reset(key, request.queue_offset, reader_of(call))
+        if key not in resets.pending:
+            return None
+        self._leave(call.connection)  # that a reader went there is the leader's to note
+        return resets.take(key, request.queue_offset, reader_of(call))
 
 
 class OffsetExports(Feature):

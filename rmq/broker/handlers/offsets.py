@@ -93,16 +93,18 @@ class OffsetHandlers:
 
         With nothing new to write it still waits for the write on its way: what its caller commits may be in there.
         """
-        dirty = self._table.take_dirty()
-        if dirty:
-            self._last_write = asyncio.create_task(self._write(dirty), name="offsets")
+        dirty, followed = self._table.take_dirty(), self._table.resets.take_followed()
+        if dirty or followed:
+            self._last_write = asyncio.create_task(self._write(dirty, followed), name="offsets")
         if self._last_write is not None:
             await asyncio.shield(self._last_write)
 
-    async def _write(self, dirty: list[tuple[OffsetKey, int]]) -> None:
+    async def _write(self, dirty: list[tuple[OffsetKey, int]], followed: list[OffsetKey]) -> None:
+        resets = [("reset", key, None) for key in followed]
         try:
-            await self._commit_lines([("offset", key, value) for key, value in dirty])
+            await self._commit_lines([*resets, *(("offset", key, value) for key, value in dirty)])
         except RmqError:
+            self._table.resets.give_back(followed)
             self._table.give_back(key for key, _ in dirty)
             raise
 

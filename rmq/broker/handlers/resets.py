@@ -1,7 +1,8 @@
 """Setting a group to another place in its queues [AdminBrokerProcessor.resetOffsetInner, useServerSideResetOffset].
 
-The new offset is an ordinary commit. Members that are connected have their own idea of where they are: the next pull of the
-queue is sent to the new place, those that wait at once, and what they commit before that counts for nothing.
+Members that are connected have their own idea of where they are: the next pull of the queue is sent to the new place, those
+that wait at once, and what they commit before they go on from there counts for nothing (`rmq.delivery.resets`). RocketMQ's
+clients of all languages follow that answer; it pushes them nothing either.
 """
 
 import asyncio
@@ -9,6 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from rmq.broker.catalog import Catalog
 from rmq.broker.ports import Reader
+from rmq.broker.state import Line
 from rmq.codes import ResponseCode
 from rmq.delivery.groups import ConsumerRegistry
 from rmq.delivery.offsets import OffsetKey, OffsetTable
@@ -22,7 +24,7 @@ Commit = Callable[[UpdateConsumerOffset, Call], Awaitable[None] | None]
 
 
 class ResetHandlers:
-    """`write()` returns when the offsets are committed. `wake(group)`: its pulls that wait are looked at again."""
+    """`commit(lines)` returns when they are committed."""
 
     def __init__(
         self,
@@ -30,8 +32,7 @@ class ResetHandlers:
         catalog: Catalog,
         registry: ConsumerRegistry,
         reader: Reader,
-        write: Callable[[], Awaitable[None]],
-        wake: Callable[[str], None],
+        commit: Callable[[list[Line]], Awaitable[None]],
         broker_name: str,
     ) -> None:
         self._offsets = offsets
@@ -39,8 +40,7 @@ class ResetHandlers:
         self._registry = registry
         self._queues = reader.queues
         self._store_time = reader.store_time
-        self._write = write
-        self._wake = wake
+        self._commit = commit
         self._broker_name = broker_name
 
     async def reset(self, request: ResetOffset, _call: Call) -> ResetOffsets:
@@ -78,10 +78,12 @@ class ResetHandlers:
         return found if request.is_force or known is None else min(found, known)
 
     async def move(self, group: str, topic: str, places: Sequence[tuple[int, int]]) -> None:
-        for number, offset in places:
-            self._offsets.reset(OffsetKey(group, topic, number), offset)
-        self._wake(group)
-        await self._write()
+        wanted = {OffsetKey(group, topic, number): offset for number, offset in places}
+        lines = self._offsets.stage_reset(wanted)
+        try:
+            await self._commit(lines)
+        finally:
+            self._offsets.resets.unstage(wanted)
 
     def committing(self, check: Callable[[UpdateConsumerOffset], None], commit: Commit) -> Commit:
         """The same commit. One that is asked for by somebody outside the group is a tool's: members that are connected have to

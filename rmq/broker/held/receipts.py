@@ -145,7 +145,7 @@ class ReceiptNotes:
         self._table.opened(key, receipt_of(said, stored, said.get("at", stored.physical_offset)))
         if "cu" in said:
             self._offsets.apply((key.group, key.topic, key.queue_id), said["cu"], stored.store_timestamp)
-            self._offsets.resets.pop(OffsetKey(key.group, key.topic, key.queue_id), None)  # it pops from where it was set to
+            self._offsets.resets.drop(OffsetKey(key.group, key.topic, key.queue_id))  # it pops from where it was set to
 
     def done(self, proof: Proof, stored: Record) -> None:
         self._table.handed_on(proof.source, proof.detail)
