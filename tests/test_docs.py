@@ -28,6 +28,12 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
+def test_files_that_are_named_exist(page: Path) -> None:
+    for path in re.findall(r"`((?:rmq|analytics|tests|examples|benchmarks)/[\w/]+\.py)`", page.read_text()):
+        assert (ROOT / path).exists(), path
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
 def test_python_blocks_are_python(page: Path) -> None:
     for block in re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
         compile(block, name(page), "exec", flags=0x2000)  # PyCF_ALLOW_TOP_LEVEL_AWAIT
