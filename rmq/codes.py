@@ -1,7 +1,8 @@
 """Numbers of the wire: request codes and response codes, as RocketMQ counts them.
 
 Only numbers and their names. What a code means to a caller (retry? ask for a new route?) is in `rmq.errors`;
-which right it needs is in `rmq.access`. Codes from 60000 to 69999 are ours: no client of RocketMQ's spells or sees one.
+which right a request needs, and where it is served, is in `rmq.requests`. Codes from 60000 to 69999 are ours: no client of
+RocketMQ's spells or sees one.
 """
 
 from enum import IntEnum

@@ -28,18 +28,14 @@ from rmq.log.disk import Disk
 from rmq.log.replicated import ReplicatedLog
 from rmq.log.store import Store
 from rmq.model import Voter
-from rmq.net import commands as c
-from rmq.net.lockcommands import LockQueues, UnlockQueues
+from rmq.net.commands import CODES, DraftedSend, Request
 from rmq.net.peercommands import IntroducePeer
-from rmq.net.popcommands import Ack, BatchAck, ChangeInvisibleTime, Notification, Peek, PollingInfo, Pop, QueryAssignment
-from rmq.net.resetcommands import ResetOffset
-from rmq.net.retrycommands import SendBack
 from rmq.net.server import Connection, Handler
-from rmq.net.transactioncommands import EndTransaction, ResumeCheck
 from rmq.raft import messages as m
 from rmq.raft.fixed import last_office
 from rmq.raft.roles import LAST_EPOCH, Leader, Opening
 from rmq.raft.trust import MAX_LEAP
+from rmq.requests import REQUESTS, Served
 
 log = logging.getLogger("rmq.group")
 
@@ -49,20 +45,9 @@ MAX_HEIRS = 100
 FRESH_S = 2.0  # a follower that fetched so lately is there
 GRACE_S = 600.0  # how long a follower that is away still holds segments back
 
-_READS = frozenset({
-    c.Pull, c.QueryConsumerOffset, c.GetMaxOffset, c.GetMinOffset, c.SearchOffset, c.GetEarliestStoreTime, c.QueryMessage,
-    c.ViewMessage, c.GetTopicStats, c.GetConsumeStats,
-})  # fmt: skip
-_LEADERS = frozenset({
-    c.UpdateConsumerOffset, SendBack, LockQueues, UnlockQueues, EndTransaction, ResumeCheck, Pop, Ack, BatchAck,
-    ChangeInvisibleTime, Peek, Notification, PollingInfo, ResetOffset,
-})  # fmt: skip
-_LEASED = frozenset({LockQueues, Peek, Notification})
-# Of clients that cannot follow hints: what the leader alone does, and what it knows best.
-_SENDS = frozenset({c.Send, c.DraftedSend})
-_ASKED = frozenset({
-    c.QueryConsumerOffset, c.GetMaxOffset, c.SearchOffset, c.GetConsumerList, c.GetConsumerConnection, QueryAssignment,
-})  # fmt: skip
+_LEADER_IS_ASKED = (Served.MEMBER_BUT_ASK, Served.READER_BUT_ASK)
+_LEADS = (Served.LEADER, Served.LEASED)
+_READS = (Served.READER, Served.READER_BUT_ASK, Served.LEASED)
 
 
 class Group:
@@ -118,6 +103,7 @@ class Group:
         self.handlers: Mapping[type[Any], Handler] = {
             **asked.by_request(), **PeerHandlers(self.replica, store, gate).by_request()
         }  # fmt: skip
+        self._served = {kind: REQUESTS[code].served for kind, code in CODES.items()} | {DraftedSend: Served.SENDS}
         self.status = asked.status
         self.jobs = (
             Job(HEALTH_S, "health", self.look_at_health, At.EVERYWHERE),
@@ -151,22 +137,21 @@ class Group:
             found |= {row.writer for row in core.state.rows}
         return sorted(found - {""})[:MAX_HEIRS]
 
-    def allow(self, connection: Connection, request: c.Request) -> None:
-        """Raises Refusal for a read that may not be answered now, and for offsets and locks at a node that does not lead.
-        A lock that is only kept writes nothing: it needs a majority that follows all the same."""
-        kind = type(request)
-        if kind in _SENDS:
+    def allow(self, connection: Connection, request: Request) -> None:
+        """Raises Refusal for what this node may not answer now (`rmq.requests`)."""
+        served = self._served[type(request)]
+        if served is Served.SENDS:
             if not self.replica.settled and not connection.follows_hints:
                 self.replica.check_accepts()  # before tables are asked that may be behind
             return
-        if kind in _ASKED:
+        if served is Served.MEMBER:
+            return
+        if served in _LEADER_IS_ASKED:
             self.leave_to_leader(connection)
-        if kind in _READS:
-            self.replica.check_reads()
-        elif kind in _LEADERS:
+        if served in _LEADS:
             self.replica.check_leads()
-            if kind in _LEASED:
-                self.replica.check_reads()
+        if served in _READS:
+            self.replica.check_reads()
 
     def leave_to_leader(self, connection: Connection, only: bool = False, anyone: bool = False) -> None:
         """Raises Refusal if another node leads, which may know better what to answer to a client that cannot find it. While

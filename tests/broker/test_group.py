@@ -12,7 +12,9 @@ from rmq.codes import ResponseCode
 from rmq.errors import Refusal
 from rmq.model import GroupConfig
 from rmq.net.commands import (
+    CODES,
     DeleteExpiredLog,
+    DeleteGroup,
     DeleteTopic,
     GetGroupConfig,
     GetMaxOffset,
@@ -23,6 +25,9 @@ from rmq.net.commands import (
     UpdateTopic,
 )
 from rmq.net.peercommands import AddPeer, RemovePeer, TransferLeader
+from rmq.net.popcommands import SetRequestMode
+from rmq.net.timercommands import Recall
+from rmq.requests import REQUESTS, Served
 from rmq.testing import until
 from tests.broker.groups import LocalGroup
 from tests.broker.javaclient import JavaClient
@@ -67,19 +72,29 @@ async def test_a_rolling_restart_under_load_fails_no_send(group: LocalGroup) -> 
 
 
 async def test_a_follower_refuses_what_only_the_leader_may_do_and_serves_what_is_committed(group: LocalGroup) -> None:
-    """14 means not stored, the hint is where to go; R3."""
+    """14 means not stored, the hint is where to go; R3. What is not known here may be there: a follower that lacked a topic said
+    that it is deleted."""
     name = await group.leader()
     leader, address = await group.connect(name), group.nodes[name].address
     await leader.ask(send("T", b"good"))
     await group.level()
     for other in await group.followers():
         follower = await group.connect(other)
-        for request in (send("T", b"bad"), UpdateTopic("U"), UpdateConsumerOffset("g", "T", 0, 1), UpdateGroup(GroupConfig("g"))):
+        for request in (
+            send("T", b"bad"), UpdateTopic("U"), DeleteTopic("unknown"), UpdateGroup(GroupConfig("g")), DeleteGroup("unknown"),
+            UpdateConsumerOffset("g", "T", 0, 1), SetRequestMode("unknown", "g", "POP", 0), Recall("unknown", "handle", "g"),
+        ):  # fmt: skip
             with pytest.raises(Refusal) as refused:
                 await follower.ask(request)
             assert (refused.value.code, refused.value.hint) == (NOT_HERE, address), request
         assert bodies(await follower.pull("T", 0)) == [b"good"]
     assert bodies(await leader.pull("T", 0)) == [b"good"]
+
+
+async def test_a_member_serves_what_the_table_of_requests_says(group: LocalGroup) -> None:
+    served = group.nodes["n0"].serving.front.server.handlers
+    wrong = [kind for kind, code in CODES.items() if (kind in served) == (REQUESTS[code].served is Served.ELSEWHERE)]
+    assert not wrong
 
 
 async def test_topics_groups_and_offsets_survive_a_change_of_leader(group: LocalGroup) -> None:

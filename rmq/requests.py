@@ -1,0 +1,133 @@
+"""The one table of request codes: the right that a request needs, on what, and which node of a group serves it. Pure.
+
+Nothing has a default: a code without a row fails the tests, so none can be forgotten (S2).
+"""
+
+from enum import Enum
+from typing import Final, NamedTuple
+
+from rmq.codes import RequestCode
+
+
+class Action(Enum):
+    """What is done [org.apache.rocketmq.auth ... Action]."""
+
+    ANY = "any"  # for everybody who may connect: hello, ping
+    PUB = "pub"
+    SUB = "sub"
+    GET = "get"
+    ADMIN = "admin"
+    NODE = "node"  # between nodes of the cluster
+    CLIENT = "client"  # sent by brokers to clients; a broker serves it for nobody
+
+
+class Resource(Enum):
+    """What it is done to."""
+
+    NONE = "none"
+    TOPIC = "topic"
+    GROUP = "group"
+    TOPIC_AND_GROUP = "topic and group"
+    CLUSTER = "cluster"
+
+
+class Served(Enum):
+    """Which member of a broker group answers. A broker that stands alone answers all but ELSEWHERE."""
+
+    MEMBER = "any member, as things stand there"
+    MEMBER_BUT_ASK = "any member; for clients that follow no hint the leader is asked while there is one, which knows better"
+    READER = "any member that may answer reads: it follows, or leads with a good lease (R17, R19)"
+    READER_BUT_ASK = "as READER, and the leader is asked as in MEMBER_BUT_ASK"
+    SENDS = "the leader, also while it does not know all of earlier epochs yet"
+    LEADER = "the leader: it changes tables, or answers from what only a leader knows"
+    LEASED = "the leader while its lease is good: what it answers writes nothing that would tell that it leads no more"
+    ELSEWHERE = "no broker: a nameserver, or a client"
+
+
+class Request(NamedTuple):
+    action: Action
+    resource: Resource
+    served: Served
+
+
+ANY, PUB, SUB, GET, ADMIN, NODE, CLIENT = Action
+NONE, TOPIC, GROUP, TOPIC_AND_GROUP, CLUSTER = Resource
+MEMBER, MEMBER_BUT_ASK, READER, READER_BUT_ASK, SENDS, LEADER, LEASED, ELSEWHERE = Served
+
+REQUESTS: Final[dict[RequestCode, Request]] = {
+    RequestCode.HELLO: Request(ANY, NONE, MEMBER),
+    RequestCode.PING: Request(ANY, NONE, MEMBER),
+    RequestCode.GOODBYE: Request(CLIENT, NONE, ELSEWHERE),
+    RequestCode.SEND_MESSAGE: Request(PUB, TOPIC, SENDS),
+    RequestCode.SEND_MESSAGE_V2: Request(PUB, TOPIC, SENDS),
+    RequestCode.SEND_BATCH_MESSAGE: Request(PUB, TOPIC, SENDS),
+    RequestCode.END_TRANSACTION: Request(PUB, TOPIC, LEADER),
+    RequestCode.RECALL_MESSAGE: Request(PUB, TOPIC, LEADER),
+    RequestCode.CHECK_TRANSACTION_STATE: Request(CLIENT, NONE, ELSEWHERE),
+    RequestCode.PULL_MESSAGE: Request(SUB, TOPIC_AND_GROUP, READER),
+    RequestCode.LITE_PULL_MESSAGE: Request(SUB, TOPIC_AND_GROUP, READER),
+    RequestCode.QUERY_CONSUMER_OFFSET: Request(SUB, TOPIC_AND_GROUP, READER_BUT_ASK),
+    RequestCode.UPDATE_CONSUMER_OFFSET: Request(SUB, TOPIC_AND_GROUP, LEADER),
+    RequestCode.LOCK_BATCH_MQ: Request(SUB, TOPIC_AND_GROUP, LEASED),
+    RequestCode.CONSUMER_SEND_MSG_BACK: Request(SUB, GROUP, LEADER),
+    RequestCode.POP_MESSAGE: Request(SUB, TOPIC_AND_GROUP, LEADER),
+    RequestCode.ACK_MESSAGE: Request(SUB, TOPIC_AND_GROUP, LEADER),
+    RequestCode.BATCH_ACK_MESSAGE: Request(SUB, TOPIC_AND_GROUP, LEADER),  # of each group and topic in it
+    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: Request(SUB, TOPIC_AND_GROUP, LEADER),
+    RequestCode.PEEK_MESSAGE: Request(SUB, TOPIC_AND_GROUP, LEASED),
+    RequestCode.NOTIFICATION: Request(SUB, TOPIC_AND_GROUP, LEASED),
+    RequestCode.QUERY_ASSIGNMENT: Request(SUB, TOPIC_AND_GROUP, MEMBER_BUT_ASK),
+    RequestCode.UNLOCK_BATCH_MQ: Request(SUB, TOPIC_AND_GROUP, LEADER),
+    RequestCode.GET_MAX_OFFSET: Request(GET, TOPIC, READER_BUT_ASK),
+    RequestCode.GET_MIN_OFFSET: Request(GET, TOPIC, READER),
+    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: Request(GET, TOPIC, READER_BUT_ASK),
+    RequestCode.GET_EARLIEST_MSG_STORETIME: Request(GET, TOPIC, READER),
+    RequestCode.QUERY_MESSAGE: Request(GET, TOPIC, READER),
+    RequestCode.VIEW_MESSAGE_BY_ID: Request(GET, CLUSTER, READER),  # the topic it names is not looked at
+    RequestCode.HEART_BEAT: Request(SUB, GROUP, MEMBER),
+    RequestCode.UNREGISTER_CLIENT: Request(SUB, GROUP, MEMBER),
+    RequestCode.GET_CONSUMER_LIST_BY_GROUP: Request(SUB, GROUP, MEMBER_BUT_ASK),
+    RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: Request(CLIENT, NONE, ELSEWHERE),
+    RequestCode.REGISTER_BROKER: Request(NODE, CLUSTER, ELSEWHERE),
+    RequestCode.UNREGISTER_BROKER: Request(NODE, CLUSTER, ELSEWHERE),
+    RequestCode.INTRODUCE_PEER: Request(NODE, CLUSTER, MEMBER),
+    RequestCode.FETCH_LOG: Request(NODE, CLUSTER, MEMBER),
+    RequestCode.ACK_LOG: Request(NODE, CLUSTER, MEMBER),
+    RequestCode.ASK_VOTE: Request(NODE, CLUSTER, MEMBER),
+    RequestCode.ANNOUNCE_LEADER: Request(NODE, CLUSTER, MEMBER),
+    RequestCode.RESIGN_LEADER: Request(NODE, CLUSTER, MEMBER),
+    RequestCode.READ_SNAPSHOT: Request(NODE, CLUSTER, MEMBER),
+    RequestCode.READ_LOG: Request(NODE, CLUSTER, MEMBER),
+    RequestCode.FORWARDED_CLIENT: Request(NODE, CLUSTER, MEMBER),
+    RequestCode.ADD_PEER: Request(ADMIN, CLUSTER, MEMBER),
+    RequestCode.REMOVE_PEER: Request(ADMIN, CLUSTER, MEMBER),
+    RequestCode.TRANSFER_LEADER: Request(ADMIN, CLUSTER, MEMBER),
+    RequestCode.PROMOTE: Request(ADMIN, CLUSTER, MEMBER),
+    RequestCode.GET_GROUP_STATUS: Request(GET, CLUSTER, MEMBER),
+    RequestCode.GET_BROKER_HA_STATUS: Request(GET, CLUSTER, MEMBER),
+    RequestCode.GET_BROKER_EPOCH_CACHE: Request(GET, CLUSTER, MEMBER),
+    RequestCode.GET_ROUTEINFO_BY_TOPIC: Request(GET, TOPIC, ELSEWHERE),
+    RequestCode.GET_BROKER_CLUSTER_INFO: Request(GET, CLUSTER, ELSEWHERE),
+    RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: Request(GET, CLUSTER, ELSEWHERE),
+    RequestCode.GET_ALL_TOPIC_CONFIG: Request(GET, CLUSTER, MEMBER),
+    RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: Request(GET, CLUSTER, MEMBER),
+    RequestCode.GET_BROKER_RUNTIME_INFO: Request(GET, CLUSTER, MEMBER),
+    RequestCode.GET_TOPIC_CONFIG: Request(GET, TOPIC, MEMBER),
+    RequestCode.GET_TOPIC_STATS_INFO: Request(GET, TOPIC, READER),
+    RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: Request(GET, TOPIC, MEMBER),
+    RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: Request(GET, GROUP, MEMBER),
+    RequestCode.GET_CONSUME_STATS: Request(GET, GROUP, READER),
+    RequestCode.POLLING_INFO: Request(GET, GROUP, LEADER),
+    RequestCode.GET_CONSUMER_CONNECTION_LIST: Request(GET, GROUP, MEMBER_BUT_ASK),
+    RequestCode.UPDATE_AND_CREATE_TOPIC: Request(ADMIN, TOPIC, LEADER),
+    RequestCode.DELETE_TOPIC_IN_BROKER: Request(ADMIN, TOPIC, LEADER),
+    RequestCode.DELETE_TOPIC_IN_NAMESRV: Request(ADMIN, TOPIC, ELSEWHERE),
+    RequestCode.DELETE_KV_CONFIG: Request(ADMIN, CLUSTER, ELSEWHERE),
+    RequestCode.RESUME_CHECK_HALF_MESSAGE: Request(ADMIN, TOPIC, LEADER),
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: Request(ADMIN, GROUP, LEADER),
+    RequestCode.DELETE_SUBSCRIPTIONGROUP: Request(ADMIN, GROUP, LEADER),
+    RequestCode.SET_MESSAGE_REQUEST_MODE: Request(ADMIN, GROUP, LEADER),
+    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: Request(ADMIN, GROUP, LEADER),
+    RequestCode.DELETE_EXPIRED_COMMITLOG: Request(ADMIN, CLUSTER, MEMBER),
+    RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: Request(ADMIN, CLUSTER, MEMBER),
+}
