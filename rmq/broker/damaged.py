@@ -12,7 +12,7 @@ from rmq.broker.doorway import Doorway
 from rmq.broker.front import Front
 from rmq.broker.replication.directory import Directory
 from rmq.broker.replication.gate import Gate, Wall
-from rmq.broker.replication.mender import Mender, read_log
+from rmq.broker.replication.mender import Lending, Mender, read_log
 from rmq.broker.replication.peers import Peers
 from rmq.clock import Clock
 from rmq.config import NodeSettings
@@ -37,6 +37,7 @@ class Damaged:
         self._store = store
         self._settings = settings
         self._address = front.address
+        self._lending = Lending()
         self._clock = clock
         self._directory: Directory | None = None
         self._peers_known: Mapping[str, str] = settings.peer_addresses
@@ -87,7 +88,7 @@ class Damaged:
 
     def _read(self, request: ReadLog, call: Call) -> Awaitable[LogPart]:
         self._gate.who(request.group, call)
-        return read_log(self._store, request)
+        return self._lending.give(call.connection, lambda: read_log(self._store, request))
 
     def _status(self, _request: GetGroupStatus, _call: Call) -> GroupStatus:
         store = self._store

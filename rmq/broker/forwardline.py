@@ -75,7 +75,7 @@ class Line:
         self._introducing: dict[int, asyncio.Future[int]] = {}
         self._over = False
         self._upstream = Upstream(owner.limits, self._received, self._ended)
-        self._opening = asyncio.create_task(self._open(), name=f"forward to {address}")
+        self._opening: asyncio.Task[None] | None = asyncio.create_task(self._open(), name=f"forward to {address}")
 
     def send(self, held: Held) -> None:
         self.asked = self._owner.clock.monotonic()
@@ -93,7 +93,6 @@ class Line:
 
     def close(self) -> None:
         self.dismissed = True
-        self._opening.cancel()
         self._upstream.close()
         self._ended()
 
@@ -168,9 +167,9 @@ class Line:
         self._over = True
         waiting, self._waiting = self._waiting or [], []
         pending, self.pending = self.pending, {}
-        for answer in self._introducing.values():
-            if not answer.done():
-                answer.set_exception(ConnectionResetError())
+        opening, self._opening = self._opening, None  # a cancelled task knows its frames: who knows it stays for ever
+        if opening is not None:
+            opening.cancel()
         for held in waiting:
             self._owner.hold(held)
         for held in pending.values():

@@ -33,7 +33,8 @@ def rows_over(rows: tuple[EpochRow, ...], start: int, end: int) -> tuple[EpochRo
 
 
 def read_part(log: CommitLog, from_: int, to: int) -> bytes:
-    """Bytes of the log as they stand, from `from_` at most to `to`, the end of their file, or a place that is damaged here.
+    """Bytes of the log as they stand, from `from_` at most to `to`, the end of their file, or a place that is damaged here; not
+    more than `PART_BYTES`, unless a larger record begins there: then that one.
 
     Raises StoreError if there is nothing to give.
     """
@@ -43,7 +44,8 @@ def read_part(log: CommitLog, from_: int, to: int) -> bytes:
         raise StoreError(f"its log goes from {log.start} to {log.end}")
     if log.damages.at(from_):
         raise StoreError(f"damaged there at {from_}, too")
-    return log.read(from_, limit - from_)
+    size = max(PART_BYTES, int.from_bytes(log.read(from_, min(4, limit - from_)), "big"))
+    return log.read(from_, min(size, limit - from_))
 
 
 class Tombstone(BadBytes):

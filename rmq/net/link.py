@@ -173,6 +173,7 @@ class Link(asyncio.BufferedProtocol):
             return await future
         finally:
             self._waiting.pop(call_id, None)
+            del future  # it knows the exception, which knows this frame
 
     def _answered(self, frame: AnswerFrame, call_id: int) -> None:
         """A late answer, to nobody, is dropped."""
@@ -182,7 +183,7 @@ class Link(asyncio.BufferedProtocol):
         try:
             entry.future.set_result(frame.read(entry.request_type))
         except (Refusal, BadBytes) as error:
-            entry.future.set_exception(error)
+            entry.future.set_exception(error.with_traceback(None))
 
     def expire_calls(self, now: float) -> None:
         for call_id, entry in self._waiting.items():

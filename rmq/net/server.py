@@ -188,7 +188,7 @@ class Server:
         if isinstance(error, InvalidArgument):
             error = Refusal(ResponseCode.INVALID_PARAMETER, str(error))
         if isinstance(error, Refusal):
-            call.refuse(error)
+            call.refuse(error.with_traceback(None))  # its frames know the peer, and maybe the refusal: a circle that stays
             return
         if isinstance(error, AssertionError):
             context = {"message": "a handler broke an assertion", "exception": error}

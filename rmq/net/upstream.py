@@ -40,8 +40,9 @@ class Upstream(asyncio.Protocol):
             self._transport.write(frame)
 
     def close(self) -> None:
-        if self._transport is not None:
-            self._transport.abort()
+        """Whoever closes it hears nothing more, `lost` neither."""
+        self._forget()
+        self._abort()
 
     # --- asyncio's protocol -------------------------------------------------------------------------------------------
 
@@ -55,7 +56,7 @@ class Upstream(asyncio.Protocol):
                 header, _ = read(frame[_LENGTH_BYTES:], self._limits.max_header_bytes)
                 self._received(header, frame)
         except BadBytes:
-            self.close()
+            self._abort()
 
     def _next(self) -> bytes | None:
         """Raises BadBytes."""
@@ -72,6 +73,23 @@ class Upstream(asyncio.Protocol):
         return frame
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        lost = self._lost
+        self._forget()
+        lost()
+
+    def _abort(self) -> None:
         if self._transport is not None:
-            self._transport = None
-            self._lost()
+            self._transport.abort()
+
+    def _forget(self) -> None:
+        """Who listens, too: it knows this one, and the collector may leave such circles there for hours."""
+        self._received, self._lost = _unheard, _nobody
+
+
+def _unheard(_header: Header, _frame: bytes) -> None:
+    pass
+
+
+def _nobody() -> None:
+    pass

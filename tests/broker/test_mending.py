@@ -2,22 +2,27 @@
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from rmq.broker.replication import mender
 from rmq.broker.replication.mender import read_log
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal, RmqError
 from rmq.log import repair
 from rmq.log.disk import RealDisk
+from rmq.log.mending import read_part
 from rmq.log.record import host_bytes
 from rmq.log.verify import Verifier
 from rmq.model import EpochRow
-from rmq.net.commands import GetRuntimeInfo, UpdateTopic
-from rmq.net.peercommands import GetGroupStatus, GroupStatus, ReadLog, TransferLeader
-from tests.broker.groups import LocalGroup
+from rmq.net.commands import GetRuntimeInfo, Ping, UpdateTopic
+from rmq.net.peercommands import GetGroupStatus, GroupStatus, IntroducePeer, ReadLog, TransferLeader
+from rmq.testing import until
+from tests.broker.groups import GROUP, LocalGroup
 from tests.broker.support import Peer, bodies, send
 from tests.broker.test_fixed import Pair
 from tests.log.conftest import Bench
@@ -269,3 +274,28 @@ async def test_bytes_are_not_given_when_a_new_epoch_begins_meanwhile() -> None:
     bench.store.rows = (*bench.store.rows, EpochRow(2, 200, "w"))
     with pytest.raises(Refusal, match="ask again"):
         await reading
+
+
+async def test_parts_are_read_one_after_the_other(group: LocalGroup, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S5: who asks for many at once has one read and in memory."""
+    other, asked = (await group.followers())[0], await group.leader()
+    go_on, reading, most = threading.Event(), 0, 0
+
+    def slow(*about: Any) -> bytes:
+        nonlocal reading, most
+        reading += 1
+        most = max(most, reading)
+        go_on.wait(10)
+        reading -= 1
+        return read_part(*about)
+
+    monkeypatch.setattr(mender, "read_part", slow)
+    insider = await Peer.connect(group.peer_address(asked))
+    await insider.ask(IntroducePeer(GROUP, other, (await group.status(other)).store, 1 << 40))
+    parts = [asyncio.create_task(insider.ask(ReadLog(GROUP, 0, 100))) for _ in range(20)]
+    await until(lambda: reading > 0)
+    await insider.ask(Ping())
+    go_on.set()
+    assert {len(part.data) for part in await asyncio.gather(*parts)} == {100}
+    assert most == 1
+    await insider.close()

@@ -1,10 +1,15 @@
 """The short form of the campaign of strangers (`python -m tests.faults.strangers` is the long one), and what it covers."""
 
+import asyncio
+import gc
 from math import inf
 from pathlib import Path
 
-from rmq.net.commands import CODES, Goodbye
-from tests.faults.storming import Fate
+from rmq.broker.forwardline import Line
+from rmq.net.commands import CODES, Goodbye, UpdateTopic
+from rmq.net.connection import Connection
+from tests.broker.groups import GROUP, LocalGroup
+from tests.faults.storming import Fate, Target, storm
 from tests.faults.strangers import campaign
 
 
@@ -23,3 +28,31 @@ def _reached(fates: dict[Fate, int]) -> float:
     sent = {(fate.kind, fate.code) for fate in fates if fate.kind in ("native", "remoting", "nameserver")}
     good = {(fate.kind, fate.code) for fate in fates if fate.result == 0}
     return len(sent & good) / len(sent)
+
+
+async def test_nothing_is_kept_of_strangers_that_left(tmp_path: Path) -> None:
+    """S5: no table, no answered request and no circle of references keeps a connection and its bytes: the cycle collector,
+    which would find circles, comes seldom."""
+    async with LocalGroup(tmp_path) as group:
+        leader = await group.connect(await group.leader())
+        await leader.ask(UpdateTopic("T0", read_queue_nums=1, write_queue_nums=1))
+        targets = [Target(name, group.address(name), GROUP, kind) for name in group.nodes for kind in ("native", "remoting")]
+        targets += [Target(name, group.peer_address(name), GROUP, "peer") for name in group.nodes]
+        gc.collect()
+        gc.disable()
+        try:
+            storming = asyncio.create_task(storm(targets, 5, 1_500, 1e9))
+            while not storming.done():
+                await group.clock.advance(0.02)
+            assert not storming.result().found
+            async with asyncio.timeout(30):
+                while _left():
+                    await group.clock.advance(0.1)
+        finally:
+            gc.enable()
+
+
+def _left() -> list[object]:
+    """Connections that have ended, and lines on which ended ones were forwarded."""
+    found = [one for one in gc.get_objects() if isinstance(one, (Connection, Line))]
+    return [one for one in found if (one.connection if isinstance(one, Line) else one).closed]

@@ -289,3 +289,15 @@ def test_a_record_larger_than_a_part_is_asked_for_as_a_whole(pair: tuple[Bench, 
     put_right(bench, other.store.log)
     bench.store.close()
     whole(bench, other)
+
+
+def test_a_part_is_small_unless_one_record_is_large(pair: tuple[Bench, Bench], monkeypatch: pytest.MonkeyPatch) -> None:
+    """S5: whatever is asked for, a node reads little at a time; a record that is larger comes alone."""
+    log = pair[1].store.log
+    first, second = (pair[1].store.queues.get("U", 0).entry(number) for number in (3, 4))
+    monkeypatch.setattr(mending, "PART_BYTES", first[1] + 10)
+    assert len(read_part(log, first[0], log.end)) == first[1] + 10
+    monkeypatch.setattr(mending, "PART_BYTES", 10)
+    for offset, size, _ in (first, second):
+        assert len(read_part(log, offset, log.end)) == size
+        assert len(read_part(log, offset, offset + 20)) == 20

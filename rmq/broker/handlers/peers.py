@@ -11,7 +11,7 @@ from typing import Any
 
 from rmq.broker.replication.elected import ElectedReplica
 from rmq.broker.replication.gate import Gate
-from rmq.broker.replication.mender import read_log
+from rmq.broker.replication.mender import Lending, read_log
 from rmq.broker.replication.peerwire import to_request
 from rmq.broker.replication.places import check_address
 from rmq.codes import ResponseCode
@@ -41,6 +41,7 @@ class PeerHandlers:
         self._replica = replica
         self._store = store
         self._gate = gate
+        self._lending = Lending()
 
     def by_request(self) -> Mapping[type[Any], Handler]:
         return {
@@ -91,7 +92,7 @@ class PeerHandlers:
 
     def read_snapshot(self, request: ReadSnapshot, call: Call) -> Awaitable[SnapshotPart]:
         self._gate.who(request.group, call)
-        return asyncio.to_thread(self._read_snapshot, request)
+        return self._lending.give(call.connection, lambda: asyncio.to_thread(self._read_snapshot, request))
 
     def _read_snapshot(self, request: ReadSnapshot) -> SnapshotPart:
         try:
@@ -102,7 +103,7 @@ class PeerHandlers:
 
     def read_log(self, request: ReadLog, call: Call) -> Awaitable[LogPart]:
         self._gate.who(request.group, call)
-        return read_log(self._store, request)
+        return self._lending.give(call.connection, lambda: read_log(self._store, request))
 
     async def forwarded(self, request: ForwardedClient, call: Call) -> None:
         """What comes on this connection from now on is of a client of that node."""

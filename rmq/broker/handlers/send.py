@@ -29,7 +29,8 @@ class Lane:
     """A queue that may be sent to, as long as its topic's settings are this very object.
 
     `unit` holds what this turn of the loop sent to it: the requests of one turn are appended, indexed and answered
-    together. Its owner's argument is [(call, index of its first record in the unit)].
+    together. Its owner's argument is the lane and [(call, index of its first record in the unit)]. An answered one is
+    forgotten, or each queue would keep its last message and who sent it.
     """
 
     __slots__ = ("asked", "config", "queue", "tag_of", "unit")
@@ -124,7 +125,7 @@ class SendHandler:
             unit.size += len(records)
             return LATER
         asked = [(call, 0)]
-        unit = Unit(records, sizes, codes, lane.queue, (_stored, asked))
+        unit = Unit(records, sizes, codes, lane.queue, (_stored, (lane, asked)))
         self._propose(unit)
         lane.unit, lane.asked = unit, asked
         return LATER
@@ -201,7 +202,10 @@ def _held(asked: tuple[Call, int, str], unit: Unit, error: RmqError | None, late
         raise error
 
 
-def _stored(asked: Asked, unit: Unit, error: RmqError | None, late: int) -> None:
+def _stored(of: tuple[Lane, Asked], unit: Unit, error: RmqError | None, late: int) -> None:
+    lane, asked = of
+    if lane.unit is unit:
+        lane.unit, lane.asked = None, []
     if error is None:
         queue_id, number = unit.queue.queue_id, unit.queue_offset
         places = [*accumulate(unit.sizes, initial=unit.physical_offset)]

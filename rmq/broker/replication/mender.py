@@ -5,7 +5,7 @@ Any node may give bytes that it has whole: which they must be, the epoch table s
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import TypeVar
 
@@ -17,6 +17,7 @@ from rmq.log.disk import Disk
 from rmq.log.mending import Mending, Tombstone, read_part, rows_over
 from rmq.log.store import Store
 from rmq.net.peercommands import LogPart, ReadLog
+from rmq.net.server import Connection
 
 T = TypeVar("T")
 log = logging.getLogger("rmq.mender")
@@ -134,6 +135,21 @@ async def _done(work: Callable[[], T]) -> T:
     except asyncio.CancelledError:
         await asyncio.wait((task,))
         raise
+
+
+class Lending:
+    """What a node gives the others from its disk (`read_log`, snapshots): however many ask, one part at a time is read and in
+    memory."""
+
+    def __init__(self) -> None:
+        self._turn = asyncio.Lock()
+
+    async def give(self, peer: Connection, read: Callable[[], Awaitable[T]]) -> T:
+        """Raises Refusal if the peer has gone, and as `read`."""
+        async with self._turn:
+            if peer.closed:
+                raise Refusal(ResponseCode.SYSTEM_ERROR, "the connection has ended")
+            return await read()
 
 
 async def read_log(store: Store, request: ReadLog) -> LogPart:
