@@ -16,7 +16,7 @@ from rmq.log import epochs
 from rmq.log.commitlog import CommitLog, Unit
 from rmq.log.consumequeue import ConsumeQueue
 from rmq.log.deletions import deleted_topics
-from rmq.log.glance import glance
+from rmq.log.peek import peek
 from rmq.log.queues import ConsumeQueues
 from rmq.log.record import (
     MIN_RECORD_BYTES,
@@ -94,7 +94,7 @@ class Dispatcher:
 
     def _put_everyday(self, place: Place) -> tuple[ConsumeQueue, int, int] | None:
         """Queue, number and tags code of a record that goes to a queue seen before, under the next number, and nowhere else."""
-        found = glance(place.buf, place.at, place.size)
+        found = peek(place.buf, place.at, place.size)
         if found is None:
             return None
         topic, queue_id, number, code = found

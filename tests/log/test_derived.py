@@ -186,7 +186,7 @@ def test_a_rebuild_finds_everyday_records_as_it_finds_all_others(bench: Bench, m
     found = []
     for twin in (False, True):
         if twin:
-            monkeypatch.setattr(dispatch, "glance", lambda buf, at, size: None)
+            monkeypatch.setattr(dispatch, "peek", lambda buf, at, size: None)
         bench.disk.unlink(f"{OWN}/queues")
         assert bench.open().recovered.queues_rebuilt
         found.append(bench.queues())

@@ -4,7 +4,7 @@ import random
 
 from rmq.log import record
 from rmq.log.commitlog import Unit
-from rmq.log.glance import glance
+from rmq.log.peek import peek
 from rmq.log.record import Record
 from rmq.log.replay import replay
 from rmq.log.replicated import read_entries
@@ -76,7 +76,7 @@ def test_leader_follower_and_start_note_the_same() -> None:
 
 
 def test_the_cheap_look_never_misses_one(bench: Bench) -> None:
-    """`may_be_special` is asked of every record at a start; `glance` must leave all special ones to the long way."""
+    """`may_be_special` is asked of every record at a start; `peek` must leave all special ones to the long way."""
     for topic in (*HELD, "T"):
         for body in (b"", b"x" * 300):
             for properties in ({}, {"TAGS": "a"}, {"RMQ_SRC": "half 1 2"}, {"A": "b", "RMQ_SRC": "pop 3 4"}):
@@ -84,7 +84,7 @@ def test_the_cheap_look_never_misses_one(bench: Bench) -> None:
                     flat = record.properties_to_bytes(properties)
                     data = record.draft(topic, body, flat, born_timestamp=1, born_host=host)
                     assert may_be_special(b"xx" + data, 2, len(data)) or not is_special(record.decode(data))
-                    assert glance(data, 0, len(data)) is None or "RMQ_SRC" not in properties
+                    assert peek(data, 0, len(data)) is None or "RMQ_SRC" not in properties
     plain = draft("T", DELAY_TOPIC.encode() + b"RMQ_SRC\x01", TAGS="a")
     assert not may_be_special(plain, 0, len(plain)), "what a body says does not count"
 

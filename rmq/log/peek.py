@@ -13,7 +13,7 @@ _fields = Struct(">4xi4xi4xq8xi").unpack_from  # magic, queueId, queueOffset, sy
 _EVERYDAY = ~(SYS_COMPRESSED | SYS_MULTI_TAGS | 0x700)  # no transaction, no IPv6 host, no inner batch
 
 
-def glance(buf: Buffer, at: int, size: int) -> tuple[bytes, int, int, int] | None:
+def peek(buf: Buffer, at: int, size: int) -> tuple[bytes, int, int, int] | None:
     """(topic, queue, number, tags code) of the whole record of `size` bytes at `at`; None for one that is not everyday."""
     magic, queue_id, number, sys_flag = _fields(buf, at)
     if magic != MAGIC_V1 or sys_flag & _EVERYDAY:
