@@ -2,7 +2,7 @@
 
 Nothing here waits, reads or writes. The shell feeds one event at a time, carries out the effects in their order, and
 feeds what they report (`Grown` after an append) before anything else. Epoch, vote, log positions and the committed
-offset are known here; bytes are not. Where a rule comes from is named by its id (docs/storage, docs/reliability).
+offset are known here; bytes are not. Where a rule comes from is named by its id (docs/invariants).
 """
 
 from collections.abc import Callable

@@ -1,6 +1,6 @@
 """Dangers of replication as short stories on toy logs. The same machine on real logs: tests/sim.
 
-The numbers are those of the list in docs/reliability.
+The numbers are those of the list in docs/invariants.
 """
 
 import pytest

@@ -1,4 +1,4 @@
-"""Dangers of replication as stories on real logs: members, stores and disks that forget. Numbers: docs/reliability."""
+"""Dangers of replication as stories on real logs: members, stores and disks that forget. Numbers: docs/invariants."""
 
 import pytest
 
