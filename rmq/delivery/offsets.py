@@ -6,6 +6,7 @@ commits that were not yet written are gone: messages come twice, none is lost.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from sys import intern
 from types import MappingProxyType
 from typing import Any
 
@@ -16,8 +17,8 @@ from rmq.errors import BadBytes, Refusal
 from rmq.staged import Versioned
 
 _HIGHEST = 2**63 - 1
-MAX_OFFSETS = 200_000  # queues times the groups that read them
-MAX_PULLERS = 200_000  # of which it is remembered who they were
+MAX_OFFSETS = 1_000_000  # queues times the groups that read them; 165 bytes each
+MAX_PULLERS = 1_000_000  # of which it is remembered who they were
 BROADCAST_SUFFIX = "@broadcast"  # offsets that RocketMQ 5 keeps of broadcast groups
 
 
@@ -31,7 +32,7 @@ class OffsetTable(Versioned):
         super().__init__()
         self._committed: dict[OffsetKey, int] = {}
         self._overlay: dict[OffsetKey, int] = {}
-        self._dirty: set[OffsetKey] = set()
+        self._dirty: dict[OffsetKey, None] = {}  # in the order of the commits
         self._last_puller: dict[OffsetKey, str] = {}
         self._topics: dict[str, dict[str, int]] = {}  # group -> topic -> how many queues have an offset
         self.ignored_lower = 0
@@ -63,7 +64,7 @@ class OffsetTable(Versioned):
             self.ignored_lower += 1
             return False
         self._overlay[key] = offset
-        self._dirty.add(key)
+        self._dirty[key] = None
         return True
 
     def _checked(self, key: OffsetKey, offset: int) -> int | None:
@@ -87,7 +88,7 @@ class OffsetTable(Versioned):
         for key, offset in places.items():
             lines += ("offset", key, offset), ("reset", key, Reset(offset, self._last_puller.get(key, "")))
             self._overlay.pop(key, None)
-            self._dirty.discard(key)
+            self._dirty.pop(key, None)
         self.resets.stage(places)
         return lines
 
@@ -95,23 +96,24 @@ class OffsetTable(Versioned):
 
     def take_dirty(self) -> list[tuple[OffsetKey, int]]:
         """What changed since the last call, to be written now."""
-        lines = [(key, self._overlay[key]) for key in sorted(self._dirty)]
+        lines = [(key, self._overlay[key]) for key in self._dirty]
         self._dirty.clear()
         return lines
 
     def take(self, group: str, topic: str, queue_id: int) -> int | None:
         """What was committed lately and is not yet in force at all nodes, to be written now by whoever asks; None: nothing."""
         key = OffsetKey(group, topic, queue_id)
-        self._dirty.discard(key)
+        self._dirty.pop(key, None)
         return self._overlay.get(key)
 
     def give_back(self, keys: Iterable[OffsetKey]) -> None:
         """Lines that could not be written: `take_dirty` gives them again."""
-        self._dirty.update(key for key in keys if key in self._overlay)
+        self._dirty.update((key, None) for key in keys if key in self._overlay)
 
     def apply(self, key: Iterable[Any], value: int | None, time_ms: int = 0) -> None:
         """A committed line; None removes the offset. `time_ms`: when it was stored."""
-        place = OffsetKey(*key)
+        group, topic, queue_id = key
+        place = OffsetKey(intern(group), intern(topic), queue_id)  # of many rows they are the same
         if value is None:
             self._remove(place)
         else:
@@ -130,7 +132,7 @@ class OffsetTable(Versioned):
         """The deletion of the topic is being written: commits that come behind it in the log would be ghosts."""
         for key in [key for key in self._overlay if key.topic == topic]:
             del self._overlay[key]
-            self._dirty.discard(key)
+            self._dirty.pop(key, None)
 
     def remove_topic(self, topic: str) -> None:
         """The topic was deleted by a committed record: a topic of that name made later starts without ghosts."""
@@ -147,7 +149,7 @@ class OffsetTable(Versioned):
 
     def _remove(self, key: OffsetKey) -> None:
         self._overlay.pop(key, None)
-        self._dirty.discard(key)
+        self._dirty.pop(key, None)
         self._last_puller.pop(key, None)
         self.resets.drop(key)
         if self._committed.pop(key, None) is None:
@@ -163,10 +165,11 @@ class OffsetTable(Versioned):
 
     def keys_of_group(self, group: str) -> list[OffsetKey]:
         """Sorted; for removing all offsets of a group by lines with None."""
-        return sorted(key for key in self._committed.keys() | self._overlay.keys() if key.group == group)
+        return sorted({key for table in (self._committed, self._overlay) for key in table if key.group == group})
 
     def keys_of_topic(self, topic: str) -> list[OffsetKey]:
-        return sorted(key for key in self._committed.keys() | self._overlay.keys() if key.topic == topic)
+        known = any(topic in topics for topics in self._topics.values())
+        return sorted({key for table in (self._committed if known else {}, self._overlay) for key in table if key.topic == topic})
 
     def topics_of(self, group: str) -> set[str]:
         """Topics of which the group has an offset."""

@@ -201,6 +201,16 @@ def test_there_are_so_many_offsets_and_the_known_ones_go_on(monkeypatch):
     assert table.update("g", "T", 3, 1)
 
 
+def test_rows_share_their_names():
+    """10 000 topics of 8 queues that three groups read: 165 bytes each instead of 265, and all are taken."""
+    assert offsets.MAX_OFFSETS >= 10_000 * 8 * 3
+    table = OffsetTable()
+    for queue_id in range(2):
+        table.apply(["".join(("group ", "one")), "".join(("topic ", "one")), queue_id], 1)
+    one, other = table.committed()
+    assert (one.group is other.group, one.topic is other.topic) == (True, True)
+
+
 def test_who_pulled_last_is_remembered_of_so_many(monkeypatch):
     monkeypatch.setattr(offsets, "MAX_PULLERS", 2)
     table = OffsetTable()
