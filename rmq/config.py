@@ -84,6 +84,8 @@ class NodeSettings:
                           "sync: a send is answered after fsync", "flushDiskType")  # fmt: skip
     segment_bytes: int = _setting(1024 * MIB, size(4096, 2**31), "bytes of one CommitLog file", "mappedFileSizeCommitLog")
     queue_file_bytes: int = _setting(6_000_000, size(20, 2**31), "bytes of one ConsumeQueue file", "mappedFileSizeConsumeQueue")
+    timer_log_file_bytes: int = _setting(100 * MIB, size(4096, 2**31), "bytes of one timerlog file",
+                                         "mappedFileSizeTimerLog")  # fmt: skip
     reserved_hours: int = _setting(72, integer(1, 1_000_000), "how long messages are kept", "fileReservedTime")
     keep_unarchived: bool = _setting(False, flag(), "log files stay, whatever the disk says, until they are archived")
     delete_hours: tuple[int, ...] = _setting((4,), hours(), "hours of the day in which expired files are deleted", "deleteWhen")

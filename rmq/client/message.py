@@ -8,12 +8,11 @@ from typing import NamedTuple
 from rmq.client.inflating import COMPRESSED, inflated
 from rmq.errors import InvalidArgument, Unknown
 from rmq.log import record
-from rmq.log.delays import DELAYS_S
 from rmq.model import MessageQueue
 
 UNIQUE_KEY, KEYS, TAGS, RETRY_TOPIC = "UNIQ_KEY", "KEYS", "TAGS", "RETRY_TOPIC"
 CHECKSUM = "__CRC32#"  # of the whole record; the store's business
-LEVELS = len(DELAYS_S)
+MOST_LEVEL = 2**31 - 1  # a number on the wire; which levels there are is the broker's to say (messageDelayLevel)
 
 _RESERVED = """
 KEYS TAGS UNIQ_KEY EXTEND_UNIQ_INFO WAIT DELAY TIMER_DELAY_SEC TIMER_DELAY_MS TIMER_DELIVER_MS TIMER_OUT_MS
@@ -34,7 +33,8 @@ class Message(NamedTuple):
 
     `tags`: one tag consumers may filter by. `keys`: words it can be looked up by. `properties`: the program's own
     names and values. `flag`: a number carried along unread. To come later: one of `delay_level` (1 to 18: 1s 5s 10s 30s
-    1m 2m ... 10m 20m 30m 1h 2h), `delay_s` and `deliver_at_ms` (Unix ms), at most three days ahead; to the second, never early.
+    1m 2m ... 10m 20m 30m 1h 2h, unless the broker has a list of its own; more means its last one), `delay_s` and
+    `deliver_at_ms` (Unix ms), at most three days ahead; to the second, never early.
     """
 
     topic: str
@@ -190,8 +190,8 @@ def _time(message: Message) -> dict[str, str]:
     if (level != 0) + (delay_s != 0) + (at_ms != 0) > 1:
         raise InvalidArgument("give one of delay_level, delay_s and deliver_at_ms")
     if level:
-        if not 1 <= level <= LEVELS:
-            raise InvalidArgument(f"delay_level {level}: 1 to {LEVELS} are allowed; give delay_s for any other time")
+        if not 1 <= level <= MOST_LEVEL:
+            raise InvalidArgument(f"delay_level {level}: give 1 or more, or delay_s for any other time")
         return {"DELAY": str(level)}
     if delay_s < 0 or at_ms < 0:
         raise InvalidArgument("delay_s and deliver_at_ms are not below 0")

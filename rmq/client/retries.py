@@ -3,7 +3,7 @@
 import logging
 
 from rmq.client.inbox import Delivery
-from rmq.client.message import ReceivedMessage
+from rmq.client.message import MOST_LEVEL, ReceivedMessage
 from rmq.client.plan import Plan
 from rmq.client.session import Session
 from rmq.delivery.retry import DROPPED, after_failure, counted, properties_of
@@ -14,7 +14,7 @@ from rmq.net.commands import Request, Send
 from rmq.net.retrycommands import SendBack
 
 _log = logging.getLogger("rmq.client")
-DEAD, BY_TRIES, LAST_LEVEL = -1, 0, 18
+DEAD, BY_TRIES = -1, 0
 AFTER_TIMEOUT = 3  # level of what was at work for too long [ProcessQueue.cleanExpiredMsg]
 _BODY_FLAGS = 0x1 | 0x700  # sysFlag: how the body is compressed
 _NO_LIMIT = 2**31 - 1
@@ -24,8 +24,9 @@ _PAUSE_S = 0.1  # between tries while nobody leads
 class RetryLater(Exception):
     """Raised by a handler that wants its message again later, without a stack in the log.
 
-    `delay_level`: 1 to 18 (1 s, 5 s, 10 s, 30 s, 1 to 10 min, 20 min, 30 min, 1 h, 2 h); 0: the more often it failed the later;
-    -1: never, it is a dead letter now. Raises InvalidArgument.
+    `delay_level`: 1 to 18 (1 s, 5 s, 10 s, 30 s, 1 to 10 min, 20 min, 30 min, 1 h, 2 h), unless the broker has a list of its
+    own (more means its last one); 0: the more often it failed the later; -1: never, it is a dead letter now. Raises
+    InvalidArgument.
     """
 
     def __init__(self, delay_level: int = BY_TRIES) -> None:
@@ -42,8 +43,8 @@ def tell(message: ReceivedMessage, failures: int, outcome: str, error: Exception
 
 def checked_level(delay_level: int) -> int:
     """Raises InvalidArgument."""
-    if not DEAD <= delay_level <= LAST_LEVEL:
-        raise InvalidArgument(f"delay_level {delay_level}: give 1 to {LAST_LEVEL}, 0 (later each time) or -1 (a dead letter now)")
+    if not DEAD <= delay_level <= MOST_LEVEL:
+        raise InvalidArgument(f"delay_level {delay_level}: give 1 or more, 0 (later each time) or -1 (a dead letter now)")
     return delay_level
 
 

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 import click
 
 from rmq.client import Client, Message, Producer, SendResult
+from rmq.client.message import MOST_LEVEL
 from rmq.commands import options, output, stdin
 
 
@@ -19,7 +20,8 @@ from rmq.commands import options, output, stdin
 @click.option("-g", "--group", default="rmq-cli", show_default=True, help="Producer group.")
 @click.option("--order-by", "hash_key", metavar="KEY", help="All messages with this key go to one queue, in order.")
 @click.option("--delay", "delay_s", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="They are to come later.")
-@click.option("--delay-level", type=click.IntRange(1, 18), help="The same, after one of the 18 usual times: 1s 5s 10s 30s 1m ...")
+@click.option("--delay-level", type=click.IntRange(1, MOST_LEVEL),
+              help="The same, after one of the broker's times: 1s 5s 10s 30s 1m ...")
 @click.option("--whole", is_flag=True, help="All of stdin is one message.")
 @click.option("--batch", "batch_size", type=click.IntRange(1, 1000), default=1, show_default=True,
               help="At most so many messages in one request.")

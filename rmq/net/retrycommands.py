@@ -10,8 +10,9 @@ from rmq.net.vocabulary import command
 class SendBack(NamedTuple):
     """The message at this offset of the log was not consumed: the group shall get it once more, later.
 
-    `delay_level`: how much later (1 to 18), 0: the longer the more often it failed, below 0: never, it is a dead letter now.
-    `max_reconsume_times`: how often it may come again, below 0: as the group's settings say. Answered when it is committed.
+    `delay_level`: how much later (1 to 18, or the last of the broker's list), 0: the longer the more often it failed, below 0:
+    never, it is a dead letter now. `max_reconsume_times`: how often it may come again, below 0: as the group's settings say.
+    Answered when it is committed.
     """
 
     offset: int

@@ -27,10 +27,14 @@ class Wheel(NamedTuple):
     log_end: int
 
 
-def read_wheel(root: Path) -> Wheel:
+def read_wheel(root: Path, file_bytes: int = 100 * 1024 * 1024) -> Wheel:
     """As RocketMQ reads it: each slot's chain from its last entry back to its first."""
-    wheel, log = (root / "timerwheel").read_bytes(), (root / "timerlog" / f"{0:020d}").read_bytes()
-    assert (len(wheel), len(log)) == (SLOTS * 32, 100 * 1024 * 1024)
+    files = sorted((root / "timerlog").iterdir())
+    assert [(file.name, file.stat().st_size) for file in files] == [
+        (f"{number * file_bytes:020d}", file_bytes) for number in range(len(files))
+    ]  # fmt: skip
+    wheel, log = (root / "timerwheel").read_bytes(), b"".join(file.read_bytes() for file in files)
+    assert len(wheel) == SLOTS * 32
     slots = {}
     for at in range(0, len(wheel), 32):
         second, first, last, count, magic = SLOT.unpack_from(wheel, at)
@@ -105,6 +109,21 @@ async def test_a_stop_leaves_positions_and_a_timer_wheel(tmp_path: Path) -> None
         await broker.stop_broker()
         assert json.loads((tmp_path / "config" / "delayOffset.json").read_bytes())["offsetTable"] == {"1": 1, "18": 2}
         assert len(read_wheel(tmp_path).slots) == 1
+
+
+async def test_timer_files_are_as_long_as_the_configuration_says(tmp_path: Path) -> None:
+    """RocketMQ refuses to start on others [mappedFileSizeTimerLog, MappedFileQueue.load]."""
+    async with LocalBroker(store_dir=tmp_path, timer_log_file_bytes=4096) as broker:
+        await broker.create_topic("T", 1)
+        peer = await Peer.connect(broker.address)
+        at = broker.clock.wall_ms() + 86_400_000
+        sent = await peer.send(*(delayed(b"%d" % n, TIMER_DELIVER_MS=at + 1000 * (n % 7)) for n in range(200)))
+        await peer.close()
+        await broker.stop_broker()
+        wheel = read_wheel(tmp_path, 4096)
+        waiting = {offset for _, chain in wheel.slots.values() for offset, _ in chain}
+        assert waiting == {one.physical_offset for one in sent}
+        assert len(list((tmp_path / "timerlog").iterdir())) == 3
 
 
 async def test_positions_of_very_many_are_old_but_never_too_high(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

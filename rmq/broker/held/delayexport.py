@@ -32,18 +32,20 @@ _BLANK = Struct(">iqi")
 _BLANK_MAGIC = -875286124
 _WAITS, _CANCELS = 1, 5
 _REAL_TOPIC = b"REAL_TOPIC\x01"
-LOG_FILE_BYTES = 100 * 1024 * 1024  # [mappedFileSizeTimerLog]
 
 
 class DelayExport:
-    """`root`: of the store."""
+    """`root`: of the store. `timer_file_bytes`: of one file of the timerlog; RocketMQ refuses files of another size."""
 
-    def __init__(self, table: DueTable, log: CommitLog, queues: ConsumeQueues, root: Path, clock: Clock) -> None:
+    def __init__(
+        self, table: DueTable, log: CommitLog, queues: ConsumeQueues, root: Path, clock: Clock, timer_file_bytes: int
+    ) -> None:
         self._table = table
         self._log = log
         self._queues = queues
         self._root = root
         self._clock = clock
+        self._timer_file_bytes = timer_file_bytes
         self._reached: dict[tuple[str, int], int] | None = None  # topic, queue -> first number that waits, or comes next
         self._finished = False
 
@@ -88,7 +90,7 @@ class DelayExport:
         queue = self._queues.look(TIMER_TOPIC, 0)
         if queue.max == queue.min:
             return
-        wheel = _Wheel(self._root)
+        wheel = _Wheel(self._root, self._timer_file_bytes)
         read_ms = self._clock.wall_ms() // TIMER_SLOT_MS * TIMER_SLOT_MS
         for source in self._timers():
             read_ms = min(read_ms, source.due_ms - TIMER_SLOT_MS)
@@ -137,8 +139,9 @@ def _timercheck(read_ms: int, log_end: int, number: int) -> bytes:
 class _Wheel:
     """A timer wheel with its log in the making. `end`: of the log, in bytes."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, file_bytes: int) -> None:
         self.end = 0
+        self._file_bytes = file_bytes
         self._root = root
         self._slots: dict[int, tuple[int, int, int]] = {}  # second -> first and last entry, messages less cancels
         self._entries: list[bytes] = []
@@ -147,7 +150,7 @@ class _Wheel:
 
     def add(self, at_ms: int, source: Source, size: int, topic_hash: int) -> None:
         """`at_ms`: TIMER_OUT_MS, the slot."""
-        left = LOG_FILE_BYTES - self.end % LOG_FILE_BYTES
+        left = self._file_bytes - self.end % self._file_bytes
         if left < _ENTRY.size + _BLANK.size:
             self._entries.append(_BLANK.pack(left, 0, _BLANK_MAGIC))
             self._write_log()
@@ -169,8 +172,8 @@ class _Wheel:
 
     def _write_log(self) -> None:
         """The file that `end` lies in, which has only these entries."""
-        path = self._root / "timerlog" / f"{self.end // LOG_FILE_BYTES * LOG_FILE_BYTES:020d}"
+        path = self._root / "timerlog" / f"{self.end // self._file_bytes * self._file_bytes:020d}"
         with open(path, "wb", opener=private) as file:
             file.write(b"".join(self._entries))
-            file.truncate(LOG_FILE_BYTES)
+            file.truncate(self._file_bytes)
         self._entries.clear()
