@@ -44,8 +44,14 @@ def read_part(log: CommitLog, from_: int, to: int) -> bytes:
         raise StoreError(f"its log goes from {log.start} to {log.end}")
     if log.damages.at(from_):
         raise StoreError(f"damaged there at {from_}, too")
-    size = max(PART_BYTES, int.from_bytes(log.read(from_, min(4, limit - from_)), "big"))
-    return log.read(from_, min(size, limit - from_))
+    size = _record_size(log.read(from_, min(FILLER.size, limit - from_)))
+    return log.read(from_, min(max(size, PART_BYTES), limit - from_))
+
+
+def _record_size(head: bytes) -> int:
+    """As the beginning of a record says; 0 if no record begins there."""
+    size, magic = FILLER.unpack(head) if len(head) == FILLER.size else (0, 0)
+    return size if magic in (record.MAGIC_V1, record.MAGIC_V2) else 0
 
 
 class Tombstone(BadBytes):

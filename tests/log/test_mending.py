@@ -301,3 +301,4 @@ def test_a_part_is_small_unless_one_record_is_large(pair: tuple[Bench, Bench], m
     for offset, size, _ in (first, second):
         assert len(read_part(log, offset, log.end)) == size
         assert len(read_part(log, offset, offset + 20)) == 20
+    assert len(read_part(log, first[0] + 4, log.end)) == 10, "no record begins there"
