@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
@@ -28,11 +28,14 @@ from pyspark.sql.types import (
 from analytics.batches import batches
 from analytics.copies import plan_all
 from analytics.files import Directory
+from analytics.network import NetworkReader, NetworkStream, PushingNetworkReader, addresses
 from analytics.options import Wanted, given_options, nearest, parse_options
 from analytics.paths import stores_at
 from analytics.pushed import narrowed
 from analytics.rare import Places
 from analytics.segments import Part
+from analytics.sending import parse_sink_options
+from analytics.sink import RowSender, StreamRowSender, columns_of
 from analytics.stream import SegmentStream
 from analytics.streamoptions import parse_stream_options
 from rmq.errors import InvalidArgument
@@ -69,25 +72,38 @@ class RmqDataSource(DataSource):
         return "rmq"
 
     def schema(self) -> StructType:
-        found = schema_of(parse_options(self.options))
+        given = given_options(self.options)
+        given.pop("startingOffsets", None)  # streams take more; the readers look at it
+        found = schema_of(parse_options(given))
         if "provider" in self.options:  # a table made by SQL: Spark keeps its schema, and forgets its options when it is read
             found.fields[0].metadata = {_KEPT: json.dumps(given_options(self.options))}
         return found
 
-    def streamReader(self, schema: StructType) -> SegmentStream:
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         options = given_options(self.options)
         streamed = parse_stream_options(options)
         _check_schema(schema, streamed.wanted)
+        nameservers = addresses(options, streamed.wanted)
+        if nameservers:
+            return NetworkStream(nameservers, streamed, schema, options.get("group", ""))
         return SegmentStream(store_path(options), streamed, schema)
 
-    def reader(self, schema: StructType) -> "RmqReader":
+    def writer(self, schema: StructType, overwrite: bool) -> RowSender:
+        return RowSender(*_receiver(self.options, schema, overwrite))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamRowSender:
+        return StreamRowSender(*_receiver(self.options, schema, overwrite))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
         """One that takes filters only in the process in which Spark offers them: where that is off, it refuses such a reader."""
-        kind = PushingReader if _PUSHING in sys.modules else RmqReader
         kept = [json.loads(field.metadata[_KEPT]) for field in schema.fields if _KEPT in field.metadata]
         options = {**(kept[0] if kept else {}), **given_options(self.options)}
         wanted = parse_options(options)
         _check_schema(schema, wanted)
-        return kind(stores_at(options), wanted, schema)
+        pushing, nameservers = _PUSHING in sys.modules, addresses(options, wanted)
+        if nameservers:
+            return (PushingNetworkReader if pushing else NetworkReader)(nameservers, wanted, schema)
+        return (PushingReader if pushing else RmqReader)(stores_at(options), wanted, schema)
 
 
 class RmqReader(DataSourceReader):
@@ -131,6 +147,13 @@ def store_path(options: Mapping[str, str]) -> Path:
     if len(stores) > 1 or not isinstance(stores[0], Path):
         raise InvalidArgument(f"a stream reads one store on this machine, not {', '.join(map(str, stores))}")
     return stores[0]
+
+
+def _receiver(options: Mapping[str, str], schema: StructType, overwrite: bool) -> tuple[str, str]:
+    """Nameservers and topic. Raises InvalidArgument."""
+    if overwrite:
+        raise InvalidArgument('messages are only added: give mode("append"), in a stream outputMode("append") or ("update")')
+    return parse_sink_options(options, columns_of(schema))
 
 
 def _check_schema(given: StructType, wanted: Wanted) -> None:

@@ -3,6 +3,7 @@
 A position is the offset in the log behind which nothing was read yet; Spark keeps it in its checkpoint.
 """
 
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,24 @@ from analytics.segments import Part
 from analytics.streamoptions import Streamed, resumed, since
 from rmq.errors import InvalidArgument, StoreError
 
+_QUIET_S = 0.5  # Spark asks every 10 ms
 Position = dict[str, Any]  # {"log": {name: offset}, and perhaps "since": what the options said when the stream began}
 LONE = "log"  # name of a store that is of no group: its address may change
+
+
+class Quiet:
+    """When a look found nothing new, the next one comes a little later: it costs the broker or the disk something."""
+
+    def __init__(self) -> None:
+        self._at: Position | None = None
+        self._until_s = 0.0
+
+    def lasts(self, start: Position) -> bool:
+        return start == self._at and time.monotonic() < self._until_s
+
+    def begin(self, start: Position) -> Position:
+        self._at, self._until_s = start, time.monotonic() + _QUIET_S
+        return start
 
 
 class StreamTask(InputPartition):
@@ -45,6 +62,7 @@ class SegmentStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._streamed = streamed
         self._schema = schema
         self._last: int | None = None  # of a run that ends with what is available now
+        self._quiet = Quiet()
 
     def initialOffset(self) -> Position:
         wanted = self._streamed.wanted
@@ -60,13 +78,15 @@ class SegmentStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last = tail.last_offset(self._store, 0)
 
     def latestOffset(self, start: Position, limit: ReadLimit) -> Position:
+        if self._quiet.lasts(start):
+            return start
         begin, kept = self._offset(start), start.get("since", {})
         wanted = resumed(self._streamed.wanted, kept)
         end = tail.last_offset(self._store, begin) if self._last is None else self._last
         if end <= begin:
             if end < begin and wanted.fail_on_loss and self._last is None:
                 raise StoreError(tail.behind(self._store, end, begin))
-            return start
+            return self._quiet.begin(start)
         if isinstance(limit, ReadMaxRows):
             parts = tail.between(self._store, begin, end, wanted.fail_on_loss)
             end = tail.reach(parts, end, wanted, limit.max_rows)

@@ -35,6 +35,7 @@ class Message(NamedTuple):
     names and values. `flag`: a number carried along unread. To come later: one of `delay_level` (1 to 18: 1s 5s 10s 30s
     1m 2m ... 10m 20m 30m 1h 2h, unless the broker has a list of its own; more means its last one), `delay_s` and
     `deliver_at_ms` (Unix ms), at most three days ahead; to the second, never early.
+    `message_id`: the unique id it goes by, one word; give one to know a repeat by it (default: a new one with each send).
     """
 
     topic: str
@@ -46,6 +47,7 @@ class Message(NamedTuple):
     delay_level: int = 0
     delay_s: float = 0
     deliver_at_ms: int = 0
+    message_id: str = ""
 
     @property
     def waits(self) -> bool:
@@ -171,6 +173,8 @@ def check_body(body: object, max_bytes: int) -> None:
 
 def message_properties(message: Message, message_id: str) -> bytes:
     """Properties as they are stored. Raises InvalidArgument for names or values that may not be."""
+    if message.message_id:
+        _check_word("message_id", message_id)
     properties = {UNIQUE_KEY: message_id}
     if message.tags:
         properties[TAGS] = _checked_tag(message.tags)
@@ -208,9 +212,13 @@ def _joined_keys(keys: Sequence[str]) -> str:
     if isinstance(keys, str):
         raise InvalidArgument('keys is a text: give a list, as keys=["order-1"]')
     for key in keys:
-        if not key or key.split() != [key]:
-            raise InvalidArgument(f"key {key!r}: a key is one word without spaces")
+        _check_word("key", key)
     return " ".join(keys)
+
+
+def _check_word(what: str, word: object) -> None:
+    if not isinstance(word, str) or word.split() != [word]:
+        raise InvalidArgument(f"{what} {word!r}: give one word without spaces")
 
 
 def _check_property(name: str, value: object) -> None:

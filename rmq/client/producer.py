@@ -156,7 +156,7 @@ class Producer:
         if message.topic not in self._topics:
             self._topics.add(checked_topic(message.topic))
         check_body(message.body, MAX_MESSAGE_BYTES)
-        message_id = self._session.ids.next()
+        message_id = message.message_id or self._session.ids.next()
         return message_id, draft(
             message.topic, bytes(message.body), message_properties(message, message_id) + more, flag=message.flag,
             born_timestamp=self._session.clock.wall_ms(), born_host=self._session.born_host,
