@@ -174,7 +174,7 @@ def check_body(body: object, max_bytes: int) -> None:
 def message_properties(message: Message, message_id: str) -> bytes:
     """Properties as they are stored. Raises InvalidArgument for names or values that may not be."""
     if message.message_id:
-        _check_word("message_id", message_id)
+        _check_word("message_id", message.message_id)
     properties = {UNIQUE_KEY: message_id}
     if message.tags:
         properties[TAGS] = _checked_tag(message.tags)

@@ -1,6 +1,7 @@
 """Streams of real Spark: over the files of a store, and over the network from a running broker; and sending with Spark."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -181,3 +182,14 @@ def write(broker: Running, sent: int, count: int) -> int:
     broker.ask(work)
     broker.run(lambda local: local.clock.advance(11.0))
     return sent + count
+
+
+def test_the_documented_snippets_run(spark: Any, tmp_path: Path, broker: Running) -> None:
+    text = (Path(__file__).parent.parent.parent / "docs" / "streaming.md").read_text()
+    stream, table, sending = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    found: dict[str, Any] = {}
+    for snippet in (sending, stream, table):
+        here = snippet.replace("127.0.0.1:9876", broker.nameserver).replace('"lake/', f'"{tmp_path}/lake/')
+        exec(compile(here, "docs/streaming.md", "exec"), found)
+    assert found["orders"].count() == 100
+    assert spark.read.parquet(str(tmp_path / "lake" / "orders")).count() == 100

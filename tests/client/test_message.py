@@ -81,11 +81,13 @@ def test_a_message_for_later(message: Message, stored: dict[str, str]) -> None:
         Message("T", b"x", keys="order-1"),
         Message("T", b"x", keys=["two words"]),
         Message("T", b"x", keys=[""]),
+        Message("T", b"x", message_id="two words"),
+        Message("T", b"x", message_id="A\x01"),
     ],
 )
 def test_what_cannot_be_stored_is_refused(message: Message) -> None:
     with pytest.raises(InvalidArgument):
-        message_properties(message, "ID1")
+        message_properties(message, message.message_id or "ID1")
 
 
 @pytest.mark.parametrize(("body", "about"), [(b"", "empty"), ("text", "bytes"), (bytes(11), "at most 10"), (None, "bytes")])

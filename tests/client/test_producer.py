@@ -6,6 +6,7 @@ import pytest
 
 from rmq.client import Client, Closed, InvalidArgument, Message, MessageQueue, Producer, Refusal, SendStatus, Unknown, Unreachable
 from rmq.codes import ResponseCode
+from rmq.log import record
 from rmq.model import TEMPLATE_TOPIC, BrokerAddresses, QueueData, Route
 from rmq.net.commands import GetRoute, Send, SendAnswer
 from rmq.testing import TestClock, until
@@ -22,6 +23,16 @@ async def test_queues_take_turns_and_results_say_where(broker: Broker, make_clie
         assert bodies(broker, "T")[result.queue.queue_id][result.queue_offset] == str(number).encode()
         assert result.status is SendStatus.SEND_OK
     assert len({result.message_id for result in results}) == 6
+
+
+async def test_a_message_may_bring_its_id(broker: Broker, make_client: MakeClient) -> None:
+    producer = make_client().producer("g")
+    assert (await producer.send(Message("T", b"x", message_id="job-7"))).message_id == "job-7"
+    batch = await producer.send_batch([Message("T", b"x", message_id="job-8"), Message("T", b"x")])
+    assert batch[0].message_id == "job-8"
+    properties = [record.decode(raw).properties for stored in broker.queues.values() for raw in stored]
+    stored_ids = {record.bytes_to_properties(each)["UNIQ_KEY"] for each in properties}
+    assert stored_ids == {"job-7", "job-8", batch[1].message_id}
 
 
 async def test_a_key_a_queue_and_a_selector_choose(broker: Broker, make_client: MakeClient) -> None:
