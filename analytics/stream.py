@@ -62,27 +62,28 @@ class SegmentStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._streamed = streamed
         self._schema = schema
         self._last: int | None = None  # of a run that ends with what is available now
+        self._seen = 0  # the log went so far
         self._quiet = Quiet()
 
     def initialOffset(self) -> Position:
         wanted = self._streamed.wanted
         check_names(self._store, wanted)
         latest = self._streamed.latest
-        offset = tail.last_offset(self._store, 0) if latest else tail.first_offset(self._store, wanted.from_ms)
+        offset = self._end(0) if latest else tail.first_offset(self._store, wanted.from_ms)
         return self._position(offset, since(wanted))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadMaxRows(self._streamed.most) if self._streamed.most else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._last = tail.last_offset(self._store, 0)
+        self._last = self._end(0)
 
     def latestOffset(self, start: Position, limit: ReadLimit) -> Position:
         if self._quiet.lasts(start):
             return start
         begin, kept = self._offset(start), start.get("since", {})
         wanted = resumed(self._streamed.wanted, kept)
-        end = tail.last_offset(self._store, begin) if self._last is None else self._last
+        end = self._end(begin) if self._last is None else self._last
         if end <= begin:
             if end < begin and wanted.fail_on_loss and self._last is None:
                 raise StoreError(tail.behind(self._store, end, begin))
@@ -93,7 +94,7 @@ class SegmentStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._position(end, kept)
 
     def reportLatestOffset(self) -> Position:
-        return self._position(tail.last_offset(self._store, 0), {})
+        return self._position(self._end(0) if self._last is None else self._last, {})
 
     def partitions(self, start: Position, end: Position) -> Sequence[InputPartition]:
         wanted = resumed(self._streamed.wanted, end.get("since", {}))
@@ -104,6 +105,11 @@ class SegmentStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, StreamTask)
         return batches(partition.parts, partition.wanted, to_arrow_schema(self._schema, timezone="UTC"), partition.broker)
+
+    def _end(self, after: int) -> int:
+        """Of the log, now. What was seen is not walked again."""
+        self._seen = tail.last_offset(self._store, max(after, self._seen))
+        return self._seen
 
     def _position(self, offset: int, kept: dict[str, Any]) -> Position:
         return {"log": {self._name(): offset}} | ({"since": kept} if kept else {})
