@@ -127,7 +127,8 @@ def test_rows_become_messages(spark: Any, tmp_path: Path, broker: Running) -> No
     assert sorted(found) == sorted(expected + [("Copy", *each[1:]) for each in expected])
 
     for wrong, mode, says in (
-        ("id", "append", "a message has no column 'id'"), ("cast(null as string) topic, 'b' body", "append", "a row without a topic"),
+        ("id", "append", "a message has no column 'id'"),
+        ("cast(null as string) topic, 'b' body", "append", "a row without a topic"),
         ("'T0' topic, 'b' body", "overwrite", "messages are only added"),
     ):  # fmt: skip
         with pytest.raises(Exception, match=says):
