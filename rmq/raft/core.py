@@ -60,11 +60,11 @@ class Core(FixedMode):
         return isinstance(self.role, Leader) and bool(self.role.start_end) and not self.stopped
 
     def accepts(self) -> bool:
-        """Whether sends are taken now; not while the office is being handed over."""
+        """Whether sends are taken now; not while leadership is being handed over."""
         return self.leads() and isinstance(self.role, Leader) and not self.role.handing_to
 
     def lease_good(self, now: float) -> bool:
-        """To be asked at each answer to a producer, lock and leader's read (R11)."""
+        """Whether this leader may answer now; asked at each answer to a producer, each lock and each leader's read (R11)."""
         return isinstance(self.role, Leader) and now < self.role.lease
 
     def serves_reads(self, now: float) -> bool:
@@ -126,14 +126,14 @@ class Core(FixedMode):
             if isinstance(role, Candidate):
                 role.until = now + state.timing.vote
             else:
-                role.stand_at, role.since = now + self._patience(), now
+                role.stand_at, role.since = now + self._election_timeout(), now
         elif isinstance(role, Candidate):
             if now >= role.until:
                 self._stand(now, pre=True, transfer=False)
         else:
             following.tick(state, role, now)
             if now >= role.stand_at:
-                role.stand_at = now + self._patience()
+                role.stand_at = now + self._election_timeout()
                 self._stand(now, pre=True, transfer=role.transfer)
 
     def _unreachable(self, event: m.Unreachable, now: float) -> None:
@@ -176,7 +176,7 @@ class Core(FixedMode):
             return
         role.fetch = None
         if isinstance(answer, m.FetchOk):
-            role.stand_at = now + self._patience()
+            role.stand_at = now + self._election_timeout()
             following.on_ok(state, role, answer, now)
         elif isinstance(answer, m.Diverged):
             role.heard = now
@@ -260,7 +260,7 @@ class Core(FixedMode):
     def _health(self, event: m.Health, now: float) -> None:
         self.state.health = event
         if any(event) and isinstance(self.role, Follower):
-            self.role.stand_at = max(self.role.stand_at, now + self._patience())
+            self.role.stand_at = max(self.role.stand_at, now + self._election_timeout())
 
     def _stop(self, _: m.Stop, now: float) -> None:
         """The leader hears it with a fetch that is sent at once, though one may be parked there."""

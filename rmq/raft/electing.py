@@ -13,9 +13,9 @@ from rmq.raft.quorum import Outcome, outcome
 from rmq.raft.roles import MOVES, Candidate, Follower, Leader, Opening, Peer, Role, State
 
 START = "start"  # kind of the epoch record
-FIRST_S, NEXT_S, APART_S = 0.01, 0.05, 0.015  # after a certain death: the first voter stands, then each next one; by chance more
-BLIND_S, BLIND_RANDOM_S = 0.1, 0.2  # the same for who does not know its place
-HURRY_S = 2.0  # so long after a certain death a lost round is followed by the next at once
+FIRST_S, NEXT_S, APART_S = 0.01, 0.05, 0.015  # after the leader's certain death: first voter, each next one, random
+BLIND_S, BLIND_RANDOM_S = 0.1, 0.2  # the same for a voter that does not know its place
+HURRY_S = 2.0  # for so long after a certain death the next round follows a lost one at once
 SUSPECT_S = 10.0  # between two warnings about what other nodes say
 
 
@@ -26,7 +26,7 @@ class Elections:
         self.state = state
         self._suspected = -inf
         alone = len(state.voters) == 1 and state.is_voter()
-        self.role: Role = Follower(now if alone else now + self._patience())
+        self.role: Role = Follower(now if alone else now + self._election_timeout())
 
     @property
     def leader(self) -> str:
@@ -41,26 +41,26 @@ class Elections:
         assert (type(self.role), type(role)) in MOVES, f"{self.role} cannot become {role}"
         self.role = role
 
-    def _patience(self) -> float:
-        """How long it waits for a leader before it stands. Who is unfit leaves it to others first."""
+    def _election_timeout(self) -> float:
+        """How long this node waits for a leader before it stands, in s. A node that is unfit lets others stand first."""
         timing, state = self.state.timing, self.state
         unfit = any(state.health) or state.reseeding
         return timing.fetch_timeout * (3 if unfit else 1) + state.chance() * timing.fetch_random
 
-    def _follow(self, leader: str, now: float, transfer: bool = False, heir: str = "") -> None:
-        """A follower, of nobody if `leader` is ""."""
-        role = Follower(now + self._patience(), leader, now, transfer=transfer, heir=heir, heir_told=now)
+    def _follow(self, leader: str, now: float, transfer: bool = False, successor: str = "") -> None:
+        """Becomes a follower, of no leader if `leader` is ""."""
+        role = Follower(now + self._election_timeout(), leader, now, transfer=transfer, successor=successor, successor_told=now)
         self._become(role)
         following.fetch(self.state, role, now)
 
     def _refuse(self, ticket: m.Ticket, why: str, now: float) -> None:
-        """A question that is not answered: the peer that asks it is broken, or none."""
+        """Refuses a question of a peer that is broken, or is no member of the group."""
         self._suspect(f"a question of another node is refused: {why}", now)
         if ticket is not None:
             self.state.out.append(m.Done(ticket, why))
 
     def _suspect(self, why: str, now: float) -> None:
-        """For the operator, but the log does not grow by what a peer repeats."""
+        """Warns the operator, at most once in `SUSPECT_S`, so that a peer that repeats itself does not fill the log."""
         if now - self._suspected >= SUSPECT_S:
             self._suspected = now
             self.state.out.append(m.Warn(why))
@@ -68,7 +68,7 @@ class Elections:
     def _step_down(self, now: float) -> None:
         assert isinstance(self.role, Leader)
         leading.close(self.state, self.role)
-        self._follow("", now, heir=self.role.handing_to if self.state.me.fixed else "")
+        self._follow("", now, successor=self.role.handing_to if self.state.me.fixed else "")
 
     def _adopt(self, epoch: int, leader: str, now: float) -> None:
         """A newer epoch exists (R12)."""
@@ -81,7 +81,7 @@ class Elections:
     # --- elections ----------------------------------------------------------------------------------------------------
 
     def _stand(self, now: float, pre: bool, transfer: bool) -> None:
-        """Asks every voter; before that, whether it would be granted, which changes nothing anywhere (R10)."""
+        """Asks every voter for its vote; with `pre` only whether it would be granted, which changes nothing (R10)."""
         state = self.state
         if state.me.fixed or not state.may_stand() or not state.ready or state.reseeding or state.stopping:
             if isinstance(self.role, Candidate):
@@ -110,7 +110,7 @@ class Elections:
             self._win(role, found, now)
 
     def _win(self, role: Candidate, found: Outcome, now: float) -> None:
-        """The first append of the office is its epoch record (R6)."""
+        """A new leader first appends its epoch record (R6)."""
         state, me = self.state, self.state.me
         lossy = (found is Outcome.EVERYBODY or me.unclean) and state.end > state.log_start
         voters = tuple(Voter(one.node, one.store or role.stores[one.node], one.address) for one in state.voters)
@@ -120,7 +120,7 @@ class Elections:
         state.out.append(m.AppendEpoch(row, START, voters, (*state.rows, row)))
 
     def _open(self, now: float, lossy: bool) -> None:
-        """Fixed mode: an office that nobody voted for."""
+        """Fixed mode: begins an epoch without a vote."""
         state, me = self.state, self.state.me
         state.save_vote(state.epoch + 1, me.store, state.proven)
         self._become(Leader(now))
@@ -135,15 +135,15 @@ class Elections:
             self._adopt(vote.epoch, "", now)
         refusal = objection(self.state, vote)
         if not refusal:
-            if isinstance(self.role, Candidate):  # that was only asking in this epoch
+            if isinstance(self.role, Candidate):  # it was only pre-voting in this epoch
                 self._follow("", now)
             assert isinstance(self.role, Follower)
             self.state.save_vote(vote.epoch, vote.store, self.state.proven)
-            self.role.stand_at = now + self._patience()
+            self.role.stand_at = now + self._election_timeout()
         self._reply_vote(ticket, refusal)
 
     def _objection(self, vote: m.Vote, now: float) -> str:
-        """Why a pre-vote is denied: also by whoever is in touch with a leader, unless that leader wants it."""
+        """Why a pre-vote is denied, "" if it is not. A node in touch with a leader denies it, unless that leader asked for it."""
         role, timing = self.role, self.state.timing
         if not vote.transfer:
             if isinstance(role, Leader) and now < role.lease:
@@ -195,18 +195,19 @@ class Elections:
             place = resign.successors.index(state.me.node) if state.me.node in resign.successors else len(resign.successors)
             self._follow("", now, transfer=True)
             if state.me.fixed and place == 0 and state.ready:
-                self._open(now, lossy=not state.proven)  # it may have lost power on the way
+                self._open(now, lossy=not state.proven)  # it may have lost power meanwhile
                 state.out.append(m.Reply(ticket, m.EpochAnswer(state.epoch)))
                 return
-            self.role.stand_at = now + place * state.timing.vote if place < len(resign.successors) else now + self._patience()
+            is_named = place < len(resign.successors)
+            self.role.stand_at = now + (place * state.timing.vote if is_named else self._election_timeout())
             if place == 0 and not any(state.health):
                 self._stand(now, pre=True, transfer=True)
         state.out.append(m.Reply(ticket, m.EpochAnswer(state.epoch)))
 
 
 def turn(place: int, chance: float) -> float:
-    """How long after a certain death, or a round that is lost after one, this voter stands. Who is further is asked first; the
-    others find out then that they need not stand."""
+    """How long this voter waits, in s, before it stands after the leader certainly died, or after a round that was lost then.
+    The voter that has most of the log stands first, so that the others need not."""
     return BLIND_S + chance * BLIND_RANDOM_S if place < 0 else FIRST_S + place * NEXT_S + chance * APART_S
 
 
@@ -249,6 +250,6 @@ def note(state: State, role: Candidate, node: str, answer: m.VoteAnswer) -> None
 
 
 def peers_of(role: Candidate, voters: m.Voters) -> dict[str, Peer]:
-    """What the winner knows: whoever granted has seen this office when the vote was sent."""
+    """What the winner knows of its voters: each that granted was in touch when the vote was sent."""
     granted = {role.stores[voter.node] for voter in role.grants if voter.node in role.stores}
     return {voter.store: Peer(voter.node, voter.store, seen=role.asked_at) for voter in voters if voter.store in granted}

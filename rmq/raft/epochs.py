@@ -1,7 +1,7 @@
 """The epoch table: which leader wrote which bytes, and where two logs part. Starts strictly rise.
 
-The epoch of an entry is that of the last row whose start is not behind the entry's. Rows are the same if epoch and
-writer are: two masters made by hand can pick the same number.
+The epoch of an entry is that of the last row whose start is not behind the entry's. Two rows are the same if both epoch and
+writer are, because two masters made by hand can pick the same number.
 """
 
 from typing import NamedTuple
@@ -48,7 +48,7 @@ def below(rows: Rows, end: int) -> Rows:
 
 
 def known_at(rows: Rows, log_start: int) -> Rows:
-    """The rows of an empty log that begins there: the others come again with their records. Foreign bytes have none."""
+    """The rows of an empty log that begins at `log_start`. Later rows come again with their records; foreign bytes have none."""
     return tuple(row for row in rows if row.start < log_start or row.epoch == 0)
 
 
@@ -63,7 +63,7 @@ def from_start(rows: Rows, log_start: int) -> Rows:
 def holds(rows: Rows, log_start: int, end: int, offset: int, epoch: int, writer: str) -> bool:
     """Leader: whether a log that ends at `offset` in that epoch is a prefix of this one (R14). `offset` >= log_start.
 
-    An empty log is, unless this one begins with bytes of Apache RocketMQ: a follower must know that they are (by a snapshot).
+    An empty log is one, unless this log begins with bytes of Apache RocketMQ: those a follower must take from a snapshot.
     """
     index = find(rows, epoch, writer)
     if index < 0:
@@ -85,7 +85,7 @@ def parting(rows: Rows, end: int, epoch: int) -> Parting | None:
 def cut_at(rows: Rows, end: int, epoch: int, parted_end: int, writer: str) -> int:
     """Follower: where to cut its own log when the leader's row (epoch, writer) ends at `parted_end`.
 
-    Every round drops a row or ends, so at most as many rounds as there are rows (R14).
+    Every round drops a row or ends, so there are at most as many rounds as rows (R14).
     """
     index = find(rows, epoch, writer)
     if index >= 0:

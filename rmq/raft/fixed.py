@@ -1,4 +1,4 @@
-"""Fixed mode: RocketMQ's master and slaves. The same messages and cuts, no votes; an office begins by configuration or by hand.
+"""Fixed mode: RocketMQ's master and slaves. The same messages and cuts, no votes; leadership comes by configuration or by hand.
 
 A master that may have lost bytes first pulls back what its slaves still have of them (docs/storage). Rows match by epoch
 and writer only, so two masters made by hand with the same number never take each other's bytes for their own. Of two
@@ -17,8 +17,8 @@ class FixedMode(Elections):
     """The part of the machine that only fixed groups use."""
 
     def _begin_fixed(self, state: State, now: float) -> None:
-        """A master as configured; and a slave that was promoted and has not heard of another master since. But nobody whose
-        log is still being filled from a snapshot: the numbers of its queues are ahead of what it has."""
+        """A configured master begins as one, and so does a slave that was promoted and has not heard of another master since.
+        A node whose log is still being filled from a snapshot does not: its queue offsets are ahead of its log."""
         me = state.me
         promoted = wrote_last(state) and any((voter.node, voter.store) == (me.node, me.store) for voter in state.voters)
         if (me.master or promoted) and state.ready:
@@ -28,7 +28,7 @@ class FixedMode(Elections):
             self.role = Follower(inf)
 
     def _tick_opening(self, role: Opening, now: float) -> None:
-        """Opens its epoch when nothing can be missing, when enough slaves have given back what is, or when it gives up."""
+        """Begins its epoch when nothing can be missing, when enough slaves have given back what was, or when the time is up."""
         state = self.state
         if role.source:
             if now - role.fetch_sent >= following.LOST_S:
@@ -55,7 +55,7 @@ class FixedMode(Elections):
         state.out.append(m.Send(role.source, role.fetch))
 
     def _hear_slave(self, role: Opening, fetch: m.Fetch) -> None:
-        """A slave asks before the office began; its tail counts only if both logs end in the same row."""
+        """A slave fetches before this master's epoch began; its tail counts only if both logs end in the same row."""
         same = (fetch.last_epoch, fetch.last_writer) == epochs.last(self.state.rows)
         role.heard[fetch.node] = fetch.from_ if same else 0
 
@@ -71,7 +71,7 @@ class FixedMode(Elections):
         role.source = ""
 
     def _give_back(self, fetch: m.Fetch, ticket: m.Ticket) -> None:
-        """A slave answers its master that lost its tail."""
+        """This slave gives its master the tail that the master lost."""
         state = self.state
         right = state.me.fixed and fetch.group == state.me.group and state.log_start <= fetch.from_ <= state.end
         if not right or not epochs.holds(
@@ -86,7 +86,7 @@ class FixedMode(Elections):
             state.out.append(m.Reply(ticket, answer))
 
     def _follow_master(self, event: m.Follow, now: float) -> None:
-        """A newer epoch ends an office, also one that did not begin yet; and so does another master of the same epoch: the
+        """A newer epoch ends leadership, also one that has not begun yet. So does another master of the same epoch: the
         nameservers name only one of the two."""
         role, state = self.role, self.state
         if event.node == state.me.node:
@@ -127,7 +127,7 @@ class FixedMode(Elections):
 
 
 def last_office(state: State, epoch: int, voted_for: str) -> int:
-    """The epoch of the newest office of its own, also of one whose record was lost with the power; 0 if there was none.
+    """The newest epoch in which this node led, also if power loss took its record; 0 if there was none.
 
     `epoch`, `voted_for`: of the vote as it is saved. Nameservers must not hear of one that the next loss of power takes back.
     """
@@ -138,6 +138,6 @@ def last_office(state: State, epoch: int, voted_for: str) -> int:
 
 
 def wrote_last(state: State) -> bool:
-    """Whether the newest bytes of this log are of an office of its own and it has heard of none since."""
+    """Whether this node wrote the newest bytes of its log as leader, and has heard of no newer epoch since."""
     last, mine = epochs.last(state.rows), state.me.store
     return not state.rows or (last[1] == mine and (last[0] == state.epoch or state.voted_for == mine))

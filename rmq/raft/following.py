@@ -24,7 +24,7 @@ from rmq.raft.messages import (
 )
 from rmq.raft.roles import BEHIND_BYTES, Follower, State
 
-LOST_S = 0.5  # an answer that is late by so much is not coming
+LOST_S = 0.5  # an answer that is so late counts as lost
 UNKNOWN_END = 1 << 62
 
 
@@ -55,9 +55,9 @@ def common(state: State) -> tuple[int, Rows]:
 
 def tick(state: State, role: Follower, now: float) -> None:
     """Asks again when an answer was lost, or when the last one could not be used."""
-    if role.heir and now - role.heir_told >= LOST_S:
-        role.heir_told = now
-        state.out.append(Send(role.heir, Resign(state.epoch, (role.heir,))))
+    if role.successor and now - role.successor_told >= LOST_S:
+        role.successor_told = now
+        state.out.append(Send(role.successor, Resign(state.epoch, (role.successor,))))
     waited = now - role.fetch_sent
     if role.pending is None and waited >= state.timing.max_wait + (LOST_S if role.fetch else 0.0):
         fetch(state, role, now)
@@ -77,9 +77,9 @@ def on_ok(state: State, role: Follower, answer: FetchOk, now: float) -> None:
 
 
 def grown(state: State, role: Follower, event: Grown, advanced: bool, now: float) -> None:
-    """The bytes of the last answer stand in the log, as far as they were good; the rest is fetched again.
+    """The good bytes of the last answer are in the log now; the rest is fetched again.
 
-    The third time in a row it is the leader's copy that is damaged; then the next tick is soon enough.
+    After three bad answers in a row the leader's copy counts as damaged, and only the next tick asks again.
     """
     answer, role.pending = role.pending, None
     if answer is None:
@@ -97,7 +97,7 @@ def grown(state: State, role: Follower, event: Grown, advanced: bool, now: float
 
 
 def failed(role: Follower, now: float) -> None:
-    """The disk took nothing: the next tick asks again."""
+    """The disk could not write: the next tick asks again."""
     role.pending = role.fetch = None
     role.fetch_sent = now
 
@@ -121,7 +121,7 @@ def flushed(state: State, role: Follower, grew: bool) -> None:
 
 
 def on_diverged(state: State, role: Follower, answer: Diverged, now: float) -> None:
-    """Cut to what both logs have and ask again (R14); never below what is committed (R15)."""
+    """Cuts to what both logs have and asks again (R14); never cuts below what is committed (R15)."""
     end, rows = common(state)
     to = max(epochs.cut_at(rows, end, answer.parted_epoch, answer.end, answer.writer), state.log_start)
     if state.probing:

@@ -1,4 +1,4 @@
-"""The leader: answers fetches, moves the committed offset, keeps its lease, hands its office over. It never cuts (R2)."""
+"""The leader: answers fetches, moves the committed offset, keeps its lease, hands leadership over. It never cuts (R2)."""
 
 from math import inf
 
@@ -218,7 +218,7 @@ def _replicated(state: State, role: Leader) -> None:
 
 
 def renew_lease(state: State, role: Leader) -> None:
-    """Until then a majority has certainly seen this leader in office; only echoed stamps tell (R11)."""
+    """Sets until when a majority certainly follows this leader; only stamps that followers echo prove it (R11)."""
     if state.me.fixed:
         role.lease = inf
         return
@@ -226,12 +226,12 @@ def renew_lease(state: State, role: Leader) -> None:
 
 
 def in_touch(state: State, role: Leader, voters: Voters) -> float:
-    """A majority of these voters has certainly seen this leader in office then, or later."""
+    """The newest moment at which a majority of these voters certainly followed this leader."""
     peers, me = role.peers, state.me.store
     return held_by_majority([inf if one.store == me else peers[one.store].seen if one.store in peers else -inf for one in voters])
 
 
-# --- time, and giving the office up -----------------------------------------------------------------------------------
+# --- time, and giving leadership up -----------------------------------------------------------------------------------
 
 
 def tick(state: State, role: Leader, now: float) -> None:
@@ -316,14 +316,14 @@ def _want_to_hand(state: State, role: Leader, now: float) -> None:
 
 
 def resign(state: State, role: Leader, names: tuple[str, ...], why: str) -> None:
-    """The others are told who shall stand; the office ends with this step."""
+    """Tells the others which node shall stand; leadership ends with this step."""
     for node in dict.fromkeys((*names, *(voter.node for voter in state.voters if voter.node != state.me.node))):
         state.out.append(Send(node, Resign(state.epoch, names)))
     role.over = why
 
 
 def close(state: State, role: Leader) -> None:
-    """The office is over: nobody waits for an answer of it."""
+    """Leadership is over: nothing waits for this leader's answers any more."""
     for peer in role.peers.values():
         if peer.fetch is not None:
             state.out.append(Reply(peer.ticket, NotLeader(state.epoch, "")))

@@ -25,7 +25,7 @@ class Fetch(NamedTuple):
     `from_` is its end, `last_epoch` and `last_writer` its last epoch row, `ack` what it promises to keep (its durable end
     under sync flush), `echo` the leader's stamp of the answer before (-1: none). `learner`: no list of voters it knows
     names it. `pull_back`: a fixed master asks its slave for what it lost. `stopping`: it ends in a moment, so it must not be
-    handed the office.
+    handed leadership.
     """
 
     id: int
@@ -141,7 +141,7 @@ class Announce(NamedTuple):
 
 
 class Resign(NamedTuple):
-    """The leader lays its office down; the first successor stands at once."""
+    """The leader resigns; the first successor stands at once."""
 
     epoch: int
     successors: tuple[str, ...]
@@ -203,7 +203,7 @@ class Grown(NamedTuple):
 
 
 class AppendFailed(NamedTuple):
-    """The disk took nothing of an `AppendBytes` or of an epoch record."""
+    """The disk could not write an `AppendBytes` or an epoch record."""
 
     why: str
 
@@ -221,8 +221,8 @@ class Health(NamedTuple):
 
 
 class Stop(NamedTuple):
-    """This node ends in a moment: it does not stand any more, and nobody shall hand it the office. A leader is asked by
-    `Transfer` to hand its own over."""
+    """This node is about to stop: it does not stand any more, and no leader shall hand over to it. A leader itself is asked by
+    `Transfer` to hand over."""
 
 
 class Retained(NamedTuple):
@@ -242,7 +242,7 @@ class Reseeded(NamedTuple):
 
 
 class ReseedFailed(NamedTuple):
-    """The snapshot could not be had; the next fetch will tell what to do."""
+    """The snapshot could not be fetched; the answer to the next fetch says what to do."""
 
 
 class Join(NamedTuple):
@@ -427,7 +427,7 @@ class Timing(NamedTuple):
 class Identity(NamedTuple):
     """Who this node is. `preferred`: the node that shall lead when it can. `fixed`: no votes, RocketMQ's master and slaves:
     `master` says which, `in_sync` how many nodes, itself included, a SYNC_MASTER waits for (1: ASYNC_MASTER). `unclean`: an
-    administrator ended the waiting for nodes that may know more, so an office of this run may lack committed bytes."""
+    administrator ended the waiting for nodes that may know more, so an epoch of this run may lack committed bytes."""
 
     group: str
     node: str

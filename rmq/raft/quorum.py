@@ -1,4 +1,4 @@
-"""Majorities: who has won an election, what is committed, how long a leader may believe in its office."""
+"""Majorities: who has won an election, what is committed, how long a leader's lease lasts."""
 
 from collections.abc import Mapping, Sequence
 from enum import Enum
@@ -12,7 +12,7 @@ _Number = TypeVar("_Number", int, float)
 class Outcome(Enum):
     OPEN = "open"
     MAJORITY = "majority"  # of voters that have lost nothing: what is committed is in the winner's log
-    EVERYBODY = "everybody"  # nobody was left to know better: the longest log there is
+    EVERYBODY = "everybody"  # no other voter can know more: the longest log of all
 
 
 def majority(voters: Sequence[Voter]) -> int:

@@ -48,10 +48,10 @@ class State:
         self.rows = boot.rows
         self.lists = list(boot.lists)
         self.ready_at = boot.ready_at
-        self.required: int | None = None  # committed when this run first heard of a leader: having it proves the store
+        self.required: int | None = None  # committed when this run first heard of a leader; a store that has it is proven
         self.reseeding = False
-        self.keep_from = -1  # the lossy leader's log parts from this one there, below what was committed here
-        self.probing = False  # fixed mode: it is still to be found where exactly
+        self.keep_from = -1  # where the lossy leader's log parts from this one, below what was committed here
+        self.probing = False  # fixed mode: that place is still being looked for
         self.fetches = 0
         self.snapshot = boot.snapshot
         self.health = Health()
@@ -65,12 +65,12 @@ class State:
 
     @property
     def ack(self) -> int:
-        """What this node promises to keep (R7)."""
+        """Up to where this node promises to keep the log (R7)."""
         return self.durable if self.me.sync_flush else self.end
 
     @property
     def ready(self) -> bool:
-        """False while the log behind a snapshot is not all here: it serves no reads, does not stand and is not proven."""
+        """False while log behind a snapshot is missing: then this node serves no reads, does not stand and is not proven."""
         return self.end >= self.ready_at
 
     def is_voter(self) -> bool:
@@ -84,7 +84,7 @@ class State:
         )
 
     def is_named(self) -> bool:
-        """Whether a committed list names this very disk; by one that is cut it would be taken for an old disk."""
+        """Whether a committed list names this disk. (A list that is cut later would make it look like an old disk.)"""
         return bool(self.lists) and any(voter.store == self.me.store for voter in self.lists[0][1])
 
     def voter_of(self, node: str, store: str) -> Voter | None:
@@ -131,7 +131,7 @@ class State:
 class Follower:
     """`leader`: node id, "" if unknown. `heard`: when it last answered. `stand_at`: when this node begins to ask for votes.
     `since`: from when on its silence counts, if it never answered.
-    `heir`: fixed mode, whom this node handed its office to and has not seen in it yet; nobody else would take it."""
+    `successor`: fixed mode, the node that this one handed leadership to and has not seen leading yet; no other would take it."""
 
     stand_at: float
     leader: str = ""
@@ -145,10 +145,10 @@ class Follower:
     echo: float = -1.0
     leader_hw: int = 0
     bad: int = 0  # times in a row that the leader's bytes were no entries
-    heir: str = ""
-    heir_told: float = -inf
+    successor: str = ""
+    successor_told: float = -inf
     place: int = -1  # among the followers, as the leader said last
-    gone_until: float = -inf  # the leader's process is certainly gone: so long nobody needs to be patient
+    gone_until: float = -inf  # until then the leader's process is certainly gone, so nobody need wait for it
 
 
 @dataclass(slots=True)
@@ -159,7 +159,7 @@ class Candidate:
     transfer: bool
     asked_at: float
     until: float
-    lost: str  # the leader it no longer hears: no use in being told of it
+    lost: str  # the leader that it does not hear any more; hints to it are ignored
     place: int = -1
     gone_until: float = -inf  # both as of `Follower`
     grants: dict[Voter, bool] = field(default_factory=dict)
@@ -177,13 +177,13 @@ class Peer:
     end: int = -1
     ack: int = -1
     hw: int = 0  # that it knew when it asked
-    told: int = 0  # that it was told since; it may not have heard
+    told: int = 0  # that this leader has sent it since; it may not have arrived
     seen: float = -inf
     touched: float = -inf  # when it last fetched
     caught_up: float = inf  # since when it is near the end
     goal: int = -1  # end of the leader's log when it last fetched,
     goal_at: float = -inf  # which was then
-    level: float = -inf  # when it last had all there was
+    level: float = -inf  # when it last had everything
     disk_full: bool = False
     unproven: bool = False
     stopping: bool = False
@@ -210,12 +210,12 @@ class Leader:
     start_end: int = 0
     lease: float = -inf  # a majority has certainly seen this leader until then
     peers: dict[str, Peer] = field(default_factory=dict)
-    announced: dict[str, float] = field(default_factory=dict)  # by node: when last
+    announced: dict[str, float] = field(default_factory=dict)  # by node: when it was last told
     joining: dict[str, tuple[str, Ticket]] = field(default_factory=dict)  # node -> address
     leaving: dict[str, Ticket] = field(default_factory=dict)
     removed: set[str] = field(default_factory=set)  # stores taken out in this epoch
     change: Change | None = None
-    replicated: int = -1  # fixed mode: what enough nodes have
+    replicated: int = -1  # fixed mode: up to where enough nodes have the log
     handing_to: str = ""  # node that leadership is being handed to
     hand_until: float = 0.0
     hand_ticket: Ticket = None

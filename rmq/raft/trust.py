@@ -1,5 +1,5 @@
-"""What a node of the group may say. A peer that is broken, or none at all, must not end this one, nor make anything durable
-that nobody can undo.
+"""What a node of the group may say. A peer that is broken, or is no member at all, must not end this node, nor make anything
+durable that cannot be undone.
 
 Epochs rise by one with each election, and an election needs a majority that hears of no leader. So a node that was away is
 some epochs behind, never a million: `MAX_LEAP` is far beyond what years of elections bring, and so small that no
@@ -21,7 +21,7 @@ def leap(state: State, said: Request | Answer | Follow) -> str:
 
 
 def doubt(state: State, request: Request) -> str:
-    """Why this question is not even looked at; "" if it is. What a node may say of itself is checked at the door."""
+    """Why this question is not even looked at; "" if it is. What a node says of itself is checked where it connects (`gate`)."""
     me = state.me
     if isinstance(request, Vote) and me.fixed:
         return "the roles of this group are fixed: nobody votes"
