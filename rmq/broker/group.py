@@ -51,7 +51,7 @@ _READS = (Served.READER, Served.READER_BUT_ASK, Served.LEASED)
 
 
 class Group:
-    """`address`: where clients reach this node. `on_committed`: as of `Replica`."""
+    """`address`: where clients reach this node. `on_committed`: as of `LoneReplica`."""
 
     def __init__(
         self,
@@ -104,6 +104,7 @@ class Group:
             **asked.by_request(), **PeerHandlers(self.replica, store, gate).by_request()
         }  # fmt: skip
         self._served = {kind: REQUESTS[code].served for kind, code in CODES.items()} | {DraftedSend: Served.SENDS}
+        self.appender = self.replica.appender
         self.status = asked.status
         self.jobs = (
             Job(HEALTH_S, "health", self.look_at_health, At.EVERYWHERE),
@@ -214,7 +215,7 @@ class Group:
             self._renumbered()
         damages = self._log.damages
         damages.drop_before(self._log.start)
-        health = m.Health(bool(damages), self.replica.full)
+        health = m.Health(bool(damages), self.appender.full)
         if health != self.member.core.state.health:
             self.member.handle(health)
         if damages:

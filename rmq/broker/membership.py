@@ -8,8 +8,9 @@ from typing import Any, Final, Protocol
 
 from rmq.broker.feature import At, Feature, Job
 from rmq.broker.forwarding import HERE
+from rmq.broker.replication.alone import LoneReplica
+from rmq.broker.replication.appender import Appender
 from rmq.broker.replication.elected import Office
-from rmq.broker.replication.replica import Replica
 from rmq.clock import Clock
 from rmq.log.commitlog import Unit
 from rmq.log.store import Store
@@ -24,7 +25,7 @@ class Membership(Protocol):
     """`handlers`: of requests among the nodes and about them. `jobs`: what is to be done every so often."""
 
     @property
-    def replica(self) -> Replica: ...
+    def appender(self) -> Appender: ...
 
     @property
     def handlers(self) -> Mapping[type[Any], Handler]: ...
@@ -104,7 +105,7 @@ class Membership(Protocol):
 
 
 class Alone:
-    """No other node has this log: it always leads, and commits by itself. `on_committed`: as of `Replica`."""
+    """No other node has this log: it always leads, and commits by itself. `on_committed`: as of `LoneReplica`."""
 
     heirs: Final[list[str]] = []
     handlers: Final[Mapping[type[Any], Handler]] = {}
@@ -118,8 +119,9 @@ class Alone:
         office: Office,
     ) -> None:  # fmt: skip
         self.broker_id = broker_id
-        self.replica = Replica(store.log, store.dispatcher, clock, sync_flush, on_committed)
-        self.jobs = (Job(LATE_S, "late", self.replica.answer_late, At.EVERYWHERE),)
+        self._replica = LoneReplica(store.log, store.dispatcher, clock, sync_flush, on_committed)
+        self.appender = self._replica.appender
+        self.jobs = (Job(LATE_S, "late", self._replica.answer_late, At.EVERYWHERE),)
         self._store = store
         self._clock = clock
         self._office = office
@@ -153,8 +155,8 @@ class Alone:
         """A store that may not be written is read; nothing else is done with it."""
         damages = self._store.log.damages
         if self._store.read_only:
-            self.replica.refuse(f"{damages}: this node only reads", f"{damages}: this node only reads")
-        self.replica.start()
+            self.appender.refuse(f"{damages}: this node only reads", f"{damages}: this node only reads")
+        self._replica.start()
         if not self._store.read_only:
             self._office.settled()
 
@@ -165,7 +167,7 @@ class Alone:
         return
 
     async def stop(self) -> None:
-        await self.replica.flusher.stop()
+        await self._replica.stop()
 
 
 class Guidance:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from rmq.broker.coldreads import ColdReads
-from rmq.broker.replication.replica import Replica
+from rmq.broker.replication.appender import Appender
 from rmq.broker.state import StateWriter
 from rmq.broker.stats import BrokerStats
 from rmq.clock import Clock
@@ -78,13 +78,13 @@ class Reader:
 
 
 class Writer:
-    """What this broker appends. `propose`: messages, `propose_state`: its own records (`Replica`); `commit`: state lines, done
+    """What this broker appends. `propose`: messages, `propose_state`: its own records (`Appender`); `commit`: state lines, done
     once they are committed and applied. `chance`: which queue. `host`: as records name this broker."""
 
-    def __init__(self, replica: Replica, queues: ConsumeQueues, host: bytes, clock: Clock, chance: random.Random) -> None:
-        self.propose = replica.propose
-        self.propose_state = replica.propose_state
-        self.commit = StateWriter(replica.propose_state, queues, host, clock).commit
+    def __init__(self, appender: Appender, queues: ConsumeQueues, host: bytes, clock: Clock, chance: random.Random) -> None:
+        self.propose = appender.propose
+        self.propose_state = appender.propose_state
+        self.commit = StateWriter(appender.propose_state, queues, host, clock).commit
         self.queues = queues
         self.host = host
         self.chance = chance

@@ -5,7 +5,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 
-from rmq.broker.replication.replica import Replica
+from rmq.broker.replication.appender import Appender
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal
@@ -26,7 +26,7 @@ class Retention:
         settings: RetentionSettings,
         store: Store,
         clock: Clock,
-        replica: Replica,
+        appender: Appender,
         follower_from: Callable[[], int | None],
         alive_from: Callable[[], int | None],
         carry: Callable[[int], Awaitable[None]],
@@ -34,7 +34,7 @@ class Retention:
         self._settings = settings
         self._store = store
         self._clock = clock
-        self._replica = replica
+        self._appender = appender
         self._follower_from = follower_from
         self._alive_from = alive_from
         self._carry = carry
@@ -76,7 +76,7 @@ class Retention:
     def _tell_full(self, used: float) -> None:
         about = f"the disk is {used:.0%} full; free space, or let messages expire sooner (fileReservedTime)"
         limits = self._settings
-        self._replica.refuse(about if used >= limits.refuse_sends else "", about if used >= limits.refuse_all else "")
+        self._appender.refuse(about if used >= limits.refuse_sends else "", about if used >= limits.refuse_all else "")
 
     async def _delete(self, used: float, by_hand: bool) -> int:
         async with self._working:
@@ -109,7 +109,7 @@ class Retention:
 
     def _facts(self, used: float, by_hand: bool) -> Facts:
         store, now_ms = self._store, self._clock.wall_ms()
-        safe_to = min(self._replica.committed_end, store.log.durable_end, store.snapshots.covered)
+        safe_to = min(self._appender.committed_end, store.log.durable_end, store.snapshots.covered)
         hour = time.localtime(now_ms / 1000).tm_hour
         return Facts(now_ms, hour, used, self._drift_ms(now_ms), safe_to, self._follower_from(), by_hand)
 

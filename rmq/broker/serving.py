@@ -77,10 +77,10 @@ class Serving:
             self.membership = Alone(
                 settings.broker_id, store, clock, settings.flush == "sync", applier.committed, leadership
             )
-        self.replica = self.membership.replica
+        self.appender = self.membership.appender
         stats = BrokerStats(lambda: topic_ends(store.queues), lambda: store.log.end)
-        self.reader = Reader(settings, store, lambda: self.replica.committed_end, stats)
-        self.writer = Writer(self.replica, store.queues, us.host, clock, random.Random())
+        self.reader = Reader(settings, store, lambda: self.appender.committed_end, stats)
+        self.writer = Writer(self.appender, store.queues, us.host, clock, random.Random())
         self._routes = RouteAsking(settings.namesrv_addresses, settings.broker_name, clock)
         self._timers = Timers(clock)
         describe = partial(description, settings, us.address, store, self.tables.topics, self.membership)

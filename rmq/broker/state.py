@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import msgpack
 
-from rmq.broker.replication.replica import Waiter
+from rmq.broker.replication.appender import Waiter
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.errors import BadBytes, Refusal, RmqError
@@ -49,7 +49,7 @@ class StateWriter:
         self._clock = clock
 
     def write(self, lines: Sequence[Line], done: Callable[[RmqError | None], None]) -> None:
-        """`done` is called once all lines are committed and applied, or with the error. Raises Refusal as Replica.propose."""
+        """`done` is called once all lines are committed and applied, or with the error. Raises Refusal as Appender.propose."""
         parts = [lines[i : i + MAX_LINES_A_RECORD] for i in range(0, len(lines), MAX_LINES_A_RECORD)]
         for part in parts[:-1]:
             self._propose(self._unit(part, None))

@@ -208,7 +208,7 @@ async def test_what_left_for_a_leader_that_dies_has_an_unknown_outcome(group: Lo
     async with JavaClient.connect(group.address(name)) as java:
         assert (await java.send(b"before"))[0].code == 0
         node = group.nodes[leader]
-        node.serving.replica._release = lambda: None  # type: ignore[method-assign, union-attr]
+        node.serving.membership.replica._release = lambda: None  # type: ignore[method-assign, union-attr]
         hanging = java.send(b"under way")
         line = next(iter(group.nodes[name].serving.front.forwarding._lines.values()))  # type: ignore[union-attr]
         await until(lambda: line.pending)

@@ -84,6 +84,6 @@ async def answer_after(pair: Pair, disk: HeldDisk, producer: Producer, body: byt
     master, flushes = pair.nodes[0], disk.flushes.is_set()
     log, end = master.serving.store.log, master.serving.store.log.end
     sending = asyncio.create_task(producer.send(Message("T", body), timeout=60))
-    await until(lambda: (master.serving.replica.committed_end if flushes else log.end) > end)
+    await until(lambda: (master.serving.appender.committed_end if flushes else log.end) > end)
     await pair.clock.advance(seconds)
     return (await sending).status

@@ -32,9 +32,9 @@ MAX_LOSS_S = 0.5 + 0.5  # the interval, and room for one flush on a busy machine
 
 MUTANTS = {
     "no-fsync": ("log/disk.py", "        _fdatasync(handle)\n", "        del handle\n"),
-    "ack-at-append": ("broker/replication/replica.py", "self._sync_flush = sync_flush", "self._sync_flush = False"),
+    "ack-at-append": ("broker/replication/alone.py", "self._sync_flush = sync_flush", "self._sync_flush = False"),
     "ack-what-came-during-the-flush": (
-        "broker/replication/replica.py",
+        "broker/replication/alone.py",
         "            self._advance(self._log.durable_end)\n",
         "            self._advance(self._log.end)\n",
     ),

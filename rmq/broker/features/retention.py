@@ -29,7 +29,7 @@ class Cleaning(Feature):
     ) -> None:
         self._membership = membership
         self._retention = Retention(
-            _limits(settings), store, clock, membership.replica, membership.follower_from, alive_from, carry
+            _limits(settings), store, clock, membership.appender, membership.follower_from, alive_from, carry
         )
         asked = CleaningHandlers(self._delete_expired, self._retention.clean_queues)
         self.handlers = {DeleteExpiredLog: asked.delete_expired_log, CleanExpiredQueues: asked.clean_expired_queues}

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 
 from rmq.broker.ports import Reader, Writer
-from rmq.broker.replication.replica import Waiter
+from rmq.broker.replication.appender import Waiter
 from rmq.broker.state import told
 from rmq.codes import ResponseCode
 from rmq.delivery.proof import PROPERTY, Proof

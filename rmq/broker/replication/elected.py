@@ -1,7 +1,7 @@
-"""The replica of a node whose group elects its leader: the live shell of `member`.
+"""How a member of a group appends and commits: the live shell of `member`.
 
 Sends are taken only in office; what was appended is committed by the group, and answered while a majority certainly
-follows this leader (R11). Reads are allowed as the machine says. Everything else is as in `replica`.
+follows this leader (R11). Reads are allowed as the machine says.
 """
 
 import asyncio
@@ -11,10 +11,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from rmq.broker.replication.appender import Appender, answer
+from rmq.broker.replication.flusher import Flusher
 from rmq.broker.replication.member import Member
 from rmq.broker.replication.peers import Peers
 from rmq.broker.replication.peerwire import spell_answer
-from rmq.broker.replication.replica import Replica, answer
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.errors import NotLeading, Refusal, StoreError
@@ -51,8 +52,10 @@ class Office(Protocol):
         ...
 
 
-class ElectedReplica(Replica):
-    """`join(member, peers)` must follow at once; the two need this one as their shell."""
+class ElectedReplica:
+    """An `appender.Policy`. `on_committed`: as of `LoneReplica`.
+
+    `join(member, peers)` must follow at once; the two need this one as their shell."""
 
     def __init__(
         self,
@@ -63,8 +66,13 @@ class ElectedReplica(Replica):
         office: Office,
         fetch_snapshot: Callable[[m.Reseed], None],
     ) -> None:
-        super().__init__(store.log, store.dispatcher, clock, sync_flush, on_committed)
+        self._log = store.log
+        self._clock = clock
+        self._sync_flush = sync_flush
+        self._on_committed = on_committed
         self.committed_end = store.dispatcher.position
+        self.appender = Appender(store.log, self)
+        self._flusher = Flusher(store.log, clock, 0.5, self._flushed, self._flush_failed)
         self._office = office
         self._fetch_snapshot = fetch_snapshot
         self._waiting: deque[tuple[float, Unit]] = deque()
@@ -110,7 +118,7 @@ class ElectedReplica(Replica):
     def check_accepts(self) -> None:
         """Raises Refusal if this node takes no sends now."""
         if not self._settled:
-            self._check_office()
+            self.check()
 
     def check_leads(self) -> None:
         """Raises Refusal if this node may not change tables now."""
@@ -120,7 +128,7 @@ class ElectedReplica(Replica):
     # --- life ---------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        self.flusher.start()
+        self._flusher.start()
         self._ticking = asyncio.create_task(self._tick(), name="group-ticks")
 
     async def hand_over(self) -> None:
@@ -152,7 +160,7 @@ class ElectedReplica(Replica):
             self._ticking.cancel()
             await asyncio.gather(self._ticking, return_exceptions=True)
         await self._peers.close()
-        await self.flusher.stop()
+        await self._flusher.stop()
 
     def hurry(self) -> None:
         """The next tick may be due earlier than it was."""
@@ -173,11 +181,10 @@ class ElectedReplica(Replica):
 
     # --- appending ----------------------------------------------------------------------------------------------------
 
-    def propose_state(self, unit: Unit) -> None:
+    def check_state(self) -> None:
         self.check_leads()
-        super().propose_state(unit)
 
-    def _check_office(self) -> None:
+    def check(self) -> None:
         if not self._member.core.accepts():
             raise self.not_leader()
 
@@ -187,8 +194,8 @@ class ElectedReplica(Replica):
         where = f"the leader is {hint}" if hint else "no leader is known yet; try again"
         return NotLeading(f"not stored: this node does not lead its group now; {where}", hint, here_too)
 
-    def _write(self, units: Sequence[Unit]) -> None:
-        self._check_office()
+    def write(self, units: Sequence[Unit]) -> None:
+        self.check()
         until, known = self._clock.monotonic() + ANSWER_WITHIN_S, len(self._waiting)
         self._waiting.extend((until, unit) for unit in units)
         try:
@@ -198,11 +205,11 @@ class ElectedReplica(Replica):
                 self._waiting.pop()
             raise
 
-    def _appended(self, burst: list[Unit]) -> None:
+    def appended(self, units: Sequence[Unit]) -> None:
         if self._sync_flush:
-            self.flusher.ask()
+            self._flusher.ask()
         else:
-            self.flusher.appended()
+            self._flusher.appended()
 
     def answer_late(self) -> None:
         """Not committed in time: nobody knows what will become of it. With fixed roles it is stored here at least."""
@@ -275,7 +282,7 @@ class ElectedReplica(Replica):
             ticket.answer(spell_answer(answer))
 
     def grew(self) -> None:
-        self._appended([])
+        self.appended(())
 
     def committed(self, units: Sequence[Unit]) -> None:
         self.committed_end = self._member.core.state.hw
