@@ -155,9 +155,10 @@ def disks(shown: Shown) -> Iterator[Disk]:
     for each in (*shown.before, *shown.days):
         by_broker.setdefault(each.manifest.broker, []).append(each.manifest)
     for broker, found in sorted(by_broker.items()):
-        last = max(found, key=lambda one: one.made)
-        if last.disk:
-            grows, of_days = _growth(found)
+        counted = [one for one in found if one.complete is not None]  # else its bytes lie anywhere in the log
+        last = max(counted, key=lambda one: one.made, default=None)
+        if last and last.disk:
+            grows, of_days = _growth(counted)
             yield Disk(broker, last.disk["total"], last.disk["free"], last.disk["store"], grows, of_days, _full(last, grows))
 
 
@@ -167,7 +168,7 @@ def _growth(found: Sequence[Manifest]) -> tuple[float, int]:
     (first, free_then), (last, free_now) = made[0], made[-1]
     if last - first >= _DAY:
         return (free_then - free_now) / ((last - first) / _DAY), round((last - first) / _DAY)
-    complete = [one for one in found if one.complete is not False][-_RATE_DAYS:] or found[-1:]
+    complete = [one for one in found if one.complete][-_RATE_DAYS:] or found[-1:]
     return sum(one.log_to - one.log_from for one in complete) / len(complete), len(complete)
 
 

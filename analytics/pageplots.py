@@ -53,7 +53,8 @@ def _by_time(rows: Sequence[Row], top: Sequence[str], timezone: str, what: str, 
         figure.add_bar(name=shortened(topic), x=times, y=[sums[topic][at] for at in times], marker=look)
     title = f"{what} by {'day' if by_day else 'hour'} and topic ({escape(timezone)})"
     height = max(_LAYOUT["height"], 120 + 20 * len(sums))  # room for the whole legend
-    figure.update_layout(title=title, barmode="stack", bargap=0.05, showlegend=True, **{**_LAYOUT, "height": height})
+    layout = {**_LAYOUT, "height": height, "bargap": 0 if by_day else 0.05}
+    figure.update_layout(title=title, barmode="stack", showlegend=True, **layout)
     figure.update_yaxes(ticksuffix="B" if value is _bytes else "")
     return _days_apart(figure) if by_day else figure
 
@@ -83,4 +84,4 @@ def _by_day(rows: Sequence[Row]) -> go.Figure:
 
 def _days_apart(figure: go.Figure) -> go.Figure:
     """No ticks of hours between days."""
-    return figure.update_xaxes(tickformat="%d %b")
+    return figure.update_xaxes(tickformat="%d %b %Y")

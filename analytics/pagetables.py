@@ -14,6 +14,7 @@ from rmq.model import DLQ_PREFIX, RETRY_PREFIX
 
 _MOST = 10  # lines of a table that shows the largest only
 _MOST_LAGS = 20
+_MOST_SOURCES = 40
 _MOST_LETTERS = 80
 _SHARES = (0.5, 0.99, 0.999)
 
@@ -221,4 +222,7 @@ def sources(counted: Sequence[Day], timezone: str) -> str:
         made, offsets = moment(datetime.fromisoformat(one.made), timezone), f"{one.log_from:,} to {one.log_to:,}"
         lines.append([one.day, one.broker, complete, offsets, made, one.source])
     heads = ["day", "broker", "complete", "offsets in the log", "made", "store"]
-    return section("Read from", "Where these numbers come from.", table("sources", heads, lines, 6))
+    made = table("sources", heads, lines, 6)
+    if len(lines) > _MOST_SOURCES:
+        made = f"<details><summary>All {len(lines):,} days and brokers</summary>{made}</details>"
+    return section("Read from", "Where these numbers come from.", made)

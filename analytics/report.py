@@ -7,6 +7,7 @@ one OUT holds days of one zone. Each file is written aside and renamed, so a rea
 """
 
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -15,7 +16,7 @@ from zoneinfo import ZoneInfo
 
 from analytics import days
 from analytics.days import SYSTEM
-from analytics.history import Shown
+from analytics.history import FORMER_WEEKS, Shown
 from analytics.lag import read_lag, write_lag, written_lags
 from analytics.measured import Asked, Counted, count_again, manifest_of, why_not
 from analytics.page import render, totals
@@ -26,7 +27,7 @@ from analytics.zones import find_zone
 from rmq.errors import InvalidArgument, RmqError, StoreError
 
 _JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"  # its work is short: no time for more compiling
-_FORMER_WEEKS = 4
+_LEAST_MEMORY_MIB = 512
 _DAY = timedelta(days=1)
 
 
@@ -94,6 +95,7 @@ def build_report(
     chosen = None if day is None else tuple(sorted([day] if isinstance(day, date) else day))
     asked = Asked(chosen, find_zone(timezone), time_property, force, broker, on_damage, catch_up, progress)
     _check(asked, paths)
+    _check_memory(resources.memory)
     filled = [path for path in paths if find_parts(path)]
     if not filled:
         raise NothingToReport(f"{_names(paths)} holds no committed message yet; a running broker notes every 10 s how far it is, "
@@ -120,6 +122,13 @@ def _check(asked: Asked, stores: Sequence[Path]) -> None:
         raise InvalidArgument(f"on damage {asked.on_damage!r}: it is fail or skip")
     if asked.catch_up and (asked.days is None or asked.time_property):
         raise InvalidArgument("catching up goes with a day, and not with a time property: nobody knows then which days are whole")
+
+
+def _check_memory(text: str) -> None:
+    """Java and Spark refuse it too, later and in their words."""
+    found = re.fullmatch(r"(\d+)([mg])", text.lower())
+    if not found or int(found[1]) * {"m": 1, "g": 1024}[found[2]] < _LEAST_MEMORY_MIB:
+        raise InvalidArgument(f"memory {text!r}: write it as 1g or 800m; Spark needs {_LEAST_MEMORY_MIB}m at least")
 
 
 def _names(paths: Sequence[Path]) -> str:
@@ -211,7 +220,7 @@ def _write_page(out: Path, chosen: Sequence[date] | None, zone: ZoneInfo) -> tup
     all_days = [date.fromisoformat(each.manifest.day) for each in shown]
     first, last = (chosen[0], chosen[-1]) if chosen else (all_days[0], all_days[-1])
     before = [] if chosen is None else days.read_days(out, [
-        (first - n * _DAY).isoformat() for n in range(_FORMER_WEEKS * 7 + (last - first).days, 0, -1)
+        (first - n * _DAY).isoformat() for n in range(FORMER_WEEKS * 7 + (last - first).days, 0, -1)
     ])  # fmt: skip
     what = Shown(shown, before, first, last, zone.key, written_lags(out), datetime.now(UTC))
     page = out / (f"report-{_span(chosen, '_')}.html" if chosen else "report.html")

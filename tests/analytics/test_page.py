@@ -73,6 +73,8 @@ def test_when_the_disk_is_full() -> None:
     assert (two.grows, two.of_days, two.full) == (4 * GIB, 7, date(2026, 11, 22) + timedelta(days=100))
     (shrinking,) = disks(shown(day_of([row("T", 1)]), before=(earlier._replace(manifest=manifest(week_ago, free=GIB)),)))
     assert shrinking.full is None
+    by_property = manifest(TODAY)._replace(complete=None)  # its day says nothing of how the log grew
+    assert not list(disks(shown(Day(by_property, [row("T", 1)], []))))
 
 
 def test_brokers_and_days_add_up() -> None:

@@ -37,7 +37,7 @@ pytest.importorskip("pyspark", reason="needs the extra spark: pip install 'rmq[s
 
 from analytics.cli import report as report_command  # noqa: E402 -- needs the extra
 from analytics.days import read_days  # noqa: E402
-from analytics.report import NothingToReport, RollupKept, build_report  # noqa: E402
+from analytics.report import NothingToReport, Resources, RollupKept, build_report  # noqa: E402
 from analytics.workdir import locked  # noqa: E402
 
 NOON = 1_795_262_400_000  # 2026-11-21T12:00Z
@@ -360,6 +360,12 @@ def test_a_place_that_cannot_be_written_is_told_before_the_work(two_days: Path) 
     in_the_way.touch()
     with pytest.raises(StoreError, match="give another --out"):
         build_report(two_days / "store", in_the_way / "out", progress=pytest.fail)
+
+
+@pytest.mark.parametrize("memory", ["lots", "1", "0g", "100m", "-1g"])
+def test_memory_that_cannot_be_is_told_before_the_work(two_days: Path, memory: str) -> None:
+    with pytest.raises(InvalidArgument, match="512m at least"):
+        build_report(two_days / "store", two_days / "out", resources=Resources(memory=memory), progress=pytest.fail)
 
 
 def test_damage_found_by_a_task_is_told_plainly(spark: Any, two_days: Path) -> None:
