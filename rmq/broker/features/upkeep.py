@@ -7,9 +7,10 @@ from rmq.broker.feature import At, Feature, Job
 from rmq.broker.membership import Membership
 from rmq.broker.snapshot import SnapshotTaker
 from rmq.broker.state import Table
-from rmq.log.store import MOST_QUEUES, Store
+from rmq.log.store import Store
 
 PROGRESS_S, SNAPSHOT_S = 10.0, 60.0
+STEP_QUEUES = 200  # flushed together, with four or five flushes of the device each: a node that stops waits for them
 
 
 class Upkeep(Feature):
@@ -34,7 +35,7 @@ class Upkeep(Feature):
         await self._take_snapshot()
 
     async def _save_progress(self) -> None:
-        while not await asyncio.to_thread(self._store.save_progress, MOST_QUEUES) and not self._stopped:
+        while not await asyncio.to_thread(self._store.save_progress, STEP_QUEUES) and not self._stopped:
             pass
         self._store.queues.trim()
 
