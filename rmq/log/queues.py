@@ -28,7 +28,8 @@ class ConsumeQueues:
         self._file_entries = file_entries
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
         self._ending: Counter[str] = Counter()  # topics that lines of the log delete which are not dispatched yet
-        self._files = Lock()  # a queue is not flushed while it is deleted
+        self._deleted: set[str] = set()  # directories of topics that are no more, whose files are still there
+        self._files = Lock()  # a queue is not flushed while its files are removed
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue:
         """The queue, made (empty, without a file) if it is new. InvalidArgument for a number that no queue has."""
@@ -75,19 +76,33 @@ class ConsumeQueues:
             queue.ended, queue.next = False, queue.max
 
     def delete(self, topic: str) -> None:
-        """Drops all queues of a topic with their files; a topic of that name made later begins at 0.
+        """Drops all queues of a topic; a topic of that name made later begins at 0.
 
-        A file that cannot be removed is in nobody's way, and goes at a later start.
+        Their files go with the next flush (`remove_deleted`), before anything new is written there: one request deletes a
+        topic, and the loop must wait neither for its hundreds of files nor for a flush that is under way.
         """
         if self._ending[topic] > 1:
             self._ending[topic] -= 1
         else:
             del self._ending[topic]
-        with self._files:
-            for queue in self.of_topic(topic):
-                queue.ended = True
-                del self._queues[topic, queue.queue_id]
-            directory = f"{self._directory}/{directory_of(topic)}"
+        for queue in self.of_topic(topic):
+            queue.ended = True
+            del self._queues[topic, queue.queue_id]
+        self._deleted.add(self._directory_of(topic))
+
+    def _directory_of(self, topic: str) -> str:
+        return f"{self._directory}/{directory_of(topic)}"
+
+    def remove_deleted(self) -> None:
+        """The files of deleted topics. A file that cannot be removed is in nobody's way, and goes at a later start. In any
+        thread."""
+        for directory in [*self._deleted]:
+            with self._files:
+                self._remove_topic(directory)
+
+    def _remove_topic(self, directory: str) -> None:
+        if directory in self._deleted:
+            self._deleted.discard(directory)  # first: it may be deleted again meanwhile
             if self._disk.exists(directory):
                 self._remove(*(f"{directory}/{queue_id}" for queue_id in self._disk.listdir(directory)), directory)
 
@@ -117,6 +132,7 @@ class ConsumeQueues:
         self._queues.clear()
         for topic in self._disk.listdir(self._directory):
             self.delete(topic)
+        self.remove_deleted()
 
     def drop_files(self, empty_too: bool = False) -> None:
         """Removes files whose messages are gone (see `ConsumeQueue.drop_files`). In any thread. Raises StoreError."""
@@ -131,6 +147,7 @@ class ConsumeQueues:
     def flush(self, most: int = 0) -> int | None:
         """Makes every entry durable; of more than `most` queues (0: no bound) only those that have the oldest ones. The log
         offset of the oldest entry that is not durable then, None without one. May run in another thread. Raises StoreError."""
+        self.remove_deleted()
         changed = [queue for queue in self.all() if queue.flushed < queue.max]
         left: int | None = None
         if 0 < most < len(changed):
@@ -147,6 +164,7 @@ class ConsumeQueues:
     def _flush(self, queue: ConsumeQueue) -> None:
         with self._files:
             if self._queues.get((queue.topic, queue.queue_id)) is queue:
+                self._remove_topic(self._directory_of(queue.topic))  # of an earlier life, deleted since this flush began
                 queue.flush()
 
     def trim(self) -> None:

@@ -312,6 +312,7 @@ def open_queues(
     for topic in disk.listdir(f"{root}/consumequeue"):
         if topic not in known:
             queues.delete(topic)
+    queues.remove_deleted()
     return True
 
 

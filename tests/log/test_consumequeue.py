@@ -183,6 +183,7 @@ def test_no_name_leaves_the_directory(queues: ConsumeQueues, disk: MemoryDisk, t
     assert mine[0].startswith("/q/")
     assert all(part not in ("", ".", "..") and len(part.encode()) <= 255 for part in mine[0].split("/")[1:])
     queues.delete(topic)
+    queues.flush()
     assert disk.paths() == other
 
 
@@ -202,6 +203,36 @@ def test_deleting_a_topic_takes_its_queues_and_no_others(queues: ConsumeQueues, 
     assert queues.of_topic("T") == []
     assert queues.find("T", 0) is None
     assert queues.get("T", 0).max == 0
+
+
+def test_deleting_a_topic_waits_for_no_file(queues: ConsumeQueues, disk: MemoryDisk) -> None:
+    """One request deletes a topic: the loop waits neither for a flush under way nor for files to go. A new life of the topic
+    meets nothing of the old one."""
+    put(queues.get("T", 0), 120)
+    queues.flush()
+    put(queues.get("T", 0), 3)
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow(handle: int) -> None:
+        begun.set()
+        go_on.wait(10)
+
+    disk.fdatasync = slow  # type: ignore[method-assign]
+    flushing = threading.Thread(target=queues.flush)
+    flushing.start()
+    begun.wait(10)
+    before = disk.paths()
+    queues.delete("T")
+    put(queues.get("T", 0), 2)
+    assert disk.paths() == before
+    assert not go_on.is_set()
+    go_on.set()
+    flushing.join()
+    queues.flush()
+    queues.trim()
+    assert disk.paths() == ["/q/T/0/00000000000000000000"]
+    assert queues.get("T", 0).max == 2
+    assert disk.content("/q/T/0/00000000000000000000")[40:] == bytes(50 * 20 - 40)
 
 
 def test_reading_while_another_thread_flushes(queues: ConsumeQueues) -> None:
@@ -267,6 +298,7 @@ def test_a_topic_that_is_deleted_while_a_thread_reads_it_is_refused(queues: Cons
     queues.trim()
     queues.end("T")
     queues.delete("T")
+    queues.flush()
     with pytest.raises(Refusal) as refused:
         queue.entry(5)
     assert refused.value.code == ResponseCode.TOPIC_NOT_EXIST
