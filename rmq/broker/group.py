@@ -5,7 +5,6 @@ A `membership.Membership`.
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from itertools import count
 from typing import Any
 
 from rmq.broker.damaged import wall
@@ -13,13 +12,14 @@ from rmq.broker.feature import At, Job
 from rmq.broker.forwarding import HERE
 from rmq.broker.handlers.group import GroupHandlers
 from rmq.broker.handlers.peers import PeerHandlers
-from rmq.broker.replication.directory import Chief, Directory
+from rmq.broker.replication.directory import Chief
 from rmq.broker.replication.elected import ElectedReplica, Office
 from rmq.broker.replication.gate import Gate
 from rmq.broker.replication.member import Member
 from rmq.broker.replication.mender import Mender
 from rmq.broker.replication.peers import Peers
 from rmq.broker.replication.reseed import Reseeder
+from rmq.broker.replication.roster import Configured, Registered, Roster
 from rmq.clock import Clock
 from rmq.config import NodeSettings
 from rmq.errors import StoreError
@@ -27,7 +27,6 @@ from rmq.log.commitlog import Unit
 from rmq.log.disk import Disk
 from rmq.log.replicated import ReplicatedLog
 from rmq.log.store import Store
-from rmq.model import Voter
 from rmq.net.commands import CODES, DraftedSend, Request
 from rmq.net.peercommands import IntroducePeer
 from rmq.net.server import Connection, Handler
@@ -68,28 +67,20 @@ class Group:
         if settings.unclean and not store.vote.proven:
             log.warning("--unclean: what this node lost when its machine stopped is given up, as far as no other node has it")
             store.save_vote(store.vote.epoch, store.vote.voted_for, True)
-        self._fixed, name, vote = not settings.elected, settings.broker_name, store.vote
-        self._peers_known = {} if self._fixed else settings.peer_addresses
-        node = f"n{settings.broker_id}" if self._fixed else settings.node_id
-        self._follower_id = settings.broker_id if self._fixed else list(self._peers_known).index(node) + 1
-        self._directory = (
-            Directory(settings.namesrv_addresses, name, (node, address), clock, self._heard) if self._fixed else None
-        )
-        self._own_peers_address = settings.own_peers_address(address)
-        self._configured_master = self._fixed and settings.broker_id == 0
-        self._renumbered, self._told_id = office.renumbered, self._follower_id
+        self._roster: Roster = Configured(settings) if settings.elected else Registered(settings, address, clock, self._heard)
+        name, node, vote = settings.broker_name, self._roster.node, store.vote
+        self._renumbered, self._told_id = office.renumbered, self._roster.number
         self._told_heirs: list[str] = []
         root, sync = str(settings.store_dir), settings.flush == "sync"
         self._reseeder = Reseeder(store, disk, f"{root}/rmq", name, office.begun_anew)
         self.replica = ElectedReplica(store, clock, sync, on_committed, office, self._reseeder.begin)
         peers = Peers(IntroducePeer(name, node, vote.store_id, vote.incarnation), self._address_of, self._handle, clock)
         me = m.Identity(
-            name, node, vote.store_id, vote.incarnation, address, sync, settings.preferred_leader, self._fixed,
+            name, node, vote.store_id, vote.incarnation, address, sync, settings.preferred_leader, self._roster.fixed,
             settings.in_sync_replicas if settings.broker_role == "SYNC_MASTER" else 1, settings.broker_role.endswith("MASTER"),
             settings.unclean,
         )  # fmt: skip
-        voters = tuple(Voter(peer, "", where) for peer, where in self._peers_known.items()) or (Voter(node, "", address),)
-        self.member = Member(ReplicatedLog(store, disk, root), me, voters, m.Timing(), self.replica)
+        self.member = Member(ReplicatedLog(store, disk, root), me, self._roster.voters, m.Timing(), self.replica)
         self.replica.join(self.member, peers)
         self._reseeder.join(self.member, peers)
         self._store, self._log = store, store.log
@@ -98,8 +89,7 @@ class Group:
             self.replica, store, (settings.cluster_name, name), lambda: self.broker_id, self._mender, self._address_of,
             max(settings.total_replicas, settings.in_sync_replicas),
         )  # fmt: skip
-        refresh = self._directory.look if self._directory else None
-        gate = Gate(wall(settings, store, address), self._places, self._owner, refresh)
+        gate = Gate(wall(settings, store, address), self._places, self._owner, self._roster.refresh)
         self.handlers: Mapping[type[Any], Handler] = {
             **asked.by_request(), **PeerHandlers(self.replica, store, gate).by_request()
         }  # fmt: skip
@@ -119,7 +109,7 @@ class Group:
         can begin; else as configured, or the place among the peers. -1: an old master that has no other number yet."""
         if self.replica.settled or isinstance(self.member.core.role, Opening):
             return 0
-        return self._follower_id or -1
+        return self._roster.number or -1
 
     @property
     def epoch(self) -> int:
@@ -129,14 +119,8 @@ class Group:
 
     @property
     def heirs(self) -> list[str]:
-        """Stores of the nodes that may lead after this one: its voters; with fixed roles all that follow, or led before."""
-        core = self.member.core
-        voters, nodes = core.state.voters, {voter.node for voter in core.state.voters}
-        peers = core.role.peers.values() if isinstance(core.role, Leader) else ()
-        found = {voter.store for voter in voters} | {peer.store for peer in peers if self._fixed or peer.node in nodes}
-        if self._fixed:  # a master that is given back its office need not have fetched from this one yet
-            found |= {row.writer for row in core.state.rows}
-        return sorted(found - {""})[:MAX_HEIRS]
+        """Stores of the nodes that may lead after this one."""
+        return sorted(self._roster.heirs(self.member.core) - {""})[:MAX_HEIRS]
 
     def allow(self, connection: Connection, request: Request) -> None:
         """Raises Refusal for what this node may not answer now (`rmq.requests`)."""
@@ -184,10 +168,8 @@ class Group:
         core, now = self.member.core, self._clock.monotonic()
         role, state = core.role, core.state
         if not isinstance(role, Leader):
-            return self._follower_id if state.hw - end > NEAR_BYTES else 0
-        ids = {node: place for place, node in enumerate(self._peers_known, 1)}
-        if self._directory is not None:
-            ids = self._directory.ids
+            return self._roster.number if state.hw - end > NEAR_BYTES else 0
+        ids = self._roster.ids
         able = [peer.node for peer in role.peers.values() if peer.hw > end and now - peer.touched < FRESH_S] if cold else []
         return next((ids[node] for node in able if node in ids), 0)
 
@@ -228,32 +210,27 @@ class Group:
         """It waits until this node serves."""
 
     async def start(self) -> None:
-        if self._directory is not None:
-            await self._directory.start()
+        await self._roster.start()
         self.replica.start()
 
     async def hand_over(self) -> None:
-        if not self._fixed:
+        if not self._roster.fixed:
             await self.replica.hand_over()
 
     async def stop(self) -> None:
-        if self._directory is not None:
-            await self._directory.stop()
+        await self._roster.stop()
         await self._reseeder.stop()
         await self.replica.stop()
 
     # --- joints -------------------------------------------------------------------------------------------------------
 
     def _heard(self, chief: Chief) -> None:
-        """Of the master; a configured one that follows it takes its place among the slaves, so that numbers stay apart."""
-        assert self._directory is not None
+        """Of the master, where roles are fixed."""
         if chief.node:
             self.replica.note_leader(chief.node, chief.address)
         self.member.handle(m.Follow(chief.node, chief.epoch, chief.leads))
-        if self._configured_master and chief.node and self.member.core.leader == chief.node:
-            taken = self._directory.ids.values()
-            configured = int(chief.node[1:]) if chief.node[1:].isdigit() else 0
-            self._follower_id = configured or next(number for number in count(1) if number not in taken)
+        if chief.node and self.member.core.leader == chief.node:
+            self._roster.make_way(chief.node)
         if self.broker_id != self._told_id:
             self._told_id = self.broker_id
             self._renumbered()
@@ -261,8 +238,7 @@ class Group:
     def _others(self) -> list[str]:
         """The other nodes, the leader first."""
         core = self.member.core
-        known = [*self._peers_known, *(self._directory.addresses if self._directory else ())]
-        nodes = dict.fromkeys((core.leader, *(voter.node for voter in core.state.voters), *known))
+        nodes = dict.fromkeys((core.leader, *(voter.node for voter in core.state.voters), *self._roster.nodes))
         return [node for node in nodes if node not in ("", core.state.me.node)]
 
     def _handle(self, event: m.Event) -> None:
@@ -275,26 +251,11 @@ class Group:
         return next((voter.node for _, voters in self.member.core.state.lists for voter in voters if voter.store == store), "")
 
     def _places(self, node: str) -> Sequence[str]:
-        """Where that node may come from. With fixed roles nobody is named in advance: from where any of them is registered."""
-        if self._directory is not None:
-            return [*self._directory.addresses.values()]
-        core = self.member.core
-        if node == core.state.me.node:
-            return ()
-        listed = [voter.address for voter in core.state.voters if voter.node == node]
-        return [where for where in dict.fromkeys((self._address_of(node), *listed)) if where]
+        """Where that node may come from."""
+        return self._roster.places(node, self.member.core)
 
     def _address_of(self, node: str) -> str:
-        """As configured here, else as the log or whoever adds the node says."""
-        if self._directory is not None:
-            own = node == self.member.core.state.me.node
-            return self._own_peers_address if own else self._directory.addresses.get(node, "")
-        if node in self._peers_known:
-            return self._peers_known[node]
-        role = self.member.core.role
-        if isinstance(role, Leader) and node in role.joining:
-            return role.joining[node][0]
-        return next((voter.address for voter in self.member.core.state.voters if voter.node == node), "")
+        return self._roster.address_of(node, self.member.core)
 
 
 def _check_reach(store: Store, directory: str) -> None:

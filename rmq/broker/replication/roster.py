@@ -1,0 +1,158 @@
+"""Who belongs to this node's group, and where they are: as configured (an elected group), or as registered (fixed roles)."""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from itertools import count
+from typing import Final, Protocol
+
+from rmq.broker.replication.directory import Chief, Directory
+from rmq.clock import Clock
+from rmq.config import NodeSettings
+from rmq.model import Voter
+from rmq.raft.core import Core
+from rmq.raft.roles import Leader, Peer
+
+
+class Roster(Protocol):
+    """`node`: this node's name. `fixed`: the roles are."""
+
+    node: str
+
+    @property
+    def fixed(self) -> bool: ...
+
+    @property
+    def number(self) -> int:
+        """RocketMQ's broker id of this node while it does not lead. 0: it has none."""
+
+    @property
+    def voters(self) -> tuple[Voter, ...]:
+        """Those that count while the log names none."""
+
+    @property
+    def nodes(self) -> Iterable[str]:
+        """Those that are known without the log."""
+
+    @property
+    def ids(self) -> Mapping[str, int]:
+        """The broker ids of followers."""
+
+    @property
+    def refresh(self) -> Callable[[], Awaitable[None]] | None:
+        """Asks now who is there."""
+
+    def address_of(self, node: str, core: Core) -> str:
+        """Where other nodes reach it; "" if nobody knows."""
+
+    def places(self, node: str, core: Core) -> Sequence[str]:
+        """Addresses that it may come from."""
+
+    def heirs(self, core: Core) -> set[str]:
+        """Stores of the nodes that may lead after this one."""
+
+    def make_way(self, leader: str) -> None:
+        """This node follows that one."""
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+
+class Configured:
+    """The peers of an elected group; the log, or whoever adds a node, names further ones."""
+
+    fixed: Final = False
+    refresh: Final = None
+
+    def __init__(self, settings: NodeSettings) -> None:
+        self.node = settings.node_id
+        self._peers = settings.peer_addresses
+        self.number = list(self._peers).index(self.node) + 1
+        self.voters = tuple(Voter(peer, "", where) for peer, where in self._peers.items())
+        self.nodes = tuple(self._peers)
+        self.ids = {node: place for place, node in enumerate(self._peers, 1)}
+
+    def address_of(self, node: str, core: Core) -> str:
+        if node in self._peers:
+            return self._peers[node]
+        if isinstance(core.role, Leader) and node in core.role.joining:
+            return core.role.joining[node][0]
+        return next((voter.address for voter in core.state.voters if voter.node == node), "")
+
+    def places(self, node: str, core: Core) -> Sequence[str]:
+        if node == core.state.me.node:
+            return ()
+        listed = [voter.address for voter in core.state.voters if voter.node == node]
+        return [where for where in dict.fromkeys((self.address_of(node, core), *listed)) if where]
+
+    def heirs(self, core: Core) -> set[str]:
+        """The voters, also under a new disk."""
+        nodes = {voter.node for voter in core.state.voters}
+        return _voters_and(core, (peer.store for peer in _peers(core) if peer.node in nodes))
+
+    def make_way(self, leader: str) -> None:
+        return
+
+    async def start(self) -> None:
+        return
+
+    async def stop(self) -> None:
+        return
+
+
+class Registered:
+    """The brokers of a group with fixed roles, as nameservers tell them: nobody is named in advance.
+
+    `heard`: as of `Directory`."""
+
+    fixed: Final = True
+
+    def __init__(self, settings: NodeSettings, address: str, clock: Clock, heard: Callable[[Chief], None]) -> None:
+        self.node = f"n{settings.broker_id}"
+        self.number = settings.broker_id
+        self.voters = (Voter(self.node, "", address),)
+        self._own_address = settings.own_peers_address(address)
+        self._configured_master = settings.broker_id == 0
+        self._directory = Directory(
+            settings.namesrv_addresses, settings.broker_name, (self.node, address), clock, heard
+        )
+        self.refresh = self._directory.look
+
+    @property
+    def nodes(self) -> Iterable[str]:
+        return tuple(self._directory.addresses)
+
+    @property
+    def ids(self) -> Mapping[str, int]:
+        return self._directory.ids
+
+    def address_of(self, node: str, core: Core) -> str:
+        return self._own_address if node == core.state.me.node else self._directory.addresses.get(node, "")
+
+    def places(self, node: str, core: Core) -> Sequence[str]:
+        """From where any of them is registered."""
+        return [*self._directory.addresses.values()]
+
+    def heirs(self, core: Core) -> set[str]:
+        """All that follow, or led before: a master that is given back its office need not have fetched from this one yet."""
+        return _voters_and(core, (peer.store for peer in _peers(core))) | {row.writer for row in core.state.rows}
+
+    def make_way(self, leader: str) -> None:
+        """A configured master takes its place among the slaves, so that numbers stay apart."""
+        if self._configured_master:
+            taken = self._directory.ids.values()
+            configured = int(leader[1:]) if leader[1:].isdigit() else 0
+            self.number = configured or next(number for number in count(1) if number not in taken)
+
+    async def start(self) -> None:
+        await self._directory.start()
+
+    async def stop(self) -> None:
+        await self._directory.stop()
+
+
+def _peers(core: Core) -> Iterable[Peer]:
+    return core.role.peers.values() if isinstance(core.role, Leader) else ()
+
+
+def _voters_and(core: Core, others: Iterable[str]) -> set[str]:
+    return {voter.store for voter in core.state.voters} | set(others)
