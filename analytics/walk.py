@@ -33,7 +33,7 @@ _size_and_magic = Struct(">ii").unpack_from
 _find_magic = re.compile(rb"\xda\xa3\x20[\xa7\xab]").finditer
 _MARKER = np.frombuffer(CRC_NAME + b"\x01" + bytes(10) + b"\x02", np.uint8)
 _MARKS = np.array([*range(9), 19])  # what of the 20 bytes is not a digit
-_POWERS = 10 ** np.arange(10, dtype=np.int64)
+_FIVES = np.frombuffer("".join(f"{number:05}"[::-1] for number in range(100_000)).encode(), "V5")
 
 
 class SegmentGone(StoreError):
@@ -276,7 +276,7 @@ def sums_are_right(block: Block, trust: Ints) -> Flags:
     summed = np.where(trust == ALIEN, False, room & (near >= len(_MARKS) - 1))  # a flip in the marker hides no checksum
     right = np.where(trust == OURS, summed, True)
     sums = np.array([crc32(data[start:stop]) for start, stop in _spans(block.at, end - CRC_BYTES, summed)], np.int64) & CRC_MASK
-    digits = (sums[:, None] // _POWERS % 10 + 48).astype(np.uint8)
+    digits = _FIVES[np.stack((sums % 100_000, sums // 100_000), axis=1)].view(np.uint8)  # the last one first
     right[summed] &= (near[summed] == len(_MARKS)) & (tails[summed, 9:19] == digits).all(axis=1)
     bare = ~summed
     bodies = np.array([crc32(data[start:stop]) for start, stop in _spans(block.body, block.body_end, bare)], np.int64) & CRC_MASK
@@ -291,13 +291,19 @@ def _spans(starts: Ints, stops: Ints, chosen: Flags) -> Iterator[tuple[int, int]
 
 def _window(data: bytes, at: Ints, width: int) -> npt.NDArray[np.uint8]:
     """`width` bytes from each place, as rows; a place too near to the end is moved there."""
-    whole = np.frombuffer(data, np.uint8)
-    windows = np.lib.stride_tricks.as_strided(whole, (max(len(whole) - width + 1, 0), width), (1, 1), writeable=False)
-    return windows[np.clip(at, 0, len(windows) - 1)]
+    return _items(data, at, np.dtype((np.void, width))).view(np.uint8).reshape(-1, width)
 
 
 def _ints(data: bytes, at: Ints, kind: np.dtype[Any]) -> Ints:
-    return _window(data, at, kind.itemsize).view(kind)[:, 0].astype(np.int64)
+    return _items(data, at, kind).astype(np.int64)
+
+
+def _items(data: bytes, at: Ints, kind: np.dtype[Any]) -> npt.NDArray[Any]:
+    """What stands at each place, read as `kind`."""
+    count = max(len(data) - kind.itemsize + 1, 0)
+    every: npt.NDArray[Any] = np.ndarray((count,), kind, data, strides=(1,))
+    found: npt.NDArray[Any] = every[np.clip(at, 0, count - 1)]
+    return found
 
 
 _NONE: Ints = np.empty(0, np.int64)
