@@ -158,7 +158,10 @@ def _of_queue(directory: Path, row: QueueRow) -> tuple[npt.NDArray[np.void], Int
     for file in files:
         first = int(file.name) // _UNIT.itemsize
         if first <= at < row.max:
-            units = np.fromfile(file.path, _UNIT, min(row.max, first + file.size // _UNIT.itemsize) - first)
+            try:
+                units = np.fromfile(file.path, _UNIT, min(row.max, first + file.size // _UNIT.itemsize) - first)
+            except FileNotFoundError:  # retention took it since
+                return None
             pieces.append(units[at - first :])
             at = max(at, first + len(units))
     if at < row.max:

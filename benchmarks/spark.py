@@ -38,6 +38,7 @@ RARE = "Refunds"
 _HOST = host_bytes("127.0.0.1", 10911)
 _THREE = "topic string, queue_offset bigint, store_timestamp timestamp"
 _SCANNED = "2 % topic: scan and filter"
+_FOUR = "four segments"
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
 _BLANK = bytes.fromhex("cbd43194")
 _QUEUE_FILE_BYTES = 6_000_000
@@ -170,9 +171,10 @@ def spark_cases(spark: Any, root: Path) -> list[Case]:
         Case("2 % topic: where", lambda: use(read().where(f"topic = '{RARE}'")), _SCANNED, "<= 0.125"),
         Case("last hour: option", lambda: use(read(startingTimestamp=hour)), full, "<= 0.15"),
         Case("last hour: where", lambda: use(read().where(last_hour)), full, "<= 0.15"),
-        Case("count(*), one column", lambda: read(schema="queue_id int").count(), full, "<= 0.25"),
-        Case("count(*)", lambda: read().count(), full, "<= 0.25"),
-        Case("one large segment", lambda: use(read("single")), full, "<= 1.1"),
+        Case("count(*), by a schema", lambda: read(schema="queue_id int").count(), full, "<= 0.25"),
+        Case("count(*), of all columns", lambda: read().count(), full),  # Spark asks a source in Python for all of them
+        Case(_FOUR, lambda: use(read("four"))),
+        Case("one large segment", lambda: use(read("single")), _FOUR, "<= 1.1"),
         Case("2 000 tiny segments", lambda: use(read("tiny")), "", "<= 5 s"),
     ]
 
@@ -230,7 +232,9 @@ def main() -> None:
 def run(given: argparse.Namespace, root: Path) -> None:
     count = given.mib * (1 << 20) // 500
     write_store(root / "whole", count, max(given.mib // 16, 4) << 20)
-    write_store(root / "single", count, (given.mib + given.mib // 8) << 20)
+    large_mib = min(given.mib, 1024)
+    write_store(root / "single", large_mib * (1 << 20) // 500, (large_mib + large_mib // 8) << 20)
+    write_store(root / "four", large_mib * (1 << 20) // 500, (large_mib // 4 + 1) << 20)
     write_store(root / "tiny", 2000 * 7, 4096)
     os.environ.setdefault("PYSPARK_SUBMIT_ARGS", f"--master local[{given.cores}] --driver-memory 1g pyspark-shell")
     report = cold_report(root)  # first: it waits for all that it started, and our own Java stays to the end
@@ -246,7 +250,7 @@ def run(given: argparse.Namespace, root: Path) -> None:
     print(f"{count} records, {given.mib} MiB, {given.cores} cores; medians of {given.rounds}")
     print("\n".join(lines(cases, took)))
     print(f"Python per row: {per_row:.2f} µs (goal <= 2.5)")
-    print(f"cold `rmq report`: {report.wall_s:.1f} s, {report.cpu_s:.1f} CPU s")
+    print(f"cold `rmq report`: {report.wall_s:.1f} s, {report.cpu_s:.1f} CPU s (goal of 1 GiB: <= 20 s, 25 CPU s)")
     if given.json:
         found = {name: one._asdict() for name, one in took.items()} | {"report": report._asdict(), "python_us_per_row": per_row}
         given.json.write_text(json.dumps(found, indent=1))

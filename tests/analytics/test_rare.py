@@ -12,7 +12,9 @@ from rmq.model import STATE_TOPIC
 
 pa = pytest.importorskip("pyarrow", reason="needs the extra `spark`")
 
+from analytics import rare  # noqa: E402 -- needs the extra
 from analytics.batches import batches  # noqa: E402 -- needs the extra
+from analytics.files import Entry  # noqa: E402 -- needs the extra
 from analytics.options import Wanted  # noqa: E402 -- needs the extra
 from analytics.plan import plan  # noqa: E402 -- needs the extra
 from analytics.rare import Places  # noqa: E402 -- needs the extra
@@ -81,6 +83,20 @@ def test_nothing_else_is_read(store: Store, tmp_path: Path) -> None:
     assert len(rows(tmp_path, RARE)) == 15
     with pytest.raises(BadBytes):
         rows(tmp_path, RARE._replace(use_queues=False))
+
+
+def test_a_queue_file_that_goes_meanwhile_is_no_error(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retention takes it between listing and reading: the log is scanned."""
+    listed = rare.entries
+
+    def late(directory: Path) -> list[Entry]:
+        found = listed(directory)
+        (directory / f"{0:020}").unlink(missing_ok=True)
+        return found
+
+    monkeypatch.setattr(rare, "entries", late)
+    assert not by_queues(tmp_path, RARE)
+    assert len(rows(tmp_path, RARE)) == 15
 
 
 def test_a_topic_that_is_not_rare_is_scanned(store: Store, tmp_path: Path) -> None:
