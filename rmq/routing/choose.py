@@ -22,7 +22,7 @@ def writable_queues(route: Route, topic: str) -> list[MessageQueue]:
 
 
 def led_queues(route: Route, queues: Sequence[MessageQueue]) -> list[MessageQueue]:
-    """Those of broker groups that have a leader now [MQClientInstance.topicRouteData2TopicPublishInfo]."""
+    """The queues of broker groups that have a leader now [MQClientInstance.topicRouteData2TopicPublishInfo]."""
     led = {group.name for group in route.brokers if LEADER in group.addresses}
     return [queue for queue in queues if queue.broker_name in led]
 

@@ -1,4 +1,4 @@
-"""Who may register as what: the rules by which an address of a broker group passes to another broker. Pure (N2, N4).
+"""Which broker may register as what: the rules by which an address of a broker group passes to another one. Pure (N2, N4).
 
 The holder of an id is who registered with it last, as long as its connection is open and it was heard within SILENT_S.
 
@@ -24,7 +24,7 @@ SILENT_S = 65.0  # ours register every 30 s, RocketMQ's every 10 to 60 s [regist
 
 
 class Claim(NamedTuple):
-    """Who wants to be registered. `store`: id of its store, "" if it does not tell."""
+    """A broker that wants to be registered. `store`: the id of its store, "" if it does not tell."""
 
     broker_name: str
     broker_id: int

@@ -1,4 +1,4 @@
-"""The lives of topics: a topic that is deleted and made again is another one, and what was meant for the first is not for it.
+"""The lives of topics. A topic that is deleted and made again is another one: what was meant for the first is not for it.
 
 What waits for a topic (a delayed message, a half) is known by the offset of the log where it was stored. It belongs to the
 topic's present life if the topic was not deleted behind that place.
@@ -22,7 +22,7 @@ class Life(Enum):
 
 
 class EndTable(Versioned):
-    """Where each topic was deleted last: the offset of the record that did it. Of the newest `KEPT` topics that were."""
+    """Where each topic was deleted last: the offset of the record that did it. Keeps the newest `KEPT` deletions."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class EndTable(Versioned):
         return self._ends
 
     def of(self, topic: str) -> int:
-        """-1: it was not deleted, as far as is known."""
+        """The offset of its last deletion; -1: none is known."""
         return self._ends.get(topic, -1)
 
     def apply(self, topic: str, offset: int | None, time_ms: int = 0) -> None:

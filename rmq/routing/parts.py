@@ -26,7 +26,7 @@ def cut(topics: Iterable[TopicConfig]) -> Iterator[list[TopicConfig]]:
 
 
 class Parts:
-    """Lists that are on their way, by connection; a connection that ends, or begins another list, gives its own up."""
+    """Lists of which some parts have come, by connection. A connection that ends, or begins another list, drops its own."""
 
     def __init__(self) -> None:
         self._lists: dict[int, tuple[object, list[TopicConfig], int]] = {}  # of whom, what came, how many parts that was

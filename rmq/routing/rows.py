@@ -1,4 +1,4 @@
-"""One topic at one broker, as a route tells it: which numbers can be right. Both sides look, nameserver and client. Pure."""
+"""One topic at one broker, as a route tells it: which values are possible. Nameserver and client both check. Pure."""
 
 from rmq.errors import Refusal
 from rmq.model import BrokerAddresses, QueueData, Route
@@ -29,8 +29,8 @@ def same_settings(row: QueueData) -> tuple[int, int, int, int]:
 
 
 def believable(route: Route) -> Route:
-    """What a client, or a broker that asks, believes of a nameserver's answer: no queues that cannot be, and not too many; of
-    broker groups, to each node of which a client connects, not too many either."""
+    """The part of a nameserver's answer that a client or broker believes: possible queues, and not too many; and not too many
+    broker groups, because a client connects to each node of them."""
     groups = _first_groups(route.brokers)
     left_out = {group.name for group in route.brokers[len(groups) :]}
     queues, room = [], MAX_ROUTE_QUEUES

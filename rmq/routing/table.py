@@ -1,4 +1,4 @@
-"""The nameserver's mind: which brokers there are, what they hold, and until when that is believed.
+"""What a nameserver knows: which brokers there are, what they hold, and until when that is believed.
 
 All of it comes from registrations and is forgotten without them; times are monotonic seconds, handed in. Who speaks to
 whom, and when to look for the silent, is the nameserver's business. Who may take over from whom is said in `claims`.
@@ -125,8 +125,8 @@ class RouteTable:
         return Outcome(changed or before != group.view(), len(left_out), left_out[0] if left_out else "")
 
     def _vacate(self, broker: Registration, group: _Group, connection_id: int, now: float) -> None:
-        """Who wants another number does not have its old one any more, whatever becomes of the claim: two that exchange theirs
-        would wait for each other."""
+        """A broker that claims another number gives its old one up, whatever becomes of the claim. Else two brokers that exchange
+        their numbers would wait for each other."""
         me = (broker.address, broker.store, connection_id)
         for broker_id, member in list(group.members.items()):
             if broker_id != broker.broker_id and (member.address, member.store, member.connection_id) == me:
@@ -196,7 +196,7 @@ class RouteTable:
     # --- leaving
 
     def unregister(self, broker_name: str, broker_id: int, address: str, connection_id: int, now: float) -> bool:
-        """A broker says goodbye, through the connection that it registered through; whether it was there at that address."""
+        """Removes a broker that says goodbye through the connection that registered it. True if it was there at that address."""
         group = self._groups.get(broker_name)
         member = group.members.get(broker_id) if group else None
         if group is None or member is None or (member.address, member.connection_id) != (address, connection_id):
@@ -205,7 +205,7 @@ class RouteTable:
         return True
 
     def connection_closed(self, connection_id: int, now: float) -> list[Removed]:
-        """The brokers that registered through it last are gone; those that registered again through another stay."""
+        """Removes the brokers that registered through it last; those that registered again through another one stay."""
         names = self._connections.pop(connection_id, ())
         return [
             self._remove(self._groups[name], broker_id, now)
@@ -215,7 +215,7 @@ class RouteTable:
         ]
 
     def expire(self, now: float) -> list[Removed]:
-        """Removes who was silent for more than `expiry_s`."""
+        """Removes brokers that were silent for more than `expiry_s`."""
         removed = [
             self._remove(group, broker_id, now)
             for group in self._groups.values()
@@ -265,7 +265,7 @@ class RouteTable:
 
 
 def _is_stale(broker: Registration, connection_id: int, known: _Member) -> bool:
-    """Sent before a newer one, through a connection that has been replaced, and overtaken on the way (N5)."""
+    """Whether it was sent before a newer one, through a connection that has been replaced, and was overtaken (N5)."""
     newer = known.connection_id > connection_id and known.address == broker.address
     return newer and broker.data_version.counter <= known.data_version.counter
 
