@@ -1,0 +1,125 @@
+"""Positions of streams, as Spark asks for them: the readers alone, without Java."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="needs the extra spark: pip install 'rmq[spark]'")
+
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.types import LongType, StructField, StructType
+
+from analytics.source import RmqDataSource
+from rmq.client import Client, Message, MessageQueue
+from rmq.errors import InvalidArgument, StoreError
+from tests.analytics.brokers import running_broker
+from tests.analytics.stores import live
+
+NUMBERS = StructType([StructField("queue_offset", LongType())])
+ALL = ReadAllAvailable()
+
+
+def stream(**options: str) -> Any:
+    return RmqDataSource(options).streamReader(NUMBERS)
+
+
+def rows(reader: Any, start: Any, end: Any) -> list[int]:
+    """After a way through JSON, as checkpoints have them."""
+    start, end = json.loads(json.dumps(start)), json.loads(json.dumps(end))
+    tasks = [reader.read(part) for part in reader.partitions(start, end)]
+    return sorted(number for task in tasks for batch in task for number in batch.column(0).to_pylist())
+
+
+def test_over_files(tmp_path: Path) -> None:
+    """Where a stream begins, what a trigger takes, what happens when retention took something, or the path leads elsewhere."""
+    path = str(tmp_path / "store")
+    with live(tmp_path / "store", group="orders") as store:
+        store.put("T", [b"%300d" % n for n in range(50)])
+        assert rows(stream(path=path), start := stream(path=path).initialOffset(), start) == []
+        start = stream(path=path, startingOffsets='{"T": {"0": 45}}').initialOffset()
+        resumed = stream(path=path)
+        assert rows(resumed, start, resumed.latestOffset(start, ALL)) == [*range(45, 50)], "the position knows it"
+
+        reader = stream(path=path, startingOffsets="earliest", maxOffsetsPerTrigger="20")
+        first = reader.latestOffset(start := reader.initialOffset(), reader.getDefaultReadLimit())
+        assert rows(reader, start, first) == [*range(20)]
+        reader.prepareForTriggerAvailableNow()
+        store.put("T", [b"%300d" % n for n in range(50, 150)])
+        last = reader.latestOffset(first, ALL)
+        assert rows(reader, first, last) == [*range(20, 50)]
+        assert reader.latestOffset(last, ALL) == last, "what came later is not available now"
+
+        store.retain(4)
+        for wrong in (stream(path=path).partitions, lambda start, end: stream(path=path).latestOffset(start, ReadMaxRows(5))):
+            with pytest.raises(StoreError, match="were not read yet and are gone, retention took them"):
+                wrong(first, last)
+        lossy = stream(path=path, failOnDataLoss="false")
+        left = rows(lossy, last, lossy.latestOffset(last, ALL))
+        assert left == [*range(left[0], 150)]
+        ahead = {"log": {"orders": 1 << 40}}
+        with pytest.raises(StoreError, match="a copy that is behind, or another store"):
+            stream(path=path).latestOffset(ahead, ALL)
+        assert lossy.latestOffset(ahead, ALL) == ahead
+    with live(tmp_path / "else", group="events"), pytest.raises(InvalidArgument, match="the checkpoint is of orders"):
+        stream(path=str(tmp_path / "else")).latestOffset(last, ALL)
+    with pytest.raises(InvalidArgument, match="is of a stream over files"):
+        stream(nameservers="127.0.0.1:9", subscribe="T").partitions(last, last)
+
+
+async def send(client: Client, queue_id: int, count: int) -> None:
+    async with client.producer() as producer:
+        await producer.send_batch([Message("T", b"x") for _ in range(count)], queue=MessageQueue("T", "broker-a", queue_id))
+
+
+def test_over_the_network() -> None:
+    """A queue that comes later is read from its beginning: it is in a position with it before anything of it is read."""
+    with running_broker() as broker:
+        asked = {"nameservers": broker.nameserver, "subscribe": "T"}
+        broker.run(lambda local: local.create_topic("T", queues=1))
+        broker.ask(lambda client: send(client, 0, 10))
+        reader = stream(**asked, maxOffsetsPerTrigger="4")
+        try:
+            latest = reader.initialOffset()
+            assert latest == {"queues": {"T": {"broker-a": {"0": 10}}}}
+            start = {"queues": {"T": {"broker-a": {"0": 3}}}}
+            end = reader.latestOffset(start, reader.getDefaultReadLimit())
+            assert rows(reader, start, end) == [3, 4, 5, 6]
+            assert rows(reader, start, reader.latestOffset(start, ALL)) == [*range(3, 10)]
+        finally:
+            reader.stop()
+        broker.run(lambda local: local.create_topic("T", queues=2))
+        broker.ask(lambda client: send(client, 1, 5))
+        reader = stream(**asked)
+        try:
+            reader.prepareForTriggerAvailableNow()
+            broker.ask(lambda client: send(client, 1, 5))
+            found = reader.latestOffset(latest, ALL)
+            assert found == {"queues": {"T": {"broker-a": {"0": 10, "1": 0}}}}
+            assert rows(reader, latest, found) == []
+            end = reader.latestOffset(found, ALL)
+            assert rows(reader, found, end) == [*range(5)]
+            assert reader.latestOffset(end, ALL) == end, "what came later is not available now"
+        finally:
+            reader.stop()
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"nameservers": "127.0.0.1:9"}, "say which topics"),
+        ({"nameservers": "127.0.0.1:9", "subscribe": "T", "path": "/s"}, "read files, or ask brokers"),
+        ({"nameservers": "127.0.0.1:9", "subscribe": "T", "onDamage": "skip"}, "nothing that is damaged"),
+        ({"nameservers": "127.0.0.1:9", "subscribe": "T", "group": "a b"}, "a b"),
+        ({"path": "/s", "group": "g"}, "give nameservers, too"),
+    ],
+)
+def test_options_that_do_not_go_together(options: dict[str, str], says: str) -> None:
+    with pytest.raises(InvalidArgument, match=says):
+        stream(**options)
+
+
+def test_nothing_is_overwritten() -> None:
+    with pytest.raises(InvalidArgument, match="messages are only added"):
+        RmqDataSource({"nameservers": "127.0.0.1:9", "topic": "T"}).writer(NUMBERS, True)
