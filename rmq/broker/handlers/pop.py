@@ -29,7 +29,7 @@ from rmq.delivery.popping import (
     start_offset_info,
 )
 from rmq.delivery.shares import Owner
-from rmq.errors import Refusal, RmqError, StoreError
+from rmq.errors import Refusal, StoreError
 from rmq.log import record
 from rmq.log.properties import CRC_NAME
 from rmq.log.record import topic_field_of
@@ -288,9 +288,7 @@ async def _committed(taken: Sequence[Taken]) -> list[Taken]:
     outcomes = await asyncio.gather(*(asyncio.shield(one.committed) for one in taken), return_exceptions=True)
     shown = [one for one, outcome in zip(taken, outcomes, strict=True) if outcome is None]
     if not shown:
-        failed = next(outcome for outcome in outcomes if outcome is not None)
-        assert isinstance(failed, RmqError), failed
-        raise failed
+        raise next(outcome for outcome in outcomes if outcome is not None)
     return shown
 
 
