@@ -219,7 +219,7 @@ def _write_page(out: Path, chosen: Sequence[date] | None, zone: ZoneInfo) -> tup
     shown = days.read_days(out, [day.isoformat() for day in chosen] if chosen else None)
     all_days = [date.fromisoformat(each.manifest.day) for each in shown]
     first, last = (chosen[0], chosen[-1]) if chosen else (all_days[0], all_days[-1])
-    before = [] if chosen is None else days.read_days(out, [
+    before = [] if chosen is None else days.read_sums(out, [
         (first - n * _DAY).isoformat() for n in range(FORMER_WEEKS * 7 + (last - first).days, 0, -1)
     ])  # fmt: skip
     what = Shown(shown, before, first, last, zone.key, written_lags(out), datetime.now(UTC))

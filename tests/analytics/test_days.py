@@ -1,0 +1,56 @@
+"""Counted days on the disk: what is written is read back, also after a run that was killed between two files."""
+
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="needs the extra `spark`")
+
+from analytics.days import Detail, Manifest, Queue, Row, is_whole, read_days, read_sums, sweep, write_day, zone_of
+
+DAY = date(2026, 11, 21)
+MANIFEST = Manifest(
+    "b", DAY.isoformat(), "/store", 0, 900, True, "", "store time", 9, 0, 0, {}, {"0": "abc"}, "2026-11-22T00:30:00+00:00", {},
+    "Europe/Berlin", {"total": 3, "free": 2, "store": 1},
+)  # fmt: skip
+
+
+def row(topic: str, hour: int, messages: int) -> Row:
+    return Row(DAY, "b", datetime(2026, 11, 21, hour, tzinfo=UTC), topic, "t", messages, messages * 100, 1, 2)
+
+
+PEAK_AT = datetime(2026, 11, 21, 9, tzinfo=UTC)
+DETAIL = Detail("T", 3, 2, 200, PEAK_AT, {5: 9}, {-1: 2, 7: 7}, [Queue(0, 9, 900)], [("k", 4)], {"U": 1})
+
+
+def test_what_was_written_is_read(tmp_path: Path) -> None:
+    rows, apart = [row("T", 1, 4), row("T", 2, 5), row("U", 2, 1)], [row("%RETRY%g", 3, 6)]
+    assert write_day(tmp_path, MANIFEST, [*rows, *apart], [DETAIL]) is None
+    (found,) = read_days(tmp_path)
+    assert found == (MANIFEST, rows, apart, [DETAIL])
+    assert zone_of(tmp_path) == "Europe/Berlin"
+    (sums,) = read_sums(tmp_path, ["2026-11-20", "2026-11-21"])
+    assert [(each.topic, each.messages, each.bytes, each.repeats) for each in sums.rows] == [("T", 9, 900, 4), ("U", 1, 100, 2)]
+
+
+def test_details_of_another_run_do_not_count(tmp_path: Path) -> None:
+    """A run that is killed after it wrote the details and before the rollup leaves those of two runs beside each other."""
+    write_day(tmp_path, MANIFEST, [row("T", 1, 4)], [DETAIL])
+    (rollup,) = (tmp_path / "rollup").rglob("*.parquet")
+    before = rollup.read_bytes()
+    write_day(tmp_path, MANIFEST._replace(made="2026-11-22T09:00:00+00:00"), [row("T", 1, 4)], [DETAIL])
+    rollup.write_bytes(before)
+    (rollup.parent / ".rollup-b.parquet.99.new").write_bytes(b"half a file")
+    assert read_days(tmp_path)[0].details == []
+    sweep(tmp_path)
+    assert [file.name for file in rollup.parent.iterdir()] == [rollup.name]
+
+
+def test_a_day_is_whole_by_its_log_not_by_its_name(tmp_path: Path) -> None:
+    write_day(tmp_path, MANIFEST, [row("T", 1, 4)])
+    assert is_whole(tmp_path, "2026-11-21", {"0": "abc", "900": "def"})
+    assert not is_whole(tmp_path, "2026-11-21", {"0": "of another log"})
+    assert not is_whole(tmp_path, "2026-11-20", {"0": "abc"})
+    write_day(tmp_path, MANIFEST._replace(complete=False, why_not="cut"), [row("T", 1, 4)])
+    assert not is_whole(tmp_path, "2026-11-21", {"0": "abc"})
