@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from rmq.broker.state import Line, undoing
 from rmq.codes import ResponseCode
 from rmq.delivery.groups import GroupTable
-from rmq.errors import Refusal
+from rmq.errors import NotLeading, Refusal
 from rmq.model import RETRY_PREFIX, GroupConfig, TopicConfig
 from rmq.routing.topics import TopicTable, check_group_name
 
@@ -81,11 +81,15 @@ class Catalog:
         return config
 
     async def let_in(self, group: str) -> None:
-        """`ensure_group`; where nothing can be stored (a damaged log, a follower) a new group may read all the same."""
-        if self._may_make():
-            await self.ensure_group(group)
-        else:
+        """`ensure_group`; where nothing can be stored (damaged log, follower, full disk) a new group may read all the same."""
+        if not self._may_make():
             self.group_or_may_be(group)
+            return
+        try:
+            await self.ensure_group(group)
+        except Refusal as refusal:
+            if isinstance(refusal, NotLeading) or refusal.code != ResponseCode.SERVICE_NOT_AVAILABLE:
+                raise
 
     async def ensure_group(self, group: str) -> None:
         """Group and its retry topic, made on first use if `autoCreateSubscriptionGroup` allows.

@@ -1,4 +1,4 @@
-"""A small ext4 of its own, to be filled, starved of inodes, or broken: a file mounted by loop. Needs root and Linux."""
+"""A small ext4 (or btrfs), to be filled, starved of inodes, or broken: a file mounted by loop. Needs root and Linux."""
 
 import os
 import shutil
@@ -22,13 +22,14 @@ def why_not() -> str:
 class SmallDisk:
     """`path` is where it is mounted."""
 
-    def __init__(self, image: Path, path: Path) -> None:
+    def __init__(self, image: Path, path: Path, options: str = "loop,errors=remount-ro") -> None:
         self.path = path
+        self._options = options
         self._image = image
         self._ballast = 0
 
     def mount(self) -> None:
-        _run("mount", "-o", "loop,errors=remount-ro", str(self._image), str(self.path))
+        _run("mount", "-o", self._options, str(self._image), str(self.path))
 
     def unmount(self) -> None:
         _run("umount", "--lazy", str(self.path))
@@ -83,6 +84,22 @@ def small_disk(folder: Path, megabytes: int, *options: str) -> Iterator[SmallDis
         file.truncate(megabytes << 20)
     _run("mkfs.ext4", "-q", "-F", "-m", "0", *options, str(image))
     disk = SmallDisk(image, path)
+    disk.mount()
+    try:
+        yield disk
+    finally:
+        disk.unmount()
+
+
+@contextmanager
+def copying_disk(folder: Path) -> Iterator[SmallDisk]:
+    """A btrfs of its smallest size but one: it writes nothing in place. Raises as `small_disk`."""
+    image, path = folder / "image", folder / janitor.begin()
+    path.mkdir()
+    with image.open("wb") as file:
+        file.truncate(128 << 20)
+    _run("mkfs.btrfs", "-q", "--mixed", str(image))
+    disk = SmallDisk(image, path, "loop")
     disk.mount()
     try:
         yield disk

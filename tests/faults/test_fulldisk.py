@@ -1,6 +1,7 @@
 """A real disk that is full, has no inodes left, or turns read-only, under a node that serves (D4, D14)."""
 
 import asyncio
+import shutil
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -10,9 +11,9 @@ from rmq.codes import ResponseCode as R
 from rmq.errors import Refusal
 from rmq.model import GroupConfig
 from rmq.net.commands import DeleteTopic, GetMaxOffset, UpdateConsumerOffset, UpdateGroup, UpdateTopic
-from tests.broker.support import Peer, bodies, send
+from tests.broker.support import Peer, beat, bodies, send
 from tests.faults.node import NodeProcess
-from tests.faults.smalldisk import SmallDisk, small_disk, why_not
+from tests.faults.smalldisk import SmallDisk, copying_disk, small_disk, why_not
 
 pytestmark = pytest.mark.skipif(bool(why_not()), reason=f"full disk: {why_not()}")
 SMALL = {"segment_bytes": str(2 << 20), "max_message_bytes": "100000"}
@@ -111,6 +112,8 @@ async def test_a_full_disk_is_told_and_left_by_itself(disk: SmallDisk, node: Nod
     assert not (disk.path / "store" / "consumequeue" / "Old").exists(), "deleting goes on: it needs 200 bytes of the last file"
     node.peer.channel.post(UpdateConsumerOffset("g", "T", 0, 7))
     assert (await node.peer.ask(GetMaxOffset("T", 0))).offset == len(node.acknowledged)
+    for group in ("g", "new"):  # neither has a retry topic, and neither can be made when the last file is full, too
+        assert await node.peer.ask_code(beat(f"{group}@1", group)) == 0, "who begins to consume then gets what there is"
     disk.free()
     await node.send_until_taken()
     for _ in range(50):
@@ -196,3 +199,26 @@ async def test_a_log_file_with_holes_meets_a_full_disk(disk: SmallDisk, node: No
     await node.end()
     await node.start()
     assert await node.consume() == node.acknowledged
+
+
+@pytest.mark.skipif(not shutil.which("mkfs.btrfs"), reason="needs mkfs.btrfs")
+async def test_a_file_system_that_copies_on_write_meets_a_full_disk(tmp_path: Path) -> None:
+    """D14: a record needs new room though its file is there already."""
+    with copying_disk(tmp_path) as disk:
+        node = Node(disk, tmp_path / "log", "sync")
+        await node.start()
+        try:
+            await node.peer.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
+            disk.fill(leave_bytes=3 << 20)
+            assert (await node.send_until_refused()).code == R.SERVICE_NOT_AVAILABLE
+            disk.fill(leave_bytes=0)
+            for _ in range(5):
+                assert (await node.send_until_refused()).code == R.SERVICE_NOT_AVAILABLE
+                assert await node.consume() == node.acknowledged, "consuming goes on"
+            disk.free()
+            await node.send_until_taken()
+            await node.end()
+            await node.start()
+            assert await node.consume() == node.acknowledged
+        finally:
+            await node.end()
