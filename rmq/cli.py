@@ -28,6 +28,8 @@ _COMMANDS = {
     "restore": ("rmq.commands.archive:restore", "Make a store from an archive."),
     "bench": ("rmq.commands.bench:bench", "Measure sending, receiving, and the way through."),
     "report": ("analytics.cli:report", "Make a report of a store with Spark (needs the extra `spark`)."),
+    "export": ("analytics.landingcli:export", "Write messages as Parquet by topic and day (needs the extra `spark`)."),
+    "changes": ("analytics.landingcli:changes", "Make tables of change events from Canal (needs the extra `spark`)."),
     "completion": ("rmq.commands.completion:completion", "Print the completion script of a shell."),
 }
 

@@ -1,1 +1,1 @@
-"""What tells machines how a node is: for monitoring, not for clients."""
+"""For operators: what tells machines how a node is, and archives of its log."""

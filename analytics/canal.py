@@ -1,0 +1,147 @@
+"""Change events as Canal writes them (flat messages in JSON), as rows of one change each. Spark, no files.
+
+A message tells of several rows of one table (`data`, `old`), or of a DDL statement. What is a repeat, what a row's key is and
+what comes after what is decided here: the order is the log's (physical offset, row in the message), never `es` or `ts`.
+"""
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, BooleanType, LongType, MapType, StringType, StructField, StructType
+
+_TEXT = StringType()
+_ROW = MapType(_TEXT, _TEXT)
+_CORRUPT = "_corrupt_record"
+FLAT = StructType([
+    StructField("database", _TEXT), StructField("table", _TEXT), StructField("type", _TEXT), StructField("isDdl", BooleanType()),
+    StructField("sql", _TEXT), StructField("es", LongType()), StructField("ts", LongType()),
+    StructField("pkNames", ArrayType(_TEXT)), StructField("mysqlType", _ROW), StructField("data", ArrayType(_ROW)),
+    StructField("old", ArrayType(_ROW)), StructField(_CORRUPT, _TEXT),
+])  # fmt: skip
+PUT, DELETE, CLEAR = "put", "delete", "clear"
+HISTORY = (
+    "broker_name string, physical_offset bigint, row int, queue_id int, queue_offset bigint, store_timestamp timestamp, "
+    "message_id string, type string, is_ddl boolean, sql string, es timestamp, ts timestamp, pk_names array<string>, "
+    "mysql_type map<string,string>, data map<string,string>, old map<string,string>, database string, table string"
+)
+_NAMES = ("database", "table", "type")
+_ROWS = ("INSERT", "UPDATE", "DELETE")
+_CLEARING = ("TRUNCATE", "ERASE")  # ERASE: the table is dropped
+
+
+def parsed(messages: DataFrame) -> DataFrame:
+    """The messages with `event`, and `bad`: why there is none (null: there is)."""
+    read = F.from_json(F.col("body").cast("string"), FLAT, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT})
+    found = messages.withColumn("event", read)
+    event = F.col("event")
+    rows = F.upper(event["type"]).isin(*_ROWS)
+    lost = F.when(F.col("body").isNull(), "no body that can be decompressed")
+    why = (
+        lost.when(event.isNull() | event[_CORRUPT].isNotNull(), "no flat message of Canal in JSON")
+        .when(F.least(*(F.length(F.coalesce(event[name], F.lit(""))) for name in _NAMES)) == 0, "no database, table or type")
+        .when(rows & F.coalesce(F.size(event["data"]) < 1, F.lit(True)), "a change of rows without data")
+    )
+    return found.withColumn("bad", why)
+
+
+def marked(messages: DataFrame) -> DataFrame:
+    """With `message_id`: what a repeat of the message has in common with it; its place where nothing tells.
+
+    A producer that sends again keeps the unique id, but RocketMQ's batches of 4.9 and 5.3 share one: so the body counts, too.
+    """
+    same = F.when(F.col("uniq_key").isNotNull(), F.concat_ws(":", "uniq_key", F.md5("body")))
+    return messages.withColumn("message_id", F.coalesce(same, F.concat_ws("@", "broker_name", "physical_offset")))
+
+
+def first_ones(messages: DataFrame, before: DataFrame | None) -> DataFrame:
+    """Without repeats, of each other and of those whose `message_id` came before."""
+    order = Window.partitionBy("message_id").orderBy("physical_offset")
+    first = messages.withColumn("_number", F.row_number().over(order)).where("_number = 1").drop("_number")
+    return first if before is None else first.join(before.select("message_id").distinct(), "message_id", "left_anti")
+
+
+def changes(events: DataFrame) -> DataFrame:
+    """One row for each changed row, and one for each DDL statement: the history."""
+    event = F.col("event")
+    no_rows = F.array(F.create_map().cast("map<string,string>"))
+    rows = F.when(F.upper(event["type"]).isin(*_ROWS), event["data"]).otherwise(no_rows)
+    exploded = events.select("*", F.posexplode(rows).alias("row", "data"))
+    is_row = F.upper(event["type"]).isin(*_ROWS)
+    return exploded.select(
+        event["database"].alias("database"), event["table"].alias("table"),
+        "broker_name", "physical_offset", "row", "queue_id", "queue_offset", "store_timestamp", "message_id",
+        F.upper(event["type"]).alias("type"), F.coalesce(event["isDdl"], ~is_row).alias("is_ddl"), event["sql"].alias("sql"),
+        F.timestamp_millis(event["es"]).alias("es"), F.timestamp_millis(event["ts"]).alias("ts"),
+        event["pkNames"].alias("pk_names"), event["mysqlType"].alias("mysql_type"),
+        F.when(is_row, F.col("data")).alias("data"), F.get(event["old"], F.col("row")).alias("old"),
+    )  # fmt: skip
+
+
+def steps(history: DataFrame) -> DataFrame:
+    """What each change does to its table's state: `_place` in the order (offset, row, step), action, `_key` and `_data`.
+
+    An update that changes the key deletes under the old one first. A row without its whole key is no step.
+    """
+    table, nothing = (F.col("database"), F.col("table")), F.lit(None).cast("map<string,string>").alias("_data")
+    place, later = (F.struct("physical_offset", "row", F.lit(step).alias("step")).alias("_place") for step in (0, 1))
+    cleared = history.where(F.col("type").isin(*_CLEARING)).select(
+        *table, place, F.lit(CLEAR).alias("action"), F.lit("").alias("_key"), nothing
+    )
+    rows = history.where(F.col("type").isin(*_ROWS) & has_key()).withColumn("_key", key_of(F.col("data")))
+    before = F.when(F.col("old").isNotNull(), F.map_concat(_without(F.col("data"), F.col("old")), F.col("old")))
+    updated = rows.where(F.col("type") == "UPDATE").withColumn("_key_before", key_of(before))
+    moved = updated.where(F.col("_key_before") != F.col("_key"))
+    gone = moved.select(*table, place, F.lit(DELETE).alias("action"), F.col("_key_before").alias("_key"), nothing)
+    is_gone = F.col("type") == "DELETE"
+    action, data = F.when(is_gone, DELETE).otherwise(PUT), F.when(~is_gone, F.col("data"))
+    done = rows.select(*table, later, action.alias("action"), "_key", data.alias("_data"))
+    return cleared.unionByName(gone).unionByName(done)
+
+
+def has_key() -> Column:
+    """Whether it is known which row of its table a row of `data` is."""
+    return F.coalesce(F.size("pk_names") > 0, F.lit(False)) & key_of(F.col("data")).isNotNull()
+
+
+def key_of(row: Column) -> Column:
+    """The values of pkNames as JSON; null where one of them is missing."""
+    values = F.transform(F.array_sort("pk_names"), lambda name: F.element_at(row, name))
+    return F.when(row.isNotNull() & ~F.exists(values, lambda value: value.isNull()), F.to_json(values))
+
+
+def _without(row: Column, names: Column) -> Column:
+    return F.map_filter(row, lambda name, value: ~F.map_contains_key(names, name))
+
+
+def after(state: DataFrame | None, todo: DataFrame) -> DataFrame:
+    """The states (`_key`, `_data`, `_place` by table) when these steps were done on them: of each key the last step counts."""
+    table = ("database", "table")
+    clears = todo.where(F.col("action") == CLEAR).groupBy(*table).agg(F.max("_place").alias("_cleared"))
+    new = todo.where(F.col("action") != CLEAR).select(*table, "_key", "_data", "_place")
+    every = new if state is None else state.select(*table, "_key", "_data", "_place").unionByName(new)
+    standing = every.join(F.broadcast(clears), [*table], "left").where("_cleared is null or _place > _cleared")
+    last = standing.groupBy(*table, "_key").agg(F.max_by(F.struct("_data", "_place"), "_place").alias("_last"))
+    return last.where("_last._data is not null").select(*table, "_key", "_last._data", "_last._place")
+
+
+# --- types ------------------------------------------------------------------------------------------------------------
+
+_KINDS = {
+    "tinyint": "bigint", "smallint": "bigint", "mediumint": "bigint", "int": "bigint", "integer": "bigint", "bigint": "bigint",
+    "year": "bigint", "float": "double", "double": "double", "real": "double", "date": "date", "datetime": "timestamp_ntz",
+    "timestamp": "timestamp_ntz",
+}  # fmt: skip
+
+
+def spark_type(mysql: str) -> str:
+    """The type of a column whose MySQL type is that; text for what has none that is surely right."""
+    said = mysql.strip().lower()
+    name, _, rest = said.partition("(")
+    inside = [part.strip() for part in rest.partition(")")[0].split(",")]
+    base = name.split()[0] if name.split() else ""
+    if base in ("decimal", "numeric", "dec"):
+        size = [int(part) for part in inside if part.isdecimal()] or [10]
+        digits, scale = size[0], size[1] if len(size) > 1 else 0
+        return f"decimal({digits},{scale})" if digits <= 38 else "string"
+    if base == "bigint" and "unsigned" in said:
+        return "decimal(20,0)"
+    return _KINDS.get(base, "string")

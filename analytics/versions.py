@@ -1,0 +1,135 @@
+"""A directory that goes from one whole state to the next: how exports and tables are landed exactly once. No Spark.
+
+    OUT/current -> versions/00000007      what readers read; a link
+    OUT/versions/00000007/_manifest.json  up to where the log is in it
+    OUT/versions/00000007/...             files; one that stays from version to version is one file with several names
+
+A job fills the folder of the next version, makes it durable, and renames a new link over `current`: files and manifest change
+together. What a killed job left is a folder that `current` does not name; the next job removes it. The version before the
+current one stays for those who are reading it.
+"""
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rmq.errors import StoreError
+
+MANIFEST = "_manifest.json"  # Spark, pandas and DuckDB pass over names that begin so
+LINK, FOLDER = "current", "versions"
+
+
+class Draft:
+    """The next version in the making. `old`: the current one and its manifest (None, {} at the first)."""
+
+    def __init__(self, out: Path, old: Path | None) -> None:
+        self.old = old
+        self.manifest: dict[str, Any] = manifest_of(old) if old else {}
+        self.number = int(old.name) + 1 if old else 1
+        self.folder = out / FOLDER / f"{self.number:08d}"
+        self.aside = self.folder / "_new"  # for Spark to write to; gone at the end
+        self._out = out
+        self.folder.mkdir()
+
+    def keep(self, under: str = "") -> None:
+        """All files of the old version below that folder are in this one, too."""
+        for file in sorted((self.old / under).rglob("*")) if self.old else []:
+            target = self.folder / file.relative_to(self.old or file)
+            if file.is_dir():
+                target.mkdir(parents=True, exist_ok=True)
+            elif file.name != MANIFEST:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                os.link(file, target)
+
+    def add(self, written: Path, under: str = "") -> list[Path]:
+        """Takes the Parquet files that Spark wrote below `aside`, with their folders; gives them as they are called now."""
+        added = []
+        for file in sorted(written.rglob("*.parquet")):
+            inside = file.relative_to(written)
+            target = self.folder / under / inside.with_name(f"v{self.number:08d}-{inside.name}")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            file.rename(target)
+            added.append(target)
+        return added
+
+    def commit(self, manifest: Mapping[str, Any]) -> None:
+        """From here on this is the current version. Raises OSError."""
+        shutil.rmtree(self.aside, ignore_errors=True)
+        (self.folder / MANIFEST).write_text(json.dumps(manifest, indent=1))
+        _make_durable(self.folder)
+        _sync(self._out / FOLDER)
+        link = self._out / f"{LINK}.new"
+        link.unlink(missing_ok=True)
+        link.symlink_to(Path(FOLDER) / self.folder.name)
+        link.replace(self._out / LINK)
+        _sync(self._out)
+        _tidy(self._out, self.folder)
+
+
+@contextmanager
+def next_version(out: Path) -> Iterator[Draft]:
+    """One job at a time; what killed ones left is removed. Nothing changes unless it commits. Raises StoreError, OSError."""
+    (out / FOLDER).mkdir(parents=True, exist_ok=True)
+    with open(out / ".lock", "wb") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StoreError(f"another job is writing to {out}: try again when it has ended") from None
+        old = current(out)
+        _tidy(out, old)
+        draft = Draft(out, old)
+        try:
+            yield draft
+        finally:
+            if current(out) != draft.folder:
+                shutil.rmtree(draft.folder)
+
+
+def current(out: Path) -> Path | None:
+    """The folder of the current version; None before the first. Raises StoreError."""
+    link = out / LINK
+    if not link.is_symlink():
+        if link.exists():
+            raise StoreError(f"{link} is no link of ours: give another --out")
+        return None
+    folder = out / os.readlink(link)
+    if folder.parent != out / FOLDER or not folder.is_dir():
+        raise StoreError(f"{link} leads to {folder}, which is not there: restore it from a copy, or give another --out")
+    return folder
+
+
+def manifest_of(folder: Path) -> dict[str, Any]:
+    """Raises StoreError."""
+    try:
+        found: dict[str, Any] = json.loads((folder / MANIFEST).read_bytes())
+    except (OSError, ValueError) as error:
+        raise StoreError(f"{folder / MANIFEST} cannot be read: {error}; restore it from a copy, or give another --out") from error
+    return found
+
+
+def _tidy(out: Path, kept: Path | None) -> None:
+    """Leaves `kept` and the one before it; what is younger was left by a killed job."""
+    names = sorted(entry.name for entry in (out / FOLDER).iterdir())
+    older = [name for name in names if kept and name < kept.name]
+    for name in names:
+        if not kept or name not in (kept.name, *older[-1:]):
+            shutil.rmtree(out / FOLDER / name)
+
+
+def _make_durable(folder: Path) -> None:
+    for path in (folder, *folder.rglob("*")):
+        if path.is_dir() or path.stat().st_nlink == 1:  # others were when their version was made
+            _sync(path)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

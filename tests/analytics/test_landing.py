@@ -1,0 +1,227 @@
+"""Messages and changed rows land exactly once, also when jobs are killed. One session of Spark for all; jobs that are killed have
+their own.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmq.errors import InvalidArgument, StoreError
+from tests.analytics.stores import Sent, commit, write_store
+
+pytest.importorskip("pyspark", reason="needs the extra spark: pip install 'rmq[spark]'")
+
+from analytics.canal import spark_type
+from analytics.changes import capture
+from analytics.export import export, schema_from
+from analytics.versions import current, manifest_of, next_version
+
+NOON = 1_795_262_400_000  # 2026-11-21T12:00Z
+DAY = 86_400_000
+QUICK = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+         "spark.sql.shuffle.partitions": "2"}  # fmt: skip
+Growing = tuple[Path, Callable[[int], None]]
+
+
+def test_a_version_takes_effect_all_at_once_or_not_at_all(tmp_path: Path) -> None:
+    with next_version(tmp_path) as draft:
+        (draft.aside / "x=1").mkdir(parents=True)
+        (draft.aside / "x=1" / "a.parquet").write_text("a")
+        draft.add(draft.aside)
+        draft.commit({"to": 1})
+    with next_version(tmp_path) as draft:  # a job that has nothing to do, or fails
+        draft.keep()
+    assert not draft.folder.exists()
+    (draft.folder / "_new").mkdir(parents=True)  # what one that was killed just before its end leaves
+    (draft.folder / "half.parquet").write_text("")
+    (tmp_path / "current.new").symlink_to("versions/00000002")
+    for number in (2, 3, 4):
+        with next_version(tmp_path) as draft:
+            assert draft.manifest == {"to": number - 1}
+            with pytest.raises(StoreError, match="another job"), next_version(tmp_path):
+                pass
+            draft.keep()
+            draft.commit({"to": number})
+    folder = current(tmp_path)
+    assert folder == tmp_path / "versions" / "00000004"
+    assert manifest_of(folder) == {"to": 4}
+    assert [str(file.relative_to(folder)) for file in folder.rglob("*.parquet")] == ["x=1/v00000001-a.parquet"]
+    assert sorted(each.name for each in (tmp_path / "versions").iterdir()) == ["00000003", "00000004"]
+
+
+@pytest.fixture(name="growing")
+def growing_store(tmp_path: Path) -> Growing:
+    """100 messages over two days and change events among them, and how to commit so many of all."""
+    good = [json.dumps({"id": n, "price": f"{n}.5", "topic": "t"}).encode() for n in range(96)]
+    bodies = [*good, b"no", b"[]", b"", b'{"id": "x"}']
+    sent = [Sent(f"T{n % 2}", body, {"TAGS": "a"}, NOON + n * DAY // 96) for n, body in enumerate(bodies)]
+    events = [*map(canal, range(len(EVENTS)))]
+    every = [*sent[:40], *events[:FIRST_RUN], *sent[40:], *events[FIRST_RUN:], Sent("other"), Sent("other")]
+    offsets = write_store(tmp_path / "store", every, segment_bytes=4096)
+    return tmp_path / "store", lambda count: commit(tmp_path / "store", offsets[count])
+
+
+# --- change events ----------------------------------------------------------------------------------------------------
+
+TYPES = {"id": "int(11)", "name": "varchar(20)", "balance": "decimal(10,2)", "born": "date"}
+MAIL = TYPES | {"mail": "varchar(50)"}
+Row = dict[str, str | None]
+
+
+def row(number: int, name: str | None, balance: str = "1.00", born: str | None = "2000-01-02", **more: str | None) -> Row:
+    return {"id": str(number), "name": name, "balance": balance, "born": born, **more}
+
+
+def change(kind: str, data: list[Row] | None = None, old: list[Row] | None = None, **said: Any) -> bytes:
+    """A flat message, as Canal 1.1 writes it."""
+    flat = {"database": "shop", "table": "users", "type": kind, "data": data, "old": old, "es": NOON, "ts": NOON + 1, "id": 1}
+    of_rows = {"pkNames": ["id"], "mysqlType": TYPES, "isDdl": False, "sql": ""}
+    of_statements = {"pkNames": None, "mysqlType": None, "isDdl": True}
+    return json.dumps(flat | (of_rows if data else of_statements) | said).encode()
+
+
+NARROW = {"table": "emptied", "mysqlType": {"id": "bigint(20)", "n": "text"}}
+ANNA = change("UPDATE", [row(1, "Anna")], [{"name": "Ann"}], es=NOON + 9)
+EVENTS = [
+    change("CREATE", sql="create table users (...)"),
+    change("INSERT", [row(1, "Ann"), row(2, "Bob"), row(3, "Cid")]),
+    ANNA,
+    change("UPDATE", [row(1, "Anne", "2.50")], [{"name": "Anna", "balance": "1.00"}], es=NOON + 7),  # older by `es`: it wins
+    ANNA,  # a repeat: it changes nothing
+    change("INSERT", [{"id": "1", "n": "old"}], **NARROW),
+    change("INSERT", [{"a": "x"}], table="keyless", pkNames=None, mysqlType={"a": "text"}),
+    b"no JSON",
+    change("DELETE", [row(3, "Cid")]),
+    # here the first run ends
+    change("ALTER", sql="alter table users add mail varchar(50)"),
+    change("INSERT", [row(4, None, born="0000-00-00", mail="d@x.org"), row(5, "Eve", mail=None)], mysqlType=MAIL),
+    change("UPDATE", [row(20, "Bob", mail=None), row(5, "Eva", mail=None)], [{"id": "2"}, {"name": "Eve"}], mysqlType=MAIL),
+    change("INSERT", [row(3, "Cyd", mail=None)], mysqlType=MAIL),
+    ANNA,  # the repeat once more, late
+    change("TRUNCATE", table="emptied", sql="truncate table emptied"),
+    change("INSERT", [{"id": "2", "n": "new"}], **NARROW),
+    b'{"database": "shop", "type": "INSERT", "data": [{"id": "1"}]}',
+]
+FIRST_RUN = 9
+SCHEMA = "T1=id bigint, price decimal(10,2), topic string"
+USERS = [
+    (1, "Anne", "2.50", "2000-01-02", None), (3, "Cyd", "1.00", "2000-01-02", None), (4, None, "1.00", "None", "d@x.org"),
+    (5, "Eva", "1.00", "2000-01-02", None), (20, "Bob", "1.00", "2000-01-02", None),
+]  # fmt: skip
+
+
+def canal(number: int) -> Sent:
+    """A producer that sends again sends the same under the same unique id."""
+    return Sent("canal", EVENTS[number], {"UNIQ_KEY": f"F{EVENTS.index(EVENTS[number])}"}, NOON)
+
+
+@pytest.mark.parametrize(("mysql", "spark_sql"), [
+    ("int(11)", "bigint"), ("bigint(20) unsigned", "decimal(20,0)"), ("INT UNSIGNED", "bigint"), ("decimal(9,2)", "decimal(9,2)"),
+    ("decimal", "decimal(10,0)"), ("decimal(65,30)", "string"), ("double precision", "double"), ("datetime(3)", "timestamp_ntz"),
+    ("date", "date"), ("time", "string"), ("enum('a','b')", "string"), ("bit(1)", "string"), ("", "string"),
+])  # fmt: skip
+def test_types_of_mysql(mysql: str, spark_sql: str) -> None:
+    assert spark_type(mysql) == spark_sql
+
+
+async def killed_at(line: str, *arguments: str) -> None:
+    """A job in a process of its own that is killed with all its children when it prints that line."""
+    quick = " ".join(f"--conf {name}={value}" for name, value in QUICK.items())
+    own = {"PYSPARK_SUBMIT_ARGS": f"--master local[1] --driver-memory 512m {quick} pyspark-shell"}
+    job = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "rmq.cli", *arguments, env=os.environ | own, start_new_session=True,
+        stderr=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL,
+    )  # fmt: skip
+    assert job.stderr is not None
+    told = []
+    try:
+        async with asyncio.timeout(400):
+            while line not in told and (said := (await job.stderr.readline()).decode()):
+                told.append(said.strip())
+    finally:
+        os.killpg(job.pid, signal.SIGKILL)
+        await job.wait()
+    assert line in told, told
+
+
+@pytest.fixture(name="quick")
+def quick_session(spark: Any) -> Iterator[Any]:
+    """Spark's session, which compiles no code for a handful of rows."""
+    for name, value in QUICK.items():
+        spark.conf.set(name, value)
+    yield spark
+    for name in QUICK:
+        spark.conf.unset(name)
+
+
+@pytest.mark.spark
+async def test_three_kills_and_everything_lands_once(quick: Any, growing: Growing, tmp_path: Path) -> None:
+    """SIGKILL of a job and all its processes: of a first export and first tables while they are made, and of a second export."""
+    store, committed = growing
+    messages, tables, topics = tmp_path / "messages", tmp_path / "tables", frozenset({"T0", "T1"})
+    exporting = ("export", str(store), "--out", str(messages), "--topics", "T0,T1", "--schema", SCHEMA)
+    committed(40 + FIRST_RUN)
+    await killed_at("messages are written", *exporting)
+    await killed_at("the history is written", "changes", str(store), "--out", str(tables), "--topics", "canal")
+    for out, begun in ((messages, "_new/plain/topic=T1"), (tables, "_new/history/database=shop")):
+        assert current(out) is None
+        assert list(out.rglob(begun)), "it had begun: else the test proves nothing"
+    assert export([store], messages, topics=topics, schemas=[schema_from(SCHEMA)])[:2] == (40, 0)
+    first = capture(store, tables, frozenset({"canal"}))
+    assert first[:3] == (FIRST_RUN, 1, 1)
+    rows = {name.rpartition("=")[2]: (table["rows"], table["without_key"]) for name, table in first.tables.items()}
+    assert rows == {"users": (2, 0), "emptied": (1, 0), "keyless": (0, 1)}
+
+    committed(100 + len(EVENTS))
+    await killed_at("bodies of T1 are columns", *exporting)
+    assert export([store], messages, topics=topics, schemas=[schema_from(SCHEMA)])[:2] in ((60, 2), (0, 0))
+    check_messages(quick, messages / "current")
+    second = capture(store, tables, frozenset({"canal"}))
+    assert second[:3] == (len(EVENTS) - FIRST_RUN, 1, 1)
+    check_tables(quick, second.folder, second.tables["database=shop/table=users"])
+    committed(101 + len(EVENTS))  # one message that nobody asked for
+    assert export([store], messages, topics=topics)[:2] == capture(store, tables, frozenset({"canal"}))[:2] == (0, 0)
+    check_messages(quick, messages / "current")
+    with pytest.raises(InvalidArgument, match="begun with other topics"):
+        export([store], messages)
+    assert not left_aside(tmp_path)
+
+
+def left_aside(root: Path) -> list[Path]:
+    return list(root.rglob("_new"))
+
+
+def check_messages(spark: Any, folder: Path) -> None:
+    rows = spark.read.parquet(str(folder)).select("topic", "day", "queue_offset").collect()
+    assert sorted((row[0], row[2]) for row in rows) == [(f"T{topic}", n) for topic in range(2) for n in range(50)]
+    assert {str(row[1]) for row in rows} == {"2026-11-21", "2026-11-22"}
+    table = spark.read.parquet(str(folder / "topic=T1")).orderBy("queue_offset").collect()
+    assert [(row["id"], str(row["price"])) for row in table[:48]] == [(n, f"{n}.50") for n in range(1, 96, 2)]
+    assert {row["json_topic"] for row in table[:48]} == {"t"}, "not the message's"
+    assert [(row["id"], bytes(row["body"] or b"-"), row["bad"]) for row in table[47:]] == [
+        (95, b"-", None), (None, b"[]", "no JSON of that schema"), (None, b'{"id": "x"}', "no JSON of that schema"),
+    ]  # fmt: skip
+    assert (manifest_of(folder)["messages"], manifest_of(folder)["bad"]) == (100, 2)
+
+
+def check_tables(spark: Any, folder: Path, users: dict[str, Any]) -> None:
+    assert (users["rows"], users["unfit"]) == (5, {"born": 1})
+    found = spark.read.parquet(str(folder / "state" / "database=shop" / "table=users")).drop("_key", "_data", "_place")
+    assert found.columns == list(MAIL)
+    rows = [(each["id"], each["name"], str(each["balance"]), str(each["born"]), each["mail"]) for each in found.collect()]
+    assert sorted(rows) == USERS
+    emptied = spark.read.parquet(str(folder / "state" / "database=shop" / "table=emptied")).collect()
+    assert [(each["id"], each["n"]) for each in emptied] == [(2, "new")]
+    history = spark.read.parquet(str(folder / "history")).orderBy("physical_offset", "row").collect()
+    kinds = [each["type"] for each in history if each["table"] == "users"]
+    assert kinds == ["CREATE", *3 * ["INSERT"], "UPDATE", "UPDATE", "DELETE", "ALTER", *2 * ["INSERT"], *2 * ["UPDATE"], "INSERT"]
+    assert history[5]["old"] == {"name": "Anna", "balance": "1.00"}
+    assert {each["table"] for each in history} == {"users", "emptied", "keyless"}
+    assert spark.read.parquet(str(folder / "bad")).count() == 2
