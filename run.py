@@ -24,6 +24,7 @@ NO_VENV = "no venv could be made; on Debian or Ubuntu run `apt install python3-v
 TOUR = [("tour", [PYTHON, os.path.join("examples", "tour.py")])]
 CHECKS = [
     ("ruff", [PYTHON, "-m", "ruff", "check", "."]),
+    ("format", [PYTHON, "-m", "ruff", "format", "--check", "-q", "."]),
     ("mypy", [PYTHON, "-m", "mypy"]),
     ("import contracts", [os.path.join(BIN, "lint-imports")]),
     ("tests", [PYTHON, "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile"]),
@@ -37,7 +38,7 @@ QUICK = [  # every room, with what is quick there
     "tests/broker/test_start_stop.py", "tests/client/test_producer.py", "tests/client/test_consumer.py",
     "tests/client/test_routes.py", "tests/sim/test_stories.py", "tests/cli/test_program.py",
 ]  # fmt: skip
-COMMANDS = {"test": CHECKS, "quick": [CHECKS[0], ("quick tests", CHECKS[-1][1] + QUICK)]}
+COMMANDS = {"test": CHECKS, "quick": [CHECKS[0], CHECKS[1], ("quick tests", CHECKS[-1][1] + QUICK)]}
 
 
 def main(arguments):

@@ -46,7 +46,12 @@ class Captured(NamedTuple):
 
 
 def capture(
-    store: Path, out: Path, topics: frozenset[str], *, on_damage: str = "fail", fail_on_loss: bool = True,
+    store: Path,
+    out: Path,
+    topics: frozenset[str],
+    *,
+    on_damage: str = "fail",
+    fail_on_loss: bool = True,
     tell: Callable[[str], None] = lambda line: None,
 ) -> Captured:
     """Everything of these topics that is committed and not in `out` yet. Raises InvalidArgument, RmqError, OSError."""
@@ -70,10 +75,16 @@ def capture(
         else:
             draft.keep()  # nothing of these topics: what is new is how far they were looked for
         totals = {name: known.get(name, 0) + getattr(done, name) for name in ("messages", "repeats", "bad")}
-        draft.commit({
-            "made": datetime.now(UTC).isoformat(), "rmq": __version__, "topics": sorted(topics), "logs": todo.marks, **totals,
-            "tables": known.get("tables", {}) | done.tables,
-        })  # fmt: skip
+        draft.commit(
+            {
+                "made": datetime.now(UTC).isoformat(),
+                "rmq": __version__,
+                "topics": sorted(topics),
+                "logs": todo.marks,
+                **totals,
+                "tables": known.get("tables", {}) | done.tables,
+            }
+        )
     return done._replace(folder=out / "current")
 
 
@@ -144,17 +155,23 @@ def _said(history: DataFrame) -> DataFrame:
     """What the history says of each table: the newest types of its columns, how many changes of rows have a key."""
     place = F.when(F.col("mysql_type").isNotNull(), F.struct("physical_offset", "row"))
     return history.groupBy("database", "table").agg(
-        F.max_by(F.map_entries("mysql_type"), place).alias("types"), F.count("data").alias("rows"),
+        F.max_by(F.map_entries("mysql_type"), place).alias("types"),
+        F.count("data").alias("rows"),
         F.count_distinct("physical_offset").alias("messages"),
         F.count(F.when(F.col("data").isNotNull() & canal.has_key(), 1)).alias("keyed"),
-    )  # fmt: skip
+    )
 
 
 def _table(said: Row, before: Table | None) -> Table:
     types = {key: value for key, value in said["types"] or []} or (before or {}).get("mysql_type", {})
     without = said["rows"] - said["keyed"] + (before or {}).get("without_key", 0)
-    return {"mysql_type": types, "rows": 0, "keyed": said["keyed"] + (before or {}).get("keyed", 0), "without_key": without,
-            "unfit": {}}  # fmt: skip
+    return {
+        "mysql_type": types,
+        "rows": 0,
+        "keyed": said["keyed"] + (before or {}).get("keyed", 0),
+        "without_key": without,
+        "unfit": {},
+    }
 
 
 def _states(session: SparkSession, root: Path, folders: Sequence[str]) -> DataFrame:
@@ -169,8 +186,9 @@ def _write_state(rows: DataFrame, folder: Path, table: Table) -> None:
     columns = [F.element_at("_data", name).try_cast(kind).alias(name) for name, kind in kinds.items()]
     unfit = [
         F.count(F.when(F.element_at("_data", name).isNotNull() & F.col(f"`{name}`").isNull(), 1)).alias(f"unfit {name}")
-        for name, kind in kinds.items() if kind != "string"
-    ]  # fmt: skip
+        for name, kind in kinds.items()
+        if kind != "string"
+    ]
     shown = rows.select(*columns, "_key", "_data", "_place")
     shown.write.parquet(str(folder))
     found = shown.agg(F.count("*").alias("rows"), *unfit).collect()[0].asDict()

@@ -21,17 +21,33 @@ QUIET, INCOMPLETE, BUSY = 6, 7, 8  # exit codes beside those of all commands (do
 @click.option("--catch-up", is_flag=True, help="Also earlier days that are whole in the store and not in OUT yet.")
 @click.option("--time-property", metavar="NAME", help="Count by the time in this message property (Unix ms or ISO).")
 @click.option("--broker", metavar="NAME", help="Name of the broker, where the store does not say it (one store).")
-@click.option("--on-damage", type=click.Choice(["fail", "skip"]), default="fail", show_default=True,
-              help="Skip: count what is whole, and say how much is not.")
+@click.option(
+    "--on-damage",
+    type=click.Choice(["fail", "skip"]),
+    default="fail",
+    show_default=True,
+    help="Skip: count what is whole, and say how much is not.",
+)
 @click.option("--force", is_flag=True, help="Replace a day also when it was read from more of the log before.")
 @click.option("--cores", type=click.IntRange(1), help="How many at a time; without it half of them.")
 @click.option("--memory", metavar="SIZE", default="1g", show_default=True, help="Heap of Java; Python's workers come on top.")
 @click.option("--temp", type=click.Path(path_type=Path, file_okay=False, exists=True), help="Where temporary files go ($TMPDIR).")
 @click.pass_context
 def report(
-    ctx: click.Context, stores: tuple[Path, ...], more: tuple[Path, ...], out: Path, day: str | None, timezone: str,
-    catch_up: bool, time_property: str | None, broker: str | None, on_damage: str, force: bool, cores: int | None,
-    memory: str, temp: Path | None,
+    ctx: click.Context,
+    stores: tuple[Path, ...],
+    more: tuple[Path, ...],
+    out: Path,
+    day: str | None,
+    timezone: str,
+    catch_up: bool,
+    time_property: str | None,
+    broker: str | None,
+    on_damage: str,
+    force: bool,
+    cores: int | None,
+    memory: str,
+    temp: Path | None,
 ) -> None:
     """Read the segment files of each STORE with Spark; write an HTML page and a Parquet rollup.
 
@@ -47,10 +63,18 @@ def report(
     chosen = parse_days(day, datetime.now(UTC), find_zone(timezone)) if day else None
     try:
         made = build_report(
-            stores + more, out, chosen, time_property=time_property, force=force, broker=broker, on_damage=on_damage,
-            timezone=timezone, catch_up=catch_up, resources=Resources(cores, memory, temp),
+            stores + more,
+            out,
+            chosen,
+            time_property=time_property,
+            force=force,
+            broker=broker,
+            on_damage=on_damage,
+            timezone=timezone,
+            catch_up=catch_up,
+            resources=Resources(cores, memory, temp),
             progress=lambda line: click.echo(line, err=True),
-        )  # fmt: skip
+        )
     except (NothingToReport, Busy) as error:
         click.echo(f"rmq: {error}", err=True)
         ctx.exit(BUSY if isinstance(error, Busy) else INCOMPLETE if isinstance(error, NotWhole) else QUIET)

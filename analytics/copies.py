@@ -115,8 +115,9 @@ def _longest(base: int, held: Sequence[tuple[Copy, Held]]) -> Held:
     heads = {file.head: copy.store for copy, file in held if file.head}
     if len(heads) > 1:
         names = " and ".join(str(store) for store in heads.values())
-        raise StoreError(f"{names} hold one log, but differ in the file at {base}: one is damaged or not a copy any more; "
-                         "give the other alone")  # fmt: skip
+        raise StoreError(
+            f"{names} hold one log, but differ in the file at {base}: one is damaged or not a copy any more; give the other alone"
+        )
     whole = [file for copy, file in held if file.stop == file.end and not _may_end_in(copy, file)]
     if whole or len(held) == 1:
         return (whole or [held[0][1]])[0]

@@ -140,8 +140,10 @@ def shrinks(new: Manifest, old: Manifest) -> str | None:
     if new.counted_by != old.counted_by:
         return f"it was counted by {old.counted_by}, this one by {new.counted_by}"
     if new.log_from > old.log_from or new.log_to < old.log_to:
-        return (f"it was read from bytes {old.log_from} to {old.log_to} of the log, of which only {new.log_from} to {new.log_to} "
-                "are there now")  # fmt: skip
+        return (
+            f"it was read from bytes {old.log_from} to {old.log_to} of the log, of which only {new.log_from} to {new.log_to} "
+            "are there now"
+        )
     if new.damaged_bytes > old.damaged_bytes or new.lost > old.lost:
         return f"more is damaged now: {new.damaged_bytes} bytes and {new.lost} lost messages"
     if new.messages < old.messages:
@@ -253,11 +255,18 @@ def _refuse_unnamed(folder: Path) -> None:
 
 
 def _details_table(details: Sequence[Detail], broker: str) -> pa.Table:
-    rows = [{
-        **each._asdict(), "broker": broker, "sizes": list(each.sizes.items()), "delays_ms": list(each.delays_ms.items()),
-        "queues": [queue._asdict() for queue in each.queues], "origins": list(each.origins.items()),
-        "top_keys": [{"key": key, "messages": messages} for key, messages in each.top_keys],
-    } for each in details]  # fmt: skip
+    rows = [
+        {
+            **each._asdict(),
+            "broker": broker,
+            "sizes": list(each.sizes.items()),
+            "delays_ms": list(each.delays_ms.items()),
+            "queues": [queue._asdict() for queue in each.queues],
+            "origins": list(each.origins.items()),
+            "top_keys": [{"key": key, "messages": messages} for key, messages in each.top_keys],
+        }
+        for each in details
+    ]
     return pa.Table.from_pylist(rows, schema=_DETAILS)
 
 
@@ -285,14 +294,18 @@ def _details(file: Path, manifest: Manifest) -> list[Detail]:
     if not beside.exists() or _manifest(beside) != manifest:
         return []
     return [
-        Detail(**{
-            **{name: value for name, value in row.items() if name != "broker"},
-            "sizes": dict(row["sizes"]), "delays_ms": dict(row["delays_ms"]), "origins": dict(row["origins"]),
-            "queues": [Queue(**queue) for queue in row["queues"]],
-            "top_keys": [(key["key"], key["messages"]) for key in row["top_keys"]],
-        })
+        Detail(
+            **{
+                **{name: value for name, value in row.items() if name != "broker"},
+                "sizes": dict(row["sizes"]),
+                "delays_ms": dict(row["delays_ms"]),
+                "origins": dict(row["origins"]),
+                "queues": [Queue(**queue) for queue in row["queues"]],
+                "top_keys": [(key["key"], key["messages"]) for key in row["top_keys"]],
+            }
+        )
         for row in pq.ParquetFile(beside).read().to_pylist()
-    ]  # fmt: skip
+    ]
 
 
 def _manifest(file: Path) -> Manifest:

@@ -59,16 +59,24 @@ class Schema(NamedTuple):
         try:
             found = StructType.fromJson(json.loads(self.text)) if self.text.lstrip().startswith("{") else _columns(self.text)
         except (PySparkException, ValueError, KeyError, TypeError) as error:
-            raise InvalidArgument(f"the schema of {self.topic} is neither columns like `id bigint, price decimal(10,2)` nor "
-                                  f"Spark's JSON of a struct: {str(error).splitlines()[0]}") from error  # fmt: skip
+            raise InvalidArgument(
+                f"the schema of {self.topic} is neither columns like `id bigint, price decimal(10,2)` nor "
+                f"Spark's JSON of a struct: {str(error).splitlines()[0]}"
+            ) from error
         return found
 
 
 def export(
-    stores: Sequence[Path], out: Path, *, topics: frozenset[str] | None = None, schemas: Sequence[Schema] = (),
-    on_damage: str = "fail", fail_on_loss: bool = True, tell: Callable[[str], None] = lambda line: None,
+    stores: Sequence[Path],
+    out: Path,
+    *,
+    topics: frozenset[str] | None = None,
+    schemas: Sequence[Schema] = (),
+    on_damage: str = "fail",
+    fail_on_loss: bool = True,
+    tell: Callable[[str], None] = lambda line: None,
 ) -> Exported:
-    """Everything that is committed and not in `out` yet. Raises InvalidArgument, StoreError, BadBytes, OSError."""  # fmt: skip
+    """Everything that is committed and not in `out` yet. Raises InvalidArgument, StoreError, BadBytes, OSError."""
     wanted = Wanted(topics=topics, on_damage=on_damage, fail_on_loss=fail_on_loss, allow_missing=True)
     asked = sorted(topics) if topics is not None else None
     with next_version(out.resolve()) as draft:
@@ -87,10 +95,17 @@ def export(
         added = [file for name in ("shaped", "plain") for file in draft.add(draft.aside / name)]
         counts = {str(file.relative_to(draft.folder)): _counts(file) for file in added}
         messages, bad = (sum(each[name] for each in counts.values()) for name in ("messages", "bad"))
-        draft.commit({
-            "made": datetime.now(UTC).isoformat(), "rmq": __version__, "topics": asked, "logs": todo.marks,
-            "messages": known.get("messages", 0) + messages, "bad": known.get("bad", 0) + bad, "added": counts,
-        })  # fmt: skip
+        draft.commit(
+            {
+                "made": datetime.now(UTC).isoformat(),
+                "rmq": __version__,
+                "topics": asked,
+                "logs": todo.marks,
+                "messages": known.get("messages", 0) + messages,
+                "bad": known.get("bad", 0) + bad,
+                "added": counts,
+            }
+        )
     return Exported(messages, bad, len(added), out / "current")
 
 

@@ -97,8 +97,10 @@ def entries(place: Directory) -> list[Entry]:
     """The files and directories in it, by name; one that goes meanwhile may be missing. Raises OSError, StoreError for a link."""
     if isinstance(place, Remote):
         system, path = _system(str(place))
-        found = [Entry(info.base_name, str(place / info.base_name), info.size or 0) for info in
-                 system.get_file_info(fs.FileSelector(path))]  # fmt: skip
+        found = [
+            Entry(info.base_name, str(place / info.base_name), info.size or 0)
+            for info in system.get_file_info(fs.FileSelector(path))
+        ]
         return sorted(found)
     refuse_links(place)
     there = []
@@ -224,6 +226,8 @@ def _opened(address: str) -> tuple[Any, str]:
         system, root = fs.FileSystem.from_uri(address)
     except (pa.ArrowException, OSError, ValueError) as error:
         why = str(error).partition("\n")[0]
-        raise InvalidArgument(f"{address} cannot be reached: {why}; give a directory of this machine, or an address that "
-                              "pyarrow's file systems know (s3:, hdfs:, gs:, abfs:)") from error  # fmt: skip
+        raise InvalidArgument(
+            f"{address} cannot be reached: {why}; give a directory of this machine, or an address that "
+            "pyarrow's file systems know (s3:, hdfs:, gs:, abfs:)"
+        ) from error
     return system, root

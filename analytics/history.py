@@ -81,8 +81,10 @@ def summaries(counted: Iterable[Day]) -> dict[str, Summary]:
         for row in (*each.rows, *each.apart):
             one = found.get(row.topic) or _new(row.topic, row.kind)
             found[row.topic] = one._replace(
-                messages=one.messages + row.messages, bytes=one.bytes + row.bytes, repeats=one.repeats + row.repeats,
-            )  # fmt: skip
+                messages=one.messages + row.messages,
+                bytes=one.bytes + row.bytes,
+                repeats=one.repeats + row.repeats,
+            )
         for detail in each.details:
             one = found.get(detail.topic) or _new(detail.topic, "")
             found[detail.topic] = _with(one, detail, each.manifest.broker)

@@ -15,10 +15,17 @@ from rmq.errors import StoreError
 
 _UNIT_BYTES = 20
 _OFFSETS = Path("config") / "consumerOffset.json"
-_SCHEMA = pa.schema([
-    ("broker", pa.string()), ("group", pa.string()), ("topic", pa.string()), ("queues", pa.int64()), ("lag", pa.int64()),
-    ("worst_queue", pa.int64()), ("worst_lag", pa.int64()),
-])  # fmt: skip
+_SCHEMA = pa.schema(
+    [
+        ("broker", pa.string()),
+        ("group", pa.string()),
+        ("topic", pa.string()),
+        ("queues", pa.int64()),
+        ("lag", pa.int64()),
+        ("worst_queue", pa.int64()),
+        ("worst_lag", pa.int64()),
+    ]
+)
 
 
 class Lag(NamedTuple):

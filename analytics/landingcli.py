@@ -10,8 +10,9 @@ from analytics.export import export as run_export
 from analytics.export import schema_from
 
 _OUT = click.option("--out", type=click.Path(path_type=Path, file_okay=False), required=True, help="Read OUT/current.")
-_DAMAGE = click.option("--on-damage", type=click.Choice(["fail", "skip"]), default="fail", show_default=True,
-                       help="Skip: leave out what is damaged.")  # fmt: skip
+_DAMAGE = click.option(
+    "--on-damage", type=click.Choice(["fail", "skip"]), default="fail", show_default=True, help="Skip: leave out what is damaged."
+)
 _FORM = click.option("-o", "--output", "form", type=click.Choice(["table", "json"]), default="table", help="How to print it.")
 _LOSS = click.option("--allow-gap", is_flag=True, help="Go on behind messages that retention took before they were read.")
 
@@ -20,8 +21,13 @@ _LOSS = click.option("--allow-gap", is_flag=True, help="Go on behind messages th
 @click.argument("stores", metavar="STORE...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @_OUT
 @click.option("--topics", metavar="T,T", help="Only these; a later run must say the same.")
-@click.option("--schema", "schemas", multiple=True, metavar="TOPIC=COLUMNS|@FILE",
-              help="Bodies of that topic are JSON: their fields become columns.")  # fmt: skip
+@click.option(
+    "--schema",
+    "schemas",
+    multiple=True,
+    metavar="TOPIC=COLUMNS|@FILE",
+    help="Bodies of that topic are JSON: their fields become columns.",
+)
 @_DAMAGE
 @_LOSS
 @_FORM
@@ -33,8 +39,15 @@ def export(
     Each message is there once, however often a run was killed. The brokers may be running.
     """
     names = frozenset(name.strip() for name in topics.split(",") if name.strip()) if topics else None
-    done = run_export(stores, out, topics=names, schemas=[schema_from(each) for each in schemas], on_damage=on_damage,
-                      fail_on_loss=not allow_gap, tell=lambda line: click.echo(line, err=True))  # fmt: skip
+    done = run_export(
+        stores,
+        out,
+        topics=names,
+        schemas=[schema_from(each) for each in schemas],
+        on_damage=on_damage,
+        fail_on_loss=not allow_gap,
+        tell=lambda line: click.echo(line, err=True),
+    )
     if form == "json":
         click.echo(json.dumps(done._asdict() | {"folder": str(done.folder)}, indent=2))
         return
@@ -53,8 +66,14 @@ def changes(store: Path, out: Path, topics: str, on_damage: str, allow_gap: bool
 
     Each event counts once, in the order of the log, however often a run was killed. The broker may be running.
     """
-    done = capture(store, out, topics_from(topics), on_damage=on_damage, fail_on_loss=not allow_gap,
-                   tell=lambda line: click.echo(line, err=True))  # fmt: skip
+    done = capture(
+        store,
+        out,
+        topics_from(topics),
+        on_damage=on_damage,
+        fail_on_loss=not allow_gap,
+        tell=lambda line: click.echo(line, err=True),
+    )
     if form == "json":
         click.echo(json.dumps(done._asdict() | {"folder": str(done.folder)}, indent=2))
         return

@@ -68,8 +68,11 @@ def listed(store: Directory) -> list[SegmentFile]:
         found = entries(directory)
     except OSError as error:
         raise StoreError(f"{directory} cannot be read: {error}; run the job as the broker's user, or on a copy") from error
-    return [SegmentFile(one.path, int(one.name), one.size) for one in found
-            if len(one.name) == 20 and one.name.isdecimal() and one.size]  # fmt: skip
+    return [
+        SegmentFile(one.path, int(one.name), one.size)
+        for one in found
+        if len(one.name) == 20 and one.name.isdecimal() and one.size
+    ]
 
 
 def first_records(store: Directory, segments: Sequence[SegmentFile]) -> list[bytes | None]:

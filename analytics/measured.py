@@ -205,8 +205,10 @@ def _disk(store: Path) -> dict[str, int]:
     total, _, free = shutil.disk_usage(store)
     held = sum(
         _held(os.path.join(folder, name))
-        for part in _PARTS_OF_STORE for folder, _, names in os.walk(store / part) for name in names
-    )  # fmt: skip
+        for part in _PARTS_OF_STORE
+        for folder, _, names in os.walk(store / part)
+        for name in names
+    )
     return {"total": total, "free": free, "store": held}
 
 

@@ -41,8 +41,10 @@ def render(title: str, shown: Shown) -> str:
     business = of_kind(found)
     before = [row for each in shown.before for row in each.rows]
     figures = plots(rows, before, [one.topic for one in business], shown.timezone) if rows else []
-    drawn = [figure.to_html(full_html=False, include_plotlyjs=(n == 0), div_id=f"plot-{n}", config=_CONFIG)
-             for n, figure in enumerate(figures)]  # fmt: skip
+    drawn = [
+        figure.to_html(full_html=False, include_plotlyjs=(n == 0), div_id=f"plot-{n}", config=_CONFIG)
+        for n, figure in enumerate(figures)
+    ]
     former = weeks(shown)
     apart = sorted((one for one in found.values() if one.kind not in (BUSINESS, "")), key=lambda one: (-one.messages, one.topic))
     is_part = not shown.before and shown.last > shown.first  # all days of the stores: there is nothing before
@@ -83,8 +85,10 @@ def _summary(shown: Shown) -> str:
     brokers, by = sorted({one.broker for one in manifests}), ", ".join(sorted({one.counted_by for one in manifests}))
     span = str(shown.first) if shown.first == shown.last else f"{shown.first} to {shown.last}"
     named = ", ".join(brokers[:8]) + (f" and {len(brokers) - 8} more" if len(brokers) > 8 else "")
-    text = (f"{span}, times of {shown.timezone}, counted by {by}. Broker{'s' if len(brokers) > 1 else ''}: {named}. "
-            f"Page made {moment(shown.now, shown.timezone)}.")  # fmt: skip
+    text = (
+        f"{span}, times of {shown.timezone}, counted by {by}. Broker{'s' if len(brokers) > 1 else ''}: {named}. "
+        f"Page made {moment(shown.now, shown.timezone)}."
+    )
     return "<br>".join([*lines, escape(text)])
 
 
@@ -99,8 +103,9 @@ def _numbers(found: dict[str, Summary], business: Sequence[Summary], shown: Show
     counts = [(sum(one.messages for one in of_kind(found, kind)), name, about) for kind, name, about in again]
     boxes += [(f"{count:,}", name, f"{about}: {share(count, messages)}") for count, name, about in counts]
     boxes.append((f"{repeats:,}", "repeats", f"sent again: {share(repeats, messages)}"))
-    drawn = "".join(f"<div><b>{escape(number)}</b>{escape(name)}<br><small>{escape(about)}</small></div>"
-                    for number, name, about in boxes)  # fmt: skip
+    drawn = "".join(
+        f"<div><b>{escape(number)}</b>{escape(name)}<br><small>{escape(about)}</small></div>" for number, name, about in boxes
+    )
     return f'<div class="numbers">{drawn}</div>'
 
 

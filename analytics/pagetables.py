@@ -82,12 +82,17 @@ def topics(found: Sequence[Summary], folder: str) -> str:
         lines.append([*shown, None, None, None, None, *sums[2:]])
     parts = [table("topics", heads, lines)]
     if rest:
-        plain = table("all-topics", ["topic", "messages", "stored bytes", "repeats"],
-                      ([one.topic, one.messages, size(one.bytes), one.repeats] for one in found))  # fmt: skip
+        plain = table(
+            "all-topics",
+            ["topic", "messages", "stored bytes", "repeats"],
+            ([one.topic, one.messages, size(one.bytes), one.repeats] for one in found),
+        )
         parts.append(f"<details><summary>All {len(found):,} topics</summary>{plain}</details>")
     most = f"Of {len(found):,} topics the {TOP_TOPICS} with the most messages. " if rest else ""
-    about = (f"{most}A repeat is a message whose unique id was in its topic before on that day: a producer sent it again. "
-             f"These numbers of all topics are in {folder}.")  # fmt: skip
+    about = (
+        f"{most}A repeat is a message whose unique id was in its topic before on that day: a producer sent it again. "
+        f"These numbers of all topics are in {folder}."
+    )
     return section("Topics", about, *parts)
 
 
@@ -102,12 +107,17 @@ def delays(found: Sequence[Summary]) -> str:
     slow = sorted((one for one in found if one.delays_ms), key=lambda one: -percentile(one.delays_ms, 0.99))[:_MOST]
     heads = ["topic", "half were stored within", "99 %", "99.9 %", "clock ahead"]
     lines = [
-        [one.topic, *(duration(percentile(one.delays_ms, part)) for part in _SHARES),
-         share(sum(count for each, count in one.delays_ms.items() if each < 0), sum(one.delays_ms.values()))]
+        [
+            one.topic,
+            *(duration(percentile(one.delays_ms, part)) for part in _SHARES),
+            share(sum(count for each, count in one.delays_ms.items() if each < 0), sum(one.delays_ms.values())),
+        ]
         for one in slow
-    ]  # fmt: skip
-    about = ("From the time that the producer's clock said until the message was stored, for the topics that took longest. "
-             "Clock ahead: so many were stored before they were born, by a producer's clock that is ahead.")  # fmt: skip
+    ]
+    about = (
+        "From the time that the producer's clock said until the message was stored, for the topics that took longest. "
+        "Clock ahead: so many were stored before they were born, by a producer's clock that is ahead."
+    )
     return section("Way from producer to store", about, table("delays", heads, lines)) if lines else ""
 
 
@@ -123,8 +133,10 @@ def queues(found: Sequence[Summary]) -> str:
         skewed.append([one.topic, f"{one.skew:.1f} times the mean", len(one.queues), f"queue {queue} of {broker}", most])
     parts = [table("busiest-queues", ["topic", "broker", "queue", "messages"], busiest, 3)] if busiest else []
     if skewed:
-        parts += ["<h3>Most uneven topics</h3>", table("skew", ["topic", "the busiest queue got", "queues with messages",
-                                                              "busiest queue", "messages in it"], skewed)]  # fmt: skip
+        parts += [
+            "<h3>Most uneven topics</h3>",
+            table("skew", ["topic", "the busiest queue got", "queues with messages", "busiest queue", "messages in it"], skewed),
+        ]
     about = "A consumer takes whole queues: where one queue gets much more than the others, one consumer works while others wait."
     return section("Busiest queues", about, *parts) if parts else ""
 
@@ -149,8 +161,10 @@ def again(found: dict[str, Summary]) -> str:
         lines.append([group, ", ".join(sorted(origins)) or None, *counts, *(share(n, sent) if sent else None for n in counts)])
     lines.sort(key=lambda line: -(line[2] if isinstance(line[2], int) else 0))
     heads = ["group", "messages of", "came again", "given up", "came again, of these", "given up, of these"]
-    about = ("A consumer that fails gets the message again, through the topic %RETRY%GROUP. After 16 tries, or as many as the "
-             "group allows, it is given up: %DLQ%GROUP keeps it.")  # fmt: skip
+    about = (
+        "A consumer that fails gets the message again, through the topic %RETRY%GROUP. After 16 tries, or as many as the "
+        "group allows, it is given up: %DLQ%GROUP keeps it."
+    )
     return section("Retries and dead letters", about, table("again", heads, lines[: 2 * _MOST], 2)) if lines else ""
 
 
@@ -166,8 +180,10 @@ def lags(said: Sequence[tuple[datetime, Sequence[Lag]]], timezone: str) -> str:
     lines = [[lag.group, lag.topic, lag.broker, lag.lag, f"{lag.worst_lag:,} in queue {lag.worst_queue}"] for lag in behind]
     oldest = min(as_of for as_of, _ in said)
     more = f" {len(behind) - _MOST_LAGS} more are in lag/." if len(behind) > _MOST_LAGS else ""
-    about = (f"Messages that were stored and not yet consumed as of {moment(oldest, timezone)}. Of {len(every):,} pairs of "
-             f"group and topic {len(every) - len(behind):,} are not behind.{more}")  # fmt: skip
+    about = (
+        f"Messages that were stored and not yet consumed as of {moment(oldest, timezone)}. Of {len(every):,} pairs of "
+        f"group and topic {len(every) - len(behind):,} are not behind.{more}"
+    )
     heads = ["group", "topic", "broker", "behind", "the most"]
     return section("Consumers behind", about, table("lag", heads, lines[:_MOST_LAGS], 3) if lines else "")
 
@@ -196,12 +212,21 @@ def _change(one: Change) -> str:
 
 def disks(found: Sequence[Disk]) -> str:
     lines = [
-        [one.broker, size(one.store), size(one.free), size(one.total), f"{size(one.grows)} (last {one.of_days} days)",
-         one.full.isoformat() if one.full else "not in ten years"] for one in found
-    ]  # fmt: skip
+        [
+            one.broker,
+            size(one.store),
+            size(one.free),
+            size(one.total),
+            f"{size(one.grows)} (last {one.of_days} days)",
+            one.full.isoformat() if one.full else "not in ten years",
+        ]
+        for one in found
+    ]
     heads = ["broker", "store", "free", "disk", "grows a day", "90 % full"]
-    about = ("If nothing is deleted and it goes on like this. At 75 % a broker deletes expired files at any hour, at 85 % the "
-             "oldest ones though they are not expired, at 90 % it refuses producers.")  # fmt: skip
+    about = (
+        "If nothing is deleted and it goes on like this. At 75 % a broker deletes expired files at any hour, at 85 % the "
+        "oldest ones though they are not expired, at 90 % it refuses producers."
+    )
     return section("Disk", about, table("disks", heads, lines)) if lines else ""
 
 

@@ -138,5 +138,7 @@ def check_starts(stores: Sequence[Directory], wanted: Wanted) -> None:
     for topic, queue, start in ((topic, queue, start) for topic, of in wanted.starts.items() for queue, start in of.items()):
         first = min((rows[topic, queue] for rows in said if (topic, queue) in rows), default=0)
         if start < first:
-            raise StoreError(f"message {start} of {topic}, queue {queue} is gone, the first one left is {first}: "
-                             "begin there, or give failOnDataLoss=false")  # fmt: skip
+            raise StoreError(
+                f"message {start} of {topic}, queue {queue} is gone, the first one left is {first}: "
+                "begin there, or give failOnDataLoss=false"
+            )

@@ -44,9 +44,12 @@ class Places(NamedTuple):
 
     def only(self, chosen: Ints | npt.NDArray[np.bool_]) -> "Places":
         return self._replace(
-            offsets=self.offsets[chosen], sizes=self.sizes[chosen], queues=self.queues[chosen], numbers=self.numbers[chosen],
+            offsets=self.offsets[chosen],
+            sizes=self.sizes[chosen],
+            queues=self.queues[chosen],
+            numbers=self.numbers[chosen],
             codes=self.codes[chosen],
-        )  # fmt: skip
+        )
 
     @property
     def bytes(self) -> int:
@@ -144,8 +147,10 @@ def _units(store: Path, rows: Sequence[QueueRow], parts: Sequence[Part]) -> list
     empty = [np.empty(0, np.int64)]
     offsets, sizes, queues, numbers, codes = (np.concatenate(column or empty) for column in columns)
     every = Places("", 0, offsets, sizes, queues, numbers, codes, tuple(topics)).only(np.argsort(offsets, kind="stable"))
-    inside = [every._replace(path=part.path, base=part.base).only((every.offsets >= part.start) & (every.offsets < part.stop))
-              for part in parts]  # fmt: skip
+    inside = [
+        every._replace(path=part.path, base=part.base).only((every.offsets >= part.start) & (every.offsets < part.stop))
+        for part in parts
+    ]
     return [one for one in inside if len(one.offsets)]
 
 

@@ -98,8 +98,10 @@ def build_report(
     _check_memory(resources.memory)
     filled = [path for path in paths if find_parts(path)]
     if not filled:
-        raise NothingToReport(f"{_names(paths)} holds no committed message yet; a running broker notes every 10 s how far it is, "
-                              "so wait a little and run the report again")  # fmt: skip
+        raise NothingToReport(
+            f"{_names(paths)} holds no committed message yet; a running broker notes every 10 s how far it is, "
+            "so wait a little and run the report again"
+        )
     out = Path(out_dir)
     _check_writable(out)
     with locked(out):
@@ -139,15 +141,17 @@ def _check_writable(out: Path) -> None:
     """Before the work, not after it. Makes nothing."""
     there = next(place for place in [out.absolute(), *out.absolute().parents] if place.exists())
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-        raise StoreError(f"the report cannot be written to {out}: {there} is no directory that this user may write to; "
-                         "give another --out")  # fmt: skip
+        raise StoreError(
+            f"the report cannot be written to {out}: {there} is no directory that this user may write to; give another --out"
+        )
 
 
 def _check_zone(out: Path, asked: Asked) -> None:
     there = days.zone_of(out)
     if there and there != asked.zone.key:
-        raise InvalidArgument(f"{out} holds days of {there}, and these would be days of {asked.zone.key}: "
-                              f"give --timezone {there}, or another --out")  # fmt: skip
+        raise InvalidArgument(
+            f"{out} holds days of {there}, and these would be days of {asked.zone.key}: give --timezone {there}, or another --out"
+        )
 
 
 def _count(stores: Sequence[Path], out: Path, asked: Asked, resources: Resources) -> list[Counted]:
@@ -219,9 +223,11 @@ def _write_page(out: Path, chosen: Sequence[date] | None, zone: ZoneInfo) -> tup
     shown = days.read_days(out, [day.isoformat() for day in chosen] if chosen else None)
     all_days = [date.fromisoformat(each.manifest.day) for each in shown]
     first, last = (chosen[0], chosen[-1]) if chosen else (all_days[0], all_days[-1])
-    before = [] if chosen is None else days.read_sums(out, [
-        (first - n * _DAY).isoformat() for n in range(FORMER_WEEKS * 7 + (last - first).days, 0, -1)
-    ])  # fmt: skip
+    before = (
+        []
+        if chosen is None
+        else days.read_sums(out, [(first - n * _DAY).isoformat() for n in range(FORMER_WEEKS * 7 + (last - first).days, 0, -1)])
+    )
     what = Shown(shown, before, first, last, zone.key, written_lags(out), datetime.now(UTC))
     page = out / (f"report-{_span(chosen, '_')}.html" if chosen else "report.html")
     title = f"Messages of {_span(chosen, ' to ')}" if chosen else "Messages"

@@ -16,9 +16,13 @@ from rmq.errors import InvalidArgument
 
 NAMES = ("nameservers", "topic", "checkpointLocation")
 COLUMNS: dict[str, tuple[str, ...]] = {  # and their types, as Spark calls them
-    "topic": ("string",), "body": ("binary", "string"), "keys": ("array<string>", "string"), "tags": ("string",),
-    "properties": ("map<string,string>",), "uniq_key": ("string",),
-}  # fmt: skip
+    "topic": ("string",),
+    "body": ("binary", "string"),
+    "keys": ("array<string>", "string"),
+    "tags": ("string",),
+    "properties": ("map<string,string>",),
+    "uniq_key": ("string",),
+}
 _PIECE_BYTES, _PIECE_MESSAGES = 256 << 10, 1000  # of one request; brokers allow 4 MiB unless they are told otherwise
 _IN_FLIGHT = 8
 _GROUP = "rmq_spark"

@@ -48,8 +48,14 @@ _SCHEMA: dict[str, DataType] = {
     "broker_name": _TEXT, "msg_id": _TEXT, "uniq_key": _TEXT,
 }  # fmt: skip
 _KAFKA: dict[str, DataType] = {
-    "key": _BYTES, "value": _BYTES, "topic": _TEXT, "partition": _INT, "offset": _LONG, "timestamp": _TIME, "timestampType": _INT,
-}  # fmt: skip
+    "key": _BYTES,
+    "value": _BYTES,
+    "topic": _TEXT,
+    "partition": _INT,
+    "offset": _LONG,
+    "timestamp": _TIME,
+    "timestampType": _INT,
+}
 _HEADERS: dict[str, DataType] = {"headers": ArrayType(StructType([StructField("key", _TEXT), StructField("value", _BYTES)]))}
 _KEPT = "rmq.options"
 _PUSHING = "pyspark.sql.worker.data_source_pushdown_filters"

@@ -82,5 +82,7 @@ def plain_error(error: PySparkException) -> RmqError:
 def _refuse_another(about: Extent, mark: Mark, store: Path) -> None:
     common = [base for base in mark["heads"] if int(base) in about.heads]
     if any(mark["heads"][base] != about.heads[int(base)] for base in common):
-        raise StoreError(f"{store} holds another log of {about.broker} than the one that was read before (it was restored, or "
-                         "made anew): give another --out")  # fmt: skip
+        raise StoreError(
+            f"{store} holds another log of {about.broker} than the one that was read before (it was restored, or "
+            "made anew): give another --out"
+        )

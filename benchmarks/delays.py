@@ -62,8 +62,10 @@ class Run:
         wall_s, cost_us = time.perf_counter() - began, (self.cpu_s() - cpu_s) / self._count * 1e6
         waits.sort()
         print(f"handed on: {self._count} in {wall_s:.1f} s, {self._count / wall_s:.0f}/s, {cost_us:.0f} us of CPU each")
-        print(f"sends meanwhile: {len(waits)}, median {waits[len(waits) // 2]:.1f} ms, 99 % below "
-              f"{waits[len(waits) * 99 // 100]:.1f} ms, longest {waits[-1]:.1f} ms")  # fmt: skip
+        print(
+            f"sends meanwhile: {len(waits)}, median {waits[len(waits) // 2]:.1f} ms, 99 % below "
+            f"{waits[len(waits) * 99 // 100]:.1f} ms, longest {waits[-1]:.1f} ms"
+        )
 
     async def _arrived(self) -> int:
         answer = await self._channel.request(GetMaxOffset("T", 0), 30.0)

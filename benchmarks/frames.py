@@ -78,8 +78,10 @@ def _native(kind: str, messages: int) -> Iterator[Request]:
         return
     properties = properties_to_bytes(_PROPERTIES)
     for queue in range(QUEUES):
-        records = [draft(TOPIC, random.randbytes(BODY_BYTES), properties, born_timestamp=_now_ms(), born_host=_HOST)
-                   for _ in range(messages)]  # fmt: skip
+        records = [
+            draft(TOPIC, random.randbytes(BODY_BYTES), properties, born_timestamp=_now_ms(), born_host=_HOST)
+            for _ in range(messages)
+        ]
         yield Send("bench", TOPIC, queue, b"".join(records), default_topic_queue_nums=QUEUES, batch=messages > 1)
 
 
@@ -119,8 +121,15 @@ def _pull_fields(queue: int, offset: int) -> dict[str, str]:
 
 
 def _json_frame(code: int, fields: dict[str, str], body: bytes) -> bytes:
-    values = {"code": code, "extFields": fields, "flag": 0, "language": "JAVA", "opaque": int(_ID_DIGITS),
-              "serializeTypeCurrentRPC": "JSON", "version": _JAVA_VERSION}  # fmt: skip
+    values = {
+        "code": code,
+        "extFields": fields,
+        "flag": 0,
+        "language": "JAVA",
+        "opaque": int(_ID_DIGITS),
+        "serializeTypeCurrentRPC": "JSON",
+        "version": _JAVA_VERSION,
+    }
     header = json.dumps(values, separators=(",", ":")).encode()
     return struct.pack(">ii", 4 + len(header) + len(body), len(header)) + header + body
 

@@ -101,5 +101,7 @@ def _row(title: str, found: list[Figure]) -> dict[str, object]:
 def show(rows: list[dict[str, object]]) -> None:
     print(f"{'case':40} {'leader us':>10} {'follower us':>12} {'messages/s':>11} {'p50 us':>9} {'p99 us':>9}")
     for row in rows:
-        print(f"{row['case']:40} {row['leader_us']:>10} {row['follower_us']:>12} {row['per_second']:>11,.0f}"
-              f" {row['p50_us']:>9,.0f} {row['p99_us']:>9,.0f}")  # fmt: skip
+        print(
+            f"{row['case']:40} {row['leader_us']:>10} {row['follower_us']:>12} {row['per_second']:>11,.0f}"
+            f" {row['p50_us']:>9,.0f} {row['p99_us']:>9,.0f}"
+        )

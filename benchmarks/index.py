@@ -23,11 +23,21 @@ def fill(store: Store, first: int) -> None:
     queue = store.queues.get("Bench", 0)
     for start in range(first, first + MESSAGES // ROUNDS, BATCH):
         drafts = [
-            record.draft("Bench", b"x" * 500, record.properties_to_bytes({
-                "UNIQ_KEY": f"C000020208B64E0E2F2A67B3{number:08X}", "TAGS": f"Tag{number % 5}", "KEYS": f"order-{number * 7919}",
-            }), born_timestamp=0, born_host=HOST)
+            record.draft(
+                "Bench",
+                b"x" * 500,
+                record.properties_to_bytes(
+                    {
+                        "UNIQ_KEY": f"C000020208B64E0E2F2A67B3{number:08X}",
+                        "TAGS": f"Tag{number % 5}",
+                        "KEYS": f"order-{number * 7919}",
+                    }
+                ),
+                born_timestamp=0,
+                born_host=HOST,
+            )
             for number in range(start, start + BATCH)
-        ]  # fmt: skip
+        ]
         unit = Unit(b"".join(drafts), tuple(map(len, drafts)), (0,) * BATCH, queue)
         store.log.append([unit], 1_700_000_000_000 + start)
     store.dispatcher.advance(store.log.flush())

@@ -82,9 +82,11 @@ def measure(root: Path, gib: float) -> None:
     killed = timed(lambda: opened(root))
     seconds, memory = rebuilt(root, run.end)
     size = run.end / GIB
-    print(f"{size:.1f} GiB, {count} messages: opened after a stop in {clean:.2f} s, after a kill in {killed:.2f} s; "
-          f"queues made anew in {seconds:.1f} s ({seconds / size:.1f} s/GiB, {seconds / count * 1e6:.1f} us a message), "
-          f"largest memory of the worker {memory} MiB")  # fmt: skip
+    print(
+        f"{size:.1f} GiB, {count} messages: opened after a stop in {clean:.2f} s, after a kill in {killed:.2f} s; "
+        f"queues made anew in {seconds:.1f} s ({seconds / size:.1f} s/GiB, {seconds / count * 1e6:.1f} us a message), "
+        f"largest memory of the worker {memory} MiB"
+    )
 
 
 def checksums() -> str:
@@ -96,8 +98,10 @@ def checksums() -> str:
     body = each(lambda: crc32(draft[88:588]) & record.CRC_MASK)
     whole = each(lambda: (b"%010d" % (crc32(run[: -record.CRC_BYTES]) & record.CRC_MASK))[::-1])
     verified = each(lambda: record.verify(stored, 0, 0, True))
-    return (f"a message of 500 bytes, {len(draft)} stored: checksum of its body {body:.2f} us when it comes, of all of it "
-            f"{whole:.2f} us when it is stored; a stored record checked {verified:.2f} us")  # fmt: skip
+    return (
+        f"a message of 500 bytes, {len(draft)} stored: checksum of its body {body:.2f} us when it comes, of all of it "
+        f"{whole:.2f} us when it is stored; a stored record checked {verified:.2f} us"
+    )
 
 
 def each(work: Callable[[], object]) -> float:

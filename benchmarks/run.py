@@ -138,8 +138,10 @@ def rounds(load: Path, running: list[Target], made: dict[str, frames.Prepared], 
                 if case in cases_of(target):
                     figure = measure(load, target, case, made[case.key], max(int(case.requests * share), 100))
                     found[target.name].setdefault(case.title, []).append(figure)
-                    say(f"  round {number}/{count}  {target.name}: {case.title}: "
-                        f"{figure.cpu_us:.2f} us CPU, {figure.per_second:,.0f}/s")  # fmt: skip
+                    say(
+                        f"  round {number}/{count}  {target.name}: {case.title}: "
+                        f"{figure.cpu_us:.2f} us CPU, {figure.per_second:,.0f}/s"
+                    )
     return found
 
 
@@ -161,20 +163,29 @@ def summary(found: Found) -> list[dict[str, object]]:
 
 
 def show(rows: list[dict[str, object]]) -> None:
-    print(f"{'broker':22} {'case':50} {'CPU us/message (lowest - highest)':>34} {'at most':>8} {'messages/s':>11}"
-          f" {'p50 us':>8} {'p99 us':>8}")  # fmt: skip
+    print(
+        f"{'broker':22} {'case':50} {'CPU us/message (lowest - highest)':>34} {'at most':>8} {'messages/s':>11}"
+        f" {'p50 us':>8} {'p99 us':>8}"
+    )
     for row in rows:
         cpu = f"{row['cpu_us_per_message']:.2f} ({row['cpu_us_lowest']:.2f} - {row['cpu_us_highest']:.2f})"
         wanted = row["wanted_us"] or "-"
-        print(f"{row['broker']:22} {row['case']:50} {cpu:>34} {wanted!s:>8} {row['messages_per_second']:>11,}"
-              f" {row['p50_us']:>8} {row['p99_us']:>8}")  # fmt: skip
+        print(
+            f"{row['broker']:22} {row['case']:50} {cpu:>34} {wanted!s:>8} {row['messages_per_second']:>11,}"
+            f" {row['p50_us']:>8} {row['p99_us']:>8}"
+        )
 
 
 def machine() -> dict[str, object]:
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return {"cpu": models[0] if models else platform.machine(), "cores": os.cpu_count(), "python": platform.python_version(),
-            "kernel": platform.release(), "load": os.getloadavg()[0]}  # fmt: skip
+    return {
+        "cpu": models[0] if models else platform.machine(),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "kernel": platform.release(),
+        "load": os.getloadavg()[0],
+    }
 
 
 def arguments() -> argparse.Namespace:

@@ -60,8 +60,13 @@ def start_group(folder: Path) -> list[Target]:
     peers = ";".join(f"{name}-127.0.0.1:{between}" for name, (_, between) in ports.items())
     found = []
     for name, (port, _) in ports.items():
-        settings = {"RMQ_ELECTED": "true", "RMQ_NODE_ID": name, "RMQ_PEERS": peers, "RMQ_BROKER_NAME": "broker-a",
-                    "RMQ_NAMESRV_ADDRESSES": f"127.0.0.1:{namesrv_port}"}  # fmt: skip
+        settings = {
+            "RMQ_ELECTED": "true",
+            "RMQ_NODE_ID": name,
+            "RMQ_PEERS": peers,
+            "RMQ_BROKER_NAME": "broker-a",
+            "RMQ_NAMESRV_ADDRESSES": f"127.0.0.1:{namesrv_port}",
+        }
         command = [*node, "--role", "broker", "--listen", f"127.0.0.1:{port}", "--store", str(folder / name)]
         process = _spawn(command, folder / f"{name}.log", HERE.parent, settings)
         found.append(Target(name, "broker-a", port, (process,) if found else (names, process)))

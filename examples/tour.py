@@ -46,8 +46,12 @@ def read_flights(file: Path) -> Iterator[Message]:
 async def cluster(store: Path, segment_bytes: int) -> AsyncIterator[str]:
     """A nameserver and a broker on free ports of this machine; gives the nameserver's address."""
     settings = NodeSettings(
-        listen_port=0, namesrv_port=0, store_dir=store, segment_bytes=segment_bytes, max_message_bytes=1 * MIB,
-    )  # fmt: skip
+        listen_port=0,
+        namesrv_port=0,
+        store_dir=store,
+        segment_bytes=segment_bytes,
+        max_message_bytes=1 * MIB,
+    )
     nameserver = Nameserver(settings, SystemClock())
     await nameserver.start()
     broker = Broker(replace(settings, namesrv_addresses=(nameserver.address,)), SystemClock())

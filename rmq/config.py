@@ -62,14 +62,21 @@ class NodeSettings:
     advertised_host: str = _setting("", optional(host()), "host that clients are told; empty: listen_host", "brokerIP1")
     namesrv_port: int = _setting(9876, integer(0, 65535), "port of the nameserver; 0: any free one")
     namesrv_addresses: tuple[str, ...] = _setting((), addresses(), "nameservers to register with", "namesrvAddr")
-    broker_role: str = _setting("", choice("", "ASYNC_MASTER", "SYNC_MASTER", "SLAVE"),
-                                "copies with fixed roles; empty: this node stands alone", "brokerRole")  # fmt: skip
-    in_sync_replicas: int = _setting(1, integer(1, 100), "SYNC_MASTER: nodes that have a message before it is answered",
-                                     "inSyncReplicas")  # fmt: skip
-    total_replicas: int = _setting(1, integer(1, 100), "fixed roles: nodes that the group should have; fewer are told as missing",
-                                   "totalReplicas")  # fmt: skip
-    peer_port: int = _setting(0, integer(0, 65535), "fixed roles: port for the other nodes of the group; 0: the clients'",
-                              "haListenPort")  # fmt: skip
+    broker_role: str = _setting(
+        "",
+        choice("", "ASYNC_MASTER", "SYNC_MASTER", "SLAVE"),
+        "copies with fixed roles; empty: this node stands alone",
+        "brokerRole",
+    )
+    in_sync_replicas: int = _setting(
+        1, integer(1, 100), "SYNC_MASTER: nodes that have a message before it is answered", "inSyncReplicas"
+    )
+    total_replicas: int = _setting(
+        1, integer(1, 100), "fixed roles: nodes that the group should have; fewer are told as missing", "totalReplicas"
+    )
+    peer_port: int = _setting(
+        0, integer(0, 65535), "fixed roles: port for the other nodes of the group; 0: the clients'", "haListenPort"
+    )
     elected: bool = _setting(False, flag(), "the nodes of the group elect their leader", "enableDLegerCommitLog")
     peers: tuple[str, ...] = _setting((), peers(), "nodes of the elected group, as id-host:port", "dLegerPeers")
     peers_on_client_port: bool = _setting(False, flag(), "the nodes of the group may come to the clients' port, too")
@@ -80,65 +87,87 @@ class NodeSettings:
     follower_reads: bool = _setting(False, flag(), "readers far behind are sent to a follower", "slaveReadEnable")
     unclean: bool = _setting(False, flag(), "this node may vote and lead though it may have lost bytes that were acknowledged")
     store_dir: Path = _setting(_STORE_DIR, path(), "directory of the store", "storePathRootDir")  # noqa: RUF009
-    flush: str = _setting("async", choice("async", "sync", ASYNC_FLUSH="async", SYNC_FLUSH="sync"),
-                          "sync: a send is answered after fsync", "flushDiskType")  # fmt: skip
+    flush: str = _setting(
+        "async",
+        choice("async", "sync", ASYNC_FLUSH="async", SYNC_FLUSH="sync"),
+        "sync: a send is answered after fsync",
+        "flushDiskType",
+    )
     segment_bytes: int = _setting(1024 * MIB, size(4096, 2**31), "bytes of one CommitLog file", "mappedFileSizeCommitLog")
     queue_file_bytes: int = _setting(6_000_000, size(20, 2**31), "bytes of one ConsumeQueue file", "mappedFileSizeConsumeQueue")
-    timer_log_file_bytes: int = _setting(100 * MIB, size(4096, 2**31), "bytes of one timerlog file",
-                                         "mappedFileSizeTimerLog")  # fmt: skip
+    timer_log_file_bytes: int = _setting(100 * MIB, size(4096, 2**31), "bytes of one timerlog file", "mappedFileSizeTimerLog")
     reserved_hours: int = _setting(72, integer(1, 1_000_000), "how long messages are kept", "fileReservedTime")
     keep_unarchived: bool = _setting(False, flag(), "log files stay, whatever the disk says, until they are archived")
     delete_hours: tuple[int, ...] = _setting((4,), hours(), "hours of the day in which expired files are deleted", "deleteWhen")
-    max_used_percent: int = _setting(75, integer(10, 95), "of the disk; above: expired files go at any hour",
-                                     "diskMaxUsedSpaceRatio")  # fmt: skip
-    clean_forcibly_percent: int = _setting(85, integer(30, 85), "of the disk; above: the oldest files go though not expired",
-                                           "diskSpaceCleanForciblyRatio")  # fmt: skip
+    max_used_percent: int = _setting(
+        75, integer(10, 95), "of the disk; above: expired files go at any hour", "diskMaxUsedSpaceRatio"
+    )
+    clean_forcibly_percent: int = _setting(
+        85, integer(30, 85), "of the disk; above: the oldest files go though not expired", "diskSpaceCleanForciblyRatio"
+    )
     clean_forcibly: bool = _setting(True, flag(), "files may go though not expired", "cleanFileForciblyEnable")
-    refuse_sends_percent: int = _setting(90, integer(35, 90), "of the disk; above: sends are refused",
-                                         "diskSpaceWarningLevelRatio")  # fmt: skip
+    refuse_sends_percent: int = _setting(
+        90, integer(35, 90), "of the disk; above: sends are refused", "diskSpaceWarningLevelRatio"
+    )
     message_index: bool = _setting(True, flag(), "messages are found by key", "messageIndexEnable")
     index_slots: int = _setting(5_000_000, integer(1, _HIGHEST), "hash slots of one index file", "maxHashSlotNum")
     index_entries: int = _setting(20_000_000, integer(2, _HIGHEST), "entries of one index file", "maxIndexNum")
     max_message_bytes: int = _setting(4 * MIB, size(1, 128 * MIB), "longest body", "maxMessageSize")
-    max_transfer_bytes: int = _setting(256 * 1024, size(1024, 128 * MIB), "bytes in the answer to one pull",
-                                       "maxTransferBytesOnMessageInMemory")  # fmt: skip
-    max_transfer_count: int = _setting(32, integer(1, 10_000), "messages in the answer to one pull",
-                                       "maxTransferCountOnMessageInMemory")  # fmt: skip
-    max_transfer_disk_bytes: int = _setting(64 * 1024, size(1024, 128 * MIB), "the same where the disk has to be read",
-                                            "maxTransferBytesOnMessageInDisk")  # fmt: skip
-    max_transfer_disk_count: int = _setting(8, integer(1, 10_000), "messages, where the disk has to be read",
-                                            "maxTransferCountOnMessageInDisk")  # fmt: skip
+    max_transfer_bytes: int = _setting(
+        256 * 1024, size(1024, 128 * MIB), "bytes in the answer to one pull", "maxTransferBytesOnMessageInMemory"
+    )
+    max_transfer_count: int = _setting(
+        32, integer(1, 10_000), "messages in the answer to one pull", "maxTransferCountOnMessageInMemory"
+    )
+    max_transfer_disk_bytes: int = _setting(
+        64 * 1024, size(1024, 128 * MIB), "the same where the disk has to be read", "maxTransferBytesOnMessageInDisk"
+    )
+    max_transfer_disk_count: int = _setting(
+        8, integer(1, 10_000), "messages, where the disk has to be read", "maxTransferCountOnMessageInDisk"
+    )
     max_topics: int = _setting(50_000, integer(20, 100_000), "topics; then only the broker makes more, for groups: twice as many")
     max_groups: int = _setting(20_000, integer(10, 100_000), "consumer groups of the broker")
     auto_create_topic: bool = _setting(True, flag(), "a send may make its topic", "autoCreateTopicEnable")
     auto_create_group: bool = _setting(True, flag(), "a consumer may make its group", "autoCreateSubscriptionGroup")
     recall_messages: bool = _setting(False, flag(), "a timed message may be taken back before it comes", "recallMessageEnable")
-    delay_levels: str = _setting("1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h", delay_levels(),
-                                 "how long messages of each delay level wait", "messageDelayLevel")  # fmt: skip
+    delay_levels: str = _setting(
+        "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
+        delay_levels(),
+        "how long messages of each delay level wait",
+        "messageDelayLevel",
+    )
     timer_max_delay_s: int = _setting(259_200, integer(1, 2**31), "a timed message may come so much later", "timerMaxDelaySec")
     default_topic_queue_nums: int = _setting(8, integer(1, 1024), "queues of TBW102", "defaultTopicQueueNums")
-    transaction_timeout_ms: int = _setting(6_000, integer(0, 86_400_000), "how long a half message is left alone",
-                                           "transactionTimeOut")  # fmt: skip
-    transaction_check_interval_ms: int = _setting(30_000, integer(100, 86_400_000), "how often its producer is asked then",
-                                                  "transactionCheckInterval")  # fmt: skip
-    transaction_check_max: int = _setting(15, integer(1, 10_000), "how often at most; then it is put aside",
-                                          "transactionCheckMax")  # fmt: skip
+    transaction_timeout_ms: int = _setting(
+        6_000, integer(0, 86_400_000), "how long a half message is left alone", "transactionTimeOut"
+    )
+    transaction_check_interval_ms: int = _setting(
+        30_000, integer(100, 86_400_000), "how often its producer is asked then", "transactionCheckInterval"
+    )
+    transaction_check_max: int = _setting(
+        15, integer(1, 10_000), "how often at most; then it is put aside", "transactionCheckMax"
+    )
     reject_transactions: bool = _setting(False, flag(), "half messages are refused", "rejectTransactionMessage")
     broker_expiry_ms: int = _setting(120_000, integer(1_000, 3_600_000), "nameserver: a broker silent this long is gone")
-    scan_interval_ms: int = _setting(10_000, integer(1_000, 600_000), "nameserver: how often it looks for silent brokers",
-                                     "scanNotActiveBrokerInterval")  # fmt: skip
+    scan_interval_ms: int = _setting(
+        10_000, integer(1_000, 600_000), "nameserver: how often it looks for silent brokers", "scanNotActiveBrokerInterval"
+    )
     client_expiry_ms: int = _setting(120_000, integer(1_000, 3_600_000), "a client silent this long has left its groups")
     max_frame_bytes: int = _setting(16 * MIB, size(64 * 1024, 1024 * MIB), "largest frame on a connection")
     max_connections: int = _setting(10_000, integer(1, 1_000_000), "connections in all")
     max_connections_per_address: int = _setting(2_000, integer(1, 1_000_000), "connections from one address")
     idle_timeout_ms: int = _setting(120_000, integer(1_000, 86_400_000), "a connection idle this long is closed")
-    metrics: str = _setting("off", choice("off", "prom", DISABLE="off"), "prom: Prometheus may ask for metrics, by http",
-                            "metricsExporterType")  # fmt: skip
+    metrics: str = _setting(
+        "off", choice("off", "prom", DISABLE="off"), "prom: Prometheus may ask for metrics, by http", "metricsExporterType"
+    )
     metrics_host: str = _setting("127.0.0.1", host(), "address of the metrics", "metricsPromExporterHost")
     metrics_port: int = _setting(5557, integer(0, 65535), "port of the metrics; 0: any free one", "metricsPromExporterPort")
     vip_port: bool = _setting(True, flag(), "listen_port - 2 is served too, where old clients look (VIP channel)")
-    forward_at_stop_ms: int = _setting(35_000, integer(0, 3_600_000), "stop: how long clients of RocketMQ, which ask for routes "
-                                       "every 30 s, are forwarded to the next leader")  # fmt: skip
+    forward_at_stop_ms: int = _setting(
+        35_000,
+        integer(0, 3_600_000),
+        "stop: how long clients of RocketMQ, which ask for routes every 30 s, are forwarded to the next leader",
+    )
     stop_grace_ms: int = _setting(10_000, integer(0, 600_000), "stop: how long requests in work may take to end")
     log_level: str = _setting("info", choice("debug", "info", "warning", "error"), "least weight that is logged")
     log_format: str = _setting("auto", choice("auto", "human", "json"), "auto: human on a terminal, else JSON lines")
@@ -183,16 +212,22 @@ def _contradictions(settings: NodeSettings) -> Iterator[str]:
     if settings.advertised_host in WILDCARDS:
         yield f"advertised_host: {settings.advertised_host} is not an address that clients can dial; name this host's own one"
     if settings.with_broker and settings.store_host in WILDCARDS:
-        yield (f"listen_host: {settings.listen_host} does not say what clients should dial; "
-               "set advertised_host (RocketMQ: brokerIP1, flag --advertise) too")  # fmt: skip
+        yield (
+            f"listen_host: {settings.listen_host} does not say what clients should dial; "
+            "set advertised_host (RocketMQ: brokerIP1, flag --advertise) too"
+        )
     if settings.segment_bytes < 2 * settings.max_message_bytes:  # a record that still does not fit is refused when it comes
-        yield (f"segment_bytes: {settings.segment_bytes} is too small for max_message_bytes {settings.max_message_bytes}; "
-               f"at least {2 * settings.max_message_bytes}")  # fmt: skip
+        yield (
+            f"segment_bytes: {settings.segment_bytes} is too small for max_message_bytes {settings.max_message_bytes}; "
+            f"at least {2 * settings.max_message_bytes}"
+        )
     if settings.elected and settings.with_broker:
         yield from _group_contradictions(settings)
     elif settings.with_broker and (settings.broker_role == "SLAVE") != (settings.broker_id > 0):
-        yield (f"broker_id: {settings.broker_id} with broker_role {settings.broker_role or '(none)'}: the master has 0, "
-               "a SLAVE any other")  # fmt: skip
+        yield (
+            f"broker_id: {settings.broker_id} with broker_role {settings.broker_role or '(none)'}: the master has 0, "
+            "a SLAVE any other"
+        )
     if settings.role == "all" and settings.listen_port == settings.namesrv_port != 0:
         yield f"namesrv_port: {settings.namesrv_port} is the broker's listen_port too; choose another"
 
@@ -200,12 +235,16 @@ def _contradictions(settings: NodeSettings) -> Iterator[str]:
 def _group_contradictions(settings: NodeSettings) -> Iterator[str]:
     ids = [peer.partition("-")[0] for peer in settings.peers]
     if settings.node_id not in ids:
-        yield (f"node_id: {settings.node_id!r} is none of the peers {', '.join(ids) or '(none are given)'}; "
-               "set node_id (RocketMQ: dLegerSelfId) and peers (dLegerPeers)")  # fmt: skip
+        yield (
+            f"node_id: {settings.node_id!r} is none of the peers {', '.join(ids) or '(none are given)'}; "
+            "set node_id (RocketMQ: dLegerSelfId) and peers (dLegerPeers)"
+        )
     own = next((peer for peer in settings.peers if peer.partition("-")[0] == settings.node_id), "")
     if own.rpartition(":")[2] == str(settings.listen_port) and not settings.peers_on_client_port:
-        yield (f"peers: {own} is the clients' port; give the group one of its own, so that a firewall can keep strangers out, "
-               "or set peers_on_client_port = true")  # fmt: skip
+        yield (
+            f"peers: {own} is the clients' port; give the group one of its own, so that a firewall can keep strangers out, "
+            "or set peers_on_client_port = true"
+        )
     if settings.peer_group not in ("", settings.broker_name):
         yield f"peer_group: {settings.peer_group} must be broker_name {settings.broker_name}: one group, one name"
     if settings.preferred_leader not in ("", *ids):

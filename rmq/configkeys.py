@@ -41,8 +41,10 @@ def _keys(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-_COPIES = ("a majority keeps each message where enableDLegerCommitLog=true, inSyncReplicas nodes where brokerRole=SYNC_MASTER; "
-           "remove the key, or stay with RocketMQ")
+_COPIES = (
+    "a majority keeps each message where enableDLegerCommitLog=true, inSyncReplicas nodes where brokerRole=SYNC_MASTER; "
+    "remove the key, or stay with RocketMQ"
+)
 _OPEN = "access control is not served yet and running on would leave the broker open; remove the key to accept that"
 _PROMISES = {
     "enableControllerMode": Promise(_false, f"controllers are not served: {_COPIES}"),
@@ -132,5 +134,7 @@ def judge_paths(rows: Iterable[Written], root: Path) -> None:
     for row in rows:
         place = root / PATHS[row.key]
         if Path(str(row.raw)).expanduser().absolute() != place.absolute():
-            raise InvalidArgument(f"{row.origin}: {row.key}: the store keeps it at {place}, not at {row.raw}; "
-                                  "remove the key, or link that place to the other disk")  # fmt: skip
+            raise InvalidArgument(
+                f"{row.origin}: {row.key}: the store keeps it at {place}, not at {row.raw}; "
+                "remove the key, or link that place to the other disk"
+            )

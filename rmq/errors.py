@@ -21,10 +21,16 @@ class RmqError(Exception):
     passing: bool = False
 
 
-_RETRYABLE = frozenset({  # DefaultMQProducer.retryResponseCodes, as far as we answer them
-    ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.NO_PERMISSION,
-    ResponseCode.TOPIC_NOT_EXIST, ResponseCode.FLOW_CONTROL, ResponseCode.SUBSCRIPTION_NOT_LATEST,
-})
+_RETRYABLE = frozenset(
+    {  # DefaultMQProducer.retryResponseCodes, as far as we answer them
+        ResponseCode.SYSTEM_BUSY,
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.NO_PERMISSION,
+        ResponseCode.TOPIC_NOT_EXIST,
+        ResponseCode.FLOW_CONTROL,
+        ResponseCode.SUBSCRIPTION_NOT_LATEST,
+    }
+)
 _NAMES = {int(code): code.name for code in ResponseCode}
 _REFRESH = frozenset({ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.NO_PERMISSION, ResponseCode.TOPIC_NOT_EXIST})
 

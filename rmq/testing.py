@@ -110,10 +110,13 @@ class LocalBroker:
         self._own_dir = Path(tempfile.mkdtemp(prefix="rmq-test-")) if store_dir is None else None
         self.store_dir = store_dir or self._own_dir or Path()
         self._settings = {
-            "segment_bytes": SEGMENT_BYTES, "index_slots": INDEX_SLOTS, "index_entries": INDEX_ENTRIES, "stop_grace_ms": 1000,
+            "segment_bytes": SEGMENT_BYTES,
+            "index_slots": INDEX_SLOTS,
+            "index_entries": INDEX_ENTRIES,
+            "stop_grace_ms": 1000,
             "vip_port": False,
             **settings,
-        }  # fmt: skip
+        }
         self._listen_port = self._namesrv_port = 0
         self._nameserver: Nameserver | None = None
         self._broker: Broker | None = None

@@ -70,26 +70,32 @@ def test_the_file_that_rocketmq_ships_is_read(tmp_path: Path) -> None:
     assert "sendMessageThreadPoolNums has no effect here" in text
 
 
-@pytest.mark.parametrize(("line", "key"), [
-    ("minInSyncReplicas=2", "minInSyncReplicas"),
-    ("aclEnable=true", "aclEnable"),
-    ("tls.server.mode=enforcing", "tls.server.mode"),
-    ("storeType=defaultRocksDB", "storeType"),
-    ("readOnlyCommitLogStorePaths=elsewhere", "readOnlyCommitLogStorePaths"),
-])
+@pytest.mark.parametrize(
+    ("line", "key"),
+    [
+        ("minInSyncReplicas=2", "minInSyncReplicas"),
+        ("aclEnable=true", "aclEnable"),
+        ("tls.server.mode=enforcing", "tls.server.mode"),
+        ("storeType=defaultRocksDB", "storeType"),
+        ("readOnlyCommitLogStorePaths=elsewhere", "readOnlyCommitLogStorePaths"),
+    ],
+)
 def test_a_key_whose_promise_would_be_broken_is_refused_with_its_line(tmp_path: Path, line: str, key: str) -> None:
     file = written(tmp_path, "broker.conf", f"brokerName=a\n{line}\n")
     with pytest.raises(InvalidArgument, match=rf"broker\.conf:2: {key}=\w+ is refused"):
         load(file)
 
 
-@pytest.mark.parametrize(("line", "why"), [
-    ("dLegerSelfId=n7", "'n7' is none of the peers n0, n1, n2"),
-    ("dLegerGroup=other", "must be broker_name RaftNode00"),
-    ("preferredLeaderId=n9", "n9 is none of the peers"),
-    ("dLegerPeers=n0-127.0.0.1:1;n0-127.0.0.1:2", "each id once"),
-    ("dLegerPeers=127.0.0.1:1", "id-host:port"),
-])
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("dLegerSelfId=n7", "'n7' is none of the peers n0, n1, n2"),
+        ("dLegerGroup=other", "must be broker_name RaftNode00"),
+        ("preferredLeaderId=n9", "n9 is none of the peers"),
+        ("dLegerPeers=n0-127.0.0.1:1;n0-127.0.0.1:2", "each id once"),
+        ("dLegerPeers=127.0.0.1:1", "id-host:port"),
+    ],
+)
 def test_an_elected_group_must_make_sense(tmp_path: Path, line: str, why: str) -> None:
     key = line.partition("=")[0]
     text = "\n".join(row for row in shipped(tmp_path, "true").read_text().splitlines() if not row.startswith(key))
@@ -109,29 +115,35 @@ def test_store_paths_must_lie_where_the_store_keeps_them(tmp_path: Path) -> None
         load(file)
 
 
-@pytest.mark.parametrize(("text", "message"), [
-    ("listenPort=99999", r":1: listen_port: '99999' is not allowed; allowed: .* from 0 to 65535 \(RocketMQ: listenPort\)"),
-    ("\nlistenPort=x", ":2: listen_port"),
-    ("flushDiskType=NEVER", "async or sync"),
-    ("brokerName=a b", "letters, digits"),
-    ("autoCreateTopicEnable=maybe", "true or false"),
-    ("namesrvAddr=localhost", "host:port"),
-    ("mappedFileSizeCommitLog=1048576", ":1: segment_bytes: 1048576 is too small"),
-    ("just words", ":1: 'just words' is no `key=value`"),
-])
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("listenPort=99999", r":1: listen_port: '99999' is not allowed; allowed: .* from 0 to 65535 \(RocketMQ: listenPort\)"),
+        ("\nlistenPort=x", ":2: listen_port"),
+        ("flushDiskType=NEVER", "async or sync"),
+        ("brokerName=a b", "letters, digits"),
+        ("autoCreateTopicEnable=maybe", "true or false"),
+        ("namesrvAddr=localhost", "host:port"),
+        ("mappedFileSizeCommitLog=1048576", ":1: segment_bytes: 1048576 is too small"),
+        ("just words", ":1: 'just words' is no `key=value`"),
+    ],
+)
 def test_a_wrong_value_names_file_line_key_and_what_is_allowed(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(InvalidArgument, match=message):
         load(written(tmp_path, "broker.conf", text + "\n"))
 
 
-@pytest.mark.parametrize(("text", "message"), [
-    ('listen_port = "x"', ":1: listen_port"),
-    ("\n\nbroker_id = -1", ":3: broker_id"),
-    ("auto_create_topic = 7", "true or false"),
-    ("listen_port = true", "listen_port"),
-    ("[broker]\nflush = 'sync'", r":1: \[broker\] is a table"),
-    ("flush = ", "no valid TOML"),
-])
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('listen_port = "x"', ":1: listen_port"),
+        ("\n\nbroker_id = -1", ":3: broker_id"),
+        ("auto_create_topic = 7", "true or false"),
+        ("listen_port = true", "listen_port"),
+        ("[broker]\nflush = 'sync'", r":1: \[broker\] is a table"),
+        ("flush = ", "no valid TOML"),
+    ],
+)
 def test_the_same_for_toml(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(InvalidArgument, match=message):
         load(written(tmp_path, "b.toml", text + "\n"))

@@ -13,6 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 FOLDERS = ("rmq", "analytics", "examples", "benchmarks", "tests")
+TABLE_ITEMS = 8
 MAX_FILE, MAX_FUNCTION, MAX_CLASS, MAX_ARGUMENTS = 500, 60, 300, 7
 OBJECT_BUILDERS = {"pickle", "marshal", "shelve", "dill", "cloudpickle"}
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -87,6 +88,19 @@ def leftovers(text: str, tree: ast.Module) -> Iterator[Finding]:
             yield number, f"a leftover: {line.strip()}"
 
 
+def format_skips(text: str, tree: ast.Module) -> Iterator[Finding]:
+    """`fmt: skip` only where a table of data gains by it (docs/decisions/ruff-format.md)."""
+    ends = dict(_tables(tree))
+    lines = text.splitlines()
+    for number, line in enumerate(lines, 1):
+        code, skip, _ = line.partition("  # fmt: skip")
+        if skip and '"' not in line[len(code) :]:
+            closes = [code[ends[number] :]] if number in ends else []
+            closes += [code] if number - 1 in ends and not lines[number - 2][ends[number - 1] :].strip(")]},:") else []
+            if all(rest.strip(" )]},:") for rest in closes):
+                yield number, f"fmt: skip without a table of {TABLE_ITEMS} items: let the formatter have it"
+
+
 def vague_names(text: str, tree: ast.Module) -> Iterator[Finding]:
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef) and VAGUE_NAME.search(node.name):
@@ -142,7 +156,16 @@ def mocking(text: str, tree: ast.Module) -> Iterator[Finding]:
             yield node.lineno, "a mock: use a fake of time, network or disk at its port"
 
 
-EVERYWHERE: list[Rule] = [file_size, function_size, class_size, constructor_arguments, swallowed_errors, leftovers, vague_names]
+EVERYWHERE: list[Rule] = [
+    file_size,
+    function_size,
+    class_size,
+    constructor_arguments,
+    swallowed_errors,
+    leftovers,
+    format_skips,
+    vague_names,
+]
 SHIPPED: list[Rule] = [opening, whole_node, printing, object_builders]
 RULES: list[tuple[Rule, tuple[str, ...]]] = [
     *((rule, FOLDERS) for rule in EVERYWHERE),
@@ -177,7 +200,7 @@ def test_allowances_are_still_needed() -> None:
 
 def test_every_alarm_rings() -> None:
     bad = "class FooManager:\n def __init__(self, a, b, c, d, e, f, g, h: Broker): print(1)\n"
-    bad += "try:\n time.sleep(1)\nexcept Exception:\n pass\nimport unittest.mock, pickle\ntime.time()\n# TO" + "DO\n"
+    bad += "try:\n time.sleep(1)\nexcept Exception:\n pass\nimport unittest.mock, pickle\ntime.time()  # fmt: skip\n# TO" + "DO\n"
     bad += "def long():\n" + " x = 1\n" * 61 + "class Long:\n" + " x = 1\n" * 301 + "#\n" * 200
     silent = [rule.__name__ for rule, _ in RULES if not any(rule(bad, ast.parse(bad)))]
     assert not silent
@@ -192,6 +215,22 @@ def _files(folders: tuple[str, ...]) -> tuple[str, ...]:
 def _parsed(path: str) -> tuple[str, ast.Module]:
     text = (ROOT / path).read_text(encoding="utf-8")
     return text, ast.parse(text)
+
+
+def _tables(tree: ast.Module) -> Iterator[tuple[int, int]]:
+    """Where displays, unions and calls of many items end: line and column."""
+    for node in ast.walk(tree):
+        items = 0
+        if isinstance(node, ast.List | ast.Tuple | ast.Set):
+            items = len(node.elts)
+        elif isinstance(node, ast.Dict):
+            items = len(node.keys)
+        elif isinstance(node, ast.Call):
+            items = len(node.args)
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
+            items = ast.unparse(node).count(" | ") + 1
+        if items >= TABLE_ITEMS:
+            yield node.end_lineno or 0, node.end_col_offset or 0
 
 
 def _functions(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:

@@ -40,8 +40,14 @@ OWN_TOPICS = frozenset({EPOCH_TOPIC, STATE_TOPIC})
 class Tables:
     """The tables that state records fill."""
 
-    def __init__(self, topics: TopicTable, groups: GroupTable, offsets: OffsetTable, segment_bytes: int = 1 << 30,
-                 delays_ms: Sequence[int] = LEVELS_MS) -> None:  # fmt: skip
+    def __init__(
+        self,
+        topics: TopicTable,
+        groups: GroupTable,
+        offsets: OffsetTable,
+        segment_bytes: int = 1 << 30,
+        delays_ms: Sequence[int] = LEVELS_MS,
+    ) -> None:
         self.topics = topics
         self.groups = groups
         self.offsets = offsets
@@ -60,8 +66,12 @@ class Tables:
             "receipt": self.receipts, "orderInfo": self.orders, "mode": self.modes, "topicEnd": topics.ends,
         }  # fmt: skip
         self._of_topics: Mapping[str, OffsetTable | ResetTable | LockTable | OrderTable | ModeTable] = {
-            "offset": offsets, "reset": offsets.resets, "lock": self.locks, "orderInfo": self.orders, "mode": self.modes,
-        }  # fmt: skip
+            "offset": offsets,
+            "reset": offsets.resets,
+            "lock": self.locks,
+            "orderInfo": self.orders,
+            "mode": self.modes,
+        }
 
     def clear(self) -> None:
         """All rows go: the log begins anew."""

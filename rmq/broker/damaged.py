@@ -55,7 +55,7 @@ class Damaged:
         # a tombstone has a blank unit in its queue, so the queues are made anew
         self._mender = Mender(
             store, disk, root, name, self._peers, self._others, partial(ownfiles.remove_queues, disk, f"{root}/rmq")
-        )  # fmt: skip
+        )
         self._door = Doorway(store, settings, front, clock, self._excuse, lambda: ())
 
     async def run(self) -> None:

@@ -100,10 +100,12 @@ class Forwarding:
 
     def _has_room(self, client: int, size: int) -> bool:
         return (
-            self._requests.get(client, 0) < MAX_REQUESTS_EACH and self._all_requests < MAX_REQUESTS
-            and self._bytes.get(client, 0) + size <= MAX_BYTES_EACH and self._all_bytes + size <= MAX_BYTES
+            self._requests.get(client, 0) < MAX_REQUESTS_EACH
+            and self._all_requests < MAX_REQUESTS
+            and self._bytes.get(client, 0) + size <= MAX_BYTES_EACH
+            and self._all_bytes + size <= MAX_BYTES
             and (client in self._lines or len(self._lines) < MAX_LINES)
-        )  # fmt: skip
+        )
 
     def heard(self, call: Call, at_once: bool = False) -> None:
         """A heartbeat, or a goodbye to a group: kept for the leaders to come, and told to this one by who has a line; who has

@@ -49,9 +49,11 @@ class Front:
         self._vip = port - VIP_BEFORE
         grouped = settings.elected or bool(settings.broker_role)
         limits = Limits(
-            max_frame_bytes=settings.max_frame_bytes, max_connections=settings.max_connections,
-            max_connections_per_address=settings.max_connections_per_address, idle_seconds=settings.idle_timeout_ms / 1000,
-        )  # fmt: skip
+            max_frame_bytes=settings.max_frame_bytes,
+            max_connections=settings.max_connections,
+            max_connections_per_address=settings.max_connections_per_address,
+            idle_seconds=settings.idle_timeout_ms / 1000,
+        )
         border = Border(
             plain, settings.cluster_name, settings.broker_name, store_host=(host, port), limits=limits, keeps_frames=grouped
         )

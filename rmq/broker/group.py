@@ -86,13 +86,19 @@ class Group:
         self._store, self._log = store, store.log
         self._mender = Mender(store, disk, root, name, peers, self._others)
         asked = GroupHandlers(
-            self.replica, store, (settings.cluster_name, name), lambda: self.broker_id, self._mender, self._address_of,
+            self.replica,
+            store,
+            (settings.cluster_name, name),
+            lambda: self.broker_id,
+            self._mender,
+            self._address_of,
             max(settings.total_replicas, settings.in_sync_replicas),
-        )  # fmt: skip
+        )
         gate = Gate(wall(settings, store, address), self._places, self._owner, self._roster.refresh)
         self.handlers: Mapping[type[Any], Handler] = {
-            **asked.by_request(), **PeerHandlers(self.replica, store, gate).by_request()
-        }  # fmt: skip
+            **asked.by_request(),
+            **PeerHandlers(self.replica, store, gate).by_request(),
+        }
         self._served = {kind: REQUESTS[code].served for kind, code in CODES.items()} | {DraftedSend: Served.SENDS}
         self.appender = self.replica.appender
         self.status = asked.status

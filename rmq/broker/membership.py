@@ -65,7 +65,7 @@ class Membership(Protocol):
         """Asked before each request."""
 
     def leads_where(self) -> str:
-        """"host:port" of the leader, HERE, or "" while nobody leads."""
+        """ "host:port" of the leader, HERE, or "" while nobody leads."""
 
     def leave_to_leader(self, connection: Connection, only: bool = False, anyone: bool = False) -> None:
         """Raises Refusal where what is missing here may be at the leader; `only`: also while nobody leads; `anyone`: also for
@@ -115,9 +115,14 @@ class Alone:
     reseeding: Final = False
 
     def __init__(
-        self, broker_id: int, store: Store, clock: Clock, sync_flush: bool, on_committed: Callable[[Sequence[Unit], int], None],
+        self,
+        broker_id: int,
+        store: Store,
+        clock: Clock,
+        sync_flush: bool,
+        on_committed: Callable[[Sequence[Unit], int], None],
         office: Office,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.broker_id = broker_id
         self._replica = LoneReplica(store.log, store.dispatcher, clock, sync_flush, on_committed)
         self.appender = self._replica.appender
@@ -197,9 +202,12 @@ class Leadership:
     """
 
     def __init__(
-        self, features: Sequence[Feature], drop_overlays: Callable[[], None], clear: Callable[[], None],
+        self,
+        features: Sequence[Feature],
+        drop_overlays: Callable[[], None],
+        clear: Callable[[], None],
         front_left: Callable[[], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._features = features
         self._drop_overlays = drop_overlays
         self._clear = clear

@@ -49,8 +49,11 @@ def tell(found: Report, adopted: bool) -> None:
     for start, end, why in found.damaged:
         log.error(
             "bytes %d to %d of the log are damaged (%s): this node only reads, and nothing in there; stop it and run "
-            "`rmq store repair`", start, end, why
-        )  # fmt: skip
+            "`rmq store repair`",
+            start,
+            end,
+            why,
+        )
     if found.cut_bytes:
         log.warning("%d bytes behind %d were cut off the log: %s", found.cut_bytes, found.end, found.cut_reason)
     if found.records_behind:
@@ -65,9 +68,14 @@ def store_settings(settings: NodeSettings, host: bytes, disk: Disk) -> StoreSett
     """`host`: as records name this broker."""
     mode = SYNC_FLUSH if settings.flush == "sync" else ASYNC_FLUSH
     return StoreSettings(
-        host, settings.segment_bytes, mode, settings.broker_name,
-        settings.node_id if settings.elected else f"n{settings.broker_id}", alone=not (settings.elected or settings.broker_role),
-        index_slots=settings.index_slots if settings.message_index else 0, index_entries=settings.index_entries,
+        host,
+        settings.segment_bytes,
+        mode,
+        settings.broker_name,
+        settings.node_id if settings.elected else f"n{settings.broker_id}",
+        alone=not (settings.elected or settings.broker_role),
+        index_slots=settings.index_slots if settings.message_index else 0,
+        index_entries=settings.index_entries,
         queue_file_entries=-(-settings.queue_file_bytes // ENTRY_BYTES),
         apart_above=REBUILD_APART_BYTES if isinstance(disk, RealDisk) else 0,
-    )  # fmt: skip
+    )

@@ -28,9 +28,7 @@ TIMEOUT_S = 10.0  # of one part
 FIRST_PAUSE_S, AWAY_PAUSE_S, REFUSED_PAUSE_S = 0.1, 0.5, 2.0  # before another try: the shortest, the longest ones
 
 
-def description(
-    settings: NodeSettings, address: str, store: Store, topics: TopicTable, membership: Membership
-) -> RegisterBroker:
+def description(settings: NodeSettings, address: str, store: Store, topics: TopicTable, membership: Membership) -> RegisterBroker:
     """As things stand now."""
     found = topics.all()
     if store.read_only:  # producers go elsewhere

@@ -103,8 +103,10 @@ class Retention:
         would_go = count_to_delete(segments, facts, self._settings._replace(archived_only=False))
         held = would_go > count_to_delete(segments, facts, self._settings)
         if held and not self._held:
-            log.warning("old log files stay, because they are not archived (keep_unarchived): see to `rmq archive`",
-                        extra={"archived_to": facts.archived_to, "disk_used": round(facts.used, 3)})  # fmt: skip
+            log.warning(
+                "old log files stay, because they are not archived (keep_unarchived): see to `rmq archive`",
+                extra={"archived_to": facts.archived_to, "disk_used": round(facts.used, 3)},
+            )
         self._held = held
 
     def _facts(self, used: float, by_hand: bool) -> Facts:

@@ -74,9 +74,7 @@ class Serving:
         if settings.elected or settings.broker_role:
             self.membership = Group(settings, store, disk, clock, us.address, applier.committed, leadership)
         else:
-            self.membership = Alone(
-                settings.broker_id, store, clock, settings.flush == "sync", applier.committed, leadership
-            )
+            self.membership = Alone(settings.broker_id, store, clock, settings.flush == "sync", applier.committed, leadership)
         self.appender = self.membership.appender
         stats = BrokerStats(lambda: topic_ends(store.queues), lambda: store.log.end)
         self.reader = Reader(settings, store, lambda: self.appender.committed_end, stats)
@@ -112,9 +110,7 @@ class Serving:
         guide = Guidance(membership, settings.follower_reads, self.front.leans)
         locks = Locks(tables.locks, settings.broker_name, catalog.topic, catalog.check_known_group, commit, clock)
         delays = Delays(settings, tables.due, tables.topics, reader, outlet, commit, clock)
-        transactions = Transactions(
-            settings, tables.halves, catalog, outlet, groups.clients, Intake(delays.takers), clock
-        )
+        transactions = Transactions(settings, tables.halves, catalog, outlet, groups.clients, Intake(delays.takers), clock)
         intake = Intake((transactions.taker, *delays.takers))
         retries = Retries(catalog, outlet, intake, locks.is_locked)
         return [

@@ -137,8 +137,16 @@ async def topic_configs(client: Client, address: str) -> list[TopicConfig]:
 
 
 async def update_topic(
-    client: Client, topic: str, *, cluster: str = "", broker: str = "", read_queues: int = 8, write_queues: int = 8,
-    perm: int = 6, order: bool = False, attributes: str = "",
+    client: Client,
+    topic: str,
+    *,
+    cluster: str = "",
+    broker: str = "",
+    read_queues: int = 8,
+    write_queues: int = 8,
+    perm: int = 6,
+    order: bool = False,
+    attributes: str = "",
 ) -> list[str]:
     """Make the topic or change it, at every broker of a cluster or at one; returns their addresses.
 
@@ -271,9 +279,7 @@ async def ask_each(client: Client, addresses: Iterable[str], request: Request) -
 
 
 async def _ask_quietly(client: Client, addresses: Sequence[str], request: Request) -> list[Answer | RmqError]:
-    answers = await asyncio.gather(
-        *(_ask(client, address, request) for address in addresses), return_exceptions=True
-    )
+    answers = await asyncio.gather(*(_ask(client, address, request) for address in addresses), return_exceptions=True)
     for answer in answers:
         if isinstance(answer, BaseException) and not isinstance(answer, RmqError):
             raise answer

@@ -32,7 +32,11 @@ class Client:
     """
 
     def __init__(
-        self, nameservers: str | Sequence[str], *, instance: str = "", settings: ClientSettings | None = None,
+        self,
+        nameservers: str | Sequence[str],
+        *,
+        instance: str = "",
+        settings: ClientSettings | None = None,
         clock: Clock | None = None,
     ) -> None:
         self.session: Session = open_session(nameservers, instance, settings or ClientSettings(), clock or SystemClock())
@@ -98,9 +102,18 @@ class Client:
         return producer
 
     def consumer(
-        self, group: str, topics: Mapping[str, str] | Iterable[str] | str, *, mode: Mode = "cluster", start: Start = LAST,
-        max_messages: int = MAX_CACHED_MESSAGES, max_bytes: int = MAX_CACHED_BYTES, auto_commit: bool = True,
-        ordered: bool = False, max_retries: int | None = None, handler_timeout: float = HANDLER_S,
+        self,
+        group: str,
+        topics: Mapping[str, str] | Iterable[str] | str,
+        *,
+        mode: Mode = "cluster",
+        start: Start = LAST,
+        max_messages: int = MAX_CACHED_MESSAGES,
+        max_bytes: int = MAX_CACHED_BYTES,
+        auto_commit: bool = True,
+        ordered: bool = False,
+        max_retries: int | None = None,
+        handler_timeout: float = HANDLER_S,
     ) -> Consumer:
         """A member of `group`, to be used with `async with`.
 

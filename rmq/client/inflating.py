@@ -29,8 +29,11 @@ def _zstd() -> Any:
 
 
 _DECOMPRESSORS: Mapping[int, Callable[[], Any]] = {
-    0x000: zlib.decompressobj, 0x100: _lz4, 0x200: _zstd, 0x300: zlib.decompressobj,
-}  # fmt: skip
+    0x000: zlib.decompressobj,
+    0x100: _lz4,
+    0x200: _zstd,
+    0x300: zlib.decompressobj,
+}
 """By their bits in sysFlag; RocketMQ 4 sets none."""
 
 

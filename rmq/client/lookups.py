@@ -70,13 +70,20 @@ async def by_offset_id(client: Client, message_id: str) -> ReceivedMessage:
 
 
 async def by_key(
-    client: Client, topic: str, key: str, *, begin_ms: int = 0, end_ms: int = FOREVER_MS, limit: int = 64,
-    unique: bool = False, tag: bool = False,
+    client: Client,
+    topic: str,
+    key: str,
+    *,
+    begin_ms: int = 0,
+    end_ms: int = FOREVER_MS,
+    limit: int = 64,
+    unique: bool = False,
+    tag: bool = False,
 ) -> Hits:
     """The newest messages of the topic with that key (`unique`: unique key, `tag`: tag), at most 64 of each broker.
 
     Refusal(SYSTEM_BUSY) when none is found and a broker is still building its index.
-    """  # fmt: skip
+    """
     request = QueryMessage(topic, key, limit, begin_ms, end_ms, unique, "T" if tag else "U" if unique else "K")
     route = await topic_route(client, topic)
     names = {group.addresses[LEADER]: group.name for group in route.brokers if LEADER in group.addresses}

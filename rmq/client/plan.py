@@ -47,8 +47,15 @@ class Plan:
 
 
 def make_plan(
-    group: str, topics: Mapping[str, str] | Iterable[str] | str, mode: Mode, start: Start, limits: tuple[int, int],
-    auto_commit: bool, ordered: bool, retrying: tuple[int | None, float], version: int,
+    group: str,
+    topics: Mapping[str, str] | Iterable[str] | str,
+    mode: Mode,
+    start: Start,
+    limits: tuple[int, int],
+    auto_commit: bool,
+    ordered: bool,
+    retrying: tuple[int | None, float],
+    version: int,
 ) -> Plan:
     """`limits`: messages and bytes. `retrying`: `max_retries` and `handler_s`. `version` rises with each new subscription (ms).
 

@@ -82,8 +82,13 @@ class Producer:
             await self._session.heartbeats.drop_producer(self._group)
 
     async def send(
-        self, message: Message, *, key: str | None = None, queue: MessageQueue | Selector | None = None,
-        timeout: float = 3.0, retry_unknown: bool = False,
+        self,
+        message: Message,
+        *,
+        key: str | None = None,
+        queue: MessageQueue | Selector | None = None,
+        timeout: float = 3.0,
+        retry_unknown: bool = False,
     ) -> SendResult:
         """Send and wait until it is stored, at most `timeout` seconds [sendMsgTimeout].
 
@@ -116,7 +121,11 @@ class Producer:
         await self._session.connections.post(address, self._request(outgoing, chosen))
 
     async def send_batch(
-        self, messages: Iterable[Message], *, key: str | None = None, queue: MessageQueue | Selector | None = None,
+        self,
+        messages: Iterable[Message],
+        *,
+        key: str | None = None,
+        queue: MessageQueue | Selector | None = None,
         timeout: float = 3.0,
     ) -> list[SendResult]:
         """Send many with few requests; results in the order of `messages`.
@@ -137,7 +146,11 @@ class Producer:
         return [results[number] for number in sorted(results)]
 
     async def _send_piece(
-        self, piece: "list[Encoded]", key: str | None, queue: MessageQueue | Selector | None, timeout: float,
+        self,
+        piece: "list[Encoded]",
+        key: str | None,
+        queue: MessageQueue | Selector | None,
+        timeout: float,
     ) -> dict[int, SendResult]:
         records = b"".join(each[3] for each in piece)
         outgoing = self._outgoing(piece[0][1], records, key, queue, timeout)
@@ -158,19 +171,31 @@ class Producer:
         check_body(message.body, MAX_MESSAGE_BYTES)
         message_id = message.message_id or self._session.ids.next()
         return message_id, draft(
-            message.topic, bytes(message.body), message_properties(message, message_id) + more, flag=message.flag,
-            born_timestamp=self._session.clock.wall_ms(), born_host=self._session.born_host,
+            message.topic,
+            bytes(message.body),
+            message_properties(message, message_id) + more,
+            flag=message.flag,
+            born_timestamp=self._session.clock.wall_ms(),
+            born_host=self._session.born_host,
         )
 
     def _outgoing(
-        self, message: Message, records: bytes, key: str | None, queue: MessageQueue | Selector | None, timeout: float,
+        self,
+        message: Message,
+        records: bytes,
+        key: str | None,
+        queue: MessageQueue | Selector | None,
+        timeout: float,
     ) -> _Outgoing:
         deadline = self._session.clock.monotonic() + timeout
         choose = self._choice(message, key, queue)
         return _Outgoing(message.topic, records, False, choose, deadline, False, ordered=key is not None)
 
     def _choice(
-        self, message: Message, key: str | None, queue: MessageQueue | Selector | None,
+        self,
+        message: Message,
+        key: str | None,
+        queue: MessageQueue | Selector | None,
     ) -> Callable[[Sequence[MessageQueue], str], MessageQueue]:
         if key is not None and queue is not None:
             raise InvalidArgument("give key or queue, not both")
@@ -209,8 +234,12 @@ class Producer:
 
     def _request(self, outgoing: _Outgoing, chosen: MessageQueue) -> Send:
         return Send(
-            self._group, outgoing.topic, chosen.queue_id, outgoing.records,
-            default_topic_queue_nums=NEW_TOPIC_QUEUES, batch=outgoing.batch,
+            self._group,
+            outgoing.topic,
+            chosen.queue_id,
+            outgoing.records,
+            default_topic_queue_nums=NEW_TOPIC_QUEUES,
+            batch=outgoing.batch,
         )
 
     def _may_try_again(self, error: RmqError, outgoing: _Outgoing) -> bool:

@@ -173,10 +173,17 @@ class Puller:
         subscription = self._plan.topics[self.queue.topic]
         commits = may_commit and window.committable > 0
         return Pull(
-            self._plan.group, self.queue.topic, self.queue.queue_id, window.next_offset, PULL_BATCH,
+            self._plan.group,
+            self.queue.topic,
+            self.queue.queue_id,
+            window.next_offset,
+            PULL_BATCH,
             sys_flag=PULL_SUSPEND | PULL_SUBSCRIPTION | (PULL_COMMIT_OFFSET if commits else 0),
-            commit_offset=window.committable if commits else 0, suspend_timeout_millis=int(suspend_s * 1000),
-            subscription=subscription.expression, sub_version=subscription.version, after=window.after,
+            commit_offset=window.committable if commits else 0,
+            suspend_timeout_millis=int(suspend_s * 1000),
+            subscription=subscription.expression,
+            sub_version=subscription.version,
+            after=window.after,
         )
 
     async def _take(self, window: Window, answer: PullAnswer, pulled: Pulled) -> None:

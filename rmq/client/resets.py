@@ -55,8 +55,10 @@ async def _move(client: Client, queue: MessageQueue, target: Target, now: int | 
     first, end = await asyncio.gather(min_offset(client, queue), max_offset(client, queue))
     if isinstance(target, Offset):
         if not first <= target.number <= end:
-            raise InvalidArgument(f"offset {target.number}: queue {queue.queue_id} of {queue.topic} at {queue.broker_name} "
-                                  f"reaches from {first} to {end}")  # fmt: skip
+            raise InvalidArgument(
+                f"offset {target.number}: queue {queue.queue_id} of {queue.topic} at {queue.broker_name} "
+                f"reaches from {first} to {end}"
+            )
         return Move(queue, first, end, now, target.number)
     to = {"first": first, "last": end}.get(target) if isinstance(target, str) else await search_offset(client, queue, target)
     assert to is not None
@@ -73,5 +75,3 @@ async def reset(client: Client, group: str, moves: list[Move]) -> None:
         request = ResetOffset(move.queue.topic, group, move.queue.queue_id, move.to)
         timeout_s = client.session.settings.request_timeout_s
         await client.session.leaders.request(move.queue.broker_name, request, timeout_s)
-
-

@@ -77,9 +77,13 @@ class Retries:
         """Returns when it is stored. Raises RmqError of the last broker that did not take it; it may be stored twice then."""
         stored, broker_name = message.stored, message.queue.broker_name
         request = SendBack(
-            stored.physical_offset, self._plan.group, delay_level, message.message_id, message.topic,
+            stored.physical_offset,
+            self._plan.group,
+            delay_level,
+            message.message_id,
+            message.topic,
             max_reconsume_times=self._plan.max_retries,
-        )  # fmt: skip
+        )
         try:
             await self._ask(broker_name, request)
         except RmqError as error:
@@ -97,9 +101,14 @@ class Retries:
         tries = counted(message.reconsume_times)
         topic = RETRY_PREFIX + self._plan.group
         send = Send(
-            self._plan.group, topic, -1, self._copy(message, topic, tries, delay_level), tries, default_topic_queue_nums=1,
+            self._plan.group,
+            topic,
+            -1,
+            self._copy(message, topic, tries, delay_level),
+            tries,
+            default_topic_queue_nums=1,
             max_reconsume_times=most,
-        )  # fmt: skip
+        )
         own = message.queue.broker_name
         for broker_name in [*((own,) if not trouble.passing else ()), *await self._others(topic, own)]:
             try:
@@ -130,9 +139,15 @@ class Retries:
         level = max(0, delay_level) or after_failure("", tries - 1, BY_TRIES, _NO_LIMIT).delay_level
         known |= properties_of(known, message.queue.topic, message.offset_message_id, level)
         return record.draft(
-            topic, stored.body, record.properties_to_bytes(known), flag=stored.flag, sys_flag=stored.sys_flag & _BODY_FLAGS,
-            born_timestamp=stored.born_timestamp, born_host=stored.born_host, reconsume_times=tries,
-        )  # fmt: skip
+            topic,
+            stored.body,
+            record.properties_to_bytes(known),
+            flag=stored.flag,
+            sys_flag=stored.sys_flag & _BODY_FLAGS,
+            born_timestamp=stored.born_timestamp,
+            born_host=stored.born_host,
+            reconsume_times=tries,
+        )
 
     async def _others(self, topic: str, own: str) -> list[str]:
         """Other broker groups that have the topic."""

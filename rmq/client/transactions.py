@@ -69,8 +69,14 @@ class TransactionProducer(Producer):
         await super().close()
 
     async def send_in_transaction(
-        self, message: Message, execute: Execute, *, key: str | None = None, queue: MessageQueue | Selector | None = None,
-        timeout: float = 3.0, immunity: int = 0,
+        self,
+        message: Message,
+        execute: Execute,
+        *,
+        key: str | None = None,
+        queue: MessageQueue | Selector | None = None,
+        timeout: float = 3.0,
+        immunity: int = 0,
     ) -> TransactionResult:
         """Store the half, call `execute` with its place, tell the broker what it said, and wait until that is in force.
 

@@ -83,8 +83,12 @@ def show_cluster(namesrv: str, timeout_s: float, more: bool = False, cluster: st
 async def _brokers(client: Client, cluster: str) -> tuple[list[BrokerRow], dict[str, GroupStatus]]:
     """Every address of the cluster with its runtime info (None where it does not answer), and what nodes say of their groups."""
     info = await ask.cluster_info(client)
-    found = [(group, number, address) for group in sorted(info.brokers, key=lambda group: (group.cluster, group.name))
-             if cluster in ("", group.cluster) for number, address in sorted(group.addresses.items())]  # fmt: skip
+    found = [
+        (group, number, address)
+        for group in sorted(info.brokers, key=lambda group: (group.cluster, group.name))
+        if cluster in ("", group.cluster)
+        for number, address in sorted(group.addresses.items())
+    ]
     registered = len(found)
     found, statuses = await groupadmin.with_silent(client, found, await groupadmin.statuses(client, [row[2] for row in found]))
     facts = await asyncio.gather(*(_facts(client, address) for _, _, address in found[:registered]))
@@ -215,20 +219,41 @@ def topic_status(namesrv: str, topic: str, cluster: str, timeout_s: float, form:
 @click.option("-w", "--write-queues", type=click.IntRange(min=1), default=8, show_default=True)
 @click.option("-p", "--perm", type=click.Choice(["2", "4", "6"]), default="6", show_default=True, help="2 write, 4 read, 6 both.")
 @click.option("--order", is_flag=True, help="An ordered topic.")
-@click.option("-a", "--attributes", default="", metavar="+KEY=VALUE,-KEY", callback=options.attributes,
-              help="Set or remove attributes.")
+@click.option(
+    "-a", "--attributes", default="", metavar="+KEY=VALUE,-KEY", callback=options.attributes, help="Set or remove attributes."
+)
 @options.timeout
 @options.output
 def update_topic(
-    namesrv: str, topic: str, cluster: str, broker: str, read_queues: int, write_queues: int, perm: str, order: bool,
-    attributes: str, timeout_s: float, form: str,
+    namesrv: str,
+    topic: str,
+    cluster: str,
+    broker: str,
+    read_queues: int,
+    write_queues: int,
+    perm: str,
+    order: bool,
+    attributes: str,
+    timeout_s: float,
+    form: str,
 ) -> None:
-    """Make a topic, or change it."""  # fmt: skip
+    """Make a topic, or change it."""
     _one_place(cluster, broker)
-    addresses = asking.run(namesrv, timeout_s, lambda client: ask.update_topic(
-        client, topic, cluster=cluster, broker=broker, read_queues=read_queues, write_queues=write_queues, perm=int(perm),
-        order=order, attributes=attributes,
-    ))  # fmt: skip
+    addresses = asking.run(
+        namesrv,
+        timeout_s,
+        lambda client: ask.update_topic(
+            client,
+            topic,
+            cluster=cluster,
+            broker=broker,
+            read_queues=read_queues,
+            write_queues=write_queues,
+            perm=int(perm),
+            order=order,
+            attributes=attributes,
+        ),
+    )
     _report(f"create topic {topic}", addresses, form)
 
 

@@ -32,11 +32,20 @@ def cluster_list(
         "hours": "Hour", "space": "SPACE", "activated": "ACTIVATED", **groupviews.COLUMNS,
     }  # fmt: skip
     furthest = groupviews.furthest((row[:3] for row in rows), statuses)
-    return Table(columns, [
-        (group.cluster, group.name, number if number >= 0 else None, address, *_load(facts, now_ms),
-         *groupviews.cells(address, statuses, furthest.get(group.name, 0)))
-        for group, number, address, facts in rows
-    ])  # fmt: skip
+    return Table(
+        columns,
+        [
+            (
+                group.cluster,
+                group.name,
+                number if number >= 0 else None,
+                address,
+                *_load(facts, now_ms),
+                *groupviews.cells(address, statuses, furthest.get(group.name, 0)),
+            )
+            for group, number, address, facts in rows
+        ],
+    )
 
 
 def _load(facts: Facts | None, now_ms: int) -> tuple[Cell, ...]:
@@ -55,9 +64,13 @@ def _load(facts: Facts | None, now_ms: int) -> tuple[Cell, ...]:
 def cluster_totals(rows: Iterable[tuple[BrokerAddresses, int, str, Facts | None]]) -> Table:
     """clusterList -m: messages that came and went, yesterday and today."""
     columns = {
-        "cluster": "Cluster Name", "broker": "Broker Name", "in_yesterday": "InTotalYest", "out_yesterday": "OutTotalYest",
-        "in_today": "InTotalToday", "out_today": "OutTotalToday",
-    }  # fmt: skip
+        "cluster": "Cluster Name",
+        "broker": "Broker Name",
+        "in_yesterday": "InTotalYest",
+        "out_yesterday": "OutTotalYest",
+        "in_today": "InTotalToday",
+        "out_today": "OutTotalToday",
+    }
     return Table(columns, [(group.cluster, group.name, *_totals(facts or {})) for group, _, _, facts in rows])
 
 
@@ -89,16 +102,26 @@ def topic_consumers(rows: Iterable[tuple[str, str, str]]) -> Table:
 
 def topic_route(route: Route) -> Table:
     columns = {
-        "cluster": "ClusterName", "broker": "BrokerName", "addresses": "BrokerAddrs", "read_queues": "ReadQueue",
-        "write_queues": "WriteQueue", "perm": "Perm",
-    }  # fmt: skip
+        "cluster": "ClusterName",
+        "broker": "BrokerName",
+        "addresses": "BrokerAddrs",
+        "read_queues": "ReadQueue",
+        "write_queues": "WriteQueue",
+        "perm": "Perm",
+    }
     groups = {group.name: group for group in route.brokers}
     rows = [
-        (groups[queue.broker_name].cluster, queue.broker_name,
-         ";".join(f"{number}:{address}" for number, address in sorted(groups[queue.broker_name].addresses.items())),
-         queue.read_queue_nums, queue.write_queue_nums, queue.perm)
-        for queue in sorted(route.queues) if queue.broker_name in groups
-    ]  # fmt: skip
+        (
+            groups[queue.broker_name].cluster,
+            queue.broker_name,
+            ";".join(f"{number}:{address}" for number, address in sorted(groups[queue.broker_name].addresses.items())),
+            queue.read_queue_nums,
+            queue.write_queue_nums,
+            queue.perm,
+        )
+        for queue in sorted(route.queues)
+        if queue.broker_name in groups
+    ]
     totals: dict[str, tuple[str, Cell]] = {
         "total_read_queues": ("Total read queues", sum(queue.read_queue_nums for queue in route.queues)),
         "total_write_queues": ("Total write queues", sum(queue.write_queue_nums for queue in route.queues)),
@@ -107,10 +130,17 @@ def topic_route(route: Route) -> Table:
 
 
 def topic_status(queues: Iterable[QueueStats], put_tps: float) -> Table:
-    columns = {"broker": "Broker Name", "queue": "QID", "min_offset": "Min Offset", "max_offset": "Max Offset",
-               "last_updated": "Last Updated"}  # fmt: skip
-    rows = [(row.queue.broker_name, row.queue.queue_id, row.min_offset, row.max_offset, moment(row.last_update_timestamp))
-            for row in sorted(queues)]  # fmt: skip
+    columns = {
+        "broker": "Broker Name",
+        "queue": "QID",
+        "min_offset": "Min Offset",
+        "max_offset": "Max Offset",
+        "last_updated": "Last Updated",
+    }
+    rows = [
+        (row.queue.broker_name, row.queue.queue_id, row.min_offset, row.max_offset, moment(row.last_update_timestamp))
+        for row in sorted(queues)
+    ]
     return Table(columns, rows, {"topic_put_tps": ("Topic Put TPS", put_tps)})
 
 
@@ -120,8 +150,10 @@ def group_progress(stats: ConsumeStats) -> Table:
         "topic": "Topic", "broker": "Broker Name", "queue": "QID", "broker_offset": "Broker Offset",
         "consumer_offset": "Consumer Offset", "diff": "Diff", "inflight": "Inflight", "last_time": "LastTime",
     }  # fmt: skip
-    rows = [(*row.queue, row.broker_offset, row.consumer_offset, lag(row), in_flight(row), moment(row.last_timestamp))
-            for row in sorted(stats.queues)]  # fmt: skip
+    rows = [
+        (*row.queue, row.broker_offset, row.consumer_offset, lag(row), in_flight(row), moment(row.last_timestamp))
+        for row in sorted(stats.queues)
+    ]
     totals: dict[str, tuple[str, Cell]] = {
         "consume_tps": ("Consume TPS", stats.consume_tps),
         "consume_diff_total": ("Consume Diff Total", sum(lag(row) for row in stats.queues)),
@@ -142,11 +174,27 @@ def in_flight(row: QueueProgress) -> int:
 
 def groups_progress(rows: Sequence[tuple[str, ConsumeStats, ConsumerConnection | None]]) -> Table:
     """consumerProgress without -g. `rows`: group, progress, who is connected (None: nobody)."""
-    columns = {"group": "Group", "count": "Count", "version": "Version", "type": "Type", "model": "Model", "tps": "TPS",
-               "diff_total": "Diff Total"}  # fmt: skip
-    return Table(columns, [(group, *_members(connected), stats.consume_tps, None if is_broadcast(connected) else
-                            sum(lag(row) for row in stats.queues))
-                           for group, stats, connected in sorted(rows, key=lambda row: row[0])])  # fmt: skip
+    columns = {
+        "group": "Group",
+        "count": "Count",
+        "version": "Version",
+        "type": "Type",
+        "model": "Model",
+        "tps": "TPS",
+        "diff_total": "Diff Total",
+    }
+    return Table(
+        columns,
+        [
+            (
+                group,
+                *_members(connected),
+                stats.consume_tps,
+                None if is_broadcast(connected) else sum(lag(row) for row in stats.queues),
+            )
+            for group, stats, connected in sorted(rows, key=lambda row: row[0])
+        ],
+    )
 
 
 def is_broadcast(connected: ConsumerConnection | None) -> bool:
@@ -159,8 +207,12 @@ def _members(connected: ConsumerConnection | None) -> tuple[Cell, ...]:
         return (0, "OFFLINE", None, None)
     oldest = min(connection.version for connection in connected.connections)
     kinds = {"CONSUME_PASSIVELY": "PUSH", "CONSUME_ACTIVELY": "PULL", "CONSUME_POP": "POP"}
-    return (len(connected.connections), oldest, kinds.get(connected.consume_type, connected.consume_type),
-            connected.message_model)  # fmt: skip
+    return (
+        len(connected.connections),
+        oldest,
+        kinds.get(connected.consume_type, connected.consume_type),
+        connected.message_model,
+    )
 
 
 def is_absent(code: int) -> bool:

@@ -49,8 +49,10 @@ def _show(known: Manifest, shipped: int, left_bytes: int | None, wrong: list[str
         return
     for line in wrong:
         click.echo(f"DAMAGED: {line}")
-    click.echo(f"{shipped} new log files; the archive of {known.group} holds {len(known.segments)}: bytes {known.start} to "
-               f"{known.end}" + (f", stored up to {moment(known.last_ms)}" if known.segments else ""))  # fmt: skip
+    click.echo(
+        f"{shipped} new log files; the archive of {known.group} holds {len(known.segments)}: bytes {known.start} to "
+        f"{known.end}" + (f", stored up to {moment(known.last_ms)}" if known.segments else "")
+    )
     if left_bytes is not None:
         click.echo(f"{left_bytes} committed bytes are in files that are still being written, and not in the archive")
     if known.segments and not known.restorable:
@@ -60,8 +62,13 @@ def _show(known: Manifest, shipped: int, left_bytes: int | None, wrong: list[str
 @click.command()
 @click.argument("source", metavar="ARCHIVE")
 @click.argument("directory", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
-@click.option("--node", default="n0", metavar="ID[-HOST:PORT]", show_default=True,
-              help="The node that will run on it; of an elected group as in dLegerPeers.")  # fmt: skip
+@click.option(
+    "--node",
+    default="n0",
+    metavar="ID[-HOST:PORT]",
+    show_default=True,
+    help="The node that will run on it; of an elected group as in dLegerPeers.",
+)
 def restore(source: str, directory: Path, node: str) -> None:
     """Make the store directory DIR from ARCHIVE, from which a node starts and serves all that was archived.
 
@@ -71,8 +78,10 @@ def restore(source: str, directory: Path, node: str) -> None:
     """
     made = make_store(_source(source), directory, _member(node), SystemClock(), _tell)
     click.echo(f"{directory} holds the log of {made.group} up to {made.end}, the last message stored at {moment(made.last_ms)}")
-    click.echo(f"lost is what was stored or consumed behind that. Start a node with brokerName={made.group}, "
-               f"mappedFileSizeCommitLog={made.segment_bytes}, storePathRootDir={directory}")  # fmt: skip
+    click.echo(
+        f"lost is what was stored or consumed behind that. Start a node with brokerName={made.group}, "
+        f"mappedFileSizeCommitLog={made.segment_bytes}, storePathRootDir={directory}"
+    )
 
 
 def _source(source: str) -> Folder | Remote:

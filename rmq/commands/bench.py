@@ -34,8 +34,9 @@ def bench() -> None:
 
 _topic = click.option("-t", "--topic", default=_TOPIC, show_default=True)
 _messages = click.option("-m", "--messages", type=click.IntRange(min=1), default=100_000, show_default=True)
-_size = click.option("-s", "--size", "size_bytes", type=click.IntRange(min=1), default=500, show_default=True,
-                     help="Bytes of a body.")  # fmt: skip
+_size = click.option(
+    "-s", "--size", "size_bytes", type=click.IntRange(min=1), default=500, show_default=True, help="Bytes of a body."
+)
 _json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 
@@ -49,9 +50,16 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print one JSON obj
 @options.timeout
 @_json
 def produce(
-    namesrv: str, topic: str, messages: int, size_bytes: int, in_flight: int, batch_size: int, timeout_s: float, as_json: bool,
+    namesrv: str,
+    topic: str,
+    messages: int,
+    size_bytes: int,
+    in_flight: int,
+    batch_size: int,
+    timeout_s: float,
+    as_json: bool,
 ) -> None:
-    """Send MESSAGES with a tag and a key; latency is from the call to the broker's answer."""  # fmt: skip
+    """Send MESSAGES with a tag and a key; latency is from the call to the broker's answer."""
     settings = {"topic": topic, "messages": messages, "size_bytes": size_bytes, "in_flight": in_flight, "batch": batch_size}
 
     async def work(client: Client, progress: Progress) -> figures.Latencies:
@@ -67,7 +75,12 @@ def produce(
 
 
 async def _keep_sending(
-    producer: Producer, topic: str, body: bytes, sizes: Iterator[int], timeout_s: float, latencies: figures.Latencies,
+    producer: Producer,
+    topic: str,
+    body: bytes,
+    sizes: Iterator[int],
+    timeout_s: float,
+    latencies: figures.Latencies,
     progress: Progress,
 ) -> None:
     for size in sizes:
@@ -86,8 +99,15 @@ async def _keep_sending(
 @_topic
 @_messages
 @click.option("-g", "--group", help="Consumer group.  [default: a new one, so that all of the topic comes]")
-@click.option("--idle", "idle_s", type=click.FloatRange(min=0.1), default=10.0, show_default=True, metavar="SECONDS",
-              help="Give up when nothing comes for so long.")
+@click.option(
+    "--idle",
+    "idle_s",
+    type=click.FloatRange(min=0.1),
+    default=10.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Give up when nothing comes for so long.",
+)
 @_json
 def consume(namesrv: str, topic: str, messages: int, group: str | None, idle_s: float, as_json: bool) -> None:
     """Receive MESSAGES that are stored already; latency is from storing to receiving, so it tells the age."""
@@ -100,8 +120,10 @@ def consume(namesrv: str, topic: str, messages: int, group: str | None, idle_s: 
             while latencies.count < messages:
                 received = await consumer.receive(max=min(_RECEIVED_AT_ONCE, messages - latencies.count), timeout=idle_s)
                 if not received:
-                    raise _Starved(f"{latencies.count} of {messages} messages came, then none for {idle_s} s; "
-                                   "fill the topic with `rmq bench produce`")  # fmt: skip
+                    raise _Starved(
+                        f"{latencies.count} of {messages} messages came, then none for {idle_s} s; "
+                        "fill the topic with `rmq bench produce`"
+                    )
                 now_ms = time.time() * 1000
                 for message in received:
                     latencies.add((now_ms - message.store_timestamp) / 1000)
@@ -153,9 +175,15 @@ async def _receive(consumer: Consumer, run_id: str, wanted: int, latencies: figu
 
 
 async def _send_at_rate(
-    producer: Producer, topic: str, size_bytes: int, run_id: str, rate: float, count: int, timeout_s: float,
+    producer: Producer,
+    topic: str,
+    size_bytes: int,
+    run_id: str,
+    rate: float,
+    count: int,
+    timeout_s: float,
 ) -> None:
-    """Each message starts at its planned moment, whether or not the ones before have been answered."""  # fmt: skip
+    """Each message starts at its planned moment, whether or not the ones before have been answered."""
     body, began = os.urandom(size_bytes), time.perf_counter()
     async with asyncio.TaskGroup() as group:
         for number in range(count):

@@ -27,8 +27,10 @@ def check(file: Path | None, role: str | None, form: str) -> None:
     flags = [settings.Entry("role", role, "--role")] if role else []
     loaded = settings.load(file, os.environ, flags)
     columns = {"name": "Setting", "value": "Value", "origin": "From", "rocketmq": "RocketMQ's key"}
-    rows = [(name, _text(getattr(loaded.settings, name)), loaded.origins[name], settings.rocketmq_key(name))
-            for name in settings.NAMES]  # fmt: skip
+    rows = [
+        (name, _text(getattr(loaded.settings, name)), loaded.origins[name], settings.rocketmq_key(name))
+        for name in settings.NAMES
+    ]
     output.show(output.Table(columns, rows), form)
     for warning in loaded.warnings:
         click.echo(f"warning: {warning}", err=True)

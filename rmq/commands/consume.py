@@ -26,22 +26,44 @@ def _start(_: click.Context, __: click.Parameter, value: str) -> Literal["first"
 @options.namesrv
 @click.option("-g", "--group", default="rmq-cli", show_default=True, help="Consumer group; it remembers how far it came.")
 @click.option("--tags", default="*", show_default=True, help="Only these tags: 'A || B'.")
-@click.option("--from", "start", default="first", show_default=True, callback=_start, metavar="first|last|TIME",
-              help="Where a new group begins; TIME as 2026-11-21T09:00 or Unix ms. A young topic is read whole for `last`.")
+@click.option(
+    "--from",
+    "start",
+    default="first",
+    show_default=True,
+    callback=_start,
+    metavar="first|last|TIME",
+    help="Where a new group begins; TIME as 2026-11-21T09:00 or Unix ms. A young topic is read whole for `last`.",
+)
 @click.option("-c", "--count", type=click.IntRange(min=1), help="Stop after so many messages.")
 @click.option("--idle", "idle_s", type=click.FloatRange(min=0), metavar="SECONDS", help="Stop when nothing comes for so long.")
 @click.option("--broadcast", is_flag=True, help="Receive every message, whatever other members receive.")
 @click.option("--ordered", is_flag=True, help="Lock the queues: each queue in order, at one member at a time.")
-@click.option("-o", "--output", "form", type=click.Choice(["text", "body", "json"]), default="text", show_default=True,
-              help="A line with place and body, the body alone, or a JSON object a line.")
+@click.option(
+    "-o",
+    "--output",
+    "form",
+    type=click.Choice(["text", "body", "json"]),
+    default="text",
+    show_default=True,
+    help="A line with place and body, the body alone, or a JSON object a line.",
+)
 def consume(
-    topic: str, namesrv: str, group: str, tags: str, start: Literal["first", "last"] | int, count: int | None,
-    idle_s: float | None, broadcast: bool, ordered: bool, form: str,
+    topic: str,
+    namesrv: str,
+    group: str,
+    tags: str,
+    start: Literal["first", "last"] | int,
+    count: int | None,
+    idle_s: float | None,
+    broadcast: bool,
+    ordered: bool,
+    form: str,
 ) -> None:
     """Receive messages of TOPIC and print them until Ctrl-C.
 
     What was printed counts as consumed when the command ends or 5 s later: the same group does not see it again.
-    """  # fmt: skip
+    """
 
     async def work() -> None:
         mode: Literal["cluster", "broadcast"] = "broadcast" if broadcast else "cluster"

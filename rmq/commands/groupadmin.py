@@ -35,8 +35,15 @@ def warn(places: Sequence[groupviews.Place], found: groupviews.Statuses) -> None
 
 
 def _long(default: float) -> Callable[[options.F], options.F]:
-    return click.option("--timeout", "timeout_s", type=click.FloatRange(min=0.01), default=default, show_default=True,
-                        metavar="SECONDS", help="How long to wait until it is done.")  # fmt: skip
+    return click.option(
+        "--timeout",
+        "timeout_s",
+        type=click.FloatRange(min=0.01),
+        default=default,
+        show_default=True,
+        metavar="SECONDS",
+        help="How long to wait until it is done.",
+    )
 
 
 _cluster = click.option("-c", "--cluster", default="", metavar="NAME", help="Every group of this cluster.")
@@ -47,8 +54,12 @@ _one_group = click.option("-b", "--broker", required=True, metavar="NAME|HOST:PO
 async def _registered(client: Client, cluster: str, broker: str) -> list[tuple[BrokerAddresses, int, str]]:
     """Nodes of the groups that are meant. Raises InvalidArgument when there are none."""
     info = await ask.cluster_info(client)
-    found = [(group, number, address) for group in info.brokers for number, address in group.addresses.items()
-             if cluster in ("", group.cluster) and broker in ("", group.name, *group.addresses.values())]  # fmt: skip
+    found = [
+        (group, number, address)
+        for group in info.brokers
+        for number, address in group.addresses.items()
+        if cluster in ("", group.cluster) and broker in ("", group.name, *group.addresses.values())
+    ]
     if not found:
         raise InvalidArgument(f"no broker for cluster {cluster!r}, broker {broker!r}; `rmq admin clusterList` shows all")
     return sorted(found, key=lambda row: (row[0].cluster, row[0].name, row[1]))

@@ -48,9 +48,11 @@ def silent(places: Iterable[Place], statuses: Statuses) -> list[Place]:
             heard.setdefault(group.name, set()).add(statuses[address].node)
     found = {
         (group.name, member.node): (group, -1, member.address or NOWHERE)
-        for group, _, address in places if address in statuses
-        for member in statuses[address].members if member.node not in heard[group.name]
-    }  # fmt: skip
+        for group, _, address in places
+        if address in statuses
+        for member in statuses[address].members
+        if member.node not in heard[group.name]
+    }
     return list(found.values())
 
 
@@ -65,8 +67,10 @@ def warnings(places: Sequence[Place], statuses: Statuses) -> Iterator[str]:
             if status.damaged:
                 yield f"{name}: the log of {status.node} at {address} is damaged: {status.damaged}"
             if not status.proven:
-                yield (f"{name}: {status.node} at {address} may not vote (unproven): its disk is new, or its machine stopped "
-                       "under asynchronous flush; it votes again when it has caught up with a leader")  # fmt: skip
+                yield (
+                    f"{name}: {status.node} at {address} may not vote (unproven): its disk is new, or its machine stopped "
+                    "under asynchronous flush; it votes again when it has caught up with a leader"
+                )
             for member in status.members:
                 if status.misses(member) and member.node not in damaged:
                     yield f"{name}: {member.node} is missing: the leader {_unheard(member)}"

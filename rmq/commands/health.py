@@ -61,8 +61,11 @@ async def _missing(namesrv: str, timeout_s: float) -> list[Row]:
     """Members of groups that are not registered or do not follow, and groups that nobody leads."""
     settings = ClientSettings(request_timeout_s=timeout_s, connect_timeout_s=timeout_s)
     async with Client(namesrv, settings=settings) as client:
-        found = [(group, number, address) for group in (await ask.cluster_info(client)).brokers
-                 for number, address in group.addresses.items()]  # fmt: skip
+        found = [
+            (group, number, address)
+            for group in (await ask.cluster_info(client)).brokers
+            for number, address in group.addresses.items()
+        ]
         places, statuses = await groupadmin.with_silent(
             client, found, await groupadmin.statuses(client, [address for _, _, address in found])
         )

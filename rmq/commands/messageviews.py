@@ -75,16 +75,26 @@ def block(message: ReceivedMessage) -> list[str]:
 def hits(messages: Sequence[ReceivedMessage]) -> Table:
     """queryMsgByKey's table, and what helps to choose."""
     columns = {
-        "message_id": "Message ID", "broker": "Broker", "queue": "QID", "offset": "Offset", "stored": "Stored", "tags": "Tags",
+        "message_id": "Message ID",
+        "broker": "Broker",
+        "queue": "QID",
+        "offset": "Offset",
+        "stored": "Stored",
+        "tags": "Tags",
         "keys": "Keys",
-    }  # fmt: skip
+    }
     rows: list[list[Cell]] = [
         [
-            one.message_id, one.queue.broker_name, one.queue.queue_id, one.queue_offset, moment(one.store_timestamp),
-            one.tags or None, " ".join(one.keys) or None,
+            one.message_id,
+            one.queue.broker_name,
+            one.queue.queue_id,
+            one.queue_offset,
+            moment(one.store_timestamp),
+            one.tags or None,
+            " ".join(one.keys) or None,
         ]
         for one in messages
-    ]  # fmt: skip
+    ]
     return Table(columns, rows)
 
 

@@ -107,13 +107,25 @@ def _by_unique(topic: str, unique_id: str, namesrv: str, timeout_s: float, form:
 @options.timeout
 @options.output
 def by_key(
-    topic: str, key: str, tag: bool, begin: int | None, end: int | None, limit: int, full: bool, namesrv: str, timeout_s: float,
+    topic: str,
+    key: str,
+    tag: bool,
+    begin: int | None,
+    end: int | None,
+    limit: int,
+    full: bool,
+    namesrv: str,
+    timeout_s: float,
     form: str,
 ) -> int:
-    """The newest messages of TOPIC with this KEY, oldest first."""  # fmt: skip
-    found = asking.run(namesrv, timeout_s, lambda client: lookups.by_key(
-        client, topic, key, begin_ms=begin or 0, end_ms=FOREVER_MS if end is None else end, limit=limit, tag=tag
-    ))  # fmt: skip
+    """The newest messages of TOPIC with this KEY, oldest first."""
+    found = asking.run(
+        namesrv,
+        timeout_s,
+        lambda client: lookups.by_key(
+            client, topic, key, begin_ms=begin or 0, end_ms=FOREVER_MS if end is None else end, limit=limit, tag=tag
+        ),
+    )
     return _show_hits(found, f"{'tag' if tag else 'key'} {key} in {topic}", form, full)
 
 
@@ -142,19 +154,30 @@ def _at(queue: MessageQueue, offset: int, namesrv: str, timeout_s: float, form: 
 @click.option("-m", "--max", "limit", type=click.IntRange(min=1), help="Stop after so many.")
 @options.namesrv
 @options.timeout
-@click.option("-o", "--output", "form", type=click.Choice(["text", "json"]), default="text", show_default=True,
-              help="A line a message, or a JSON object a line.")
+@click.option(
+    "-o",
+    "--output",
+    "form",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="A line a message, or a JSON object a line.",
+)
 def print_messages(
-    topic: str, begin: int | None, end: int | None, queue: int | None, limit: int | None, namesrv: str, timeout_s: float,
+    topic: str,
+    begin: int | None,
+    end: int | None,
+    queue: int | None,
+    limit: int | None,
+    namesrv: str,
+    timeout_s: float,
     form: str,
 ) -> None:
-    """Messages of TOPIC that are stored now, queue by queue, by the time they were stored."""  # fmt: skip
+    """Messages of TOPIC that are stored now, queue by queue, by the time they were stored."""
 
     async def work(client: Client) -> None:
         left = limit
-        found = lookups.between(
-            client, topic, begin_ms=begin or 0, end_ms=FOREVER_MS if end is None else end, queue_id=queue
-        )
+        found = lookups.between(client, topic, begin_ms=begin or 0, end_ms=FOREVER_MS if end is None else end, queue_id=queue)
         async for message in found:
             if form == "json":
                 output.show_json_line(messageviews.as_full_json(message))

@@ -32,8 +32,14 @@ _NO_LISTENING = (errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES)
 
 @click.command()
 @click.option("--role", type=click.Choice(["nameserver", "broker", "all"]), help="What to run.  [default: all]")
-@click.option("--config", "file", type=click.Path(path_type=Path), envvar="RMQ_CONFIG", show_envvar=True,
-              help="TOML, or RocketMQ's broker.conf.")
+@click.option(
+    "--config",
+    "file",
+    type=click.Path(path_type=Path),
+    envvar="RMQ_CONFIG",
+    show_envvar=True,
+    help="TOML, or RocketMQ's broker.conf.",
+)
 @click.option("--listen", metavar="HOST[:PORT]", help="Address to listen on; 0.0.0.0 needs --advertise.  [default: 127.0.0.1]")
 @click.option("--advertise", metavar="HOST", help="Host that clients are told.  [default: that of --listen]")
 @click.option("--namesrv-port", type=int, help="Port of the nameserver.  [default: 9876]")
@@ -42,18 +48,28 @@ _NO_LISTENING = (errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES)
 @click.option("--flush", type=click.Choice(["async", "sync"]), help="sync: answer a send after fsync.  [default: async]")
 @click.option("--cluster", metavar="NAME", help="Name of the cluster.  [default: DefaultCluster]")
 @click.option("--name", metavar="NAME", help="Name of the broker group.  [default: broker-a]")
-@click.option("--unclean", is_flag=True, default=None, help="Vote and lead though acknowledged messages may be missing here: "
-              "only when the other nodes will not come back.")
+@click.option(
+    "--unclean",
+    is_flag=True,
+    default=None,
+    help="Vote and lead though acknowledged messages may be missing here: only when the other nodes will not come back.",
+)
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="[default: info]")
 @click.option("--log-format", type=click.Choice(["auto", "human", "json"]), help="[default: auto]")
-@click.option("--set", "other", metavar="NAME=VALUE", multiple=True, callback=options.pairs,
-              help="Any other setting (`rmq config check` lists them).")
+@click.option(
+    "--set",
+    "other",
+    metavar="NAME=VALUE",
+    multiple=True,
+    callback=options.pairs,
+    help="Any other setting (`rmq config check` lists them).",
+)
 def node(file: Path | None, listen: str | None, other: dict[str, str], **flags: str | int | None) -> int:
     """Run a nameserver, a broker, or both in one process.
 
     Flags beat RMQ_* variables, which beat the file. SIGTERM or Ctrl-C stops: unregister, finish what is in work, flush,
     exit code 0; a second one stops at once.
-    """  # fmt: skip
+    """
     entries = [*_named(flags), *_listen(listen), *(Entry(name, value, f"--set {name}") for name, value in other.items())]
     loaded = settings_of.load(file, os.environ, entries)
     logs.start(loaded.settings.log_format, loaded.settings.log_level)
@@ -132,8 +148,12 @@ async def _broker(settings: NodeSettings, clock: Clock, stop: asyncio.Event) -> 
         if not await _started(broker.start(), stop):
             yield
             return
-    told = {"address": broker.address, "broker": settings.broker_name, "store": str(settings.store_dir.absolute()),
-            "nameservers": ";".join(settings.namesrv_addresses)}  # fmt: skip
+    told = {
+        "address": broker.address,
+        "broker": settings.broker_name,
+        "store": str(settings.store_dir.absolute()),
+        "nameservers": ";".join(settings.namesrv_addresses),
+    }
     log.info("broker listens", extra=told)
     try:
         async with _metrics(settings, broker.status, broker.registrations):
@@ -203,8 +223,11 @@ def _raise_limits(settings: NodeSettings) -> None:
         log.warning(
             "this process may have %d files and connections open, which is too few for max_connections = %d: from about %d on "
             "connections are refused. Allow it %d (LimitNOFILE in its systemd unit, or ulimit -Hn), or lower max_connections",
-            given, settings.max_connections, max(given - descriptors.LEFT, 0), wanted,
-        )  # fmt: skip
+            given,
+            settings.max_connections,
+            max(given - descriptors.LEFT, 0),
+            wanted,
+        )
 
 
 def _freeze_collector() -> None:

@@ -29,21 +29,38 @@ def _addresses(_: click.Context, __: click.Parameter, value: str) -> str:
 
 def namesrv(function: F) -> F:
     """-n: the nameservers, as one text `host:port;host:port`."""
-    return click.option("-n", "--namesrv", default=DEFAULT_NAMESRV, show_default=True, callback=_addresses,
-                        metavar="HOST:PORT;...", envvar=["RMQ_NAMESRV_ADDRESSES", "NAMESRV_ADDR"], show_envvar=True,
-                        help="Nameservers.")(function)  # fmt: skip
+    return click.option(
+        "-n",
+        "--namesrv",
+        default=DEFAULT_NAMESRV,
+        show_default=True,
+        callback=_addresses,
+        metavar="HOST:PORT;...",
+        envvar=["RMQ_NAMESRV_ADDRESSES", "NAMESRV_ADDR"],
+        show_envvar=True,
+        help="Nameservers.",
+    )(function)
 
 
 def timeout(function: F) -> F:
     """--timeout: seconds to wait for one answer."""
-    return click.option("--timeout", "timeout_s", type=click.FloatRange(min=0.01), default=5.0, show_default=True,
-                        envvar="RMQ_TIMEOUT", metavar="SECONDS", help="How long to wait for one answer.")(function)  # fmt: skip
+    return click.option(
+        "--timeout",
+        "timeout_s",
+        type=click.FloatRange(min=0.01),
+        default=5.0,
+        show_default=True,
+        envvar="RMQ_TIMEOUT",
+        metavar="SECONDS",
+        help="How long to wait for one answer.",
+    )(function)
 
 
 def output(function: F) -> F:
     """-o: table or json."""
-    return click.option("-o", "--output", "form", type=click.Choice(["table", "json"]), default="table", show_default=True,
-                        help="How to print.")(function)  # fmt: skip
+    return click.option(
+        "-o", "--output", "form", type=click.Choice(["table", "json"]), default="table", show_default=True, help="How to print."
+    )(function)
 
 
 def pairs(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:

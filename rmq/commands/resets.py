@@ -23,8 +23,15 @@ def _target(_: click.Context, __: click.Parameter, value: str) -> resets.Target 
 @options.namesrv
 @click.option("-g", "--group", required=True, metavar="NAME")
 @click.option("-t", "--topic", required=True, metavar="NAME")
-@click.option("-s", "--to", "target", default="", callback=_target, metavar="first|last|TIME",
-              help="The oldest message; behind the newest one; or the first one stored then (ISO 8601 or Unix ms).")  # fmt: skip
+@click.option(
+    "-s",
+    "--to",
+    "target",
+    default="",
+    callback=_target,
+    metavar="first|last|TIME",
+    help="The oldest message; behind the newest one; or the first one stored then (ISO 8601 or Unix ms).",
+)
 @click.option("--offset", type=click.IntRange(min=0), help="This number, instead of --to.")
 @click.option("-b", "--broker", default="", metavar="NAME", help="With -q: of this broker.")
 @click.option("-q", "--queue", type=click.IntRange(min=0), help="Only this queue.")
@@ -32,9 +39,17 @@ def _target(_: click.Context, __: click.Parameter, value: str) -> resets.Target 
 @options.timeout
 @options.output
 def reset_offset(
-    namesrv: str, group: str, topic: str, target: resets.Target | None, offset: int | None, broker: str, queue: int | None,
-    dry_run: bool, timeout_s: float, form: str,
-) -> None:  # fmt: skip
+    namesrv: str,
+    group: str,
+    topic: str,
+    target: resets.Target | None,
+    offset: int | None,
+    broker: str,
+    queue: int | None,
+    dry_run: bool,
+    timeout_s: float,
+    form: str,
+) -> None:
     """A consumer group goes on at another place of a topic, with its members that are connected.
 
     The table tells of each queue where the group is, where it goes, and how many messages come again or are left out.

@@ -15,30 +15,57 @@ from rmq.commands import options, output, stdin
 @options.namesrv
 @click.option("-t", "--tag", default="", help="Tag that consumers may filter by.")
 @click.option("-k", "--key", "keys", multiple=True, help="Key the message can be looked up by (repeatable).")
-@click.option("-p", "--property", "properties", multiple=True, metavar="NAME=VALUE", callback=options.pairs,
-              help="A property of your own (repeatable).")
+@click.option(
+    "-p",
+    "--property",
+    "properties",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=options.pairs,
+    help="A property of your own (repeatable).",
+)
 @click.option("-g", "--group", default="rmq-cli", show_default=True, help="Producer group.")
 @click.option("--order-by", "hash_key", metavar="KEY", help="All messages with this key go to one queue, in order.")
 @click.option("--delay", "delay_s", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="They are to come later.")
-@click.option("--delay-level", type=click.IntRange(1, MOST_LEVEL),
-              help="The same, after one of the broker's times: 1s 5s 10s 30s 1m ...")
+@click.option(
+    "--delay-level", type=click.IntRange(1, MOST_LEVEL), help="The same, after one of the broker's times: 1s 5s 10s 30s 1m ..."
+)
 @click.option("--whole", is_flag=True, help="All of stdin is one message.")
-@click.option("--batch", "batch_size", type=click.IntRange(1, 1000), default=1, show_default=True,
-              help="At most so many messages in one request.")
+@click.option(
+    "--batch",
+    "batch_size",
+    type=click.IntRange(1, 1000),
+    default=1,
+    show_default=True,
+    help="At most so many messages in one request.",
+)
 @click.option("-q", "--quiet", is_flag=True, help="Print only how many were sent.")
 @options.timeout
 @options.output
 def send(
-    topic: str, bodies: tuple[str, ...], namesrv: str, tag: str, keys: tuple[str, ...], properties: dict[str, str], group: str,
-    hash_key: str | None, delay_s: float | None, delay_level: int | None, whole: bool, batch_size: int, quiet: bool,
-    timeout_s: float, form: str,
+    topic: str,
+    bodies: tuple[str, ...],
+    namesrv: str,
+    tag: str,
+    keys: tuple[str, ...],
+    properties: dict[str, str],
+    group: str,
+    hash_key: str | None,
+    delay_s: float | None,
+    delay_level: int | None,
+    whole: bool,
+    batch_size: int,
+    quiet: bool,
+    timeout_s: float,
+    form: str,
 ) -> None:
     """Send each BODY to TOPIC; without one, each line of stdin that is not empty.
 
     \b
     rmq send Orders "hello" -t new -k order-1
     seq 1000 | rmq send Numbers --batch 100
-    """  # fmt: skip
+    """
+
     def message(body: bytes) -> Message:
         return Message(
             topic, body, tags=tag, keys=keys, properties=properties, delay_s=delay_s or 0, delay_level=delay_level or 0
@@ -71,10 +98,15 @@ async def _everything() -> AsyncIterator[list[bytes]]:
 
 
 async def _send(
-    namesrv: str, group: str, messages: AsyncIterator[list[Message]], key: str | None, batch_size: int, timeout_s: float,
+    namesrv: str,
+    group: str,
+    messages: AsyncIterator[list[Message]],
+    key: str | None,
+    batch_size: int,
+    timeout_s: float,
     on_sent: Callable[[Sequence[SendResult]], None],
 ) -> None:
-    """`messages`: those that are there, again and again. `on_sent` gets each answer before the next request goes."""  # fmt: skip
+    """`messages`: those that are there, again and again. `on_sent` gets each answer before the next request goes."""
     async with Client(namesrv) as client, client.producer(group) as producer:
         async for some in messages:
             for batch in _batches(some, batch_size):
@@ -82,7 +114,7 @@ async def _send(
 
 
 def _batches(messages: list[Message], size: int) -> Iterator[list[Message]]:
-    return (messages[at:at + size] for at in range(0, len(messages), size))
+    return (messages[at : at + size] for at in range(0, len(messages), size))
 
 
 async def _send_some(producer: Producer, batch: list[Message], key: str | None, timeout_s: float) -> list[SendResult]:
@@ -95,8 +127,15 @@ def _show(results: Sequence[SendResult], form: str) -> None:
     for result in results:
         queue = result.queue
         if form == "json":
-            output.show_json_line({"message_id": result.message_id, "broker": queue.broker_name, "queue": queue.queue_id,
-                                   "offset": result.queue_offset, "status": result.status.name})  # fmt: skip
+            output.show_json_line(
+                {
+                    "message_id": result.message_id,
+                    "broker": queue.broker_name,
+                    "queue": queue.queue_id,
+                    "offset": result.queue_offset,
+                    "status": result.status.name,
+                }
+            )
         else:
             place = f"{queue.broker_name}/{queue.queue_id}@{result.queue_offset}"
             click.echo(f"{result.message_id}  {place}  {result.status.name}")

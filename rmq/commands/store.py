@@ -30,10 +30,20 @@ from rmq.log.settings import StoreSettings
 from rmq.log.verify import Report, Verifier
 
 _DIRECTORY = click.argument("directory", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path))
-_SLOTS = click.option("--index-slots", type=click.IntRange(min=1), default=5_000_000, show_default=True,
-                      help="Slots of an index file (RocketMQ: maxHashSlotNum).")  # fmt: skip
-_CONFIG = click.option("--config", "file", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE",
-                       help="RocketMQ's broker.conf, for its messageDelayLevel.")  # fmt: skip
+_SLOTS = click.option(
+    "--index-slots",
+    type=click.IntRange(min=1),
+    default=5_000_000,
+    show_default=True,
+    help="Slots of an index file (RocketMQ: maxHashSlotNum).",
+)
+_CONFIG = click.option(
+    "--config",
+    "file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="RocketMQ's broker.conf, for its messageDelayLevel.",
+)
 _YES = click.option("--yes", is_flag=True, help="Do it without asking.")
 _HOST = record.host_bytes("127.0.0.1", 10911)  # of the few records that these commands write
 
@@ -91,9 +101,13 @@ def _report_json(report: Report, wrong: list[str]) -> dict[str, Any]:
     found += [(True, text.partition(":")[0], text.partition(": ")[2], None) for text in wrong]
     findings = [dict(zip(("damage", "where", "what", "offset"), row, strict=True)) for row in found]
     return {
-        "clean": report.clean and not wrong, "logStart": report.start, "logEnd": report.end, "checked": report.checked,
-        "findings": findings, "unchecked": report.unchecked,
-    }  # fmt: skip
+        "clean": report.clean and not wrong,
+        "logStart": report.start,
+        "logEnd": report.end,
+        "checked": report.checked,
+        "findings": findings,
+        "unchecked": report.unchecked,
+    }
 
 
 def _show_report(report: Report, wrong: list[str]) -> None:
@@ -127,14 +141,21 @@ def _show_report(report: Report, wrong: list[str]) -> None:
 @_SLOTS
 @options.output
 def dump(
-    directory: Path, what: str, topic: str | None, queue_id: int | None, from_: int, to: int | None, limit: int | None,
-    index_slots: int, form: str,
+    directory: Path,
+    what: str,
+    topic: str | None,
+    queue_id: int | None,
+    from_: int,
+    to: int | None,
+    limit: int | None,
+    index_slots: int,
+    form: str,
 ) -> int:
     """Print what the files hold, one line each; `-o json`: JSON lines.
 
     records: the log. queues: units of the consume queues. index: entries of the index. state: what our state records set.
     epochs: who wrote which bytes. own: the small files in rmq/.
-    """  # fmt: skip
+    """
     most = sys.maxsize if to is None else to
     lines: Iterator[dict[str, Any]]
     if what in ("records", "state"):
@@ -176,8 +197,15 @@ def stats(directory: Path, queues: bool, form: str) -> int:
             row[1] += one.total_size
             row[3] = one.store_timestamp
             told(one.total_size)
-    columns = {"topic": "Topic", **({"queueId": "QID"} if queues else {}), "messages": "Messages", "bytes": "Bytes",
-               "first": "First", "last": "Last", "perSecond": "Per Second"}  # fmt: skip
+    columns = {
+        "topic": "Topic",
+        **({"queueId": "QID"} if queues else {}),
+        "messages": "Messages",
+        "bytes": "Bytes",
+        "first": "First",
+        "last": "Last",
+        "perSecond": "Per Second",
+    }
     rows = [
         (*key[: 1 + queues], row[0], row[1], moment(row[2]), moment(row[3]), _rate(row)) for key, row in sorted(found.items())
     ]
@@ -319,4 +347,3 @@ def _bar(label: str, length: int) -> Iterator[Callable[[int], None]]:
         return
     with click.progressbar(length=length, label=label, file=sys.stderr) as bar:
         yield bar.update
-

@@ -58,8 +58,14 @@ def units(directory: Path, topic: str | None, queue_id: int | None) -> Iterator[
                 if size <= 0:
                     break
                 number = (int(path.name) + at) // ENTRY_BYTES
-                yield {"topic": folder.parent.name, "queueId": int(folder.name), "queueOffset": number, "offset": offset,
-                       "size": size, "tagsCode": code}  # fmt: skip
+                yield {
+                    "topic": folder.parent.name,
+                    "queueId": int(folder.name),
+                    "queueOffset": number,
+                    "offset": offset,
+                    "size": size,
+                    "tagsCode": code,
+                }
 
 
 def index_lines(folder: Path, slots: int) -> Iterator[dict[str, Any]]:
@@ -73,8 +79,14 @@ def index_lines(folder: Path, slots: int) -> Iterator[dict[str, Any]]:
                 if len(data) < INDEX_ENTRY.size:
                     raise BadBytes(f"{path} ends before entry {number} of {count}; were its slots others? See --index-slots")
                 value, offset, seconds, before = INDEX_ENTRY.unpack(data)
-                yield {"file": path.name, "number": number, "hash": value, "offset": offset,
-                       "time": begin_ms + seconds * 1000, "before": before}  # fmt: skip
+                yield {
+                    "file": path.name,
+                    "number": number,
+                    "hash": value,
+                    "offset": offset,
+                    "time": begin_ms + seconds * 1000,
+                    "before": before,
+                }
 
 
 def own_lines(folder: Path) -> Iterator[dict[str, Any]]:

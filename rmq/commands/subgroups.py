@@ -13,9 +13,14 @@ from rmq.net.popcommands import SetRequestMode
 
 _group = click.option("-g", "--group", required=True, metavar="NAME")
 _COLUMNS = {
-    "address": "Broker", "consume_enable": "Consume", "retry_queue_nums": "Retry Queues", "retry_max_times": "Retries",
-    "consume_broadcast_enable": "Broadcast", "notify_consumer_ids_changed_enable": "Notify", "retry_policy": "Retry Policy",
-}  # fmt: skip
+    "address": "Broker",
+    "consume_enable": "Consume",
+    "retry_queue_nums": "Retry Queues",
+    "retry_max_times": "Retries",
+    "consume_broadcast_enable": "Broadcast",
+    "notify_consumer_ids_changed_enable": "Notify",
+    "retry_policy": "Retry Policy",
+}
 
 
 @click.command("getConsumerConfig")
@@ -44,12 +49,21 @@ def get_consumer_config(namesrv: str, group: str, timeout_s: float, form: str) -
 @options.timeout
 @options.output
 def update_sub_group(
-    namesrv: str, group: str, cluster: str, broker: str, consume: bool | None, retry_queues: int | None, retries: int | None,
-    retry_policy: str | None, timeout_s: float, form: str,
+    namesrv: str,
+    group: str,
+    cluster: str,
+    broker: str,
+    consume: bool | None,
+    retry_queues: int | None,
+    retries: int | None,
+    retry_policy: str | None,
+    timeout_s: float,
+    form: str,
 ) -> None:
-    """Make a consumer group, or change of it what is given."""  # fmt: skip
+    """Make a consumer group, or change of it what is given."""
     if bool(cluster) == bool(broker):
         raise click.UsageError("give either -c CLUSTER or -b BROKER")
+
     async def work(client: Client) -> Sequence[str]:
         found = await _configs(client, group, cluster, broker)
         for address, config in found:

@@ -102,10 +102,22 @@ def trial() -> None:
     """A nameserver and three brokers that elect their leader, on this machine, to play with."""
 
 
-_directory = click.option("--dir", "directory", type=click.Path(path_type=Path), default=Path("rmq-try"), show_default=True,
-                          help="Where stores, logs and pid files lie.")  # fmt: skip
-_shift = click.option("--shift", type=click.IntRange(0, 20_000), default=0, show_default=True, metavar="N",
-                      help="Add N to every port (9876, 30911, 30921, 30931, 40911 to 40913).")  # fmt: skip
+_directory = click.option(
+    "--dir",
+    "directory",
+    type=click.Path(path_type=Path),
+    default=Path("rmq-try"),
+    show_default=True,
+    help="Where stores, logs and pid files lie.",
+)
+_shift = click.option(
+    "--shift",
+    type=click.IntRange(0, 20_000),
+    default=0,
+    show_default=True,
+    metavar="N",
+    help="Add N to every port (9876, 30911, 30921, 30931, 40911 to 40913).",
+)
 
 
 @trial.command()

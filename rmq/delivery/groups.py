@@ -128,8 +128,10 @@ _JSON_NAMES = {  # of the plain fields
 def _to_json(config: GroupConfig) -> dict[str, Any]:
     plain = {json_name: getattr(config, field) for field, json_name in _JSON_NAMES.items()}
     return plain | {
-        "attributes": config.attributes, "groupName": config.name, "groupRetryPolicy": policy_json(config.retry_policy),
-    }  # fmt: skip
+        "attributes": config.attributes,
+        "groupName": config.name,
+        "groupRetryPolicy": policy_json(config.retry_policy),
+    }
 
 
 def policy_json(policy: str) -> Any:

@@ -96,10 +96,19 @@ class ConsumerRegistry:
         self._bytes = Shares(SUBSCRIPTION_BYTES)
 
     def heartbeat(
-        self, connection_id: int, client_id: str, language: str, version: int, address: str,
-        consumers: Sequence[ConsumerData], producers: Iterable[str], now: float, *,
-        fingerprint: int = 0, without_sub: bool = False,
-    ) -> HeartbeatOutcome:  # fmt: skip
+        self,
+        connection_id: int,
+        client_id: str,
+        language: str,
+        version: int,
+        address: str,
+        consumers: Sequence[ConsumerData],
+        producers: Iterable[str],
+        now: float,
+        *,
+        fingerprint: int = 0,
+        without_sub: bool = False,
+    ) -> HeartbeatOutcome:
         """Take in what a client says of itself, as far as its share reaches. Raises Refusal for a client id that may not be.
 
         With `without_sub` the subscriptions stay as they are (heartbeat V2 [ClientManageProcessor.heartBeatV2]).

@@ -56,8 +56,11 @@ def modes_json(table: ModeTable) -> dict[str, Any] | None:
     for name, (mode, share) in sorted(table.committed().items()):
         topic, _, group = name.partition("@")
         topics.setdefault(topic, {})[group] = {
-            "consumerGroup": group, "mode": mode, "popShareQueueNum": share, "topic": topic,
-        }  # fmt: skip
+            "consumerGroup": group,
+            "mode": mode,
+            "popShareQueueNum": share,
+            "topic": topic,
+        }
     return {"messageRequestModeMap": topics} if topics else None
 
 

@@ -99,9 +99,14 @@ def from_json(value: Any) -> dict[str, OrderRow]:
                 visible = {int(number): int(ms) for number, ms in (row.get("ot") or {}).items()}
                 tries = {int(number): int(count) for number, count in (row.get("oc") or {}).items()}
                 found[f"{place}@{int(queue_id)}"] = OrderRow(
-                    str(row.get("a") or ""), int(row["popTime"]), int(row.get("i") or 0), numbers, int(row.get("cm") or 0),
-                    visible, tries,
-                )  # fmt: skip
+                    str(row.get("a") or ""),
+                    int(row["popTime"]),
+                    int(row.get("i") or 0),
+                    numbers,
+                    int(row.get("cm") or 0),
+                    visible,
+                    tries,
+                )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise BadBytes(f"consumerOrderInfo.json: {type(error).__name__} {error}; is it RocketMQ's file?") from error
     return found

@@ -169,7 +169,7 @@ class HalfTable:
             (half.checks, first)
             for first, half in self._at_rest()
             if now_ms - half.since_ms >= max(immunity_ms, half.immunity_ms)
-        ]  # fmt: skip
+        ]
         return [first for _, first in sorted(found)]
 
     def at_rest(self, first: int) -> Half | None:

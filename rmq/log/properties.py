@@ -114,8 +114,9 @@ No pair can be read in two ways, so it takes time in proportion to the length (S
 Python 3.11.2, which Debian has, matches nothing then. What it does not match is not wrong yet.
 """
 plain_given = re.compile(
-    _PAIRS.replace(rb"(?:TAGS", rb"(?:UNIQ_KEY\x01([0-9A-Za-z]++)\x02|TAGS")
-    .replace(rb"(?![_RPITD](?:", rb"(?![_RPITDMCU](?:SG_REGION\x01|RACE_ON\x01|LUSTER\x01|NIQ_KEY\x01|")
+    _PAIRS.replace(rb"(?:TAGS", rb"(?:UNIQ_KEY\x01([0-9A-Za-z]++)\x02|TAGS").replace(
+        rb"(?![_RPITD](?:", rb"(?![_RPITDMCU](?:SG_REGION\x01|RACE_ON\x01|LUSTER\x01|NIQ_KEY\x01|"
+    )
 ).fullmatch
 """The same of a message that is no record yet: without the checksum and without what the broker adds. Groups: unique id, tag."""
 

@@ -415,6 +415,7 @@ def _illegal_parts(buf: bytes, at: int, topic_field: bytes) -> Refusal:
 
 # --- what follows from a record ---------------------------------------------------------------------------------------
 
+
 def has_queue_entry(record: Record) -> bool:
     """Prepared and rollback records of RocketMQ 4's transactions and inner batches have no ConsumeQueue entry."""
     return record.sys_flag & SYS_TRANSACTION not in (SYS_PREPARED, SYS_ROLLBACK) and not record.sys_flag & SYS_INNER_BATCH

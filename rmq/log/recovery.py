@@ -136,9 +136,7 @@ def _find_end(
     return OpenedLog(segments, tail.end, tail.stored_ms, rows, report)
 
 
-def open_segments(
-    disk: Disk, directory: str, size: int, durable: int, holes: list[DamagedRange] | None = None
-) -> list[Segment]:
+def open_segments(disk: Disk, directory: str, size: int, durable: int, holes: list[DamagedRange] | None = None) -> list[Segment]:
     """The files, oldest first, without a gap. `holes` gets what of files below `durable` is not there; without it that is
     refused. Raises StoreError."""
     bases = [int(name) for name in disk.listdir(directory) if len(name) == _NAME_DIGITS and name.isdecimal()]

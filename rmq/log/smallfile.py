@@ -5,7 +5,6 @@ the directory flushed, so that a crash at any point leaves the old or the new co
 or a newer version is never guessed at (D17). What the lines mean is known to those who own the files.
 """
 
-
 from rmq.errors import StoreError
 from rmq.log.crc import crc32
 from rmq.log.disk import Disk

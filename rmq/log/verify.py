@@ -69,9 +69,13 @@ class Verifier:
     `delays_ms`: of delay levels, None if they are not known."""
 
     def __init__(
-        self, disk: Disk, root: str, index_slots: int, told: Callable[[int], None] = lambda _: None,
+        self,
+        disk: Disk,
+        root: str,
+        index_slots: int,
+        told: Callable[[int], None] = lambda _: None,
         delays_ms: Sequence[int] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._delays_ms = delays_ms
         self._disk = disk
         self._root = root
@@ -200,11 +204,15 @@ class Verifier:
         self._checked |= {"index files": index.files, "index entries": index.entries}
         self._unchecked += index.unchecked
         if queues.delays_unchecked:
-            self._unchecked.append(f"{queues.delays_unchecked} due times are none of RocketMQ's usual delay levels: not checked; "
-                                   "give --config FILE with its messageDelayLevel")  # fmt: skip
+            self._unchecked.append(
+                f"{queues.delays_unchecked} due times are none of RocketMQ's usual delay levels: not checked; "
+                "give --config FILE with its messageDelayLevel"
+            )
         if self._ours is False or any(row.epoch == FOREIGN for row in self._rows):
-            self._unchecked.append("headers unprotected: records of Apache RocketMQ carry no checksum of the whole, so a flip in "
-                                   "a header field, topic or property is not seen there")  # fmt: skip
+            self._unchecked.append(
+                "headers unprotected: records of Apache RocketMQ carry no checksum of the whole, so a flip in "
+                "a header field, topic or property is not seen there"
+            )
         timers = [name for name in ("timerwheel", "timerlog") if self._disk.exists(f"{self._root}/{name}")]
         if timers:
             self._unchecked.append(f"{' and '.join(timers)}: written for RocketMQ, never read here")
@@ -290,8 +298,13 @@ class Verifier:
         if run is None or run.state != CLEAN:
             return
         if run.end != end:
-            self._found("rmq/run", f"the log ended at {run.end} when this node stopped, it ends at {end}: another program wrote "
-                        "here; the next start takes that over", end, damage=end < run.end)  # fmt: skip
+            self._found(
+                "rmq/run",
+                f"the log ended at {run.end} when this node stopped, it ends at {end}: another program wrote "
+                "here; the next start takes that over",
+                end,
+                damage=end < run.end,
+            )
         if run.exports and dict(run.exports) != adoption.export_sums(self._disk, self._root):
             self._found("config", "tables were changed since this node stopped: the next start takes them over", damage=False)
         self._checked["exports"] = len(run.exports)
@@ -299,8 +312,10 @@ class Verifier:
 
 def _hole(error: str, resume: int, torn: bool, killed: bool) -> str:
     if torn and killed:
-        return (f"a torn tail ({error}): the next start cuts the log there. Whole records stand behind it, from {resume} on: "
-                "they go with it, unless `rmq store repair` keeps them")  # fmt: skip
+        return (
+            f"a torn tail ({error}): the next start cuts the log there. Whole records stand behind it, from {resume} on: "
+            "they go with it, unless `rmq store repair` keeps them"
+        )
     return f"{error}; the next whole record stands at {resume}{' (not known to be durable)' if torn else ''}"
 
 

@@ -139,9 +139,7 @@ class QueueWalk:
             queue = self._queues[topic, queue_id] = _Queue(_Files(self._disk, directory, ENTRY))
         return queue
 
-    def _renumbered(
-        self, queue: _Queue, key: tuple[str, int], number: int, found: Record, foreign: bool, holes: bool
-    ) -> _Queue:
+    def _renumbered(self, queue: _Queue, key: tuple[str, int], number: int, found: Record, foreign: bool, holes: bool) -> _Queue:
         if foreign and number == 0:  # RocketMQ deleted the topic, which leaves no trace in the log
             self.delete(key[0])
             return self._queue(*key)

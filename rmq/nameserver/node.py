@@ -29,8 +29,13 @@ class Nameserver:
         self._clock = clock
         self._handlers = RouteHandlers(RouteTable(settings.broker_expiry_ms / 1000), clock)
         self._server = Server(
-            self._handlers.by_request(), limits, Border(limits=limits), clock, on_close=self._handlers.closed, network=network,
-        )  # fmt: skip
+            self._handlers.by_request(),
+            limits,
+            Border(limits=limits),
+            clock,
+            on_close=self._handlers.closed,
+            network=network,
+        )
         self._scan: asyncio.Task[None] | None = None
         self._address = ""
 

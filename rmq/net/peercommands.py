@@ -324,7 +324,21 @@ class GetEpochCache(NamedTuple):
 
 
 PeerRequest = (
-    IntroducePeer | FetchLog | AckLog | AskVote | AnnounceLeader | ResignLeader | ReadSnapshot | ReadLog | AddPeer | RemovePeer
-    | TransferLeader | Promote | GetGroupStatus | GetHaStatus | GetEpochCache | ForwardedClient
-)  # fmt: skip
+    IntroducePeer
+    | FetchLog
+    | AckLog
+    | AskVote
+    | AnnounceLeader
+    | ResignLeader
+    | ReadSnapshot
+    | ReadLog
+    | AddPeer
+    | RemovePeer
+    | TransferLeader
+    | Promote
+    | GetGroupStatus
+    | GetHaStatus
+    | GetEpochCache
+    | ForwardedClient
+)
 PeerAnswer = FetchLogAnswer | AskVoteAnswer | EpochAnswer | SnapshotPart | LogPart | GroupStatus | HaStatus | EpochCache

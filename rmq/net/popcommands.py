@@ -183,7 +183,5 @@ class SetRequestMode(NamedTuple):
     pop_share_queue_num: int = 0
 
 
-PopRequest = (
-    Pop | Ack | BatchAck | ChangeInvisibleTime | Peek | Notification | PollingInfo | QueryAssignment | SetRequestMode
-)  # fmt: skip
+PopRequest = Pop | Ack | BatchAck | ChangeInvisibleTime | Peek | Notification | PollingInfo | QueryAssignment | SetRequestMode
 PopRelatedAnswer = PopAnswer | InvisibleTimeAnswer | NotificationAnswer | PollingInfoAnswer | Assignments

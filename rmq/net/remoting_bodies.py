@@ -212,35 +212,47 @@ def write_topic(answer: TopicConfig, quoted: bool) -> bytes:
 
 def write_topic_table(answer: TopicConfigs, quoted: bool) -> bytes:
     """[TopicConfigAndMappingSerializeWrapper]"""
-    return orjson.dumps({
-        "dataVersion": answer.data_version.json(),
-        "mappingDataVersion": DataVersion().json(),
-        "topicConfigTable": {topic.name: _config(topic) for topic in answer.topics},
-        "topicQueueMappingDetailMap": {},
-        "topicQueueMappingInfoMap": {},
-    })
+    return orjson.dumps(
+        {
+            "dataVersion": answer.data_version.json(),
+            "mappingDataVersion": DataVersion().json(),
+            "topicConfigTable": {topic.name: _config(topic) for topic in answer.topics},
+            "topicQueueMappingDetailMap": {},
+            "topicQueueMappingInfoMap": {},
+        }
+    )
 
 
 def write_topic_stats(answer: TopicStats, quoted: bool) -> bytes:
     """[TopicStatsTable]"""
     pairs = [
-        (stats.queue, {
-            "lastUpdateTimestamp": stats.last_update_timestamp, "maxOffset": stats.max_offset, "minOffset": stats.min_offset,
-        })
+        (
+            stats.queue,
+            {
+                "lastUpdateTimestamp": stats.last_update_timestamp,
+                "maxOffset": stats.max_offset,
+                "minOffset": stats.min_offset,
+            },
+        )
         for stats in answer.queues
-    ]  # fmt: skip
+    ]
     return _by_queue(b'{"offsetTable":', pairs, b',"topicPutTps":' + orjson.dumps(answer.topic_put_tps) + b"}")
 
 
 def write_consume_stats(answer: ConsumeStats, quoted: bool) -> bytes:
     """[ConsumeStats]"""
     pairs = [
-        (progress.queue, {
-            "brokerOffset": progress.broker_offset, "consumerOffset": progress.consumer_offset,
-            "lastTimestamp": progress.last_timestamp, "pullOffset": progress.pull_offset,
-        })
+        (
+            progress.queue,
+            {
+                "brokerOffset": progress.broker_offset,
+                "consumerOffset": progress.consumer_offset,
+                "lastTimestamp": progress.last_timestamp,
+                "pullOffset": progress.pull_offset,
+            },
+        )
         for progress in answer.queues
-    ]  # fmt: skip
+    ]
     return _by_queue(b'{"consumeTps":' + orjson.dumps(answer.consume_tps) + b',"offsetTable":', pairs, b"}")
 
 
@@ -285,16 +297,18 @@ def _subscription_json(subscription: Subscription) -> Json:
 
 def write_consumer_connection(answer: ConsumerConnection, quoted: bool) -> bytes:
     """[ConsumerConnection]"""
-    return orjson.dumps({
-        "connectionSet": [
-            {"clientAddr": one.address, "clientId": one.client_id, "language": one.language, "version": one.version}
-            for one in answer.connections
-        ],
-        "consumeFromWhere": answer.consume_from_where,
-        "consumeType": answer.consume_type,
-        "messageModel": answer.message_model,
-        "subscriptionTable": {part.topic: _subscription_json(part) for part in answer.subscriptions},
-    })
+    return orjson.dumps(
+        {
+            "connectionSet": [
+                {"clientAddr": one.address, "clientId": one.client_id, "language": one.language, "version": one.version}
+                for one in answer.connections
+            ],
+            "consumeFromWhere": answer.consume_from_where,
+            "consumeType": answer.consume_type,
+            "messageModel": answer.message_model,
+            "subscriptionTable": {part.topic: _subscription_json(part) for part in answer.subscriptions},
+        }
+    )
 
 
 def write_consumer_list(answer: ConsumerList, quoted: bool) -> bytes:
@@ -326,10 +340,15 @@ def write_ha_status(answer: HaStatus, quoted: bool) -> bytes:
     """[HARuntimeInfo] Rates and moments of a transfer are not kept: 0."""
     client = _named(answer.ha_client) | {"transferredByteInSecond": 0, "lastReadTimestamp": 0, "lastWriteTimestamp": 0}
     connections = [_named(each) | {"transferredByteInSecond": 0} for each in answer.ha_connection_info]
-    return orjson.dumps({
-        "master": answer.master, "masterCommitLogMaxOffset": answer.master_commit_log_max_offset,
-        "inSyncSlaveNums": answer.in_sync_slave_nums, "haConnectionInfo": connections, "haClientRuntimeInfo": client,
-    })  # fmt: skip
+    return orjson.dumps(
+        {
+            "master": answer.master,
+            "masterCommitLogMaxOffset": answer.master_commit_log_max_offset,
+            "inSyncSlaveNums": answer.in_sync_slave_nums,
+            "haConnectionInfo": connections,
+            "haClientRuntimeInfo": client,
+        }
+    )
 
 
 def write_epoch_cache(answer: EpochCache, quoted: bool) -> bytes:

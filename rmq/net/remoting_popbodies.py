@@ -21,18 +21,23 @@ def read_query_assignment(ext: Ext, body: bytes) -> QueryAssignment:
     """[QueryAssignmentRequestBody]"""
     source = load(body, "QUERY_ASSIGNMENT")
     return QueryAssignment(
-        get(source, "topic", ""), get(source, "consumerGroup", ""), get(source, "clientId", ""),
-        get(source, "strategyName", "AVG"), choice(source, "messageModel", MESSAGE_MODELS, "CLUSTERING"),
-    )  # fmt: skip
+        get(source, "topic", ""),
+        get(source, "consumerGroup", ""),
+        get(source, "clientId", ""),
+        get(source, "strategyName", "AVG"),
+        choice(source, "messageModel", MESSAGE_MODELS, "CLUSTERING"),
+    )
 
 
 def read_request_mode(ext: Ext, body: bytes) -> SetRequestMode:
     """[SetMessageRequestModeRequestBody]"""
     source = load(body, "SET_MESSAGE_REQUEST_MODE")
     return SetRequestMode(
-        get(source, "topic", ""), get(source, "consumerGroup", ""), choice(source, "mode", REQUEST_MODES, "PULL"),
+        get(source, "topic", ""),
+        get(source, "consumerGroup", ""),
+        choice(source, "mode", REQUEST_MODES, "PULL"),
         get(source, "popShareQueueNum", 0),
-    )  # fmt: skip
+    )
 
 
 def read_batch_ack(ext: Ext, body: bytes) -> BatchAck:

@@ -153,9 +153,16 @@ class Sends:
         return self._read(header, opaque, fields, born_timestamp, properties, frame[stop:], born_host, kept)
 
     def _read(
-        self, header: Header, opaque: int, fields: Fields, born_timestamp: int, properties: bytes, body: bytes, born_host: bytes,
+        self,
+        header: Header,
+        opaque: int,
+        fields: Fields,
+        born_timestamp: int,
+        properties: bytes,
+        body: bytes,
+        born_host: bytes,
         kept: bytes,
-    ) -> tuple[Send, Sent]:  # fmt: skip
+    ) -> tuple[Send, Sent]:
         group, topic, default_topic, queues, queue_id, flag, sys_flag, reconsume_times, limit, batch = fields
         sizes = None
         try:
@@ -176,9 +183,15 @@ class Sends:
                         return _new(DraftedSend, drafted), _new(Sent, (header, opaque, unique_key, None, kept))
                 properties, unique_key = self._properties(properties, born_timestamp)
                 records = self._draft(
-                    topic, body, properties, flag=flag, sys_flag=sys_flag, born_timestamp=born_timestamp,
-                    born_host=born_host, reconsume_times=reconsume_times,
-                )  # fmt: skip
+                    topic,
+                    body,
+                    properties,
+                    flag=flag,
+                    sys_flag=sys_flag,
+                    born_timestamp=born_timestamp,
+                    born_host=born_host,
+                    reconsume_times=reconsume_times,
+                )
             else:
                 raise Refusal(ResponseCode.MESSAGE_ILLEGAL, "the message body is empty")
         except InvalidArgument as error:
@@ -304,6 +317,10 @@ def is_send(code: int) -> bool:
     return code in _CODES
 
 
-_CODES: frozenset[Any] = frozenset({
-    int(RequestCode.SEND_MESSAGE_V2), int(RequestCode.SEND_BATCH_MESSAGE), int(RequestCode.SEND_MESSAGE),
-})  # fmt: skip
+_CODES: frozenset[Any] = frozenset(
+    {
+        int(RequestCode.SEND_MESSAGE_V2),
+        int(RequestCode.SEND_BATCH_MESSAGE),
+        int(RequestCode.SEND_MESSAGE),
+    }
+)

@@ -78,8 +78,11 @@ class Shapes:
             frame[born_end:properties_at] == behind_born
             and frame[properties_end:opaque_at] == behind_properties
             and frame[opaque_end:stop] == behind_opaque
-            and born.isdigit() and opaque.isdigit() and len(opaque) <= _MAX_DIGITS and len(born) < 19
-        ):  # fmt: skip
+            and born.isdigit()
+            and opaque.isdigit()
+            and len(opaque) <= _MAX_DIGITS
+            and len(born) < 19
+        ):
             return None
         properties = frame[properties_at:properties_end]
         if b"\\" in properties:

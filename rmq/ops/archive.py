@@ -122,8 +122,10 @@ def _new(known: Manifest, rolled: list[SegmentFile], place: Place) -> list[Segme
     expected = known.end if known.segments else (new[0].base if new else 0)
     for file in new:
         if file.base != expected:
-            raise StoreError(f"bytes {expected} to {file.base} of the log are not in {place.name} and not here any more: "
-                             "archive from another node of the group, or begin another archive")  # fmt: skip
+            raise StoreError(
+                f"bytes {expected} to {file.base} of the log are not in {place.name} and not here any more: "
+                "archive from another node of the group, or begin another archive"
+            )
         expected = file.base + file.size
     return new
 

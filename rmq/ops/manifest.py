@@ -123,16 +123,20 @@ def _to_json(manifest: Manifest) -> dict[str, Any]:
         return [row._asdict() for row in rows]
 
     return manifest._asdict() | {
-        "rows": plain(manifest.rows), "segments": plain(manifest.segments), "snapshots": plain(manifest.snapshots),
-    }  # fmt: skip
+        "rows": plain(manifest.rows),
+        "segments": plain(manifest.segments),
+        "snapshots": plain(manifest.snapshots),
+    }
 
 
 def _from_json(found: dict[str, Any]) -> Manifest:
     rows, segments, snapshots = (found.pop(name) for name in ("rows", "segments", "snapshots"))
     return Manifest(
-        **found, rows=tuple(EpochRow(**row) for row in rows), segments=tuple(Stored(**row) for row in segments),
+        **found,
+        rows=tuple(EpochRow(**row) for row in rows),
+        segments=tuple(Stored(**row) for row in segments),
         snapshots=tuple(Kept(**row) for row in snapshots),
-    )  # fmt: skip
+    )
 
 
 def _sum(said: dict[str, Any]) -> str:

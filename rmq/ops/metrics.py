@@ -73,9 +73,10 @@ def families(cluster: str, broker: str, status: GroupStatus) -> Iterator[Metric]
         known = [(label, value) for label, value in zip(labels, values, strict=True) if value >= 0]
         yield _gauge(name, f"{about}; absent if this node does not know", known)
     yield _gauge(
-        "member_missing", "1 if the leader, which tells it, has not heard of a node for 10 s, or never",
+        "member_missing",
+        "1 if the leader, which tells it, has not heard of a node for 10 s, or never",
         [(label, status.misses(member)) for label, member in zip(labels, status.members, strict=True) if status.role == "leader"],
-    )  # fmt: skip
+    )
     reasons = GaugeMetricFamily(
         "rmq_group_member_may_not_vote", "1 if this keeps a node from voting, or from following", labels=(*_LABELS, "reason")
     )

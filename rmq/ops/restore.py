@@ -57,8 +57,10 @@ def _check(directory: Path, manifest: Manifest, place: Place) -> None:
     if others:
         raise StoreError(f"{directory} is not empty ({min(others)}): give a new directory")
     if not manifest.restorable:
-        raise StoreError(f"{place.name} begins at {manifest.start} and holds no snapshot of the tables that its log reaches yet: "
-                         "run `rmq archive` again when the log has grown by a segment; Spark can read it as it is")  # fmt: skip
+        raise StoreError(
+            f"{place.name} begins at {manifest.start} and holds no snapshot of the tables that its log reaches yet: "
+            "run `rmq archive` again when the log has grown by a segment; Spark can read it as it is"
+        )
 
 
 def _fetch(place: Place, manifest: Manifest, working: Path, tell: Tell) -> None:

@@ -282,9 +282,24 @@ class Promote(NamedTuple):
 
 
 Event = (
-    Tick | Asked | Answered | Unreachable | Grown | AppendFailed | Flushed | Health | Stop | Retained
-    | Reseeded | ReseedFailed | Join | Leave | Transfer | Follow | Promote
-)  # fmt: skip
+    Tick
+    | Asked
+    | Answered
+    | Unreachable
+    | Grown
+    | AppendFailed
+    | Flushed
+    | Health
+    | Stop
+    | Retained
+    | Reseeded
+    | ReseedFailed
+    | Join
+    | Leave
+    | Transfer
+    | Follow
+    | Promote
+)
 
 # --- effects ----------------------------------------------------------------------------------------------------------
 
@@ -402,9 +417,22 @@ class Fatal(NamedTuple):
 
 
 Effect = (
-    SaveVote | AppendEpoch | AppendBytes | Cut | Send | Reply | ReplyBytes | Commit | Replicated | BecameLeader
-    | SteppedDown | Reseed | Done | Warn | Fatal
-)  # fmt: skip
+    SaveVote
+    | AppendEpoch
+    | AppendBytes
+    | Cut
+    | Send
+    | Reply
+    | ReplyBytes
+    | Commit
+    | Replicated
+    | BecameLeader
+    | SteppedDown
+    | Reseed
+    | Done
+    | Warn
+    | Fatal
+)
 
 # --- what a machine is told when it is made ---------------------------------------------------------------------------
 

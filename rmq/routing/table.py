@@ -188,9 +188,7 @@ class RouteTable:
         stores = frozenset(filter(None, (broker.store, *broker.members)))
         if broker.broker_id == LEADER:
             group.cluster, group.epoch, group.stores = broker.cluster, broker.epoch, stores
-        group.members[broker.broker_id] = _Member(
-            broker.address, connection_id, broker.data_version, now, broker.store, stores
-        )  # fmt: skip
+        group.members[broker.broker_id] = _Member(broker.address, connection_id, broker.data_version, now, broker.store, stores)
         self._connections.setdefault(connection_id, set()).add(group.name)
 
     # --- leaving

@@ -29,9 +29,13 @@ from analytics.walk import Block, joined, layout  # noqa: E402 -- needs the extr
 
 V4, V6 = host_bytes("10.1.2.3", 65535), host_bytes("2001:db8::1", 10911)
 PROPERTIES = [
-    b"", b"TAGS\x01a\x02", b"KEYS\x01k1 k2\x02TAGS\x01b\x02UNIQ_KEY\x01F00\x02", b"a\x01b\x02", b"KEYS\x01 k \x02",
+    b"",
+    b"TAGS\x01a\x02",
+    b"KEYS\x01k1 k2\x02TAGS\x01b\x02UNIQ_KEY\x01F00\x02",
+    b"a\x01b\x02",
+    b"KEYS\x01 k \x02",
     b"KEYS\x01  \x02",
-]  # fmt: skip
+]
 ODD = [
     b"TAGS\x01open", b"a\x01\x02TAGS\x01x\x02", b"\x01v\x02", b"a\x011\x02a\x012\x02", b"a\x01b\x01c\x02", b"a\x01\xff\xfe\x02",
     b"\x02\x02", b"nothing", b"KEYS\x01\xc3\xa4 \xe4\xb8\xad\x02", b"TAGS\x01a\x02\x02",
@@ -148,9 +152,14 @@ def test_an_inner_batch_is_its_messages() -> None:
     assert messages is not None
     columns = Columns(messages, "b")
     for name, values in {
-        "body": [b"one", b"", b"three"], "queue_offset": [40, 41, 42], "flag": [7, 0, 0], "tags": ["a", None, None],
-        "keys": [[], [], ["k"]], "sys_flag": [0, 0, 0], "physical_offset": [500, 500, 500],
-    }.items():  # fmt: skip
+        "body": [b"one", b"", b"three"],
+        "queue_offset": [40, 41, 42],
+        "flag": [7, 0, 0],
+        "tags": ["a", None, None],
+        "keys": [[], [], ["k"]],
+        "sys_flag": [0, 0, 0],
+        "physical_offset": [500, 500, 500],
+    }.items():
         assert columns.make(name).to_pylist() == values
     for wrong in (body[:-1], body[:15], b"x" * 30, b"\x7f" * 90):
         ordinary, messages = apart(block_of([batch._replace(body=wrong), batch]))

@@ -74,8 +74,10 @@ def test_counts_equal_those_of_a_slow_twin(tmp_path: Path, zone: str) -> None:
     assert list(rows) == sorted(expected)
     for place, row in rows.items():
         assert (row.messages, row.repeats, row.distinct_keys) == (
-            expected[place]["messages"], expected[place]["repeats"], len(keys[place]),
-        )  # fmt: skip
+            expected[place]["messages"],
+            expected[place]["repeats"],
+            len(keys[place]),
+        )
     assert sum(row.bytes for row in found.rows) == sum(_sizes(offsets, tmp_path))
     for iso, details in found.details.items():
         for detail in details[1:]:

@@ -25,8 +25,11 @@ from analytics.versions import current, manifest_of, next_version
 
 NOON = 1_795_262_400_000  # 2026-11-21T12:00Z
 DAY = 86_400_000
-QUICK = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-         "spark.sql.shuffle.partitions": "2"}  # fmt: skip
+QUICK = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.shuffle.partitions": "2",
+}
 Growing = tuple[Path, Callable[[int], None]]
 
 
@@ -112,9 +115,12 @@ EVENTS = [
 FIRST_RUN = 9
 SCHEMA = "T1=id bigint, price decimal(10,2), topic string"
 USERS = [
-    (1, "Anne", "2.50", "2000-01-02", None), (3, "Cyd", "1.00", "2000-01-02", None), (4, None, "1.00", "None", "d@x.org"),
-    (5, "Eva", "1.00", "2000-01-02", None), (20, "Bob", "1.00", "2000-01-02", None),
-]  # fmt: skip
+    (1, "Anne", "2.50", "2000-01-02", None),
+    (3, "Cyd", "1.00", "2000-01-02", None),
+    (4, None, "1.00", "None", "d@x.org"),
+    (5, "Eva", "1.00", "2000-01-02", None),
+    (20, "Bob", "1.00", "2000-01-02", None),
+]
 
 
 def canal(number: int) -> Sent:
@@ -136,9 +142,15 @@ async def killed_at(line: str, *arguments: str) -> None:
     quick = " ".join(f"--conf {name}={value}" for name, value in QUICK.items())
     own = {"PYSPARK_SUBMIT_ARGS": f"--master local[1] --driver-memory 512m {quick} pyspark-shell"}
     job = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "rmq.cli", *arguments, env=os.environ | own, start_new_session=True,
-        stderr=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL,
-    )  # fmt: skip
+        sys.executable,
+        "-m",
+        "rmq.cli",
+        *arguments,
+        env=os.environ | own,
+        start_new_session=True,
+        stderr=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.DEVNULL,
+    )
     assert job.stderr is not None
     told = []
     try:
@@ -206,8 +218,10 @@ def check_messages(spark: Any, folder: Path) -> None:
     assert [(row["id"], str(row["price"])) for row in table[:48]] == [(n, f"{n}.50") for n in range(1, 96, 2)]
     assert {row["json_topic"] for row in table[:48]} == {"t"}, "not the message's"
     assert [(row["id"], bytes(row["body"] or b"-"), row["bad"]) for row in table[47:]] == [
-        (95, b"-", None), (None, b"[]", "no JSON of that schema"), (None, b'{"id": "x"}', "no JSON of that schema"),
-    ]  # fmt: skip
+        (95, b"-", None),
+        (None, b"[]", "no JSON of that schema"),
+        (None, b'{"id": "x"}', "no JSON of that schema"),
+    ]
     assert (manifest_of(folder)["messages"], manifest_of(folder)["bad"]) == (100, 2)
 
 

@@ -39,9 +39,19 @@ class Live:
     def __init__(self, store: Path) -> None:
         self.store = store
         self.clock = TestClock()
-        settings = NodeSettings(role="broker", store_dir=store, listen_port=0, stop_grace_ms=100, segment_bytes=20_000,
-                                max_message_bytes=1000, delete_hours=tuple(range(24)), reserved_hours=1, index_slots=1000,
-                                index_entries=4000, idle_timeout_ms=86_400_000)  # fmt: skip
+        settings = NodeSettings(
+            role="broker",
+            store_dir=store,
+            listen_port=0,
+            stop_grace_ms=100,
+            segment_bytes=20_000,
+            max_message_bytes=1000,
+            delete_hours=tuple(range(24)),
+            reserved_hours=1,
+            index_slots=1000,
+            index_entries=4000,
+            idle_timeout_ms=86_400_000,
+        )
         self.broker = Broker(settings, self.clock, RealDisk())
 
     async def start(self) -> None:

@@ -53,10 +53,16 @@ def test_what_makes_no_sense_is_refused(options: dict[str, str], says: str) -> N
 
 
 def test_kafkas_names() -> None:
-    wanted = parse_options({
-        "subscribe": "A, B", "startingOffsets": '{"A": {"0": 23, "1": -2}}', "endingOffsets": '{"B": {"0": 5, "1": -1}}',
-        "startingTimestamp": "1795262400000", "endingTimestamp": "2026-11-22T00:00:00+01:00", "failOnDataLoss": "FALSE",
-    })  # fmt: skip
+    wanted = parse_options(
+        {
+            "subscribe": "A, B",
+            "startingOffsets": '{"A": {"0": 23, "1": -2}}',
+            "endingOffsets": '{"B": {"0": 5, "1": -1}}',
+            "startingTimestamp": "1795262400000",
+            "endingTimestamp": "2026-11-22T00:00:00+01:00",
+            "failOnDataLoss": "FALSE",
+        }
+    )
     assert wanted.topics == {"A", "B"}
     assert (wanted.starts, wanted.ends) == ({"A": {0: 23}}, {"B": {0: 5}})
     assert (wanted.from_ms, wanted.to_ms) == (1_795_262_400_000, 1_795_302_000_000)

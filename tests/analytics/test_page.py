@@ -82,15 +82,18 @@ def test_brokers_and_days_add_up() -> None:
     other = Day(manifest(TODAY, "c"), [row("T", 50, broker="c")], [], [detail("T", [50], [("k", 5)], {})])
     summary = summaries([one, other])["T"]
     assert (summary.messages, summary.queues, summary.top_keys) == (
-        150, {("b", 0): 90, ("b", 1): 10, ("c", 0): 50}, {"k": 12, "l": 3},
-    )  # fmt: skip
+        150,
+        {("b", 0): 90, ("b", 1): 10, ("c", 0): 50},
+        {"k": 12, "l": 3},
+    )
     assert summary.skew == pytest.approx(90 * 3 / 150)
     page = body(render("Messages", shown(one, other)))
     assert "1.8 times the mean" in page
     assert "<td>T</td><td>k</td><td>12</td><td>8.0 %</td>" in page
     assert "Brokers: b, c." in page
-    assert "in the busiest second of one broker" in render("Messages", shown(
-        one._replace(details=[*one.details, detail("", [], [], {})]), other))  # fmt: skip
+    assert "in the busiest second of one broker" in render(
+        "Messages", shown(one._replace(details=[*one.details, detail("", [], [], {})]), other)
+    )
 
 
 def test_groups_that_fail_or_are_behind() -> None:

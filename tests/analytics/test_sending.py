@@ -27,8 +27,9 @@ def test_a_row_is_a_message() -> None:
     rows = batch(topic=["A", "B"], body=[b"x", b"y"], keys=[["k", "l"], None], tags=["t", None], uniq_key=["u", None])
     rows = rows.append_column("properties", properties)
     assert list(messages(rows, "")) == [
-        Message("A", b"x", "t", ["k", "l"], {"n": "1"}, message_id="u"), Message("B", b"y", keys=()),
-    ]  # fmt: skip
+        Message("A", b"x", "t", ["k", "l"], {"n": "1"}, message_id="u"),
+        Message("B", b"y", keys=()),
+    ]
     assert list(messages(batch(body=["text"], keys=["k l"]), "C")) == [Message("C", b"text", keys=["k", "l"])]
     for bad in (batch(topic=["A"], body=[None]), batch(topic=["A"], body=[b""]), batch(topic=[None], body=[b"x"])):
         with pytest.raises(InvalidArgument, match="a row without a"):

@@ -138,8 +138,10 @@ def test_places_and_patterns_choose_rows(spark: Any, tmp_path: Path) -> None:
         return sorted((row["topic"], row["queue_offset"]) for row in load(spark, tmp_path, **options).collect())
 
     assert numbers(subscribePattern="Order.*", startingOffsets='{"Orders": {"0": 1}}') == [
-        ("Order-Events", 0), ("Orders", 1), ("Orders", 2),
-    ]  # fmt: skip
+        ("Order-Events", 0),
+        ("Orders", 1),
+        ("Orders", 2),
+    ]
     assert numbers(assign='{"Orders": [0]}', endingOffsets='{"Orders": {"0": 1}}') == [("Orders", 0)]
     assert numbers(assign='{"Orders": [7]}') == []
     assert numbers(subscribe="rmq_sys_STATE") == [("rmq_sys_STATE", 0)], "whoever names it wants it"
@@ -194,8 +196,9 @@ def test_damage_is_skipped_or_set_apart(spark: Any, tmp_path: Path) -> None:
     assert load(spark, tmp_path, onDamage="skip").count() == 12 - 1 - 4
     apart = load(spark, tmp_path, onDamage="quarantine").where("topic is null").orderBy("physical_offset").collect()
     assert [(row["physical_offset"], row["size"], row["tags"]) for row in apart] == [
-        (offsets[1], offsets[2] - offsets[1], "damage"), (2048, 2048, "damage"),
-    ]  # fmt: skip
+        (offsets[1], offsets[2] - offsets[1], "damage"),
+        (2048, 2048, "damage"),
+    ]
     assert len(apart[0]["body"]) == offsets[2] - offsets[1]
     assert apart[1]["body"] is None
     assert "is missing" in apart[1]["keys"][0]
@@ -402,8 +405,13 @@ def test_nights(spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert night("2026-11-21", "--catch-up") == 0
     told = [(each.manifest.day[-2:], *((row.topic, row.messages) for row in each.rows)) for each in read_days(out)]
     assert sorted(told) == [
-        ("17", ("one", 1)), ("18", ("one", 1)), ("20", ("one", 1)), ("20", ("two", 1)), ("21", ("one", 2)), ("21", ("two", 2)),
-    ], "the 18th of the other one may have begun before its log does"  # fmt: skip
+        ("17", ("one", 1)),
+        ("18", ("one", 1)),
+        ("20", ("one", 1)),
+        ("20", ("two", 1)),
+        ("21", ("one", 2)),
+        ("21", ("two", 2)),
+    ], "the 18th of the other one may have begun before its log does"
     assert (out / "report-2026-11-20.html").exists()
     capsys.readouterr()
     assert night("2026-11-21", "--catch-up") == 0

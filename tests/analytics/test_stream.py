@@ -88,9 +88,13 @@ def test_rows_become_messages(spark: Any, tmp_path: Path, broker: Running) -> No
     """By a batch job, and by a stream that copies them to another topic: with tags, keys, properties and their unique keys."""
     options = {"nameservers": broker.nameserver}
     rows = spark.range(300).selectExpr(
-        "concat('T', id % 2) topic", "cast(id as string) body", "array(concat('k', id)) keys", "'a' tags",
-        "map('n', cast(id as string)) properties", "concat('U', id) uniq_key",
-    )  # fmt: skip
+        "concat('T', id % 2) topic",
+        "cast(id as string) body",
+        "array(concat('k', id)) keys",
+        "'a' tags",
+        "map('n', cast(id as string)) properties",
+        "concat('U', id) uniq_key",
+    )
     rows.repartition(2).write.format("rmq").options(**options).mode("append").save()
     stream = spark.readStream.format("rmq").options(**options, subscribe="T0,T1", startingOffsets="earliest").load()
     copy = stream.select("body", "keys", "tags", "properties", "uniq_key").writeStream.format("rmq")

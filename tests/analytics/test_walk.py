@@ -43,9 +43,7 @@ def found(parts: list[Part]) -> tuple[list[int], list[Damage]]:
 
 @pytest.mark.parametrize("block_bytes", [400, 3000, 1 << 20])
 @pytest.mark.parametrize("pieces", [1, 2, 3, 17])
-def test_pieces_together_are_the_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pieces: int, block_bytes: int
-) -> None:
+def test_pieces_together_are_the_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pieces: int, block_bytes: int) -> None:
     """A piece begins anywhere: only a record that says it is there is taken, by exactly one piece."""
     monkeypatch.setattr(walking, "BLOCK_BYTES", block_bytes)
     offsets = write_store(tmp_path, MESSAGES, SEGMENT)

@@ -34,9 +34,16 @@ class LocalGroup:
     """`async with LocalGroup(folder) as group`. `nodes`: those that run now, by name."""
 
     def __init__(
-        self, folder: Path, *, count: int = 3, spare: int = 0, disks: Mapping[str, Disk] | None = None, one_port: bool = False,
-        led: bool = True, **settings: Any,
-    ) -> None:  # fmt: skip
+        self,
+        folder: Path,
+        *,
+        count: int = 3,
+        spare: int = 0,
+        disks: Mapping[str, Disk] | None = None,
+        one_port: bool = False,
+        led: bool = True,
+        **settings: Any,
+    ) -> None:
         """`spare`: so many further nodes have a place but are neither peers nor started. `disks`: else the machine's own.
         `one_port`: of each node, for clients and the others. `led`: entered when one of them leads."""
         self.clock = TestClock()
@@ -46,8 +53,14 @@ class LocalGroup:
         self._first = self._names[:count]
         self._led = led
         self._ports = {name: (port := free_port(), port if one_port else free_port()) for name in self._names}
-        self._settings = {"segment_bytes": 16 * 1024 * 1024, "index_slots": 10_000, "index_entries": 40_000, "vip_port": False,
-                          "forward_at_stop_ms": 0, **settings}
+        self._settings = {
+            "segment_bytes": 16 * 1024 * 1024,
+            "index_slots": 10_000,
+            "index_entries": 40_000,
+            "vip_port": False,
+            "forward_at_stop_ms": 0,
+            **settings,
+        }
         self._connections: list[Peer] = []
         self.nodes: dict[str, Broker] = {}
 
@@ -74,10 +87,17 @@ class LocalGroup:
         known = [*self._first, *(name for name in names if name not in self._first)]
         for name in names:
             settings = NodeSettings(
-                role="broker", broker_name=GROUP, elected=True, node_id=name, listen_port=self._ports[name][0],
-                peers=tuple(f"{one}-{self.peer_address(one)}" for one in known), namesrv_addresses=(self.nameserver,),
-                store_dir=self._folder / name, stop_grace_ms=1000, **self._settings,
-            )  # fmt: skip
+                role="broker",
+                broker_name=GROUP,
+                elected=True,
+                node_id=name,
+                listen_port=self._ports[name][0],
+                peers=tuple(f"{one}-{self.peer_address(one)}" for one in known),
+                namesrv_addresses=(self.nameserver,),
+                store_dir=self._folder / name,
+                stop_grace_ms=1000,
+                **self._settings,
+            )
             self.nodes[name] = Broker(settings, self.clock, self._disks.get(name))
         await asyncio.gather(*(self.nodes[name].start() for name in names))
 

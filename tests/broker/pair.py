@@ -28,16 +28,25 @@ class Pair:
         self.nameserver = Nameserver(NodeSettings(role="nameserver", namesrv_port=self._nameserver_port), self.clock)
         await self.nameserver.start()
 
-    async def start(
-        self, number: int, role: str, wait: bool = True, disk: Disk | None = None, **settings: Any
-    ) -> Broker:
+    async def start(self, number: int, role: str, wait: bool = True, disk: Disk | None = None, **settings: Any) -> Broker:
         """`wait`: until a master has begun its office."""
-        self.nodes[number] = Broker(NodeSettings(
+        self.nodes[number] = Broker(
+            NodeSettings(
                 vip_port=False,
-            role="broker", broker_name="g", broker_id=number, broker_role=role, listen_port=self._ports[number],
-            namesrv_addresses=(self.nameserver.address,), store_dir=self.folder / str(number), segment_bytes=16 << 20,
-            stop_grace_ms=1000, **settings,
-        ), self.clock, disk)  # fmt: skip
+                role="broker",
+                broker_name="g",
+                broker_id=number,
+                broker_role=role,
+                listen_port=self._ports[number],
+                namesrv_addresses=(self.nameserver.address,),
+                store_dir=self.folder / str(number),
+                segment_bytes=16 << 20,
+                stop_grace_ms=1000,
+                **settings,
+            ),
+            self.clock,
+            disk,
+        )
         await self.nodes[number].start()
         if wait and role.endswith("MASTER"):
             await self.leads(number)

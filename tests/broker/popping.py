@@ -29,8 +29,12 @@ def pop(topic: str = "T", *, group: str = "g", queue_id: int = -1, count: int = 
 def popped(answer: PopAnswer, request: Pop) -> list[Popped]:
     """The messages, with their receipts as RocketMQ's client makes them."""
     starts = {tuple(part.split()[:2]): part.split()[2] for part in answer.start_offset_info.split(";") if part}
-    numbers = [(part.split()[0], part.split()[1], each) for part in answer.msg_offset_info.split(";") if part
-               for each in part.split()[2].split(",")]  # fmt: skip
+    numbers = [
+        (part.split()[0], part.split()[1], each)
+        for part in answer.msg_offset_info.split(";")
+        if part
+        for each in part.split()[2].split(",")
+    ]
     found = []
     for stored, (flag, queue_id, number) in zip(record.iterate(answer.messages), numbers, strict=True):
         assert int(number) == stored.queue_offset
@@ -74,11 +78,18 @@ def batch_ack(answer: PopAnswer, messages: list[Popped], group: str = "g") -> Ba
         bits[one.queue_id, start] = bits.get((one.queue_id, start), 0) | 1 << one.number - start
     made = [
         AckedRange(
-            group, messages[0].topic, "0", start, queue_id, answer.revive_qid, answer.pop_time, answer.invisible_time,
+            group,
+            messages[0].topic,
+            "0",
+            start,
+            queue_id,
+            answer.revive_qid,
+            answer.pop_time,
+            answer.invisible_time,
             found.to_bytes(128, "little"),
         )
         for (queue_id, start), found in bits.items()
-    ]  # fmt: skip
+    ]
     return BatchAck("broker", made)
 
 

@@ -105,14 +105,19 @@ def test_topics_groups_and_offsets_are_what_rocketmq_says(taken: Taken) -> None:
         one = tables.topics.get(topic)
         assert one is not None, topic
         assert (one.read_queue_nums, one.write_queue_nums, one.perm, one.order) == (
-            config["readQueueNums"], config["writeQueueNums"], config["perm"], config["order"],
-        )  # fmt: skip
+            config["readQueueNums"],
+            config["writeQueueNums"],
+            config["perm"],
+            config["order"],
+        )
     for group, row in said.get("subscriptionGroups", {}).get("subscriptionGroupTable", {}).items():
         known = tables.groups.get(group)
         assert known is not None or "subscriptionGroup" not in " ".join(told(name)["files"]), group
         assert known is None or (known.retry_queue_nums, known.retry_max_times, known.consume_enable) == (
-            row["retryQueueNums"], row["retryMaxTimes"], row["consumeEnable"],
-        )  # fmt: skip
+            row["retryQueueNums"],
+            row["retryMaxTimes"],
+            row["consumeEnable"],
+        )
     expected = (said.get("consumerOffset") or {}).get("offsetTable", {})
     found = offsets_json(tables.offsets, tables.cursors)()["offsetTable"]
     exported = {key: {str(queue): at for queue, at in queues.items()} for key, queues in found.items()}
@@ -309,11 +314,15 @@ def test_what_rocketmqs_tables_lack_was_deleted_only_if_it_stopped_in_order(tmp_
 @pytest.mark.parametrize(
     ("file", "text", "reason"),
     [
-        ("topics.json", '{"topicConfigTable":{"B":{"attributes":{"queue.type":"BatchCQ"},"perm":6,"readQueueNums":1,'
-         '"topicName":"B","writeQueueNums":1}}}', "BatchCQ"),
+        (
+            "topics.json",
+            '{"topicConfigTable":{"B":{"attributes":{"queue.type":"BatchCQ"},"perm":6,"readQueueNums":1,'
+            '"topicName":"B","writeQueueNums":1}}}',
+            "BatchCQ",
+        ),
         ("topicQueueMapping.json", '{"topicQueueMappingInfoMap":{"S":{}}}', "static topics"),
     ],
-)  # fmt: skip
+)
 def test_tables_of_kinds_that_cannot_be_served(tmp_path: Path, file: str, text: str, reason: str) -> None:
     (tmp_path / file).write_text(text)
     with pytest.raises(StoreError, match=reason):

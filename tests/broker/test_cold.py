@@ -24,8 +24,9 @@ class Node:
 
     def __init__(self, store: Path) -> None:
         self.disk = MemoryDisk()
-        self.settings = NodeSettings(role="broker", store_dir=store, listen_port=0, stop_grace_ms=100, segment_bytes=140_000,
-                                     max_message_bytes=1000)  # fmt: skip
+        self.settings = NodeSettings(
+            role="broker", store_dir=store, listen_port=0, stop_grace_ms=100, segment_bytes=140_000, max_message_bytes=1000
+        )
 
     async def start(self) -> "Node":
         await self._open()

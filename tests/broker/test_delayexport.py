@@ -32,7 +32,7 @@ def read_wheel(root: Path, file_bytes: int = 100 * 1024 * 1024) -> Wheel:
     files = sorted((root / "timerlog").iterdir())
     assert [(file.name, file.stat().st_size) for file in files] == [
         (f"{number * file_bytes:020d}", file_bytes) for number in range(len(files))
-    ]  # fmt: skip
+    ]
     wheel, log = (root / "timerwheel").read_bytes(), b"".join(file.read_bytes() for file in files)
     assert len(wheel) == SLOTS * 32
     slots = {}
@@ -84,8 +84,9 @@ async def test_a_stop_leaves_positions_and_a_timer_wheel(tmp_path: Path) -> None
         read_ms, log_end, number, masters, *_ = wheel.check
         second_of_first = timer_out_ms(at) // 1000
         assert wheel.slots.pop(second_of_first) == (
-            1, [(first.physical_offset, 1), (third.physical_offset, 1), (cancel.physical_offset, 5)]
-        )  # fmt: skip
+            1,
+            [(first.physical_offset, 1), (third.physical_offset, 1), (cancel.physical_offset, 5)],
+        )
         assert wheel.slots.pop(second_of_first + 1) == (1, [(second.physical_offset, 1)])
         [(marker, (_, chain))] = wheel.slots.items()
         assert marker * 1000 < read_ms < second_of_first * 1000, "nobody reads that slot any more"

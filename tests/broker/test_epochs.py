@@ -122,10 +122,12 @@ async def bricked(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("lower", "after", "about"),
     [
-        ("5", "3", "lacks"), (f"{ABSURD},5", "3", "nobody can have held"), (str(ABSURD), "0", "take the largest"),
+        ("5", "3", "lacks"),
+        (f"{ABSURD},5", "3", "nobody can have held"),
+        (str(ABSURD), "0", "take the largest"),
         ("x", "3", "numbers"),
     ],
-)  # fmt: skip
+)
 async def test_wrong_numbers_are_refused(
     bricked: Path, capsys: pytest.CaptureFixture[str], lower: str, after: str, about: str
 ) -> None:

@@ -126,9 +126,11 @@ async def test_the_next_leader_asks_a_producer_that_is_elsewhere(place: Place) -
 
     await place.clock.advance_until(asked, 0.5)
     ext = checks[0].ext
-    place.java.tell(EndTransaction(
-        "p", int(ext["tranStateTableOffset"]), int(ext["commitLogOffset"]), COMMIT, ext["msgId"], True, ext["transactionId"]
-    ))  # fmt: skip
+    place.java.tell(
+        EndTransaction(
+            "p", int(ext["tranStateTableOffset"]), int(ext["commitLogOffset"]), COMMIT, ext["msgId"], True, ext["transactionId"]
+        )
+    )
     await _until_stored(place, [b"half"])
 
 

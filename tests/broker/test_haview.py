@@ -28,27 +28,52 @@ def test_a_leader_tells_of_its_followers() -> None:
     found = spelled(ha_status(status("leader")))
     assert (found["master"], found["masterCommitLogMaxOffset"], found["inSyncSlaveNums"]) == (True, 1000, 1)
     assert found["haConnectionInfo"] == [
-        {"addr": "n1:40911", "slaveAckOffset": 900, "diff": 100, "inSync": True, "transferFromWhere": 900,
-         "transferredByteInSecond": 0},
-        {"addr": "n2:40911", "slaveAckOffset": 0, "diff": 1000, "inSync": False, "transferFromWhere": 0,
-         "transferredByteInSecond": 0},
-        {"addr": "n3:40911", "slaveAckOffset": 5, "diff": 995, "inSync": False, "transferFromWhere": 5,
-         "transferredByteInSecond": 0},
-    ]  # fmt: skip
+        {
+            "addr": "n1:40911",
+            "slaveAckOffset": 900,
+            "diff": 100,
+            "inSync": True,
+            "transferFromWhere": 900,
+            "transferredByteInSecond": 0,
+        },
+        {
+            "addr": "n2:40911",
+            "slaveAckOffset": 0,
+            "diff": 1000,
+            "inSync": False,
+            "transferFromWhere": 0,
+            "transferredByteInSecond": 0,
+        },
+        {
+            "addr": "n3:40911",
+            "slaveAckOffset": 5,
+            "diff": 995,
+            "inSync": False,
+            "transferFromWhere": 5,
+            "transferredByteInSecond": 0,
+        },
+    ]
 
 
 def test_a_follower_tells_of_itself() -> None:
     found = spelled(ha_status(status("follower")))
     assert (found["master"], found["haConnectionInfo"]) == (False, [])
     assert found["haClientRuntimeInfo"] == {
-        "masterAddr": "n0:30911", "maxOffset": 1000, "masterFlushOffset": 950, "transferredByteInSecond": 0,
-        "lastReadTimestamp": 0, "lastWriteTimestamp": 0,
-    }  # fmt: skip
+        "masterAddr": "n0:30911",
+        "maxOffset": 1000,
+        "masterFlushOffset": 950,
+        "transferredByteInSecond": 0,
+        "lastReadTimestamp": 0,
+        "lastWriteTimestamp": 0,
+    }
 
 
 def test_each_epoch_ends_where_the_next_begins() -> None:
     """[EpochEntryCache]"""
     assert spelled(epoch_cache("c", "b", 2, status("leader"))) == {
-        "clusterName": "c", "brokerName": "b", "brokerId": 2, "maxOffset": 1000,
+        "clusterName": "c",
+        "brokerName": "b",
+        "brokerId": 2,
+        "maxOffset": 1000,
         "epochList": [{"epoch": 1, "startOffset": 0, "endOffset": 700}, {"epoch": 4, "startOffset": 700, "endOffset": 1000}],
-    }  # fmt: skip
+    }

@@ -73,9 +73,12 @@ async def test_what_is_not_here_is_left_out_and_what_makes_no_sense_is_refused(b
     wanted = [queue(3), queue(4), queue(-1), queue(0, "Missing"), queue(0, broker_name="elsewhere")]
     assert await lock(peer, "me", *wanted) == [queue(3)]
     for wrong in (
-        LockQueues("g", "", [queue(0)]), LockQueues("", "me", [queue(0)]), LockQueues("g", "a\nb", [queue(0)]),
-        LockQueues("g", "me", [queue(n) for n in range(2001)]), UnlockQueues("g", "me", [queue(n) for n in range(2001)]),
-    ):  # fmt: skip
+        LockQueues("g", "", [queue(0)]),
+        LockQueues("", "me", [queue(0)]),
+        LockQueues("g", "a\nb", [queue(0)]),
+        LockQueues("g", "me", [queue(n) for n in range(2001)]),
+        UnlockQueues("g", "me", [queue(n) for n in range(2001)]),
+    ):
         assert await peer.refusal(wrong) == ResponseCode.INVALID_PARAMETER
 
 

@@ -35,9 +35,14 @@ from tests.net import java_peer
 FOREVER_MS = 2**63 - 1
 DAY_MS = 86_400_000
 SETTINGS: dict[str, Any] = {
-    "idle_timeout_ms": DAY_MS, "client_expiry_ms": 3_600_000, "transaction_check_max": 2, "index_slots": 100,
-    "index_entries": 400, "segment_bytes": 1 << 20, "max_message_bytes": 60_000,
-}  # fmt: skip
+    "idle_timeout_ms": DAY_MS,
+    "client_expiry_ms": 3_600_000,
+    "transaction_check_max": 2,
+    "index_slots": 100,
+    "index_entries": 400,
+    "segment_bytes": 1 << 20,
+    "max_message_bytes": 60_000,
+}
 
 NAMES = [
     "UNIQ_KEY", "KEYS", "TAGS", "DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "TIMER_DEL_UNIQKEY", "TRAN_MSG",
@@ -79,9 +84,15 @@ def odd_messages(draw: st.DrawFn) -> Send:
     said = [*draw(kinds).items(), *draw(pairs)]
     properties = "".join(f"{name}\x01{value}\x02" for name, value in said if not {"\x01", "\x02"} & {*value})
     made = record.draft(
-        "T", draw(st.sampled_from([b"", b"body", b"\xff" * 100])), properties.encode(), flag=draw(wide), sys_flag=draw(flags),
-        born_timestamp=draw(moments_ms), born_host=draw(hosts), reconsume_times=draw(wide),
-    )  # fmt: skip
+        "T",
+        draw(st.sampled_from([b"", b"body", b"\xff" * 100])),
+        properties.encode(),
+        flag=draw(wide),
+        sys_flag=draw(flags),
+        born_timestamp=draw(moments_ms),
+        born_host=draw(hosts),
+        reconsume_times=draw(wide),
+    )
     return Send("p", "T", 0, made)
 
 
@@ -115,9 +126,14 @@ async def send_as_java(address: str, messages: Sequence[Send]) -> None:
         one = record.decode(message.records)
         properties = one.properties.decode().partition("__CRC32#")[0]
         fields = {
-            "b": "T", "e": "0", "f": one.sys_flag & ~record.SYS_BORN_V6, "g": one.born_timestamp, "h": one.flag, "i": properties,
+            "b": "T",
+            "e": "0",
+            "f": one.sys_flag & ~record.SYS_BORN_V6,
+            "g": one.born_timestamp,
+            "h": one.flag,
+            "i": properties,
             "j": one.reconsume_times,
-        }  # fmt: skip
+        }
         writer.write(java_peer.send_frame(opaque, one.body, **{name: str(value) for name, value in fields.items()}))
         answer = await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
         assert b"internal error" not in answer

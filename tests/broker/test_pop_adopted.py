@@ -28,9 +28,14 @@ async def test_what_was_popped_under_rocketmq_comes_back_unless_it_was_acknowled
     clock = TestClock(wall_ms=said["stoppedAtMs"])
     segment_bytes = setting(NAME, "mappedFileSizeCommitLog")
     async with LocalBroker(
-        store_dir=root, clock=clock, idle_timeout_ms=86_400_000, segment_bytes=segment_bytes, max_message_bytes=8192,
-        cluster_name=CLUSTER, broker_name="broker-a",
-    ) as broker:  # fmt: skip
+        store_dir=root,
+        clock=clock,
+        idle_timeout_ms=86_400_000,
+        segment_bytes=segment_bytes,
+        max_message_bytes=8192,
+        cluster_name=CLUSTER,
+        broker_name="broker-a",
+    ) as broker:
         peer = await Peer.connect(broker.address)
         assert bodies(await take_all(peer, clock, "s16_PGO", "s16-ord", order=True)) == [], "handed out in order, and not done"
         sent = {row["result"]["msgId"]: row["body"] for row in said["sent"] if row["topic"] == "s16-pop"}
@@ -64,9 +69,14 @@ async def test_with_a_buffer_of_receipts_the_same_messages_come_as_under_rocketm
     clock = TestClock(wall_ms=said["stoppedAtMs"])
     segment_bytes = setting(name, "mappedFileSizeCommitLog")
     async with LocalBroker(
-        store_dir=root, clock=clock, idle_timeout_ms=86_400_000, segment_bytes=segment_bytes, max_message_bytes=8192,
-        cluster_name=CLUSTER, broker_name="broker-a",
-    ) as broker:  # fmt: skip
+        store_dir=root,
+        clock=clock,
+        idle_timeout_ms=86_400_000,
+        segment_bytes=segment_bytes,
+        max_message_bytes=8192,
+        cluster_name=CLUSTER,
+        broker_name="broker-a",
+    ) as broker:
         peer = await Peer.connect(broker.address)
         for group, numbers in after(name)["popAfterRestart"].items():
             expected = sorted(b"m%d" % number for number in numbers)

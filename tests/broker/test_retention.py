@@ -33,9 +33,16 @@ class Node:
     def __init__(self, store: Path) -> None:
         self.disk = MemoryDisk()
         self.clock = TestClock()
-        self.settings = NodeSettings(role="broker", store_dir=store, listen_port=0, stop_grace_ms=100, segment_bytes=140_000,
-                                     max_message_bytes=1000, delete_hours=tuple(range(24)),
-                                     idle_timeout_ms=86_400_000)  # fmt: skip
+        self.settings = NodeSettings(
+            role="broker",
+            store_dir=store,
+            listen_port=0,
+            stop_grace_ms=100,
+            segment_bytes=140_000,
+            max_message_bytes=1000,
+            delete_hours=tuple(range(24)),
+            idle_timeout_ms=86_400_000,
+        )
 
     async def start(self) -> "Node":
         self.broker = Broker(self.settings, self.clock, self.disk)
@@ -181,8 +188,9 @@ async def test_what_is_not_archived_stays(tmp_path: Path, caplog: pytest.LogCapt
     await node.clock.advance(30)
     await node.peer.ask(DeleteExpiredLog())
     assert len(node.segments()) == 4
-    assert [record.message for record in caplog.records].count("old log files stay, because they are not archived "
-                                                               "(keep_unarchived): see to `rmq archive`") == 1  # fmt: skip
+    assert [record.message for record in caplog.records].count(
+        "old log files stay, because they are not archived (keep_unarchived): see to `rmq archive`"
+    ) == 1
     save_archived(node.disk, f"{tmp_path}/rmq", 2 * 140_000)
     await node.clock.advance_until(lambda: len(node.segments()) == 2, 10.0)
     await node.clock.advance(30)

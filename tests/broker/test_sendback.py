@@ -67,9 +67,14 @@ async def test_a_failed_message_waits_as_rocketmq_lets_it_wait_and_comes_again(b
     first = record.decode((await peer.pull("T", 0)).messages)
     ((waits, said),) = await stored(peer, "SCHEDULE_TOPIC_XXXX")
     expected = {
-        "UNIQ_KEY": "A" * 32, "TAGS": "red", "RETRY_TOPIC": "T", "WAIT": "false", "DELAY": "1", "REAL_TOPIC": RETRY_PREFIX + "g",
+        "UNIQ_KEY": "A" * 32,
+        "TAGS": "red",
+        "RETRY_TOPIC": "T",
+        "WAIT": "false",
+        "DELAY": "1",
+        "REAL_TOPIC": RETRY_PREFIX + "g",
         "ORIGIN_MESSAGE_ID": record.message_id(first.store_host, first.physical_offset),
-    }  # fmt: skip
+    }
     assert {name: said[name] for name in expected} == expected
     assert (waits.reconsume_times, waits.body, waits.queue_id) == (1, b"body", 0)
     real = int(said["REAL_QID"])
@@ -103,9 +108,9 @@ async def test_a_failed_message_waits_as_the_groups_policy_says(broker: LocalBro
     for tries, wait_ms in enumerate((2000, 20_000)):
         await again.ask(SendBack(offset, group, 0))
         began = broker.clock.wall_ms()
-        pulling = asyncio.create_task(again.ask(
-            Pull(group, RETRY_PREFIX + group, 0, tries, sys_flag=HELD, suspend_timeout_millis=60_000)
-        ))  # fmt: skip
+        pulling = asyncio.create_task(
+            again.ask(Pull(group, RETRY_PREFIX + group, 0, tries, sys_flag=HELD, suspend_timeout_millis=60_000))
+        )
         await broker.clock.advance_until(pulling.done)
         found = record.decode(pulling.result().messages)
         assert wait_ms <= found.store_timestamp - began + 1000 < wait_ms + 5000

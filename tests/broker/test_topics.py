@@ -219,8 +219,11 @@ async def test_progress_and_ends(broker: LocalBroker, peer: Peer) -> None:
     await peer.ask(UpdateConsumerOffset("g", "T", 0, 3))
     stats = await peer.ask(GetTopicStats("T"))
     assert [(row.min_offset, row.max_offset, row.last_update_timestamp > 0) for row in stats.queues] == [
-        (0, 5, True), (0, 0, False), (0, 1, True), (0, 0, False),
-    ]  # fmt: skip
+        (0, 5, True),
+        (0, 0, False),
+        (0, 1, True),
+        (0, 0, False),
+    ]
     progress = await peer.ask(GetConsumeStats("g"))
     assert [(row.broker_offset, row.consumer_offset) for row in progress.queues][:3:2] == [(5, 3), (1, 0)]
     assert abs(progress.queues[0].last_timestamp - broker.clock.wall_ms()) < 60_000

@@ -20,9 +20,14 @@ from tests.broker.support import Peer, beat
 from tests.broker.transactions import COMMIT, ROLLBACK, UNKNOWN, checks, end, half, numbers, outcome, stored
 
 SETTINGS: dict[str, Any] = {
-    "segment_bytes": 1 << 20, "max_message_bytes": 4096, "idle_timeout_ms": 86_400_000, "client_expiry_ms": 3_600_000,
-    "index_slots": 100, "index_entries": 400, "transaction_check_max": 1000,
-}  # fmt: skip
+    "segment_bytes": 1 << 20,
+    "max_message_bytes": 4096,
+    "idle_timeout_ms": 86_400_000,
+    "client_expiry_ms": 3_600_000,
+    "index_slots": 100,
+    "index_entries": 400,
+    "transaction_check_max": 1000,
+}
 
 
 class History:

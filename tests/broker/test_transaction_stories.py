@@ -204,7 +204,9 @@ async def test_a_promoted_slave_knows_what_is_open_and_what_has_ended(pair: Pair
     await peer.ask(Promote())
     await pair.leads(1)
     assert [await outcome(peer, end(one, how)) for one, how in ((done, 8), (done, ROLLBACK), (waiting, 8))] == [
-        0, R.ILLEGAL_OPERATION, 0,
-    ]  # fmt: skip
+        0,
+        R.ILLEGAL_OPERATION,
+        0,
+    ]
     assert [one.body for one in await stored(peer, "T")] == [b"done", b"open"]
     await peer.close()

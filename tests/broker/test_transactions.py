@@ -81,9 +81,14 @@ async def test_stored_as_rocketmq_stores_it(broker: LocalBroker, peer: Peer, tmp
     added_there = ("REAL_TOPIC", "REAL_QID", "__transactionId__")
     said = {name: value for name, value in properties(told).items() if name not in added_there}
     draft = record.draft(
-        "T", told.body, record.properties_to_bytes(said), born_timestamp=told.born_timestamp, born_host=told.born_host,
-        flag=told.flag, sys_flag=told.sys_flag,
-    )  # fmt: skip
+        "T",
+        told.body,
+        record.properties_to_bytes(said),
+        born_timestamp=told.born_timestamp,
+        born_host=told.born_host,
+        flag=told.flag,
+        sys_flag=told.sys_flag,
+    )
     sent = await peer.ask(half()._replace(records=draft, queue_id=1))
     await peer.ask(EndTransaction(said["PGROUP"], 0, sent.physical_offset, COMMIT, said["UNIQ_KEY"]))
     for ours, their in (((await stored(peer, HALF_TOPIC))[0], told), ((await stored(peer, "T", 1))[0], theirs["s7-tx"])):
@@ -128,10 +133,13 @@ async def test_who_ends_it_must_know_it(broker: LocalBroker, peer: Peer) -> None
     [other] = await peer.send(send("T"))
     right = end(sent)
     for wrong in (
-        right._replace(producer_group="q"), right._replace(tran_state_table_offset=1), right._replace(commit_log_offset=10**9),
-        right._replace(commit_log_offset=sent.physical_offset + 1), right._replace(commit_log_offset=other.physical_offset),
+        right._replace(producer_group="q"),
+        right._replace(tran_state_table_offset=1),
+        right._replace(commit_log_offset=10**9),
+        right._replace(commit_log_offset=sent.physical_offset + 1),
+        right._replace(commit_log_offset=other.physical_offset),
         right._replace(commit_log_offset=-5),
-    ):  # fmt: skip
+    ):
         assert await peer.refusal(wrong) == R.SYSTEM_ERROR
     await peer.ask(right)
 
@@ -152,9 +160,9 @@ async def test_what_is_not_taken(broker: LocalBroker, peer: Peer, connect: Conne
 def test_no_number_of_a_client_stops_a_node(said: dict[str, str]) -> None:
     """S5: what is committed is noted by every node, at every start."""
     texts = {name: value.replace("\x01", "").replace("\x02", "") for name, value in said.items()}
-    stored = record.decode(record.draft(
-        HALF_TOPIC, b"x", record.properties_to_bytes(texts), born_timestamp=0, born_host=bytes(8)
-    ))  # fmt: skip
+    stored = record.decode(
+        record.draft(HALF_TOPIC, b"x", record.properties_to_bytes(texts), born_timestamp=0, born_host=bytes(8))
+    )
     found = half_of(stored)
     assert 0 <= found.immunity_ms <= 2**31 * 1000
     assert 0 <= found.checks < 10**18

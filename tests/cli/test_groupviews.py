@@ -14,8 +14,16 @@ def member(node: str, *, voter: bool = True, unproven: bool = False, full: bool 
     return MemberStatus(node, f"s-{node}", f"{node}:40911", voter, 90, 90, 10, SEEN[node], full, unproven, SEEN[node])
 
 
-def status(role: str, node: str, end: int = 100, *, proven: bool = True, lease: bool = True, sync: bool = False,
-           members: tuple[MemberStatus, ...] = (member("n0"), member("n1"), member("n2"))) -> GroupStatus:  # fmt: skip
+def status(
+    role: str,
+    node: str,
+    end: int = 100,
+    *,
+    proven: bool = True,
+    lease: bool = True,
+    sync: bool = False,
+    members: tuple[MemberStatus, ...] = (member("n0"), member("n1"), member("n2")),
+) -> GroupStatus:
     rows = [EpochRow(3, 0, "w0"), EpochRow(7, 60, "w1", True)]
     return GroupStatus(role, node, f"s-{node}", "n0", "a:1", 7, 0, end, end, 80, proven, lease, sync, rows, list(members))
 
@@ -28,8 +36,10 @@ def test_the_cluster_list_begins_with_mqadmins_columns() -> None:
     assert list(table.columns)[:4] == ["cluster", "broker", "id", "address"]
     assert list(table.columns.values())[-6:] == ["Role", "Epoch", "End", "Committed", "Lag", "Votes"]
     assert [(row["id"], row["role"], row["lag"]) for row in as_json(table)] == [
-        (0, "leader", 0), (2, "follower", 10), (3, "follower", 60),
-    ]  # fmt: skip
+        (0, "leader", 0),
+        (2, "follower", 10),
+        (3, "follower", 60),
+    ]
 
 
 def test_a_node_that_stands_alone_or_does_not_answer_has_blanks() -> None:
@@ -49,8 +59,13 @@ def test_what_an_operator_should_know() -> None:
         "b:1": status("follower", "n1", proven=False, sync=True),
     }
     found = list(groupviews.warnings(PLACES[1:], ill | {"d:1": ALL["d:1"]})) + list(groupviews.warnings(PLACES, ill))
-    for part in ("no leader is registered", "n1 at b:1 may not vote (unproven)", "does not hear a majority",
-                 "the disk of n1 is full", "flush modes of its nodes differ (n0 async, n1 sync)"):  # fmt: skip
+    for part in (
+        "no leader is registered",
+        "n1 at b:1 may not vote (unproven)",
+        "does not hear a majority",
+        "the disk of n1 is full",
+        "flush modes of its nodes differ (n0 async, n1 sync)",
+    ):
         assert any(part in each for each in found), part
 
 

@@ -105,15 +105,18 @@ async def test_mqadmins_names(capsys: Printed) -> None:
         assert one.message_id in out
 
 
-@pytest.mark.parametrize(("arguments", "code", "said"), [
-    (["msg", "key", "T", "nobody"], exits.FAILED, "no message with key nobody in T"),
-    (["msg", "unique", "T", "0" * 32], exits.FAILED, "no message with id"),
-    (["msg", "id", "0" * 32], exits.USAGE, "-t TOPIC"),
-    (["msg", "id", "xyz"], exits.USAGE, "names no place"),
-    (["msg", "at", "T", "broker-a", "0", "9"], exits.FAILED, "has messages 0 to 0, not 9"),
-    (["msg", "key", "Unknown", "k"], exits.FAILED, "Unknown"),
-    (["msg", "key", "T", "k", "--from", "yesterday"], exits.USAGE, "is no time"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["msg", "key", "T", "nobody"], exits.FAILED, "no message with key nobody in T"),
+        (["msg", "unique", "T", "0" * 32], exits.FAILED, "no message with id"),
+        (["msg", "id", "0" * 32], exits.USAGE, "-t TOPIC"),
+        (["msg", "id", "xyz"], exits.USAGE, "names no place"),
+        (["msg", "at", "T", "broker-a", "0", "9"], exits.FAILED, "has messages 0 to 0, not 9"),
+        (["msg", "key", "Unknown", "k"], exits.FAILED, "Unknown"),
+        (["msg", "key", "T", "k", "--from", "yesterday"], exits.USAGE, "is no time"),
+    ],
+)
 async def test_what_is_not_there_is_said(arguments: list[str], code: int, said: str, capsys: Printed) -> None:
     async with LocalBroker() as broker:
         await broker.create_topic("T", 1)

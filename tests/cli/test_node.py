@@ -74,9 +74,7 @@ def sent(capsys: Printed, running: Running, topic: str, *bodies: str) -> list[di
 
 def test_prometheus_may_ask_a_member_of_a_group(tmp_path: Path) -> None:
     """A master that waits for slaves: it leads, and no slave is there."""
-    node = Running(
-        tmp_path / "store", "--set", "broker_role=ASYNC_MASTER", "--set", "metrics=prom", "--set", "metrics_port=0"
-    )
+    node = Running(tmp_path / "store", "--set", "broker_role=ASYNC_MASTER", "--set", "metrics=prom", "--set", "metrics_port=0")
     try:
         address = node.wait_for("metrics: ")["message"].removeprefix("metrics: ")
         node.wait_for("ready")
@@ -198,8 +196,11 @@ def test_groups_are_made_changed_and_shown(running: Running, capsys: Printed) ->
     printed_json(capsys, "admin", "updateSubGroup", *where, "-b", "broker-a", "-q", "2", "-s", "false")
     (row,) = printed_json(capsys, "admin", "getConsumerConfig", *where)
     assert [row[name] for name in ("address", "consume_enable", "retry_queue_nums", "retry_max_times")] == [
-        running.broker, False, 2, 3,
-    ]  # fmt: skip
+        running.broker,
+        False,
+        2,
+        3,
+    ]
     printed_json(capsys, "admin", "updateSubGroup", *where, "-b", "broker-a", "-s", "true")
     told = printed_json(capsys, "admin", "setConsumeMode", *where, "-t", "BenchmarkTest", "-m", "POP", "-c", "DefaultCluster")
     assert told["addresses"] == [running.broker]
@@ -280,9 +281,12 @@ def test_a_group_is_set_to_another_place(running: Running, capsys: Printed) -> N
     assert cli.run(["consume", topic, *where, "-g", group, "--count", "6", "--idle", "5", "-o", "body"]) == 0
     assert sorted(capsys.readouterr().out.split()) == [*"abcdef"]
     for wrong, code in (
-        (["--offset", "99"], exits.USAGE), (["--to", "first", "--offset", "1"], exits.USAGE), ([], exits.USAGE),
-        (["--to", "first", "-q", "1"], exits.USAGE), (["--to", "soon"], exits.USAGE),
-    ):  # fmt: skip
+        (["--offset", "99"], exits.USAGE),
+        (["--to", "first", "--offset", "1"], exits.USAGE),
+        ([], exits.USAGE),
+        (["--to", "first", "-q", "1"], exits.USAGE),
+        (["--to", "soon"], exits.USAGE),
+    ):
         assert cli.run([*asked, *wrong]) == code
     assert cli.run(["admin", "resetOffset", *where, "-g", "nobody", "-t", topic, "--to", "first"]) == exits.FAILED
     assert cli.run(["admin", "resetOffset", *where, "-g", group, "-t", "Nowhere", "--to", "first"]) == exits.FAILED
@@ -292,8 +296,9 @@ def test_a_group_is_set_to_another_place(running: Running, capsys: Printed) -> N
 def test_health(running: Running, capsys: Printed) -> None:
     rows = printed_json(capsys, "health", "-n", running.namesrv)
     assert [(row["role"], row["address"], row["ok"]) for row in rows] == [
-        ("nameserver", running.namesrv, True), ("broker", running.broker, True),
-    ]  # fmt: skip
+        ("nameserver", running.namesrv, True),
+        ("broker", running.broker, True),
+    ]
     assert [row["ok"] for row in printed_json(capsys, "health", "-a", running.broker, "-a", running.namesrv)] == [True, True]
 
 

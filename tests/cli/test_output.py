@@ -29,7 +29,8 @@ def test_json_is_a_list_and_with_totals_an_object() -> None:
 
 
 def test_a_terminal_gets_a_table_without_markup_in_cells(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """A topic name cannot colour or link the operator's terminal."""
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
@@ -40,8 +41,15 @@ def test_a_terminal_gets_a_table_without_markup_in_cells(
 
 
 def test_cluster_list_has_mqadmins_columns() -> None:
-    facts = {"brokerVersionDesc": "V5_5_0", "putTps": "1.5 1.0 0.5 ", "getTransferredTps": "2.0 1.0", "brokerActive": "true",
-             "commitLogDiskRatio": "0.25", "earliestMessageTimeStamp": "3600000", "pageCacheLockTimeMills": "0"}  # fmt: skip
+    facts = {
+        "brokerVersionDesc": "V5_5_0",
+        "putTps": "1.5 1.0 0.5 ",
+        "getTransferredTps": "2.0 1.0",
+        "brokerActive": "true",
+        "commitLogDiskRatio": "0.25",
+        "earliestMessageTimeStamp": "3600000",
+        "pageCacheLockTimeMills": "0",
+    }
     table = adminviews.cluster_list([(GROUP, 0, "127.0.0.1:10911", facts), (GROUP, 1, "127.0.0.1:1", None)], {}, 7_200_000)
     assert list(table.columns.values())[:12] == [
         "Cluster Name", "Broker Name", "BID", "Addr", "Version", "InTPS(LOAD)", "OutTPS(LOAD)", "Timer(Progress)", "PCWait(ms)",
@@ -52,8 +60,14 @@ def test_cluster_list_has_mqadmins_columns() -> None:
 
 
 def test_cluster_totals_are_differences_of_counters() -> None:
-    facts = {"msgPutTotalYesterdayMorning": "10", "msgPutTotalTodayMorning": "30", "msgPutTotalTodayNow": "100",
-             "msgGetTotalYesterdayMorning": "1", "msgGetTotalTodayMorning": "2", "msgGetTotalTodayNow": "4"}  # fmt: skip
+    facts = {
+        "msgPutTotalYesterdayMorning": "10",
+        "msgPutTotalTodayMorning": "30",
+        "msgPutTotalTodayNow": "100",
+        "msgGetTotalYesterdayMorning": "1",
+        "msgGetTotalTodayMorning": "2",
+        "msgGetTotalTodayNow": "4",
+    }
     assert adminviews.cluster_totals([(GROUP, 0, "a", facts)]).rows == [("c", "broker-a", 20, 1, 70, 2)]
 
 

@@ -23,21 +23,24 @@ def nobody() -> str:
         return f"127.0.0.1:{taken.getsockname()[1]}"
 
 
-@pytest.mark.parametrize(("error", "code"), [
-    (Refusal(ResponseCode.TOPIC_NOT_EXIST, "no"), 1),
-    (StoreError("locked"), 1),
-    (Closed("closed"), 1),
-    (FileNotFoundError(2, "No such file", "x"), 1),
-    (InvalidArgument("bad"), 2),
-    (click.UsageError("bad"), 2),
-    (Unreachable("nobody"), 3),
-    (Unknown("no answer"), 4),
-    (BadBytes("damaged"), 5),
-    (KeyboardInterrupt(), 130),
-    (AssertionError("bug"), 70),
-    (KeyError("bug"), 70),
-    (ExceptionGroup("tasks", [Unreachable("nobody"), Unreachable("nobody")]), 3),
-])
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (Refusal(ResponseCode.TOPIC_NOT_EXIST, "no"), 1),
+        (StoreError("locked"), 1),
+        (Closed("closed"), 1),
+        (FileNotFoundError(2, "No such file", "x"), 1),
+        (InvalidArgument("bad"), 2),
+        (click.UsageError("bad"), 2),
+        (Unreachable("nobody"), 3),
+        (Unknown("no answer"), 4),
+        (BadBytes("damaged"), 5),
+        (KeyboardInterrupt(), 130),
+        (AssertionError("bug"), 70),
+        (KeyError("bug"), 70),
+        (ExceptionGroup("tasks", [Unreachable("nobody"), Unreachable("nobody")]), 3),
+    ],
+)
 def test_every_kind_of_failure_has_its_exit_code(error: BaseException, code: int, capsys: pytest.CaptureFixture[str]) -> None:
     """docs/operators.md has the same table."""
     assert exits.explain(error) == code
@@ -70,39 +73,58 @@ def test_help_is_quick_because_it_imports_no_command() -> None:
     assert done.stdout.splitlines()[-1] == "['rmq.cli', 'rmq.codes', 'rmq.commands', 'rmq.commands.exits', 'rmq.errors']"
 
 
-@pytest.mark.parametrize("command", [
-    ["node"], ["config", "check"], ["admin"], ["admin", "clusterList"], ["admin", "consumerProgress"], ["send"], ["consume"],
-    ["health"], ["bench"], ["bench", "produce"], ["bench", "consume"], ["bench", "e2e"], ["completion"],
-])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["node"],
+        ["config", "check"],
+        ["admin"],
+        ["admin", "clusterList"],
+        ["admin", "consumerProgress"],
+        ["send"],
+        ["consume"],
+        ["health"],
+        ["bench"],
+        ["bench", "produce"],
+        ["bench", "consume"],
+        ["bench", "e2e"],
+        ["completion"],
+    ],
+)
 def test_every_command_has_help(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run([*command, "--help"]) == 0
     assert "Usage: rmq" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("arguments", "said"), [
-    (["nonsense"], "No such command 'nonsense'"),
-    (["admin", "clusterLits"], "No such command"),
-    (["node", "--role", "king"], "'king' is not one of"),
-    (["node", "--listen", "0.0.0.0"], "set advertised_host"),
-    (["node", "--set", "listen_port"], "NAME=VALUE"),
-    (["node", "--set", "flush=never"], "--set flush: flush: 'never' is not allowed"),
-    (["node", "--config", "/none.toml"], "cannot be read"),
-    (["send"], "Missing argument 'TOPIC'"),
-    (["send", "T", "x", "-p", "novalue"], "NAME=VALUE"),
-    (["send", "T", "x", "-n", "localhost"], "host:port"),
-    (["consume", "T", "--from", "yesterday"], "is no time"),
-    (["consume", "T", "--from", "9" * 20], "is no time"),
-    (["consume", "T", "--from", "0001-01-01"], "is no time"),
-    (["admin", "updateTopic", "-t", "T"], "either -c CLUSTER or -b BROKER"),
-    (["admin", "updateTopic", "-t", "T", "-c", "x", "-b", "y"], "either -c CLUSTER or -b BROKER"),
-    (["admin", "updateTopic", "-t", "T", "-c", "x", "-p", "7"], "'7' is not one of"),
-    (["admin", "updateTopic", "-t", "T", "-c", "x", "-a", "message.type=NORMAL"], "+KEY=VALUE"),
-    (["admin", "updateSubGroup", "-g", "g"], "either -c CLUSTER or -b BROKER"),
-    (["admin", "topicStatus"], "Missing option"),
-    (["health", "-a", "localhost"], "host:port"),
-])
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nonsense"], "No such command 'nonsense'"),
+        (["admin", "clusterLits"], "No such command"),
+        (["node", "--role", "king"], "'king' is not one of"),
+        (["node", "--listen", "0.0.0.0"], "set advertised_host"),
+        (["node", "--set", "listen_port"], "NAME=VALUE"),
+        (["node", "--set", "flush=never"], "--set flush: flush: 'never' is not allowed"),
+        (["node", "--config", "/none.toml"], "cannot be read"),
+        (["send"], "Missing argument 'TOPIC'"),
+        (["send", "T", "x", "-p", "novalue"], "NAME=VALUE"),
+        (["send", "T", "x", "-n", "localhost"], "host:port"),
+        (["consume", "T", "--from", "yesterday"], "is no time"),
+        (["consume", "T", "--from", "9" * 20], "is no time"),
+        (["consume", "T", "--from", "0001-01-01"], "is no time"),
+        (["admin", "updateTopic", "-t", "T"], "either -c CLUSTER or -b BROKER"),
+        (["admin", "updateTopic", "-t", "T", "-c", "x", "-b", "y"], "either -c CLUSTER or -b BROKER"),
+        (["admin", "updateTopic", "-t", "T", "-c", "x", "-p", "7"], "'7' is not one of"),
+        (["admin", "updateTopic", "-t", "T", "-c", "x", "-a", "message.type=NORMAL"], "+KEY=VALUE"),
+        (["admin", "updateSubGroup", "-g", "g"], "either -c CLUSTER or -b BROKER"),
+        (["admin", "topicStatus"], "Missing option"),
+        (["health", "-a", "localhost"], "host:port"),
+    ],
+)
 def test_a_users_mistake_is_told_in_a_line_with_exit_code_2(
-    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    said: str,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert cli.run(arguments) == exits.USAGE
     text = capsys.readouterr().err
@@ -110,10 +132,16 @@ def test_a_users_mistake_is_told_in_a_line_with_exit_code_2(
     assert "Traceback" not in text
 
 
-@pytest.mark.parametrize("arguments", [
-    ["admin", "clusterList"], ["admin", "TOPICLIST"], ["admin", "topic-route", "-t", "T"], ["send", "T", "x"],
-    ["bench", "produce", "-m", "1"],
-])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["admin", "clusterList"],
+        ["admin", "TOPICLIST"],
+        ["admin", "topic-route", "-t", "T"],
+        ["send", "T", "x"],
+        ["bench", "produce", "-m", "1"],
+    ],
+)
 def test_nobody_there_is_exit_code_3(arguments: list[str], nobody: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run([*arguments, "-n", nobody, *(["--timeout", "1"] if "bench" not in arguments else [])]) == exits.UNREACHABLE
     text = capsys.readouterr().err
@@ -145,7 +173,8 @@ def test_completion_scripts(shell: str, capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_a_command_without_its_extra_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setitem(cli._COMMANDS, "report", ("no_such_module_here:report", ""))
     assert cli.run(["report"]) == exits.FAILED

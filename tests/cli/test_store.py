@@ -109,8 +109,9 @@ def test_dump_prints_each_kind(root: Path, run: Any) -> None:
     assert records[3]["properties"]["KEYS"] == "k10"
     middle = records[5]["offset"]
     assert [one["offset"] for one in lines("records", "-t", "T", "-i", "1", "--from", str(middle), "--limit", "2")] == [
-        middle, records[6]["offset"],
-    ]  # fmt: skip
+        middle,
+        records[6]["offset"],
+    ]
     assert len(lines("records", "-t", "T", "-i", "1", "--to", str(middle))) == 5
     units = lines("queues", "-t", "T", "-i", "1")
     assert [(one["queueOffset"], one["offset"]) for one in units] == [(one["queueOffset"], one["offset"]) for one in records]
@@ -146,9 +147,13 @@ def test_distrust(root: Path, run: Any, monkeypatch: pytest.MonkeyPatch) -> None
 def test_changing_commands_ask_first_and_need_the_lock(root: Path, run: Any) -> None:
     """D16: a store in use is left alone. Without an answer nothing happens."""
     done = subprocess.run(
-        [sys.executable, "-m", "rmq.cli", "store", "distrust", root], input="n\n", capture_output=True, text=True, check=False,
+        [sys.executable, "-m", "rmq.cli", "store", "distrust", root],
+        input="n\n",
+        capture_output=True,
+        text=True,
+        check=False,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
-    )  # fmt: skip
+    )
     assert done.returncode == exits.FAILED
     assert "may have lost" in done.stderr
     store = Store.open(RealDisk(), str(root), SETTINGS)
@@ -188,8 +193,13 @@ def test_a_progress_bar_only_on_a_terminal(root: Path, run: Any) -> None:
     assert err == ""
     main, other = os.openpty()
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    done = subprocess.run([sys.executable, "-m", "rmq.cli", "store", "verify", root, *SLOTS], stderr=other, env=env, check=False,
-                          stdout=subprocess.DEVNULL)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-m", "rmq.cli", "store", "verify", root, *SLOTS],
+        stderr=other,
+        env=env,
+        check=False,
+        stdout=subprocess.DEVNULL,
+    )
     os.close(other)
     drawn = b"".join(_rest(main))
     assert done.returncode == exits.OK
@@ -231,9 +241,13 @@ def test_repair_explains_asks_and_saves_the_rest(root: Path, run: Any) -> None:
     before = contents(root)
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     asked = subprocess.run(
-        [sys.executable, "-m", "rmq.cli", "store", "repair", root, *SLOTS], input="n\n", capture_output=True, text=True,
-        check=False, env=env,
-    )  # fmt: skip
+        [sys.executable, "-m", "rmq.cli", "store", "repair", root, *SLOTS],
+        input="n\n",
+        capture_output=True,
+        text=True,
+        check=False,
+        env=env,
+    )
     assert asked.returncode == exits.FAILED
     assert "are kept in rmq/lost-... and replaced; lost: T/" in asked.stderr
     assert contents(root) == before

@@ -125,7 +125,7 @@ class Broker:
         first = len(self.queues[request.topic, request.queue_id])
         at = 0
         for each in record.iterate(request.records):
-            self._append(request.topic, request.queue_id, request.records[at:at + each.total_size])
+            self._append(request.topic, request.queue_id, request.records[at : at + each.total_size])
             at += each.total_size
         self.topics.setdefault(request.topic, request.default_topic_queue_nums)
         self._answer_held()
@@ -161,7 +161,7 @@ class Broker:
             return PullAnswer(end, 0, end, status=ResponseCode.PULL_OFFSET_MOVED)
         if begin == end:
             return PullAnswer(end, 0, end, b"", ResponseCode.PULL_NOT_FOUND, self.suggests)
-        messages = queue[begin:begin + request.max_msg_nums]
+        messages = queue[begin : begin + request.max_msg_nums]
         return PullAnswer(begin + len(messages), 0, end, b"".join(messages), 0, self.suggests)
 
     def _answer_held(self) -> None:
@@ -238,8 +238,9 @@ def bodies(broker: Broker, topic: str) -> dict[int, list[bytes]]:
     """What is stored of a topic, by queue."""
     return {
         queue_id: [record.decode(each).body for each in stored]
-        for (name, queue_id), stored in broker.queues.items() if name == topic and stored
-    }  # fmt: skip
+        for (name, queue_id), stored in broker.queues.items()
+        if name == topic and stored
+    }
 
 
 def numbers(count: int) -> Iterator[bytes]:

@@ -137,9 +137,11 @@ async def test_no_task_ends_whatever_comes(broker: Broker, make_client: MakeClie
     broker.topics["T"] = 1
     broker.put("T", 0, 1)
     odd = [
-        PullAnswer(1, 0, 1), PullAnswer(5, 0, 1, b"x" * 500), PullAnswer(-3, 0, 1, b"", R.PULL_NOT_FOUND),
+        PullAnswer(1, 0, 1),
+        PullAnswer(5, 0, 1, b"x" * 500),
+        PullAnswer(-3, 0, 1, b"", R.PULL_NOT_FOUND),
         PullAnswer(0, 0, 0, stored(0)),
-    ]  # fmt: skip
+    ]
     broker.faults[Pull] = [says(each) for each in odd]
     with caplog.at_level(logging.ERROR):
         async with make_client().consumer("g", ["T"], start="first") as consumer:

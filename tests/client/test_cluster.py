@@ -61,8 +61,12 @@ async def test_every_field_arrives(broker: LocalBroker, clients: list[Client]) -
     async with clients[0].consumer("g", {"T": "T1"}, start="first") as consumer:
         (received,) = await consumer.receive()
     assert (received.topic, received.body, received.tags, received.keys, received.flag) == (
-        "T", message.body, "T1", ["k1", "k2"], 9,
-    )  # fmt: skip
+        "T",
+        message.body,
+        "T1",
+        ["k1", "k2"],
+        9,
+    )
     assert received.properties["colour"] == "grün"
     assert (received.message_id, received.queue, received.queue_offset) == result[:3]
     assert len(received.offset_message_id) == 32

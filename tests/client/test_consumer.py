@@ -26,8 +26,10 @@ async def test_what_the_group_is_told_to_brokers(broker: Broker, make_client: Ma
     async with client.consumer("g", {"T": "A || B"}):
         (consumer,) = broker.heartbeats[-1].consumers
         assert (consumer.group, consumer.message_model, consumer.consume_from_where) == (
-            "g", "CLUSTERING", "CONSUME_FROM_LAST_OFFSET",
-        )  # fmt: skip
+            "g",
+            "CLUSTERING",
+            "CONSUME_FROM_LAST_OFFSET",
+        )
         wanted = {each.topic: each for each in consumer.subscriptions}
         assert sorted(wanted) == [RETRY_PREFIX + "g", "T"]
         assert (wanted["T"].tags, wanted["T"].codes, wanted["T"].expression) == (["A", "B"], [65, 66], "A || B")
@@ -329,9 +331,7 @@ async def test_a_consumer_that_is_not_started_says_so(make_client: MakeClient) -
         await make_client().consumer("g", "T").receive()
 
 
-async def test_a_broadcast_member_keeps_its_offsets_in_a_file(
-    broker: Broker, make_client: MakeClient, tmp_path: Path
-) -> None:
+async def test_a_broadcast_member_keeps_its_offsets_in_a_file(broker: Broker, make_client: MakeClient, tmp_path: Path) -> None:
     """C15."""
     broker.put("T", 0, 3)
     for instance in ("one", "two"):
@@ -355,9 +355,7 @@ async def test_a_damaged_file_of_offsets_is_an_error_not_a_new_start(make_client
         await make_client(instance="one").consumer("g", "T", mode="broadcast").start()
 
 
-async def test_a_file_of_offsets_that_cannot_be_written_says_so(
-    broker: Broker, make_client: MakeClient, tmp_path: Path
-) -> None:
+async def test_a_file_of_offsets_that_cannot_be_written_says_so(broker: Broker, make_client: MakeClient, tmp_path: Path) -> None:
     broker.put("T", 0, 1)
     async with make_client(instance="one").consumer("g", "T", mode="broadcast", start="first") as consumer:
         await consumer.receive()

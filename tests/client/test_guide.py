@@ -20,7 +20,7 @@ GUIDE = Path(__file__).parents[2] / "docs" / "developers.md"
 
 async def test_the_guides_examples_run(
     rmq_broker: LocalBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     text = GUIDE.read_text().replace("127.0.0.1:9876", rmq_broker.nameserver)
     blocks = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
@@ -43,6 +43,9 @@ def test_importing_the_client_loads_nothing_heavy() -> None:
     heavy = ["pyspark", "pandas", "pyarrow", "rich", "click", "aiofiles", "orjson", "rmq.broker", "rmq.log.store"]
     shown = subprocess.run(
         [sys.executable, "-c", f"import sys, rmq.client; print([m for m in {heavy} if m in sys.modules])"],
-        capture_output=True, text=True, check=True, cwd=GUIDE.parents[1],
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=GUIDE.parents[1],
+    )
     assert shown.stdout.strip() == "[]"

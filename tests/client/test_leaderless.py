@@ -110,4 +110,3 @@ async def test_a_follower_that_lacks_the_groups_offset_makes_nobody_skip(trio: T
         await consumer.commit()
     assert c.offsets["g", "T", 0] == 4
     assert ("g", "T", 0) not in a.offsets
-

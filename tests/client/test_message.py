@@ -97,8 +97,11 @@ def test_bodies_outside_the_limits_are_refused(body: object, about: str) -> None
 
 
 COMPRESS: list[tuple[int, Callable[[bytes], bytes]]] = [
-    (0x001, zlib.compress), (0x301, zlib.compress), (0x101, lz4.frame.compress), (0x201, zstd.compress),
-]  # fmt: skip
+    (0x001, zlib.compress),
+    (0x301, zlib.compress),
+    (0x101, lz4.frame.compress),
+    (0x201, zstd.compress),
+]
 LIMIT = 4 * 1024 * 1024
 
 

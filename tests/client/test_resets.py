@@ -36,7 +36,7 @@ async def test_connected_members_go_back_and_forward(ordered: bool) -> None:
 
 
 async def test_skipping_drops_what_was_pulled_and_not_handled() -> None:
-    """"last" while a handler is slow: what it holds ends, what waits behind it does not come any more."""
+    """ "last" while a handler is slow: what it holds ends, what waits behind it does not come any more."""
     async with LocalBroker() as broker, broker.client() as client:
         await broker.create_topic("T", queues=1)
         await publish(client, 10)

@@ -113,9 +113,14 @@ async def test_a_copy_goes_to_the_retry_topic_when_the_broker_has_lost_it(
     assert (copy.body, copy.flag, copy.born_timestamp, copy.reconsume_times) == (b"body", 3, 5, 3)
     first = record.decode(broker.queues["T", 0][0])
     assert said == {
-        "UNIQ_KEY": "A" * 32, "TAGS": "x", "RETRY_TOPIC": "T", "DELAY": "5", "WAIT": "false", "__CRC32#": "0000000000",
+        "UNIQ_KEY": "A" * 32,
+        "TAGS": "x",
+        "RETRY_TOPIC": "T",
+        "DELAY": "5",
+        "WAIT": "false",
+        "__CRC32#": "0000000000",
         "ORIGIN_MESSAGE_ID": record.message_id(first.store_host, first.physical_offset),
-    }  # fmt: skip
+    }
     assert record.check(send.records, RETRY).held
     assert broker.offsets["g", "T", 0] == 1
 

@@ -79,9 +79,7 @@ def at(address: str, epoch: int) -> Route:
     return Route([BrokerAddresses("c", "a", {0: address}, epoch)], [QueueData("a", 1, 1, 6)])
 
 
-async def test_what_the_nameservers_say_is_believed_when_the_leader_is_of_no_use(
-    broker: Broker, make_client: MakeClient
-) -> None:
+async def test_what_the_nameservers_say_is_believed_when_the_leader_is_of_no_use(broker: Broker, make_client: MakeClient) -> None:
     """A lone broker that was moved to an empty store begins with a small epoch: clients kept its old address for ever."""
     clock = TestClock(running=False)
     routes = make_client(clock=clock).session.routes

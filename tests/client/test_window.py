@@ -116,8 +116,12 @@ def test_queues_take_turns() -> None:
         inbox.offer(filled(2, QUEUE._replace(queue_id=number)))
     taken = [inbox.take_now() for _ in range(5)]
     assert [each and (each.window.queue.queue_id, each.message.queue_offset) for each in taken] == [
-        (0, 0), (1, 0), (0, 1), (1, 1), None,
-    ]  # fmt: skip
+        (0, 0),
+        (1, 0),
+        (0, 1),
+        (1, 1),
+        None,
+    ]
 
 
 def test_a_dropped_queue_gives_out_nothing_more() -> None:

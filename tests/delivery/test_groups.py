@@ -43,10 +43,15 @@ def test_make_change_delete():
 @pytest.mark.parametrize(
     "config",
     [
-        GroupConfig(""), GroupConfig("a.b"), GroupConfig("g" * 121), GroupConfig("g", retry_queue_nums=-1),
-        GroupConfig("g", retry_max_times=-2), GroupConfig("g", broker_id=-1), GroupConfig("g", consume_timeout_minute=0),
+        GroupConfig(""),
+        GroupConfig("a.b"),
+        GroupConfig("g" * 121),
+        GroupConfig("g", retry_queue_nums=-1),
+        GroupConfig("g", retry_max_times=-2),
+        GroupConfig("g", broker_id=-1),
+        GroupConfig("g", consume_timeout_minute=0),
     ],
-)  # fmt: skip
+)
 def test_what_may_not_be(config):
     """S9, and numbers outside their ranges."""
     assert code_of(GroupTable().plan_update, config) == ResponseCode.INVALID_PARAMETER

@@ -159,7 +159,10 @@ def test_a_restarted_broker_asks_for_the_full_form():
 STEPS = st.lists(
     st.one_of(
         st.tuples(
-            st.just("beat"), st.integers(1, 4), st.sampled_from("ab"), st.sets(st.sampled_from("gh")),
+            st.just("beat"),
+            st.integers(1, 4),
+            st.sampled_from("ab"),
+            st.sets(st.sampled_from("gh")),
             st.sets(st.sampled_from("TU")),
         ),
         st.tuples(st.just("close"), st.integers(1, 4)),

@@ -16,11 +16,15 @@ def test_sixteen_tries_each_later_than_the_one_before_then_a_dead_letter() -> No
 @pytest.mark.parametrize(
     ("tries", "level", "most", "fate"),
     [
-        (0, 1, 16, Fate("%RETRY%g", 1)), (5, 18, 16, Fate("%RETRY%g", 18)), (0, -1, 16, Fate("%DLQ%g", 0)),
-        (0, 0, 0, Fate("%DLQ%g", 0)), (1, 2, 1, Fate("%DLQ%g", 0)), (3, 0, 100, Fate("%RETRY%g", 6)),
+        (0, 1, 16, Fate("%RETRY%g", 1)),
+        (5, 18, 16, Fate("%RETRY%g", 18)),
+        (0, -1, 16, Fate("%DLQ%g", 0)),
+        (0, 0, 0, Fate("%DLQ%g", 0)),
+        (1, 2, 1, Fate("%DLQ%g", 0)),
+        (3, 0, 100, Fate("%RETRY%g", 6)),
         (0, 5, -1, Fate("%DLQ%g", 0)),
     ],
-)  # fmt: skip
+)
 def test_the_consumer_may_choose(tries: int, level: int, most: int, fate: Fate) -> None:
     assert after_failure("g", tries, level, most) == fate
 

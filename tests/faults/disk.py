@@ -304,8 +304,12 @@ ACTIONS: tuple[Callable[[Case], None], ...] = (
     Case.append_on_a_full_disk, Case.save_on_a_full_disk, Case.index, Case.snapshot, Case.retention, Case.cut,
 )  # fmt: skip
 ENDINGS: tuple[Callable[[Case], None], ...] = (
-    Case.kill, Case.lose_power, Case.lose_power, Case.close, Case.lose_power_within,
-)  # fmt: skip
+    Case.kill,
+    Case.lose_power,
+    Case.lose_power,
+    Case.close,
+    Case.lose_power_within,
+)
 WITHIN: tuple[tuple[str, Callable[[Case], None], int], ...] = (  # with about how many operations each may take
     ("append", Case.append, 5), ("flush", Case.fail_flush, 0), ("flush", Case.flush, 6), ("save", Case.save, 25),
     ("close", Case.close, 35), ("snapshot", Case.snapshot, 10), ("retention", Case.retention, 25), ("cut", Case.cut, 7),
@@ -344,8 +348,10 @@ def main() -> None:
     for seed, texts in list(found.items())[:20]:
         print(f"seed {seed}: {'; '.join(texts)}")
     missed = [kind for kind in KINDS if not covered[kind]] if options.cases >= 1000 else []
-    print(f"{options.cases} cases in {time.monotonic() - begun:.0f} s, {len(found)} with problems"
-          + (f"; never happened: {', '.join(missed)}" if missed else ""))  # fmt: skip
+    print(
+        f"{options.cases} cases in {time.monotonic() - begun:.0f} s, {len(found)} with problems"
+        + (f"; never happened: {', '.join(missed)}" if missed else "")
+    )
     raise SystemExit(1 if found or missed else 0)
 
 

@@ -82,8 +82,9 @@ def _of_one(number: int, seen: dict[int, float], dead: bool) -> list[str]:
     found += [f"{number} was lost after its last try"] if wanted > MOST and not dead else []
     return found + [
         f"{number} came again after {seen[count] - seen[count - 1]:.2f} s"
-        for count in seen if count and seen[count] - seen[count - 1] < LEVEL_S - EARLY_S
-    ]  # fmt: skip
+        for count in seen
+        if count and seen[count] - seen[count - 1] < LEVEL_S - EARLY_S
+    ]
 
 
 # --- doing ------------------------------------------------------------------------------------------------------------

@@ -175,10 +175,16 @@ class Campaign:
         if kind == "leader alone":
             return both_ways([leader], [name for name in (*HOSTS, CLIENT) if name != leader])
         if kind == "one way":
-            return self._chance.choice((
-                [(leader, follower)], [(follower, leader)], [(leader, name) for name in others],
-                [(name, leader) for name in others], [(leader, CLIENT)], [(CLIENT, leader)],
-            ))  # fmt: skip
+            return self._chance.choice(
+                (
+                    [(leader, follower)],
+                    [(follower, leader)],
+                    [(leader, name) for name in others],
+                    [(name, leader) for name in others],
+                    [(leader, CLIENT)],
+                    [(CLIENT, leader)],
+                )
+            )
         return both_ways([leader], others)
 
     # --- waiting ------------------------------------------------------------------------------------------------------
@@ -271,14 +277,20 @@ def too_little(result: Result, wanted: Counter[str]) -> list[str]:
 
 def show(result: Result) -> None:
     rate = result.outcomes[ACKED] / result.seconds
-    print(f"{result.seconds:.0f} s; {result.outcomes[ACKED]} acknowledged ({rate:.0f}/s), {result.outcomes[UNKNOWN]} unknown, "
-          f"{result.outcomes[REFUSED]} refused; {result.reads} read at the nodes, {result.repeats} consumed again")  # fmt: skip
-    print(f"{result.leader_changes} leader changes, {result.cuts} directions cut; "
-          + ", ".join(f"{count} {name}" for name, count in sorted(result.faults.items())))  # fmt: skip
+    print(
+        f"{result.seconds:.0f} s; {result.outcomes[ACKED]} acknowledged ({rate:.0f}/s), {result.outcomes[UNKNOWN]} unknown, "
+        f"{result.outcomes[REFUSED]} refused; {result.reads} read at the nodes, {result.repeats} consumed again"
+    )
+    print(
+        f"{result.leader_changes} leader changes, {result.cuts} directions cut; "
+        + ", ".join(f"{count} {name}" for name, count in sorted(result.faults.items()))
+    )
     if took := sorted(result.failovers):
         p50, p90, p99 = (took[min(len(took) - 1, int(len(took) * share))] for share in (0.5, 0.9, 0.99))
-        print(f"from the kill of a leader to the first send that another one acknowledged, {len(took)} times: "
-              f"p50 {p50:.2f} s, p90 {p90:.2f} s, p99 {p99:.2f} s, longest {took[-1]:.2f} s")  # fmt: skip
+        print(
+            f"from the kill of a leader to the first send that another one acknowledged, {len(took)} times: "
+            f"p50 {p50:.2f} s, p90 {p90:.2f} s, p99 {p99:.2f} s, longest {took[-1]:.2f} s"
+        )
     if result.longest_s:
         print(f"longest send while all nodes were restarted in turn: {result.longest_s:.2f} s")
     print(f"{len(result.found)} problems")

@@ -67,8 +67,9 @@ class Campaign:
         queues = {queue_id: await self._read(queue_id) for queue_id in range(QUEUES)}
         found += [
             f"queue {q}: begins at {stored[0].queue_offset}, not {self._next[q]}"
-            for q, stored in queues.items() if stored and stored[0].queue_offset != self._next[q]
-        ]  # fmt: skip
+            for q, stored in queues.items()
+            if stored and stored[0].queue_offset != self._next[q]
+        ]
         found += self.judge(acks, unknown, queues)
         for queue_id, stored in queues.items():
             self._next[queue_id] += len(stored)
@@ -149,8 +150,11 @@ async def campaign(store: Path, flush: str, rounds: int, seed: int, tell: bool =
                 done[-1].found.extend(await verified(run.node, store))
                 await run.node.start()
             if tell:
-                print(f"{flush} flush, kill {number + 1}: {done[-1].acknowledged} acknowledged, {done[-1].in_flight} in flight,"
-                      f" {len(done[-1].found)} problems", flush=True)  # fmt: skip
+                print(
+                    f"{flush} flush, kill {number + 1}: {done[-1].acknowledged} acknowledged, {done[-1].in_flight} in flight,"
+                    f" {len(done[-1].found)} problems",
+                    flush=True,
+                )
         done[-1].found.extend(await verified(run.node, store))
     finally:
         await run.node.kill()
@@ -169,8 +173,10 @@ def main() -> None:
             done = asyncio.run(campaign(Path(folder) / "store", flush, options.rounds, options.seed, tell=True))
         found = [text for one in done for text in one.found]
         failed = failed or bool(found)
-        print(f"{flush} flush: {len(done)} kills, {sum(r.acknowledged for r in done)} acknowledged, "
-              f"{sum(r.in_flight for r in done)} in flight when killed, {len(found)} problems")  # fmt: skip
+        print(
+            f"{flush} flush: {len(done)} kills, {sum(r.acknowledged for r in done)} acknowledged, "
+            f"{sum(r.in_flight for r in done)} in flight when killed, {len(found)} problems"
+        )
         print("\n".join(found[:20]))
     raise SystemExit(1 if failed else 0)
 

@@ -188,8 +188,11 @@ _KEYS = itertools.count()
 
 async def check_end(members: Members, folder: Path, names: Sequence[str]) -> list[str]:
     """All nodes are there and have the same; verify finds nothing; queues made anew are those of before."""
-    found = [f"{name} ended with {node.process.returncode}" for name, node in members.nodes.items()
-             if node.process is not None and node.process.returncode is not None]  # fmt: skip
+    found = [
+        f"{name} ended with {node.process.returncode}"
+        for name, node in members.nodes.items()
+        if node.process is not None and node.process.returncode is not None
+    ]
     if found or not await until(members.level):
         return [*found, f"the nodes did not become equal: {members.status}"]
     if len(set(members.log_digests().values())) > 1:
@@ -282,9 +285,14 @@ async def _first_exit(members: Members, hurting: "asyncio.Task[None]") -> str:
 def too_little(result: Result, deletions: int, kills: int) -> list[str]:
     """Why the run proves little (G4)."""
     wanted = {
-        "deletions": deletions, "kill": kills, "popped": deletions // 2, "popped: came back": deletions // 50,
-        "seen: DELAY": deletions // 100, "seen: TIMER_OUT_MS": deletions // 100, "halves committed": deletions // 10,
-    }  # fmt: skip
+        "deletions": deletions,
+        "kill": kills,
+        "popped": deletions // 2,
+        "popped: came back": deletions // 50,
+        "seen: DELAY": deletions // 100,
+        "seen: TIMER_OUT_MS": deletions // 100,
+        "halves committed": deletions // 10,
+    }
     return [f"only {result.covered[name]} {name}" for name, least in wanted.items() if result.covered[name] < least]
 
 
@@ -301,8 +309,15 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="rmq-lives-") as temporary:
         folder = options.keep or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        work = campaign(folder, options.deletions, options.kills, seed=options.seed, at_once=options.at_once,
-                        flush=options.flush, planted=options.planted)  # fmt: skip
+        work = campaign(
+            folder,
+            options.deletions,
+            options.kills,
+            seed=options.seed,
+            at_once=options.at_once,
+            flush=options.flush,
+            planted=options.planted,
+        )
         result = run_fast(work)
     few = [] if result.found else too_little(result, options.deletions, options.kills)
     print(f"{result.seconds:.0f} s; {result.leader_changes} leader changes, {listed(result.covered)}")

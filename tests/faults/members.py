@@ -33,11 +33,20 @@ class Members:
         peers = ";".join(f"{name}-{address}" for name, address in self.peer_addresses.items())
         self.nodes = {
             name: self._process(
-                name, role="broker", namesrv_addresses=known, broker_name=GROUP, elected="true", peers=peers, node_id=name,
-                segment_bytes=str(SEGMENT_BYTES), index_slots="100000", index_entries="400000", **settings,
+                name,
+                role="broker",
+                namesrv_addresses=known,
+                broker_name=GROUP,
+                elected="true",
+                peers=peers,
+                node_id=name,
+                segment_bytes=str(SEGMENT_BYTES),
+                index_slots="100000",
+                index_entries="400000",
+                **settings,
             )
             for name in self.names
-        }  # fmt: skip
+        }
         self.leads: set[Lead] = set()
         self.status: dict[str, GroupStatus] = {}  # what each said last, if it answers now
         self._watching: list[asyncio.Task[None]] = []

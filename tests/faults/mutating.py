@@ -35,8 +35,13 @@ from rmq.net.remoting_headers import Header, read, write
 
 WIRE = Path(__file__).parent.parent / "data" / "wire"
 NAMESERVER = (
-    c.GetRoute, c.GetClusterInfo, c.GetTopicList, c.RegisterBroker, c.UnregisterBroker, c.DeleteTopicInNameserver,
-)  # fmt: skip
+    c.GetRoute,
+    c.GetClusterInfo,
+    c.GetTopicList,
+    c.RegisterBroker,
+    c.UnregisterBroker,
+    c.DeleteTopicInNameserver,
+)
 PEERS = (IntroducePeer, FetchLog, AckLog, AskVote, AnnounceLeader, ResignLeader, ReadSnapshot, ReadLog)
 ORDERS = (AddPeer, RemovePeer, TransferLeader, Promote)
 BROKER = tuple(kind for kind in c.CODES if kind not in (*NAMESERVER, *PEERS, c.Goodbye))

@@ -157,8 +157,10 @@ def main() -> int:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="rmq-pops-") as folder:
         campaign, found = asyncio.run(run(options.kills, options.nodes, options.seed, options.flush, Path(folder)))
-    print(f"{options.nodes} nodes, flush {options.flush}, seed {options.seed}: {sum(campaign.sent.values())} sent; "
-          + ", ".join(f"{count} {what}" for what, count in sorted(campaign.covered.items())))  # fmt: skip
+    print(
+        f"{options.nodes} nodes, flush {options.flush}, seed {options.seed}: {sum(campaign.sent.values())} sent; "
+        + ", ".join(f"{count} {what}" for what, count in sorted(campaign.covered.items()))
+    )
     print("\n".join(found[:50]) or "nothing lost, nothing acknowledged came back, nothing was given to two")
     return bool(found)
 

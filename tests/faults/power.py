@@ -38,7 +38,7 @@ MUTANTS = {
         "            self._advance(self._log.durable_end)\n",
         "            self._advance(self._log.end)\n",
     ),
-}  # fmt: skip
+}
 
 
 class Cycle(NamedTuple):
@@ -136,8 +136,11 @@ async def campaign(folder: Path, flush: str, cycles: int, seed: int, mutant: str
 
 
 def _tell(number: int, cycle: Cycle) -> None:
-    print(f"cycle {number}: {cycle.acknowledged} acknowledged, {cycle.unflushed} sectors and names dropped, "
-          f"{cycle.lost} lost ({cycle.age_s * 1000:.0f} ms), {len(cycle.found)} problems", flush=True)  # fmt: skip
+    print(
+        f"cycle {number}: {cycle.acknowledged} acknowledged, {cycle.unflushed} sectors and names dropped, "
+        f"{cycle.lost} lost ({cycle.age_s * 1000:.0f} ms), {len(cycle.found)} problems",
+        flush=True,
+    )
 
 
 def main() -> None:
@@ -155,9 +158,11 @@ def main() -> None:
             done = asyncio.run(campaign(Path(folder), flush, options.cycles, options.seed, options.mutant, tell=True))
         found = [text for one in done for text in one.found]
         failed = failed or bool(found) or not any(one.unflushed for one in done)
-        print(f"{flush} flush: {len(done)} power losses, {sum(one.acknowledged for one in done)} acknowledged, "
-              f"{sum(one.unflushed for one in done)} unflushed sectors and names dropped, {sum(one.lost for one in done)} lost, "
-              f"the oldest {max(one.age_s for one in done) * 1000:.0f} ms old, {len(found)} problems")  # fmt: skip
+        print(
+            f"{flush} flush: {len(done)} power losses, {sum(one.acknowledged for one in done)} acknowledged, "
+            f"{sum(one.unflushed for one in done)} unflushed sectors and names dropped, {sum(one.lost for one in done)} lost, "
+            f"the oldest {max(one.age_s for one in done) * 1000:.0f} ms old, {len(found)} problems"
+        )
         print("\n".join(found[:10]))
     raise SystemExit(1 if failed else 0)
 

@@ -343,9 +343,16 @@ async def mounted(directory: Path, flush_ms: int = 0) -> AsyncIterator[PowerFs]:
     janitor.begin()
     await asyncio.to_thread(directory.mkdir, exist_ok=True)
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.faults.powerfs", str(directory), "--flush-ms", str(flush_ms),
-        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, cwd=Path(__file__).parents[2],
-    )  # fmt: skip
+        sys.executable,
+        "-m",
+        "tests.faults.powerfs",
+        str(directory),
+        "--flush-ms",
+        str(flush_ms),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        cwd=Path(__file__).parents[2],
+    )
     assert process.stdin is not None
     assert process.stdout is not None
     try:

@@ -82,11 +82,13 @@ def _memory(members: Members) -> dict[str, float]:
 def show(result: Soak) -> None:
     busy, rates, sends = sorted(result.busy), sorted(result.rates), result.outcomes
     memory = ", ".join(f"{name} {before:.0f} to {after:.0f} MiB" for name, (before, after) in sorted(result.grown.items()))
-    print(f"{result.seconds / 60:.0f} min without a fault; cores busy {busy[len(busy) // 2]:.0%} in the middle, "
-          f"{busy[0]:.0%} at least; {sends[ACKED]} acknowledged ({sends[ACKED] / result.seconds:.0f}/s, in the slowest "
-          f"{LOOK_S:.0f} s {rates[0]:.0f}/s), {sends[UNKNOWN]} unknown, {sends[REFUSED]} refused; longest send "
-          f"{result.longest_s:.2f} s; {result.elections} elections after the first; {len(result.found)} problems\n"
-          f"own memory {memory}; {result.kept >> 20} MiB of log")  # fmt: skip
+    print(
+        f"{result.seconds / 60:.0f} min without a fault; cores busy {busy[len(busy) // 2]:.0%} in the middle, "
+        f"{busy[0]:.0%} at least; {sends[ACKED]} acknowledged ({sends[ACKED] / result.seconds:.0f}/s, in the slowest "
+        f"{LOOK_S:.0f} s {rates[0]:.0f}/s), {sends[UNKNOWN]} unknown, {sends[REFUSED]} refused; longest send "
+        f"{result.longest_s:.2f} s; {result.elections} elections after the first; {len(result.found)} problems\n"
+        f"own memory {memory}; {result.kept >> 20} MiB of log"
+    )
     print("\n".join(result.found[:20]))
 
 

@@ -85,9 +85,13 @@ class Nodes:
         self.members = Members(folder, metrics="off")
         known = self.members.nameserver_list
         self.alone = NodeProcess(
-            folder / "alone", role="broker", broker_name=ALONE, namesrv_addresses=known, segment_bytes="67108864",
+            folder / "alone",
+            role="broker",
+            broker_name=ALONE,
+            namesrv_addresses=known,
+            segment_bytes="67108864",
             recall_messages="true",
-        )  # fmt: skip
+        )
         self.processes = {ALONE: self.alone, **self.members.nodes, **self.members.nameservers}
 
     async def start(self) -> None:
@@ -127,10 +131,16 @@ class Nodes:
         """At each node one that speaks for another."""
         status, names = self.members.status, self.members.names
         return [
-            Target(f"{name} peers' port", self.members.peer_addresses[name], GROUP, "peer",
-                   IntroducePeer(GROUP, other, status[other].store, 1 << 40))
-            for name, other in zip(names, names[1:] + names[:1], strict=True) if other in status
-        ]  # fmt: skip
+            Target(
+                f"{name} peers' port",
+                self.members.peer_addresses[name],
+                GROUP,
+                "peer",
+                IntroducePeer(GROUP, other, status[other].store, 1 << 40),
+            )
+            for name, other in zip(names, names[1:] + names[:1], strict=True)
+            if other in status
+        ]
 
     def rss_bytes(self) -> dict[str, int]:
         return {name: _rss_bytes(one) for name, one in self.processes.items()}
@@ -140,9 +150,10 @@ class Nodes:
         gone = [f"{name} ended" for name in self.processes if name not in runs]
         lines = [
             f"{name}: {line[:300]}"
-            for name, one in self.processes.items() for line in one.log_text().splitlines()
+            for name, one in self.processes.items()
+            for line in one.log_text().splitlines()
             if any(word in line for word in BAD_LINES)
-        ]  # fmt: skip
+        ]
         return gone + lines[:20]
 
 
@@ -194,9 +205,7 @@ class Outcome:
         self.p99_ms: dict[str, float] = {}
 
 
-async def campaign(
-    folder: Path, frames: int, seed: int, *, workers: bool, rate: float = RATE, p99_ms: float = P99_MS
-) -> Outcome:  # fmt: skip
+async def campaign(folder: Path, frames: int, seed: int, *, workers: bool, rate: float = RATE, p99_ms: float = P99_MS) -> Outcome:
     nodes, outcome = Nodes(folder), Outcome()
     goods = [
         Good("send to the lone broker", lambda: nodes.alone.address, lambda: send(TOPIC)),

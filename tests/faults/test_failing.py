@@ -28,9 +28,13 @@ def test_the_judge_passes_a_good_history() -> None:
 
 @pytest.mark.parametrize(
     ("left_out", "word"),
-    [(GOOD[0], "1 was lost after 0"), (GOOD[2], "not one after the other"), (GOOD[3], "12 was lost after 2"),
-     (GOOD[7], "7 was lost after 2")],
-)  # fmt: skip
+    [
+        (GOOD[0], "1 was lost after 0"),
+        (GOOD[2], "not one after the other"),
+        (GOOD[3], "12 was lost after 2"),
+        (GOOD[7], "7 was lost after 2"),
+    ],
+)
 def test_the_judge_flags_what_is_missing(left_out: Try, word: str) -> None:
     """G3 for C1 and C10."""
     assert word in judged([one for one in GOOD if one != left_out])

@@ -20,8 +20,10 @@ from tests.faults.traffic import make_topic
 
 TOPIC, QUEUES = "Waiting", 4
 SETTINGS = {  # of the brokers: a transaction is asked after soon, and is not put aside while nobody leads
-    "transaction_check_interval_ms": "1000", "transaction_timeout_ms": "2000", "transaction_check_max": "10000",
-}  # fmt: skip
+    "transaction_check_interval_ms": "1000",
+    "transaction_timeout_ms": "2000",
+    "transaction_check_max": "10000",
+}
 DELAYED, COMMITTED, ROLLED_BACK, ASKED = b"d", b"c", b"r", b"q"
 HIDDEN_S = 3.0
 LET_GO = 0.1  # of what is popped the first time

@@ -160,8 +160,10 @@ def show(result: Result) -> None:
         before = f" ({one.others} while it was away)" if one.kind == "kill" else ""
         pause_s = one.longest_pause_ms / 1000
         print(f"{one.kind}: {len(one.failed)} failed sends{before}, longest pause of the consumer {pause_s:.2f} s")
-    print(f"{result.tried} sends, {result.sent} acknowledged, {result.missing} of them not consumed, "
-          f"{result.repeats} consumed again")  # fmt: skip
+    print(
+        f"{result.tried} sends, {result.sent} acknowledged, {result.missing} of them not consumed, "
+        f"{result.repeats} consumed again"
+    )
     print("\n".join(problems(result)[:20]))
 
 

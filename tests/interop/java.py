@@ -15,7 +15,8 @@ from rmq.testing import INDEX_ENTRIES, INDEX_SLOTS
 HERE = Path(__file__).parent
 CACHE = Path(os.environ.get("RMQ_INTEROP_CACHE", Path.home() / ".cache" / "rmq" / "interop-5.5.0-broker"))
 _OPENED = [
-    "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC",  # half of a short program's CPU would go into compiling it
+    "-XX:TieredStopAtLevel=1",
+    "-XX:+UseSerialGC",  # half of a short program's CPU would go into compiling it
     "--add-opens=java.base/java.nio=ALL-UNNAMED",
     "--add-opens=java.base/java.lang=ALL-UNNAMED",
     "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
@@ -31,8 +32,10 @@ def build() -> None:
         fetched = CACHE / "lib.new"
         subprocess.run(
             ["mvn", "-q", "-B", "-f", str(HERE / "pom.xml"), "dependency:copy-dependencies", f"-DoutputDirectory={fetched}"],
-            check=True, stdin=subprocess.DEVNULL, capture_output=True,
-        )  # fmt: skip
+            check=True,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+        )
         fetched.rename(jars)
     subprocess.run(["javac", "-cp", f"{jars}/*", "-d", str(CACHE / "classes"), str(HERE / "Interop.java")], check=True)
 

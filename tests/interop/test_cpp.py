@@ -60,9 +60,7 @@ class Program:
 
 async def start(home: Path, *arguments: str) -> Program:
     pipe = asyncio.subprocess.PIPE
-    return Program(
-        await asyncio.create_subprocess_exec(*PROGRAM, *arguments, stdin=pipe, stdout=pipe, env=environment(home))
-    )
+    return Program(await asyncio.create_subprocess_exec(*PROGRAM, *arguments, stdin=pipe, stdout=pipe, env=environment(home)))
 
 
 async def members(client: Client, group: str) -> int:

@@ -38,9 +38,12 @@ async def test_java_sends_for_later_and_takes_one_back() -> None:
 
 def delayed(body: bytes, due_ms: int, **properties: str) -> Send:
     said = {"UNIQ_KEY": body.hex().upper(), "due": str(due_ms), **properties}
-    return Send("p", "Later", 0, record.draft(
-        "Later", body, record.properties_to_bytes(said), born_timestamp=due_ms - 1000, born_host=BORN
-    ))  # fmt: skip
+    return Send(
+        "p",
+        "Later",
+        0,
+        record.draft("Later", body, record.properties_to_bytes(said), born_timestamp=due_ms - 1000, born_host=BORN),
+    )
 
 
 async def test_what_waits_goes_on_under_rocketmq_and_comes_back(tmp_path: Path) -> None:

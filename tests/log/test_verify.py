@@ -241,8 +241,13 @@ def test_missing_units_and_units_of_nothing(stopped: Bench) -> None:
 def test_a_wrong_index_entry_chain_and_slot(stopped: Bench) -> None:
     path, entries = index_file(stopped), 40 + 16 * 4
     third = entries + 3 * 20
-    for at, what in ((third + 2, "no such key"), (third + 10, "where no record begins"), (third + 19, "goes on at"),
-                     (40 + 3, "slot 0 says"), (38, "entries, there is room for")):  # fmt: skip
+    for at, what in (
+        (third + 2, "no such key"),
+        (third + 10, "where no record begins"),
+        (third + 19, "goes on at"),
+        (40 + 3, "slot 0 says"),
+        (38, "entries, there is room for"),
+    ):
         before = stopped.disk.content(path)[at]
         stopped.disk.content(path)[at] ^= 0x10
         assert what in damage(stopped.disk), at

@@ -24,7 +24,7 @@ from tests.nameserver.test_nameserver import SETTINGS, World, a_broker, ask, lea
 DEFLATED = (
     "eNpjYGCwqFZKzi/NK0ktUrIy0FEqLkksSQ1LLSrOzM8DC5Rk5qYCBXMLlKwMzS1NjY3MDIwtjcwsahkYGJiAWC/EUMFEwVTBTCHY08/dxzU+xNFdoVpJG6irODE9"
     "Va+ksiBVyUrJzz/I19FHCaRLLMRIwVABpAtZB9i86FggyQAA/yQl4A=="
-)  # fmt: skip
+)
 
 
 @pytest.fixture
@@ -37,8 +37,15 @@ async def java(world, node, body, *, broker_id=0, address="10.0.0.7:10911", name
     """RocketMQ's request 103, through a connection that stays: the header of the answer."""
     host, _, port = node.address.rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
-    told = {"brokerName": name, "brokerAddr": address, "clusterName": "C", "haServerAddr": "", "brokerId": str(broker_id),
-            "bodyCrc32": str(zlib.crc32(body) & 0x7FFFFFFF), **ext}  # fmt: skip
+    told = {
+        "brokerName": name,
+        "brokerAddr": address,
+        "clusterName": "C",
+        "haServerAddr": "",
+        "brokerId": str(broker_id),
+        "bodyCrc32": str(zlib.crc32(body) & 0x7FFFFFFF),
+        **ext,
+    }
     writer.write(frame({"code": 103, "opaque": 7, "extFields": told}, body))
     world.parts.callback(writer.close)
     header, _ = await answered(reader)
@@ -173,7 +180,7 @@ async def test_a_deflated_body_inflates_to_so_much_and_no_more(world):
     assert "inflates to more" in header["remark"]
     for bad in (zlib.compress(b"\0\0\0\x05{}"), zlib.compress(b""), b"", b"x", zlib.compress(struct.pack(">i2si", 2, b"{}", 9))):
         assert (await java(world, node, bad, compressed="true"))["code"] != 0
-    
+
 
 async def test_pieces_of_rocketmqs_add_up(world):
     """[enableSplitRegistration]"""
@@ -181,7 +188,7 @@ async def test_pieces_of_rocketmqs_add_up(world):
     for name in ("A", "B"):
         assert (await java(world, node, java_body({name: 4})))["code"] == 0
     assert (await ask(await world.connect(node), GetTopicList())).topics == ["A", "B"]
-    
+
 
 async def test_a_long_list_of_rocketmqs_is_read(world):
     """It sends all in one request, some 200 bytes a topic; 2 MiB were the most."""

@@ -58,25 +58,38 @@ def batch_body(messages: list[tuple[int, bytes, bytes]]) -> bytes:
 
 def _subscription_json(value: Subscription) -> dict[str, Any]:
     return {
-        "classFilterMode": False, "codeSet": value.codes, "expressionType": value.expression_type,
-        "subString": value.expression, "subVersion": value.version, "tagsSet": value.tags, "topic": value.topic,
-    }  # fmt: skip
+        "classFilterMode": False,
+        "codeSet": value.codes,
+        "expressionType": value.expression_type,
+        "subString": value.expression,
+        "subVersion": value.version,
+        "tagsSet": value.tags,
+        "topic": value.topic,
+    }
 
 
 def _heartbeat(request: commands.Heartbeat) -> bytes:
     consumers = [
         {
-            "consumeFromWhere": one.consume_from_where, "consumeType": one.consume_type, "groupName": one.group,
-            "messageModel": one.message_model, "unitMode": False,
+            "consumeFromWhere": one.consume_from_where,
+            "consumeType": one.consume_type,
+            "groupName": one.group,
+            "messageModel": one.message_model,
+            "unitMode": False,
             "subscriptionDataSet": [_subscription_json(part) for part in one.subscriptions],
         }
         for one in request.consumers
-    ]  # fmt: skip
+    ]
     producers = [{"groupName": name} for name in request.producers]
-    return json.dumps({
-        "clientID": request.client_id, "consumerDataSet": consumers, "producerDataSet": producers,
-        "heartbeatFingerprint": request.heartbeat_fingerprint, "withoutSub": request.without_sub,
-    }).encode()  # fmt: skip
+    return json.dumps(
+        {
+            "clientID": request.client_id,
+            "consumerDataSet": consumers,
+            "producerDataSet": producers,
+            "heartbeatFingerprint": request.heartbeat_fingerprint,
+            "withoutSub": request.without_sub,
+        }
+    ).encode()
 
 
 def _topic_json(topic: TopicConfig) -> dict[str, Any]:
@@ -89,13 +102,15 @@ def _topic_json(topic: TopicConfig) -> dict[str, Any]:
 
 def _registration(request: commands.RegisterBroker) -> bytes:
     counter, timestamp, state = request.data_version
-    return json.dumps({
-        "filterServerList": [],
-        "topicConfigSerializeWrapper": {
-            "dataVersion": {"counter": counter, "stateVersion": state, "timestamp": timestamp},
-            "topicConfigTable": {topic.name: _topic_json(topic) for topic in request.topics},
-        },
-    }).encode()
+    return json.dumps(
+        {
+            "filterServerList": [],
+            "topicConfigSerializeWrapper": {
+                "dataVersion": {"counter": counter, "stateVersion": state, "timestamp": timestamp},
+                "topicConfigTable": {topic.name: _topic_json(topic) for topic in request.topics},
+            },
+        }
+    ).encode()
 
 
 def _group(request: commands.UpdateGroup) -> bytes:
@@ -161,9 +176,7 @@ def _pull(header: Header, body: bytes) -> commands.PullAnswer:
 
 
 def _heartbeat_answer(header: Header, body: bytes) -> commands.HeartbeatAnswer:
-    return commands.HeartbeatAnswer(
-        header.ext["IS_SUPPORT_HEART_BEAT_V2"] == "true", header.ext["IS_SUB_CHANGE"] == "true"
-    )
+    return commands.HeartbeatAnswer(header.ext["IS_SUPPORT_HEART_BEAT_V2"] == "true", header.ext["IS_SUB_CHANGE"] == "true")
 
 
 def _found(header: Header, body: bytes) -> commands.QueryMessageAnswer:
@@ -241,9 +254,7 @@ def _queue_of(source: Any) -> MessageQueue:
 
 
 def _subscription(one: Any) -> Subscription:
-    return Subscription(
-        one["topic"], one["subString"], one["expressionType"], one["subVersion"], one["tagsSet"], one["codeSet"]
-    )
+    return Subscription(one["topic"], one["subString"], one["expressionType"], one["subVersion"], one["tagsSet"], one["codeSet"])
 
 
 def _connections(source: Any) -> commands.ConsumerConnection:
@@ -294,16 +305,17 @@ def _ha_status(source: Any) -> peercommands.HaStatus:
     ]
     client = source["haClientRuntimeInfo"]
     return peercommands.HaStatus(
-        source["master"], source["masterCommitLogMaxOffset"], source["inSyncSlaveNums"], connections,
+        source["master"],
+        source["masterCommitLogMaxOffset"],
+        source["inSyncSlaveNums"],
+        connections,
         peercommands.HaClient(client["masterAddr"], client["maxOffset"], client["masterFlushOffset"]),
-    )  # fmt: skip
+    )
 
 
 def _epoch_cache(source: Any) -> peercommands.EpochCache:
     epochs = [peercommands.EpochEntry(one["epoch"], one["startOffset"], one["endOffset"]) for one in source["epochList"]]
-    return peercommands.EpochCache(
-        source["clusterName"], source["brokerName"], source["brokerId"], epochs, source["maxOffset"]
-    )  # fmt: skip
+    return peercommands.EpochCache(source["clusterName"], source["brokerName"], source["brokerId"], epochs, source["maxOffset"])
 
 
 def _assignments(source: Any) -> popcommands.Assignments:

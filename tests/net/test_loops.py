@@ -48,8 +48,10 @@ async def conversation(network: TcpNetwork | MemoryNetwork) -> None:
         return PullAnswer(1, 0, 1, bytes(50_000))
 
     handlers: dict[type[Any], Any] = {
-        Send: lambda request, call: SendAnswer(request.queue_id, 1, 2), Pull: pull, GetMaxOffset: answer_later,
-    }  # fmt: skip
+        Send: lambda request, call: SendAnswer(request.queue_id, 1, 2),
+        Pull: pull,
+        GetMaxOffset: answer_later,
+    }
     limits = Limits(write_high_bytes=64 * 1024, max_in_flight_bytes=100_000)
     server = Server(handlers, limits=limits, network=network)
     host, port = await server.listen("127.0.0.1", 0)

@@ -33,7 +33,11 @@ def test_the_limits_are_the_defaults() -> None:
     page = " ".join(PAGE.read_text().split())
     limits = Limits()
     for text in (
-        f"{limits.max_frame_bytes} bytes", f"{limits.max_structured_bytes} bytes", f"{limits.handshake_seconds:g} s",
-        f"{limits.frame_seconds:g} s", f"{limits.stall_seconds:g} s", f"{limits.idle_seconds:g} s",
-    ):  # fmt: skip
+        f"{limits.max_frame_bytes} bytes",
+        f"{limits.max_structured_bytes} bytes",
+        f"{limits.handshake_seconds:g} s",
+        f"{limits.frame_seconds:g} s",
+        f"{limits.stall_seconds:g} s",
+        f"{limits.idle_seconds:g} s",
+    ):
         assert text in page, text

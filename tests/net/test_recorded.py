@@ -85,8 +85,10 @@ COMPARED = {
     351, 361, 370, 400, 401, 200050, 200051, 200053,
 }  # fmt: skip
 LEFT_OUT = {  # sizes of paged answers: we send everything at once; the region, which nobody reads from the answer to 370
-    "totalTopicNum", "totalGroupNum", "MSG_REGION",
-}  # fmt: skip
+    "totalTopicNum",
+    "totalGroupNum",
+    "MSG_REGION",
+}
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -166,11 +168,19 @@ def test_a_recorded_send_becomes_the_record_rocketmq_stored() -> None:
     for key in both:
         ours, theirs = sent[key], stored[key]
         assert _pairs(ours.properties) - {"__CRC32#"} == _pairs(theirs.properties)
-        assert ours._replace(
-            total_size=theirs.total_size, queue_offset=theirs.queue_offset, physical_offset=theirs.physical_offset,
-            store_timestamp=theirs.store_timestamp, store_host=theirs.store_host, born_host=theirs.born_host,
-            properties=theirs.properties, queue_id=theirs.queue_id,
-        ) == theirs  # fmt: skip
+        assert (
+            ours._replace(
+                total_size=theirs.total_size,
+                queue_offset=theirs.queue_offset,
+                physical_offset=theirs.physical_offset,
+                store_timestamp=theirs.store_timestamp,
+                store_host=theirs.store_host,
+                born_host=theirs.born_host,
+                properties=theirs.properties,
+                queue_id=theirs.queue_id,
+            )
+            == theirs
+        )
 
 
 def _pairs(properties: bytes) -> set[str]:

@@ -100,8 +100,13 @@ def test_refusals_survive(code: int, remark: str, binary: bool) -> None:
 def test_pushes_are_json_with_text_fields() -> None:
     header, body = parts(spelling().request(NotifyConsumerIdsChanged("group"), 3, True))
     assert (header.code, header.flag, header.opaque, header.ext, header.binary, body) == (
-        40, 2, 3, {"consumerGroup": "group"}, False, b"",
-    )  # fmt: skip
+        40,
+        2,
+        3,
+        {"consumerGroup": "group"},
+        False,
+        b"",
+    )
 
 
 def test_a_check_carries_its_message() -> None:
@@ -110,9 +115,14 @@ def test_a_check_carries_its_message() -> None:
     header, body = parts(spelling().request(check, 3, True))
     assert (header.code, header.flag, header.binary, body) == (39, 2, False, b"record")
     assert header.ext == {
-        "topic": "RMQ_SYS_TRANS_HALF_TOPIC", "tranStateTableOffset": "5", "commitLogOffset": "1000", "msgId": "A",
-        "transactionId": "A", "offsetMsgId": "7F", "bname": "broker-a",
-    }  # fmt: skip
+        "topic": "RMQ_SYS_TRANS_HALF_TOPIC",
+        "tranStateTableOffset": "5",
+        "commitLogOffset": "1000",
+        "msgId": "A",
+        "transactionId": "A",
+        "offsetMsgId": "7F",
+        "bname": "broker-a",
+    }
 
 
 def test_pop_is_known_under_the_number_that_binary_headers_cut_it_to() -> None:

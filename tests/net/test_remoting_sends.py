@@ -35,9 +35,13 @@ def test_a_send_becomes_a_draft(binary: bool) -> None:
     assert record.born_host == bytes([10, 0, 0, 9]) + (4000).to_bytes(4, "big")
     assert record.born_timestamp == 1_700_000_000_000
     assert properties(record) == {
-        "UNIQ_KEY": "0A00", "TAGS": "red", "MSG_REGION": "DefaultRegion", "TRACE_ON": "true", "CLUSTER": "DefaultCluster",
+        "UNIQ_KEY": "0A00",
+        "TAGS": "red",
+        "MSG_REGION": "DefaultRegion",
+        "TRACE_ON": "true",
+        "CLUSTER": "DefaultCluster",
         "__CRC32#": "0000000000",
-    }  # fmt: skip
+    }
 
 
 def test_long_names_are_the_same_send() -> None:
@@ -72,7 +76,7 @@ def test_a_peer_with_an_ipv6_address_is_born_there() -> None:
         ("XUNIQ_KEY\x01no\x02UNIQ_KEY\x01K", {"XUNIQ_KEY": "no", "UNIQ_KEY": "K"}),
         ("a\x01CLUSTER\x02UNIQ_KEY\x01K", {"a": "CLUSTER", "UNIQ_KEY": "K"}),
     ],
-)  # fmt: skip
+)
 def test_reserved_properties_are_ours(given: str, kept: dict[str, str]) -> None:
     request, _, _, context, _ = decode(java_peer.send_frame(1, b"body", i=given))
     ours = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true", "CLUSTER": "DefaultCluster", "__CRC32#": "0000000000"}
@@ -101,9 +105,13 @@ def test_send_answers(binary: bool, key: str) -> None:
     header, body = parts(spelling().answer(call_id, context, SendAnswer(3, 12, 0x1234, 10), ""))
     assert (header.code, header.opaque, header.flag, header.version, header.binary, body) == (10, 77, 1, 513, binary, b"")
     assert header.ext == {
-        "queueId": "3", "queueOffset": "12", "msgId": "0A00000100002A9F0000000000001234", "transactionId": key,
-        "MSG_REGION": "DefaultRegion", "TRACE_ON": "true",
-    }  # fmt: skip
+        "queueId": "3",
+        "queueOffset": "12",
+        "msgId": "0A00000100002A9F0000000000001234",
+        "transactionId": key,
+        "MSG_REGION": "DefaultRegion",
+        "TRACE_ON": "true",
+    }
 
 
 def test_the_store_host_may_be_told_later() -> None:

@@ -28,6 +28,9 @@ def of_class(cls: type[Any], texts: st.SearchStrategy[str] | None = None) -> st.
     texts = texts if texts is not None else st.text(max_size=40)
     hints = get_type_hints(cls)
     if cls is GroupConfig:
-        return st.builds(cls, **{name: of_type(hints[name], texts) for name in cls._fields if name != "retry_policy"},
-                         retry_policy=st.sampled_from(POLICIES))  # fmt: skip
+        return st.builds(
+            cls,
+            **{name: of_type(hints[name], texts) for name in cls._fields if name != "retry_policy"},
+            retry_policy=st.sampled_from(POLICIES),
+        )
     return st.builds(cls, **{name: of_type(hints[name], texts) for name in cls._fields})

@@ -31,8 +31,11 @@ def firing(statuses: list[GroupStatus]) -> set[str]:
 
 
 def fire(metrics: list[Metric]) -> set[str]:
-    return {metric for _, how, labels, metric, sign, limit in _ALERT.findall(PAGE.read_text())
-            if any(_holds(value, sign, float(limit)) for value in _by(metrics, how, metric, labels.split(", ")))}  # fmt: skip
+    return {
+        metric
+        for _, how, labels, metric, sign, limit in _ALERT.findall(PAGE.read_text())
+        if any(_holds(value, sign, float(limit)) for value in _by(metrics, how, metric, labels.split(", ")))
+    }
 
 
 def _by(metrics: list[Metric], how: str, name: str, labels: list[str]) -> Iterator[float]:
@@ -68,8 +71,9 @@ async def test_a_broker_that_a_nameserver_refuses_is_told(capsys: Printed) -> No
     async with LocalBroker() as first:
         where = ("-n", first.nameserver)
         assert await run("health", *where) == exits.OK
-        settings = NodeSettings(role="broker", namesrv_addresses=(first.nameserver,), store_dir=first.store_dir / "2",
-                                listen_port=0)  # fmt: skip
+        settings = NodeSettings(
+            role="broker", namesrv_addresses=(first.nameserver,), store_dir=first.store_dir / "2", listen_port=0
+        )
         second = Broker(settings, first.clock)
         await second.start()
         try:

@@ -49,11 +49,15 @@ def test_an_epoch_out_of_nowhere_is_not_believed(name: str, kind: str) -> None:
 @pytest.mark.parametrize(
     "answer",
     [
-        m.VoteAnswer(ABSURD, True, True, "s-c", "", ""), m.NotLeader(ABSURD, "c"), m.Fenced(ABSURD, "older"),
-        m.EpochAnswer(ABSURD), m.FetchOk(1, ABSURD, "c", 0, b"", 0, 0, 0, 0.0), m.Diverged(1, ABSURD, 1, 0, "", False),
+        m.VoteAnswer(ABSURD, True, True, "s-c", "", ""),
+        m.NotLeader(ABSURD, "c"),
+        m.Fenced(ABSURD, "older"),
+        m.EpochAnswer(ABSURD),
+        m.FetchOk(1, ABSURD, "c", 0, b"", 0, 0, 0, 0.0),
+        m.Diverged(1, ABSURD, 1, 0, "", False),
     ],
     ids=lambda answer: type(answer).__name__,
-)  # fmt: skip
+)
 def test_nor_is_one_in_an_answer(answer: m.Answer) -> None:
     world = World()
     lead(world)
@@ -126,14 +130,28 @@ def odd_question(chance: random.Random, world: World) -> m.Request:
     kinds: list[m.Request] = [
         m.Vote(some(near), some(text), some(text), some(number), some(number), some((True, False)), some((True, False))),
         m.Fetch(
-            some(number), some(text), some(text), some(text), some(number), some(near), some(number), some(number), some(text),
-            some(number), some(number), some(number), some((-1.0, float("inf"), float("nan"), 1e300)),
-            *(some((True, False)) for _ in range(6)), some(number), some((-1.0, float("nan"), 1e300)), some((True, False)),
+            some(number),
+            some(text),
+            some(text),
+            some(text),
+            some(number),
+            some(near),
+            some(number),
+            some(number),
+            some(text),
+            some(number),
+            some(number),
+            some(number),
+            some((-1.0, float("inf"), float("nan"), 1e300)),
+            *(some((True, False)) for _ in range(6)),
+            some(number),
+            some((-1.0, float("nan"), 1e300)),
+            some((True, False)),
         ),
         m.Announce(some(near), some(text), some(text), (Voter(some(text), some(text), some(text)),)),
         m.Resign(some(near), tuple(some(text) for _ in range(some((0, 1, 3))))),
         m.Ack(some(near), some(text), some(number), some(number)),
-    ]  # fmt: skip
+    ]
     return some(kinds)
 
 

@@ -225,11 +225,15 @@ def test_delete_topic():
 @pytest.mark.parametrize(
     "broker",
     [
-        a_broker("../b"), a_broker(cluster=""), a_broker(broker_id=-1), a_broker(epoch=-1),
-        a_broker(store="x" * 65), a_broker(members=range(200)),
+        a_broker("../b"),
+        a_broker(cluster=""),
+        a_broker(broker_id=-1),
+        a_broker(epoch=-1),
+        a_broker(store="x" * 65),
+        a_broker(members=range(200)),
         *(a_broker()._replace(address=wrong) for wrong in ("host", ":1", "h:0", "h:99999")),
     ],
-)  # fmt: skip
+)
 def test_a_registration_that_cannot_be_right_is_refused_whole(broker):
     """S9."""
     table = RouteTable()

@@ -68,8 +68,10 @@ def campaign(seeds: range, seconds: float, jobs: int, first: bool) -> int:
     write(f"{len(seeds)} worlds, {len(wrong)} violations {wrong[:20]}\n")
     for name, count in sorted(total.items()):
         write(f"{name:>40} {count:>12,}\n")
-    write(f"{total['events'] / cpu_s:,.0f} events a CPU second; a fault that shows in one world of {len(seeds) // 3} "
-          "would have been found with 95 % certainty\n")  # fmt: skip
+    write(
+        f"{total['events'] / cpu_s:,.0f} events a CPU second; a fault that shows in one world of {len(seeds) // 3} "
+        "would have been found with 95 % certainty\n"
+    )
     return 1 if wrong else 0
 
 

@@ -195,9 +195,12 @@ class Faults:
     def new_weather(self) -> None:
         chance = self.world.chance
         self.world.network.weather = Weather(
-            chance.choice((0.0, 0.01, 0.2)), chance.choice((0.0, 0.05, 0.3)), chance.choice((0.0005, 0.005, 0.05)),
-            chance.choice((0.0, 0.02, 0.2)), chance.choice((0.1, 1.0, 5.0)),
-        )  # fmt: skip
+            chance.choice((0.0, 0.01, 0.2)),
+            chance.choice((0.0, 0.05, 0.3)),
+            chance.choice((0.0005, 0.005, 0.05)),
+            chance.choice((0.0, 0.02, 0.2)),
+            chance.choice((0.1, 1.0, 5.0)),
+        )
 
     # --- clocks, disks, members ---------------------------------------------------------------------------------------
 

@@ -173,9 +173,16 @@ class FixedWorld(World):
         vote, master = node.store.vote, node.name == "a"
         self.schedule(0.0, lambda: self.tell(node))  # the first thing that a node does
         return m.Identity(
-            "g", node.name, vote.store_id, vote.incarnation, f"{node.name}:1", self.sync_flush,
-            fixed=True, in_sync=self.in_sync if master else 1, master=master,
-        )  # fmt: skip
+            "g",
+            node.name,
+            vote.store_id,
+            vote.incarnation,
+            f"{node.name}:1",
+            self.sync_flush,
+            fixed=True,
+            in_sync=self.in_sync if master else 1,
+            master=master,
+        )
 
     def look_at_names(self) -> None:
         """The nameserver keeps the larger epoch, of equal ones the first; who is gone or a slave now is not named."""

@@ -43,8 +43,11 @@ class Holding:
         self._node = node
         self.tables = Tables(TopicTable(), GroupTable(), OffsetTable(), node.store.log.segment_bytes)
         self.due, self.halves, self.notes, self.by_name = (
-            self.tables.due, self.tables.halves, self.tables.held, self.tables.by_name
-        )  # fmt: skip
+            self.tables.due,
+            self.tables.halves,
+            self.tables.held,
+            self.tables.by_name,
+        )
         self.lives = Lives(node, self.tables)
 
     def rows(self) -> dict[str, list[tuple[object, object]]]:

@@ -21,9 +21,13 @@ ROOT = Path(__file__).parent.parent.parent
 HANGS_S = 300
 STORIES = ("tests/raft", "tests/log/test_replicated.py", "tests/log/test_deletions.py", "tests/sim/test_stories.py")
 WAITING = (  # stories of messages that wait
-    "tests/delivery", "tests/log/test_special.py", "tests/broker/test_delays.py", "tests/broker/test_transaction_stories.py",
-    "tests/broker/test_pop_stories.py", "tests/broker/test_deletions.py",
-)  # fmt: skip
+    "tests/delivery",
+    "tests/log/test_special.py",
+    "tests/broker/test_delays.py",
+    "tests/broker/test_transaction_stories.py",
+    "tests/broker/test_pop_stories.py",
+    "tests/broker/test_deletions.py",
+)
 COPIED = ("rmq", "tests/raft", "tests/sim", "tests/log", "tests/delivery", "tests/broker", "tests/data/golden")
 _LOG_COMPARED = "    if (vote.last_epoch, vote.end) <"
 _MAY_CHANGE = "    if begin and role.change is None and not role.over and role.start_end and state.hw >= role.start_end:"

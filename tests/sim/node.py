@@ -320,7 +320,7 @@ class Node:
         self.world.judge.tainted.add(self.core.state.me.store)  # it is not proven: what it had goes now, file by file
         self.member.reseed_from(
             order.answer.log_start, order.answer.s1, rows, voters, lambda: _none(self.store.snapshots.install())
-        )  # fmt: skip
+        )
         self.load_tables()
 
     def done(self, ticket: m.Ticket, refusal: str) -> None:

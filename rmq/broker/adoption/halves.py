@@ -52,11 +52,7 @@ def _open(store: Store, from_number: int) -> list[_Found]:
             continue  # nobody could say where it goes
     passed = {number for stored in store.records(OP_TOPIC, 0) for number in op_numbers(stored.body)}
     aside = {_name(stored): stored.physical_offset for stored in store.records(ASIDE_TOPIC, 0)}
-    left = [
-        one
-        for name, one in newest.items()
-        if one.half.number not in passed and aside.get(name, -1) < one.half.offset
-    ]  # fmt: skip
+    left = [one for name, one in newest.items() if one.half.number not in passed and aside.get(name, -1) < one.half.offset]
     delivered = _delivered(store, left)
     return [one for one in left if one.half.offset not in delivered]
 

@@ -209,9 +209,7 @@ def import_tables(store: Store, tables: Tables, config: Path, host: bytes, wall_
     return Imported(*counts, len(lines), found.notes)
 
 
-def adopt(
-    disk: Disk, root: str, settings: StoreSettings, wall_ms: int, delays_ms: Sequence[int] = LEVELS_MS
-) -> str | None:
+def adopt(disk: Disk, root: str, settings: StoreSettings, wall_ms: int, delays_ms: Sequence[int] = LEVELS_MS) -> str | None:
     """The whole of it without a node: takes the directory over and closes it. Says what was done; None if nothing was due.
     `delays_ms`: of RocketMQ's delay levels, as its configuration has them.
 

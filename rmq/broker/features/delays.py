@@ -33,9 +33,7 @@ class Delays(Feature):
         timers = TimerTaker(clock, settings.broker_name, settings.timer_max_delay_s)
         self.takers: Sequence[Taker] = (timers.take, partial(take_level, delays_ms=settings.delays_ms))
         self._service = DelayService(table, outlet, commit, topics, clock)
-        self._export = DelayExport(
-            table, reader.log, reader.queues, settings.store_dir, clock, settings.timer_log_file_bytes
-        )
+        self._export = DelayExport(table, reader.log, reader.queues, settings.store_dir, clock, settings.timer_log_file_bytes)
         self.handlers = RecallHandler(timers, outlet, clock, settings.recall_messages).by_request()
         self.jobs = self._service.jobs
         self.exports = {"delayOffset.json": self._export.delay_offsets, "timercheck": self._export.timercheck}

@@ -31,9 +31,7 @@ class Inspection(Feature):
     ) -> None:
         self._reader = reader
         self._clock = clock
-        queues = InspectHandlers(
-            broker_name, catalog.topics, offsets, registry, reader.store_time, reader.queues, reader.stats
-        )
+        queues = InspectHandlers(broker_name, catalog.topics, offsets, registry, reader.store_time, reader.queues, reader.stats)
         broker = RuntimeInfoHandler(reader.stats, facts)
         self.handlers = {**queues.by_request(), GetRuntimeInfo: broker.runtime_info}
         self.jobs = (Job(SAMPLE_S, "rates", self._sample, At.EVERYWHERE),)

@@ -49,7 +49,11 @@ def _limits(settings: NodeSettings) -> RetentionSettings:
     percents = (settings.max_used_percent, settings.clean_forcibly_percent, settings.refuse_sends_percent)
     max_used, forcibly, refuse_sends = (percent / 100 for percent in percents)
     return RetentionSettings(
-        reserved_ms=settings.reserved_hours * 3_600_000, hours=frozenset(settings.delete_hours), max_used=max_used,
-        clean_forcibly=forcibly, refuse_sends=refuse_sends, by_force=settings.clean_forcibly,
+        reserved_ms=settings.reserved_hours * 3_600_000,
+        hours=frozenset(settings.delete_hours),
+        max_used=max_used,
+        clean_forcibly=forcibly,
+        refuse_sends=refuse_sends,
+        by_force=settings.clean_forcibly,
         archived_only=settings.keep_unarchived,
-    )  # fmt: skip
+    )

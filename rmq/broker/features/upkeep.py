@@ -16,9 +16,7 @@ STEP_QUEUES = 200  # flushed together, with four or five flushes of the device e
 class Upkeep(Feature):
     """`tables`: by the name of their sections. `committed`: as of `SnapshotTaker`."""
 
-    def __init__(
-        self, store: Store, tables: Mapping[str, Table], committed: Callable[[], int], membership: Membership
-    ) -> None:
+    def __init__(self, store: Store, tables: Mapping[str, Table], committed: Callable[[], int], membership: Membership) -> None:
         self._store = store
         self._snapshots = SnapshotTaker(tables, store, committed)
         self._membership = membership

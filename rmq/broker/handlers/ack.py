@@ -122,9 +122,13 @@ class AckHandler:
         return InvisibleTimeAnswer(new.pop_time, request.invisible_time, receipt.revive[0])
 
     async def _write(
-        self, key: ReceiptKey, numbers: Sequence[int], revive_queue: int, drafts: Sequence[bytes],
+        self,
+        key: ReceiptKey,
+        numbers: Sequence[int],
+        revive_queue: int,
+        drafts: Sequence[bytes],
         life: ConsumeQueue | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         with undoing(lambda: self._table.unstage(key, numbers)):
             await self._writer.write(revive_queue, drafts, life)
 

@@ -32,9 +32,15 @@ class GroupHandlers:
     """`names`: of cluster and group. `address_of(node)`: "" if unknown. `nodes`: so many a group with fixed roles should have."""
 
     def __init__(
-        self, replica: ElectedReplica, store: Store, names: tuple[str, str], broker_id: Callable[[], int], mender: Mender,
-        address_of: Callable[[str], str], nodes: int,
-    ) -> None:  # fmt: skip
+        self,
+        replica: ElectedReplica,
+        store: Store,
+        names: tuple[str, str],
+        broker_id: Callable[[], int],
+        mender: Mender,
+        address_of: Callable[[str], str],
+        nodes: int,
+    ) -> None:
         self._replica = replica
         self._store = store
         self._cluster, self._group = names

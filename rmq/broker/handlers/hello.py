@@ -11,8 +11,12 @@ def hello(settings: NodeSettings, address: str) -> Handler:
 
     def answer(request: Hello, _call: Call) -> HelloAnswer:
         return HelloAnswer(
-            min(request.version, VERSION), settings.cluster_name, settings.broker_name, settings.broker_id, address,
+            min(request.version, VERSION),
+            settings.cluster_name,
+            settings.broker_name,
+            settings.broker_id,
+            address,
             settings.max_message_bytes,
-        )  # fmt: skip
+        )
 
     return answer

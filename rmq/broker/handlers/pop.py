@@ -147,9 +147,13 @@ class PopHandler:
     async def _look(self, request: Pop, asked: Asked) -> PopAnswer | None:
         """What the first queues have; None: nothing. Raises Refusal."""
         wish = Wish(
-            asked.group, request.invisible_time, self._clock.wall_ms(), LAST if request.init_mode == LAST else FIRST, asked.codes,
+            asked.group,
+            request.invisible_time,
+            self._clock.wall_ms(),
+            LAST if request.init_mode == LAST else FIRST,
+            asked.codes,
             self._receipts.next_queue(),
-        )  # fmt: skip
+        )
         room, trouble = request.max_msg_nums, None
         taken: list[Taken] = []
         for _, topic, queue_id in self._in_turn(asked, request.order):
@@ -238,9 +242,14 @@ class PopHandler:
         if not parts:
             return self._nothing(asked, NOTHING)
         return PopAnswer(
-            self._clock.wall_ms(), 0, 0, self._left(asked), start_offset_info(parts), msg_offset_info(parts),
+            self._clock.wall_ms(),
+            0,
+            0,
+            self._left(asked),
+            start_offset_info(parts),
+            msg_offset_info(parts),
             messages=b"".join(messages),
-        )  # fmt: skip
+        )
 
     async def notify(self, request: Notification, call: Call) -> NotificationAnswer:
         deadline = self._deadline(request.poll_time)

@@ -46,10 +46,16 @@ class RecallHandler:
         now_ms = self._clock.wall_ms()
         if deliver_ms <= now_ms:
             raise _illegal("recall failed, timestamp invalid: the message is due")
-        properties = record.properties_to_bytes({
-            "TAGS": TAG, "UNIQ_KEY": key, "TIMER_DELIVER_MS": str(deliver_ms), "TIMER_DEL_UNIQKEY": key,
-            "PGROUP": request.producer_group, "BORN_TIMESTAMP": str(now_ms),
-        })  # fmt: skip
+        properties = record.properties_to_bytes(
+            {
+                "TAGS": TAG,
+                "UNIQ_KEY": key,
+                "TIMER_DELIVER_MS": str(deliver_ms),
+                "TIMER_DEL_UNIQKEY": key,
+                "PGROUP": request.producer_group,
+                "BORN_TIMESTAMP": str(now_ms),
+            }
+        )
         draft = record.draft(topic, b"0", properties, born_timestamp=now_ms, born_host=self._outlet.host)
         placed = self._timers.take(record.decode(draft), 0)
         if placed is None:  # its time has come since the clock was read

@@ -51,9 +51,9 @@ class ResetHandlers:
         wanted = range(count) if request.queue_id < 0 else (request.queue_id,)
         places = await asyncio.to_thread(lambda: [(number, self._place(request, number)) for number in wanted])
         await self.move(request.group, request.topic, places)
-        return ResetOffsets([
-            QueueOffset(MessageQueue(request.topic, self._broker_name, number), offset) for number, offset in places
-        ])  # fmt: skip
+        return ResetOffsets(
+            [QueueOffset(MessageQueue(request.topic, self._broker_name, number), offset) for number, offset in places]
+        )
 
     def _checked(self, request: ResetOffset) -> TopicConfig:
         config = self._catalog.known_topic(request.topic)

@@ -209,9 +209,7 @@ def _stored(of: tuple[Lane, Asked], unit: Unit, error: RmqError | None, late: in
     if error is None:
         queue_id, number = unit.queue.queue_id, unit.queue_offset
         places = [*accumulate(unit.sizes, initial=unit.physical_offset)]
-        answer_all([
-            (call, _answer(SendAnswer, (queue_id, number + index, places[index], late, ""))) for call, index in asked
-        ])  # fmt: skip
+        answer_all([(call, _answer(SendAnswer, (queue_id, number + index, places[index], late, ""))) for call, index in asked])
     elif isinstance(error, Refusal):
         for call, _ in asked:
             call.refuse(error)

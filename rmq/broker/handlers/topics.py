@@ -13,9 +13,7 @@ from rmq.net.server import Call, Handler
 class TopicHandlers:
     """`readers(topic)`: groups that have an offset there. `drop_pending(topic)`: what they said and nobody wrote yet goes."""
 
-    def __init__(
-        self, catalog: Catalog, readers: Callable[[str], Iterable[str]], drop_pending: Callable[[str], None]
-    ) -> None:
+    def __init__(self, catalog: Catalog, readers: Callable[[str], Iterable[str]], drop_pending: Callable[[str], None]) -> None:
         self._catalog = catalog
         self._topics = catalog.topics
         self._readers = readers

@@ -106,10 +106,16 @@ def _deliver_ms(said: Mapping[str, str], now_ms: int) -> int:
 def _draft(message: Record, topic: str, properties: Mapping[str, str]) -> bytes:
     """With the proof that the message may have of another kind."""
     return record.draft(
-        topic, message.body, record.properties_to_bytes(properties), flag=message.flag,
-        sys_flag=message.sys_flag & ~record.SYS_STORE_V6, born_timestamp=message.born_timestamp, born_host=message.born_host,
-        reconsume_times=message.reconsume_times, prepared_transaction_offset=message.prepared_transaction_offset,
-    )  # fmt: skip
+        topic,
+        message.body,
+        record.properties_to_bytes(properties),
+        flag=message.flag,
+        sys_flag=message.sys_flag & ~record.SYS_STORE_V6,
+        born_timestamp=message.born_timestamp,
+        born_host=message.born_host,
+        reconsume_times=message.reconsume_times,
+        prepared_transaction_offset=message.prepared_transaction_offset,
+    )
 
 
 def _illegal(about: str) -> Refusal:
@@ -243,8 +249,11 @@ class DelayService:
                     self._later.append((office, source))
                 else:
                     if life is Life.OVER and source.level != CANCEL:
-                        log.warning("the message that waited at %d of the log is not delivered: topic %s was deleted behind it",
-                                    source.offset, topic)  # fmt: skip
+                        log.warning(
+                            "the message that waited at %d of the log is not delivered: topic %s was deleted behind it",
+                            source.offset,
+                            topic,
+                        )
                     dropped.append(source)
                 waiting.popleft()
         except RmqError:
@@ -261,10 +270,14 @@ class DelayService:
             source.level == TIMER and self._table.is_cancelled(source, f"{topic}+{said.get('UNIQ_KEY')}")
         ):
             return None
-        more = {} if source.level else {
-            "TIMER_ENQUEUE_MS": str(stored.store_timestamp // TIMER_SLOT_MS * TIMER_SLOT_MS),
-            "TIMER_DEQUEUE_MS": str(self._clock.wall_ms()),
-        }  # fmt: skip
+        more = (
+            {}
+            if source.level
+            else {
+                "TIMER_ENQUEUE_MS": str(stored.store_timestamp // TIMER_SLOT_MS * TIMER_SLOT_MS),
+                "TIMER_DEQUEUE_MS": str(self._clock.wall_ms()),
+            }
+        )
         try:
             held = is_held_topic(topic) and not topic.startswith(REVIVE_PREFIX)  # where RocketMQ's receipts go after a while
             if self._topics.get(topic) is None or held:

@@ -56,9 +56,14 @@ def half_of(stored: Record) -> Half:
     said = record.bytes_to_properties(stored.properties)
     immunity_ms = min(_number(said.get(_IMMUNITY, "")), _HIGHEST_S) * 1000
     return Half(
-        stored.physical_offset, stored.queue_offset, stored.queue_offset, said.get("PGROUP", ""), stored.store_timestamp,
-        immunity_ms, _number(said.get(CHECKS, "")),
-    )  # fmt: skip
+        stored.physical_offset,
+        stored.queue_offset,
+        stored.queue_offset,
+        said.get("PGROUP", ""),
+        stored.store_timestamp,
+        immunity_ms,
+        _number(said.get(CHECKS, "")),
+    )
 
 
 def first_of(stored: Record) -> int:

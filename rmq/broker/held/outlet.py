@@ -63,9 +63,15 @@ class Outlet:
         return self._topics.life(topic, stored_at)
 
     def put(
-        self, topic: str, queue_id: int, draft: bytes, waiter: Waiter | None = None, *, state: bool = False,
+        self,
+        topic: str,
+        queue_id: int,
+        draft: bytes,
+        waiter: Waiter | None = None,
+        *,
+        state: bool = False,
         life: ConsumeQueue | None = None,
-    ) -> Unit:  # fmt: skip
+    ) -> Unit:
         """Proposes one record; `waiter` hears what became of it. `state`: it settles something, so it goes though the disk is
         nearly full. `life`: a queue of the topic that it comes from. Raises Refusal (TOPIC_NOT_EXIST also later): not stored."""
         if self.topic(topic) is None and not is_system_topic(topic):
@@ -87,9 +93,15 @@ class Outlet:
 
 
 def handed_on(
-    source: Record, topic: str, proof: Proof | None, *, properties: Iterable[tuple[str, str]] = (), without: Iterable[str] = (),
-    flags: int = 0, prepared_transaction_offset: int = 0,
-) -> bytes:  # fmt: skip
+    source: Record,
+    topic: str,
+    proof: Proof | None,
+    *,
+    properties: Iterable[tuple[str, str]] = (),
+    without: Iterable[str] = (),
+    flags: int = 0,
+    prepared_transaction_offset: int = 0,
+) -> bytes:
     """A draft for `topic` with body, birth and properties of `source`: less those named `without`, more or other `properties`,
     and the proof. The flags for kinds of transactions go, but for `flags`."""
     dropped = {*without, PROPERTY, CRC_NAME.decode()}
@@ -98,8 +110,13 @@ def handed_on(
     if proof is not None:
         known[PROPERTY] = proof.text()
     return record.draft(
-        topic, source.body, record.properties_to_bytes(known), flag=source.flag,
+        topic,
+        source.body,
+        record.properties_to_bytes(known),
+        flag=source.flag,
         sys_flag=source.sys_flag & ~(record.SYS_TRANSACTION | record.SYS_STORE_V6) | flags,
-        born_timestamp=source.born_timestamp, born_host=source.born_host, reconsume_times=source.reconsume_times,
+        born_timestamp=source.born_timestamp,
+        born_host=source.born_host,
+        reconsume_times=source.reconsume_times,
         prepared_transaction_offset=prepared_transaction_offset,
-    )  # fmt: skip
+    )

@@ -58,9 +58,14 @@ class ReceiptWriter:
     """Proposes records of the revive log. `broker_name`: as clients know it, a part of a receipt's name."""
 
     def __init__(
-        self, table: ReceiptTable, propose: Callable[[Unit], None], queues: ConsumeQueues, us: Identity, clock: Clock,
+        self,
+        table: ReceiptTable,
+        propose: Callable[[Unit], None],
+        queues: ConsumeQueues,
+        us: Identity,
+        clock: Clock,
         chance: random.Random,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.table = table
         self.broker_name, self._host = us.broker, us.host
         self._propose = propose
@@ -74,9 +79,7 @@ class ReceiptWriter:
         self._next = (self._next + 1) % REVIVE_QUEUES
         return self._next
 
-    def write(
-        self, revive_queue: int, drafts: Sequence[bytes], life: ConsumeQueue | None = None
-    ) -> "asyncio.Future[None]":
+    def write(self, revive_queue: int, drafts: Sequence[bytes], life: ConsumeQueue | None = None) -> "asyncio.Future[None]":
         """All of them or none; done once they are committed and noted. `life`: the queue that they speak of, if they are of no
         use once it is deleted. Raises Refusal: not stored."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -102,8 +105,14 @@ class ReceiptWriter:
         """The draft of an `ack` record."""
         group, topic, queue_id, start, pop_time = key
         body: dict[str, Any] = {
-            "ao": numbers[0], "bn": self.broker_name, "c": group, "pt": pop_time, "q": queue_id, "so": start, "t": topic,
-        }  # fmt: skip
+            "ao": numbers[0],
+            "bn": self.broker_name,
+            "c": group,
+            "pt": pop_time,
+            "q": queue_id,
+            "so": start,
+            "t": topic,
+        }
         if len(numbers) > 1:
             body["aol"] = list(numbers)
         return self._draft(ACK if len(numbers) == 1 else BATCH_ACK, key, numbers[0], body)

@@ -143,9 +143,7 @@ class ReviveService:
         there = {number for number, _ in found}
         return [number for number in numbers if number not in there], found
 
-    async def _put(
-        self, topic: str, key: ReceiptKey, receipt: Receipt, number: int, source: Record, life: ConsumeQueue
-    ) -> None:
+    async def _put(self, topic: str, key: ReceiptKey, receipt: Receipt, number: int, source: Record, life: ConsumeQueue) -> None:
         """One message, committed. Raises Refusal: not stored, or (SYSTEM_ERROR) nobody knows."""
         again = source._replace(reconsume_times=counted(source.reconsume_times))
         properties = {"ORIGIN_GROUP": key.group}

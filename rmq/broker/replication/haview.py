@@ -9,8 +9,9 @@ def ha_status(status: GroupStatus) -> HaStatus:
         return HaStatus(False, 0, 0, [], HaClient(status.leader_address, status.end, status.committed))
     followers = [
         HaConnection(each.address or each.node, max(each.ack, 0), status.end - max(each.end, 0), each.in_sync, max(each.end, 0))
-        for each in status.members if each.store != status.store
-    ]  # fmt: skip
+        for each in status.members
+        if each.store != status.store
+    ]
     return HaStatus(True, status.end, sum(each.in_sync for each in followers), followers)
 
 

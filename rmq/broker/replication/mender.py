@@ -59,8 +59,10 @@ class Mender:
         if waits_for and waits_for != self.waits_for:
             log.error(
                 "%s: not repaired yet (%s). It is as soon as a node has them; if none ever will, stop this node and run "
-                "`rmq store repair`", self._log.damages, waits_for,
-            )  # fmt: skip
+                "`rmq store repair`",
+                self._log.damages,
+                waits_for,
+            )
         self.waits_for = waits_for
         return not self._log.damages
 
@@ -80,8 +82,11 @@ class Mender:
         self._log.damages.drop(found)
         log.warning(
             "bytes %d to %d of the log were damaged (%s): they are whole again, as %s has them. Look at this disk",
-            found.start, found.end, found.why, source,
-        )  # fmt: skip
+            found.start,
+            found.end,
+            found.why,
+            source,
+        )
         return ""
 
     async def _fill(self, mending: Mending) -> str:
@@ -123,7 +128,7 @@ def _only_tombstones(errors: list[RmqError]) -> bool:
     lacking = all(
         isinstance(error, BadBytes) or (isinstance(error, Refusal) and error.code == ResponseCode.SYSTEM_ERROR)
         for error in errors
-    )  # fmt: skip
+    )
     return lacking and any(isinstance(error, Tombstone) for error in errors)
 
 

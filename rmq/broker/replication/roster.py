@@ -112,9 +112,7 @@ class Registered:
         self.voters = (Voter(self.node, "", address),)
         self._own_address = settings.own_peers_address(address)
         self._configured_master = settings.broker_id == 0
-        self._directory = Directory(
-            settings.namesrv_addresses, settings.broker_name, (self.node, address), clock, heard
-        )
+        self._directory = Directory(settings.namesrv_addresses, settings.broker_name, (self.node, address), clock, heard)
         self.refresh = self._directory.look
 
     @property
