@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from analytics.session import spark_session
+from analytics.source import register
 
 
 def options(nameserver: str, store: str) -> dict[str, dict[str, str]]:
@@ -21,6 +22,7 @@ def options(nameserver: str, store: str) -> dict[str, dict[str, str]]:
 
 
 def start(spark: SparkSession, directory: Path, name: str, given: dict[str, str], until_now: bool = False) -> StreamingQuery:
+    register(spark)  # streams of one registration share a map that Spark changes and serialises at the same time
     stream = spark.readStream.format("rmq").options(**given).load().select("queue_id", "queue_offset", "body")
     writer = stream.writeStream.format("parquet").option("checkpointLocation", str(directory / name / "checkpoint"))
     trigger = writer.trigger(availableNow=True) if until_now else writer.trigger(processingTime="0 seconds")

@@ -212,7 +212,8 @@ async def test_what_left_for_a_leader_that_dies_has_an_unknown_outcome(group: Lo
         hanging = java.send(b"under way")
         line = next(iter(group.nodes[name].serving.front.forwarding._lines.values()))  # type: ignore[union-attr]
         await until(lambda: line.pending)
-        line._upstream.close()
+        assert line._upstream._transport is not None
+        line._upstream._transport.abort()
         header, _ = await hanging
     assert (header.code, header.remark.startswith("outcome unknown")) == (1, True)
 

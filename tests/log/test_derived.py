@@ -131,6 +131,7 @@ def test_topic_deleted_and_recreated_rebuilds_equal(bench: Bench) -> None:
     bench.store.save_progress()
     delete(bench, "T")
     assert not bench.store.queues.of_topic("T")
+    bench.store.queues.flush()
     assert not bench.disk.listdir(f"{ROOT}/consumequeue/T")
     assert bench.send(b"reborn", "T", 1).queue_offset == 0
     expected = bench.queues()
