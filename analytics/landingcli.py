@@ -17,6 +17,10 @@ _FORM = click.option("-o", "--output", "form", type=click.Choice(["table", "json
 _LOSS = click.option("--allow-gap", is_flag=True, help="Go on behind messages that retention took before they were read.")
 
 
+def _tell(line: str) -> None:
+    click.echo(line, err=True)
+
+
 @click.command()
 @click.argument("stores", metavar="STORE...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @_OUT
@@ -46,7 +50,7 @@ def export(
         schemas=[schema_from(each) for each in schemas],
         on_damage=on_damage,
         fail_on_loss=not allow_gap,
-        tell=lambda line: click.echo(line, err=True),
+        tell=_tell,
     )
     if form == "json":
         click.echo(json.dumps(done._asdict() | {"folder": str(done.folder)}, indent=2))
@@ -72,7 +76,7 @@ def changes(store: Path, out: Path, topics: str, on_damage: str, allow_gap: bool
         topics_from(topics),
         on_damage=on_damage,
         fail_on_loss=not allow_gap,
-        tell=lambda line: click.echo(line, err=True),
+        tell=_tell,
     )
     if form == "json":
         click.echo(json.dumps(done._asdict() | {"folder": str(done.folder)}, indent=2))

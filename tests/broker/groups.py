@@ -13,14 +13,22 @@ from rmq.client import Client
 from rmq.config import NodeSettings
 from rmq.log.disk import Disk
 from rmq.log.memory import MemoryDisk
+from rmq.model import GroupConfig
 from rmq.nameserver.node import Nameserver
-from rmq.net.commands import GetClusterInfo
+from rmq.net.commands import GetClusterInfo, UpdateConsumerOffset, UpdateGroup, UpdateTopic
 from rmq.net.peercommands import GetGroupStatus, GroupStatus
 from rmq.testing import TestClock
-from tests.broker.support import Peer
+from tests.broker.support import Peer, send
 from tests.ports import free_port
 
 GROUP = "RaftNode00"
+# Settings of nodes whose retention takes what is an hour old.
+SHORT_LIVED: dict[str, Any] = {
+    "max_message_bytes": 4096,
+    "segment_bytes": 8192,
+    "reserved_hours": 1,
+    "delete_hours": tuple(range(24)),
+}
 
 
 class OwnDisk(MemoryDisk):
@@ -166,3 +174,17 @@ class LocalGroup:
 
     def client(self) -> Client:
         return Client(self.nameserver, clock=self.clock)
+
+
+async def fill_and_restart_later(group: LocalGroup) -> None:
+    """For nodes that are SHORT_LIVED: 20 messages of T, one of Idle and the group g at 7; a snapshot, then 100 hours go by."""
+    leader = await group.connect(await group.leader())
+    for topic in ("T", "Idle"):
+        await leader.ask(UpdateTopic(topic, read_queue_nums=1, write_queue_nums=1))
+    await leader.send(send("Idle", b"gone"), *(send("T", b"x" * 2000) for _ in range(20)))
+    await leader.ask(UpdateGroup(GroupConfig("g")))
+    await leader.ask(UpdateConsumerOffset("g", "T", 0, 7))
+    await group.level()
+    await group.stop("n0", "n1", "n2")  # takes a snapshot
+    group.clock = group.later(hours=100)
+    await group.start("n0", "n1", "n2")

@@ -29,7 +29,7 @@ from rmq.net.popcommands import SetRequestMode
 from rmq.net.timercommands import Recall
 from rmq.requests import REQUESTS, Served
 from rmq.testing import until
-from tests.broker.groups import LocalGroup
+from tests.broker.groups import SHORT_LIVED, LocalGroup, fill_and_restart_later
 from tests.broker.javaclient import JavaClient
 from tests.broker.support import bodies, send
 
@@ -188,18 +188,8 @@ async def test_a_node_joins_and_another_leaves(tmp_path: Path) -> None:
 
 async def test_a_wiped_node_is_filled_from_a_snapshot_when_the_log_begins_later(tmp_path: Path) -> None:
     """46: it equals the others; the number of a queue whose records are all gone survives (33)."""
-    small = {"max_message_bytes": 4096, "segment_bytes": 8192, "reserved_hours": 1, "delete_hours": tuple(range(24))}
-    async with LocalGroup(tmp_path, **small) as group:
-        leader = await group.connect(await group.leader())
-        for topic in ("T", "Idle"):
-            await leader.ask(UpdateTopic(topic, read_queue_nums=1, write_queue_nums=1))
-        await leader.send(send("Idle", b"gone"), *(send("T", b"x" * 2000) for _ in range(20)))
-        await leader.ask(UpdateGroup(GroupConfig("g")))
-        await leader.ask(UpdateConsumerOffset("g", "T", 0, 7))
-        await group.level()
-        await group.stop("n0", "n1", "n2")  # takes a snapshot
-        group.clock = group.later(hours=100)
-        await group.start("n0", "n1", "n2")
+    async with LocalGroup(tmp_path, **SHORT_LIVED) as group:
+        await fill_and_restart_later(group)
         await group.leader()
         await group.level()
         for name in group.nodes:

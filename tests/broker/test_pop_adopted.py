@@ -22,20 +22,24 @@ def acked(said: dict[str, Any], group: str) -> set[str]:
     return {row["msgId"] for row in said["pop"] if row["op"] == "ack" and row["group"] == group}
 
 
+def adopting(name: str, root: Path, clock: TestClock) -> LocalBroker:
+    """Our broker on the golden set that was unpacked to `root`."""
+    return LocalBroker(
+        store_dir=root,
+        clock=clock,
+        idle_timeout_ms=86_400_000,
+        segment_bytes=setting(name, "mappedFileSizeCommitLog"),
+        max_message_bytes=8192,
+        cluster_name=CLUSTER,
+        broker_name="broker-a",
+    )
+
+
 async def test_what_was_popped_under_rocketmq_comes_back_unless_it_was_acknowledged(tmp_path: Path) -> None:
     """C10: receipts in the revive log, those that wait in the timer still, revived messages, messages in order."""
     root, said = unpack(NAME, tmp_path), told(NAME)
     clock = TestClock(wall_ms=said["stoppedAtMs"])
-    segment_bytes = setting(NAME, "mappedFileSizeCommitLog")
-    async with LocalBroker(
-        store_dir=root,
-        clock=clock,
-        idle_timeout_ms=86_400_000,
-        segment_bytes=segment_bytes,
-        max_message_bytes=8192,
-        cluster_name=CLUSTER,
-        broker_name="broker-a",
-    ) as broker:
+    async with adopting(NAME, root, clock) as broker:
         peer = await Peer.connect(broker.address)
         assert bodies(await take_all(peer, clock, "s16_PGO", "s16-ord", order=True)) == [], "handed out in order, and not done"
         sent = {row["result"]["msgId"]: row["body"] for row in said["sent"] if row["topic"] == "s16-pop"}
@@ -67,16 +71,7 @@ async def test_with_a_buffer_of_receipts_the_same_messages_come_as_under_rocketm
     """enablePopBufferMerge. What RocketMQ's memory alone knew comes again after its kill, here and there."""
     root, said = unpack(name, tmp_path), told(name)
     clock = TestClock(wall_ms=said["stoppedAtMs"])
-    segment_bytes = setting(name, "mappedFileSizeCommitLog")
-    async with LocalBroker(
-        store_dir=root,
-        clock=clock,
-        idle_timeout_ms=86_400_000,
-        segment_bytes=segment_bytes,
-        max_message_bytes=8192,
-        cluster_name=CLUSTER,
-        broker_name="broker-a",
-    ) as broker:
+    async with adopting(name, root, clock) as broker:
         peer = await Peer.connect(broker.address)
         for group, numbers in after(name)["popAfterRestart"].items():
             expected = sorted(b"m%d" % number for number in numbers)

@@ -32,7 +32,7 @@ from rmq.ops.archive import ship, verify
 from rmq.ops.places import Folder, Remote
 from rmq.ops.restore import Member, restore
 from rmq.testing import TestClock
-from tests.broker.groups import LocalGroup
+from tests.broker.groups import SHORT_LIVED, LocalGroup, fill_and_restart_later
 from tests.broker.support import Peer, everything, send
 from tests.faults.node import NodeProcess
 
@@ -198,19 +198,9 @@ async def test_restored_on_an_empty_host_a_node_serves_all_that_was_archived(tmp
 
 async def test_an_elected_group_comes_back_from_an_archive_that_begins_later(tmp_path: Path) -> None:
     """Retention had taken the beginning: the tables come from a snapshot. One node is restored, the others copy it."""
-    small = {"max_message_bytes": 4096, "segment_bytes": 8192, "reserved_hours": 1, "delete_hours": tuple(range(24))}
     where = Folder(tmp_path / "archive")
-    async with LocalGroup(tmp_path / "old", **small) as group:
-        leader = await group.connect(await group.leader())
-        for topic in ("T", "Idle"):
-            await leader.ask(UpdateTopic(topic, read_queue_nums=1, write_queue_nums=1))
-        await leader.send(send("Idle", b"gone"), *(send("T", b"x" * 2000) for _ in range(20)))
-        await leader.ask(UpdateGroup(GroupConfig("g")))
-        await leader.ask(UpdateConsumerOffset("g", "T", 0, 7))
-        await group.level()
-        await group.stop("n0", "n1", "n2")  # takes a snapshot
-        group.clock = group.later(hours=100)
-        await group.start("n0", "n1", "n2")
+    async with LocalGroup(tmp_path / "old", **SHORT_LIVED) as group:
+        await fill_and_restart_later(group)
         name = await group.leader()
         leader = await group.connect(name)
         await leader.ask(DeleteExpiredLog())
@@ -226,7 +216,7 @@ async def test_an_elected_group_comes_back_from_an_archive_that_begins_later(tmp
         archived = ship(group.store("n1"), where).manifest
         assert archived.restorable
         assert archived.start > 0
-    back = LocalGroup(tmp_path / "new", count=1, spare=1, **small)
+    back = LocalGroup(tmp_path / "new", count=1, spare=1, **SHORT_LIVED)
     host, _, port = back.peer_address("n0").rpartition(":")
     restore(where, tmp_path / "new" / "n0", Member("n0", host, int(port)), group.clock)
     back.clock = TestClock(wall_ms=group.clock.wall_ms())
