@@ -2,8 +2,7 @@
 
 import zlib
 from collections.abc import Iterator
-from struct import Struct
-from struct import error as StructError
+from struct import Struct, error as StructError
 
 import numpy as np
 import pyarrow as pa
@@ -12,8 +11,8 @@ import pyarrow.compute as pc
 from analytics.columns import slices
 from analytics.walk import Block, Flags, layout
 from rmq.errors import BadBytes
-from rmq.log.crc import crc32
-from rmq.log.record import CRC_MASK, SYS_COMPRESSED, SYS_INNER_BATCH, Record, bytes_to_properties, decode, encode
+from rmq.log.records.crc import crc32
+from rmq.log.records.record import CRC_MASK, SYS_COMPRESSED, SYS_INNER_BATCH, Record, bytes_to_properties, decode, encode
 
 LARGEST_BODY = 64 << 20  # decompressed
 _ENOUGH_BYTES = 32 << 20  # of decompressed bodies in one batch

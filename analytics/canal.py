@@ -4,8 +4,7 @@ A message tells of several rows of one table (`data`, `old`), or of a DDL statem
 what comes after what is decided here: the order is the log's (physical offset, row in the message), never `es` or `ts`.
 """
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F
+from pyspark.sql import Column, DataFrame, Window, functions as F
 from pyspark.sql.types import ArrayType, BooleanType, LongType, MapType, StringType, StructField, StructType
 
 _TEXT = StringType()

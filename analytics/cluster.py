@@ -17,12 +17,12 @@ from analytics.options import Wanted, nearest
 from analytics.segments import MAYBE
 from analytics.walk import Block, layout, sums_are_right
 from rmq.client import Client
-from rmq.client.admin import search_offset, topic_list
-from rmq.client.lookups import TOOLS_GROUP
-from rmq.client.offsets import BrokerOffsets
+from rmq.client.admin.calls import search_offset, topic_list
+from rmq.client.admin.lookups import TOOLS_GROUP
+from rmq.client.consumer.offsets import BrokerOffsets
 from rmq.codes import ResponseCode
 from rmq.errors import BadBytes, InvalidArgument, Refusal, RmqError, StoreError, Unknown
-from rmq.log.record import MIN_RECORD_BYTES
+from rmq.log.records.record import MIN_RECORD_BYTES
 from rmq.model import PERM_READ, ConsumerData, MessageQueue
 from rmq.net.commands import PULL_SUBSCRIPTION, GetTopicStats, Heartbeat, Pull, PullAnswer, TopicStats, UnregisterClient
 

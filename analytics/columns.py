@@ -1,7 +1,7 @@
 """From the places in a block to Arrow columns: every value is cut out by numpy and pyarrow, none by Python.
 
 Each maker takes a block and gives one array, of exactly the type that Spark wants. What is unusual (properties of another shape,
-bytes that are not UTF-8) goes the slow way and gives what `rmq.log.properties` gives. No files, no Spark.
+bytes that are not UTF-8) goes the slow way and gives what `rmq.log.records.properties` gives. No files, no Spark.
 """
 
 from collections.abc import Callable, Sequence, Sized
@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from analytics.walk import Block, Ints
-from rmq.log.record import SYS_BORN_V6, SYS_STORE_V6, bytes_to_properties, host_text, message_id
+from rmq.log.records.record import SYS_BORN_V6, SYS_STORE_V6, bytes_to_properties, host_text, message_id
 
 TIME = pa.timestamp("us", tz="UTC")
 _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999

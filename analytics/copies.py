@@ -16,7 +16,7 @@ from analytics.rare import Places
 from analytics.segments import Held, Log, Part, look_at, parts_of
 from analytics.walk import Block, walk
 from rmq.errors import InvalidArgument, StoreError
-from rmq.log.epochs import FOREIGN
+from rmq.log.files.epochs import FOREIGN
 
 
 class Copy(NamedTuple):

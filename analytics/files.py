@@ -18,7 +18,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from rmq.errors import InvalidArgument, StoreError
-from rmq.log.disk import Disk, ReadOnlyDisk
+from rmq.log.files.disk import Disk, ReadOnlyDisk
 
 _LINKED = "is a symbolic link, and a store has none inside: mount the other directory there (mount --bind), or copy it"
 _PYARROWS = {"s3a": "s3", "s3n": "s3"}  # Hadoop's names
@@ -141,7 +141,7 @@ def open_file(path: str) -> Opened:
 
 
 def own_files(store: Directory) -> tuple[Disk, str] | None:
-    """What `rmq.log.ownfiles` wants to be told for a store; None for a directory that is none of rmq."""
+    """What `rmq.log.files.ownfiles` wants to be told for a store; None for a directory that is none of rmq."""
     own = store / "rmq"
     refuse_links(own)
     if not own.is_dir():

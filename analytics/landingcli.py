@@ -6,8 +6,7 @@ from pathlib import Path
 import click
 
 from analytics.changes import capture, topics_from
-from analytics.export import export as run_export
-from analytics.export import schema_from
+from analytics.export import export as run_export, schema_from
 
 _OUT = click.option("--out", type=click.Path(path_type=Path, file_okay=False), required=True, help="Read OUT/current.")
 _DAMAGE = click.option(

@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 from analytics.files import Directory, Remote, entries, open_file, own_files
 from rmq.errors import StoreError
-from rmq.log import ownfiles
-from rmq.log.crc import crc32
+from rmq.log.files import ownfiles
 from rmq.log.reader import SegmentFile
-from rmq.log.record import MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES, SYS_BORN_V6, host_text, store_timestamp
+from rmq.log.records.crc import crc32
+from rmq.log.records.record import MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES, SYS_BORN_V6, host_text, store_timestamp
 
 _ERRANDS = 16
 _GRACE_MS = 60_000  # progress is saved every 10 s; a minute later everything of before is in it

@@ -23,7 +23,7 @@ from analytics.pushed import narrowed
 from analytics.segments import SLACK_MS
 from analytics.stream import Position, Quiet
 from analytics.streamoptions import Streamed
-from rmq.client.session import checked_group
+from rmq.client.shared.session import checked_group
 from rmq.errors import InvalidArgument, RmqError
 from rmq.model import MessageQueue
 

@@ -12,7 +12,7 @@ from analytics.rare import Places, cut, find_places
 from analytics.segments import Part, find_parts, refuse_holes
 from analytics.walk import Block, walk
 from rmq.errors import InvalidArgument, StoreError
-from rmq.log import ownfiles
+from rmq.log.files import ownfiles
 
 SPLIT_BYTES = 128 << 20
 _LEAST_BYTES = 4 << 20  # of a task, where there is a choice

@@ -17,10 +17,10 @@ from analytics.options import Wanted
 from analytics.segments import OURS, Part, find_parts
 from analytics.walk import Block, Damage, Ints, SegmentGone, layout, sums_are_right
 from rmq.errors import StoreError
-from rmq.log import ownfiles
-from rmq.log.deletions import deleted_topics
-from rmq.log.ownfiles import QueueRow
-from rmq.log.record import MIN_RECORD_BYTES
+from rmq.log.files import ownfiles
+from rmq.log.files.ownfiles import QueueRow
+from rmq.log.records.deletions import deleted_topics
+from rmq.log.records.record import MIN_RECORD_BYTES
 from rmq.model import STATE_TOPIC
 
 _UNIT = np.dtype([("offset", ">i8"), ("size", ">i4"), ("code", ">i8")])

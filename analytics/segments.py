@@ -11,10 +11,10 @@ from typing import NamedTuple
 from analytics.files import Directory, exists, open_file, own_files
 from analytics.look import first_records, listed
 from rmq.errors import BadBytes, InvalidArgument
-from rmq.log import ownfiles
-from rmq.log.epochs import FOREIGN, EpochRow
+from rmq.log.files import ownfiles
+from rmq.log.files.epochs import FOREIGN, EpochRow
 from rmq.log.reader import SegmentFile
-from rmq.log.record import store_timestamp
+from rmq.log.records.record import store_timestamp
 
 SLACK_MS = 600_000  # store times of one log may step back a little; a segment that close to the time asked for is read
 ALIEN, MAYBE, OURS = 0, 1, 2  # whole-record checksum: not believed (RocketMQ wrote here), checked where it stands, needed

@@ -10,8 +10,8 @@ import pyarrow as pa
 from analytics.cluster import Cluster, insist
 from analytics.options import given_options, nearest
 from rmq.client import Client, Message, Producer
-from rmq.client.message import RESERVED_PROPERTIES
-from rmq.client.session import checked_topic
+from rmq.client.shared.message import RESERVED_PROPERTIES
+from rmq.client.shared.session import checked_topic
 from rmq.errors import InvalidArgument
 
 NAMES = ("nameservers", "topic", "checkpointLocation")

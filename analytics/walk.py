@@ -1,7 +1,7 @@
 """One walk over a part of a log: where its records stand, each checked, and what is damaged between them.
 
 A walk in Python finds only the sizes; everything else is numpy over all records of a block at once. Knows files, no Arrow and no
-Spark. What a whole record is stands in `rmq.log.record`; here the same rules are spelled for many records.
+Spark. What a whole record is stands in `rmq.log.records.record`; here the same rules are spelled for many records.
 """
 
 import re
@@ -15,9 +15,9 @@ import numpy.typing as npt
 from analytics.files import Opened, open_file
 from analytics.segments import ALIEN, MAYBE, OURS, Part
 from rmq.errors import BadBytes, StoreError
-from rmq.log.crc import crc32
-from rmq.log.properties import CRC_BYTES, CRC_NAME
-from rmq.log.record import BLANK_MAGIC, CRC_MASK, MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES, verify
+from rmq.log.records.crc import crc32
+from rmq.log.records.properties import CRC_BYTES, CRC_NAME
+from rmq.log.records.record import BLANK_MAGIC, CRC_MASK, MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES, verify
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import psutil
 
-from rmq.log import record
-from rmq.net.channel import Channel
+from rmq.log.records import record
 from rmq.net.commands import GetMaxOffset, Hello, OffsetAnswer, Send, UpdateTopic
+from rmq.net.transport.channel import Channel
 from tests.faults.node import NodeProcess
 
 BODY_BYTES, TOGETHER = 200, 200

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from rmq.log.record import draft, properties_to_bytes
+from rmq.log.records.record import draft, properties_to_bytes
+from rmq.net.codec.native import VERSION, Native
 from rmq.net.commands import PULL_SUBSCRIPTION, Hello, Pull, Request, Send
-from rmq.net.native import VERSION, Native
 
 TOPIC, GROUP, QUEUES, BODY_BYTES = "BenchTopic", "bench-readers", 4, 500
 PULL_COUNT = 32

@@ -8,10 +8,10 @@ import resource
 import tempfile
 import time
 
-from rmq.log import record
 from rmq.log.commitlog import Unit
-from rmq.log.disk import RealDisk
-from rmq.log.index import Index
+from rmq.log.files.disk import RealDisk
+from rmq.log.index.index import Index
+from rmq.log.records import record
 from rmq.log.store import Store, StoreSettings
 
 MESSAGES, ROUNDS, BATCH = 300_000, 5, 1000

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import psutil
 
-from rmq.log import record
-from rmq.net.channel import Channel
+from rmq.log.records import record
 from rmq.net.commands import GetMaxOffset, Hello, OffsetAnswer, Send, UpdateTopic
-from rmq.net.popcommands import PopAnswer
+from rmq.net.commands.pop import PopAnswer
+from rmq.net.transport.channel import Channel
 from tests.broker.popping import Popped, ack, batch_ack, pop, popped
 from tests.faults.node import NodeProcess
 

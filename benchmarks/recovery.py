@@ -17,10 +17,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from rmq.log import ownfiles, record
 from rmq.log.commitlog import Unit
-from rmq.log.crc import crc32
-from rmq.log.disk import RealDisk
+from rmq.log.files import ownfiles
+from rmq.log.files.disk import RealDisk
+from rmq.log.records import record
+from rmq.log.records.crc import crc32
 from rmq.log.settings import StoreSettings
 from rmq.log.store import Store
 

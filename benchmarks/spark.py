@@ -28,9 +28,9 @@ from analytics.options import Wanted
 from analytics.plan import plan
 from analytics.session import spark_session
 from analytics.source import schema_of
-from rmq.log.disk import RealDisk
-from rmq.log.ownfiles import Progress, QueueRow, save_progress, save_queues
-from rmq.log.record import draft, host_bytes, properties_to_bytes, stamp, tags_code
+from rmq.log.files.disk import RealDisk
+from rmq.log.files.ownfiles import Progress, QueueRow, save_progress, save_queues
+from rmq.log.records.record import draft, host_bytes, properties_to_bytes, stamp, tags_code
 
 FIRST_MS, HOUR_MS = 1_795_219_200_000, 3_600_000
 TOPICS = ["Orders", "Payments", "Shipments", "Clicks", "Views", "Stock"]

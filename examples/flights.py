@@ -24,7 +24,7 @@ from tour import FLIGHTS, MIB, TOPICS, cluster, read_flights, send
 
 from analytics.report import build_report
 from rmq.client import Client, ReceivedMessage
-from rmq.client.admin import create_topic
+from rmq.client.admin.calls import create_topic
 
 DIRECTORY = Path("rmq-data/flights")
 GROUP = "flights"

@@ -22,7 +22,7 @@ import orjson
 from rmq.broker.node import Broker
 from rmq.client import Client, Consumer, Message, Producer, ReceivedMessage
 from rmq.clock import SystemClock
-from rmq.config import NodeSettings
+from rmq.config.settings import NodeSettings
 from rmq.nameserver.node import Nameserver
 
 FLIGHTS = Path(__file__).parent / "data" / "flights-sample.csv.gz"

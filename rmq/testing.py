@@ -19,8 +19,9 @@ from typing import Any
 
 from rmq.broker.node import Broker
 from rmq.broker.serving import Serving
-from rmq.client import Client, ClientSettings, admin
-from rmq.config import NodeSettings
+from rmq.client import Client, ClientSettings
+from rmq.client.admin import calls as admin
+from rmq.config.settings import NodeSettings
 from rmq.nameserver.node import Nameserver
 
 SEGMENT_BYTES, INDEX_SLOTS, INDEX_ENTRIES = 16 * 1024 * 1024, 10_000, 40_000  # small, so that a test's store costs little

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rmq.log.reader import read_records, read_segments
-from rmq.log.record import Record
+from rmq.log.records.record import Record
 from tests import archives
 
 GOLDEN = Path(os.environ.get("RMQ_GOLDEN") or Path(__file__).parent / "data" / "golden")

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from rmq import configkeys
-from rmq.config import NAMES, Entry, NodeSettings, load, parse, rocketmq_key
+from rmq.config import keys as configkeys
+from rmq.config.settings import NAMES, Entry, NodeSettings, load, parse, rocketmq_key
 from rmq.errors import InvalidArgument
 
 AS_SHIPPED = """\

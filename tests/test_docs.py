@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 import run
-from rmq import config
 from rmq.cli import cli
+from rmq.config import settings as config
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])

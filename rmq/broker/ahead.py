@@ -10,11 +10,11 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from rmq.delivery.groups import ConsumerRegistry
 from rmq.delivery.offsets import OffsetKey, OffsetTable
-from rmq.log.consumequeue import ConsumeQueue
-from rmq.log.queues import ConsumeQueues
+from rmq.log.queues.consumequeue import ConsumeQueue
+from rmq.log.queues.queues import ConsumeQueues
 from rmq.model import EpochRow
 from rmq.net.commands import Pull, UpdateConsumerOffset
-from rmq.net.server import Call
+from rmq.net.transport.server import Call
 
 MAX_CHECKED = 200_000
 Commit = Callable[[UpdateConsumerOffset, Call], Awaitable[None] | None]

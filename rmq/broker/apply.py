@@ -26,9 +26,9 @@ from rmq.delivery.proof import DUE, HALF, POP
 from rmq.delivery.receipts import ReceiptTable
 from rmq.delivery.resets import ResetTable
 from rmq.delivery.transactions import HalfTable
-from rmq.log import record
 from rmq.log.commitlog import Unit
-from rmq.log.delays import LEVELS_MS
+from rmq.log.records import record
+from rmq.log.records.delays import LEVELS_MS
 from rmq.log.replay import replay
 from rmq.log.store import Store
 from rmq.model import EPOCH_TOPIC, STATE_TOPIC

@@ -15,12 +15,12 @@ from rmq.broker.replication.gate import Gate, Wall
 from rmq.broker.replication.mender import Lending, Mender, read_log
 from rmq.broker.replication.peers import Peers
 from rmq.clock import Clock
-from rmq.config import NodeSettings
-from rmq.log import ownfiles
-from rmq.log.disk import Disk
+from rmq.config.settings import NodeSettings
+from rmq.log.files import ownfiles
+from rmq.log.files.disk import Disk
 from rmq.log.store import Store
-from rmq.net.peercommands import GetGroupStatus, GroupStatus, IntroducePeer, LogPart, ReadLog
-from rmq.net.server import Call
+from rmq.net.commands.peers import GetGroupStatus, GroupStatus, IntroducePeer, LogPart, ReadLog
+from rmq.net.transport.server import Call
 
 log = logging.getLogger("rmq.damaged")
 

@@ -6,10 +6,10 @@ from typing import Any
 from rmq.broker.facts import Boot, runtime_facts
 from rmq.broker.front import Front
 from rmq.clock import Clock
-from rmq.config import NodeSettings
+from rmq.config.settings import NodeSettings
 from rmq.log.store import Store
 from rmq.net import commands as c
-from rmq.net.server import Call, Handler
+from rmq.net.transport.server import Call, Handler
 
 
 class Doorway:

@@ -15,7 +15,7 @@ import orjson
 
 from rmq.broker.feature import At, Feature, Job
 from rmq.errors import StoreError
-from rmq.log.disk import private
+from rmq.log.files.disk import private
 
 SAVE_S = 5.0
 _OPTIONS = orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS

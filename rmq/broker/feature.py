@@ -5,7 +5,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from rmq.net.server import Connection, Handler
+from rmq.net.transport.server import Connection, Handler
 
 
 class At(Enum):

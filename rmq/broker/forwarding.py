@@ -19,11 +19,11 @@ from rmq.broker.forwardline import HOLD_S, MAX_BYTES_EACH, Held, Kept, Line
 from rmq.clock import Clock
 from rmq.codes import RequestCode
 from rmq.errors import NotLeading
-from rmq.net.connection import Call, Connection
-from rmq.net.limits import MIB, Limits
-from rmq.net.network import TCP, Network
-from rmq.net.peercommands import ForwardedClient
-from rmq.net.remoting_headers import ONEWAY_FLAG, read
+from rmq.net.codec.limits import MIB, Limits
+from rmq.net.commands.peers import ForwardedClient
+from rmq.net.remoting.headers import ONEWAY_FLAG, read
+from rmq.net.transport.connection import Call, Connection
+from rmq.net.transport.network import TCP, Network
 
 log = logging.getLogger("rmq.forwarding")
 

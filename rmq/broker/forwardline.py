@@ -8,13 +8,13 @@ from typing import NamedTuple, Protocol
 from rmq.clock import Clock
 from rmq.codes import RequestCode, ResponseCode
 from rmq.errors import NotLeading, Refusal
-from rmq.net.connection import Call, Connection
-from rmq.net.limits import MIB, Limits
-from rmq.net.network import Network, split_address
-from rmq.net.peercommands import ForwardedClient
-from rmq.net.remoting_fields import write as write_fields
-from rmq.net.remoting_headers import ANSWER_FLAG, ONEWAY_FLAG, Header, read, short, write
-from rmq.net.upstream import Upstream
+from rmq.net.codec.limits import MIB, Limits
+from rmq.net.commands.peers import ForwardedClient
+from rmq.net.remoting.fields import write as write_fields
+from rmq.net.remoting.headers import ANSWER_FLAG, ONEWAY_FLAG, Header, read, short, write
+from rmq.net.transport.connection import Call, Connection
+from rmq.net.transport.network import Network, split_address
+from rmq.net.transport.upstream import Upstream
 
 log = logging.getLogger("rmq.forwarding")
 

@@ -18,16 +18,16 @@ from rmq.broker.handlers.hello import hello
 from rmq.broker.replication.finder import Finder
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
-from rmq.config import NodeSettings
+from rmq.config.settings import NodeSettings
 from rmq.errors import NotLeading, Refusal
-from rmq.log import plain
+from rmq.log.records import plain
 from rmq.net import commands as c
+from rmq.net.codec.limits import Limits
 from rmq.net.commands import Answer
-from rmq.net.connection import Allow, Later
-from rmq.net.limits import Limits
-from rmq.net.peercommands import ForwardedClient
-from rmq.net.remoting import Border
-from rmq.net.server import Call, Connection, Handler, Server
+from rmq.net.commands.peers import ForwardedClient
+from rmq.net.remoting.codec import Border
+from rmq.net.transport.connection import Allow, Later
+from rmq.net.transport.server import Call, Connection, Handler, Server
 
 log = logging.getLogger("rmq.front")
 

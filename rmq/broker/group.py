@@ -21,15 +21,15 @@ from rmq.broker.replication.peers import Peers
 from rmq.broker.replication.reseed import Reseeder
 from rmq.broker.replication.roster import Configured, Registered, Roster
 from rmq.clock import Clock
-from rmq.config import NodeSettings
+from rmq.config.settings import NodeSettings
 from rmq.errors import StoreError
 from rmq.log.commitlog import Unit
-from rmq.log.disk import Disk
+from rmq.log.files.disk import Disk
 from rmq.log.replicated import ReplicatedLog
 from rmq.log.store import Store
 from rmq.net.commands import CODES, DraftedSend, Request
-from rmq.net.peercommands import IntroducePeer
-from rmq.net.server import Connection, Handler
+from rmq.net.commands.peers import IntroducePeer
+from rmq.net.transport.server import Connection, Handler
 from rmq.raft import messages as m
 from rmq.raft.fixed import last_office
 from rmq.raft.roles import LAST_EPOCH, Leader, Opening

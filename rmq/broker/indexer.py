@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from rmq.clock import Clock
 from rmq.errors import RmqError
-from rmq.log.index import BURST_BYTES, Index
+from rmq.log.index.index import BURST_BYTES, Index
 
 IDLE_S = 2.0  # less than a burst may wait so long: one large burst costs less than many small ones
 WAIT_S = 3.0  # what a question waits for the index at most

@@ -14,9 +14,9 @@ from rmq.broker.replication.elected import Office
 from rmq.clock import Clock
 from rmq.log.commitlog import Unit
 from rmq.log.store import Store
-from rmq.net.connection import Allow
-from rmq.net.peercommands import GroupStatus
-from rmq.net.server import Call, Connection, Handler
+from rmq.net.commands.peers import GroupStatus
+from rmq.net.transport.connection import Allow
+from rmq.net.transport.server import Call, Connection, Handler
 
 LATE_S = 1.0
 

@@ -10,10 +10,10 @@ from rmq.broker.opening import open_store, store_settings, tell
 from rmq.broker.ports import Identity
 from rmq.broker.serving import Serving
 from rmq.clock import Clock
-from rmq.config import NodeSettings
-from rmq.log import record
-from rmq.log.disk import Disk, RealDisk
-from rmq.net.peercommands import GroupStatus
+from rmq.config.settings import NodeSettings
+from rmq.log.files.disk import Disk, RealDisk
+from rmq.log.records import record
+from rmq.net.commands.peers import GroupStatus
 
 
 class Broker:

@@ -7,9 +7,9 @@ from rmq.broker.damaged import Damaged
 from rmq.broker.front import Front
 from rmq.broker.rebuilding import Rebuilding
 from rmq.clock import Clock
-from rmq.config import NodeSettings
-from rmq.log.consumequeue import ENTRY_BYTES
-from rmq.log.disk import Disk, RealDisk
+from rmq.config.settings import NodeSettings
+from rmq.log.files.disk import Disk, RealDisk
+from rmq.log.queues.consumequeue import ENTRY_BYTES
 from rmq.log.settings import ASYNC_FLUSH, SYNC_FLUSH, StoreSettings
 from rmq.log.store import Report, Store
 

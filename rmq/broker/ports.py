@@ -10,12 +10,12 @@ from rmq.broker.replication.appender import Appender
 from rmq.broker.state import StateWriter
 from rmq.broker.stats import BrokerStats
 from rmq.clock import Clock
-from rmq.config import NodeSettings
+from rmq.config.settings import NodeSettings
 from rmq.errors import StoreError
-from rmq.log import query
 from rmq.log.commitlog import CommitLog
-from rmq.log.consumequeue import ConsumeQueue, Found
-from rmq.log.queues import ConsumeQueues
+from rmq.log.index import query
+from rmq.log.queues.consumequeue import ConsumeQueue, Found
+from rmq.log.queues.queues import ConsumeQueues
 from rmq.log.store import Store
 
 YOUNG_RATIO: Final = 0.4  # of the memory: what is nearer to the log's end counts as "in memory" [accessMessageInMemoryMaxRatio]

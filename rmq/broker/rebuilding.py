@@ -15,12 +15,12 @@ from rmq.broker.doorway import Doorway
 from rmq.broker.front import Front
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
-from rmq.config import NodeSettings
+from rmq.config.settings import NodeSettings
 from rmq.errors import Refusal
-from rmq.log import query
+from rmq.log.index import query
 from rmq.log.store import Store
 from rmq.net import commands as c
-from rmq.net.server import Call
+from rmq.net.transport.server import Call
 
 log = logging.getLogger("rmq.rebuild")
 

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable, Sequence
 from rmq.broker.feature import Feature
 from rmq.broker.membership import Membership
 from rmq.clock import Clock
-from rmq.config import NodeSettings
+from rmq.config.settings import NodeSettings
 from rmq.errors import Refusal, RmqError
 from rmq.log.store import Store
 from rmq.model import PERM_WRITE
-from rmq.net.channel import Channel
+from rmq.net.codec.native import VERSION
 from rmq.net.commands import Hello, RegisterBroker, Registered, UnregisterBroker
-from rmq.net.native import VERSION
+from rmq.net.transport.channel import Channel
 from rmq.routing.parts import cut
 from rmq.routing.topics import TopicTable
 

@@ -9,8 +9,8 @@ from rmq.broker.replication.appender import Appender
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal
+from rmq.log.files.segment import Segment
 from rmq.log.retention import MAX_DRIFT_MS, Facts, RetentionSettings, SegmentFacts, count_to_delete
-from rmq.log.segment import Segment
 from rmq.log.store import Store
 
 log = logging.getLogger("rmq.retention")

@@ -43,14 +43,14 @@ from rmq.broker.register import Registration, description
 from rmq.broker.stats import BrokerStats
 from rmq.broker.timers import Timers
 from rmq.clock import Clock
-from rmq.config import NodeSettings
+from rmq.config.settings import NodeSettings
 from rmq.delivery.groups import ConsumerRegistry, GroupTable
 from rmq.delivery.offsets import OffsetTable
 from rmq.errors import RmqError
-from rmq.log.disk import Disk
+from rmq.log.files.disk import Disk
 from rmq.log.store import Store
-from rmq.net.linkcommands import Hello
-from rmq.net.server import Connection, Handler
+from rmq.net.commands.link import Hello
+from rmq.net.transport.server import Connection, Handler
 from rmq.routing.topics import TopicTable
 
 log = logging.getLogger("rmq.broker")

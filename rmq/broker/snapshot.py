@@ -11,8 +11,8 @@ from typing import Any
 
 from rmq.broker.state import Table
 from rmq.errors import BadBytes, StoreError
-from rmq.log.disk import remedy
-from rmq.log.snapshot import EPOCHS, QUEUES, VOTERS
+from rmq.log.files.disk import remedy
+from rmq.log.files.snapshot import EPOCHS, QUEUES, VOTERS
 from rmq.log.store import Store
 from rmq.model import DataVersion
 

@@ -17,9 +17,9 @@ from rmq.broker.replication.appender import Waiter
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.errors import BadBytes, Refusal, RmqError
-from rmq.log import record
 from rmq.log.commitlog import Unit
-from rmq.log.queues import ConsumeQueues
+from rmq.log.queues.queues import ConsumeQueues
+from rmq.log.records import record
 from rmq.model import STATE_TOPIC, DataVersion
 
 Line = tuple[str, Any, Any]

@@ -1,13 +1,13 @@
 """The client library: everything a service needs to send and consume (guide: docs/developers.md)."""
 
 from rmq.client.client import Client
-from rmq.client.consumer import Consumer
-from rmq.client.message import Message, ReceivedMessage, SendResult, SendStatus
-from rmq.client.producer import Producer
-from rmq.client.retries import RetryLater
-from rmq.client.settings import ClientSettings
-from rmq.client.simple import PoppedMessage, SimpleConsumer
-from rmq.client.transactions import Decision, TransactionProducer, TransactionResult
+from rmq.client.consumer.consumer import Consumer
+from rmq.client.consumer.retries import RetryLater
+from rmq.client.consumer.simple import PoppedMessage, SimpleConsumer
+from rmq.client.producer.producer import Producer
+from rmq.client.producer.transactions import Decision, TransactionProducer, TransactionResult
+from rmq.client.shared.message import Message, ReceivedMessage, SendResult, SendStatus
+from rmq.client.shared.settings import ClientSettings
 from rmq.errors import Closed, InvalidArgument, Refusal, RmqError, Unknown, Unreachable
 from rmq.model import MessageQueue
 

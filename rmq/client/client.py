@@ -4,16 +4,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Literal
 
-from rmq.client.consumer import Consumer
-from rmq.client.liveness import Liveness
-from rmq.client.offsets import BrokerOffsets, OffsetStore
-from rmq.client.plan import FIRST, LAST, Mode, Plan, Start, make_plan, wanted_tags
-from rmq.client.producer import Producer
-from rmq.client.session import Session, checked_group, open_session
-from rmq.client.settings import ClientSettings
-from rmq.client.simple import SimpleConsumer
-from rmq.client.tasks import TaskSet
-from rmq.client.transactions import Check, TransactionProducer
+from rmq.client.consumer.consumer import Consumer
+from rmq.client.consumer.offsets import BrokerOffsets, OffsetStore
+from rmq.client.consumer.plan import FIRST, LAST, Mode, Plan, Start, make_plan, wanted_tags
+from rmq.client.consumer.simple import SimpleConsumer
+from rmq.client.producer.producer import Producer
+from rmq.client.producer.transactions import Check, TransactionProducer
+from rmq.client.shared.liveness import Liveness
+from rmq.client.shared.session import Session, checked_group, open_session
+from rmq.client.shared.settings import ClientSettings
+from rmq.client.shared.tasks import TaskSet
 from rmq.clock import Clock, SystemClock
 from rmq.errors import Closed, InvalidArgument
 
@@ -150,7 +150,7 @@ class Client:
     def _offsets(self, plan: Plan) -> OffsetStore:
         session = self.session
         if plan.broadcast:
-            from rmq.client.fileoffsets import FileOffsets  # loads aiofiles, which most services do not need
+            from rmq.client.consumer.fileoffsets import FileOffsets  # loads aiofiles, which most services do not need
 
             return FileOffsets(session.settings.offsets_directory / (self._instance or "DEFAULT") / f"{plan.group}.json")
         return BrokerOffsets(plan.group, session, young_from_zero=plan.start == LAST)

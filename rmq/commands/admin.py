@@ -1,4 +1,4 @@
-"""`rmq admin ...`: mqadmin's commands for daily use, under the same names and options. Asking is rmq.client.admin's,
+"""`rmq admin ...`: mqadmin's commands for daily use, under the same names and options. Asking is rmq.client.admin.calls's,
 the tables are adminviews'."""
 
 import asyncio
@@ -10,12 +10,12 @@ from typing import TypeVar
 import click
 
 from rmq.client import Client
-from rmq.client import admin as ask
+from rmq.client.admin import calls as ask
 from rmq.commands import adminviews, asking, groupadmin, msg, options, output, resets, subgroups, transactions
 from rmq.errors import InvalidArgument, Refusal, Unknown, Unreachable
 from rmq.model import DLQ_PREFIX, RETRY_PREFIX, BrokerAddresses
 from rmq.net.commands import ConsumerConnection, ConsumeStats
-from rmq.net.peercommands import GroupStatus
+from rmq.net.commands.peers import GroupStatus
 from rmq.routing.topics import is_system_topic
 
 T = TypeVar("T")

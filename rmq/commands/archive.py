@@ -13,8 +13,7 @@ from rmq.errors import InvalidArgument
 from rmq.ops import archive as shipping
 from rmq.ops.manifest import Manifest
 from rmq.ops.places import Folder, Remote, place_of
-from rmq.ops.restore import Member
-from rmq.ops.restore import restore as make_store
+from rmq.ops.restore import Member, restore as make_store
 
 
 @click.command()

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rmq.client import Client
-from rmq.client import admin as client_admin
+from rmq.client.admin import calls as client_admin
 from rmq.commands import figures
 from rmq.errors import RmqError
 

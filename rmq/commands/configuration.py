@@ -5,8 +5,8 @@ from pathlib import Path
 
 import click
 
-from rmq import config as settings
 from rmq.commands import options, output
+from rmq.config import settings
 
 
 @click.group()

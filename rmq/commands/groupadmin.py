@@ -5,12 +5,12 @@ from collections.abc import Callable, Sequence
 
 import click
 
-from rmq.client import Client, groups
-from rmq.client import admin as ask
+from rmq.client import Client
+from rmq.client.admin import calls as ask, groups
 from rmq.commands import asking, groupviews, options, output
 from rmq.errors import InvalidArgument, Refusal, Unknown, Unreachable
 from rmq.model import BrokerAddresses
-from rmq.net.peercommands import GroupStatus
+from rmq.net.commands.peers import GroupStatus
 
 _TRANSFER_S, _JOIN_S = 15.0, 3600.0  # a node joins when it has copied the log
 

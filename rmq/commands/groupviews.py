@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rmq.commands.output import Cell, Table
 from rmq.model import BrokerAddresses
-from rmq.net.peercommands import AWAY_S, GroupStatus, MemberStatus
+from rmq.net.commands.peers import AWAY_S, GroupStatus, MemberStatus
 
 Place = tuple[BrokerAddresses, int, str]  # broker group, broker id, address
 Statuses = Mapping[str, GroupStatus]  # by address; nodes that stand alone, or do not answer, are missing

@@ -6,13 +6,13 @@ import time
 import click
 
 from rmq.client import Client, ClientSettings
-from rmq.client import admin as ask
+from rmq.client.admin import calls as ask
 from rmq.commands import exits, groupadmin, groupviews, options, output
 from rmq.errors import Refusal, RmqError
 from rmq.model import BrokerAddresses
-from rmq.net.channel import Channel
+from rmq.net.codec.native import VERSION
 from rmq.net.commands import ClusterInfo, GetClusterInfo, GetRuntimeInfo, Hello, Ping, RuntimeInfo
-from rmq.net.native import VERSION
+from rmq.net.transport.channel import Channel
 
 _COLUMNS = {"role": "Role", "address": "Addr", "ok": "OK", "ms": "ms", "remark": "Remark"}
 Row = tuple[str, str, bool, float | None, str]

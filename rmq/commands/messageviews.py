@@ -8,7 +8,7 @@ from rmq.client import ReceivedMessage
 from rmq.commands.adminviews import moment
 from rmq.commands.output import Cell, Table
 from rmq.errors import BadBytes
-from rmq.log.record import host_text
+from rmq.log.records.record import host_text
 
 
 def line(message: ReceivedMessage) -> str:

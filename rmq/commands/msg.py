@@ -4,8 +4,9 @@ from typing import TypeVar
 
 import click
 
-from rmq.client import Client, ReceivedMessage, lookups
-from rmq.client.lookups import FOREVER_MS, Hits
+from rmq.client import Client, ReceivedMessage
+from rmq.client.admin import lookups
+from rmq.client.admin.lookups import FOREVER_MS, Hits
 from rmq.codes import ResponseCode
 from rmq.commands import asking, exits, messageviews, options, output
 from rmq.errors import InvalidArgument, Refusal

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmq import config as settings_of
 from rmq.clock import Clock, SystemClock
 from rmq.commands import exits, logs, options
-from rmq.config import Entry, NodeSettings
-from rmq.net import descriptors
+from rmq.config import settings as settings_of
+from rmq.config.settings import Entry, NodeSettings
+from rmq.net.transport import descriptors
 
 if TYPE_CHECKING:
-    from rmq.net.peercommands import GroupStatus
+    from rmq.net.commands.peers import GroupStatus
 
 log = logging.getLogger("rmq.node")
 SPARE_DESCRIPTORS = 4096  # beside connections: files of the log, one each

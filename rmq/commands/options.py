@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from rmq.config import DEFAULT_NAMESRV, parse
+from rmq.config.settings import DEFAULT_NAMESRV, parse
 from rmq.errors import InvalidArgument
 
 _LONGEST_MS = 15  # digits: more is no time that anybody means, and does not fit everywhere

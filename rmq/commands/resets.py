@@ -2,7 +2,8 @@
 
 import click
 
-from rmq.client import Client, resets
+from rmq.client import Client
+from rmq.client.admin import resets
 from rmq.commands import asking, options, output
 from rmq.errors import InvalidArgument
 from rmq.model import MessageQueue

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 import click
 
 from rmq.client import Client, Message, Producer, SendResult
-from rmq.client.message import MOST_LEVEL
+from rmq.client.shared.message import MOST_LEVEL
 from rmq.commands import options, output, stdin
 
 

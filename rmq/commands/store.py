@@ -13,21 +13,23 @@ from typing import Any
 
 import click
 
-from rmq import config
 from rmq.broker.adoption import tables as adoption
 from rmq.commands import exits, options
 from rmq.commands.adminviews import moment
 from rmq.commands.output import Table, show, show_json, show_json_line
 from rmq.commands.storeepochs import epochs
 from rmq.commands.storelines import index_lines, of, own_lines, record_line, records, short, state_lines, units
+from rmq.config import settings as config
 from rmq.errors import BadBytes, InvalidArgument, StoreError
-from rmq.log import ownfiles, reader, record
-from rmq.log import repair as mending
+from rmq.log import reader
 from rmq.log.adoption import refuse
-from rmq.log.delays import LEVELS_MS
-from rmq.log.disk import ReadOnlyDisk, RealDisk
+from rmq.log.files import ownfiles
+from rmq.log.files.disk import ReadOnlyDisk, RealDisk
+from rmq.log.records import record
+from rmq.log.records.delays import LEVELS_MS
+from rmq.log.repair import repair as mending
+from rmq.log.repair.verify import Report, Verifier
 from rmq.log.settings import StoreSettings
-from rmq.log.verify import Report, Verifier
 
 _DIRECTORY = click.argument("directory", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path))
 _SLOTS = click.option(

@@ -8,8 +8,8 @@ import click
 
 from rmq.commands import exits
 from rmq.errors import InvalidArgument, StoreError
-from rmq.log import lowering
-from rmq.log.disk import RealDisk
+from rmq.log.files.disk import RealDisk
+from rmq.log.repair import lowering
 from rmq.raft.trust import MAX_LEAP
 
 _SHOWN = 10

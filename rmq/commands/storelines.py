@@ -7,11 +7,12 @@ from typing import Any
 
 from rmq.broker.state import lines_of
 from rmq.errors import BadBytes
-from rmq.log import reader, record, smallfile
-from rmq.log.consumequeue import ENTRY, ENTRY_BYTES
-from rmq.log.indexfile import ENTRY as INDEX_ENTRY
-from rmq.log.indexfile import HEADER_BYTES
-from rmq.log.record import Record
+from rmq.log import reader
+from rmq.log.files import smallfile
+from rmq.log.index.indexfile import ENTRY as INDEX_ENTRY, HEADER_BYTES
+from rmq.log.queues.consumequeue import ENTRY, ENTRY_BYTES
+from rmq.log.records import record
+from rmq.log.records.record import Record
 from rmq.model import STATE_TOPIC
 
 

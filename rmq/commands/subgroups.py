@@ -5,11 +5,11 @@ from collections.abc import Sequence
 import click
 
 from rmq.client import Client
-from rmq.client import admin as ask
+from rmq.client.admin import calls as ask
 from rmq.commands import asking, options, output
 from rmq.errors import InvalidArgument
 from rmq.model import GroupConfig
-from rmq.net.popcommands import SetRequestMode
+from rmq.net.commands.pop import SetRequestMode
 
 _group = click.option("-g", "--group", required=True, metavar="NAME")
 _COLUMNS = {

@@ -2,10 +2,11 @@
 
 import click
 
-from rmq.client import Client, lookups
+from rmq.client import Client
+from rmq.client.admin import lookups
 from rmq.commands import asking, options
 from rmq.delivery.transactions import ASIDE_TOPIC
-from rmq.net.transactioncommands import ResumeCheck
+from rmq.net.commands.transactions import ResumeCheck
 
 
 @click.command("resumeCheckHalfMessage")

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import click
 
 from rmq.client import Client
-from rmq.client import admin as ask
+from rmq.client.admin import calls as ask
 from rmq.clock import Clock, SystemClock
 from rmq.commands import options, output
 from rmq.errors import RmqError, StoreError

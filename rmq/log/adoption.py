@@ -10,15 +10,17 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from rmq.errors import StoreError
-from rmq.log import damage, epochs, ownfiles, record, recovery, smallfile
-from rmq.log.consumequeue import ENTRY, ENTRY_BYTES
-from rmq.log.disk import Disk
-from rmq.log.epochs import FOREIGN, EpochRow
-from rmq.log.ownfiles import CLEAN, RUNNING, Progress, QueueRow, Run
-from rmq.log.queues import ConsumeQueues
-from rmq.log.segment import FILLER, BadEntry, Segment, walk
+from rmq.log import recovery
+from rmq.log.files import damage, epochs, ownfiles, smallfile
+from rmq.log.files.disk import Disk
+from rmq.log.files.epochs import FOREIGN, EpochRow
+from rmq.log.files.ownfiles import CLEAN, RUNNING, Progress, QueueRow, Run
+from rmq.log.files.segment import FILLER, BadEntry, Segment, walk
+from rmq.log.files.snapshot import Snapshots
+from rmq.log.queues.consumequeue import ENTRY, ENTRY_BYTES
+from rmq.log.queues.queues import ConsumeQueues
+from rmq.log.records import record
 from rmq.log.settings import StoreSettings
-from rmq.log.snapshot import Snapshots
 
 _BLOCK = 1 << 20
 _TABS = b"\n\t"  # RocketMQ indents its JSON with them, we do not

@@ -4,13 +4,13 @@ from collections.abc import Callable
 from itertools import pairwise
 
 from rmq.errors import StoreError
-from rmq.log import ownfiles
 from rmq.log.commitlog import CommitLog
-from rmq.log.disk import Disk, remedy
-from rmq.log.indexed import Indexed
-from rmq.log.queues import ConsumeQueues
+from rmq.log.files import ownfiles
+from rmq.log.files.disk import Disk, remedy
+from rmq.log.files.segment import Segment
+from rmq.log.index.indexed import Indexed
+from rmq.log.queues.queues import ConsumeQueues
 from rmq.log.retention import MAX_AT_ONCE, SegmentFacts
-from rmq.log.segment import Segment
 
 
 class Cleaning:

@@ -12,15 +12,16 @@ from typing import NoReturn
 
 from rmq.codes import ResponseCode
 from rmq.errors import BadBytes, PerhapsStored, Refusal, StoreError
-from rmq.log import epochs, record
-from rmq.log.consumequeue import ConsumeQueue
-from rmq.log.damage import Damages
-from rmq.log.deletions import deleted_by
-from rmq.log.disk import Disk, remedy
-from rmq.log.epochs import EpochRecord, EpochRow
-from rmq.log.record import BLANK_MAGIC, Record, stamp
-from rmq.log.segment import FILLER, Place, Segment
-from rmq.log.segments import Segments
+from rmq.log.files import epochs
+from rmq.log.files.damage import Damages
+from rmq.log.files.disk import Disk, remedy
+from rmq.log.files.epochs import EpochRecord, EpochRow
+from rmq.log.files.segment import FILLER, Place, Segment
+from rmq.log.files.segments import Segments
+from rmq.log.queues.consumequeue import ConsumeQueue
+from rmq.log.records import record
+from rmq.log.records.deletions import deleted_by
+from rmq.log.records.record import BLANK_MAGIC, Record, stamp
 from rmq.log.settings import StoreSettings
 from rmq.model import EPOCH_TOPIC, STATE_TOPIC
 
@@ -166,7 +167,7 @@ class CommitLog:
         """Stamps the units and writes them, each whole, in this order; all or none.
 
         Moves `end` and the queues' `next` only when everything is written. Raises Refusal for a unit that no segment can hold,
-        or that is for a life of a topic which has ended (`rmq.log.deletions`), and StoreError ("not stored") if the disk failed;
+        or that is for a life of a topic which has ended (`records.deletions`), and StoreError ("not stored") if the disk failed;
         then nothing has changed and the bytes are zero again. PerhapsStored (a StoreError) if they could not be made zero.
         """
         if not units:

@@ -12,13 +12,14 @@ import logging
 from collections.abc import Callable, Iterable
 
 from rmq.errors import InvalidArgument, StoreError
-from rmq.log import epochs
 from rmq.log.commitlog import CommitLog, Unit
-from rmq.log.consumequeue import ConsumeQueue
-from rmq.log.deletions import deleted_topics
-from rmq.log.peek import peek
-from rmq.log.queues import ConsumeQueues
-from rmq.log.record import (
+from rmq.log.files import epochs
+from rmq.log.files.segment import BadEntry, Place
+from rmq.log.queues.consumequeue import ConsumeQueue
+from rmq.log.queues.queues import ConsumeQueues
+from rmq.log.records.deletions import deleted_topics
+from rmq.log.records.peek import peek
+from rmq.log.records.record import (
     MIN_RECORD_BYTES,
     UNKNOWN_TOPIC,
     Record,
@@ -28,8 +29,7 @@ from rmq.log.record import (
     iterate,
     queue_places,
 )
-from rmq.log.segment import BadEntry, Place
-from rmq.log.special import is_special
+from rmq.log.records.special import is_special
 from rmq.model import STATE_TOPIC, is_held_topic
 
 TOLD_BYTES = 64 * 1024 * 1024

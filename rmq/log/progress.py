@@ -8,13 +8,13 @@ from struct import Struct
 from threading import Lock
 
 from rmq.errors import StoreError
-from rmq.log import ownfiles, smallfile
 from rmq.log.commitlog import CommitLog
-from rmq.log.disk import Disk, remedy
-from rmq.log.epochs import EpochRow
-from rmq.log.indexed import Indexed
-from rmq.log.ownfiles import Progress, QueueRow
-from rmq.log.queues import ConsumeQueues
+from rmq.log.files import ownfiles, smallfile
+from rmq.log.files.disk import Disk, remedy
+from rmq.log.files.epochs import EpochRow
+from rmq.log.files.ownfiles import Progress, QueueRow
+from rmq.log.index.indexed import Indexed
+from rmq.log.queues.queues import ConsumeQueues
 
 _CHECKPOINT = Struct(">qqqqqq")
 _CHECKPOINT_BYTES = 4096

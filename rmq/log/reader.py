@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from rmq.errors import StoreError
-from rmq.log import ownfiles, smallfile
-from rmq.log.epochs import FOREIGN, EpochRow
-from rmq.log.record import Record, decode
-from rmq.log.segment import BadEntry, walk_rows
+from rmq.log.files import ownfiles, smallfile
+from rmq.log.files.epochs import FOREIGN, EpochRow
+from rmq.log.files.segment import BadEntry, walk_rows
+from rmq.log.records.record import Record, decode
 
 
 class SegmentFile(NamedTuple):

@@ -10,12 +10,13 @@ earlier it leaves files that nobody believes.
 import sys
 from collections.abc import Callable
 
-from rmq.log import ownfiles, recovery
+from rmq.log import recovery
 from rmq.log.commitlog import CommitLog
-from rmq.log.disk import Disk, RealDisk
 from rmq.log.dispatch import Dispatcher
+from rmq.log.files import ownfiles
+from rmq.log.files.disk import Disk, RealDisk
 from rmq.log.progress import queue_rows
-from rmq.log.queues import ConsumeQueues
+from rmq.log.queues.queues import ConsumeQueues
 from rmq.log.settings import StoreSettings
 
 DAMAGED = 5  # exit code: the log has to be looked at first

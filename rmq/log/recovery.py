@@ -7,16 +7,17 @@ is damage, which stays as it is and is walked around; above it is a torn tail an
 from typing import NamedTuple
 
 from rmq.errors import BadBytes, StoreError
-from rmq.log import epochs, record
-from rmq.log.damage import DamagedRange, MissingSegment, first_record, has_record
-from rmq.log.disk import Disk, remedy
-from rmq.log.epochs import EpochRow
-from rmq.log.ownfiles import CLEAN, Progress, QueueRow, Run, Vote, load_epochs
-from rmq.log.queuenames import directory_of
-from rmq.log.queues import ConsumeQueues
-from rmq.log.segment import FILLER, BadEntry, Segment, file_name, walk, walk_rows
+from rmq.log.files import epochs
+from rmq.log.files.damage import DamagedRange, MissingSegment, first_record, has_record
+from rmq.log.files.disk import Disk, remedy
+from rmq.log.files.epochs import EpochRow
+from rmq.log.files.ownfiles import CLEAN, Progress, QueueRow, Run, Vote, load_epochs
+from rmq.log.files.segment import FILLER, BadEntry, Segment, file_name, walk, walk_rows
+from rmq.log.files.snapshot import Snapshot
+from rmq.log.queues.queues import ConsumeQueues
+from rmq.log.records import record
+from rmq.log.records.queuenames import directory_of
 from rmq.log.settings import ASYNC_FLUSH, StoreSettings
-from rmq.log.snapshot import Snapshot
 from rmq.model import EPOCH_TOPIC
 
 _NAME_DIGITS = 20

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 from rmq.errors import StoreError
-from rmq.log.epochs import pieces
-from rmq.log.record import Record, decode
-from rmq.log.segment import BadEntry
-from rmq.log.special import is_special, may_be_special
+from rmq.log.files.epochs import pieces
+from rmq.log.files.segment import BadEntry
+from rmq.log.records.record import Record, decode
+from rmq.log.records.special import is_special, may_be_special
 from rmq.log.store import Store
 from rmq.model import STATE_TOPIC
 

@@ -8,13 +8,14 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from rmq.errors import BadBytes, StoreError
-from rmq.log import epochs, record, smallfile
 from rmq.log.commitlog import CommitLog
-from rmq.log.deletions import deleted_topics
-from rmq.log.disk import Disk, remedy
-from rmq.log.epochs import EpochRecord, EpochRow, Voter
-from rmq.log.record import BLANK_MAGIC
-from rmq.log.segment import FILLER
+from rmq.log.files import epochs, smallfile
+from rmq.log.files.disk import Disk, remedy
+from rmq.log.files.epochs import EpochRecord, EpochRow, Voter
+from rmq.log.files.segment import FILLER
+from rmq.log.records import record
+from rmq.log.records.deletions import deleted_topics
+from rmq.log.records.record import BLANK_MAGIC
 from rmq.log.store import Store
 from rmq.model import EPOCH_TOPIC, STATE_TOPIC
 

@@ -8,23 +8,24 @@ import os
 from collections.abc import Iterator
 
 from rmq.errors import StoreError
-from rmq.log import adoption, epochs, ownfiles, recovery, smallfile
+from rmq.log import adoption, recovery
 from rmq.log.adoption import Adopted
 from rmq.log.cleaning import Cleaning
 from rmq.log.commitlog import CommitLog
-from rmq.log.damage import Damages
-from rmq.log.deletions import deleted_topics
-from rmq.log.disk import Disk, remedy
 from rmq.log.dispatch import Dispatcher
-from rmq.log.epochs import EpochRecord, EpochRow, Voter
-from rmq.log.indexed import Indexed
-from rmq.log.ownfiles import Progress, Run, Vote
+from rmq.log.files import epochs, ownfiles, smallfile
+from rmq.log.files.damage import Damages
+from rmq.log.files.disk import Disk, remedy
+from rmq.log.files.epochs import EpochRecord, EpochRow, Voter
+from rmq.log.files.ownfiles import Progress, Run, Vote
+from rmq.log.files.snapshot import EPOCHS, QUEUES, VOTERS, Snapshots, SnapshotWriter
+from rmq.log.index.indexed import Indexed
 from rmq.log.progress import Saved
-from rmq.log.queues import ConsumeQueues
-from rmq.log.record import Record, decode, host_text
+from rmq.log.queues.queues import ConsumeQueues
+from rmq.log.records.deletions import deleted_topics
+from rmq.log.records.record import Record, decode, host_text
 from rmq.log.recovery import OpenedLog, Report
 from rmq.log.settings import ASYNC_FLUSH, MIN_SEGMENT_BYTES, SYNC_FLUSH, StoreSettings
-from rmq.log.snapshot import EPOCHS, QUEUES, VOTERS, Snapshots, SnapshotWriter
 from rmq.model import EPOCH_TOPIC, STATE_TOPIC
 
 __all__ = ["ASYNC_FLUSH", "SYNC_FLUSH", "Report", "Store", "StoreSettings"]

@@ -18,7 +18,7 @@ from rmq.net.commands import (
     TopicList,
     UnregisterBroker,
 )
-from rmq.net.server import Call, Connection, Handler
+from rmq.net.transport.server import Call, Connection, Handler
 from rmq.routing.parts import Parts
 from rmq.routing.table import Registration, Removed, RouteTable
 

@@ -3,12 +3,12 @@
 import asyncio
 
 from rmq.clock import Clock, SystemClock
-from rmq.config import NodeSettings
+from rmq.config.settings import NodeSettings
 from rmq.nameserver.handlers import RouteHandlers
-from rmq.net.limits import MIB, Limits
-from rmq.net.network import TCP, Network
-from rmq.net.remoting import Border
-from rmq.net.server import Server
+from rmq.net.codec.limits import MIB, Limits
+from rmq.net.remoting.codec import Border
+from rmq.net.transport.network import TCP, Network
+from rmq.net.transport.server import Server
 from rmq.routing.table import RouteTable
 
 _LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # of a wildcard

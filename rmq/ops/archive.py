@@ -15,14 +15,15 @@ from typing import NamedTuple
 
 from rmq import __version__
 from rmq.errors import BadBytes, InvalidArgument, StoreError
-from rmq.log import ownfiles, reader
-from rmq.log.disk import ReadOnlyDisk, RealDisk
-from rmq.log.epochs import EpochRow
-from rmq.log.ownfiles import Progress, Vote
+from rmq.log import reader
+from rmq.log.files import ownfiles
+from rmq.log.files.disk import ReadOnlyDisk, RealDisk
+from rmq.log.files.epochs import EpochRow
+from rmq.log.files.ownfiles import Progress, Vote
+from rmq.log.files.segment import file_name, walk_rows
+from rmq.log.files.snapshot import Snapshot, Snapshots
 from rmq.log.reader import SegmentFile
-from rmq.log.record import store_timestamp
-from rmq.log.segment import file_name, walk_rows
-from rmq.log.snapshot import Snapshot, Snapshots
+from rmq.log.records.record import store_timestamp
 from rmq.ops import manifest as manifests
 from rmq.ops.manifest import Kept, Manifest, Stored, checksum
 from rmq.ops.places import ASIDE, BLOCK_BYTES, Folder, Place, Remote

@@ -14,8 +14,8 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 from rmq.errors import StoreError
-from rmq.log.epochs import EpochRow
-from rmq.log.segment import file_name
+from rmq.log.files.epochs import EpochRow
+from rmq.log.files.segment import file_name
 from rmq.ops.places import Place
 
 FILE, FORMAT = "archive.json", 1

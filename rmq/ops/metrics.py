@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from rmq.net.peercommands import GroupStatus, MemberStatus
+from rmq.net.commands.peers import GroupStatus, MemberStatus
 from rmq.ops import scrape
 
 _LABELS = ("cluster", "broker", "node")

@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 from rmq.clock import Clock
 from rmq.errors import StoreError
-from rmq.log import ownfiles
-from rmq.log.disk import RealDisk
-from rmq.log.ownfiles import Progress, Vote
-from rmq.log.record import host_bytes
+from rmq.log.files import ownfiles
+from rmq.log.files.disk import RealDisk
+from rmq.log.files.ownfiles import Progress, Vote
+from rmq.log.records.record import host_bytes
 from rmq.log.store import Store, StoreSettings
 from rmq.ops.archive import need
 from rmq.ops.manifest import Manifest, checksum

@@ -8,8 +8,7 @@ offset are known here; bytes are not. Where a rule comes from is named by its id
 from collections.abc import Callable
 from typing import Any
 
-from rmq.raft import epochs, following, leading, membership, trust
-from rmq.raft import messages as m
+from rmq.raft import epochs, following, leading, membership, messages as m, trust
 from rmq.raft.electing import HURRY_S, turn
 from rmq.raft.fixed import FixedMode
 from rmq.raft.roles import Candidate, Follower, Leader, Opening, State

@@ -7,8 +7,7 @@ leaves (R8).
 from math import inf
 
 from rmq.model import EpochRow, Voter
-from rmq.raft import epochs, following, leading
-from rmq.raft import messages as m
+from rmq.raft import epochs, following, leading, messages as m
 from rmq.raft.quorum import Outcome, outcome
 from rmq.raft.roles import MOVES, Candidate, Follower, Leader, Opening, Peer, Role, State
 

@@ -7,8 +7,7 @@ masters the one with the older epoch becomes a slave as soon as it hears of the 
 
 from math import inf
 
-from rmq.raft import epochs, following, leading, trust
-from rmq.raft import messages as m
+from rmq.raft import epochs, following, leading, messages as m, trust
 from rmq.raft.electing import Elections
 from rmq.raft.roles import Follower, Leader, Opening, Role, State
 

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rmq.log.commitlog import Unit
-from rmq.log.disk import RealDisk
-from rmq.log.ownfiles import Progress, save_progress
-from rmq.log.record import draft, host_bytes, properties_to_bytes, stamp
+from rmq.log.files.disk import RealDisk
+from rmq.log.files.ownfiles import Progress, save_progress
+from rmq.log.records.record import draft, host_bytes, properties_to_bytes, stamp
 from rmq.log.store import Store, StoreSettings
 
 HOST = host_bytes("127.0.0.1", 10911)

@@ -11,7 +11,8 @@ pytest.importorskip("pyarrow", reason="needs the extra `spark`")
 from analytics import cluster
 from analytics.cluster import Cluster, Span
 from analytics.options import Wanted
-from rmq.client import Client, Message, admin
+from rmq.client import Client, Message
+from rmq.client.admin import calls as admin
 from rmq.errors import InvalidArgument, Refusal, StoreError
 from rmq.model import MessageQueue
 from rmq.testing import LocalBroker

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from rmq.log.crc import crc32
-from rmq.log.record import (
+from rmq.log.records.crc import crc32
+from rmq.log.records.record import (
     CRC_MASK,
     MAGIC_V1,
     SYS_INNER_BATCH,

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from rmq.broker.node import Broker
-from rmq.config import NodeSettings
+from rmq.config.settings import NodeSettings
 from rmq.log import reader
-from rmq.log.disk import RealDisk
+from rmq.log.files.disk import RealDisk
 from rmq.net.commands import UpdateTopic
 from rmq.testing import TestClock
 from tests.broker.support import Peer, send

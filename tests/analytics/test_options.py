@@ -6,8 +6,8 @@ import pytest
 
 from analytics.options import Wanted, parse_options
 from rmq.errors import InvalidArgument, StoreError
-from rmq.log.disk import RealDisk
-from rmq.log.ownfiles import QueueRow, save_queues
+from rmq.log.files.disk import RealDisk
+from rmq.log.files.ownfiles import QueueRow, save_queues
 from tests.analytics.stores import Sent, commit, write_store
 
 

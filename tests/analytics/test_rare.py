@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from rmq.log.commitlog import Unit
-from rmq.log.disk import RealDisk
-from rmq.log.record import draft, host_bytes, properties_to_bytes
+from rmq.log.files.disk import RealDisk
+from rmq.log.records.record import draft, host_bytes, properties_to_bytes
 from rmq.log.store import Store, StoreSettings
 from rmq.model import STATE_TOPIC
 

@@ -27,8 +27,8 @@ from click.testing import CliRunner
 from rmq.cli import run as run_rmq
 from rmq.errors import BadBytes, InvalidArgument, StoreError
 from rmq.log.commitlog import Unit
-from rmq.log.disk import RealDisk
-from rmq.log.record import draft, host_bytes, tombstone
+from rmq.log.files.disk import RealDisk
+from rmq.log.records.record import draft, host_bytes, tombstone
 from rmq.log.store import Store, StoreSettings
 from tests.analytics.stores import Sent, commit, write_store
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from rmq.client import Client, Message, admin
+from rmq.client import Client, Message
+from rmq.client.admin import calls as admin
 from tests.analytics.brokers import Running, running_broker
 from tests.analytics.stores import live
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rmq.log.reader import SegmentFile, read_records
-from rmq.log.record import decode
+from rmq.log.records.record import decode
 from tests.analytics.stores import Sent, commit, write_store
 
 np = pytest.importorskip("numpy", reason="needs the extra `spark`")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rmq.client import admin
+from rmq.client.admin import calls as admin
 from rmq.model import GroupConfig
 from rmq.testing import LocalBroker
 from tests.broker.pair import Pair

@@ -10,13 +10,13 @@ from typing import Any
 
 from rmq.broker.node import Broker
 from rmq.client import Client
-from rmq.config import NodeSettings
-from rmq.log.disk import Disk
-from rmq.log.memory import MemoryDisk
+from rmq.config.settings import NodeSettings
+from rmq.log.files.disk import Disk
+from rmq.log.files.memory import MemoryDisk
 from rmq.model import GroupConfig
 from rmq.nameserver.node import Nameserver
 from rmq.net.commands import GetClusterInfo, UpdateConsumerOffset, UpdateGroup, UpdateTopic
-from rmq.net.peercommands import GetGroupStatus, GroupStatus
+from rmq.net.commands.peers import GetGroupStatus, GroupStatus
 from rmq.testing import TestClock
 from tests.broker.support import Peer, send
 from tests.ports import free_port

@@ -2,7 +2,7 @@
 
 import threading
 
-from rmq.log.disk import RealDisk
+from rmq.log.files.disk import RealDisk
 
 
 class HeldDisk(RealDisk):

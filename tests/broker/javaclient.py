@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from rmq.net.remoting_headers import Header, read, write
+from rmq.net.remoting.headers import Header, read, write
 from tests.net.java_peer import request_frame, send_frame
 
 

@@ -4,11 +4,11 @@ from pathlib import Path
 from typing import Any
 
 from rmq.broker.node import Broker
-from rmq.config import NodeSettings
-from rmq.log.disk import Disk
+from rmq.config.settings import NodeSettings
+from rmq.log.files.disk import Disk
 from rmq.nameserver.node import Nameserver
 from rmq.net.commands import GetClusterInfo
-from rmq.net.peercommands import GetGroupStatus, GroupStatus
+from rmq.net.commands.peers import GetGroupStatus, GroupStatus
 from rmq.testing import TestClock
 from tests.broker.support import Peer, bodies
 from tests.ports import free_port

@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 from rmq.delivery.popping import parse_handle
-from rmq.log import record
-from rmq.net.popcommands import Ack, AckedRange, BatchAck, ChangeInvisibleTime, InvisibleTimeAnswer, Pop, PopAnswer
+from rmq.log.records import record
+from rmq.net.commands.pop import Ack, AckedRange, BatchAck, ChangeInvisibleTime, InvisibleTimeAnswer, Pop, PopAnswer
 
 Ask = Callable[[Any], Awaitable[Any]]
 MINUTE_MS = 60_000

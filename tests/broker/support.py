@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from rmq.errors import Refusal
-from rmq.log import record
-from rmq.log.record import Record
+from rmq.log.records import record
+from rmq.log.records.record import Record
 from rmq.model import ConsumerData, Subscription
-from rmq.net.channel import Channel
 from rmq.net.commands import GetMinOffset, Heartbeat, Hello, Pull, PullAnswer, Send, SendAnswer
+from rmq.net.transport.channel import Channel
 from rmq.testing import until
 
 BORN = record.host_bytes("127.0.0.1", 50000)

@@ -16,11 +16,11 @@ from rmq.delivery.due import level_slot, timer_out_ms
 from rmq.delivery.groups import GroupTable
 from rmq.delivery.offsets import OffsetKey, OffsetTable, offsets_json
 from rmq.errors import StoreError
-from rmq.log import record
 from rmq.log.commitlog import Unit
-from rmq.log.consumequeue import ENTRY
-from rmq.log.disk import RealDisk
-from rmq.log.epochs import FOREIGN
+from rmq.log.files.disk import RealDisk
+from rmq.log.files.epochs import FOREIGN
+from rmq.log.queues.consumequeue import ENTRY
+from rmq.log.records import record
 from rmq.log.store import Store, StoreSettings
 from rmq.model import DELAY_TOPIC, TIMER_TOPIC, GroupConfig, TopicConfig
 from rmq.routing.topics import TopicTable

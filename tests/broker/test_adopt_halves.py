@@ -10,8 +10,8 @@ from rmq.broker.apply import Tables
 from rmq.delivery.groups import GroupTable
 from rmq.delivery.offsets import OffsetTable
 from rmq.delivery.transactions import Half
-from rmq.log import record
-from rmq.log.disk import RealDisk
+from rmq.log.files.disk import RealDisk
+from rmq.log.records import record
 from rmq.log.replay import replay
 from rmq.log.store import Store, StoreSettings
 from rmq.routing.topics import TopicTable

@@ -12,12 +12,12 @@ from rmq.client import Client, Consumer
 from rmq.codes import ResponseCode as R
 from rmq.delivery.groups import ConsumerRegistry
 from rmq.delivery.offsets import OffsetTable
-from rmq.log import record
-from rmq.log.memory import MemoryDisk
-from rmq.log.queues import ConsumeQueues
+from rmq.log.files.memory import MemoryDisk
+from rmq.log.queues.queues import ConsumeQueues
+from rmq.log.records import record
 from rmq.model import ConsumerData, EpochRow
 from rmq.net.commands import Pull, QueryConsumerOffset, UpdateConsumerOffset, UpdateTopic
-from rmq.net.peercommands import Promote
+from rmq.net.commands.peers import Promote
 from rmq.testing import until
 from tests.broker.pair import Pair
 from tests.broker.support import SUBSCRIBED, Peer, beat, bodies, send

@@ -10,7 +10,7 @@ from rmq.broker.handlers.assign import popped_by
 from rmq.codes import ResponseCode
 from rmq.model import MessageQueue
 from rmq.net.commands import DeleteGroup, DeleteTopic, UpdateTopic
-from rmq.net.popcommands import Assignment, Assignments, QueryAssignment, SetRequestMode
+from rmq.net.commands.pop import Assignment, Assignments, QueryAssignment, SetRequestMode
 from rmq.routing.rebalance import average
 from rmq.testing import LocalBroker
 from tests.broker.conftest import Connect

@@ -11,9 +11,9 @@ from rmq.broker import coldreads
 from rmq.broker.coldreads import ColdReads
 from rmq.broker.node import Broker
 from rmq.codes import ResponseCode as R
-from rmq.config import NodeSettings
+from rmq.config.settings import NodeSettings
 from rmq.errors import Refusal
-from rmq.log.memory import MemoryDisk
+from rmq.log.files.memory import MemoryDisk
 from rmq.net.commands import PullAnswer, UpdateTopic
 from rmq.testing import TestClock, until
 from tests.broker.support import Peer, bodies, send

@@ -9,11 +9,11 @@ import pytest
 from rmq import cli
 from rmq.broker.held.delays import source_of
 from rmq.commands import exits
-from rmq.config import NodeSettings, parse
+from rmq.config.settings import NodeSettings, parse
 from rmq.delivery.due import level_slot
 from rmq.errors import InvalidArgument
-from rmq.log import record
-from rmq.log.record import bytes_to_properties
+from rmq.log.records import record
+from rmq.log.records.record import bytes_to_properties
 from rmq.model import DELAY_TOPIC
 from rmq.testing import LocalBroker
 from tests.broker.support import Peer, everything

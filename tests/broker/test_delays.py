@@ -15,12 +15,12 @@ from rmq.client import Message
 from rmq.codes import ResponseCode
 from rmq.delivery.due import DueTable, level_slot
 from rmq.errors import InvalidArgument, Refusal, StoreError
-from rmq.log import record
-from rmq.log.record import Record, bytes_to_properties
+from rmq.log.records import record
+from rmq.log.records.record import Record, bytes_to_properties
 from rmq.model import DELAY_TOPIC, TIMER_TOPIC
 from rmq.net.commands import DeleteExpiredLog, DeleteTopic, GetMaxOffset, GetMinOffset, Send, UpdateTopic
-from rmq.net.peercommands import Promote
-from rmq.net.timercommands import Recall
+from rmq.net.commands.peers import Promote
+from rmq.net.commands.timers import Recall
 from rmq.testing import LocalBroker, TestClock, until
 from tests.broker.groups import LocalGroup
 from tests.broker.helddisk import HeldDisk

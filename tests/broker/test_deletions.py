@@ -18,10 +18,10 @@ from rmq.broker.held.outlet import Outlet
 from rmq.broker.held.taking import QueueReader, Read
 from rmq.broker.node import Broker
 from rmq.codes import ResponseCode as R
-from rmq.config import NodeSettings
+from rmq.config.settings import NodeSettings
 from rmq.delivery.due import Source
-from rmq.log import record
-from rmq.log.record import Record
+from rmq.log.records import record
+from rmq.log.records.record import Record
 from rmq.model import DELAY_TOPIC, HALF_TOPIC, TIMER_TOPIC
 from rmq.net.commands import (
     DeleteTopic,

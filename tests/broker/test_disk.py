@@ -12,9 +12,9 @@ import pytest
 
 from rmq.broker.node import Broker
 from rmq.codes import ResponseCode as R
-from rmq.config import NodeSettings
+from rmq.config.settings import NodeSettings
 from rmq.errors import Refusal, StoreError
-from rmq.log.memory import MemoryDisk
+from rmq.log.files.memory import MemoryDisk
 from rmq.model import GroupConfig
 from rmq.net.commands import GetMaxOffset, Ping, UpdateConsumerOffset, UpdateGroup, UpdateTopic
 from rmq.testing import TestClock, until

@@ -8,9 +8,10 @@ import pytest
 from rmq import cli
 from rmq.commands import exits
 from rmq.errors import StoreError
-from rmq.log import lowering, ownfiles
-from rmq.log.disk import RealDisk
-from rmq.log.epochs import START, EpochRecord, EpochRow
+from rmq.log.files import ownfiles
+from rmq.log.files.disk import RealDisk
+from rmq.log.files.epochs import START, EpochRecord, EpochRow
+from rmq.log.repair import lowering
 from rmq.log.replicated import ReplicatedLog
 from rmq.log.settings import StoreSettings
 from rmq.log.store import Store

@@ -10,8 +10,8 @@ from rmq.codes import ResponseCode
 from rmq.errors import Refusal
 from rmq.model import GroupConfig, MessageQueue
 from rmq.net.commands import UpdateGroup, UpdateTopic
-from rmq.net.lockcommands import LockQueues
-from rmq.net.peercommands import GetGroupStatus, Promote, TransferLeader
+from rmq.net.commands.locks import LockQueues
+from rmq.net.commands.peers import GetGroupStatus, Promote, TransferLeader
 from rmq.testing import until
 from tests.broker.pair import Pair
 from tests.broker.support import Peer, bodies, send

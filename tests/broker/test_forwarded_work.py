@@ -8,14 +8,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from rmq.codes import RequestCode
-from rmq.codes import ResponseCode as R
+from rmq.codes import RequestCode, ResponseCode as R
 from rmq.model import MessageQueue
 from rmq.net.commands import UpdateTopic
-from rmq.net.lockcommands import LockQueues, UnlockQueues
-from rmq.net.peercommands import TransferLeader
-from rmq.net.remoting_headers import Header
-from rmq.net.transactioncommands import COMMIT, EndTransaction
+from rmq.net.commands.locks import LockQueues, UnlockQueues
+from rmq.net.commands.peers import TransferLeader
+from rmq.net.commands.transactions import COMMIT, EndTransaction
+from rmq.net.remoting.headers import Header
 from rmq.testing import TestClock
 from tests.broker.groups import GROUP, LocalGroup
 from tests.broker.javaclient import JavaClient

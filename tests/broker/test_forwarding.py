@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from rmq.broker import forwarding, forwardline
-from rmq.broker import node as node_module
+from rmq.broker import forwarding, forwardline, node as node_module
 from rmq.codes import RequestCode
 from rmq.errors import RmqError
-from rmq.log import record
+from rmq.log.records import record
 from rmq.log.store import Store
 from rmq.model import MessageQueue
 from rmq.net.commands import (
@@ -24,8 +23,8 @@ from rmq.net.commands import (
     UpdateConsumerOffset,
     UpdateTopic,
 )
-from rmq.net.lockcommands import LockQueues
-from rmq.net.peercommands import TransferLeader
+from rmq.net.commands.locks import LockQueues
+from rmq.net.commands.peers import TransferLeader
 from rmq.testing import until
 from tests.broker.groups import GROUP, LocalGroup
 from tests.broker.javaclient import JavaClient, members

@@ -8,10 +8,10 @@ import pytest
 
 from rmq.broker.replication.gate import Gate, Wall
 from rmq.codes import ResponseCode as R
-from rmq.config import NodeSettings
+from rmq.config.settings import NodeSettings
 from rmq.errors import InvalidArgument
 from rmq.net.commands import Request, UpdateTopic
-from rmq.net.peercommands import (
+from rmq.net.commands.peers import (
     AckLog,
     AddPeer,
     AnnounceLeader,
@@ -22,7 +22,7 @@ from rmq.net.peercommands import (
     ReadSnapshot,
     ResignLeader,
 )
-from rmq.net.server import Server
+from rmq.net.transport.server import Server
 from tests.broker.groups import GROUP, LocalGroup
 from tests.broker.pair import Pair
 from tests.broker.support import Peer, send

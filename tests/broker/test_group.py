@@ -24,9 +24,9 @@ from rmq.net.commands import (
     UpdateGroup,
     UpdateTopic,
 )
-from rmq.net.peercommands import AddPeer, RemovePeer, TransferLeader
-from rmq.net.popcommands import SetRequestMode
-from rmq.net.timercommands import Recall
+from rmq.net.commands.peers import AddPeer, RemovePeer, TransferLeader
+from rmq.net.commands.pop import SetRequestMode
+from rmq.net.commands.timers import Recall
 from rmq.requests import REQUESTS, Served
 from rmq.testing import until
 from tests.broker.groups import SHORT_LIVED, LocalGroup, fill_and_restart_later

@@ -4,8 +4,8 @@ import json
 
 from rmq.broker.replication.haview import epoch_cache, ha_status
 from rmq.model import EpochRow
-from rmq.net.peercommands import LEVEL_S, GroupStatus, MemberStatus
-from rmq.net.remoting_bodies import ANSWER_WRITERS
+from rmq.net.commands.peers import LEVEL_S, GroupStatus, MemberStatus
+from rmq.net.remoting.bodies import ANSWER_WRITERS
 
 
 def member(node: str, end: int, lag: int, level: float = -1.0) -> MemberStatus:

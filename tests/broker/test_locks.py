@@ -11,8 +11,8 @@ from rmq.delivery.locks import LIVE_S
 from rmq.errors import Refusal
 from rmq.model import GroupConfig, MessageQueue
 from rmq.net.commands import DeleteGroup, DeleteTopic, GetMaxOffset, UpdateGroup, UpdateTopic
-from rmq.net.lockcommands import LockedQueues, LockQueues, UnlockQueues
-from rmq.net.peercommands import TransferLeader
+from rmq.net.commands.locks import LockedQueues, LockQueues, UnlockQueues
+from rmq.net.commands.peers import TransferLeader
 from rmq.testing import LocalBroker, until
 from tests.broker.conftest import Connect
 from tests.broker.groups import GROUP, LocalGroup

@@ -13,14 +13,14 @@ from rmq.broker.replication import mender
 from rmq.broker.replication.mender import read_log
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal, RmqError
-from rmq.log import repair
-from rmq.log.disk import RealDisk
-from rmq.log.mending import read_part
-from rmq.log.record import host_bytes
-from rmq.log.verify import Verifier
+from rmq.log.files.disk import RealDisk
+from rmq.log.records.record import host_bytes
+from rmq.log.repair import repair
+from rmq.log.repair.mending import read_part
+from rmq.log.repair.verify import Verifier
 from rmq.model import EpochRow
 from rmq.net.commands import GetRuntimeInfo, Ping, UpdateTopic
-from rmq.net.peercommands import GetGroupStatus, GroupStatus, IntroducePeer, ReadLog, TransferLeader
+from rmq.net.commands.peers import GetGroupStatus, GroupStatus, IntroducePeer, ReadLog, TransferLeader
 from rmq.testing import until
 from tests.broker.groups import GROUP, LocalGroup
 from tests.broker.support import Peer, bodies, send

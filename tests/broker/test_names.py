@@ -5,11 +5,11 @@ from pathlib import Path
 import orjson
 
 from rmq.codes import ResponseCode
-from rmq.log import record
-from rmq.log.record import MAGIC_V1, MAGIC_V2, Record
+from rmq.log.records import record
+from rmq.log.records.record import MAGIC_V1, MAGIC_V2, Record
 from rmq.model import TopicConfig
-from rmq.net.channel import Channel
 from rmq.net.commands import DeleteTopic, GetAllTopicConfig, GetTopicList, Hello
+from rmq.net.transport.channel import Channel
 from rmq.routing.topics import TopicTable, topics_json
 from rmq.testing import SEGMENT_BYTES, LocalBroker
 from tests.broker.conftest import Connect

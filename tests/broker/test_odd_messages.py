@@ -11,20 +11,19 @@ from pathlib import Path
 from typing import Any
 
 import msgpack
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 
 from rmq.broker.apply import Tables
 from rmq.delivery.groups import GroupTable
 from rmq.delivery.offsets import OffsetTable
 from rmq.errors import Refusal
-from rmq.log import record
-from rmq.log.disk import ReadOnlyDisk
-from rmq.log.record import Record
-from rmq.log.verify import Verifier
+from rmq.log.files.disk import ReadOnlyDisk
+from rmq.log.records import record
+from rmq.log.records.record import Record
+from rmq.log.repair.verify import Verifier
 from rmq.model import DELAY_TOPIC, HALF_TOPIC, OP_TOPIC, REVIVE_PREFIX, TIMER_TOPIC, TopicConfig
 from rmq.net.commands import QueryMessage, Send
-from rmq.net.retrycommands import SendBack
+from rmq.net.commands.retries import SendBack
 from rmq.routing.topics import TopicTable
 from rmq.testing import LocalBroker
 from tests.broker.popping import ack, take

@@ -5,7 +5,7 @@ import asyncio
 from rmq.broker.replication.peers import Peers
 from rmq.clock import SystemClock
 from rmq.net.commands import HelloAnswer
-from rmq.net.peercommands import IntroducePeer
+from rmq.net.commands.peers import IntroducePeer
 from rmq.raft import messages as m
 from rmq.testing import until
 from tests.net.support import NATIVE

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from rmq.log import record
-from rmq.log.damage import DamagedRange
-from rmq.log.properties import MAX_PROPERTIES_BYTES
+from rmq.log.files.damage import DamagedRange
+from rmq.log.records import record
+from rmq.log.records.properties import MAX_PROPERTIES_BYTES
 from rmq.net.commands import (
     DeleteTopic,
     GetAllGroupConfig,
@@ -16,7 +16,7 @@ from rmq.net.commands import (
     Send,
     UpdateConsumerOffset,
 )
-from rmq.net.popcommands import (
+from rmq.net.commands.pop import (
     Ack,
     AckedRange,
     BatchAck,

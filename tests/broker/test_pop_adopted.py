@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rmq.broker.adoption.tables import parse_json
-from rmq.log import record
+from rmq.log.records import record
 from rmq.testing import LocalBroker, TestClock
 from tests.broker.popping import ack, bodies, pop, popped
 from tests.broker.support import Peer, everything

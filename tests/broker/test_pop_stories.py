@@ -12,8 +12,8 @@ from rmq.broker.held.receipts import ReceiptNotes, ReceiptWriter
 from rmq.codes import ResponseCode as R
 from rmq.errors import RmqError
 from rmq.net.commands import DeleteExpiredLog, GetConsumeStats, GetMaxOffset, GetMinOffset, UpdateTopic
-from rmq.net.peercommands import Promote, TransferLeader
-from rmq.net.popcommands import Ack
+from rmq.net.commands.peers import Promote, TransferLeader
+from rmq.net.commands.pop import Ack
 from rmq.testing import LocalBroker, TestClock
 from tests.broker.groups import LocalGroup
 from tests.broker.pair import Pair

@@ -8,7 +8,7 @@ import pytest
 
 from rmq.broker import indexer
 from rmq.codes import ResponseCode as R
-from rmq.log import record
+from rmq.log.records import record
 from rmq.net.commands import QueryMessage, QueryMessageAnswer, Send, SendAnswer, UpdateTopic, ViewMessage
 from rmq.testing import LocalBroker
 from tests.broker.conftest import Connect

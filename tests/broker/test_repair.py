@@ -3,11 +3,11 @@
 from pathlib import Path
 
 from rmq.client import Message
-from rmq.log import repair
-from rmq.log.disk import RealDisk
+from rmq.log.files.disk import RealDisk
 from rmq.log.reader import read_records, read_segments
-from rmq.log.record import host_bytes
-from rmq.log.verify import Verifier
+from rmq.log.records.record import host_bytes
+from rmq.log.repair import repair
+from rmq.log.repair.verify import Verifier
 from rmq.testing import INDEX_SLOTS, LocalBroker
 
 

@@ -9,7 +9,7 @@ from rmq.codes import ResponseCode as R
 from rmq.errors import RmqError
 from rmq.model import GroupConfig, MessageQueue
 from rmq.net.commands import DeleteGroup, DeleteTopic, Pull, QueryConsumerOffset, UpdateConsumerOffset, UpdateGroup, UpdateTopic
-from rmq.net.resetcommands import QueueOffset, ResetOffset
+from rmq.net.commands.resets import QueueOffset, ResetOffset
 from rmq.testing import LocalBroker
 from tests.broker.conftest import Connect
 from tests.broker.groups import LocalGroup

@@ -9,9 +9,9 @@ import pytest
 
 from rmq.broker.node import Broker
 from rmq.codes import ResponseCode as R
-from rmq.config import NodeSettings
-from rmq.log.memory import MemoryDisk
-from rmq.log.ownfiles import save_archived
+from rmq.config.settings import NodeSettings
+from rmq.log.files.memory import MemoryDisk
+from rmq.log.files.ownfiles import save_archived
 from rmq.model import GroupConfig
 from rmq.net.commands import (
     CleanExpiredQueues,

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from rmq.codes import ResponseCode as R
-from rmq.log import record
+from rmq.log.records import record
 from rmq.model import RETRY_PREFIX
 from rmq.net.commands import DeleteTopic, GetMaxOffset, GetTopicConfig, Send, UpdateTopic
 from rmq.testing import LocalBroker

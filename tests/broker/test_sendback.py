@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from rmq.codes import ResponseCode as R
-from rmq.log import record
+from rmq.log.records import record
 from rmq.model import DLQ_PREFIX, RETRY_PREFIX, GroupConfig, MessageQueue
 from rmq.net.commands import GetGroupConfig, GetMaxOffset, GetTopicConfig, Pull, Send, UpdateGroup, UpdateTopic
-from rmq.net.lockcommands import LockQueues
-from rmq.net.retrycommands import SendBack
+from rmq.net.commands.locks import LockQueues
+from rmq.net.commands.retries import SendBack
 from rmq.testing import LocalBroker
 from tests.broker.support import BORN, HELD, Peer
 

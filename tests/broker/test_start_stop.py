@@ -16,10 +16,10 @@ from rmq.broker.node import Broker
 from rmq.broker.snapshot import SnapshotTaker
 from rmq.client import Message
 from rmq.clock import SystemClock
-from rmq.config import NodeSettings
+from rmq.config.settings import NodeSettings
 from rmq.errors import StoreError
-from rmq.log import record
-from rmq.log.indexkeys import Harvester
+from rmq.log.records import record
+from rmq.log.records.indexkeys import Harvester
 from rmq.model import GroupConfig
 from rmq.net.commands import (
     DeleteTopic,

@@ -28,7 +28,7 @@ from rmq.net.commands import (
     UpdateGroup,
     UpdateTopic,
 )
-from rmq.net.resetcommands import ResetOffset
+from rmq.net.commands.resets import ResetOffset
 from rmq.routing.topics import TopicTable
 from rmq.testing import LocalBroker
 from tests.broker.conftest import Connect

@@ -14,7 +14,7 @@ from rmq.broker.held.halves import HalfNotes
 from rmq.delivery.transactions import Half, HalfTable
 from rmq.errors import RmqError
 from rmq.net.commands import SendAnswer
-from rmq.net.transactioncommands import CheckTransactionState
+from rmq.net.commands.transactions import CheckTransactionState
 from rmq.testing import LocalBroker
 from tests.broker.support import Peer, beat
 from tests.broker.transactions import COMMIT, ROLLBACK, UNKNOWN, checks, end, half, numbers, outcome, stored

@@ -4,10 +4,10 @@ import asyncio
 from pathlib import Path
 
 from rmq.codes import ResponseCode as R
-from rmq.log import record
+from rmq.log.records import record
 from rmq.model import HALF_TOPIC
 from rmq.net.commands import DeleteExpiredLog, UpdateTopic
-from rmq.net.peercommands import Promote, TransferLeader
+from rmq.net.commands.peers import Promote, TransferLeader
 from tests.broker.groups import LocalGroup
 from tests.broker.pair import Pair
 from tests.broker.support import Peer, beat, send

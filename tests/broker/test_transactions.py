@@ -7,17 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from rmq.broker.features.transactions import Transactions
 from rmq.broker.held.halves import first_of, half_of
 from rmq.codes import ResponseCode as R
 from rmq.delivery.transactions import ASIDE_TOPIC, Half
-from rmq.log import record
+from rmq.log.records import record
 from rmq.model import HALF_TOPIC, OP_TOPIC
 from rmq.net.commands import GetTopicConfig, QueryMessage
-from rmq.net.transactioncommands import EndTransaction, ResumeCheck
+from rmq.net.commands.transactions import EndTransaction, ResumeCheck
 from rmq.testing import LocalBroker, TestClock, until
 from tests import golden
 from tests.broker.conftest import Connect

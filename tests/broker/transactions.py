@@ -4,11 +4,11 @@ from typing import Any
 
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal
-from rmq.log import record
-from rmq.log.record import Record
+from rmq.log.records import record
+from rmq.log.records.record import Record
 from rmq.model import HALF_TOPIC, OP_TOPIC
 from rmq.net.commands import GetMinOffset, Pull, Send, SendAnswer
-from rmq.net.transactioncommands import COMMIT, ROLLBACK, UNKNOWN, CheckTransactionState, EndTransaction
+from rmq.net.commands.transactions import COMMIT, ROLLBACK, UNKNOWN, CheckTransactionState, EndTransaction
 from tests.broker.support import BORN, SUBSCRIBED, Peer
 
 __all__ = ["COMMIT", "ROLLBACK", "UNKNOWN", "checks", "commit", "end", "half", "numbers", "properties", "stored"]

@@ -7,8 +7,8 @@ import socket
 from pathlib import Path
 
 from rmq.client import Client
-from rmq.client.message import Message
-from rmq.log.disk import remedy
+from rmq.client.shared.message import Message
+from rmq.log.files.disk import remedy
 from tests.cli.test_node import Running
 
 SMALL = ("--set", "max_message_bytes=4096", "--set", "segment_bytes=65536")

@@ -3,7 +3,7 @@
 from rmq.commands import adminviews, groupviews
 from rmq.commands.output import as_json
 from rmq.model import BrokerAddresses, EpochRow
-from rmq.net.peercommands import AWAY_S, LEVEL_S, GroupStatus, MemberStatus
+from rmq.net.commands.peers import AWAY_S, LEVEL_S, GroupStatus, MemberStatus
 
 GROUP = BrokerAddresses("c", "g", {0: "a:1", 2: "b:1", 3: "d:1"}, 7)
 PLACES = [(GROUP, number, address) for number, address in GROUP.addresses.items()]

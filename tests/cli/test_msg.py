@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from rmq import cli
-from rmq.client import Client, Message, SendResult, lookups
+from rmq.client import Client, Message, SendResult
+from rmq.client.admin import lookups
 from rmq.commands import exits
 from rmq.testing import LocalBroker
 from tests.faults.node import NodeProcess

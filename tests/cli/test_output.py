@@ -7,8 +7,7 @@ import sys
 from datetime import datetime
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rmq.commands import adminviews, figures, logs, output
 from rmq.model import BrokerAddresses, ConnectionInfo, MessageQueue, QueueData, QueueProgress, QueueStats, Route

@@ -13,9 +13,10 @@ import pytest
 
 from rmq import cli
 from rmq.commands import exits
-from rmq.log import ownfiles, record
 from rmq.log.commitlog import Unit
-from rmq.log.disk import RealDisk
+from rmq.log.files import ownfiles
+from rmq.log.files.disk import RealDisk
+from rmq.log.records import record
 from rmq.log.store import Store, StoreSettings
 from tests.golden import unpack
 

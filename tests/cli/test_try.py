@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from rmq import config
 from rmq.client import Client, Message, Producer, Unknown
 from rmq.commands import exits, tryout
+from rmq.config import settings as config
 from rmq.testing import until
 from tests.cli.drill import Drill, free_shift
 

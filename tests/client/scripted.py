@@ -9,7 +9,7 @@ from typing import Any
 
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal
-from rmq.log import record
+from rmq.log.records import record
 from rmq.model import BrokerAddresses, MessageQueue, QueueData, Route
 from rmq.net.commands import (
     PULL_COMMIT_OFFSET,
@@ -35,9 +35,9 @@ from rmq.net.commands import (
     UpdateConsumerOffset,
     UpdateTopic,
 )
-from rmq.net.lockcommands import LockedQueues, LockQueues, UnlockQueues
-from rmq.net.retrycommands import SendBack
-from rmq.net.server import LATER, Call, Connection, Later, Server
+from rmq.net.commands.locks import LockedQueues, LockQueues, UnlockQueues
+from rmq.net.commands.retries import SendBack
+from rmq.net.transport.server import LATER, Call, Connection, Later, Server
 
 STORE_HOST = record.host_bytes("127.0.0.1", 10911)
 Fault = Callable[[Any, Call], None]  # what to do instead of serving a request

@@ -7,19 +7,20 @@ from typing import Any
 
 import pytest
 
-from rmq.client import Message, ReceivedMessage, transactions
-from rmq.client.reading import PullReader, read, read_all
-from rmq.client.simple import SimpleConsumer
-from rmq.client.transactions import UNKNOWN, Decision
+from rmq.client import Message, ReceivedMessage
+from rmq.client.consumer.simple import SimpleConsumer
+from rmq.client.producer import transactions
+from rmq.client.producer.transactions import UNKNOWN, Decision
+from rmq.client.shared.reading import PullReader, read, read_all
 from rmq.codes import ResponseCode as R
 from rmq.errors import BadBytes, Unknown
-from rmq.log import record
+from rmq.log.records import record
 from rmq.model import MessageQueue
-from rmq.net.channel import Channel
 from rmq.net.commands import GetMinOffset, Hello, OffsetAnswer, Pull, PullAnswer, Send, SendAnswer
-from rmq.net.popcommands import Pop, PopAnswer
-from rmq.net.server import Call, Server
-from rmq.net.transactioncommands import CheckTransactionState
+from rmq.net.commands.pop import Pop, PopAnswer
+from rmq.net.commands.transactions import CheckTransactionState
+from rmq.net.transport.channel import Channel
+from rmq.net.transport.server import Call, Server
 from rmq.testing import TestClock, until
 from tests.client.conftest import MakeClient
 from tests.client.scripted import Broker

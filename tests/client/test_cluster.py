@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rmq.client import Client, ClientSettings, Consumer, InvalidArgument, Message, MessageQueue, ReceivedMessage, Refusal, admin
+from rmq.client import Client, ClientSettings, Consumer, InvalidArgument, Message, MessageQueue, ReceivedMessage, Refusal
+from rmq.client.admin import calls as admin
 from rmq.codes import ResponseCode
 from rmq.model import RETRY_PREFIX, GroupConfig
 from rmq.testing import LocalBroker, until

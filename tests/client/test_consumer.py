@@ -10,8 +10,8 @@ from rmq.codes import ResponseCode
 from rmq.errors import BadBytes, StoreError
 from rmq.model import RETRY_PREFIX
 from rmq.net.commands import Heartbeat, Pull, PullAnswer, QueryConsumerOffset, Send, UnregisterClient, UpdateConsumerOffset
-from rmq.net.retrycommands import SendBack
-from rmq.net.server import Call
+from rmq.net.commands.retries import SendBack
+from rmq.net.transport.server import Call
 from rmq.testing import TestClock, until
 from tests.client.conftest import MakeClient
 from tests.client.scripted import Broker, cut_link, numbers, queue, refuse

@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from rmq.client import Client, Message, Refusal, Unknown, Unreachable, admin
+from rmq.client import Client, Message, Refusal, Unknown, Unreachable
+from rmq.client.admin import calls as admin
 from rmq.codes import ResponseCode as R
 from rmq.model import BrokerAddresses, QueueData, Route
 from rmq.net.commands import GetRoute, Ping, Pull, QueryConsumerOffset, Send, UpdateConsumerOffset, UpdateTopic

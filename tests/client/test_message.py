@@ -10,11 +10,11 @@ import lz4.frame
 import pytest
 
 from rmq.client import Message, MessageQueue, ReceivedMessage
-from rmq.client.ids import UniqueIds, month_around
-from rmq.client.message import RESERVED_PROPERTIES, check_body, message_properties
-from rmq.client.producer import Encoded, cut
+from rmq.client.producer.producer import Encoded, cut
+from rmq.client.shared.ids import UniqueIds, month_around
+from rmq.client.shared.message import RESERVED_PROPERTIES, check_body, message_properties
 from rmq.errors import BadBytes, InvalidArgument
-from rmq.log import record
+from rmq.log.records import record
 from rmq.testing import TestClock
 from tests import golden
 

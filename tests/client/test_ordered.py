@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from rmq.client import Client, ClientSettings, Consumer, InvalidArgument, Message, MessageQueue, ReceivedMessage
-from rmq.client.locks import LOST_S
+from rmq.client.consumer.locks import LOST_S
 from rmq.delivery.locks import LIVE_S
 from rmq.net.commands import GetMaxOffset, Pull, UpdateConsumerOffset, UpdateTopic
-from rmq.net.lockcommands import LockQueues, UnlockQueues
-from rmq.net.peercommands import TransferLeader
-from rmq.net.server import Call
+from rmq.net.commands.locks import LockQueues, UnlockQueues
+from rmq.net.commands.peers import TransferLeader
+from rmq.net.transport.server import Call
 from rmq.testing import LocalBroker, TestClock, until
 from tests.broker.groups import GROUP, LocalGroup
 from tests.client.conftest import MakeClient

@@ -6,7 +6,7 @@ import pytest
 
 from rmq.client import Client, Closed, InvalidArgument, Message, MessageQueue, Producer, Refusal, SendStatus, Unknown, Unreachable
 from rmq.codes import ResponseCode
-from rmq.log import record
+from rmq.log.records import record
 from rmq.model import TEMPLATE_TOPIC, BrokerAddresses, QueueData, Route
 from rmq.net.commands import GetRoute, Send, SendAnswer
 from rmq.testing import TestClock, until

@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from rmq.client import Client, Consumer, InvalidArgument, Message, MessageQueue, ReceivedMessage, Refusal, admin, resets
+from rmq.client import Client, Consumer, InvalidArgument, Message, MessageQueue, ReceivedMessage, Refusal
+from rmq.client.admin import calls as admin, resets
 from rmq.testing import LocalBroker, until
 
 QUEUE = MessageQueue("T", "broker-a", 0)

@@ -5,11 +5,11 @@ import asyncio
 import pytest
 
 from rmq.client import InvalidArgument, ReceivedMessage, Refusal, RetryLater
-from rmq.log import record
+from rmq.log.records import record
 from rmq.model import BrokerAddresses, QueueData, Route
 from rmq.net.commands import Send
-from rmq.net.lockcommands import LockQueues
-from rmq.net.retrycommands import SendBack
+from rmq.net.commands.locks import LockQueues
+from rmq.net.commands.retries import SendBack
 from rmq.testing import TestClock, until
 from tests.client.conftest import MakeClient
 from tests.client.scripted import Broker, cut_link, never_answer, refuse

@@ -9,7 +9,7 @@ import pytest
 
 from rmq.client import Client, ClientSettings, Consumer, Decision, Message, ReceivedMessage, Refusal, RetryLater
 from rmq.net.commands import UpdateTopic
-from rmq.net.peercommands import TransferLeader
+from rmq.net.commands.peers import TransferLeader
 from rmq.testing import LocalBroker, until
 from tests.broker.groups import LocalGroup
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from rmq.client import Refusal, Unreachable
-from rmq.client.routes import merge, parse_addresses
+from rmq.client.shared.routes import merge, parse_addresses
 from rmq.model import BrokerAddresses, QueueData, Route
 from rmq.net.commands import GetRoute
 from rmq.testing import TestClock

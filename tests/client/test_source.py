@@ -1,6 +1,6 @@
 """Where a queue is pulled from, decided without a network."""
 
-from rmq.client.source import LEADERLESS_S, Source
+from rmq.client.shared.source import LEADERLESS_S, Source
 
 FOLLOWERS = {2: "f:2", 3: "f:3"}
 

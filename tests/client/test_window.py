@@ -2,13 +2,12 @@
 
 import asyncio
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from rmq.client.inbox import Inbox
-from rmq.client.message import ReceivedMessage
-from rmq.client.window import Window
-from rmq.log import record
+from rmq.client.consumer.inbox import Inbox
+from rmq.client.consumer.window import Window
+from rmq.client.shared.message import ReceivedMessage
+from rmq.log.records import record
 from rmq.model import MessageQueue
 
 QUEUE = MessageQueue("T", "a", 0)

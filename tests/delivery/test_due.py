@@ -3,8 +3,7 @@
 from typing import Any
 
 import msgpack
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from rmq.delivery.due import CANCEL, STEP_MS, TIMER, DueTable, Source, level_slot, timer_out_ms, timer_slot
 

@@ -1,8 +1,7 @@
 """Tag expressions, and the hash behind them."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rmq.codes import ResponseCode
 from rmq.delivery import filters

@@ -2,8 +2,7 @@
 
 import msgpack
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from rmq.delivery.locks import LIVE_S, Change, LockKey, LockTable
 

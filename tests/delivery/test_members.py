@@ -1,8 +1,7 @@
 """Who is connected. Time is an argument, so these tests move it."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rmq.delivery.groups import ConsumerRegistry
 from rmq.delivery.members import PLACES, SUBSCRIPTION_BYTES

@@ -4,8 +4,7 @@ from typing import Any
 
 import msgpack
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rmq.delivery import modes, orders
 from rmq.delivery.modes import Mode, ModeTable

@@ -4,8 +4,7 @@ from typing import Any
 
 import msgpack
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from rmq.delivery import receipts
 from rmq.delivery.popping import Handle, Part, msg_offset_info, order_count_info, parse_handle, start_offset_info

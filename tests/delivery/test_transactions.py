@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgpack
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from rmq.delivery import transactions
 from rmq.delivery.transactions import COMMITTED, PUT_ASIDE, ROLLED_BACK, Half, HalfTable, op_body, op_numbers

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rmq.client import Client, ClientSettings, Message, ReceivedMessage, Refusal, admin
+from rmq.client import Client, ClientSettings, Message, ReceivedMessage, Refusal
+from rmq.client.admin import calls as admin
 from rmq.errors import RmqError, Unknown
 from rmq.testing import LocalBroker, until
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from rmq.config import NodeSettings
+from rmq.config.settings import NodeSettings
 from rmq.nameserver.node import Nameserver
-from rmq.net.channel import Channel
 from rmq.net.commands import GetClusterInfo, GetMaxOffset, Hello
+from rmq.net.transport.channel import Channel
 from tests.broker.support import Peer, send
 from tests.faults.node import NodeProcess
 

@@ -6,7 +6,7 @@ Run as a file, with the code to run first on PYTHONPATH, so that a copy of it ca
 import os
 
 from rmq.cli import main
-from rmq.log import disk
+from rmq.log.files import disk
 
 
 class BootedDisk(disk.RealDisk):

@@ -17,10 +17,11 @@ import time
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from rmq.client import Client, Message, Producer, RmqError, Unknown, admin
-from rmq.log import record
-from rmq.net.channel import Channel
+from rmq.client import Client, Message, Producer, RmqError, Unknown
+from rmq.client.admin import calls as admin
+from rmq.log.records import record
 from rmq.net.commands import Hello, Pull, PullAnswer
+from rmq.net.transport.channel import Channel
 from tests.faults.members import Members
 from tests.faults.node import NodeProcess
 

@@ -18,7 +18,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from rmq.client import Client, Message
-from rmq.client.producer import Producer
+from rmq.client.producer.producer import Producer
 from rmq.commands.options import run_fast
 from rmq.errors import RmqError
 from tests.broker.javaclient import JavaClient

@@ -5,8 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from tests.faults.checker import Ack, Stored
-from tests.faults.checker import problems as stored_problems
+from tests.faults.checker import Ack, Stored, problems as stored_problems
 
 ACKED, UNKNOWN, REFUSED = "acked", "unknown", "refused"
 

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rmq.errors import RmqError, Unknown
-from rmq.log import record
-from rmq.net.channel import Channel
+from rmq.log.records import record
 from rmq.net.commands import Hello, Pull, PullAnswer, Send, SendAnswer, UpdateTopic
+from rmq.net.transport.channel import Channel
 from tests.faults.checker import Ack, Stored, problems
 from tests.faults.node import NodeProcess
 

@@ -29,13 +29,13 @@ import rmq
 from rmq.commands.options import run_fast
 from rmq.delivery.popping import pop_retry_topic
 from rmq.errors import Refusal, RmqError
-from rmq.log import record
-from rmq.log.disk import RealDisk
-from rmq.log.verify import Verifier
-from rmq.net.channel import Channel
+from rmq.log.files.disk import RealDisk
+from rmq.log.records import record
+from rmq.log.repair.verify import Verifier
 from rmq.net.commands import DeleteTopic, Hello, Pull, PullAnswer, Send, SendAnswer, UpdateTopic
-from rmq.net.popcommands import Pop, PopAnswer
-from rmq.net.transactioncommands import COMMIT, EndTransaction
+from rmq.net.commands.pop import Pop, PopAnswer
+from rmq.net.commands.transactions import COMMIT, EndTransaction
+from rmq.net.transport.channel import Channel
 from tests.faults.hurting import hurt_all, listed, until
 from tests.faults.members import Members
 from tests.faults.waiting import SETTINGS

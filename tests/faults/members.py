@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from rmq.errors import RmqError
-from rmq.net.channel import Channel
 from rmq.net.commands import Hello
-from rmq.net.peercommands import GetGroupStatus, GroupStatus
+from rmq.net.commands.peers import GetGroupStatus, GroupStatus
+from rmq.net.transport.channel import Channel
 from tests.faults.history import Lead
 from tests.faults.netns import CLIENT, Network
 from tests.faults.node import NodeProcess

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 import msgpack
 
-from rmq.log import record
+from rmq.log.records import record
 from rmq.net import commands as c
-from rmq.net.peercommands import (
+from rmq.net.commands.peers import (
     AckLog,
     AddPeer,
     AnnounceLeader,
@@ -31,7 +31,7 @@ from rmq.net.peercommands import (
     ResignLeader,
     TransferLeader,
 )
-from rmq.net.remoting_headers import Header, read, write
+from rmq.net.remoting.headers import Header, read, write
 
 WIRE = Path(__file__).parent.parent / "data" / "wire"
 NAMESERVER = (

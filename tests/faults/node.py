@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 from rmq.errors import RmqError
-from rmq.net.channel import Channel
 from rmq.net.commands import Hello, Ping
+from rmq.net.transport.channel import Channel
 from tests import janitor
 from tests.ports import free_port
 

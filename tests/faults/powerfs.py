@@ -29,7 +29,7 @@ from pathlib import Path
 from struct import Struct
 from typing import Any
 
-from rmq.log.memory import MemoryDisk
+from rmq.log.files.memory import MemoryDisk
 from tests import janitor
 
 ROOT_ID, ROOT = 1, "/fs"

@@ -13,10 +13,10 @@ from typing import NamedTuple
 import msgpack
 
 from rmq.errors import BadBytes
+from rmq.net.codec.native import Native
 from rmq.net.commands import Hello, Ping
-from rmq.net.native import Native
-from rmq.net.peercommands import IntroducePeer
-from rmq.net.remoting_headers import ANSWER_FLAG, read, write
+from rmq.net.commands.peers import IntroducePeer
+from rmq.net.remoting.headers import ANSWER_FLAG, read, write
 from tests.faults.mutating import BROKER, NAMESERVER, PEERS, Mutant, Mutator
 
 VOLLEY, VOLLEYS = 16, 30

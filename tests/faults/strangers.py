@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from rmq.errors import RmqError
-from rmq.net.channel import Channel
 from rmq.net.commands import CODES, GetRoute, Hello, UpdateTopic
-from rmq.net.peercommands import IntroducePeer
+from rmq.net.commands.peers import IntroducePeer
+from rmq.net.transport.channel import Channel
 from tests.broker.support import send
 from tests.faults.members import GROUP, Members
 from tests.faults.node import NodeProcess

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rmq.broker.forwardline import Line
 from rmq.net.commands import CODES, Goodbye, UpdateTopic
-from rmq.net.connection import Connection
+from rmq.net.transport.connection import Connection
 from tests.broker.groups import GROUP, LocalGroup
 from tests.faults.storming import Fate, Target, storm
 from tests.faults.strangers import campaign

@@ -6,13 +6,14 @@ import random
 import time
 from bisect import bisect_left
 
-from rmq.client import Client, Message, Producer, admin
+from rmq.client import Client, Message, Producer
+from rmq.client.admin import calls as admin
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal, RmqError, Unknown
-from rmq.log import record
+from rmq.log.records import record
 from rmq.model import MessageQueue
-from rmq.net.channel import Channel
 from rmq.net.commands import Hello, Pull, PullAnswer
+from rmq.net.transport.channel import Channel
 from tests.faults.checker import Stored
 from tests.faults.history import ACKED, REFUSED, UNKNOWN, Attempt, Delivery, History
 from tests.faults.members import GROUP, Members

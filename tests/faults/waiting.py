@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from rmq.client import Client, Decision, Message, PoppedMessage, ReceivedMessage, SimpleConsumer, TransactionProducer
 from rmq.errors import Refusal, RmqError
-from rmq.log import record
-from rmq.net.channel import Channel
+from rmq.log.records import record
 from rmq.net.commands import Hello, Pull, PullAnswer
+from rmq.net.transport.channel import Channel
 from tests.faults.members import Members
 from tests.faults.traffic import make_topic
 

@@ -22,9 +22,9 @@ from typing import NamedTuple
 from rmq.client import Client
 from rmq.commands.options import run_fast
 from rmq.errors import RmqError
-from rmq.net.channel import Channel
 from rmq.net.commands import Hello
-from rmq.net.peercommands import TransferLeader
+from rmq.net.commands.peers import TransferLeader
+from rmq.net.transport.channel import Channel
 from tests.faults.members import Members
 from tests.faults.traffic import make_topic
 from tests.interop import java

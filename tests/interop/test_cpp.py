@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rmq.client import Client, Message, admin
+from rmq.client import Client, Message
+from rmq.client.admin import calls as admin
 from rmq.errors import RmqError
 from rmq.testing import LocalBroker, until
 

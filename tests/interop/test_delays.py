@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rmq.log import record
+from rmq.log.records import record
 from rmq.net.commands import Send
 from rmq.testing import SEGMENT_BYTES, LocalBroker
 from tests.broker.support import BORN, Peer, everything

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from rmq.client import Client, admin
+from rmq.client import Client
+from rmq.client.admin import calls as admin
 from rmq.commands import tryout
 from tests.cli.drill import Drill, free_shift
 from tests.interop import crossing, java

@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from rmq.client import Client, Message, MessageQueue, admin, lookups
+from rmq.client import Client, Message, MessageQueue
+from rmq.client.admin import calls as admin, lookups
 from rmq.testing import LocalBroker, until
 from tests.interop import java
 from tests.interop.java import Java, mqadmin

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rmq.client import Message
-from rmq.net.popcommands import SetRequestMode
+from rmq.net.commands.pop import SetRequestMode
 from rmq.testing import SEGMENT_BYTES, LocalBroker, until
 from tests.broker.popping import ack, bodies, take
 from tests.broker.support import Peer

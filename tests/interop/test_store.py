@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from rmq.client import Message, admin
+from rmq.client import Message
+from rmq.client.admin import calls as admin
 from rmq.testing import SEGMENT_BYTES, LocalBroker
 from tests.interop import java
 from tests.interop.java import Java, mqadmin

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from rmq.log import record
 from rmq.log.commitlog import Unit
-from rmq.log.memory import MemoryDisk
+from rmq.log.files.memory import MemoryDisk
+from rmq.log.records import record
 from rmq.log.store import Store, StoreSettings
 
 HOST = record.host_bytes("127.0.0.1", 10911)

@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from rmq.errors import StoreError
-from rmq.log import ownfiles, record, smallfile
-from rmq.log.epochs import FOREIGN, EpochRecord, EpochRow, is_foreign, joined, merged, pieces
-from rmq.log.memory import MemoryDisk, PowerLoss
-from rmq.log.ownfiles import ADOPTING, CLEAN, RUNNING
-from rmq.log.record import Record
+from rmq.log.files import ownfiles, smallfile
+from rmq.log.files.epochs import FOREIGN, EpochRecord, EpochRow, is_foreign, joined, merged, pieces
+from rmq.log.files.memory import MemoryDisk, PowerLoss
+from rmq.log.files.ownfiles import ADOPTING, CLEAN, RUNNING
+from rmq.log.records import record
+from rmq.log.records.record import Record
 from rmq.log.store import Store
 from tests.log.conftest import BORN, HOST, ROOT, SETTINGS, Bench
 

@@ -8,10 +8,10 @@ import msgpack
 import pytest
 
 from rmq.errors import BadBytes, StoreError
-from rmq.log import record
 from rmq.log.commitlog import Unit
-from rmq.log.memory import MemoryDisk
-from rmq.log.segment import FILLER, BadEntry, walk
+from rmq.log.files.memory import MemoryDisk
+from rmq.log.files.segment import FILLER, BadEntry, walk
+from rmq.log.records import record
 from rmq.log.store import Store
 from rmq.model import EPOCH_TOPIC, STATE_TOPIC
 from tests.log.conftest import BORN, ROOT, SETTINGS, Bench

@@ -6,9 +6,10 @@ from collections.abc import Callable
 import pytest
 
 from rmq.errors import Refusal, StoreError
-from rmq.log import epochs, record
-from rmq.log.memory import MemoryDisk
-from rmq.log.segment import BadEntry
+from rmq.log.files import epochs
+from rmq.log.files.memory import MemoryDisk
+from rmq.log.files.segment import BadEntry
+from rmq.log.records import record
 from rmq.log.store import Store
 from rmq.model import EPOCH_TOPIC
 from tests.log.conftest import HOST, ROOT, SETTINGS, Bench, draft

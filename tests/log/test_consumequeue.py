@@ -4,14 +4,13 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rmq.codes import ResponseCode
 from rmq.errors import InvalidArgument, Refusal, StoreError
-from rmq.log.consumequeue import ENTRY, LOWER, MAX_SCANNED, UPPER, ConsumeQueue
-from rmq.log.memory import MemoryDisk
-from rmq.log.queues import ConsumeQueues
+from rmq.log.files.memory import MemoryDisk
+from rmq.log.queues.consumequeue import ENTRY, LOWER, MAX_SCANNED, UPPER, ConsumeQueue
+from rmq.log.queues.queues import ConsumeQueues
 
 SIZE = 100
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from rmq.errors import StoreError
-from rmq.log.damage import Damages, MissingSegment
-from rmq.log.memory import MemoryDisk
+from rmq.log.files.damage import Damages, MissingSegment
+from rmq.log.files.memory import MemoryDisk
 from rmq.log.store import Store
 from tests.log.conftest import Bench
 

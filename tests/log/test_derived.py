@@ -6,9 +6,10 @@ from collections.abc import Callable
 import msgpack
 import pytest
 
-from rmq.log import dispatch, ownfiles, store
+from rmq.log import dispatch, store
 from rmq.log.commitlog import Unit
-from rmq.log.verify import Verifier
+from rmq.log.files import ownfiles
+from rmq.log.repair.verify import Verifier
 from rmq.model import STATE_TOPIC
 from tests.log.conftest import ROOT, Bench, draft
 

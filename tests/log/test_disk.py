@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from rmq.errors import StoreError
-from rmq.log import record
 from rmq.log.commitlog import Unit
-from rmq.log.disk import Disk, RealDisk
-from rmq.log.memory import MemoryDisk
+from rmq.log.files.disk import Disk, RealDisk
+from rmq.log.files.memory import MemoryDisk
 from rmq.log.reader import committed_end, read_records, read_segments
+from rmq.log.records import record
 from rmq.log.store import Store, StoreSettings
 from tests.log.conftest import HOST, draft
 
@@ -140,7 +140,7 @@ def test_stale_bytes_in_an_allocated_file_are_found_and_zeroed(tmp_path: Path) -
 def test_a_second_process_is_refused(tmp_path: Path) -> None:
     """D16: also when the first is in another process, and the answer says what to do."""
     code = (
-        "import sys; from rmq.log.disk import RealDisk; from rmq.log.store import Store, StoreSettings\n"
+        "import sys; from rmq.log.files.disk import RealDisk; from rmq.log.store import Store, StoreSettings\n"
         "store = Store.open(RealDisk(), sys.argv[1], StoreSettings(bytes(8), segment_bytes=65536)); print('open', flush=True)\n"
         "sys.stdin.read()"
     )

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from rmq.errors import StoreError
-from rmq.log import record
-from rmq.log.consumequeue import LOWER, UPPER
-from rmq.log.memory import MemoryDisk
-from rmq.log.queues import ConsumeQueues
+from rmq.log.files.memory import MemoryDisk
+from rmq.log.queues.consumequeue import LOWER, UPPER
+from rmq.log.queues.queues import ConsumeQueues
 from rmq.log.reader import committed_end, read_records, read_segments
-from rmq.log.record import Record
+from rmq.log.records import record
+from rmq.log.records.record import Record
 from tests.golden import ADOPTED, SETS, WITH_LOG, after, all_records, later, setting, told, unpack
 
 HOST = record.host_bytes("127.0.0.1", 1)

@@ -6,18 +6,18 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from rmq.errors import BadBytes, StoreError
-from rmq.log import epochs, record
-from rmq.log.epochs import EpochRow
-from rmq.log.index import Index, LastRun
-from rmq.log.indexfile import ENTRY, Shape, file_name
-from rmq.log.indexkeys import Harvester, key_hash
-from rmq.log.memory import MemoryDisk, PowerLoss
-from rmq.log.query import Wanted, by_key, record_at
-from rmq.log.record import Record
+from rmq.log.files import epochs
+from rmq.log.files.epochs import EpochRow
+from rmq.log.files.memory import MemoryDisk, PowerLoss
+from rmq.log.index.index import Index, LastRun
+from rmq.log.index.indexfile import ENTRY, Shape, file_name
+from rmq.log.index.query import Wanted, by_key, record_at
+from rmq.log.records import record
+from rmq.log.records.indexkeys import Harvester, key_hash
+from rmq.log.records.record import Record
 from rmq.log.store import Store
 from tests.log.conftest import BORN, HOST, ROOT, Bench
 

@@ -9,16 +9,17 @@ from typing import Any
 
 import pytest
 
-from rmq.log import epochs, record
-from rmq.log.disk import RealDisk
-from rmq.log.epochs import EpochRow
-from rmq.log.index import Index, IndexRow, LastRun
-from rmq.log.indexfile import ENTRY, Shape
-from rmq.log.indexkeys import key_hash
-from rmq.log.memory import MemoryDisk
-from rmq.log.query import Wanted, by_key, record_at
+from rmq.log.files import epochs
+from rmq.log.files.disk import RealDisk
+from rmq.log.files.epochs import EpochRow
+from rmq.log.files.memory import MemoryDisk
+from rmq.log.index.index import Index, IndexRow, LastRun
+from rmq.log.index.indexfile import ENTRY, Shape
+from rmq.log.index.query import Wanted, by_key, record_at
 from rmq.log.reader import read_records, read_segments
-from rmq.log.record import Record
+from rmq.log.records import record
+from rmq.log.records.indexkeys import key_hash
+from rmq.log.records.record import Record
 from tests import archives
 
 GOLDEN = Path(__file__).parent.parent / "data" / "golden"

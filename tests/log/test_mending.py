@@ -7,12 +7,13 @@ from collections.abc import Callable
 import pytest
 
 from rmq.errors import BadBytes, StoreError
-from rmq.log import mending, record
 from rmq.log.commitlog import CommitLog
-from rmq.log.memory import MemoryDisk, PowerLoss
-from rmq.log.mending import Mending, read_part, rows_over
-from rmq.log.record import BLANK_MAGIC
-from rmq.log.segment import FILLER
+from rmq.log.files.memory import MemoryDisk, PowerLoss
+from rmq.log.files.segment import FILLER
+from rmq.log.records import record
+from rmq.log.records.record import BLANK_MAGIC
+from rmq.log.repair import mending
+from rmq.log.repair.mending import Mending, read_part, rows_over
 from rmq.log.store import Store
 from rmq.model import EpochRow
 from tests.log.conftest import HOST, ROOT, Bench, nth

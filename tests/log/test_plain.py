@@ -4,7 +4,7 @@ import inspect
 import random
 
 from rmq.errors import InvalidArgument, Refusal
-from rmq.log import indexkeys, plain, properties, record
+from rmq.log.records import indexkeys, plain, properties, record
 
 ADDED = b"CLUSTER\x01c\x02"
 HOST = bytes([10, 0, 0, 9, 0, 0, 15, 160])

@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from rmq.log import dispatch, ownfiles
+from rmq.log import dispatch
+from rmq.log.files import ownfiles
 from rmq.log.rebuild import rebuild
 from tests.log.conftest import ROOT, SETTINGS, Bench
 

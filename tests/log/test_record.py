@@ -6,15 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rmq.codes import ResponseCode
 from rmq.errors import BadBytes, InvalidArgument, Refusal
-from rmq.log import record
-from rmq.log.plain import plain_check
-from rmq.log.properties import MAX_PROPERTIES_BYTES, check_properties, check_thoroughly, plain_given, plain_properties
-from rmq.log.record import Record
+from rmq.log.records import record
+from rmq.log.records.plain import plain_check
+from rmq.log.records.properties import MAX_PROPERTIES_BYTES, check_properties, check_thoroughly, plain_given, plain_properties
+from rmq.log.records.record import Record
 from tests.log.conftest import BORN, HOST, draft
 
 STORED = (1_700_000_000_001).to_bytes(8, "big") + HOST

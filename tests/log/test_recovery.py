@@ -6,10 +6,11 @@ from collections.abc import Callable
 import pytest
 
 from rmq.errors import StoreError
-from rmq.log import epochs, ownfiles, record
-from rmq.log.memory import MemoryDisk
-from rmq.log.ownfiles import Progress
-from rmq.log.segment import FILLER
+from rmq.log.files import epochs, ownfiles
+from rmq.log.files.memory import MemoryDisk
+from rmq.log.files.ownfiles import Progress
+from rmq.log.files.segment import FILLER
+from rmq.log.records import record
 from rmq.log.settings import SYNC_FLUSH
 from rmq.log.store import Store
 from tests.log.conftest import ROOT, SETTINGS, Bench

@@ -5,10 +5,12 @@ from collections.abc import Callable
 
 import pytest
 
-from rmq.log import ownfiles, record, repair, smallfile
-from rmq.log.record import Record
-from rmq.log.repair import Step
-from rmq.log.verify import Verifier
+from rmq.log.files import ownfiles, smallfile
+from rmq.log.records import record
+from rmq.log.records.record import Record
+from rmq.log.repair import repair
+from rmq.log.repair.repair import Step
+from rmq.log.repair.verify import Verifier
 from tests.log.conftest import HOST, ROOT, Bench
 from tests.log.test_adoption import finish, foreign, theirs, write_theirs
 from tests.log.test_verify import INDEXED

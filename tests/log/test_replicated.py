@@ -7,13 +7,14 @@ import msgpack
 import pytest
 
 from rmq.errors import Refusal, StoreError
-from rmq.log import record, smallfile
 from rmq.log.commitlog import Unit
-from rmq.log.epochs import START, EpochRecord, EpochRow, Voter
-from rmq.log.memory import MemoryDisk, PowerLoss
+from rmq.log.files import smallfile
+from rmq.log.files.epochs import START, EpochRecord, EpochRow, Voter
+from rmq.log.files.memory import MemoryDisk, PowerLoss
+from rmq.log.files.snapshot import QUEUES, RECEIVED
+from rmq.log.records import record
 from rmq.log.replicated import ReplicatedLog, Taken, read_entries
 from rmq.log.settings import StoreSettings
-from rmq.log.snapshot import QUEUES, RECEIVED
 from rmq.log.store import Store
 from rmq.model import STATE_TOPIC
 from tests.log.conftest import HOST, ROOT, draft

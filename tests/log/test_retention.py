@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from rmq.errors import StoreError
-from rmq.log.memory import PowerLoss
+from rmq.log.files.memory import PowerLoss
+from rmq.log.files.snapshot import QUEUES
 from rmq.log.retention import MAX_AT_ONCE, Facts, RetentionSettings, SegmentFacts, count_to_delete
-from rmq.log.snapshot import QUEUES
 from tests.log.conftest import Bench
 
 HOUR = 3_600_000

@@ -5,10 +5,10 @@ from zlib import crc32
 import pytest
 
 from rmq.errors import StoreError
-from rmq.log import ownfiles, smallfile
-from rmq.log.epochs import EpochRow
-from rmq.log.memory import MemoryDisk, PowerLoss
-from rmq.log.ownfiles import Progress, QueueRow, Run, Vote
+from rmq.log.files import ownfiles, smallfile
+from rmq.log.files.epochs import EpochRow
+from rmq.log.files.memory import MemoryDisk, PowerLoss
+from rmq.log.files.ownfiles import Progress, QueueRow, Run, Vote
 
 VOTE = Vote("00ff00ff00ff00ff", "n0", "broker-a", 3, "-", 7, True)
 

@@ -6,9 +6,9 @@ import msgpack
 import pytest
 
 from rmq.errors import StoreError
-from rmq.log import snapshot
-from rmq.log.memory import PowerLoss
-from rmq.log.snapshot import QUEUES, SnapshotWriter
+from rmq.log.files import snapshot
+from rmq.log.files.memory import PowerLoss
+from rmq.log.files.snapshot import QUEUES, SnapshotWriter
 from rmq.model import STATE_TOPIC
 from tests.log.conftest import ROOT, Bench
 

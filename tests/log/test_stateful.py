@@ -8,8 +8,7 @@ actions are those of `tests.faults.disk`: append, roll, cut, snapshot, retention
 import random
 from collections.abc import Callable
 
-from hypothesis import HealthCheck, Phase, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, Phase, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tests.faults.disk import ACTIONS, ENDINGS, Case

@@ -8,11 +8,12 @@ import msgpack
 import pytest
 
 from rmq.errors import StoreError
-from rmq.log import ownfiles, record
-from rmq.log.disk import ReadOnlyDisk
-from rmq.log.memory import MemoryDisk, PowerLoss
+from rmq.log.files import ownfiles
+from rmq.log.files.disk import ReadOnlyDisk
+from rmq.log.files.memory import MemoryDisk, PowerLoss
+from rmq.log.records import record
+from rmq.log.repair.verify import Report, Verifier
 from rmq.log.settings import StoreSettings
-from rmq.log.verify import Report, Verifier
 from tests.golden import SETS, setting, told, unpack
 from tests.log.conftest import HOST, ROOT, Bench, nth
 from tests.log.test_adoption import finish, theirs, write_theirs

@@ -7,11 +7,10 @@ from contextlib import AsyncExitStack
 import pytest
 
 from rmq.codes import ResponseCode
-from rmq.config import NodeSettings
+from rmq.config.settings import NodeSettings
 from rmq.errors import Refusal
 from rmq.model import DataVersion, TopicConfig
 from rmq.nameserver.node import Nameserver
-from rmq.net.channel import Channel
 from rmq.net.commands import (
     DeleteTopicInNameserver,
     GetClusterInfo,
@@ -23,6 +22,7 @@ from rmq.net.commands import (
     RegisterBroker,
     UnregisterBroker,
 )
+from rmq.net.transport.channel import Channel
 from rmq.testing import TestClock
 
 SETTINGS = NodeSettings(role="nameserver", namesrv_port=0, idle_timeout_ms=3_600_000)

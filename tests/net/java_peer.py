@@ -1,6 +1,6 @@
 """The other side of the remoting spelling, for tests: writes requests and reads answers as RocketMQ's clients do.
 
-Written against RocketMQ's shapes, not against `rmq.net.remoting_bodies`, so that each checks the other.
+Written against RocketMQ's shapes, not against `rmq.net.remoting.bodies`, so that each checks the other.
 """
 
 import base64
@@ -20,10 +20,10 @@ from rmq.model import (
     Subscription,
     TopicConfig,
 )
-from rmq.net import commands, lockcommands, peercommands, popcommands, resetcommands, timercommands, transactioncommands
-from rmq.net.remoting_fields import java_name, write
-from rmq.net.remoting_headers import Header
-from rmq.net.remoting_headers import write as write_frame
+from rmq.net import commands
+from rmq.net.commands import locks, peers, pop, resets, timers, transactions
+from rmq.net.remoting.fields import java_name, write
+from rmq.net.remoting.headers import Header, write as write_frame
 from tests.net import java_json
 
 # --- requests ---------------------------------------------------------------------------------------------------------
@@ -120,7 +120,7 @@ def _group(request: commands.UpdateGroup) -> bytes:
     return json.dumps({"groupName": name, **{java_name(GroupConfig, key): value for key, value in config.items()}}).encode()
 
 
-def _queues(request: lockcommands.LockQueues | lockcommands.UnlockQueues) -> bytes:
+def _queues(request: locks.LockQueues | locks.UnlockQueues) -> bytes:
     queues = [{"brokerName": one.broker_name, "queueId": one.queue_id, "topic": one.topic} for one in request.queues]
     asked = {"clientId": request.client_id, "consumerGroup": request.consumer_group, "mqSet": queues, "onlyThisBroker": False}
     return json.dumps(asked).encode()
@@ -130,7 +130,7 @@ def _named(request: Any) -> bytes:
     return json.dumps({java_name(type(request), name): value for name, value in request._asdict().items()}).encode()
 
 
-def _batch_ack(request: popcommands.BatchAck) -> bytes:
+def _batch_ack(request: pop.BatchAck) -> bytes:
     letters = ("c", "t", "r", "so", "q", "rq", "pt", "it")
     acks = [{**dict(zip(letters, one[:-1], strict=True)), "b": base64.b64encode(one.bits).decode()} for one in request.acks]
     return json.dumps({"brokerName": request.broker_name, "acks": acks}).encode()
@@ -140,12 +140,12 @@ BODIES: dict[type[Any], Any] = {
     commands.Heartbeat: _heartbeat,
     commands.RegisterBroker: _registration,
     commands.UpdateGroup: _group,
-    lockcommands.LockQueues: _queues,
-    lockcommands.UnlockQueues: _queues,
-    popcommands.QueryAssignment: _named,
-    popcommands.SetRequestMode: _named,
-    popcommands.BatchAck: _batch_ack,
-    transactioncommands.CheckTransactionState: lambda request: request.message,
+    locks.LockQueues: _queues,
+    locks.UnlockQueues: _queues,
+    pop.QueryAssignment: _named,
+    pop.SetRequestMode: _named,
+    pop.BatchAck: _batch_ack,
+    transactions.CheckTransactionState: lambda request: request.message,
 }
 
 
@@ -184,26 +184,26 @@ def _found(header: Header, body: bytes) -> commands.QueryMessageAnswer:
     return commands.QueryMessageAnswer(*numbers, body, header.code)
 
 
-def _popped(header: Header, body: bytes) -> popcommands.PopAnswer:
+def _popped(header: Header, body: bytes) -> pop.PopAnswer:
     numbers = (int(header.ext[name]) for name in ("popTime", "invisibleTime", "reviveQid", "restNum"))
     infos = (header.ext.get(name, "") for name in ("startOffsetInfo", "msgOffsetInfo", "orderCountInfo"))
-    return popcommands.PopAnswer(*numbers, *infos, body, header.code)
+    return pop.PopAnswer(*numbers, *infos, body, header.code)
 
 
-def _invisible_time(header: Header, body: bytes) -> popcommands.InvisibleTimeAnswer:
-    return popcommands.InvisibleTimeAnswer(*(int(header.ext[name]) for name in ("popTime", "invisibleTime", "reviveQid")))
+def _invisible_time(header: Header, body: bytes) -> pop.InvisibleTimeAnswer:
+    return pop.InvisibleTimeAnswer(*(int(header.ext[name]) for name in ("popTime", "invisibleTime", "reviveQid")))
 
 
-def _notified(header: Header, body: bytes) -> popcommands.NotificationAnswer:
-    return popcommands.NotificationAnswer(header.ext["hasMsg"] == "true", header.ext["pollingFull"] == "true")
+def _notified(header: Header, body: bytes) -> pop.NotificationAnswer:
+    return pop.NotificationAnswer(header.ext["hasMsg"] == "true", header.ext["pollingFull"] == "true")
 
 
 FROM_EXT: dict[type[Any], Any] = {
-    popcommands.PopAnswer: _popped,
-    popcommands.InvisibleTimeAnswer: _invisible_time,
-    popcommands.NotificationAnswer: _notified,
-    popcommands.PollingInfoAnswer: lambda header, body: popcommands.PollingInfoAnswer(int(header.ext["pollingNum"])),
-    timercommands.RecallAnswer: lambda header, body: timercommands.RecallAnswer(header.ext["msgId"]),
+    pop.PopAnswer: _popped,
+    pop.InvisibleTimeAnswer: _invisible_time,
+    pop.NotificationAnswer: _notified,
+    pop.PollingInfoAnswer: lambda header, body: pop.PollingInfoAnswer(int(header.ext["pollingNum"])),
+    timers.RecallAnswer: lambda header, body: timers.RecallAnswer(header.ext["msgId"]),
     commands.QueryMessageAnswer: _found,
     commands.MessageAnswer: lambda header, body: commands.MessageAnswer(body),
     commands.SendAnswer: _send,
@@ -283,9 +283,9 @@ def _consume_stats(source: Any) -> commands.ConsumeStats:
     return commands.ConsumeStats(queues, source["consumeTps"])
 
 
-def _resets(source: Any) -> resetcommands.ResetOffsets:
-    places = [resetcommands.QueueOffset(_queue(key), offset) for key, offset in source["offsetTable"].items()]
-    return resetcommands.ResetOffsets(places)
+def _resets(source: Any) -> resets.ResetOffsets:
+    places = [resets.QueueOffset(_queue(key), offset) for key, offset in source["offsetTable"].items()]
+    return resets.ResetOffsets(places)
 
 
 def _topic_table(source: Any) -> commands.TopicConfigs:
@@ -298,34 +298,34 @@ def _group_table(source: Any) -> commands.GroupConfigs:
     return commands.GroupConfigs(groups, _version(source["dataVersion"]))
 
 
-def _ha_status(source: Any) -> peercommands.HaStatus:
+def _ha_status(source: Any) -> peers.HaStatus:
     connections = [
-        peercommands.HaConnection(one["addr"], one["slaveAckOffset"], one["diff"], one["inSync"], one["transferFromWhere"])
+        peers.HaConnection(one["addr"], one["slaveAckOffset"], one["diff"], one["inSync"], one["transferFromWhere"])
         for one in source["haConnectionInfo"]
     ]
     client = source["haClientRuntimeInfo"]
-    return peercommands.HaStatus(
+    return peers.HaStatus(
         source["master"],
         source["masterCommitLogMaxOffset"],
         source["inSyncSlaveNums"],
         connections,
-        peercommands.HaClient(client["masterAddr"], client["maxOffset"], client["masterFlushOffset"]),
+        peers.HaClient(client["masterAddr"], client["maxOffset"], client["masterFlushOffset"]),
     )
 
 
-def _epoch_cache(source: Any) -> peercommands.EpochCache:
-    epochs = [peercommands.EpochEntry(one["epoch"], one["startOffset"], one["endOffset"]) for one in source["epochList"]]
-    return peercommands.EpochCache(source["clusterName"], source["brokerName"], source["brokerId"], epochs, source["maxOffset"])
+def _epoch_cache(source: Any) -> peers.EpochCache:
+    epochs = [peers.EpochEntry(one["epoch"], one["startOffset"], one["endOffset"]) for one in source["epochList"]]
+    return peers.EpochCache(source["clusterName"], source["brokerName"], source["brokerId"], epochs, source["maxOffset"])
 
 
-def _assignments(source: Any) -> popcommands.Assignments:
+def _assignments(source: Any) -> pop.Assignments:
     found = source.get("messageQueueAssignments")
-    queues = [popcommands.Assignment(_queue_of(one["messageQueue"]), one["mode"]) for one in found or []]
-    return popcommands.Assignments(queues, found is not None)
+    queues = [pop.Assignment(_queue_of(one["messageQueue"]), one["mode"]) for one in found or []]
+    return pop.Assignments(queues, found is not None)
 
 
 FROM_JSON: dict[type[Any], Any] = {
-    popcommands.Assignments: _assignments,
+    pop.Assignments: _assignments,
     Route: _route,
     commands.ClusterInfo: lambda source: commands.ClusterInfo([_broker(one) for one in source["brokerAddrTable"].values()]),
     commands.TopicList: lambda source: commands.TopicList(source["topicList"], source.get("brokerAddr", "")),
@@ -333,14 +333,14 @@ FROM_JSON: dict[type[Any], Any] = {
     commands.TopicConfigs: _topic_table,
     commands.TopicStats: _topic_stats,
     GroupConfig: _group_config,
-    resetcommands.ResetOffsets: _resets,
+    resets.ResetOffsets: _resets,
     commands.GroupConfigs: _group_table,
     commands.ConsumeStats: _consume_stats,
     commands.ConsumerConnection: _connections,
     commands.ConsumerList: lambda source: commands.ConsumerList(source["consumerIdList"]),
     commands.GroupList: lambda source: commands.GroupList(source["groupList"]),
-    lockcommands.LockedQueues: lambda source: lockcommands.LockedQueues([_queue_of(one) for one in source["lockOKMQSet"]]),
+    locks.LockedQueues: lambda source: locks.LockedQueues([_queue_of(one) for one in source["lockOKMQSet"]]),
     commands.RuntimeInfo: lambda source: commands.RuntimeInfo(source["table"]),
-    peercommands.HaStatus: _ha_status,
-    peercommands.EpochCache: _epoch_cache,
+    peers.HaStatus: _ha_status,
+    peers.EpochCache: _epoch_cache,
 }

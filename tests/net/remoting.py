@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from rmq.log import plain
-from rmq.net.remoting import Border, Remoting
-from rmq.net.remoting_headers import Header, read
+from rmq.log.records import plain
+from rmq.net.remoting.codec import Border, Remoting
+from rmq.net.remoting.headers import Header, read
 
 BORDER = Border(plain, "DefaultCluster", store_host=("10.0.0.1", 10911))
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgpack
 
+from rmq.net.codec.native import Native
 from rmq.net.commands import CODES, Hello
-from rmq.net.native import Native
 
 NATIVE = Native(1 << 20)
 

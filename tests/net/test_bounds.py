@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from rmq.errors import Unreachable
-from rmq.log import plain
-from rmq.net.channel import Channel
+from rmq.log.records import plain
+from rmq.net.codec.limits import Limits
+from rmq.net.codec.native import Native
 from rmq.net.commands import GetMaxOffset, Hello, OffsetAnswer, Ping, Pull, PullAnswer, Send, SendAnswer
-from rmq.net.limits import Limits
-from rmq.net.native import Native
-from rmq.net.remoting import Border
-from rmq.net.server import LATER, Call, Connection, Later, Server
+from rmq.net.remoting.codec import Border
+from rmq.net.transport.channel import Channel
+from rmq.net.transport.server import LATER, Call, Connection, Later, Server
 from rmq.testing import TestClock
 from tests.net import java_peer
 from tests.net.support import BarePeer, eventually

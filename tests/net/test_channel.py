@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from rmq.errors import BadBytes, InvalidArgument, Unknown, Unreachable
-from rmq.net.channel import Channel
 from rmq.net.commands import GetMaxOffset, Goodbye, Hello, HelloAnswer, OffsetAnswer, Ping, Send
-from rmq.net.network import Listener, P, split_address
+from rmq.net.transport.channel import Channel
+from rmq.net.transport.network import Listener, P, split_address
 from rmq.testing import TestClock
 from tests.net.support import NATIVE, eventually
 

@@ -5,11 +5,11 @@ from typing import Any
 import orjson
 import pytest
 
-from rmq.log import plain
+from rmq.log.records import plain
 from rmq.model import Subscription
 from rmq.net.commands import GetMaxOffset, Heartbeat
-from rmq.net.remoting import Border
-from rmq.net.remoting_headers import write
+from rmq.net.remoting.codec import Border
+from rmq.net.remoting.headers import write
 
 SPELLING = Border(plain).spelling(("10.0.0.9", 4000))
 

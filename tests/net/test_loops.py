@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rmq.errors import Refusal, Unknown
-from rmq.net.channel import Channel
+from rmq.net.codec.limits import Limits
 from rmq.net.commands import (
     GetMaxOffset,
     Hello,
@@ -19,10 +19,10 @@ from rmq.net.commands import (
     Send,
     SendAnswer,
 )
-from rmq.net.limits import Limits
-from rmq.net.memory import MemoryNetwork
-from rmq.net.network import TcpNetwork
-from rmq.net.server import LATER, Call, Later, Server
+from rmq.net.transport.channel import Channel
+from rmq.net.transport.memory import MemoryNetwork
+from rmq.net.transport.network import TcpNetwork
+from rmq.net.transport.server import LATER, Call, Later, Server
 from tests.net.support import eventually
 
 Run = Callable[[Coroutine[Any, Any, None]], None]

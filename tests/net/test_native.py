@@ -6,13 +6,12 @@ from typing import Any
 
 import msgpack
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rmq.errors import BadBytes, Refusal
 from rmq.model import BrokerAddresses, Route
+from rmq.net.codec.native import Native, unpack
 from rmq.net.commands import ANSWERS, REQUESTS, GetMaxOffset, GetRoute, Hello, Ping, Pull, PullAnswer, Send, SendAnswer
-from rmq.net.native import Native, unpack
 from tests.net.values import of_class
 
 NATIVE = Native(max_structured_bytes=1 << 20)

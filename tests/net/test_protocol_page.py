@@ -4,8 +4,8 @@ import re
 
 import msgpack
 
+from rmq.net.codec.limits import Limits
 from rmq.net.commands import Hello, HelloAnswer, Send, SendAnswer
-from rmq.net.limits import Limits
 from tests.net.protocol_page import PAGE, with_tables
 from tests.net.support import NATIVE
 

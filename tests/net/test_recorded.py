@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 import pytest
 
 from rmq.errors import Refusal
-from rmq.log import plain
-from rmq.log.record import iterate
+from rmq.log.records import plain
+from rmq.log.records.record import iterate
+from rmq.net.codec.limits import Limits
+from rmq.net.codec.native import Native
+from rmq.net.codec.wire import Reader
 from rmq.net.commands import CODES, Send
-from rmq.net.limits import Limits
-from rmq.net.native import Native
-from rmq.net.remoting import Border, Remoting
-from rmq.net.remoting_headers import Header, read
-from rmq.net.wire import Reader
+from rmq.net.remoting.codec import Border, Remoting
+from rmq.net.remoting.headers import Header, read
 from tests.net import java_json, java_peer
 
 WIRE = Path(__file__).parent.parent / "data" / "wire"

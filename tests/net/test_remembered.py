@@ -5,11 +5,11 @@ import sys
 import pytest
 
 from rmq.errors import Refusal
-from rmq.log import plain
+from rmq.log.records import plain
+from rmq.net.codec.native import Native
+from rmq.net.codec.remembered import MAX_REMEMBERED, MAX_REMEMBERED_OF_CONNECTION, Memory, Part
 from rmq.net.commands import Hello, Send
-from rmq.net.native import Native
-from rmq.net.remembered import MAX_REMEMBERED, MAX_REMEMBERED_OF_CONNECTION, Memory, Part
-from rmq.net.remoting import Border, Remoting
+from rmq.net.remoting.codec import Border, Remoting
 from tests.net import java_peer
 
 

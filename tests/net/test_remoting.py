@@ -4,16 +4,15 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rmq.errors import BadBytes, Refusal
 from rmq.model import BrokerAddresses, MessageQueue, Route
-from rmq.net import commands, popcommands, resetcommands
-from rmq.net.commands import ANSWERS, CODES, GetMaxOffset, GetRoute, NotifyConsumerIdsChanged, Send, SendAnswer
-from rmq.net.remoting_headers import read, write
-from rmq.net.remoting_json import whole
-from rmq.net.transactioncommands import CheckTransactionState
+from rmq.net import commands
+from rmq.net.commands import ANSWERS, CODES, GetMaxOffset, GetRoute, NotifyConsumerIdsChanged, Send, SendAnswer, pop, resets
+from rmq.net.commands.transactions import CheckTransactionState
+from rmq.net.remoting.headers import read, write
+from rmq.net.remoting.lenient import whole
 from tests.net import java_json, java_peer
 from tests.net.remoting import decode, parts, spelling
 from tests.net.values import of_class
@@ -77,15 +76,15 @@ def _with_unique_names(answer: Any) -> Any:
         return answer._replace(groups=[groups[name] for name in sorted(groups, key=str.encode)])
     if isinstance(answer, commands.ConsumerConnection):
         return answer._replace(subscriptions=list({one.topic: one for one in answer.subscriptions}.values()))
-    if isinstance(answer, resetcommands.ResetOffsets):
+    if isinstance(answer, resets.ResetOffsets):
         return answer._replace(offsets=list({one.queue: one for one in answer.offsets}.values()))
     if isinstance(answer, commands.TopicStats | commands.ConsumeStats):
         return answer._replace(queues=list({one.queue: one for one in answer.queues}.values()))  # type: ignore[arg-type]
     if isinstance(answer, commands.PullAnswer):
         return answer._replace(status=19)
-    if isinstance(answer, popcommands.PopAnswer):
+    if isinstance(answer, pop.PopAnswer):
         return answer._replace(status=210)
-    if isinstance(answer, popcommands.Assignments) and not answer.known:
+    if isinstance(answer, pop.Assignments) and not answer.known:
         return answer._replace(queues=[])
     return answer
 
@@ -127,12 +126,12 @@ def test_a_check_carries_its_message() -> None:
 
 def test_pop_is_known_under_the_number_that_binary_headers_cut_it_to() -> None:
     """200050 is 3442 in 16 bits, which RocketMQ's servers refuse; clients with binary headers get nothing from them."""
-    request = popcommands.Pop("g", "t", -1, 32, 60_000, 15_000, 1, 0)
+    request = pop.Pop("g", "t", -1, 32, 60_000, 15_000, 1, 0)
     frame = java_peer.request_frame(request, 4, True)
     assert read(frame[4:], 1 << 20)[0].code == 3442
     thing, call_id, _, context, _ = decode(frame)
     assert (thing, call_id) == (request, 4)
-    header, _ = parts(spelling().answer(call_id, context, popcommands.PopAnswer(1, 60_000, 0, 0, status=210), ""))
+    header, _ = parts(spelling().answer(call_id, context, pop.PopAnswer(1, 60_000, 0, 0, status=210), ""))
     assert (header.code, header.binary) == (210, True)
 
 

@@ -7,11 +7,11 @@ import pytest
 
 from rmq.codes import RequestCode
 from rmq.errors import BadBytes, Refusal
-from rmq.log import plain
-from rmq.log.record import Record, iterate
+from rmq.log.records import plain
+from rmq.log.records.record import Record, iterate
 from rmq.net.commands import Pull, Send, SendAnswer
-from rmq.net.remoting import Border, Remoting
-from rmq.net.remoting_headers import write
+from rmq.net.remoting.codec import Border, Remoting
+from rmq.net.remoting.headers import write
 from tests.net import java_peer
 from tests.net.remoting import decode, parts, spelling
 

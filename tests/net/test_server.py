@@ -9,8 +9,8 @@ import msgpack
 import pytest
 
 from rmq.errors import Refusal, Unknown, Unreachable
-from rmq.log import plain
-from rmq.net.channel import Channel
+from rmq.log.records import plain
+from rmq.net.codec.limits import Limits
 from rmq.net.commands import (
     CODES,
     GetEarliestStoreTime,
@@ -32,10 +32,10 @@ from rmq.net.commands import (
     SendAnswer,
     TimestampAnswer,
 )
-from rmq.net.limits import Limits
-from rmq.net.remoting import Border
-from rmq.net.remoting_headers import ANSWER_FLAG, read, write
-from rmq.net.server import LATER, Call, Connection, Later, Server
+from rmq.net.remoting.codec import Border
+from rmq.net.remoting.headers import ANSWER_FLAG, read, write
+from rmq.net.transport.channel import Channel
+from rmq.net.transport.server import LATER, Call, Connection, Later, Server
 from rmq.testing import TestClock
 from tests.net import java_peer
 from tests.net.support import BarePeer, eventually

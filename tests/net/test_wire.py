@@ -4,16 +4,15 @@ from contextlib import suppress
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rmq.errors import BadBytes, Refusal
-from rmq.log import plain
+from rmq.log.records import plain
+from rmq.net.codec.limits import Limits
+from rmq.net.codec.native import Native
+from rmq.net.codec.wire import Reader
 from rmq.net.commands import GetRoute, Pull, Send
-from rmq.net.limits import Limits
-from rmq.net.native import Native
-from rmq.net.remoting import Border
-from rmq.net.wire import Reader
+from rmq.net.remoting.codec import Border
 from tests.net import java_peer
 
 LIMITS = Limits(max_frame_bytes=4096)

@@ -13,8 +13,8 @@ from prometheus_client import Metric
 from rmq import cli
 from rmq.broker.node import Broker
 from rmq.commands import exits
-from rmq.config import NodeSettings
-from rmq.net.peercommands import AWAY_S, GetHaStatus, GroupStatus, MemberStatus
+from rmq.config.settings import NodeSettings
+from rmq.net.commands.peers import AWAY_S, GetHaStatus, GroupStatus, MemberStatus
 from rmq.ops.metrics import families, registered
 from rmq.testing import LocalBroker
 from tests.broker.groups import GROUP, LocalGroup

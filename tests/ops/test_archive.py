@@ -12,10 +12,11 @@ import pytest
 
 from rmq.cli import run
 from rmq.errors import BadBytes, StoreError
-from rmq.log import ownfiles, reader
+from rmq.log import reader
 from rmq.log.commitlog import Unit
-from rmq.log.disk import RealDisk
-from rmq.log.record import Record, draft, host_bytes
+from rmq.log.files import ownfiles
+from rmq.log.files.disk import RealDisk
+from rmq.log.records.record import Record, draft, host_bytes
 from rmq.log.store import Store, StoreSettings
 from rmq.model import GroupConfig
 from rmq.net.commands import (
@@ -26,7 +27,7 @@ from rmq.net.commands import (
     UpdateGroup,
     UpdateTopic,
 )
-from rmq.net.peercommands import AddPeer
+from rmq.net.commands.peers import AddPeer
 from rmq.ops import manifest
 from rmq.ops.archive import ship, verify
 from rmq.ops.places import Folder, Remote

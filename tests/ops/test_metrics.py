@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from rmq.net.peercommands import GroupStatus, MemberStatus
+from rmq.net.commands.peers import GroupStatus, MemberStatus
 from rmq.ops import scrape
 from rmq.ops.metrics import families, served
 from tests.broker.groups import LocalGroup

@@ -1,7 +1,6 @@
 """Where two logs part, against logs written out byte by byte."""
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rmq.model import EpochRow
 from rmq.raft import epochs

@@ -2,8 +2,7 @@
 
 import itertools
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rmq.model import Voter
 from rmq.raft.quorum import Outcome, held_by_majority, outcome

@@ -1,8 +1,7 @@
 """The producer's choice of a queue."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rmq.model import BrokerAddresses, MessageQueue, QueueData, Route
 from rmq.routing.choose import FAILED_MS, Isolation, QueueChooser, led_queues, readable_queues, writable_queues

@@ -1,8 +1,7 @@
 """Names of topics, groups, brokers and clients."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal

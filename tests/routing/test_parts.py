@@ -2,8 +2,7 @@
 
 import msgpack
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rmq.errors import Refusal
 from rmq.model import TopicConfig

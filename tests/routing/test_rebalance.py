@@ -1,8 +1,7 @@
 """Who reads which queue."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rmq.model import MessageQueue
 from rmq.routing.rebalance import STRATEGIES, average, average_by_circle

@@ -1,8 +1,7 @@
 """The nameserver's mind. Time is an argument, so these tests move it."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal

@@ -2,9 +2,10 @@
 
 from typing import TYPE_CHECKING
 
-from rmq.log import epochs, record
-from rmq.log.record import BLANK_MAGIC
-from rmq.log.segment import FILLER
+from rmq.log.files import epochs
+from rmq.log.files.segment import FILLER
+from rmq.log.records import record
+from rmq.log.records.record import BLANK_MAGIC
 from rmq.model import EPOCH_TOPIC, EpochRow
 
 if TYPE_CHECKING:

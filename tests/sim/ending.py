@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
-from rmq.log.deletions import deleted_topics
-from rmq.log.record import Record
+from rmq.log.records.deletions import deleted_topics
+from rmq.log.records.record import Record
 from rmq.model import STATE_TOPIC
 from tests.sim.chain import raw
 from tests.sim.holding import Handed

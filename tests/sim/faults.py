@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from rmq.log.memory import PowerLoss
+from rmq.log.files.memory import PowerLoss
 from rmq.raft import messages as m
 from rmq.raft.roles import Leader
 from tests.sim.network import CALM, Weather

@@ -9,7 +9,7 @@ one must say that it is lossy, and somebody must have promoted a slave or a disk
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from rmq.log.epochs import EpochRecord
+from rmq.log.files.epochs import EpochRecord
 from rmq.model import EpochRow, Voter
 from rmq.raft import messages as m
 from rmq.raft.fixed import last_office

@@ -20,9 +20,9 @@ from rmq.delivery.groups import GroupTable
 from rmq.delivery.offsets import OffsetTable
 from rmq.delivery.proof import DUE, HALF, POP, PROPERTY, Proof, proof_of
 from rmq.delivery.transactions import COMMITTED, ROLLED_BACK, Half
-from rmq.log import record
 from rmq.log.commitlog import Unit
-from rmq.log.consumequeue import ConsumeQueue
+from rmq.log.queues.consumequeue import ConsumeQueue
+from rmq.log.records import record
 from rmq.model import DELAY_TOPIC, HALF_TOPIC, OP_TOPIC, REVIVE_PREFIX, STATE_TOPIC
 from rmq.routing.lives import Life
 from rmq.routing.topics import TopicTable

@@ -7,7 +7,7 @@ say otherwise (R5). Ids are those of docs/invariants.md.
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from rmq.log.epochs import EpochRecord
+from rmq.log.files.epochs import EpochRecord
 from rmq.raft import messages as m
 from rmq.raft.roles import Leader
 from tests.sim.chain import Chain, entry_size, raw

@@ -2,7 +2,7 @@
 simulation: the real tables and notes.
 
 The leader here is careless where the real one looks first: it sends to every topic that it has committed, and writes a
-receipt later than it read. So the log alone keeps the lives apart (`rmq.log.deletions`). The end tells: numbers of a queue are
+receipt later than it read. So the log alone keeps the lives apart (`records/deletions.py`). The end tells: numbers of a queue are
 those of its last life, nothing was handed on over a deletion, and no group is behind the end of a queue (story 35, D12).
 """
 
@@ -19,9 +19,9 @@ from rmq.delivery.popping import pop_retry_topic
 from rmq.delivery.proof import POP, Proof
 from rmq.delivery.receipts import Receipt, ReceiptKey
 from rmq.errors import Refusal, StoreError
-from rmq.log import record
 from rmq.log.commitlog import Unit
-from rmq.log.consumequeue import ConsumeQueue
+from rmq.log.queues.consumequeue import ConsumeQueue
+from rmq.log.records import record
 from rmq.model import REVIVE_PREFIX, STATE_TOPIC, TopicConfig
 
 if TYPE_CHECKING:

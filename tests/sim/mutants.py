@@ -131,7 +131,7 @@ MUTANTS = [
            "    if request.incarnation > peer.incarnation:", "    if peer.incarnation == 0:"),
     Mutant("story 17", "an old run is heard", "rmq/raft/leading.py",
            "    if request.incarnation < peer.incarnation:", "    if False:"),
-    Mutant("story 1", "bytes behind a cut stay", "rmq/log/segments.py", "            segment.zero(to)\n", ""),
+    Mutant("story 1", "bytes behind a cut stay", "rmq/log/files/segments.py", "            segment.zero(to)\n", ""),
     Mutant("story 2", "a cut does not lower progress", "rmq/log/progress.py",
            "if known is not None and known.log > to:", "if False:"),
     Mutant("D7, story 63", "a leader's bytes are not checked", "rmq/log/replicated.py",

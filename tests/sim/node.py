@@ -8,15 +8,15 @@ import msgpack
 
 from rmq.broker.replication.member import Member
 from rmq.errors import Refusal, StoreError
-from rmq.log import record
 from rmq.log.commitlog import Unit
-from rmq.log.epochs import EpochRecord, EpochRow, Voter
-from rmq.log.memory import MemoryDisk, PowerLoss
+from rmq.log.files.epochs import EpochRecord, EpochRow, Voter
+from rmq.log.files.memory import MemoryDisk, PowerLoss
+from rmq.log.files.smallfile import write_file
+from rmq.log.files.snapshot import EPOCHS, RECEIVED, VOTERS
+from rmq.log.records import record
 from rmq.log.replay import replay
 from rmq.log.replicated import FoundEpoch, ReplicatedLog
 from rmq.log.settings import ASYNC_FLUSH, SYNC_FLUSH
-from rmq.log.smallfile import write_file
-from rmq.log.snapshot import EPOCHS, RECEIVED, VOTERS
 from rmq.log.store import Store, StoreSettings
 from rmq.model import STATE_TOPIC
 from rmq.raft import messages as m

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from rmq.errors import StoreError
-from rmq.log.snapshot import QUEUES, SnapshotWriter
+from rmq.log.files.snapshot import QUEUES, SnapshotWriter
 
 if TYPE_CHECKING:
     from tests.sim.node import Node

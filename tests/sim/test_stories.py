@@ -2,8 +2,8 @@
 
 import pytest
 
-from rmq.log import ownfiles
-from rmq.log.segment import FILLER
+from rmq.log.files import ownfiles
+from rmq.log.files.segment import FILLER
 from rmq.raft import messages as m
 from tests.sim.judge import raw
 from tests.sim.node import ROOT, Disk

@@ -2,8 +2,8 @@
 
 import msgpack
 
-from rmq.log import ownfiles
-from rmq.log.record import decode
+from rmq.log.files import ownfiles
+from rmq.log.records.record import decode
 from rmq.model import STATE_TOPIC
 from tests.sim.node import ROOT, Node
 from tests.sim.stage import Stage

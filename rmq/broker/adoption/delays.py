@@ -8,8 +8,8 @@ from typing import NamedTuple
 from rmq.broker.held.delays import source_of
 from rmq.broker.state import Line
 from rmq.delivery.due import DueTable, Source, timer_slot
-from rmq.log.epochs import is_foreign
-from rmq.log.record import Record, bytes_to_properties
+from rmq.log.files.epochs import is_foreign
+from rmq.log.records.record import Record, bytes_to_properties
 from rmq.log.store import Store
 from rmq.model import DELAY_TOPIC, TIMER_TOPIC
 

@@ -13,8 +13,8 @@ from rmq.broker.state import Line
 from rmq.delivery.offsets import OffsetKey
 from rmq.delivery.transactions import ASIDE_TOPIC, Half, HalfTable, op_numbers
 from rmq.errors import BadBytes
-from rmq.log import record
-from rmq.log.record import Record
+from rmq.log.records import record
+from rmq.log.records.record import Record
 from rmq.log.store import Store
 from rmq.model import HALF_TOPIC, OP_TOPIC
 

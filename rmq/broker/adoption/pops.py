@@ -9,8 +9,9 @@ from rmq.broker.state import Line
 from rmq.delivery import modes, orders
 from rmq.delivery.offsets import OffsetKey
 from rmq.delivery.receipts import Receipt, ReceiptKey, ReceiptTable
-from rmq.log import epochs, record
-from rmq.log.record import Record
+from rmq.log.files import epochs
+from rmq.log.records import record
+from rmq.log.records.record import Record
 from rmq.log.store import Store
 from rmq.model import REVIVE_PREFIX
 

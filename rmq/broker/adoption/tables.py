@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import msgpack
 import orjson
 
-from rmq.broker.adoption import delays as delay_files
-from rmq.broker.adoption import pops
+from rmq.broker.adoption import delays as delay_files, pops
 from rmq.broker.adoption.delays import Positions
 from rmq.broker.adoption.halves import half_lines
 from rmq.broker.apply import Tables, fill
@@ -21,11 +20,11 @@ from rmq.broker.state import MAX_LINES_A_RECORD, Line
 from rmq.delivery import cursors, groups, offsets
 from rmq.delivery.offsets import BROADCAST_SUFFIX, OffsetKey
 from rmq.errors import BadBytes, StoreError
-from rmq.log import record
 from rmq.log.adoption import Adopted
 from rmq.log.commitlog import Unit
-from rmq.log.delays import LEVELS_MS
-from rmq.log.disk import Disk
+from rmq.log.files.disk import Disk
+from rmq.log.records import record
+from rmq.log.records.delays import LEVELS_MS
 from rmq.log.settings import StoreSettings
 from rmq.log.store import Store
 from rmq.model import EPOCH_TOPIC, STATE_TOPIC, GroupConfig, TopicConfig

@@ -12,7 +12,7 @@ from rmq.broker.held.outlet import Outlet
 from rmq.broker.ports import Reader
 from rmq.broker.state import Line
 from rmq.clock import Clock
-from rmq.config import NodeSettings
+from rmq.config.settings import NodeSettings
 from rmq.delivery.due import DueTable
 from rmq.routing.topics import TopicTable
 

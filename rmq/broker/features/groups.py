@@ -9,7 +9,7 @@ from rmq.broker.handlers.groups import ConsumerGroupHandlers
 from rmq.clock import Clock
 from rmq.delivery.groups import ConsumerRegistry, groups_json
 from rmq.delivery.offsets import OffsetKey
-from rmq.net.server import Connection, Handler
+from rmq.net.transport.server import Connection, Handler
 
 EXPIRE_S = 10.0
 

@@ -11,7 +11,7 @@ from rmq.broker.stats import SAMPLE_S
 from rmq.clock import Clock
 from rmq.delivery.groups import ConsumerRegistry
 from rmq.delivery.offsets import OffsetTable
-from rmq.log.queues import ConsumeQueues
+from rmq.log.queues.queues import ConsumeQueues
 from rmq.net.commands import GetRuntimeInfo
 from rmq.routing.topics import is_system_topic
 

@@ -5,7 +5,7 @@ from rmq.broker.handlers.query import QueryHandlers
 from rmq.broker.indexer import Indexer
 from rmq.broker.ports import Reader
 from rmq.clock import Clock
-from rmq.log.index import Index
+from rmq.log.index.index import Index
 
 INDEX_S = 0.2
 

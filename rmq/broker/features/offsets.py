@@ -13,8 +13,8 @@ from rmq.delivery.cursors import CursorTable
 from rmq.delivery.groups import ConsumerRegistry
 from rmq.delivery.offsets import OffsetKey, OffsetTable, lmq_offsets_json, offsets_json
 from rmq.net.commands import Pull, UpdateConsumerOffset
-from rmq.net.resetcommands import ResetOffset
-from rmq.net.server import Call, Connection
+from rmq.net.commands.resets import ResetOffset
+from rmq.net.transport.server import Call, Connection
 
 WRITE_S = 0.2
 

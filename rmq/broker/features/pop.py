@@ -23,9 +23,8 @@ from rmq.delivery.members import ConsumerRegistry
 from rmq.delivery.modes import ModeTable, modes_json
 from rmq.delivery.orders import OrderTable, orders_json
 from rmq.model import MessageQueue
-from rmq.net.popcommands import Pop as PopRequest
-from rmq.net.popcommands import PopAnswer
-from rmq.net.server import Call, Handler
+from rmq.net.commands.pop import Pop as PopRequest, PopAnswer
+from rmq.net.transport.server import Call, Handler
 
 SWEEP_S = 1.0
 

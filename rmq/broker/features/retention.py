@@ -7,7 +7,7 @@ from rmq.broker.handlers.cleaning import CleaningHandlers
 from rmq.broker.membership import Membership
 from rmq.broker.retention import Retention
 from rmq.clock import Clock
-from rmq.config import NodeSettings
+from rmq.config.settings import NodeSettings
 from rmq.log.retention import RetentionSettings
 from rmq.log.store import Store
 from rmq.net.commands import CleanExpiredQueues, DeleteExpiredLog

@@ -7,7 +7,7 @@ from rmq.broker.feature import Feature
 from rmq.broker.handlers.send import SendHandler
 from rmq.broker.held.intake import Placed
 from rmq.broker.ports import Writer
-from rmq.config import NodeSettings
+from rmq.config.settings import NodeSettings
 from rmq.net.commands import DraftedSend, Send, SendAnswer
 
 

@@ -8,7 +8,7 @@ from rmq.broker.catalog import Catalog
 from rmq.broker.feature import Feature
 from rmq.broker.handlers.topics import TopicHandlers
 from rmq.broker.state import Line
-from rmq.config import NodeSettings
+from rmq.config.settings import NodeSettings
 from rmq.routing.topics import system_topics, topics_json
 
 log = logging.getLogger("rmq.topics")

@@ -8,7 +8,7 @@ from rmq.broker.held.intake import Intake, Taker
 from rmq.broker.held.outlet import Outlet
 from rmq.broker.held.transactions import CheckService, CheckSettings, Producers
 from rmq.clock import Clock
-from rmq.config import NodeSettings
+from rmq.config.settings import NodeSettings
 from rmq.delivery.transactions import ASIDE_TOPIC, HalfTable
 from rmq.model import TopicConfig
 

@@ -15,11 +15,11 @@ from rmq.codes import ResponseCode
 from rmq.delivery.popping import ORDERED, parse_handle, stored_in
 from rmq.delivery.receipts import ReceiptKey, ReceiptTable
 from rmq.errors import Refusal
-from rmq.log.consumequeue import ConsumeQueue
-from rmq.log.queues import ConsumeQueues
+from rmq.log.queues.consumequeue import ConsumeQueue
+from rmq.log.queues.queues import ConsumeQueues
 from rmq.model import TopicConfig
-from rmq.net.popcommands import Ack, AckedRange, BatchAck, ChangeInvisibleTime, InvisibleTimeAnswer
-from rmq.net.server import Call, Handler
+from rmq.net.commands.pop import Ack, AckedRange, BatchAck, ChangeInvisibleTime, InvisibleTimeAnswer
+from rmq.net.transport.server import Call, Handler
 
 MAX_INVISIBLE_MS = 3 * 24 * 3600 * 1000  # [timerMaxDelaySec]
 MAX_BITS_BYTES = 128  # no receipt reaches over more numbers: one look goes through 800 entries

@@ -10,8 +10,8 @@ from rmq.delivery.members import ConsumerRegistry
 from rmq.delivery.modes import POP, PULL, Mode, ModeTable, check_mode, name_of
 from rmq.errors import Refusal
 from rmq.model import PERM_READ, RETRY_PREFIX, MessageQueue
-from rmq.net.popcommands import Assignment, Assignments, QueryAssignment, SetRequestMode
-from rmq.net.server import Call, Handler
+from rmq.net.commands.pop import Assignment, Assignments, QueryAssignment, SetRequestMode
+from rmq.net.transport.server import Call, Handler
 from rmq.routing.rebalance import STRATEGIES, Strategy
 
 BROADCASTING = "BROADCASTING"

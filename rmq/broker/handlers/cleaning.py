@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 
 from rmq.net.commands import CleanExpiredQueues, DeleteExpiredLog
-from rmq.net.server import Call
+from rmq.net.transport.server import Call
 
 
 class CleaningHandlers:

@@ -20,8 +20,8 @@ from rmq.net.commands import (
     NotifyConsumerIdsChanged,
     UnregisterClient,
 )
-from rmq.net.server import Call, Connection, Handler
-from rmq.net.transactioncommands import CheckTransactionState
+from rmq.net.commands.transactions import CheckTransactionState
+from rmq.net.transport.server import Call, Connection, Handler
 
 MOST_UNREAD = 1024 * 1024  # bytes that a producer was sent and has not taken: it is asked nothing more
 

@@ -12,7 +12,7 @@ from rmq.broker.replication.elected import ElectedReplica
 from rmq.broker.replication.mender import Mender
 from rmq.broker.replication.places import check_newcomer
 from rmq.log.store import Store
-from rmq.net.peercommands import (
+from rmq.net.commands.peers import (
     AddPeer,
     GetEpochCache,
     GetGroupStatus,
@@ -23,7 +23,7 @@ from rmq.net.peercommands import (
     RemovePeer,
     TransferLeader,
 )
-from rmq.net.server import LATER, Call, Handler, Later
+from rmq.net.transport.server import LATER, Call, Handler, Later
 from rmq.raft import messages as m
 from rmq.raft.roles import Leader, Peer
 

@@ -8,7 +8,7 @@ from rmq.broker.state import Line
 from rmq.delivery.offsets import OffsetKey
 from rmq.model import GroupConfig
 from rmq.net.commands import DeleteGroup, GetAllGroupConfig, GetGroupConfig, GroupConfigs, UpdateGroup
-from rmq.net.server import Call, Handler
+from rmq.net.transport.server import Call, Handler
 
 
 class ConsumerGroupHandlers:

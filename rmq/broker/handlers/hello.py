@@ -1,9 +1,9 @@
 """The first answer on a connection: who this is."""
 
-from rmq.config import NodeSettings
-from rmq.net.linkcommands import Hello, HelloAnswer
-from rmq.net.native import VERSION
-from rmq.net.server import Call, Handler
+from rmq.config.settings import NodeSettings
+from rmq.net.codec.native import VERSION
+from rmq.net.commands.link import Hello, HelloAnswer
+from rmq.net.transport.server import Call, Handler
 
 
 def hello(settings: NodeSettings, address: str) -> Handler:

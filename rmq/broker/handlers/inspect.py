@@ -9,8 +9,8 @@ from rmq.codes import ResponseCode
 from rmq.delivery.groups import ConsumerRegistry
 from rmq.delivery.offsets import OffsetTable
 from rmq.errors import Refusal
-from rmq.log.consumequeue import ConsumeQueue
-from rmq.log.queues import ConsumeQueues
+from rmq.log.queues.consumequeue import ConsumeQueue
+from rmq.log.queues.queues import ConsumeQueues
 from rmq.model import BROADCASTING, MessageQueue, QueueProgress, QueueStats, TopicConfig
 from rmq.net.commands import (
     ConsumeStats,
@@ -22,7 +22,7 @@ from rmq.net.commands import (
     RuntimeInfo,
     TopicStats,
 )
-from rmq.net.server import Call, Handler
+from rmq.net.transport.server import Call, Handler
 from rmq.routing.topics import TopicTable
 
 MAX_ROWS = 50_000  # queues in one answer, which RocketMQ's form spells in some 250 bytes each

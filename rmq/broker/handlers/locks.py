@@ -13,8 +13,8 @@ from rmq.delivery.locks import Change, LockKey, LockTable
 from rmq.errors import Refusal
 from rmq.model import MessageQueue, TopicConfig
 from rmq.names import check_client_id, check_group_name
-from rmq.net.lockcommands import MAX_QUEUES, LockedQueues, LockQueues, UnlockQueues
-from rmq.net.server import Call, Handler
+from rmq.net.commands.locks import MAX_QUEUES, LockedQueues, LockQueues, UnlockQueues
+from rmq.net.transport.server import Call, Handler
 
 MAX_LOCKS = 200_000  # of groups that order what they consume
 

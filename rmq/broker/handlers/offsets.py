@@ -14,7 +14,7 @@ from rmq.broker.state import Line
 from rmq.codes import ResponseCode
 from rmq.delivery.offsets import OffsetKey, OffsetTable
 from rmq.errors import Refusal, RmqError
-from rmq.log.consumequeue import ConsumeQueue
+from rmq.log.queues.consumequeue import ConsumeQueue
 from rmq.net.commands import (
     GetEarliestStoreTime,
     GetMaxOffset,
@@ -26,7 +26,7 @@ from rmq.net.commands import (
     TimestampAnswer,
     UpdateConsumerOffset,
 )
-from rmq.net.server import Call, Handler
+from rmq.net.transport.server import Call, Handler
 
 
 class OffsetHandlers:

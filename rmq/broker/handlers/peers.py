@@ -17,7 +17,7 @@ from rmq.broker.replication.places import check_address
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal, StoreError
 from rmq.log.store import Store
-from rmq.net.peercommands import (
+from rmq.net.commands.peers import (
     AckLog,
     AnnounceLeader,
     AskVote,
@@ -30,7 +30,7 @@ from rmq.net.peercommands import (
     ResignLeader,
     SnapshotPart,
 )
-from rmq.net.server import LATER, Call, Handler, Later
+from rmq.net.transport.server import LATER, Call, Handler, Later
 from rmq.raft import messages as m
 
 MAX_PART_BYTES = 1 << 20

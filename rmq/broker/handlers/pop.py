@@ -30,12 +30,12 @@ from rmq.delivery.popping import (
 )
 from rmq.delivery.shares import Owner
 from rmq.errors import Refusal, StoreError
-from rmq.log import record
-from rmq.log.properties import CRC_NAME
-from rmq.log.record import topic_field_of
+from rmq.log.records import record
+from rmq.log.records.properties import CRC_NAME
+from rmq.log.records.record import topic_field_of
 from rmq.model import PERM_READ
 from rmq.names import check_known_topic
-from rmq.net.popcommands import (
+from rmq.net.commands.pop import (
     Notification,
     NotificationAnswer,
     Peek,
@@ -44,7 +44,7 @@ from rmq.net.popcommands import (
     Pop,
     PopAnswer,
 )
-from rmq.net.server import Call, Handler
+from rmq.net.transport.server import Call, Handler
 
 RETRY_FIRST = 0.2  # chance of looking at messages that came back before all others [popFromRetryProbability]
 MAX_POLL_S = 60.0

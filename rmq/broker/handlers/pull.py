@@ -16,10 +16,10 @@ from rmq.codes import ResponseCode
 from rmq.delivery import filters
 from rmq.delivery.shares import Owner
 from rmq.errors import Refusal, RmqError, StoreError
-from rmq.log.consumequeue import MAX_SCANNED, ConsumeQueue, Found
+from rmq.log.queues.consumequeue import MAX_SCANNED, ConsumeQueue, Found
 from rmq.model import PERM_READ, Subscription
 from rmq.net.commands import PULL_SUBSCRIPTION, PULL_SUSPEND, Pull, PullAnswer
-from rmq.net.server import LATER, Call, Connection, Later
+from rmq.net.transport.server import LATER, Call, Connection, Later
 
 PULL_NOTHING, PULL_RETRY, PULL_MOVED = map(
     int, (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED)

@@ -11,11 +11,12 @@ from rmq.broker.indexer import Indexer
 from rmq.broker.ports import Reader
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal
-from rmq.log import query, record
-from rmq.log.index import Index
+from rmq.log.index import query
+from rmq.log.index.index import Index
+from rmq.log.records import record
 from rmq.model import EPOCH_TOPIC, STATE_TOPIC
 from rmq.net.commands import MessageAnswer, QueryMessage, QueryMessageAnswer, ViewMessage
-from rmq.net.server import LATER, Call, Handler, Later
+from rmq.net.transport.server import LATER, Call, Handler, Later
 
 MAX_FOUND = 64  # [maxMsgsNumBatch]
 MAX_FOUND_UNIQUE = 32  # [defaultQueryMaxNum]

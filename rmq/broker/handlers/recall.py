@@ -10,10 +10,10 @@ from rmq.broker.held.outlet import Outlet
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal
-from rmq.log import record
+from rmq.log.records import record
 from rmq.model import PERM_WRITE
-from rmq.net.server import Call, Handler
-from rmq.net.timercommands import Recall, RecallAnswer
+from rmq.net.commands.timers import Recall, RecallAnswer
+from rmq.net.transport.server import Call, Handler
 
 TAG = "_RECALL_TAG_"
 _MAX_HANDLE = 1024

@@ -17,8 +17,8 @@ from rmq.delivery.offsets import OffsetKey, OffsetTable
 from rmq.errors import Refusal
 from rmq.model import BROADCASTING, MessageQueue, TopicConfig
 from rmq.net.commands import UpdateConsumerOffset
-from rmq.net.resetcommands import QueueOffset, ResetOffset, ResetOffsets
-from rmq.net.server import Call
+from rmq.net.commands.resets import QueueOffset, ResetOffset, ResetOffsets
+from rmq.net.transport.server import Call
 
 Commit = Callable[[UpdateConsumerOffset, Call], Awaitable[None] | None]
 

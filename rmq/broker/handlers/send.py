@@ -10,14 +10,14 @@ from itertools import accumulate
 from rmq.broker.held.intake import Placed
 from rmq.broker.ports import Writer
 from rmq.codes import ResponseCode
-from rmq.config import NodeSettings
+from rmq.config.settings import NodeSettings
 from rmq.errors import Refusal, RmqError
-from rmq.log import plain, record
 from rmq.log.commitlog import Unit
-from rmq.log.consumequeue import ConsumeQueue
+from rmq.log.queues.consumequeue import ConsumeQueue
+from rmq.log.records import plain, record
 from rmq.model import PERM_WRITE, RETRY_PREFIX, TopicConfig
 from rmq.net.commands import DraftedSend, Send, SendAnswer
-from rmq.net.server import LATER, Call, Later, answer_all
+from rmq.net.transport.server import LATER, Call, Later, answer_all
 from rmq.routing.topics import not_sendable
 
 MAX_LANES = 100_000

@@ -14,12 +14,12 @@ from rmq.broker.held.outlet import Outlet, handed_on
 from rmq.codes import ResponseCode
 from rmq.delivery.retry import DROPPED, Fate, after_failure, counted, group_of, is_given_up, properties_of
 from rmq.errors import InvalidArgument, Refusal
-from rmq.log import record
-from rmq.log.record import Record
+from rmq.log.records import record
+from rmq.log.records.record import Record
 from rmq.model import DLQ_PREFIX, PERM_WRITE, GroupConfig, TopicConfig
 from rmq.net.commands import Send, SendAnswer
-from rmq.net.retrycommands import SendBack
-from rmq.net.server import Call, Handler
+from rmq.net.commands.retries import SendBack
+from rmq.net.transport.server import Call, Handler
 from rmq.routing.topics import not_sendable
 
 

@@ -7,7 +7,7 @@ from rmq.broker.catalog import Catalog
 from rmq.delivery.popping import pop_retry_topics
 from rmq.model import TopicConfig
 from rmq.net.commands import DeleteTopic, GetAllTopicConfig, GetTopicConfig, TopicConfigs, UpdateTopic
-from rmq.net.server import Call, Handler
+from rmq.net.transport.server import Call, Handler
 
 
 class TopicHandlers:

@@ -17,11 +17,11 @@ from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.delivery.transactions import ASIDE_TOPIC, COMMITTED, ROLLED_BACK, Half, HalfTable
 from rmq.errors import OUTCOME_UNKNOWN, BadBytes, Refusal, StoreError
-from rmq.log import record
-from rmq.log.record import Record
+from rmq.log.records import record
+from rmq.log.records.record import Record
 from rmq.model import HALF_TOPIC, OP_TOPIC
-from rmq.net.server import Call, Handler
-from rmq.net.transactioncommands import COMMIT, ROLLBACK, EndTransaction, ResumeCheck
+from rmq.net.commands.transactions import COMMIT, ROLLBACK, EndTransaction, ResumeCheck
+from rmq.net.transport.server import Call, Handler
 from rmq.routing.lives import Life
 
 _OUTCOMES = {COMMIT: COMMITTED, ROLLBACK: ROLLED_BACK}

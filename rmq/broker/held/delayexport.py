@@ -18,8 +18,8 @@ from rmq.delivery.due import CANCEL, TIMER, TIMER_SLOT_MS, DueTable, Source
 from rmq.errors import StoreError
 from rmq.javahash import java_hash
 from rmq.log.commitlog import CommitLog
-from rmq.log.disk import private
-from rmq.log.queues import ConsumeQueues
+from rmq.log.files.disk import private
+from rmq.log.queues.queues import ConsumeQueues
 from rmq.model import DELAY_TOPIC, TIMER_TOPIC, DataVersion
 
 _MANY = 10_000  # are not looked through every few seconds

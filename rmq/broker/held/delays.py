@@ -19,10 +19,10 @@ from rmq.codes import ResponseCode
 from rmq.delivery.due import CANCEL, MOST_LEVELS, TIMER, TIMER_SLOT_MS, DueTable, Source, level_slot, timer_out_ms, timer_slot
 from rmq.delivery.proof import DUE, PROPERTY, Proof, proof_of
 from rmq.errors import InvalidArgument, Refusal, RmqError
-from rmq.log import record
 from rmq.log.commitlog import Unit
-from rmq.log.delays import LEVELS_MS, OWN_DELAY, delay_ms
-from rmq.log.record import Record, bytes_to_properties
+from rmq.log.records import record
+from rmq.log.records.delays import LEVELS_MS, OWN_DELAY, delay_ms
+from rmq.log.records.record import Record, bytes_to_properties
 from rmq.model import DELAY_TOPIC, REVIVE_PREFIX, TIMER_TOPIC, is_held_topic
 from rmq.routing.lives import Life
 from rmq.routing.topics import TopicTable

@@ -13,9 +13,9 @@ from rmq.codes import ResponseCode
 from rmq.delivery.proof import HALF, PROPERTY, Proof, proof_of
 from rmq.delivery.transactions import ASIDE_TOPIC, COMMITTED, PUT_ASIDE, ROLLED_BACK, Half, HalfTable, op_body, op_numbers
 from rmq.errors import BadBytes, Refusal
-from rmq.log import record
-from rmq.log.properties import CRC_NAME, strip_names
-from rmq.log.record import Record
+from rmq.log.records import record
+from rmq.log.records.properties import CRC_NAME, strip_names
+from rmq.log.records.record import Record
 from rmq.model import HALF_TOPIC, OP_TOPIC
 
 CHECKS = "TRANSACTION_CHECK_TIMES"

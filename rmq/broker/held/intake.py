@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal
-from rmq.log import record
-from rmq.log.properties import MAX_PROPERTIES_BYTES
-from rmq.log.record import Record
+from rmq.log.records import record
+from rmq.log.records.properties import MAX_PROPERTIES_BYTES
+from rmq.log.records.record import Record
 
 ROOM_BYTES = 1024  # for what the broker notes while it waits, and when it is handed on
 

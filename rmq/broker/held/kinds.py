@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from rmq.delivery.proof import PROPERTY, Proof, proof_of
-from rmq.log.record import Record, bytes_to_properties
-from rmq.log.special import HANDED_ON
+from rmq.log.records.record import Record, bytes_to_properties
+from rmq.log.records.special import HANDED_ON
 
 
 class Kind(Protocol):

@@ -13,11 +13,11 @@ from rmq.broker.state import told
 from rmq.codes import ResponseCode
 from rmq.delivery.proof import PROPERTY, Proof
 from rmq.errors import BadBytes, Refusal, StoreError
-from rmq.log import record
 from rmq.log.commitlog import Unit
-from rmq.log.consumequeue import ConsumeQueue
-from rmq.log.properties import CRC_NAME
-from rmq.log.record import Record
+from rmq.log.queues.consumequeue import ConsumeQueue
+from rmq.log.records import record
+from rmq.log.records.properties import CRC_NAME
+from rmq.log.records.record import Record
 from rmq.routing.lives import Life
 from rmq.routing.topics import TopicTable, is_system_topic
 

@@ -20,11 +20,11 @@ from rmq.clock import Clock
 from rmq.delivery.offsets import OffsetKey, OffsetTable
 from rmq.delivery.proof import Proof
 from rmq.delivery.receipts import Receipt, ReceiptKey, ReceiptTable
-from rmq.log import record
 from rmq.log.commitlog import Unit
-from rmq.log.consumequeue import ConsumeQueue
-from rmq.log.queues import ConsumeQueues
-from rmq.log.record import Record
+from rmq.log.queues.consumequeue import ConsumeQueue
+from rmq.log.queues.queues import ConsumeQueues
+from rmq.log.records import record
+from rmq.log.records.record import Record
 from rmq.model import REVIVE_PREFIX
 from rmq.routing.topics import TopicTable
 

@@ -20,9 +20,9 @@ from rmq.delivery.proof import POP, Proof
 from rmq.delivery.receipts import Receipt, ReceiptKey, ReceiptTable
 from rmq.delivery.retry import counted
 from rmq.errors import InvalidArgument, Refusal, StoreError
-from rmq.log.consumequeue import ConsumeQueue
-from rmq.log.queues import ConsumeQueues
-from rmq.log.record import Record, is_tombstone
+from rmq.log.queues.consumequeue import ConsumeQueue
+from rmq.log.queues.queues import ConsumeQueues
+from rmq.log.records.record import Record, is_tombstone
 from rmq.model import TopicConfig
 
 log = logging.getLogger("rmq.revive")

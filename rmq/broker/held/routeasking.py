@@ -8,9 +8,9 @@ from rmq.codes import ResponseCode
 from rmq.errors import Refusal, RmqError
 from rmq.model import PERM_READ, MessageQueue, Route
 from rmq.names import MAX_STORED_TOPIC_LENGTH
-from rmq.net.channel import Channel
+from rmq.net.codec.native import VERSION
 from rmq.net.commands import GetRoute, Hello
-from rmq.net.native import VERSION
+from rmq.net.transport.channel import Channel
 from rmq.routing.rows import believable
 
 log = logging.getLogger("rmq.routes")

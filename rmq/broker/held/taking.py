@@ -16,7 +16,7 @@ from rmq.delivery.offsets import OffsetKey, OffsetTable
 from rmq.delivery.popping import MAX_MESSAGES, Part, retry_flag
 from rmq.delivery.receipts import ReceiptKey, ReceiptTable
 from rmq.errors import RmqError
-from rmq.log.consumequeue import MAX_SCANNED, ConsumeQueue, Found
+from rmq.log.queues.consumequeue import MAX_SCANNED, ConsumeQueue, Found
 from rmq.model import RETRY_PREFIX
 
 MAX_BYTES = 256 * 1024  # of one queue in one answer [maxTransferBytesOnMessageInMemory]

@@ -18,10 +18,10 @@ from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.delivery.transactions import ASIDE_TOPIC, PUT_ASIDE, HalfTable
 from rmq.errors import BadBytes, Refusal, RmqError, StoreError
-from rmq.log import record
-from rmq.log.record import Record
+from rmq.log.records import record
+from rmq.log.records.record import Record
 from rmq.model import HALF_TOPIC, OP_TOPIC
-from rmq.net.transactioncommands import CheckTransactionState
+from rmq.net.commands.transactions import CheckTransactionState
 from rmq.routing.lives import Life
 
 log = logging.getLogger("rmq.transactions")

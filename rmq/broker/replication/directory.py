@@ -13,10 +13,10 @@ from typing import NamedTuple
 from rmq.clock import Clock
 from rmq.errors import RmqError
 from rmq.model import BrokerAddresses
-from rmq.net.channel import Channel
+from rmq.net.codec.native import VERSION
 from rmq.net.commands import Answer, ClusterInfo, GetClusterInfo, Hello, Request
-from rmq.net.native import VERSION
-from rmq.net.peercommands import GetGroupStatus, GroupStatus
+from rmq.net.commands.peers import GetGroupStatus, GroupStatus
+from rmq.net.transport.channel import Channel
 
 log = logging.getLogger("rmq.directory")
 

@@ -21,7 +21,7 @@ from rmq.codes import ResponseCode
 from rmq.errors import NotLeading, Refusal, StoreError
 from rmq.log.commitlog import Unit
 from rmq.log.store import Store
-from rmq.net.server import Call
+from rmq.net.transport.server import Call
 from rmq.raft import messages as m
 from rmq.raft.roles import Candidate, Leader
 

@@ -6,10 +6,10 @@ from typing import cast
 
 from rmq.clock import Clock
 from rmq.errors import RmqError
-from rmq.net.channel import Channel
+from rmq.net.codec.native import VERSION
 from rmq.net.commands import Hello
-from rmq.net.native import VERSION
-from rmq.net.peercommands import GetGroupStatus, GroupStatus
+from rmq.net.commands.peers import GetGroupStatus, GroupStatus
+from rmq.net.transport.channel import Channel
 
 AGAIN_S, LOOK_S = 0.1, 0.5  # while nobody is known to lead, and to hear of another leader
 ANSWER_S = 1.0

@@ -1,6 +1,6 @@
 """A group's status in the words of RocketMQ's tool. Pure: no I/O, no clock."""
 
-from rmq.net.peercommands import EpochCache, EpochEntry, GroupStatus, HaClient, HaConnection, HaStatus
+from rmq.net.commands.peers import EpochCache, EpochEntry, GroupStatus, HaClient, HaConnection, HaStatus
 
 
 def ha_status(status: GroupStatus) -> HaStatus:

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from rmq.errors import BadBytes, StoreError
 from rmq.log.commitlog import Unit
-from rmq.log.epochs import EpochRecord
+from rmq.log.files.epochs import EpochRecord
 from rmq.log.replicated import FoundEpoch, ReplicatedLog, read_entries
 from rmq.log.store import Store
 from rmq.raft import messages as m

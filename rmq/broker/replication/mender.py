@@ -1,4 +1,4 @@
-"""What is damaged in this node's log is fetched from the other nodes of its group, and put right (`rmq.log.mending`).
+"""What is damaged in this node's log is fetched from the other nodes of its group, and put right (`rmq.log.repair.mending`).
 
 Any node may give bytes that it has whole: which they must be, the epoch table says, and their checksums.
 """
@@ -12,12 +12,12 @@ from typing import TypeVar
 from rmq.broker.replication.peers import Peers
 from rmq.codes import ResponseCode
 from rmq.errors import BadBytes, Refusal, RmqError, StoreError
-from rmq.log.damage import DamagedRange
-from rmq.log.disk import Disk
-from rmq.log.mending import Mending, Tombstone, read_part, rows_over
+from rmq.log.files.damage import DamagedRange
+from rmq.log.files.disk import Disk
+from rmq.log.repair.mending import Mending, Tombstone, read_part, rows_over
 from rmq.log.store import Store
-from rmq.net.peercommands import LogPart, ReadLog
-from rmq.net.server import Connection
+from rmq.net.commands.peers import LogPart, ReadLog
+from rmq.net.transport.server import Connection
 
 T = TypeVar("T")
 log = logging.getLogger("rmq.mender")

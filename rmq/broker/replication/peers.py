@@ -11,11 +11,10 @@ from collections.abc import Callable
 from rmq.broker.replication.peerwire import read_answer, to_command
 from rmq.clock import Clock
 from rmq.errors import Refusal, RmqError, Unknown, Unreachable
-from rmq.net import peercommands as c
-from rmq.net.channel import Channel
-from rmq.net.commands import Answer, Hello, Request
-from rmq.net.limits import MIB, Limits
-from rmq.net.native import VERSION
+from rmq.net.codec.limits import MIB, Limits
+from rmq.net.codec.native import VERSION
+from rmq.net.commands import Answer, Hello, Request, peers as c
+from rmq.net.transport.channel import Channel
 from rmq.raft import messages as m
 
 log = logging.getLogger("rmq.peers")

@@ -1,6 +1,6 @@
-"""Between the machine's messages (`rmq.raft.messages`) and the commands that travel (`rmq.net.peercommands`). Pure."""
+"""Between the machine's messages (`rmq.raft.messages`) and the commands that travel (`rmq.net.commands.peers`). Pure."""
 
-from rmq.net import peercommands as c
+from rmq.net.commands import peers as c
 from rmq.raft import messages as m
 
 

@@ -7,10 +7,9 @@ import socket
 from collections.abc import Iterable
 
 from rmq.codes import ResponseCode
-from rmq.configkinds import WILDCARDS, identifier
-from rmq.configkinds import address as read_address
+from rmq.config.kinds import WILDCARDS, address as read_address, identifier
 from rmq.errors import Refusal
-from rmq.net.network import split_address
+from rmq.net.transport.network import split_address
 
 log = logging.getLogger("rmq.places")
 

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from rmq.broker.replication.member import Member
 from rmq.broker.replication.peers import Peers
 from rmq.errors import BadBytes, RmqError, StoreError
-from rmq.log.disk import Disk
-from rmq.log.snapshot import EPOCHS, RECEIVED, VOTERS
+from rmq.log.files.disk import Disk
+from rmq.log.files.snapshot import EPOCHS, RECEIVED, VOTERS
 from rmq.log.store import Store
 from rmq.model import EpochRow, Voter
-from rmq.net.peercommands import ReadSnapshot, SnapshotPart
+from rmq.net.commands.peers import ReadSnapshot, SnapshotPart
 from rmq.raft import messages as m
 
 log = logging.getLogger("rmq.reseed")

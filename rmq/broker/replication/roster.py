@@ -6,7 +6,7 @@ from typing import Final, Protocol
 
 from rmq.broker.replication.directory import Chief, Directory
 from rmq.clock import Clock
-from rmq.config import NodeSettings
+from rmq.config.settings import NodeSettings
 from rmq.model import Voter
 from rmq.raft.core import Core
 from rmq.raft.roles import Leader, Peer

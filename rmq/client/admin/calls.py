@@ -1,0 +1,321 @@
+"""Administration as functions of a client: what the CLI and other tools ask of nameservers and brokers.
+
+Every function raises Refusal (with the reason), Unreachable or Unknown. Those that ask several brokers raise the first
+failure, unless their text says otherwise. [DefaultMQAdminExtImpl]
+"""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+from rmq.client.client import Client
+from rmq.client.shared.routes import LEADER
+from rmq.codes import ResponseCode
+from rmq.errors import InvalidArgument, Refusal, RmqError
+from rmq.model import RETRY_PREFIX, BrokerAddresses, GroupConfig, MessageQueue, Route, TopicConfig
+from rmq.net.commands import (
+    Answer,
+    CleanExpiredQueues,
+    ClusterInfo,
+    ConsumerConnection,
+    ConsumeStats,
+    DeleteExpiredLog,
+    DeleteGroup,
+    DeleteTopic,
+    DeleteTopicInNameserver,
+    GetAllGroupConfig,
+    GetAllTopicConfig,
+    GetClusterInfo,
+    GetConsumerConnection,
+    GetConsumeStats,
+    GetGroupConfig,
+    GetMaxOffset,
+    GetMinOffset,
+    GetRoute,
+    GetRuntimeInfo,
+    GetTopicConfig,
+    GetTopicList,
+    GetTopicStats,
+    GroupConfigs,
+    GroupList,
+    OffsetAnswer,
+    Ping,
+    QueryTopicConsumeByWho,
+    Request,
+    RuntimeInfo,
+    SearchOffset,
+    TopicConfigs,
+    TopicList,
+    TopicStats,
+    UpdateConsumerOffset,
+    UpdateGroup,
+    UpdateTopic,
+)
+
+_A = TypeVar("_A")
+
+
+# --- cluster ----------------------------------------------------------------------------------------------------------
+
+
+async def ping(client: Client, address: str, timeout_s: float = 3.0) -> None:
+    """Returns when the node at `address`, of any role, answers."""
+    await client.session.connections.request(address, Ping(), timeout_s)
+
+
+async def cluster_info(client: Client) -> ClusterInfo:
+    """Every registered broker group."""
+    return _typed(ClusterInfo, await client.session.routes.ask(GetClusterInfo()))
+
+
+async def broker_addresses(client: Client, *, cluster: str = "", broker: str = "", leaders_only: bool = True) -> list[str]:
+    """Addresses of brokers, sorted: of one cluster, of one broker (its name or "host:port"), or of all.
+
+    Raises InvalidArgument, with the names there are, when that is nobody.
+    """
+    if ":" in broker:
+        return [broker]
+    info = await cluster_info(client)
+    groups = [each for each in info.brokers if cluster in ("", each.cluster) and broker in ("", each.name)]
+    found = {address for each in groups for address in ([leading(each)] if leaders_only else each.addresses.values())}
+    if not found:
+        known = ", ".join(sorted(f"{each.cluster}/{each.name}" for each in info.brokers)) or "none"
+        raise InvalidArgument(f"no broker for cluster {cluster!r}, broker {broker!r}; registered: {known}")
+    return sorted(found)
+
+
+async def runtime_info(client: Client, address: str) -> dict[str, str]:
+    """State and counters of one broker, by RocketMQ's names."""
+    answer = await client.session.connections.request(address, GetRuntimeInfo())
+    return _typed(RuntimeInfo, answer).table
+
+
+async def delete_expired_log(client: Client, *, cluster: str = "", broker: str = "") -> list[str]:
+    """Old segments go now, not at the usual hour. Where that was done."""
+    return await _ask_brokers(client, cluster, broker, DeleteExpiredLog())
+
+
+async def clean_expired_queues(client: Client, *, cluster: str = "", broker: str = "") -> list[str]:
+    """Queue files whose messages are gone are deleted. Where that was done."""
+    return await _ask_brokers(client, cluster, broker, CleanExpiredQueues())
+
+
+async def _ask_brokers(client: Client, cluster: str, broker: str, request: Request) -> list[str]:
+    addresses = await broker_addresses(client, cluster=cluster, broker=broker, leaders_only=False)
+    await ask_each(client, addresses, request)
+    return addresses
+
+
+# --- topics -----------------------------------------------------------------------------------------------------------
+
+
+async def topic_list(client: Client) -> list[str]:
+    """All topics of all brokers, sorted; those of the system too."""
+    return sorted(_typed(TopicList, await client.session.routes.ask(GetTopicList())).topics)
+
+
+async def topic_route(client: Client, topic: str) -> Route:
+    """Where the topic lives now. Refusal(TOPIC_NOT_EXIST) if nowhere."""
+    return _typed(Route, await client.session.routes.ask(GetRoute(topic)))
+
+
+async def topic_stats(client: Client, topic: str) -> TopicStats:
+    """First and next offset of every queue at every broker, sorted; the rates added up."""
+    route = await topic_route(client, topic)
+    answers = [_typed(TopicStats, each) for each in await ask_each(client, leaders(route), GetTopicStats(topic))]
+    return TopicStats(sorted(row for each in answers for row in each.queues), sum(each.topic_put_tps for each in answers))
+
+
+async def topic_config(client: Client, topic: str, address: str) -> TopicConfig:
+    """The settings one broker has for the topic."""
+    return _typed(TopicConfig, await _ask(client, address, GetTopicConfig(topic)))
+
+
+async def topic_configs(client: Client, address: str) -> list[TopicConfig]:
+    """All topics of one broker."""
+    return _typed(TopicConfigs, await _ask(client, address, GetAllTopicConfig())).topics
+
+
+async def update_topic(
+    client: Client,
+    topic: str,
+    *,
+    cluster: str = "",
+    broker: str = "",
+    read_queues: int = 8,
+    write_queues: int = 8,
+    perm: int = 6,
+    order: bool = False,
+    attributes: str = "",
+) -> list[str]:
+    """Make the topic or change it, at every broker of a cluster or at one; returns their addresses.
+
+    `attributes`: "+key=value,-key". Raises InvalidArgument when neither cluster nor broker is given.
+    """
+    if not cluster and not broker:
+        raise InvalidArgument("say where: a cluster or a broker")
+    addresses = await broker_addresses(client, cluster=cluster, broker=broker)
+    request = UpdateTopic(
+        topic, read_queue_nums=read_queues, write_queue_nums=write_queues, perm=perm, order=order, attributes=attributes
+    )
+    await ask_each(client, addresses, request)
+    return addresses
+
+
+create_topic = update_topic
+
+
+async def delete_topic(client: Client, topic: str, *, cluster: str = "", broker: str = "") -> list[str]:
+    """Delete it at the brokers of a cluster, or at one; then at every nameserver that answers. Returns the brokers' addresses."""
+    if not cluster and not broker:
+        raise InvalidArgument("say where: a cluster or a broker")
+    addresses = await broker_addresses(client, cluster=cluster, broker=broker)
+    await ask_each(client, addresses, DeleteTopic(topic))
+    if not broker:
+        request = DeleteTopicInNameserver(topic, cluster)
+        await _ask_quietly(client, client.session.routes.nameservers, request)
+    return addresses
+
+
+async def max_offset(client: Client, queue: MessageQueue) -> int:
+    """The offset the next message of the queue gets."""
+    return await _offset(client, queue, GetMaxOffset(queue.topic, queue.queue_id))
+
+
+async def min_offset(client: Client, queue: MessageQueue) -> int:
+    """The offset of the oldest message that is still there."""
+    return await _offset(client, queue, GetMinOffset(queue.topic, queue.queue_id))
+
+
+async def search_offset(client: Client, queue: MessageQueue, timestamp_ms: int, boundary: str = "LOWER") -> int:
+    """The first offset stored at or after the time (LOWER), or the last at or before it (UPPER)."""
+    return await _offset(client, queue, SearchOffset(queue.topic, queue.queue_id, timestamp_ms, boundary))
+
+
+# --- consumer groups --------------------------------------------------------------------------------------------------
+
+
+async def consume_stats(client: Client, group: str, topic: str = "") -> ConsumeStats:
+    """How far the group is in every queue of `topic` (default: of all it consumed), sorted; the rates added up.
+
+    Refusal(SUBSCRIPTION_GROUP_NOT_EXIST) when no broker knows the group.
+    """
+    addresses = await _group_addresses(client, group)
+    answers = [_typed(ConsumeStats, each) for each in await _ask_those_who_know(client, addresses, GetConsumeStats(group, topic))]
+    return ConsumeStats(sorted(row for each in answers for row in each.queues), sum(each.consume_tps for each in answers))
+
+
+async def consumer_connection(client: Client, group: str) -> ConsumerConnection:
+    """The group's members, as the first broker that has any lists them. Refusal(CONSUMER_NOT_ONLINE) if there are none."""
+    answers = await _ask_those_who_know(client, await _group_addresses(client, group), GetConsumerConnection(group))
+    return _typed(ConsumerConnection, answers[0])
+
+
+async def groups_of_topic(client: Client, topic: str) -> list[str]:
+    """Groups that consume the topic, sorted."""
+    route = await topic_route(client, topic)
+    answers = await ask_each(client, leaders(route), QueryTopicConsumeByWho(topic))
+    return sorted({group for each in answers for group in _typed(GroupList, each).groups})
+
+
+async def group_list(client: Client) -> list[str]:
+    """Groups that have consumed anything in cluster mode, sorted: they are known by their retry topics."""
+    return [topic.removeprefix(RETRY_PREFIX) for topic in await topic_list(client) if topic.startswith(RETRY_PREFIX)]
+
+
+async def group_config(client: Client, group: str, address: str) -> GroupConfig:
+    """The settings one broker has for the group."""
+    return _typed(GroupConfig, await _ask(client, address, GetGroupConfig(group)))
+
+
+async def group_configs(client: Client, address: str) -> list[GroupConfig]:
+    """All groups of one broker."""
+    return _typed(GroupConfigs, await _ask(client, address, GetAllGroupConfig())).groups
+
+
+async def update_group(client: Client, config: GroupConfig, *, cluster: str = "", broker: str = "") -> list[str]:
+    """Make the group or change it, at every broker of a cluster or at one; returns their addresses."""
+    addresses = await broker_addresses(client, cluster=cluster, broker=broker)
+    await ask_each(client, addresses, UpdateGroup(config))
+    return addresses
+
+
+async def delete_group(
+    client: Client, group: str, *, cluster: str = "", broker: str = "", clean_offsets: bool = False
+) -> list[str]:
+    """Delete the group, and its offsets if asked, at every broker of a cluster or at one; returns their addresses."""
+    addresses = await broker_addresses(client, cluster=cluster, broker=broker)
+    await ask_each(client, addresses, DeleteGroup(group, clean_offsets))
+    return addresses
+
+
+async def set_offset(client: Client, group: str, queue: MessageQueue, offset: int) -> None:
+    """Set where a group goes on in a queue, also its members that are connected. `resets` shows first what that means."""
+    address = await _leader_of(client, queue)
+    await _ask(client, address, UpdateConsumerOffset(group, queue.topic, queue.queue_id, offset))
+
+
+# --- asking several ---------------------------------------------------------------------------------------------------
+
+
+def leaders(route: Route) -> list[str]:
+    """An address of each broker group in a route, by broker name."""
+    return [leading(each) for each in sorted(route.brokers, key=lambda each: each.name)]
+
+
+def leading(group: BrokerAddresses) -> str:
+    """The leader's address; without one that of a node, which tells what is committed and refuses changes."""
+    return group.addresses.get(LEADER) or group.addresses[min(group.addresses)]
+
+
+async def _ask(client: Client, address: str, request: Request, timeout_s: float | None = None) -> Answer:
+    """A node that does not lead refuses what only a leader does, and names it: that one is asked then."""
+    return await client.session.leaders.request_from(address, request, timeout_s)
+
+
+async def ask_each(client: Client, addresses: Iterable[str], request: Request) -> list[Answer]:
+    """All answers, in the order of the addresses. Raises the first failure."""
+    return list(await asyncio.gather(*(_ask(client, address, request) for address in addresses)))
+
+
+async def _ask_quietly(client: Client, addresses: Sequence[str], request: Request) -> list[Answer | RmqError]:
+    answers = await asyncio.gather(*(_ask(client, address, request) for address in addresses), return_exceptions=True)
+    for answer in answers:
+        if isinstance(answer, BaseException) and not isinstance(answer, RmqError):
+            raise answer
+    return [answer for answer in answers if not isinstance(answer, BaseException) or isinstance(answer, RmqError)]
+
+
+async def _ask_those_who_know(client: Client, addresses: Sequence[str], request: Request) -> list[Answer]:
+    """Answers of the brokers that do not refuse; the first refusal if all do. Raises other failures."""
+    answers = await _ask_quietly(client, addresses, request)
+    failures = [each for each in answers if isinstance(each, RmqError)]
+    for failure in failures:
+        if not isinstance(failure, Refusal) or len(failures) == len(answers):
+            raise failure
+    return [each for each in answers if not isinstance(each, RmqError)]
+
+
+async def _group_addresses(client: Client, group: str) -> list[str]:
+    """Leaders of the brokers that know the group: those with its retry topic."""
+    try:
+        return leaders(await topic_route(client, RETRY_PREFIX + group))
+    except Refusal as refusal:
+        if refusal.code != ResponseCode.TOPIC_NOT_EXIST:
+            raise
+        raise Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"no broker knows group {group}") from refusal
+
+
+async def _leader_of(client: Client, queue: MessageQueue) -> str:
+    await client.session.routes.get(queue.topic)
+    return client.session.routes.leader(queue.broker_name)
+
+
+async def _offset(client: Client, queue: MessageQueue, request: Request) -> int:
+    answer = await _ask(client, await _leader_of(client, queue), request)
+    return _typed(OffsetAnswer, answer).offset
+
+
+def _typed(kind: type[_A], answer: object) -> _A:
+    assert isinstance(answer, kind), f"{kind.__name__} expected, {type(answer).__name__} came"
+    return answer

@@ -1,0 +1,62 @@
+"""Broker groups that elect their leader, as an administrator sees and changes them.
+
+Every function raises Refusal (with the reason), Unreachable or Unknown. What changes a group is done by its leader, which
+is asked for at any node of it.
+"""
+
+from rmq.client.admin.calls import broker_addresses
+from rmq.client.client import Client
+from rmq.codes import ResponseCode
+from rmq.errors import Refusal
+from rmq.net.commands import Request
+from rmq.net.commands.peers import AddPeer, GetGroupStatus, GroupStatus, Promote, RemovePeer, TransferLeader
+
+
+async def group_status(client: Client, address: str) -> GroupStatus | None:
+    """What the node at `address` knows of its group; None if it stands alone."""
+    try:
+        answer = await client.session.connections.request(address, GetGroupStatus())
+    except Refusal as refusal:
+        if refusal.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            return None
+        raise
+    assert isinstance(answer, GroupStatus)
+    return answer
+
+
+async def transfer_leader(client: Client, broker: str, node: str, timeout_s: float) -> str:
+    """Make `node` ("": the best one) the leader of the group; the address of the node that gave up its office."""
+    return await _tell_leader(client, broker, TransferLeader(node), timeout_s)
+
+
+async def add_peer(client: Client, broker: str, node: str, address: str, timeout_s: float) -> str:
+    """Make `node`, which the others dial at `address`, a voter once it has caught up; the leader's address.
+
+    Returns when that is committed. After Unknown the group may still be about to do it: look at its status.
+    """
+    return await _tell_leader(client, broker, AddPeer(node, address), timeout_s)
+
+
+async def remove_peer(client: Client, broker: str, node: str, timeout_s: float) -> str:
+    """Take `node` out of the voters; the leader's address."""
+    return await _tell_leader(client, broker, RemovePeer(node), timeout_s)
+
+
+async def promote(client: Client, address: str, timeout_s: float) -> str:
+    """Fixed roles: make the slave at `address` the master; its address."""
+    await client.session.connections.request(address, Promote(), timeout_s)
+    return address
+
+
+async def _tell_leader(client: Client, broker: str, request: Request, timeout_s: float) -> str:
+    """`broker`: name of the group, or "host:port" of any of its nodes."""
+    address = (await broker_addresses(client, broker=broker))[0]
+    status = await group_status(client, address)
+    if status is None:
+        about = f"{address} stands alone: only groups that elect their leader (enableDLegerCommitLog) can be changed"
+        raise Refusal(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, about)
+    leader = address if status.role == "leader" else status.leader_address
+    if not leader:
+        raise Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, f"{address} knows no leader of its group now; try again in a moment")
+    await client.session.connections.request(leader, request, timeout_s)
+    return leader

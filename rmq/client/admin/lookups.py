@@ -1,0 +1,162 @@
+"""Single messages for tools: by id, by key, by their place in a queue, by the time they were stored. [MQAdminImpl]
+
+Nothing here changes anything at a broker. Every function raises Refusal (with the reason), Unreachable or Unknown.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import NamedTuple
+
+from rmq.client.admin.calls import leaders, max_offset, search_offset, topic_route
+from rmq.client.client import Client
+from rmq.client.shared.message import ReceivedMessage
+from rmq.client.shared.reading import read_all
+from rmq.client.shared.routes import LEADER
+from rmq.codes import ResponseCode
+from rmq.errors import BadBytes, InvalidArgument, Refusal
+from rmq.log.records.record import host_text
+from rmq.model import PERM_READ, MessageQueue
+from rmq.net.commands import (
+    PULL_SUBSCRIPTION,
+    MessageAnswer,
+    Pull,
+    PullAnswer,
+    QueryMessage,
+    QueryMessageAnswer,
+    ViewMessage,
+)
+
+FOREVER_MS = 2**63 - 1
+TOOLS_GROUP = "TOOLS_CONSUMER"  # exists everywhere, commits nothing
+_OFFSET_ID_DIGITS = (32, 56)  # IPv4, IPv6
+_PULL_COUNT = 32
+
+
+class Hits(NamedTuple):
+    """Messages by the time they were stored. Not `complete`: a broker is still building its index, there may be more."""
+
+    messages: list[ReceivedMessage]
+    complete: bool
+
+
+class OffsetId(NamedTuple):
+    """What an offsetMsgId says: which broker, and where in its log."""
+
+    address: str
+    offset: int
+
+
+def parse_offset_id(message_id: str) -> OffsetId:
+    """Raises InvalidArgument for anything else: a unique key looks alike, but names no port."""
+    try:
+        data = bytes.fromhex(message_id)
+    except ValueError:
+        data = b""
+    port = int.from_bytes(data[-12:-8], "big")
+    if len(message_id) not in _OFFSET_ID_DIGITS or len(data) * 2 != len(message_id) or not 0 < port < 65536:
+        raise InvalidArgument(f"{message_id!r} is no offset message id (32 or 56 hex digits: address, port, place in the log)")
+    return OffsetId(host_text(data[:-8]), int.from_bytes(data[-8:], "big", signed=True))
+
+
+async def by_offset_id(client: Client, message_id: str) -> ReceivedMessage:
+    """The message an offsetMsgId names, from the broker it names. Raises InvalidArgument; Refusal if there is none."""
+    address, offset = parse_offset_id(message_id)
+    answer = await client.session.connections.request(address, ViewMessage(offset))
+    assert isinstance(answer, MessageAnswer)
+    found = _received(answer.message, address)
+    if len(found) != 1:
+        raise BadBytes(f"{address} gave {len(found)} messages for one id")
+    return found[0]
+
+
+async def by_key(
+    client: Client,
+    topic: str,
+    key: str,
+    *,
+    begin_ms: int = 0,
+    end_ms: int = FOREVER_MS,
+    limit: int = 64,
+    unique: bool = False,
+    tag: bool = False,
+) -> Hits:
+    """The newest messages of the topic with that key (`unique`: unique key, `tag`: tag), at most 64 of each broker.
+
+    Refusal(SYSTEM_BUSY) when none is found and a broker is still building its index.
+    """
+    request = QueryMessage(topic, key, limit, begin_ms, end_ms, unique, "T" if tag else "U" if unique else "K")
+    route = await topic_route(client, topic)
+    names = {group.addresses[LEADER]: group.name for group in route.brokers if LEADER in group.addresses}
+    hits = await asyncio.gather(*(_ask(client, address, names[address], request) for address in leaders(route)))
+    found = sorted((message for each in hits for message in each.messages), key=_age)
+    complete = all(each.complete for each in hits)
+    if not found and not complete:
+        raise Refusal(ResponseCode.SYSTEM_BUSY, "incomplete: a broker is still building its index; ask again later")
+    return Hits(found[-limit:], complete)
+
+
+async def _ask(client: Client, address: str, broker_name: str, request: QueryMessage) -> Hits:
+    try:
+        answer = await client.session.connections.request(address, request)
+    except Refusal as refusal:
+        if refusal.code == ResponseCode.SYSTEM_BUSY:
+            return Hits([], False)
+        raise
+    assert isinstance(answer, QueryMessageAnswer)
+    return Hits(_received(answer.messages, broker_name), answer.complete)
+
+
+def _received(messages: bytes, broker_name: str) -> list[ReceivedMessage]:
+    return [ReceivedMessage(one, MessageQueue(one.topic, broker_name, one.queue_id)) for one in read_all(messages)]
+
+
+def _age(message: ReceivedMessage) -> tuple[int, str, int]:
+    return message.store_timestamp, message.queue.broker_name, message.stored.physical_offset
+
+
+async def at(client: Client, queue: MessageQueue, offset: int) -> ReceivedMessage:
+    """The message with that number in the queue. Refusal(QUERY_NOT_FOUND) if there is none."""
+    answer = await _pull(client, queue, offset, 1)
+    found = _received(answer.messages, queue.broker_name)
+    if not found or found[0].queue_offset != offset:
+        raise Refusal(
+            ResponseCode.QUERY_NOT_FOUND,
+            f"queue {queue.queue_id} of {queue.topic} at {queue.broker_name} has messages {answer.min_offset} to "
+            f"{answer.max_offset - 1}, not {offset}",
+        )
+    return found[0]
+
+
+async def between(
+    client: Client, topic: str, *, begin_ms: int = 0, end_ms: int = FOREVER_MS, queue_id: int | None = None
+) -> AsyncIterator[ReceivedMessage]:
+    """Messages stored in that time, queue by queue; those that are there now. `queue_id`: of these queues only."""
+    route = await topic_route(client, topic)
+    for data in sorted(route.queues):
+        for number in range(data.read_queue_nums) if data.perm & PERM_READ else ():
+            if queue_id in (None, number):
+                async for message in _between(client, MessageQueue(topic, data.broker_name, number), begin_ms, end_ms):
+                    yield message
+
+
+async def _between(client: Client, queue: MessageQueue, begin_ms: int, end_ms: int) -> AsyncIterator[ReceivedMessage]:
+    offset, end = await search_offset(client, queue, begin_ms), await max_offset(client, queue)
+    while offset < end:
+        answer = await _pull(client, queue, offset, min(_PULL_COUNT, end - offset))
+        for message in _received(answer.messages, queue.broker_name):
+            if begin_ms <= message.store_timestamp <= end_ms:
+                yield message
+            elif message.store_timestamp > end_ms:
+                return
+        if answer.next_begin_offset <= offset:
+            return
+        offset = answer.next_begin_offset
+
+
+async def _pull(client: Client, queue: MessageQueue, offset: int, count: int) -> PullAnswer:
+    routes = client.session.routes
+    await routes.get(queue.topic)
+    request = Pull(TOOLS_GROUP, queue.topic, queue.queue_id, offset, count, sys_flag=PULL_SUBSCRIPTION)
+    answer = await client.session.connections.request(routes.leader(queue.broker_name), request)
+    assert isinstance(answer, PullAnswer)
+    return answer

@@ -1,0 +1,77 @@
+"""Setting a consumer group to another place, looked at before it is done. [resetOffsetByTime, skipAccumulatedMessage]"""
+
+import asyncio
+from typing import Literal, NamedTuple
+
+from rmq.client.admin.calls import consume_stats, max_offset, min_offset, search_offset, topic_route
+from rmq.client.client import Client
+from rmq.errors import InvalidArgument
+from rmq.model import MessageQueue
+from rmq.net.commands.resets import ResetOffset
+from rmq.routing.choose import readable_queues
+
+
+class Offset(NamedTuple):
+    """The number of a message in its queue."""
+
+    number: int
+
+
+Target = Literal["first", "last"] | Offset | int
+"""The oldest message, behind the newest one, a number, or the first message stored at or after a time (Unix ms)."""
+
+
+class Move(NamedTuple):
+    """What a reset does to one queue. `now`: the group's offset, None if it has none. `first`, `end`: of the queue."""
+
+    queue: MessageQueue
+    first: int
+    end: int
+    now: int | None
+    to: int
+
+
+async def plan_reset(client: Client, group: str, topic: str, target: Target, queue: MessageQueue | None = None) -> list[Move]:
+    """What would be done, queue by queue; nothing is changed. `queue`: only this one.
+
+    Raises Refusal: the topic or the group does not exist; InvalidArgument: no such queue, or a number that it does not reach to.
+    """
+    queues = readable_queues(await topic_route(client, topic), topic)
+    if queue is not None:
+        if queue not in queues:
+            raise InvalidArgument(f"{queue}: `rmq admin topicRoute -t {topic}` shows its queues")
+        queues = [queue]
+    reached = await _reached(client, group, topic)
+    return [await _move(client, each, target, reached.get(each)) for each in queues]
+
+
+async def _reached(client: Client, group: str, topic: str) -> dict[MessageQueue, int]:
+    """The group's offsets; none where it never consumed the topic. Raises Refusal if nobody knows the group."""
+    stats = await consume_stats(client, group, topic)
+    return {row.queue: row.consumer_offset for row in stats.queues}
+
+
+async def _move(client: Client, queue: MessageQueue, target: Target, now: int | None) -> Move:
+    first, end = await asyncio.gather(min_offset(client, queue), max_offset(client, queue))
+    if isinstance(target, Offset):
+        if not first <= target.number <= end:
+            raise InvalidArgument(
+                f"offset {target.number}: queue {queue.queue_id} of {queue.topic} at {queue.broker_name} "
+                f"reaches from {first} to {end}"
+            )
+        return Move(queue, first, end, now, target.number)
+    to = {"first": first, "last": end}.get(target) if isinstance(target, str) else await search_offset(client, queue, target)
+    assert to is not None
+    return Move(queue, first, end, now, to)
+
+
+async def reset(client: Client, group: str, moves: list[Move]) -> None:
+    """Do it. Members that are connected go on there, too. What was refused is raised after all queues were tried.
+
+    Raises Refusal, Unreachable or Unknown.
+    """
+    for move in moves:
+        await client.session.routes.get(move.queue.topic)
+        request = ResetOffset(move.queue.topic, group, move.queue.queue_id, move.to)
+        timeout_s = client.session.settings.request_timeout_s
+        await client.session.leaders.request(move.queue.broker_name, request, timeout_s)

@@ -1,0 +1,1 @@
+"""Consuming: assigned queues, pulls, offsets, locks, retries; and simple (POP) consumers."""

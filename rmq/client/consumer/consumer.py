@@ -1,0 +1,277 @@
+"""Consuming: pushed to a handler, iterated, or pulled; committing; leaving in order. Queues are `assignment`'s business."""
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Callable, Iterable
+from types import TracebackType
+
+from rmq.client.consumer.assignment import Assignment
+from rmq.client.consumer.inbox import Delivery, Inbox
+from rmq.client.consumer.offsets import OffsetStore
+from rmq.client.consumer.plan import Plan
+from rmq.client.consumer.retries import DEAD, Retries, checked_level, tell
+from rmq.client.shared.message import ReceivedMessage
+from rmq.client.shared.session import Session
+from rmq.client.shared.tasks import TaskSet, cancel, within
+from rmq.errors import Closed, InvalidArgument, Refusal, RmqError
+from rmq.model import RETRY_PREFIX, MessageQueue
+
+_log = logging.getLogger("rmq.client")
+Handler = Callable[[ReceivedMessage], object]
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0  # before a failed message is handed out again
+
+
+class Consumer:
+    """A member of a consumer group; `async with` starts it and leaves the group in order. Get one from `Client.consumer`.
+
+    Each message is delivered at least once to the group (broadcast: to each member). Offsets of finished messages are
+    committed every 5 s, when a queue goes to another member and at the end, never past one that is not finished.
+    """
+
+    def __init__(self, session: Session, plan: Plan, offsets: OffsetStore) -> None:
+        self._session = session
+        self._plan = plan
+        self._offsets = offsets
+        self._inbox = Inbox()
+        self._assignment = Assignment(session, plan, offsets, self._inbox)
+        self._retries = Retries(session, plan)
+        self._tasks = TaskSet()  # commit loop, pauses after failures
+        self._workers = TaskSet()
+        self._received: list[Delivery] = []  # handed out by iteration and receive(), not yet finished
+        self._started = False
+
+    @property
+    def closed(self) -> bool:
+        return self._inbox.closed and not self._started
+
+    @property
+    def queues(self) -> list[MessageQueue]:
+        """The queues this member owns at present."""
+        return self._assignment.queues
+
+    async def __aenter__(self) -> "Consumer":
+        await self.start()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """Join the group. Raises Unreachable when no nameserver answers, InvalidArgument for a group already in use here,
+        BadBytes or StoreError for a broadcast member's file of offsets that cannot be read."""
+        if self._started:
+            return
+        if self._inbox.closed:
+            raise Closed("this consumer is closed: make a new one")
+        if self._session.heartbeats.knows_consumer(self._plan.group):
+            about = f"group {self._plan.group} has a consumer in this client: use another Client for the next member"
+            raise InvalidArgument(about)
+        self._session.heartbeats.remember(self._plan.heartbeat())
+        self._started = True
+        try:
+            await self._offsets.open()
+            await self._find_topics()
+            await self._session.heartbeats.beat()
+            await self._assignment.rebalance()
+        except BaseException:
+            await self.close()
+            raise
+        self._assignment.start()
+        self._tasks.start(self._keep_committing(), f"commit {self._plan.group}")
+
+    async def _find_topics(self) -> None:
+        for topic in self._plan.topics:
+            try:
+                await self._session.routes.get(topic)
+            except Refusal as refusal:
+                if not topic.startswith(RETRY_PREFIX):
+                    _log.warning("%s is consumed as soon as it exists: %s", topic, refusal)
+
+    async def run(self, handler: Handler, *, concurrency: int = 1) -> None:
+        """Hand every message to `handler`, `concurrency` at a time, until `stop` or `close` is called or this is cancelled.
+
+        `handler` is an async function, or a plain one that is quick. When it returns the message is finished. When it raises
+        (`RetryLater` says when), or takes too long, the message is given back: the group gets it again later, and in the end
+        it is a dead letter. While no broker takes it back it is handed out again here after 1 s, then longer, up to 30 s; in
+        order and of a broadcast always so, and its queue waits. It is never skipped. Cancelled, `run` lets running handlers
+        end.
+        """
+        if concurrency < 1:
+            raise InvalidArgument(f"concurrency {concurrency}: at least one handler must run")
+        self._check_started()
+        stop = asyncio.Event()
+        workers = [self._workers.start(self._work(handler, stop), f"handler {n}") for n in range(concurrency)]
+        try:
+            done, _ = await asyncio.wait(workers, return_when=asyncio.FIRST_EXCEPTION)
+        finally:
+            stop.set()
+            self._inbox.wake()
+            await self._drain(workers)
+        for worker in done:
+            worker.result()
+
+    async def _work(self, handler: Handler, stop: asyncio.Event) -> None:
+        while (delivery := await self._inbox.take(stop)) is not None:
+            try:
+                await self._handle(handler, delivery)
+            except asyncio.CancelledError:
+                delivery.window.hold(delivery.message)
+                self._give_back(delivery)
+                raise
+
+    async def _handle(self, handler: Handler, delivery: Delivery) -> None:
+        limit: asyncio.Timeout | None = None
+        try:
+            result = handler(delivery.message)
+            if inspect.isawaitable(result):
+                limit = asyncio.timeout(self._plan.handler_s)
+                async with limit:
+                    await result
+        except Exception as error:
+            if not await self._retries.take(delivery, error, timed_out=limit is not None and limit.expired()):
+                self._hand_again(delivery, error)
+                return
+        self._finish(delivery)
+
+    def _finish(self, delivery: Delivery) -> None:
+        delivery.finish()
+        if self._plan.ordered:  # the next one of that queue may come now
+            self._inbox.offer(delivery.window)
+
+    def _hand_again(self, delivery: Delivery, error: Exception) -> None:
+        failures = delivery.window.hold(delivery.message, alone=not (self._plan.ordered or self._plan.broadcast))
+        pause_s = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(failures - 1, 10))
+        tell(delivery.message, failures, f"again in {pause_s:.0f} s", error)
+        self._tasks.start(self._resume(delivery, pause_s), "hand again")
+
+    async def _resume(self, delivery: Delivery, pause_s: float) -> None:
+        await self._session.clock.sleep(pause_s)
+        self._give_back(delivery)
+
+    def _give_back(self, delivery: Delivery) -> None:
+        delivery.window.again(delivery.message)
+        self._inbox.offer(delivery.window)
+
+    async def _drain(self, workers: "Iterable[asyncio.Task[None]]") -> None:
+        """Wait for handlers that run, and cancel those that take too long."""
+        busy = {worker for worker in workers if not worker.done()} - {asyncio.current_task()}
+        if not busy:
+            return
+        try:
+            await within(self._session.clock, self._session.settings.drain_timeout_s, asyncio.wait(busy))
+        except TimeoutError:
+            about = "%d handlers of %s did not end in time: cancelled, their messages come again"
+            _log.warning(about, len(busy), self._plan.group)
+            await cancel(*busy)
+
+    def __aiter__(self) -> "Consumer":
+        return self
+
+    async def __anext__(self) -> ReceivedMessage:
+        """The next message; asking for it finishes the ones before (`auto_commit`). Ends when the consumer is stopped."""
+        self._ask_for_more()
+        delivery = await self._inbox.take(_NEVER)
+        if delivery is None:
+            raise StopAsyncIteration
+        return self._hand_out(delivery)
+
+    async def receive(self, max: int = 32, timeout: float = 5.0) -> list[ReceivedMessage]:
+        """Up to `max` messages, `[]` if none comes within `timeout` seconds.
+
+        Asking for more finishes the ones before, as iterating does.
+        """
+        self._ask_for_more()
+        deadline = self._session.clock.monotonic() + timeout
+        await asyncio.sleep(0)  # others get a turn, even if there is always something ready
+        while True:
+            messages = self._hand_out_ready(max)
+            left_s = deadline - self._session.clock.monotonic()
+            if messages or left_s <= 0 or self._inbox.closed:
+                return messages
+            try:
+                await within(self._session.clock, left_s, self._inbox.until_arrived())
+            except TimeoutError:
+                continue
+
+    def _hand_out_ready(self, limit: int) -> list[ReceivedMessage]:
+        messages: list[ReceivedMessage] = []
+        while len(messages) < limit and (delivery := self._inbox.take_now()) is not None:
+            messages.append(self._hand_out(delivery))
+        return messages
+
+    def _hand_out(self, delivery: Delivery) -> ReceivedMessage:
+        self._received.append(delivery)
+        return delivery.message
+
+    def _ask_for_more(self) -> None:
+        self._check_started()
+        if self._plan.auto_commit:
+            self._finish_received()
+
+    def _finish_received(self) -> None:
+        for delivery in self._received:
+            self._finish(delivery)
+        self._received.clear()
+
+    async def retry_later(self, message: ReceivedMessage, delay_level: int = 0) -> None:
+        """A message that iteration or `receive` gave out last could not be handled: the group gets it again later, and here it
+        is finished. `delay_level` as of `RetryLater`. Raises InvalidArgument; RmqError if no broker takes it."""
+        self._check_started()
+        if self._plan.broadcast or (self._plan.ordered and delay_level != DEAD):
+            raise InvalidArgument("in order, or of a broadcast, nothing comes again later: handle it now")
+        delivery = next((each for each in self._received if each.message is message), None)
+        if delivery is None:
+            raise InvalidArgument(f"{message!r} is finished already, or was handed to a handler, which may raise RetryLater")
+        self._received.remove(delivery)
+        try:
+            await self._retries.give_back(message, checked_level(delay_level))
+        except BaseException:
+            self._received.append(delivery)
+            raise
+        self._finish(delivery)
+
+    def _check_started(self) -> None:
+        if not self._started:
+            raise Closed("this consumer is not started, or closed: use `async with client.consumer(...)`")
+
+    async def commit(self, *, sync: bool = True) -> None:
+        """All that iteration and `receive` gave out is finished: commit it. With `sync` it is durable on return.
+
+        Raises RmqError if a broker does not take it; nothing is lost then, commit again.
+        """
+        self._check_started()
+        self._finish_received()
+        await self._assignment.save(self._assignment.windows(), sync=sync, unchanged=sync)
+
+    async def _keep_committing(self) -> None:
+        while True:
+            await self._session.clock.sleep(self._session.settings.commit_s)
+            try:
+                await self._assignment.save(self._assignment.windows(), sync=False, unchanged=False)
+            except RmqError as error:
+                _log.info("offsets of %s are committed later: %s", self._plan.group, error)
+
+    def stop(self) -> None:
+        """Hand out nothing more: `run` returns when its handlers have ended, iteration ends. A handler may call this."""
+        self._inbox.close()
+
+    async def close(self) -> None:
+        """Let running handlers end, commit what is finished, leave the group. Nothing lost, nothing twice (C17).
+
+        A message that iteration or `receive` gave out last counts as not finished unless `commit` was called.
+        """
+        self._inbox.close()
+        if not self._started:
+            return
+        self._started = False
+        await self._drain(self._workers.running())
+        for delivery in self._received:
+            delivery.window.hold(delivery.message)
+        await self._tasks.close()
+        await self._assignment.stop_pulling()
+        await self._assignment.finish()
+        await self._session.heartbeats.drop_consumer(self._plan.group)
+
+
+_NEVER = asyncio.Event()

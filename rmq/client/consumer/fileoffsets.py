@@ -1,0 +1,69 @@
+"""Offsets of broadcast groups in a file of this host. Apart from `offsets`, so that only broadcast consumers load aiofiles."""
+
+import asyncio
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import aiofiles
+import aiofiles.os
+
+from rmq.client.consumer.offsets import Stored
+from rmq.errors import BadBytes, StoreError
+from rmq.model import MessageQueue
+
+
+class FileOffsets:
+    """Offsets of a broadcast group in one JSON file: read once, written aside and swapped (C15, D5) [LocalFileOffsetStore]."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offsets: dict[MessageQueue, int] = {}
+        self._busy = asyncio.Lock()
+
+    async def open(self) -> None:
+        self._offsets = await self._read()
+
+    async def load(self, queue: MessageQueue) -> Stored:
+        return Stored(self._offsets.get(queue))
+
+    async def save(self, offsets: Mapping[MessageQueue, int], sync: bool) -> None:
+        async with self._busy:
+            self._offsets |= offsets
+            try:
+                await self._write(self._offsets)
+            except OSError as error:
+                raise self._trouble(error) from error
+
+    def _trouble(self, error: OSError) -> StoreError:
+        about = "make room and see to its rights, or choose another ClientSettings.offsets_directory"
+        return StoreError(f"{self._path}: {error.strerror}: {about}")
+
+    async def _read(self) -> dict[MessageQueue, int]:
+        try:
+            async with aiofiles.open(self._path, encoding="utf-8") as file:
+                text = await file.read()
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise self._trouble(error) from error
+        try:
+            return {MessageQueue(row["topic"], row["broker"], row["queue"]): row["offset"] for row in json.loads(text)["offsets"]}
+        except (ValueError, KeyError, TypeError) as error:
+            raise BadBytes(f"{self._path} does not hold offsets ({error}): repair it, or remove it to begin anew") from error
+
+    async def _write(self, offsets: Mapping[MessageQueue, int]) -> None:
+        await aiofiles.os.makedirs(self._path.parent, mode=0o700, exist_ok=True)
+        aside = self._path.with_suffix(".new")
+        async with aiofiles.open(aside, "w", encoding="utf-8") as file:
+            rows = [_row(queue, offset) for queue, offset in sorted(offsets.items())]
+            await file.write(json.dumps({"offsets": rows}, indent=1))
+            await file.flush()
+            await asyncio.to_thread(os.fsync, file.fileno())
+        await aiofiles.os.replace(aside, self._path)
+
+
+def _row(queue: MessageQueue, offset: int) -> dict[str, Any]:
+    return {"topic": queue.topic, "broker": queue.broker_name, "queue": queue.queue_id, "offset": offset}

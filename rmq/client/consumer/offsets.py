@@ -1,0 +1,97 @@
+"""Where a consumer group's offsets are kept: at the brokers (cluster), or in a file (broadcast: `fileoffsets`).
+
+An offset that cannot be read is an error, never 0 (C5).
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
+
+from rmq.client.shared.session import Session
+from rmq.codes import ResponseCode
+from rmq.errors import Refusal, RmqError, Unknown
+from rmq.model import MessageQueue
+from rmq.net.commands import Answer, OffsetAnswer, QueryConsumerOffset, Request, UpdateConsumerOffset
+
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 0.5  # between tries
+
+
+class Stored(NamedTuple):
+    """The group's offset in a queue; None if it has none. Not `sure`: a follower says so, the leader may know better."""
+
+    offset: int | None
+    sure: bool = True
+
+
+class OffsetStore(Protocol):
+    async def open(self) -> None:
+        """Called once, first. Raises RmqError when offsets will not be readable."""
+        ...
+
+    async def load(self, queue: MessageQueue) -> Stored:
+        """Raises RmqError when it cannot be told now."""
+        ...
+
+    async def save(self, offsets: Mapping[MessageQueue, int], sync: bool) -> None:
+        """Keep them; with `sync` return when they are durable. Raises RmqError."""
+        ...
+
+
+class BrokerOffsets:
+    """Offsets of a group at the brokers that hold its queues [RemoteBrokerOffsetStore].
+
+    `young_from_zero`: for a queue whose first message is still there and recent the broker may answer 0 instead of
+    "none", so that a group that is new on a young topic misses nothing.
+    """
+
+    def __init__(self, group: str, session: Session, young_from_zero: bool) -> None:
+        self._group = group
+        self._session = session
+        self._young_from_zero = young_from_zero
+
+    async def open(self) -> None:
+        """Brokers are asked queue by queue."""
+
+    async def load(self, queue: MessageQueue) -> Stored:
+        query = QueryConsumerOffset(self._group, queue.topic, queue.queue_id, self._young_from_zero)
+        session = self._session
+        answer, by_follower = await session.leaders.read(queue.broker_name, query, session.settings.request_timeout_s)
+        if isinstance(answer, Refusal):
+            if answer.code == ResponseCode.QUERY_NOT_FOUND:
+                return Stored(None, not by_follower)
+            raise answer
+        assert isinstance(answer, OffsetAnswer)
+        return Stored(answer.offset, not by_follower)
+
+    async def save(self, offsets: Mapping[MessageQueue, int], sync: bool) -> None:
+        results = await asyncio.gather(
+            *(self._save_one(queue, offset, sync) for queue, offset in offsets.items()), return_exceptions=True
+        )
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+
+    async def _save_one(self, queue: MessageQueue, offset: int, sync: bool) -> None:
+        update = UpdateConsumerOffset(self._group, queue.topic, queue.queue_id, offset)
+        if sync:
+            await self._insist(queue, update)
+        else:
+            await self._session.connections.post(self._session.routes.leader(queue.broker_name), update)
+
+    async def _insist(self, queue: MessageQueue, update: UpdateConsumerOffset) -> None:
+        """Until a leader has it, while the time of a request lasts: an offset may be set twice."""
+        clock, pause_s = self._session.clock, _FIRST_PAUSE_S
+        deadline = clock.monotonic() + self._session.settings.request_timeout_s
+        while True:
+            try:
+                await self._ask(queue, update)
+                return
+            except RmqError as error:
+                left_s = deadline - clock.monotonic()
+                if left_s <= 0 or not (error.passing or isinstance(error, Unknown)):
+                    raise
+                await clock.sleep(min(pause_s, left_s))
+                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    async def _ask(self, queue: MessageQueue, request: Request) -> Answer:
+        return await self._session.leaders.request(queue.broker_name, request, self._session.settings.request_timeout_s)

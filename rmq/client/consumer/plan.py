@@ -1,0 +1,116 @@
+"""What a consumer was asked to do, checked and in the form its parts need. Values only."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from rmq.client.shared.session import checked_group, checked_topic
+from rmq.delivery import filters
+from rmq.errors import InvalidArgument, Refusal
+from rmq.model import RETRY_PREFIX, ConsumerData, Subscription
+
+Mode = Literal["cluster", "broadcast"]
+Start = Literal["last", "first"] | datetime | int
+FIRST: Literal["first"] = "first"
+LAST: Literal["last"] = "last"
+PULL_BATCH = 32  # [pullBatchSize]
+MAX_SPAN = 2000  # offsets between the first unfinished and the last cached message [consumeConcurrentlyMaxSpan]
+_WHERE = {LAST: "CONSUME_FROM_LAST_OFFSET", FIRST: "CONSUME_FROM_FIRST_OFFSET"}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """`topics`: what is wanted of each. `tags`: the same for the exact check (None: everything). `start`: Unix ms, or
+    "first" / "last", for queues the group has no offset of. Limits count what one queue may hold in memory (C18).
+    `ordered`: each queue's messages one after the other, with a lock on the queue. `max_retries`: how often a failed message
+    comes again, below 0: as the group's settings say, in order for ever. `handler_s`: how long a handler may take, None: for ever
+    (in order, and of a broadcast, where its message could not come again later)."""
+
+    group: str
+    topics: Mapping[str, Subscription]
+    tags: Mapping[str, frozenset[str] | None]
+    broadcast: bool
+    start: str | int
+    max_messages: int
+    max_bytes: int
+    auto_commit: bool
+    ordered: bool
+    max_retries: int
+    handler_s: float | None
+
+    def heartbeat(self) -> ConsumerData:
+        """The group as brokers are told of it."""
+        model = "BROADCASTING" if self.broadcast else "CLUSTERING"
+        where = "CONSUME_FROM_TIMESTAMP" if isinstance(self.start, int) else _WHERE[self.start]
+        return ConsumerData(self.group, "CONSUME_PASSIVELY", model, where, list(self.topics.values()))
+
+
+def make_plan(
+    group: str,
+    topics: Mapping[str, str] | Iterable[str] | str,
+    mode: Mode,
+    start: Start,
+    limits: tuple[int, int],
+    auto_commit: bool,
+    ordered: bool,
+    retrying: tuple[int | None, float],
+    version: int,
+) -> Plan:
+    """`limits`: messages and bytes. `retrying`: `max_retries` and `handler_s`. `version` rises with each new subscription (ms).
+
+    Raises InvalidArgument.
+    """
+    if mode not in ("cluster", "broadcast"):
+        raise InvalidArgument(f'mode {mode!r}: give "cluster" or "broadcast"')
+    if ordered and mode == "broadcast":
+        raise InvalidArgument("ordered=True is for a group that shares its queues: a broadcast member has all of them for itself")
+    if limits[0] < 1 or limits[1] < 1:
+        raise InvalidArgument(f"max_messages {limits[0]}, max_bytes {limits[1]}: both must be at least 1")
+    wanted = _expressions(topics)
+    max_retries, handler_s = retrying
+    if (max_retries is not None and max_retries < 0) or handler_s <= 0:
+        raise InvalidArgument(f"max_retries {max_retries}, handler_timeout {handler_s}: give 0 or more, and more than 0 seconds")
+    if mode == "cluster":  # where other members put what they could not handle [DefaultMQPushConsumerImpl.copySubscription]
+        wanted[RETRY_PREFIX + checked_group(group)] = "*"
+    parsed = {topic: _parse(topic, expression) for topic, expression in wanted.items()}
+    subscriptions = {topic: _subscription(topic, wanted[topic], tags, version) for topic, tags in parsed.items()}
+    broadcast = mode == "broadcast"
+    tries, patience = -1 if max_retries is None else max_retries, None if ordered or broadcast else handler_s
+    return Plan(
+        checked_group(group), subscriptions, parsed, broadcast, _start(start), *limits, auto_commit, ordered, tries, patience
+    )
+
+
+def wanted_tags(topics: Mapping[str, str] | Iterable[str] | str) -> dict[str, frozenset[str] | None]:
+    """Of each topic the tags that are wanted, None: everything. Raises InvalidArgument."""
+    return {topic: _parse(topic, expression) for topic, expression in _expressions(topics).items()}
+
+
+def _expressions(topics: Mapping[str, str] | Iterable[str] | str) -> dict[str, str]:
+    if isinstance(topics, str):
+        topics = [topics]
+    wanted = dict(topics) if isinstance(topics, Mapping) else dict.fromkeys(topics, "*")
+    if not wanted:
+        raise InvalidArgument('no topic: give topics={"Topic": "TagA || TagB"} or topics=["Topic"]')
+    return {checked_topic(topic): expression.strip() or "*" for topic, expression in wanted.items()}
+
+
+def _parse(topic: str, expression: str) -> frozenset[str] | None:
+    try:
+        return filters.parse_tags(expression)
+    except Refusal as refusal:
+        raise InvalidArgument(f"filter {expression!r} of {topic}: {refusal.remark}") from None
+
+
+def _subscription(topic: str, expression: str, tags: frozenset[str] | None, version: int) -> Subscription:
+    codes = sorted(filters.codes(tags)) if tags else []
+    return Subscription(topic, expression, "TAG", version, sorted(tags or ()), codes)
+
+
+def _start(start: Start) -> str | int:
+    if isinstance(start, datetime):
+        return int(start.timestamp() * 1000)
+    if start in (FIRST, LAST) or (isinstance(start, int) and not isinstance(start, bool) and 0 <= start < 1 << 63):
+        return start
+    raise InvalidArgument(f'start {start!r}: give "first", "last", a datetime or Unix milliseconds')

@@ -1,0 +1,255 @@
+"""Consuming without queues of one's own: ask for messages, acknowledge each, and what is not acknowledged comes back (POP)."""
+
+import asyncio
+import logging
+import random
+from collections.abc import AsyncIterator, Mapping
+from types import TracebackType
+from typing import Any
+
+from rmq.client.shared.message import ReceivedMessage
+from rmq.client.shared.reading import read_all
+from rmq.client.shared.session import Session
+from rmq.client.shared.tasks import TaskSet
+from rmq.delivery import filters
+from rmq.delivery.popping import MAX_MESSAGES, Handle, stored_in
+from rmq.errors import BadBytes, Closed, InvalidArgument, RmqError, Unknown
+from rmq.model import PERM_READ, MessageQueue
+from rmq.net.commands import Answer, Request
+from rmq.net.commands.pop import (
+    Ack,
+    ChangeInvisibleTime,
+    InvisibleTimeAnswer,
+    Notification,
+    NotificationAnswer,
+    Pop,
+    PopAnswer,
+)
+
+_log = logging.getLogger("rmq.client")
+ANY = -1  # queue: whichever has something
+MAX_INVISIBLE_S = 3 * 24 * 3600
+_ANSWER_MARGIN_S = 10.0  # a broker looks at its waiting pops every second
+_PAUSE_S = 0.2  # before a broker that does not answer is asked again
+Target = tuple[str, str]  # topic, broker name
+
+
+class PoppedMessage(ReceivedMessage):
+    """A message with its receipt, by which it is acknowledged. `lies_in`: its topic, or where it came back."""
+
+    __slots__ = ("lies_in", "receipt")
+
+    def __init__(self, stored: Any, queue: MessageQueue, lies_in: str, receipt: Handle) -> None:
+        super().__init__(stored, queue)
+        self.lies_in = lies_in
+        self.receipt = receipt
+
+
+class SimpleConsumer:
+    """Takes messages when it asks. Get one from `Client.simple_consumer`; `async with` ends it.
+
+    Each message is hidden from the rest of the group for a time, and comes back after that unless it was acknowledged: at
+    least once, from any number of consumers on any number of queues, in no order. It is no member of the group: nothing is
+    divided among members, and nothing has to be given back at the end.
+    """
+
+    def __init__(self, session: Session, group: str, tags: Mapping[str, frozenset[str] | None], from_first: bool) -> None:
+        self._session = session
+        self._group = group
+        self._tags = tags
+        self._init_mode = 0 if from_first else 1
+        self._turn = random.randrange(1000)
+        self.closed = False
+
+    async def __aenter__(self) -> "SimpleConsumer":
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """What was received and not acknowledged comes back when its time is over."""
+        self.closed = True
+
+    async def receive(
+        self, max_messages: int = MAX_MESSAGES, *, invisible_seconds: float = 60.0, wait_seconds: float = 15.0
+    ) -> list[PoppedMessage]:
+        """Up to `max_messages` (1 to 32), as soon as there are any; `[]` if there are none for `wait_seconds`.
+
+        Nobody else of the group gets them for `invisible_seconds`. Raises InvalidArgument, Closed, and what the last broker
+        said if none of them could be asked.
+        """
+        if not 1 <= max_messages <= MAX_MESSAGES:
+            raise InvalidArgument(f"max_messages {max_messages}: give 1 to {MAX_MESSAGES}")
+        hidden_ms, clock = _milliseconds(invisible_seconds), self._session.clock
+        deadline = clock.monotonic() + max(wait_seconds, 0.0)
+        while True:
+            self._check_open()
+            asked_s = clock.monotonic()
+            left_s = max(deadline - asked_s, 0.0)
+            found, trouble = await self._look(max_messages, hidden_ms, left_s)
+            if found or (left_s == 0.0 and trouble is None):
+                return found
+            if trouble is not None:
+                if left_s == 0.0 or not (trouble.passing or isinstance(trouble, Unknown)):
+                    raise trouble
+                await clock.sleep(min(_PAUSE_S, left_s))
+            elif clock.monotonic() - asked_s < _PAUSE_S:  # a broker that does not wait for messages is not asked without a pause
+                await clock.sleep(min(_PAUSE_S, left_s))
+
+    async def __aiter__(self) -> AsyncIterator[PoppedMessage]:
+        """Message by message; asking for the next one acknowledges the one before."""
+        while not self.closed:
+            for message in await self.receive(1):
+                yield message
+                await self.ack(message)
+
+    async def ack(self, message: PoppedMessage) -> None:
+        """The message is done; when this returns, it does not come back. Once more is no error.
+
+        Raises Refusal (NO_MESSAGE) when it is gone altogether, and what a broker said that could not be asked in time.
+        """
+        _, broker_name, queue_id = message.queue
+        await self._persist(
+            broker_name, Ack(self._group, message.lies_in, queue_id, message.receipt.text(), message.queue_offset)
+        )
+
+    async def change_invisible(self, message: PoppedMessage, seconds: float) -> None:
+        """The message comes back that many seconds from now (0: at once) unless it is acknowledged, with the same object.
+
+        Raises Refusal (NO_MESSAGE) when its time is over: it has come back, or was acknowledged.
+        """
+        _, broker_name, queue_id = message.queue
+        request = ChangeInvisibleTime(
+            self._group, message.lies_in, queue_id, message.receipt.text(), message.queue_offset, _milliseconds(seconds)
+        )
+        answer = await self._session.leaders.request(broker_name, request, self._session.settings.request_timeout_s)
+        assert isinstance(answer, InvisibleTimeAnswer)
+        message.receipt = message.receipt._replace(
+            start=message.queue_offset,
+            pop_time=answer.pop_time,
+            invisible_ms=answer.invisible_time,
+            revive_queue=answer.revive_qid,
+        )
+
+    # --- asking -------------------------------------------------------------------------------------------------------
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise Closed("this consumer is closed: make a new one")
+
+    async def _targets(self) -> list[Target]:
+        """Brokers that have one of the topics, another one first each time."""
+        found: list[Target] = []
+        for topic in self._tags:
+            route = await self._session.routes.get(topic)
+            found += [(topic, data.broker_name) for data in sorted(route.queues) if data.perm & PERM_READ]
+        self._turn += 1
+        first = self._turn % len(found) if found else 0
+        return found[first:] + found[:first]
+
+    async def _look(self, count: int, hidden_ms: int, wait_s: float) -> tuple[list[PoppedMessage], RmqError | None]:
+        """What there is, after a wait of that length if need be; and why nobody could be asked."""
+        trouble: RmqError | None = None
+        reached = False
+        try:
+            targets = await self._targets()
+        except RmqError as error:
+            return [], error
+        for target in targets:
+            poll_s = wait_s if len(targets) == 1 else 0.0
+            try:
+                found = await self._pop(target, count, hidden_ms, poll_s)
+            except RmqError as error:
+                trouble = error
+                continue
+            reached = True
+            if found:
+                return found, None
+        if reached and wait_s and len(targets) > 1:
+            await self._until_something(targets, wait_s)
+        return [], None if reached else trouble
+
+    async def _pop(self, target: Target, count: int, hidden_ms: int, poll_s: float) -> list[PoppedMessage]:
+        topic, broker_name = target
+        expression = " || ".join(sorted(self._tags[topic] or ())) or "*"
+        request = Pop(
+            self._group, topic, ANY, count, hidden_ms, int(poll_s * 1000), self._session.clock.wall_ms(), self._init_mode,
+            exp=expression,
+        )  # fmt: skip
+        timeout_s = self._session.settings.request_timeout_s + (poll_s + _ANSWER_MARGIN_S if poll_s else 0.0)
+        answer = await self._session.leaders.request(broker_name, request, timeout_s)
+        assert isinstance(answer, PopAnswer)
+        wanted = []
+        for message in _read(answer, self._group, topic, broker_name):
+            if filters.matches(self._tags[topic], message.tags):
+                wanted.append(message)
+            else:  # the broker compares hashes of tags only (C14)
+                await self.ack(message)
+        return wanted
+
+    async def _until_something(self, targets: list[Target], wait_s: float) -> None:
+        """Until one of these brokers has something: asked without taking it, or what two of them give would have to wait."""
+        tasks = TaskSet()
+        questions = {tasks.start(self._notified(target, wait_s), f"notify {target}") for target in targets}
+        try:
+            await asyncio.wait(questions, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await tasks.close()
+
+    async def _notified(self, target: Target, wait_s: float) -> None:
+        topic, broker_name = target
+        expression = " || ".join(sorted(self._tags[topic] or ())) or "*"
+        request = Notification(self._group, topic, ANY, int(wait_s * 1000), self._session.clock.wall_ms(), exp=expression)
+        try:
+            answer = await self._session.leaders.request(broker_name, request, wait_s + _ANSWER_MARGIN_S)
+            if isinstance(answer, NotificationAnswer) and (answer.has_msg or not answer.polling_full):
+                return
+        except RmqError as error:
+            _log.info("%s is not asked for %s for now: %s", broker_name, topic, error)
+        await self._session.clock.sleep(min(_PAUSE_S * 5, wait_s))
+
+    async def _persist(self, broker_name: str, request: Request) -> Answer:
+        """As long as a request may take, through a change of leaders: asking twice does no harm."""
+        clock, timeout_s = self._session.clock, self._session.settings.request_timeout_s
+        deadline, doubt = clock.monotonic() + 3 * timeout_s, None
+        while True:
+            try:
+                return await self._session.leaders.request(broker_name, request, timeout_s)
+            except Unknown as error:
+                doubt = error
+                if clock.monotonic() >= deadline:
+                    raise
+            except RmqError as error:
+                if clock.monotonic() >= deadline or not error.passing:
+                    raise (doubt or error) from error  # an earlier try may have been carried out
+            await clock.sleep(_PAUSE_S)
+
+
+def _milliseconds(seconds: float) -> int:
+    if not 0 <= seconds <= MAX_INVISIBLE_S:
+        raise InvalidArgument(f"{seconds} seconds: messages are hidden for 0 to {MAX_INVISIBLE_S}")
+    return max(1, int(seconds * 1000))
+
+
+def _read(answer: PopAnswer, group: str, topic: str, broker_name: str) -> list[PoppedMessage]:
+    """The messages, each with the receipt that the lists of the answer tell. Raises BadBytes."""
+    if answer.status:
+        return []
+    try:
+        starts = {(flag, queue): int(start) for flag, queue, start in map(str.split, answer.start_offset_info.split(";"))}
+        places = [
+            (flag, int(queue), starts[flag, queue], int(number))
+            for flag, queue, numbers in map(str.split, answer.msg_offset_info.split(";"))
+            for number in numbers.split(",")
+        ]
+        found = []
+        for stored, (flag, queue_id, start, number) in zip(read_all(answer.messages), places, strict=True):
+            receipt = Handle(
+                start, answer.pop_time, answer.invisible_time, answer.revive_qid, flag, broker_name, queue_id, number
+            )
+            lies_in = stored_in(flag, group, topic)
+            found.append(PoppedMessage(stored, MessageQueue(topic, broker_name, queue_id), lies_in, receipt))
+    except (ValueError, KeyError) as error:
+        raise BadBytes(f"the answer of {broker_name} to a pop does not tell the receipts of its messages: {error!r}") from error
+    return found

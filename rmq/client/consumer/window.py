@@ -1,0 +1,123 @@
+"""One owned queue: what was pulled, what is being handled, how far everything is finished. No network, no rules of sharing.
+
+    pulled -> ready -> handed -> finished
+                ^        |
+                +- held -+   (the handler failed: the queue waits, or goes on, and the same message comes again)
+
+The offset that may be committed is that of the lowest message that is not finished (C6).
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from rmq.client.consumer.plan import MAX_SPAN
+from rmq.client.shared.message import ReceivedMessage
+from rmq.model import MessageQueue
+
+
+class Window:
+    """`next_offset`: where to pull next. `committed`: the last offset the store of offsets was told (-1: none). Not `sure`: its
+    beginning is what a follower told, so nothing is committed before the leader was asked. `last`: number and place in the log
+    of the last message that was pulled, wanted or not. With `locked`, which tells whether the queue is locked for us, messages
+    are handed out one at a time, and only while it is."""
+
+    def __init__(
+        self, queue: MessageQueue, next_offset: int, committed: int = -1, locked: Callable[[], bool] | None = None
+    ) -> None:
+        self.queue = queue
+        self.next_offset = next_offset
+        self.committed = committed
+        self.last = (-1, -1)
+        self.handed = 0
+        self.held = 0
+        self.dropped = False
+        self.sure = True
+        self._locked = locked
+        self._ready: deque[ReceivedMessage] = deque()
+        self._unfinished: dict[int, int] = {}  # offset -> body bytes, rising offsets
+        self._failures: dict[int, int] = {}  # offset -> how often its handler failed
+        self._aside: set[int] = set()  # offsets of held messages that nobody waits for
+        self._bytes = 0
+        self._changed = asyncio.Event()
+
+    @property
+    def count(self) -> int:
+        """Messages in memory, those being handled too."""
+        return len(self._unfinished)
+
+    @property
+    def committable(self) -> int:
+        """Everything below is finished, filtered out or was never there."""
+        return next(iter(self._unfinished), self.next_offset)
+
+    @property
+    def after(self) -> int:
+        """Where in the log the message before `next_offset` stood; -1 if that message did not come here."""
+        number, place = self.last
+        return place if number + 1 == self.next_offset else -1
+
+    @property
+    def has_ready(self) -> bool:
+        if not self._ready or self.held or self.dropped:
+            return False
+        return self._locked is None or (not self.handed and self._locked())
+
+    def add(self, messages: Iterable[ReceivedMessage], next_offset: int) -> None:
+        """What a pull brought; `next_offset` lies behind everything the broker examined."""
+        for message in messages:
+            size = len(message.stored.body)
+            self._unfinished[message.queue_offset] = size
+            self._bytes += size
+            self._ready.append(message)
+        self.next_offset = next_offset
+
+    def take(self) -> ReceivedMessage:
+        """The next ready message, now handed out."""
+        self.handed += 1
+        return self._ready.popleft()
+
+    def finish(self, message: ReceivedMessage) -> None:
+        """It is done with. Finishing what a dropped queue handed out still counts for its last commit."""
+        self.handed -= 1
+        self._bytes -= self._unfinished.pop(message.queue_offset)
+        self._failures.pop(message.queue_offset, None)
+        self._changed.set()
+
+    def hold(self, message: ReceivedMessage, *, alone: bool = False) -> int:
+        """Its handler failed: nothing more of this queue is handed out until `again`, or with `alone` everything but this
+        message. Returns how often it failed."""
+        self.handed -= 1
+        if alone:
+            self._aside.add(message.queue_offset)
+        else:
+            self.held += 1
+        self._changed.set()
+        failures = self._failures[message.queue_offset] = self._failures.get(message.queue_offset, 0) + 1
+        return failures
+
+    def failures(self, message: ReceivedMessage) -> int:
+        """How often its handler failed here until now."""
+        return self._failures.get(message.queue_offset, 0)
+
+    def again(self, message: ReceivedMessage) -> None:
+        """The pause after `hold` is over: the message is the next one again."""
+        if message.queue_offset in self._aside:
+            self._aside.remove(message.queue_offset)
+        else:
+            self.held -= 1
+        self._ready.appendleft(message)
+        if len(self._ready) > 1 and self._ready[1].queue_offset < message.queue_offset:
+            self._ready = deque(sorted(self._ready, key=lambda each: each.queue_offset))
+
+    def is_full(self, max_messages: int, max_bytes: int) -> bool:
+        """Whether pulling must wait (C18)."""
+        if not self._unfinished:
+            return False
+        span = next(reversed(self._unfinished)) - next(iter(self._unfinished))
+        return self.count >= max_messages or self._bytes >= max_bytes or span > MAX_SPAN
+
+    async def until_changed(self) -> None:
+        """Until something was finished or held. Several may wait."""
+        self._changed.clear()
+        await self._changed.wait()

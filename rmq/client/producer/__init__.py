@@ -1,0 +1,1 @@
+"""Sending, also in transactions."""

@@ -1,0 +1,335 @@
+"""Sending: which queue, how often to try, what the outcome was. Connections and routes are the session's."""
+
+import random
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+
+from rmq.client.shared.message import Message, SendResult, check_body, message_properties, send_status
+from rmq.client.shared.session import Session, checked_group, checked_topic
+from rmq.client.shared.settings import MAX_MESSAGE_BYTES
+from rmq.client.shared.tasks import within
+from rmq.codes import ResponseCode
+from rmq.errors import Closed, InvalidArgument, Refusal, RmqError, Unknown, Unreachable
+from rmq.log.records.record import draft
+from rmq.model import TEMPLATE_TOPIC, MessageQueue, Route
+from rmq.net.commands import Send, SendAnswer
+from rmq.net.commands.timers import Recall
+from rmq.routing.choose import FAILED_MS, QueueChooser, led_queues, writable_queues
+
+Selector = Callable[[Sequence[MessageQueue], Message], MessageQueue]
+RETRIES = 2  # [retryTimesWhenSendFailed]
+NEW_TOPIC_QUEUES = 4  # [defaultTopicQueueNums]
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 0.5  # between tries
+
+
+@dataclass(slots=True)
+class _Outgoing:
+    """One request on its way: what is sent, how its queue is chosen, until when (monotonic s) it may be tried.
+
+    `ordered`: its queue is chosen among all, not only among those that can take it now: messages of a key stay together.
+    """
+
+    topic: str
+    records: bytes
+    batch: bool
+    choose: Callable[[Sequence[MessageQueue], str], MessageQueue]
+    deadline: float
+    retry_unknown: bool
+    ordered: bool = False
+    tries: int = 0
+    refusals: int = 0  # of those that may be gone at the next try
+    unknown: Unknown | None = None  # a try that may have stored it
+    avoid: str = ""  # broker group of the last failure
+
+
+@dataclass(slots=True)
+class _Queues:
+    """Of one topic: those that exist, and those whose group has a leader. `of`: the route they come from."""
+
+    of: Route | None = None
+    all: list[MessageQueue] = field(default_factory=list)
+    led: list[MessageQueue] = field(default_factory=list)
+
+
+class Producer:
+    """Sends messages; safe to use from many tasks at once. Get one from `Client.producer`.
+
+    Errors of the sending methods: InvalidArgument (nothing was tried), Refusal (the broker said no, nothing is
+    stored), Unreachable (nothing was stored), Unknown (it may or may not be stored; send again if a repeat does no
+    harm), Closed.
+    """
+
+    def __init__(self, session: Session, group: str) -> None:
+        self._session = session
+        self._group = checked_group(group)
+        self._chooser = QueueChooser(random.getrandbits(31))
+        self._topics: set[str] = set()  # names that were checked
+        self._queues: dict[str, _Queues] = {}
+        self.closed = False
+        session.heartbeats.add_producer(group)
+
+    async def __aenter__(self) -> "Producer":
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """No more sends; the brokers are told."""
+        if not self.closed:
+            self.closed = True
+            await self._session.heartbeats.drop_producer(self._group)
+
+    async def send(
+        self,
+        message: Message,
+        *,
+        key: str | None = None,
+        queue: MessageQueue | Selector | None = None,
+        timeout: float = 3.0,
+        retry_unknown: bool = False,
+    ) -> SendResult:
+        """Send and wait until it is stored, at most `timeout` seconds [sendMsgTimeout].
+
+        Without `key` and `queue` the queues take turns and a failed broker group is left alone for a while; messages
+        with one `key` go to one queue, in order if you wait for each; `queue` names the queue or is called to choose it.
+        A group that is electing its leader, and one that cannot be reached, is tried until the time is up; refusals that
+        may be gone at the next try twice more; an unknown outcome (C19) only with `retry_unknown`, which may store the
+        message twice.
+        """
+        message_id, records = self._encode(message)
+        outgoing = self._outgoing(message, records, key, queue, timeout)
+        outgoing.retry_unknown = retry_unknown
+        used, answer = await self._deliver(outgoing)
+        return SendResult(message_id, used, answer.queue_offset, send_status(answer.status), answer.recall_handle)
+
+    async def recall(self, sent: SendResult, *, timeout: float = 3.0) -> None:
+        """Take a message with a time back before it comes. Raises Refusal: it is due, had no time of its own (a delay level
+        cannot be taken back), or the broker does not allow it (recallMessageEnable)."""
+        request = Recall(sent.queue.topic, sent.recall_handle, self._group)
+        await self._session.leaders.request(sent.queue.broker_name, request, timeout)
+
+    async def send_oneway(
+        self, message: Message, *, key: str | None = None, queue: MessageQueue | Selector | None = None
+    ) -> None:
+        """Hand over to the connection and do not wait for an answer: no promise that it is stored."""
+        _, records = self._encode(message)
+        outgoing = self._outgoing(message, records, key, queue, self._session.settings.request_timeout_s)
+        chosen = outgoing.choose(await self._find_queues(outgoing), "")
+        address = self._session.routes.leader(chosen.broker_name)
+        await self._session.connections.post(address, self._request(outgoing, chosen))
+
+    async def send_batch(
+        self,
+        messages: Iterable[Message],
+        *,
+        key: str | None = None,
+        queue: MessageQueue | Selector | None = None,
+        timeout: float = 3.0,
+    ) -> list[SendResult]:
+        """Send many with few requests; results in the order of `messages`.
+
+        They are cut by topic and into pieces of at most 4 MiB; each piece is stored together or not at all, in one
+        queue. If a piece fails its error is raised with a note of how many messages were stored before it.
+        """
+        encoded = [(number, message, *self._encode(message)) for number, message in enumerate(messages)]
+        if any(message.waits for _, message, _, _ in encoded):
+            raise InvalidArgument("a message of a batch cannot come later: send it alone")
+        results: dict[int, SendResult] = {}
+        for piece in cut(encoded):
+            try:
+                results.update(await self._send_piece(piece, key, queue, timeout))
+            except RmqError as error:
+                error.add_note(f"{len(results)} of the {len(encoded)} messages of this batch were stored before this failure")
+                raise
+        return [results[number] for number in sorted(results)]
+
+    async def _send_piece(
+        self,
+        piece: "list[Encoded]",
+        key: str | None,
+        queue: MessageQueue | Selector | None,
+        timeout: float,
+    ) -> dict[int, SendResult]:
+        records = b"".join(each[3] for each in piece)
+        outgoing = self._outgoing(piece[0][1], records, key, queue, timeout)
+        outgoing.batch = len(piece) > 1
+        used, answer = await self._deliver(outgoing)
+        status = send_status(answer.status)
+        return {
+            number: SendResult(message_id, used, answer.queue_offset + place, status)
+            for place, (number, _, message_id, _) in enumerate(piece)
+        }
+
+    def _encode(self, message: Message, more: bytes = b"") -> tuple[str, bytes]:
+        """Unique id and record of a message that keeps all the rules. `more`: own properties. Raises InvalidArgument, Closed."""
+        if self.closed:
+            raise Closed("this producer is closed: make a new one")
+        if message.topic not in self._topics:
+            self._topics.add(checked_topic(message.topic))
+        check_body(message.body, MAX_MESSAGE_BYTES)
+        message_id = message.message_id or self._session.ids.next()
+        return message_id, draft(
+            message.topic,
+            bytes(message.body),
+            message_properties(message, message_id) + more,
+            flag=message.flag,
+            born_timestamp=self._session.clock.wall_ms(),
+            born_host=self._session.born_host,
+        )
+
+    def _outgoing(
+        self,
+        message: Message,
+        records: bytes,
+        key: str | None,
+        queue: MessageQueue | Selector | None,
+        timeout: float,
+    ) -> _Outgoing:
+        deadline = self._session.clock.monotonic() + timeout
+        choose = self._choice(message, key, queue)
+        return _Outgoing(message.topic, records, False, choose, deadline, False, ordered=key is not None)
+
+    def _choice(
+        self,
+        message: Message,
+        key: str | None,
+        queue: MessageQueue | Selector | None,
+    ) -> Callable[[Sequence[MessageQueue], str], MessageQueue]:
+        if key is not None and queue is not None:
+            raise InvalidArgument("give key or queue, not both")
+        if isinstance(queue, MessageQueue):
+            if queue.topic != message.topic:
+                raise InvalidArgument(f"{queue} is no queue of topic {message.topic}")
+            return lambda queues, avoid: queue
+        if queue is not None:
+            return lambda queues, avoid: queue(queues, message)
+        if key is not None:
+            return lambda queues, avoid: self._chooser.by_key(queues, key)
+        return self._take_turns
+
+    def _take_turns(self, queues: Sequence[MessageQueue], avoid: str) -> MessageQueue:
+        return self._chooser.next(self._session.isolation.available(queues, self._session.clock.monotonic()), avoid)
+
+    async def _deliver(self, outgoing: _Outgoing) -> tuple[MessageQueue, SendAnswer]:
+        while True:
+            chosen: MessageQueue | None = None
+            try:
+                chosen = outgoing.choose(await self._find_queues(outgoing), outgoing.avoid)
+                return chosen, await self._try(outgoing, chosen)
+            except RmqError as error:
+                outgoing.tries += 1
+                outgoing.unknown = error if isinstance(error, Unknown) else outgoing.unknown
+                if not self._may_try_again(error, outgoing):
+                    raise outgoing.unknown or error  # noqa: B904 (the same, or what must not be forgotten)
+                outgoing.avoid = chosen.broker_name if chosen else ""
+                await self._recover(error, outgoing)
+
+    async def _try(self, outgoing: _Outgoing, chosen: MessageQueue) -> SendAnswer:
+        left_s = max(0.001, outgoing.deadline - self._session.clock.monotonic())
+        answer = await self._session.leaders.request(chosen.broker_name, self._request(outgoing, chosen), left_s)
+        assert isinstance(answer, SendAnswer)
+        return answer
+
+    def _request(self, outgoing: _Outgoing, chosen: MessageQueue) -> Send:
+        return Send(
+            self._group,
+            outgoing.topic,
+            chosen.queue_id,
+            outgoing.records,
+            default_topic_queue_nums=NEW_TOPIC_QUEUES,
+            batch=outgoing.batch,
+        )
+
+    def _may_try_again(self, error: RmqError, outgoing: _Outgoing) -> bool:
+        if self._session.clock.monotonic() >= outgoing.deadline:
+            return False
+        if isinstance(error, Unknown):
+            return outgoing.retry_unknown
+        outgoing.refusals += not error.passing
+        return error.passing or (error.retryable and outgoing.refusals <= RETRIES)
+
+    async def _recover(self, error: RmqError, outgoing: _Outgoing) -> None:
+        """Another broker is tried at once, the same one after a pause; a new route is asked for where that may help."""
+        clock = self._session.clock
+        if outgoing.avoid and (error.passing or isinstance(error, Unknown)):
+            self._session.isolation.report(outgoing.avoid, FAILED_MS, clock.monotonic())
+        queues = self._queues.get(outgoing.topic)
+        others = queues is not None and any(queue.broker_name != outgoing.avoid for queue in queues.led)
+        if outgoing.tries > 1 or not others:
+            pause_s = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** (outgoing.tries - 1))
+            await clock.sleep(max(0.0, min(pause_s, outgoing.deadline - clock.monotonic())))
+        if error.refresh_routes and self._session.routes.known(outgoing.topic) is not None:
+            await self._refresh(outgoing.topic, max(0.001, outgoing.deadline - clock.monotonic()))
+
+    async def _refresh(self, topic: str, timeout_s: float) -> None:
+        try:
+            await within(self._session.clock, timeout_s, self._session.routes.refresh(topic))
+        except (RmqError, TimeoutError):
+            return  # what is known stays (N3); if it is wrong the next try says so
+
+    async def _find_queues(self, outgoing: _Outgoing) -> list[MessageQueue]:
+        """Queues the message may go to. Raises Refusal, Unreachable."""
+        topic, route = outgoing.topic, self._session.routes.known(outgoing.topic)
+        if route is not None:
+            return self._known_queues(outgoing, route)
+        left_s = max(0.001, outgoing.deadline - self._session.clock.monotonic())
+        try:
+            return await within(self._session.clock, left_s, self._learn_queues(outgoing))
+        except TimeoutError:
+            known = ";".join(self._session.routes.nameservers)
+            raise Unreachable(f"no nameserver of {known} told where {topic} lives within the timeout") from None
+
+    async def _learn_queues(self, outgoing: _Outgoing) -> list[MessageQueue]:
+        try:
+            return self._known_queues(outgoing, await self._session.routes.get(outgoing.topic))
+        except Refusal as refusal:
+            return await self._queues_to_be(outgoing.topic, refusal)
+
+    def _known_queues(self, outgoing: _Outgoing, route: Route) -> list[MessageQueue]:
+        found = self._queues.get(outgoing.topic)
+        if found is None or found.of is not route:
+            there = writable_queues(route, outgoing.topic)
+            found = self._queues[outgoing.topic] = _Queues(route, there, led_queues(route, there))
+        return _some(found.all if outgoing.ordered else found.led, outgoing.topic)
+
+    async def _queues_to_be(self, topic: str, refusal: Refusal) -> list[MessageQueue]:
+        """Queues of a topic that its first message will make, after the template's. Raises the refusal if none may be made."""
+        if refusal.code != ResponseCode.TOPIC_NOT_EXIST:
+            raise refusal
+        try:
+            template = await self._session.routes.get(TEMPLATE_TOPIC)
+        except Refusal:
+            hint = (
+                f"topic {topic} does not exist at any registered broker: create it with `rmq admin updateTopic -t {topic} "
+                "-c <cluster>`; if it should be there, see with `rmq admin clusterList` whether its broker is"
+            )
+            raise Refusal(ResponseCode.TOPIC_NOT_EXIST, hint) from refusal
+        led = led_queues(template, writable_queues(template, TEMPLATE_TOPIC))
+        queues = [queue._replace(topic=topic) for queue in led]
+        return _some([queue for queue in queues if queue.queue_id < NEW_TOPIC_QUEUES], topic)
+
+
+def _some(queues: list[MessageQueue], topic: str) -> list[MessageQueue]:
+    if not queues:
+        raise Unreachable(f"no broker takes messages for {topic} now")
+    return queues
+
+
+Encoded = tuple[int, Message, str, bytes]  # place in the batch, message, unique id, record
+
+
+def cut(encoded: Sequence[Encoded], max_bytes: int = MAX_MESSAGE_BYTES) -> list[list[Encoded]]:
+    """Pieces of one topic and at most `max_bytes` each (a single larger one stays alone); order is kept within a topic."""
+    pieces: list[list[Encoded]] = []
+    open_pieces: dict[str, tuple[list[Encoded], int]] = {}
+    for each in encoded:
+        topic, size = each[1].topic, len(each[3])
+        piece, used = open_pieces.get(topic, ([], max_bytes + 1))
+        if used + size > max_bytes:
+            piece, used = [], 0
+            pieces.append(piece)
+        piece.append(each)
+        open_pieces[topic] = (piece, used + size)
+    return pieces

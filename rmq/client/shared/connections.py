@@ -1,0 +1,114 @@
+"""One connection per address, opened when first needed and again when lost. Knows no routes and retries nothing."""
+
+import asyncio
+from collections.abc import Callable
+
+from rmq.client.shared.settings import ClientSettings
+from rmq.client.shared.tasks import TaskSet, cancel
+from rmq.clock import Clock
+from rmq.codes import ResponseCode
+from rmq.errors import OUTCOME_UNKNOWN, Closed, Refusal, Unknown
+from rmq.net.codec.limits import Limits
+from rmq.net.commands import Answer, Hello, Request
+from rmq.net.transport.channel import Channel
+
+OnAddress = Callable[[str], None]
+OnRequest = Callable[[Request], None]
+_POSTS_IN_A_ROW = 64
+
+
+class Connections:
+    """Channels by "host:port". Whoever asks first opens; whoever asks meanwhile waits for the same opening."""
+
+    def __init__(self, hello: Hello, settings: ClientSettings, clock: Clock) -> None:
+        self._hello = hello
+        self._settings = settings
+        self._clock = clock
+        self._channels: dict[str, Channel] = {}
+        self._opening: dict[str, asyncio.Task[Channel]] = {}
+        self._watches = TaskSet()
+        self._closed = False
+        self._posts = 0
+        self.on_opened: list[OnAddress] = []
+        self.on_lost: list[OnAddress] = []
+        self.on_request: list[OnRequest] = []
+
+    def is_open(self, address: str) -> bool:
+        return address in self._channels
+
+    def is_waiting(self, address: str) -> bool:
+        """Whether an answer from there is missing."""
+        channel = self._channels.get(address)
+        return channel is not None and channel.waits
+
+    def give_up(self, address: str, kind: type[Request], why: str) -> None:
+        """Requests of that type, which changes nothing there, end as Unknown."""
+        if (channel := self._channels.get(address)) is not None:
+            channel.give_up(kind, why)
+
+    async def request(self, address: str, request: Request, timeout_s: float | None = None) -> Answer:
+        """Raises Refusal, Unknown (it left, and nobody can tell what came of it), Unreachable (it never left), Closed."""
+        channel = self._channels.get(address) or await self._open(address)
+        try:
+            return await channel.request(request, timeout_s or self._settings.request_timeout_s)
+        except Refusal as refusal:
+            if refusal.code == ResponseCode.SYSTEM_ERROR and refusal.remark.startswith(OUTCOME_UNKNOWN):
+                raise Unknown(f"{address}: {refusal.remark}") from None
+            raise
+
+    async def post(self, address: str, request: Request) -> None:
+        """Send and expect no answer; waits now and then, so that what is unsent stays bounded. Raises Unreachable, Closed."""
+        channel = self._channels.get(address) or await self._open(address)
+        self._posts += 1
+        if self._posts % _POSTS_IN_A_ROW == 0:
+            await asyncio.sleep(0)  # frames are written at the end of a turn: without one a loop of posts only piles them up
+            await channel.drained(self._settings.request_timeout_s)
+        channel.post(request)
+
+    async def _open(self, address: str) -> Channel:
+        if self._closed:
+            raise Closed("the client is closed: make a new one")
+        opening = self._opening.get(address)
+        if opening is None:
+            opening = self._opening[address] = asyncio.create_task(self._connect(address), name=f"open {address}")
+            opening.add_done_callback(lambda task: self._opened(address, task))
+        return await asyncio.shield(opening)
+
+    async def _connect(self, address: str) -> Channel:
+        timeout_s = self._settings.connect_timeout_s
+        return await Channel.open(address, self._hello, Limits(), self._received, self._clock, timeout_s=timeout_s)
+
+    def _opened(self, address: str, task: "asyncio.Task[Channel]") -> None:
+        del self._opening[address]
+        if task.cancelled() or task.exception() is not None:
+            return
+        self._channels[address] = channel = task.result()
+        self._watches.start(self._watch(address, channel), f"watch {address}")
+        for listener in self.on_opened:
+            listener(address)
+
+    async def _watch(self, address: str, channel: Channel) -> None:
+        await channel.closed.wait()
+        if self._channels.get(address) is channel:
+            del self._channels[address]
+        for listener in self.on_lost:
+            listener(address)
+
+    def _received(self, request: Request) -> None:
+        for listener in self.on_request:
+            listener(request)
+
+    async def drop(self, address: str) -> None:
+        """Close this connection because it does not work; the next request opens another."""
+        channel = self._channels.pop(address, None)
+        if channel is not None:
+            await channel.close()
+
+    async def close(self) -> None:
+        """Close every connection; requests without an answer end as Unknown."""
+        self._closed = True
+        await cancel(*self._opening.values())
+        await self._watches.close()
+        for channel in list(self._channels.values()):
+            await channel.close()
+        self._channels.clear()

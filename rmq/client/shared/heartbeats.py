@@ -1,0 +1,136 @@
+"""Telling every broker who we are: producer groups, consumer groups and what they subscribe to.
+
+A broker that has not heard a client for 120 s, or whose connection broke, forgets it; so a heartbeat goes out at once
+when a connection opens or breaks, and else every 30 s. Followers hear of consumers too: the one that leads next knows the
+members of a group before it is asked. [MQClientInstance.sendHeartbeatToAllBrokerWithLock]
+"""
+
+import asyncio
+import logging
+
+from rmq.client.shared.connections import Connections
+from rmq.client.shared.routes import Routes
+from rmq.client.shared.settings import ClientSettings
+from rmq.client.shared.tasks import TaskSet, within
+from rmq.clock import Clock
+from rmq.errors import Refusal, RmqError, Unknown
+from rmq.model import ConsumerData
+from rmq.net.commands import Heartbeat, UnregisterClient
+
+_log = logging.getLogger("rmq.client")
+_RETRY_S = 0.5  # after a heartbeat that some broker did not take
+_FOLLOWER_TRIES = 5  # a follower may hear of a new group a moment later than the leader, which has answered
+
+
+class Heartbeats:
+    """The groups of this client, and the loop that announces them."""
+
+    def __init__(self, client_id: str, connections: Connections, routes: Routes, settings: ClientSettings, clock: Clock) -> None:
+        self._client_id = client_id
+        self._connections = connections
+        self._routes = routes
+        self._settings = settings
+        self._clock = clock
+        self._producers: dict[str, int] = {}
+        self._consumers: dict[str, ConsumerData] = {}
+        self._due = asyncio.Event()
+        self._told: set[str] = set()
+        self._telling: set[str] = set()  # followers
+        self._tasks = TaskSet()
+        connections.on_lost.append(self._lost)
+        routes.on_change.append(self._route_changed)
+
+    def _route_changed(self, topic: str) -> None:
+        if not self._told.issuperset(self._addresses()):
+            self.hurry()
+
+    def _addresses(self) -> set[str]:
+        return self._routes.nodes() if self._consumers else set(self._routes.brokers().values())
+
+    def _lost(self, address: str) -> None:
+        """Who lost us has forgotten us."""
+        self._told.discard(address)
+        if address in self._addresses():
+            self.hurry()
+
+    def add_producer(self, group: str) -> None:
+        self._producers[group] = self._producers.get(group, 0) + 1
+        self.hurry()
+
+    def hurry(self) -> None:
+        """Send the next heartbeat now."""
+        self._due.set()
+
+    def remember(self, consumer: ConsumerData) -> None:
+        self._consumers[consumer.group] = consumer
+
+    def knows_consumer(self, group: str) -> bool:
+        return group in self._consumers
+
+    async def drop_producer(self, group: str) -> None:
+        """Unregister the group at every broker if this was its last producer here."""
+        self._producers[group] -= 1
+        if not self._producers[group]:
+            del self._producers[group]
+            await self._unregister(UnregisterClient(self._client_id, producer_group=group))
+
+    async def drop_consumer(self, group: str) -> None:
+        """Unregister the group at every broker: its other members take over at once."""
+        del self._consumers[group]
+        await self._unregister(UnregisterClient(self._client_id, consumer_group=group))
+
+    async def _unregister(self, request: UnregisterClient) -> None:
+        async def one(address: str) -> None:
+            try:
+                await self._connections.request(address, request)
+            except RmqError as error:
+                _log.info("%s was not told that we leave, it will notice: %s", address, error)
+
+        await asyncio.gather(*(one(address) for address in self._told))
+
+    async def beat(self) -> bool:
+        """One heartbeat to every known broker; True if all leaders took it. Followers are told behind."""
+        if not self._producers and not self._consumers:
+            return True
+        heartbeat = Heartbeat(self._client_id, sorted(self._producers), list(self._consumers.values()))
+        leaders = set(self._routes.brokers().values())
+        taken = await asyncio.gather(*(self._send(address, heartbeat) for address in leaders))
+        for address in self._addresses() - leaders - self._telling:
+            self._telling.add(address)
+            self._tasks.start(self._tell_follower(address, heartbeat), f"heartbeat to {address}")
+        return not any(taken)
+
+    async def _send(self, address: str, heartbeat: Heartbeat) -> RmqError | None:
+        """Why it was not taken."""
+        try:
+            await self._connections.request(address, heartbeat)
+        except RmqError as error:
+            _log.info("no heartbeat to %s: %s", address, error)
+            if isinstance(error, Unknown):  # a link that swallows requests looks open for ever
+                await self._connections.drop(address)
+            return error
+        self._told.add(address)
+        return None
+
+    async def _tell_follower(self, address: str, heartbeat: Heartbeat) -> None:
+        try:
+            for _ in range(_FOLLOWER_TRIES):
+                if not isinstance(await self._send(address, heartbeat), Refusal):
+                    return
+                await self._clock.sleep(_RETRY_S)
+        finally:
+            self._telling.discard(address)
+
+    async def close(self) -> None:
+        await self._tasks.close()
+
+    async def keep_beating(self) -> None:
+        """Runs until cancelled."""
+        while True:
+            self._due.clear()
+            taken = await self.beat()
+            pause_s = self._settings.heartbeat_s if taken else _RETRY_S
+            try:
+                await within(self._clock, pause_s, self._due.wait())
+            except TimeoutError:
+                continue

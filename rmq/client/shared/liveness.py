@@ -1,0 +1,47 @@
+"""Finding leaders that hang: their connections stay open, and a pull may rightly wait for half a minute.
+
+Nothing is broken off here. A leader that does not answer in time is doubted (`Routes`); calls that wait at it go on waiting
+until there is another one.
+"""
+
+from rmq.client.shared.connections import Connections
+from rmq.client.shared.routes import Routes
+from rmq.client.shared.tasks import TaskSet
+from rmq.clock import Clock
+from rmq.errors import RmqError, Unknown
+from rmq.net.commands import Ping
+
+_ASK_EACH_S, _ANSWER_S = 1.0, 1.5
+
+
+class Liveness:
+    """Asks the leaders at which something waits."""
+
+    def __init__(self, connections: Connections, routes: Routes, clock: Clock) -> None:
+        self._connections = connections
+        self._routes = routes
+        self._clock = clock
+        self._asked: set[str] = set()
+        self._tasks = TaskSet()
+
+    async def keep_asking(self) -> None:
+        """Runs until cancelled."""
+        try:
+            while True:
+                await self._clock.sleep(_ASK_EACH_S)
+                for address in set(self._routes.brokers().values()) - self._asked:
+                    if self._connections.is_waiting(address):
+                        self._asked.add(address)
+                        self._tasks.start(self._ask(address), f"ask {address}")
+        finally:
+            await self._tasks.close()
+
+    async def _ask(self, address: str) -> None:
+        try:
+            await self._connections.request(address, Ping(), _ANSWER_S)
+        except Unknown:
+            self._routes.lost(address)
+        except RmqError:
+            pass  # it is there, or was lost, which is told by others
+        finally:
+            self._asked.discard(address)

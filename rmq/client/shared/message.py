@@ -1,0 +1,228 @@
+"""What a user hands in and gets back: messages and send results. No connection, no waiting."""
+
+import math
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+from rmq.client.shared.inflating import COMPRESSED, inflated
+from rmq.errors import InvalidArgument, Unknown
+from rmq.log.records import record
+from rmq.model import MessageQueue
+
+UNIQUE_KEY, KEYS, TAGS, RETRY_TOPIC = "UNIQ_KEY", "KEYS", "TAGS", "RETRY_TOPIC"
+CHECKSUM = "__CRC32#"  # of the whole record; the store's business
+MOST_LEVEL = 2**31 - 1  # a number on the wire; which levels there are is the broker's to say (messageDelayLevel)
+
+_RESERVED = """
+KEYS TAGS UNIQ_KEY EXTEND_UNIQ_INFO WAIT DELAY TIMER_DELAY_SEC TIMER_DELAY_MS TIMER_DELIVER_MS TIMER_OUT_MS
+TIMER_ENQUEUE_MS TIMER_DEQUEUE_MS TIMER_ROLL_TIMES TIMER_DELAY_LEVEL TIMER_DEL_UNIQKEY TIMER_ROLL_LABEL REAL_TOPIC
+REAL_QID RETRY_TOPIC ORIGIN_MESSAGE_ID RECONSUME_TIME MAX_RECONSUME_TIMES DLQ_ORIGIN_TOPIC DLQ_ORIGIN_MESSAGE_ID
+_SYS_MSG_PRIORITY_ __LITE_TOPIC ORIGIN_GROUP TRANS_OFFSET TRAN_MSG PGROUP __transactionId__
+TRANSACTION_CHECK_TIMES TRAN_PREPARED_QUEUE_OFFSET CHECK_IMMUNITY_TIME_IN_SECONDS MSG_REGION TRACE_ON CLUSTER
+__SHARDINGKEY INSTANCE_ID BUYER_ID TRANSFER_FLAG CORRECTION_FLAG MQ2_FLAG REDIRECT CORRELATION_ID REPLY_TO_CLIENT
+TTL ARRIVE_TIME PUSH_REPLY_TIME MSG_TYPE CONSUME_START_TIME MIN_OFFSET MAX_OFFSET POP_CK POP_CK_OFFSET 1ST_POP_TIME
+INNER_NUM INNER_BASE INNER_MULTI_DISPATCH INNER_MULTI_QUEUE_OFFSET DUP_INFO __CRC32# __BORNHOST BORN_TIMESTAMP
+PROPERTY_FORWARD_QUEUE_ID TRACE_CONTEXT E_T RMQ_SRC
+"""
+RESERVED_PROPERTIES = frozenset(_RESERVED.split())  # names a program may not set itself [MessageConst]
+
+
+class Message(NamedTuple):
+    """A message to send.
+
+    `tags`: one tag consumers may filter by. `keys`: words it can be looked up by. `properties`: the program's own
+    names and values. `flag`: a number carried along unread. To come later: one of `delay_level` (1 to 18: 1s 5s 10s 30s
+    1m 2m ... 10m 20m 30m 1h 2h, unless the broker has a list of its own; more means its last one), `delay_s` and
+    `deliver_at_ms` (Unix ms), at most three days ahead; to the second, never early.
+    `message_id`: the unique id it goes by, one word; give one to know a repeat by it (default: a new one with each send).
+    """
+
+    topic: str
+    body: bytes
+    tags: str = ""
+    keys: Sequence[str] = ()
+    properties: Mapping[str, str] = {}
+    flag: int = 0
+    delay_level: int = 0
+    delay_s: float = 0
+    deliver_at_ms: int = 0
+    message_id: str = ""
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is to come later."""
+        return bool(self.delay_level or self.delay_s or self.deliver_at_ms)
+
+
+class SendStatus(IntEnum):
+    """All four mean stored; the last three tell what was not yet reached when the broker stopped waiting."""
+
+    SEND_OK = 0
+    FLUSH_DISK_TIMEOUT = 10
+    SLAVE_NOT_AVAILABLE = 11
+    FLUSH_SLAVE_TIMEOUT = 12
+
+
+def send_status(code: int) -> SendStatus:
+    """Raises Unknown: what answers so may have stored the message."""
+    try:
+        return SendStatus(code)
+    except ValueError:
+        raise Unknown(f"the broker answered a send with status {code}, which says nothing; it may or may not be stored") from None
+
+
+class SendResult(NamedTuple):
+    """Where a message was stored. `message_id`: the unique id consumers see too.
+
+    Of one that is to come later `queue_offset` is its place until then; `recall_handle`: what takes a timed one back.
+    """
+
+    message_id: str
+    queue: MessageQueue
+    queue_offset: int
+    status: SendStatus
+    recall_handle: str = ""
+
+
+class ReceivedMessage:
+    """A stored message. Cheap to make: properties and compressed bodies are decoded when asked for."""
+
+    __slots__ = ("_body", "_properties", "queue", "stored")
+
+    def __init__(self, stored: record.Record, queue: MessageQueue) -> None:
+        self.stored = stored
+        self.queue = queue
+        self._body: bytes | None = None
+        self._properties: dict[str, str] | None = None
+
+    @property
+    def topic(self) -> str:
+        """The topic it was sent to, for a retried one too."""
+        return self.properties.get(RETRY_TOPIC) or self.queue.topic
+
+    @property
+    def body(self) -> bytes:
+        """Inflated if its sender compressed it. Raises BadBytes when that does not work, or gives more than 4 MiB."""
+        if self._body is None:
+            self._body = inflated(self.stored) if self.stored.sys_flag & COMPRESSED else self.stored.body
+        return self._body
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The program's own and the system's."""
+        if self._properties is None:
+            self._properties = record.bytes_to_properties(self.stored.properties)
+            self._properties.pop(CHECKSUM, None)
+        return self._properties
+
+    @property
+    def tags(self) -> str:
+        return self.properties.get(TAGS, "")
+
+    @property
+    def keys(self) -> list[str]:
+        return self.properties.get(KEYS, "").split()
+
+    @property
+    def message_id(self) -> str:
+        """The sender's unique id; for a message without one the id made of its place."""
+        return self.properties.get(UNIQUE_KEY) or self.offset_message_id
+
+    @property
+    def offset_message_id(self) -> str:
+        """Id made of the broker's address and the place in its log."""
+        return record.message_id(self.stored.store_host, self.stored.physical_offset)
+
+    @property
+    def queue_offset(self) -> int:
+        return self.stored.queue_offset
+
+    @property
+    def flag(self) -> int:
+        return self.stored.flag
+
+    @property
+    def born_timestamp(self) -> int:
+        """Unix ms by the sender's clock."""
+        return self.stored.born_timestamp
+
+    @property
+    def store_timestamp(self) -> int:
+        """Unix ms by the broker's clock."""
+        return self.stored.store_timestamp
+
+    @property
+    def reconsume_times(self) -> int:
+        return self.stored.reconsume_times
+
+    def __repr__(self) -> str:
+        topic, broker_name, queue_id = self.queue
+        return f"<message {self.message_id} of {topic}/{broker_name}/{queue_id}@{self.queue_offset}>"
+
+
+def check_body(body: object, max_bytes: int) -> None:
+    """Raises InvalidArgument. An empty body is refused as RocketMQ does [Validators.checkMessage]."""
+    if not isinstance(body, bytes | bytearray | memoryview):
+        raise InvalidArgument(f"the body is {type(body).__name__}: give bytes (text.encode())")
+    if not len(body):
+        raise InvalidArgument("the body is empty: send at least one byte")
+    if len(body) > max_bytes:
+        raise InvalidArgument(f"the body has {len(body)} bytes: at most {max_bytes} are allowed")
+
+
+def message_properties(message: Message, message_id: str) -> bytes:
+    """Properties as they are stored. Raises InvalidArgument for names or values that may not be."""
+    if message.message_id:
+        _check_word("message_id", message.message_id)
+    properties = {UNIQUE_KEY: message_id}
+    if message.tags:
+        properties[TAGS] = _checked_tag(message.tags)
+    if message.keys:
+        properties[KEYS] = _joined_keys(message.keys)
+    if message.waits:
+        properties |= _time(message)
+    for name, value in message.properties.items():
+        _check_property(name, value)
+        properties[name] = value
+    return record.properties_to_bytes(properties)
+
+
+def _time(message: Message) -> dict[str, str]:
+    """When it is to come."""
+    level, delay_s, at_ms = message.delay_level, message.delay_s, message.deliver_at_ms
+    if (level != 0) + (delay_s != 0) + (at_ms != 0) > 1:
+        raise InvalidArgument("give one of delay_level, delay_s and deliver_at_ms")
+    if level:
+        if not 1 <= level <= MOST_LEVEL:
+            raise InvalidArgument(f"delay_level {level}: give 1 or more, or delay_s for any other time")
+        return {"DELAY": str(level)}
+    if delay_s < 0 or at_ms < 0:
+        raise InvalidArgument("delay_s and deliver_at_ms are not below 0")
+    return {"TIMER_DELAY_MS": str(math.ceil(delay_s * 1000))} if delay_s else {"TIMER_DELIVER_MS": str(at_ms)}
+
+
+def _checked_tag(tag: str) -> str:
+    if "||" in tag or tag.strip() != tag:
+        raise InvalidArgument(f"tag {tag!r}: no '||' and no spaces around it, else nobody can subscribe to it")
+    return tag
+
+
+def _joined_keys(keys: Sequence[str]) -> str:
+    if isinstance(keys, str):
+        raise InvalidArgument('keys is a text: give a list, as keys=["order-1"]')
+    for key in keys:
+        _check_word("key", key)
+    return " ".join(keys)
+
+
+def _check_word(what: str, word: object) -> None:
+    if not isinstance(word, str) or word.split() != [word]:
+        raise InvalidArgument(f"{what} {word!r}: give one word without spaces")
+
+
+def _check_property(name: str, value: object) -> None:
+    if name in RESERVED_PROPERTIES or name.startswith("__RMQ.TRANSIENT."):
+        raise InvalidArgument(f"property {name!r} is the system's own: choose another name")
+    if not isinstance(value, str) or not name or not value:
+        raise InvalidArgument(f"property {name!r} is {value!r}: names and values are texts that are not empty")

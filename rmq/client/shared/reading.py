@@ -1,0 +1,90 @@
+"""Stored records in a broker's answer: each is looked at before anybody gets it, whole and as its sender made it.
+
+A broker checks what it reads from its disk; what a bad one sends, or a bad line changes, is found here.
+"""
+
+import logging
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from rmq.codes import ResponseCode
+from rmq.errors import BadBytes
+from rmq.log.records import record
+from rmq.log.records.record import Record
+from rmq.model import MessageQueue
+from rmq.net.commands import PullAnswer
+
+_log = logging.getLogger("rmq.client")
+
+
+class Found(NamedTuple):
+    """A record whose body is what its sender made. `exact`: so is all the rest of it, by the record's own checksum."""
+
+    stored: Record
+    exact: bool
+
+
+def read(messages: bytes) -> Iterator[Found]:
+    """The records in order. Raises BadBytes at the first one that is damaged; those before it are good."""
+    at, end = 0, len(messages)
+    while at < end:
+        stored = record.decode(messages, at)
+        if not record.body_is_right(stored):
+            raise BadBytes(f"the message at {stored.physical_offset} of the log came with a damaged body")
+        stop = at + stored.total_size
+        yield Found(stored, not record.has_crc(stored) or record.crc_is_right(messages[at:stop]))
+        at = stop
+
+
+def read_all(messages: bytes) -> list[Record]:
+    """The same for those who look at messages only. Raises BadBytes."""
+    return [found.stored for found in read(messages)]
+
+
+class Pulled(NamedTuple):
+    """`next_offset`: where to pull next, behind everything that is settled."""
+
+    records: list[Record]
+    next_offset: int
+
+
+class PullReader:
+    """Reads the answers to the pulls of one queue."""
+
+    def __init__(self, queue: MessageQueue) -> None:
+        self._queue = queue
+        self._doubted = -1  # number of a message that did not match its record's checksum
+
+    def read(self, answer: PullAnswer, asked: int) -> Pulled:
+        """`asked`: the pull's offset. What stands before a damaged message is good. Raises BadBytes if nothing does, and for an
+        answer that cannot be."""
+        end = answer.next_begin_offset
+        if end < 0 or (end < asked and answer.status != ResponseCode.PULL_OFFSET_MOVED):
+            raise BadBytes(f"the answer to a pull from {asked} on leads back to {end}")
+        if answer.status != ResponseCode.SUCCESS:
+            return Pulled([], end)
+        good: list[Record] = []
+        try:
+            for found in read(answer.messages):
+                self._check(found, good[-1].queue_offset + 1 if good else asked, end)
+                good.append(found.stored)
+        except BadBytes as error:
+            if not good:
+                raise
+            _log.warning("an answer to a pull from %d on is taken as far as it is good: %s", asked, error)
+            return Pulled(good, good[-1].queue_offset + 1)
+        if not good:
+            raise BadBytes("an answer that says FOUND brought no message")
+        return Pulled(good, end)
+
+    def _check(self, found: Found, lowest: int, end: int) -> None:
+        """A message that differs from its record's checksum is asked for once more: if it comes so again it is stored so (Apache
+        RocketMQ may leave the checksum of another record in one). Raises BadBytes."""
+        stored, (topic, _, queue_id) = found.stored, self._queue
+        number = stored.queue_offset
+        if not lowest <= number < end or stored.topic != topic or stored.queue_id != queue_id:
+            where = f"where messages {lowest} to {end - 1} of {topic}/{queue_id} may come"
+            raise BadBytes(f"message {number} of {stored.topic}/{stored.queue_id} came {where}")
+        if not found.exact and self._doubted != number:
+            self._doubted = number
+            raise BadBytes(f"message {number} does not match its record's checksum: it is asked for once more")

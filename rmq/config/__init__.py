@@ -1,0 +1,1 @@
+"""Settings of a node: where they come from, which of RocketMQ's keys mean what."""

@@ -1,0 +1,174 @@
+"""Damage: bytes below what was durable that are no records any more (D8). Found here, named, never cut off or passed over.
+
+Whoever reads checks with `Damages` first. Mending is the business of `rmq.log.repair.mending` and of `rmq store repair`.
+"""
+
+import errno
+import re
+from collections.abc import Callable, Iterator, Sequence
+from threading import Lock
+from typing import NamedTuple
+
+from rmq.errors import BadBytes, StoreError
+from rmq.log.files import epochs
+from rmq.log.files.epochs import EpochRow
+from rmq.log.files.segment import BadEntry, Segment
+from rmq.log.records import record
+
+_MAGIC = re.compile(rb"\xda\xa3\x20[\xa7\xab]")
+_MAGIC_BYTES = 4
+
+
+class DamagedRange(NamedTuple):
+    """[start, end) of the log holds nothing that can be believed; `why` in words."""
+
+    start: int
+    end: int
+    why: str
+
+
+class Damages:
+    """The damaged ranges of one log, in order. False when there are none. In any thread."""
+
+    def __init__(self, ranges: Sequence[DamagedRange] = ()) -> None:
+        self.ranges = _united(ranges)
+        self._changing = Lock()
+
+    def __bool__(self) -> bool:
+        return bool(self.ranges)
+
+    def __str__(self) -> str:
+        return "; ".join(f"bytes {start} to {end} of the log are damaged ({why})" for start, end, why in self.ranges)
+
+    def add(self, found: DamagedRange) -> None:
+        with self._changing:
+            self.ranges = _united((*self.ranges, found))
+
+    def drop(self, mended: DamagedRange) -> None:
+        with self._changing:
+            self.ranges = tuple(one for one in self.ranges if one != mended)
+
+    def drop_before(self, log_start: int) -> None:
+        """The log begins there now."""
+        with self._changing:
+            self.ranges = tuple(one for one in self.ranges if one.end > log_start)
+
+    def check(self, offset: int, size: int) -> None:
+        """Raises StoreError if a byte of [offset, offset + size) is damaged."""
+        for one in self.ranges:
+            if one.start < offset + size and offset < one.end:
+                about = f"bytes {one.start} to {one.end} of the log are damaged ({one.why})"
+                raise StoreError(f"{about}: stop this node and run `rmq store repair`")
+
+    def checked(self, read: Callable[[int, int], bytes], offset: int, size: int, rows: tuple[EpochRow, ...]) -> bytes:
+        """What `read` gives, if it is the record at `offset`. Raises StoreError, and remembers, if it is not, or if the device
+        cannot read it any more."""
+        try:
+            data = read(offset, size)
+            record.verify(data, 0, offset, not epochs.is_foreign(rows, offset))
+        except BadBytes as error:
+            self.add(DamagedRange(offset, offset + size, str(error)))
+            self.check(offset, size)
+        except StoreError as error:
+            if isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.EIO:
+                self.add(DamagedRange(offset, offset + size, str(error.__cause__)))
+            raise
+        return data
+
+    def count_good(self, spans: Sequence[tuple[int, int]]) -> int:
+        """How many of the first ones (offset, size) lie before the first that is damaged."""
+        for count, (offset, size) in enumerate(spans):
+            if any(one.start < offset + size and offset < one.end for one in self.ranges):
+                return count
+        return len(spans)
+
+    def at(self, position: int) -> DamagedRange | None:
+        """The range that begins at or holds `position`."""
+        return next((one for one in self.ranges if one.start <= position < one.end), None)
+
+    def discover(self, error: BadEntry, segments: Sequence[Segment], rows: tuple[EpochRow, ...], end: int) -> int:
+        """A walk stopped below the log's end: notes that as damage, if it is new, and says where to go on."""
+        found = self.at(error.at)
+        if found is None:
+            good = first_record(segments, error.at, rows)
+            if good == error.at:
+                raise StoreError(f"a whole record stands where the log should end at {end} ({error}): run `rmq store verify`")
+            found = DamagedRange(error.at, end if good is None else min(good, end), str(error))
+            self.add(found)
+        return found.end
+
+    def before(self, position: int) -> DamagedRange | None:
+        """The last range that ends at or before `position`."""
+        return next((one for one in reversed(self.ranges) if one.end <= position), None)
+
+
+def _united(ranges: Sequence[DamagedRange]) -> tuple[DamagedRange, ...]:
+    """In order, and one where some overlap: only where whole records stand around it can it be repaired."""
+    found: list[DamagedRange] = []
+    for one in sorted(ranges):
+        if found and one.start < found[-1].end:
+            found[-1] = found[-1]._replace(end=max(found[-1].end, one.end))
+        else:
+            found.append(one)
+    return tuple(found)
+
+
+class MissingSegment(Segment):
+    """Stands for a file of the log that is not there: it holds no bytes."""
+
+    def __init__(self, path: str, base: int, size: int) -> None:
+        self.path = path
+        self.base = base
+        self.size = size
+
+    def read(self, offset: int, size: int) -> bytes:
+        return b""
+
+    def read_cached(self, offset: int, into: memoryview) -> bool:
+        return False
+
+    def blocks(self, offset: int, to: int) -> Iterator[tuple[int, bytes]]:
+        return iter(())
+
+    def sync(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    def retire(self) -> None: ...
+
+
+def first_record(segments: Sequence[Segment], from_: int, rows: tuple[EpochRow, ...] = ()) -> int | None:
+    """Where the first whole record at or behind `from_` stands. By `rows` it must carry our checksum, or need not."""
+    for segment in segments:
+        if segment.end > from_:
+            found = find_record(segment, from_, not epochs.is_foreign(rows, max(from_, segment.base)))
+            if found is not None:
+                return found
+    return None
+
+
+def has_record(segment: Segment, from_: int, protected: bool) -> bool:
+    """Whether a whole record (`protected`: of ours) stands somewhere behind: then a cut may have hit a flipped bit."""
+    return find_record(segment, from_, protected) is not None
+
+
+def find_record(segment: Segment, from_: int, protected: bool) -> int | None:
+    """Where the first whole record at or behind `from_` begins."""
+    for at, data in segment.blocks(max(from_, segment.base), segment.end):
+        data += segment.read(at + len(data), min(_MAGIC_BYTES, segment.end - at - len(data)))  # one that lies across
+        for place in _MAGIC.finditer(data):
+            start = at + place.start() - 4
+            if start >= max(from_, segment.base) and _is_record(segment, start, protected):
+                return start
+    return None
+
+
+def _is_record(segment: Segment, start: int, protected: bool) -> bool:
+    size = int.from_bytes(segment.read(start, 4), "big")
+    if size > segment.end - start:
+        return False
+    try:
+        record.verify(segment.read(start, size), 0, start, protected)
+    except BadBytes:
+        return False
+    return True

@@ -1,0 +1,155 @@
+"""The files of one CommitLog: which there are, the next one made ahead of time, all of them flushed, the last ones cut.
+
+Knows no units. `add` and `cut` belong to the appending thread; `prepare`, `sync` and `drop_before` may run
+in another. The list is replaced, never changed, so whoever reads it needs no lock.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from threading import Lock
+
+from rmq.log.files.disk import Disk
+from rmq.log.files.epochs import EpochRow
+from rmq.log.files.segment import BadEntry, Place, Segment, file_name, gone, walk_rows
+
+
+class Segments:
+    """All methods raise OSError. `found`: the open files, oldest first, without a gap."""
+
+    def __init__(self, disk: Disk, root: str, segment_bytes: int, found: list[Segment]) -> None:
+        self.segment_bytes = segment_bytes
+        self._disk = disk
+        self._directory = f"{root}/commitlog"
+        self._spare_path = f"{root}/rmq/next"
+        self._segments = found
+        self._spare: int | None = None  # handle of the next file, ready
+        self._spare_lock = Lock()
+        self._leaving: list[Segment] = []  # no longer in the list, perhaps still on the disk
+        self._changing = Lock()  # held by whoever replaces the list
+        self._names_dirty = True  # whoever made the files found may have stopped before their names were durable
+
+    def all(self) -> list[Segment]:
+        return list(self._segments)
+
+    def last(self) -> Segment | None:
+        return self._segments[-1] if self._segments else None
+
+    def at(self, offset: int) -> Segment:
+        """The file with the byte at `offset`, which must not be behind the last one."""
+        segments = self._segments
+        if offset < segments[0].base:
+            raise gone(f"{self._directory}, byte {offset}")
+        return segments[(offset - segments[0].base) // self.segment_bytes]
+
+    def end_of(self, offset: int) -> int:
+        """Where the file with `offset` ends, whether it is there or not."""
+        return (offset // self.segment_bytes + 1) * self.segment_bytes
+
+    def places(self, from_: int, to: int, rows: tuple[EpochRow, ...]) -> Iterator[Place]:
+        """The records from `from_` to `to` (both ends of records), each checked. Raises BadEntry, too."""
+        position = from_
+        while position < to:
+            segment = self.at(position)
+            for place in walk_rows(segment.read, segment.end, position, min(to, segment.end), rows):
+                yield place
+                position = place.offset + place.size
+            if position < to:
+                if segment.end >= to or segment is self.last():
+                    raise BadEntry(segment.end, f"the log should go on to {to}")
+                position = segment.end
+
+    def add(self, base: int) -> Segment:
+        """The next file. Its name is durable after the next `sync`."""
+        path = f"{self._directory}/{file_name(base)}"
+        with self._spare_lock:
+            handle = self._make_spare() if self._spare is None else self._spare
+            self._spare = None
+            try:
+                self._disk.rename(self._spare_path, path)
+            except OSError:
+                self._disk.close(handle)
+                raise
+        segment = Segment(self._disk, path, base, self.segment_bytes, handle)
+        self._names_dirty = True
+        with self._changing:
+            self._segments = [*self._segments, segment]
+        return segment
+
+    def drop_before(self, start: int) -> list[Segment]:
+        """Removes the files that end at or before `start`, oldest first, never the last one; durable when it returns.
+
+        A crash, or a failure after which it is called again, leaves a log without a gap. The caller retires what is
+        returned: readers may still be in there.
+        """
+        with self._changing:
+            leaving = [segment for segment in self._segments[:-1] if segment.end <= start]
+            self._segments = self._segments[len(leaving) :]
+        self._leaving += leaving
+        first = file_name(self._segments[0].base)
+        for name in self._disk.listdir(self._directory):
+            if len(name) == len(first) and name.isdecimal() and name < first:
+                self._disk.unlink(f"{self._directory}/{name}")
+                self._disk.fsync_directory(self._directory)
+        leaving, self._leaving = self._leaving, []
+        return leaving
+
+    def _make_spare(self) -> int:
+        """A file of zeros that have their room on the device; a recycled file could hold old records (D9)."""
+        handle = self._disk.create(self._spare_path)
+        try:
+            self._disk.allocate(handle, self.segment_bytes)
+            self._disk.fdatasync(handle)
+        except OSError:
+            self._disk.close(handle)
+            raise
+        return handle
+
+    def prepare(self, end: int) -> None:
+        """Makes the next file ahead of time once the last one is half full."""
+        last = self.last()
+        if last is None or last.end - end > self.segment_bytes // 2:
+            return
+        with self._spare_lock, contextlib.suppress(OSError):  # no room: the append that needs the file says so
+            if self._spare is None:
+                self._spare = self._make_spare()
+
+    def sync(self, from_: int, to: int) -> None:
+        """Makes the bytes [from_, to) durable, and the names of the files."""
+        segments, size = self._segments, self.segment_bytes
+        first = segments[0].base if segments else 0
+        touched = segments[max(from_ - first, 0) // size : max(to - first + size - 1, 0) // size]
+        if self._names_dirty:
+            self._names_dirty = False  # before: a file may be added meanwhile
+            self._disk.fsync_directory(self._directory)
+        for segment in touched:
+            segment.sync()
+
+    def cut(self, to: int) -> None:
+        """Removes the files behind `to`, zeros the rest of the one it lies in, and makes that durable."""
+        while len(self._segments) > 1 and self._segments[-1].base >= to:
+            with self._changing:
+                *self._segments, segment = self._segments
+            segment.close()
+            self._disk.unlink(segment.path)
+            self._disk.fsync_directory(self._directory)  # each before the next: a crash leaves no gap
+        for segment in self._segments[-1:]:
+            segment.zero(to)
+            segment.sync()
+
+    def begin_at(self, base: int) -> None:
+        """Removes every file, the last one first, and makes an empty one at `base`; durable."""
+        while self._segments:
+            with self._changing:
+                *self._segments, segment = self._segments
+            segment.close()
+            self._disk.unlink(segment.path)
+            self._disk.fsync_directory(self._directory)
+        self.add(base)
+        self.sync(base, base + 1)
+
+    def close(self) -> None:
+        for segment in self._segments:
+            segment.close()
+        if self._spare is not None:
+            self._disk.close(self._spare)
+            self._spare = None

@@ -1,0 +1,209 @@
+"""Snapshots: what the committed records below an offset amount to, so that a start need not read them all again.
+
+`snapshot-<S0>` in `<store>/rmq/` is a row of blocks, each with its length and checksum: a head, blocks of (section, rows),
+and an end that holds S0 and S1. Rows were read while commits went on: S0 was committed when reading began, S1 when it
+ended. All rows are absolute assignments, so loading them and replaying from S0 is exact once S1 is reached. What the
+rows mean is known to those who write them (rmq.broker.snapshot).
+"""
+
+from collections.abc import Iterator, Sequence
+from struct import Struct
+from typing import Any, NamedTuple
+
+import msgpack
+
+from rmq.errors import BadBytes, StoreError
+from rmq.log.files.disk import Disk
+from rmq.log.records.crc import crc32
+
+VERSION = 1
+KEPT = 2  # the older one serves when the newest is damaged
+QUEUES, EPOCHS, VOTERS = "queues", "epochs", "voters"  # sections of the store's own: (topic, queue, next number), epoch rows, ...
+NEW = "snapshot.new"  # one in the making
+RECEIVED = "snapshot.received"  # another node's
+_PREFIX = "snapshot-"
+_HEAD, _END = "rmq-snapshot", "end"
+_BLOCK = Struct(">II")  # length and checksum of what follows
+_MAX_BLOCK_BYTES = 1 << 28
+
+
+class Snapshot(NamedTuple):
+    """A whole one. `s0`, `s1`: see the module."""
+
+    path: str
+    s0: int
+    s1: int
+
+
+class SnapshotWriter:
+    """A snapshot in the making: `add` rows, then `publish`. All methods raise OSError and may run in any thread."""
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._handle = disk.create(f"{directory}/{NEW}")
+        self._open = True
+        self._position = 0
+        self._write(_HEAD, [VERSION])
+
+    def add(self, section: str, rows: Sequence[Any]) -> None:
+        """`rows`: whatever msgpack can spell."""
+        self._write(section, rows)
+
+    def _write(self, section: str, rows: Sequence[Any]) -> None:
+        data: bytes = msgpack.packb((section, rows))
+        data = _BLOCK.pack(len(data), crc32(data)) + data
+        written = 0
+        while written < len(data):
+            written += self._disk.pwrite(self._handle, data[written:], self._position + written)
+        self._position += len(data)
+
+    def publish(self, s0: int, s1: int) -> Snapshot:
+        """Ends it and gives it its name; durable when it returns. The log must be durable to `s1` before."""
+        self._write(_END, [s0, s1])
+        self._disk.fdatasync(self._handle)
+        self.abandon()
+        path = f"{self._directory}/{_PREFIX}{s0:020d}"
+        self._disk.rename(f"{self._directory}/{NEW}", path)
+        self._disk.fsync_directory(self._directory)
+        return Snapshot(path, s0, s1)
+
+    def abandon(self) -> None:
+        """Closes the file; it is overwritten by the next one."""
+        if self._open:
+            self._open = False
+            self._disk.close(self._handle)
+
+
+class Snapshots:
+    """The snapshots of one store. `kept`: whole ones, oldest first; `damaged`: what is wrong with others that were there.
+
+    Raises StoreError when made in a directory that a newer version wrote (D17). Methods raise OSError.
+    """
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self.kept: list[Snapshot] = []
+        self.damaged: list[str] = []
+        self._making: SnapshotWriter | None = None
+        self._disk = disk
+        self._directory = directory
+        for name in disk.listdir(directory):
+            if name.startswith(_PREFIX):
+                try:
+                    self.kept.append(_checked(disk, f"{directory}/{name}"))
+                except BadBytes as error:
+                    self.damaged.append(str(error))
+
+    @property
+    def newest(self) -> Snapshot | None:
+        return self.kept[-1] if self.kept else None
+
+    @property
+    def covered(self) -> int:
+        """What lies below may leave the log: any kept snapshot, replayed from its S0, says the same."""
+        return self.kept[0].s0 if self.kept else 0
+
+    def rows(self) -> Iterator[tuple[str, list[Any]]]:
+        """(section, rows) of the newest one, block by block; nothing if there is none. Raises BadBytes."""
+        if self.kept:
+            yield from blocks_of(self._disk, self.kept[-1].path)
+
+    def begin(self) -> SnapshotWriter:
+        self._making = SnapshotWriter(self._disk, self._directory)
+        return self._making
+
+    def publish(self, writer: SnapshotWriter, s0: int, s1: int) -> None:
+        """`writer`'s rows become the newest one, the older of two goes. The log must be durable to `s1` before."""
+        if writer is not self._making:
+            raise StoreError("this snapshot speaks of a log that is gone: another node's took its place")
+        made = writer.publish(s0, s1)
+        self.kept = [*(old for old in self.kept if old.path != made.path), made][-KEPT:]
+        self._tidy()
+
+    def install(self) -> Snapshot:
+        """What was written to `snapshot.received` is the only one from now on, durably: one in the making
+        speaks of a log that is gone. Raises BadBytes, OSError.
+        """
+        found = _checked(self._disk, f"{self._directory}/{RECEIVED}")
+        handle = self._disk.open(found.path)
+        try:
+            self._disk.fdatasync(handle)
+        finally:
+            self._disk.close(handle)
+        made = found._replace(path=f"{self._directory}/{_PREFIX}{found.s0:020d}")
+        self._disk.rename(found.path, made.path)
+        self._disk.fsync_directory(self._directory)
+        self.kept, self._making = [made], None
+        self._tidy()
+        return made
+
+    def received(self) -> Iterator[tuple[str, list[Any]]]:
+        """(section, rows) of what was written to `snapshot.received`. Raises BadBytes if it is not a whole one."""
+        yield from blocks_of(self._disk, f"{self._directory}/{RECEIVED}")
+
+    def read(self, s0: int, position: int, size: int) -> tuple[bytes, int]:
+        """Bytes of the kept snapshot that begins at `s0`, and how many it has. For another node. Raises StoreError, OSError."""
+        for snapshot in self.kept:
+            if snapshot.s0 == s0:
+                handle = self._disk.open(snapshot.path)
+                try:
+                    return self._disk.pread(handle, size, position), self._disk.size(snapshot.path)
+                finally:
+                    self._disk.close(handle)
+        raise StoreError(f"there is no snapshot of {s0} here any more")
+
+    def drop_behind(self, end: int) -> None:
+        """Those that speak of bytes at or behind `end`, where the log was cut: other bytes will stand there."""
+        self.kept = [snapshot for snapshot in self.kept if snapshot.s1 <= end]
+        self._tidy()
+
+    def _tidy(self) -> None:
+        paths = {snapshot.path for snapshot in self.kept}
+        for name in self._disk.listdir(self._directory):
+            path = f"{self._directory}/{name}"
+            if name.startswith(_PREFIX) and path not in paths:
+                self._disk.unlink(path)
+
+
+def blocks_of(disk: Disk, path: str) -> Iterator[tuple[str, list[Any]]]:
+    """(section, rows) of that snapshot. Raises BadBytes, OSError."""
+    yield from (block for block in _blocks(disk, path) if block[0] != _END)
+
+
+def _checked(disk: Disk, path: str) -> Snapshot:
+    for section, found in _blocks(disk, path):
+        if section == _END:
+            return Snapshot(path, *found)
+    raise BadBytes(f"{path} has no end: whoever wrote it was stopped in between")
+
+
+def _blocks(disk: Disk, path: str) -> Iterator[tuple[str, list[Any]]]:
+    handle = disk.open(path)
+    try:
+        position = 0
+        while True:
+            section, found, size = _read_block(disk, handle, path, position)
+            if position == 0:
+                _check_head(path, section, found)
+            else:
+                yield section, found
+            if section == _END:
+                return
+            position += size
+    finally:
+        disk.close(handle)
+
+
+def _read_block(disk: Disk, handle: int, path: str, position: int) -> tuple[str, list[Any], int]:
+    head = disk.pread(handle, _BLOCK.size, position)
+    length, crc = _BLOCK.unpack(head) if len(head) == _BLOCK.size else (0, 0)
+    data = disk.pread(handle, length, position + _BLOCK.size) if 0 < length <= _MAX_BLOCK_BYTES else b""
+    if not data or len(data) != length or crc32(data) != crc:
+        raise BadBytes(f"{path} is damaged at byte {position}")
+    section, found = msgpack.unpackb(data, strict_map_key=False)
+    return section, found, _BLOCK.size + length
+
+
+def _check_head(path: str, section: str, found: list[Any]) -> None:
+    if section != _HEAD or found != [VERSION]:
+        raise StoreError(f"{path} begins {section!r} {found}, this version reads {VERSION}: run the newer version that wrote it")

@@ -1,0 +1,1 @@
+"""The index of keys and unique ids, and questions to it."""

@@ -1,0 +1,249 @@
+"""The index: where messages with a certain key, unique key or tag are in the log [IndexService].
+
+Derived from committed records and disposable (D10). It is built behind, piece by piece; nobody who sends waits for it.
+`position` says how far it is: whoever looks something up can tell whether that is all.
+"""
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from threading import Lock
+from typing import NamedTuple, Protocol
+
+from rmq.errors import BadBytes, StoreError
+from rmq.log.files.disk import Disk, remedy
+from rmq.log.files.ownfiles import IndexRow
+from rmq.log.files.segment import FILLER
+from rmq.log.index.indexfile import Header, IndexFile, Shape, file_name
+from rmq.log.records.indexkeys import Harvester, key_hash
+from rmq.log.records.record import BLANK_MAGIC
+
+BURST_BYTES = 1 << 20  # of the log
+_BLOCK_BYTES = 1 << 16  # read at once
+_NEAR_BYTES = 1 << 26  # so much of the log's end is certainly in memory
+_NAME_DIGITS = 17
+_LOG = logging.getLogger(__name__)
+
+
+class LastRun(NamedTuple):
+    """What the last run left: its files (None: nobody knows), durable for records below `to`; `tidy`: it stopped in order."""
+
+    rows: Sequence[IndexRow] | None
+    to: int
+    tidy: bool
+
+
+class LogBytes(Protocol):
+    """What the index wants of the log."""
+
+    @property
+    def start(self) -> int: ...
+
+    @property
+    def segment_bytes(self) -> int: ...
+
+    def read(self, offset: int, size: int) -> bytes: ...
+
+    def store_time(self, offset: int) -> int: ...
+
+
+class Index:
+    """See the module. One thread at a time advances, flushes or deletes (others wait); any may look things up.
+
+    `position`: everything below it in the log is in here; -1 until the first `advance` has opened what is there.
+    """
+
+    def __init__(self, disk: Disk, directory: str, shape: Shape, log: LogBytes, last_run: LastRun) -> None:
+        self.position = -1
+        self._disk = disk
+        self._directory = directory
+        self._shape = shape
+        self._log = log
+        self._last_run = last_run
+        self._files: tuple[IndexFile, ...] = ()
+        self._harvester = Harvester()
+        self._entries: list[int] = []  # taken out of the log below `_taken`, not put into a file yet
+        self._taken = 0
+        self._busy = Lock()
+
+    # --- opening ------------------------------------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        """Goes on where the last run was, or begins at the start of the log. Raises OSError."""
+        rows, to, _ = self._last_run
+        try:
+            self._files = tuple(self._take_over(rows)) if rows is not None else ()
+        except (StoreError, OSError) as error:
+            _LOG.warning("the index is built anew from the log: %s", error)
+            rows = None
+        if rows is None:
+            self._files, to = (), 0
+            delete_files(self._disk, self._directory)
+        self.position = self._taken = max(to, self._log.start)
+
+    def _take_over(self, rows: Sequence[IndexRow]) -> list[IndexFile]:
+        """The files, with the entries of records below `to` only."""
+        _, to, tidy = self._last_run
+        needed = [row.name for row in rows if not 0 <= row.end < self._log.start]  # retention may have deleted the others
+        self._delete(set(_names(self._disk, self._directory)).difference(needed))
+        files = [IndexFile.open(self._disk, self._directory, name, self._shape) for name in needed]
+        if any(file.room for file in files[:-1]):
+            raise StoreError(f"in {self._directory} a file before the last one is not full")
+        while files and (files[-1].header.next == 1 or files[-1].first_offset() >= to):
+            self._delete([files.pop().name])
+            tidy = False
+        if files and not tidy:
+            files[-1].cut(to, self._log.store_time)
+            files[-1].rebuild()
+        return files
+
+    def _delete(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._disk.unlink(f"{self._directory}/{name}")
+
+    # --- building -----------------------------------------------------------------------------------------------------
+
+    def advance(self, to: int, wall_ms: int) -> None:
+        """Enters the records from `position` on, one burst of them, none behind `to` (the end of a committed record).
+
+        `wall_ms` names a new file. Raises StoreError, BadBytes; nothing is lost or entered twice if it is called again.
+        """
+        with self._busy:
+            self._advance(to, wall_ms, BURST_BYTES)
+
+    def step(self, to: int, wall_ms: int) -> bool:
+        """As `advance`, a block only: for the event loop, some tenths of a ms. Raises as it does.
+
+        False if that might wait for a device or for another thread: nothing was done, `advance` is needed.
+        """
+        last = self._files[-1] if self._files else None
+        if last is None or not last.filling or last.room <= _BLOCK_BYTES or to - self.position > _NEAR_BYTES:
+            return False
+        if not self._busy.acquire(blocking=False):
+            return False
+        try:
+            self._advance(to, wall_ms, 1)
+        finally:
+            self._busy.release()
+        return True
+
+    def _advance(self, to: int, wall_ms: int, burst: int) -> None:
+        try:
+            if self.position < 0:
+                self._open()
+            self._put(wall_ms)  # what a full disk left over
+            self._taken = self.position = max(self.position, self._log.start)  # retention may be faster
+            if self.position < to:
+                self._take(min(to, self.position + burst), to)
+                self._put(wall_ms)
+        except OSError as error:
+            about = f"the index in {self._directory} cannot be written: {remedy(error, 'free space on the disk')}"
+            raise StoreError(about) from error
+
+    def _take(self, stop: int, to: int) -> None:
+        read = self._log.read
+        while self._taken < stop:
+            segment_end = (self._taken // self._log.segment_bytes + 1) * self._log.segment_bytes
+            room = min(to, segment_end) - self._taken
+            taken = self._take_block(read(self._taken, min(room, _BLOCK_BYTES)))
+            if not taken:  # a filler, or a record larger than a block
+                size, magic = FILLER.unpack(read(self._taken, FILLER.size))
+                taken = size if magic == BLANK_MAGIC else self._take_block(read(self._taken, min(size, room)))
+            if taken <= 0:
+                raise BadBytes(f"CommitLog at {self._taken}: no record; the index stops here")
+            self._taken += taken
+
+    def _take_block(self, block: bytes) -> int:
+        return self._harvester.harvest(block, self._taken, self._entries)
+
+    def _put(self, wall_ms: int) -> None:
+        while self._entries:
+            file = self._filled(wall_ms)
+            count = 4 * min(len(self._entries) // 4, file.room)
+            file.put(self._entries[:count])
+            del self._entries[:count]
+        if self._files:
+            self._files[-1].write()
+        self.position = self._taken
+
+    def _filled(self, wall_ms: int) -> IndexFile:
+        """The file with room."""
+        last = self._files[-1] if self._files else None
+        if last is not None and last.room:
+            return last
+        if last is None:
+            self._disk.make_directory(self._directory)
+        else:
+            last.finish()
+        name = file_name(wall_ms, last.name if last else "")
+        file = IndexFile.create(self._disk, self._directory, name, self._shape, last.header if last else Header())
+        self._files = (*self._files, file)
+        return file
+
+    def flush(self) -> LastRun | None:
+        """Makes everything durable: what to save for the next run. None while nothing is open. Raises StoreError."""
+        with self._busy:
+            if self.position < 0:
+                return None
+            try:
+                if self._files:
+                    self._files[-1].sync()
+            except OSError as error:
+                raise StoreError(f"cannot write {self._directory}: {remedy(error, 'free space or repair the disk')}") from error
+            rows = [IndexRow(file.name, -1 if file.room else file.header.end_offset) for file in self._files]
+            return LastRun(rows, self.position, True)
+
+    def begin_anew(self) -> None:
+        """The log was emptied: nothing of what is here counts, the next `advance` begins at its start."""
+        with self._busy:
+            self._last_run = LastRun(None, 0, False)
+            self.position, self._files, self._taken = -1, (), 0
+            self._entries.clear()
+
+    def delete_before(self, offset: int) -> int:
+        """Drops the files that hold only records below `offset`, the start of the log; never the last one. How many.
+
+        Raises OSError. The start of the log must be durable before.
+        """
+        with self._busy:
+            gone = [file for file in self._files[:-1] if file.header.end_offset < offset]
+            self._files = self._files[len(gone) :]
+            self._delete([file.name for file in gone])
+            return len(gone)
+
+    # --- looking up ---------------------------------------------------------------------------------------------------
+
+    def find(self, topic: str, word: str, begin_ms: int, end_ms: int, *, tag: bool = False) -> Iterator[int]:
+        """Offsets of records that may be what is looked for, newest first; the caller looks at the records.
+
+        `word`: a key, a unique key, or a tag. `begin_ms`, `end_ms`: store time. Raises OSError.
+        """
+        value, last = key_hash(topic, word, tag=tag), -1
+        for file in reversed(self._files):
+            try:
+                for offset in file.find(value, begin_ms, end_ms):
+                    if offset != last:  # a restart of RocketMQ may enter the last message again
+                        yield offset
+                        last = offset
+            except FileNotFoundError:  # retention was faster
+                return
+
+    @property
+    def last(self) -> Header:
+        """What was entered last; zeros if nothing was."""
+        files = self._files
+        return files[-1].header if files else Header(0, 0, 0, 0)
+
+    @property
+    def full_ms(self) -> int:
+        """End time of the newest full file [indexMsgTimestamp]; 0 without one."""
+        return max((file.header.end_ms for file in self._files if not file.room), default=0)
+
+
+def delete_files(disk: Disk, directory: str) -> None:
+    """Every file of an index goes. Raises OSError."""
+    for name in _names(disk, directory):
+        disk.unlink(f"{directory}/{name}")
+
+
+def _names(disk: Disk, directory: str) -> list[str]:
+    return [name for name in disk.listdir(directory) if len(name) == _NAME_DIGITS and name.isdecimal()]

@@ -1,0 +1,317 @@
+"""One file of the index: header, hash slots, entries that form a chain for each slot [IndexFile, IndexHeader].
+
+    header    begin and end store time (ms), begin and end offset of the log, slots in use, number of the next entry
+    slots     number of the newest entry with such a hash
+    entries   hash, offset of the record, seconds since the begin time, number of the entry before in this slot
+
+Entry 0 is never used. The newest file is filled through memory: entries are written as they come, slots and header by
+`sync`, the header last, so that what it counts is on the disk. Which files there are is `rmq.log.index.index`'s business.
+"""
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from struct import Struct
+from threading import Lock
+from typing import NamedTuple
+
+from rmq.errors import StoreError
+from rmq.log.files.disk import Disk
+
+HEADER_BYTES = 40
+ENTRY = Struct(">iqii")
+ENTRY_BYTES = 20
+_SLOT_BYTES = 4
+_MANY = 4 * 128
+_pack_many = Struct(">" + "iqii" * (_MANY // 4)).pack
+_HASHES = Struct(">i16x")
+_HEADER = Struct(">qqqqii")
+_PAGE_SLOTS = 1024  # 4 KiB: what is written together
+_BLOCK_ENTRIES = 50_000
+_MAX_SECONDS = 2**31 - 1
+_swapped = array("i", (1,)).tobytes() != (1).to_bytes(4, "big")  # files are big-endian
+
+
+class Shape(NamedTuple):
+    """[maxHashSlotNum, maxIndexNum] The last of `entries` is never filled: one number stands for "full"."""
+
+    slots: int = 5_000_000
+    entries: int = 20_000_000
+
+    @property
+    def entries_at(self) -> int:
+        return HEADER_BYTES + self.slots * _SLOT_BYTES
+
+    @property
+    def file_bytes(self) -> int:
+        return self.entries_at + self.entries * ENTRY_BYTES
+
+
+class Header(NamedTuple):
+    begin_ms: int = 0
+    end_ms: int = 0
+    begin_offset: int = 0
+    end_offset: int = 0
+    used_slots: int = 0
+    next: int = 1  # number of the next entry
+
+
+def file_name(wall_ms: int, after: str = "") -> str:
+    """17 digits of local time, later than those of the file before: names have to sort, whatever the clock does."""
+    moment = datetime.fromtimestamp(wall_ms // 1000) + timedelta(milliseconds=wall_ms % 1000)
+    name = _digits(moment)
+    return name if name > after else _digits(datetime.strptime(after + "000", "%Y%m%d%H%M%S%f") + timedelta(milliseconds=1))
+
+
+def _digits(moment: datetime) -> str:
+    return moment.strftime("%Y%m%d%H%M%S%f")[:17]
+
+
+class IndexFile:
+    """`header` says what was put in, written or not. One thread at a time changes a file; others may look things up."""
+
+    def __init__(self, disk: Disk, directory: str, name: str, shape: Shape, header: Header) -> None:
+        self.name = name
+        self.header = header
+        self.shape = shape
+        self._disk = disk
+        self._path = f"{directory}/{name}"
+        self._synced: Header | None = None
+        self._slots: array[int] | None = None  # while it is filled
+        self._pages: set[int] = set()  # of slots, changed since the last sync
+        self._tail = bytearray()  # entries from `_tail_from` on, not written yet
+        self._tail_from = header.next
+        self._moving = Lock()  # held by whoever needs to know where the tail begins
+
+    @classmethod
+    def create(cls, disk: Disk, directory: str, name: str, shape: Shape, before: Header) -> "IndexFile":
+        """A new file; it begins where the one before ended. Raises OSError."""
+        header = Header(before.end_ms, before.end_ms, before.end_offset, before.end_offset)
+        file = cls(disk, directory, name, shape, header)
+        handle = disk.create(file._path)
+        try:
+            disk.truncate(handle, shape.file_bytes)
+            disk.pwrite(handle, _HEADER.pack(*header), 0)
+        finally:
+            disk.close(handle)
+        disk.fsync_directory(directory)
+        file._slots = array("i", bytes(shape.slots * _SLOT_BYTES))
+        return file
+
+    @classmethod
+    def open(cls, disk: Disk, directory: str, name: str, shape: Shape) -> "IndexFile":
+        """A file that is there, ours or RocketMQ's. Raises StoreError if it cannot be one of this shape, OSError."""
+        path = f"{directory}/{name}"
+        if disk.size(path) != shape.file_bytes:
+            raise StoreError(f"{path} has {disk.size(path)} bytes, the settings ask for {shape.file_bytes}")
+        handle = disk.open(path)
+        try:
+            header = Header(*_HEADER.unpack(disk.pread(handle, HEADER_BYTES, 0)))
+        finally:
+            disk.close(handle)
+        if not (0 <= header.used_slots <= shape.slots and header.next <= shape.entries):
+            raise StoreError(f"{path}: a header with {header.used_slots} slots and {header.next} entries is damaged")
+        return cls(disk, directory, name, shape, header._replace(next=max(header.next, 1)))
+
+    @property
+    def room(self) -> int:
+        return self.shape.entries - self.header.next
+
+    @property
+    def filling(self) -> bool:
+        """Whether its slots are in memory."""
+        return self._slots is not None
+
+    # --- filling ------------------------------------------------------------------------------------------------------
+
+    def put(self, entries: list[int]) -> None:
+        """Entries as `Harvester.harvest` makes them, at most `room`; changes the list. Nothing is written yet."""
+        if self._slots is None:
+            self._slots = self._load_slots()
+        begin_ms, _, begin_offset, _, used, first = self.header
+        times = entries[2::4]
+        seconds = _seconds(times, begin_ms)
+        if first == 1:  # its own time counts from what the file began with; all others from its time
+            begin_offset, begin_ms = entries[1], times[0]
+            seconds[1:] = _seconds(times[1:], begin_ms)
+        entries[2::4] = seconds
+        count = self.shape.slots
+        touched = [value % count for value in entries[::4]]
+        if len(self._pages) * _PAGE_SLOTS < count:
+            self._pages.update([slot // _PAGE_SLOTS for slot in touched])
+        with self._moving:  # all of it: who finds a slot must find its entry
+            before = entries[3::4] = _chain(self._slots, touched, first)
+            self._tail += _pack(entries)
+            number = first + len(touched)
+            self.header = Header(begin_ms, times[-1], begin_offset, entries[-3], used + before.count(0), number)
+
+    def write(self) -> None:
+        """Writes the entries that were put. After an OSError nothing is lost: call it again."""
+        if self._tail:
+            self._write(lambda handle: self._pwrite(handle, self._tail, self._entry_at(self._tail_from)))
+            with self._moving:
+                self._tail_from += len(self._tail) // ENTRY_BYTES
+                self._tail = bytearray()
+
+    def sync(self) -> None:
+        """Everything that was put is on the disk. Raises OSError."""
+        self.write()
+        header = self.header
+        if header == self._synced:
+            return
+        self._write(self._sync_slots)
+        self._write(lambda handle: self._sync_header(handle, header))
+        self._synced = header
+
+    def _sync_header(self, handle: int, header: Header) -> None:
+        self._pwrite(handle, _HEADER.pack(*header), 0)
+        self._disk.fdatasync(handle)
+
+    def _sync_slots(self, handle: int) -> None:
+        for page in sorted(self._pages):
+            assert self._slots is not None
+            part = self._slots[page * _PAGE_SLOTS : (page + 1) * _PAGE_SLOTS]
+            if _swapped:
+                part.byteswap()
+            self._pwrite(handle, part.tobytes(), HEADER_BYTES + page * _PAGE_SLOTS * _SLOT_BYTES)
+        self._disk.fdatasync(handle)
+        self._pages.clear()
+
+    def finish(self) -> None:
+        """The file is full: durable, and only read from now on. Raises OSError."""
+        self.sync()
+        self._slots = None
+
+    def _write(self, work: Callable[[int], None]) -> None:
+        handle = self._disk.open(self._path)
+        try:
+            work(handle)
+        finally:
+            self._disk.close(handle)
+
+    def _pwrite(self, handle: int, data: bytes | bytearray, at: int) -> None:
+        if self._disk.pwrite(handle, data, at) != len(data):
+            raise OSError(28, "short write", self._path)
+
+    def _entry_at(self, number: int) -> int:
+        return self.shape.entries_at + number * ENTRY_BYTES
+
+    def _load_slots(self) -> "array[int]":
+        handle = self._disk.open(self._path)
+        try:
+            slots = array("i", self._disk.pread(handle, self.shape.slots * _SLOT_BYTES, HEADER_BYTES))
+        finally:
+            self._disk.close(handle)
+        if _swapped:
+            slots.byteswap()
+        return slots
+
+    # --- looking up ---------------------------------------------------------------------------------------------------
+
+    def find(self, value: int, begin_ms: int, end_ms: int) -> Iterator[int]:
+        """Offsets of records whose key may have this hash and whose store time may lie in between, newest first.
+
+        May wait for the device; a file that is deleted meanwhile is read to its end. Ends at a broken link. Raises OSError.
+        """
+        with self._moving:
+            header, slots, tail, tail_from = self.header, self._slots, self._tail, self._tail_from
+            number = slots[value % self.shape.slots] if slots is not None else 0
+            tail = tail[:] if number >= tail_from else tail[:0]
+        handle = self._disk.open(self._path)
+        try:
+            if slots is None:
+                at = HEADER_BYTES + value % self.shape.slots * _SLOT_BYTES
+                number = int.from_bytes(self._disk.pread(handle, _SLOT_BYTES, at), "big", signed=True)
+            above = header.next
+            while 0 < number < above:  # links go down, or they are broken
+                at = (number - tail_from) * ENTRY_BYTES
+                data = tail[at : at + ENTRY_BYTES] if at >= 0 else self._disk.pread(handle, ENTRY_BYTES, self._entry_at(number))
+                found, offset, seconds, before = ENTRY.unpack(data)
+                if found == value and _may_lie(number, seconds, header.begin_ms, begin_ms, end_ms):
+                    yield offset
+                above, number = number, before
+        finally:
+            self._disk.close(handle)
+
+    # --- recovery -----------------------------------------------------------------------------------------------------
+
+    def first_offset(self) -> int:
+        """Offset of the record of the first entry; there must be one. Raises OSError."""
+        return self._offset(1)
+
+    def cut(self, offset: int, store_time: Callable[[int], int]) -> None:
+        """Takes out the entries of records from `offset` on. `rebuild` must follow. Raises OSError."""
+        count = bisect_left(range(1, self.header.next), offset, key=self._offset) + 1
+        if count < self.header.next:
+            last = self._offset(count - 1)
+            self.header = self.header._replace(end_ms=store_time(last), end_offset=last, next=count)
+            self._tail_from = count
+
+    def rebuild(self) -> None:
+        """Makes the slots anew from the entries: after a crash they may be older or newer than the header. Raises OSError."""
+        slots, shape, number, end = array("i", bytes(self.shape.slots * _SLOT_BYTES)), self.shape, 1, self.header.next
+        while number < end:
+            block = self._read(number, min(_BLOCK_ENTRIES, end - number))
+            for value in _HASHES.iter_unpack(block):
+                slots[value[0] % shape.slots] = number
+                number += 1
+        self.header = self.header._replace(used_slots=shape.slots - slots.count(0))
+        self._slots = slots
+        self._pages = set(range(-(-shape.slots // _PAGE_SLOTS)))
+        handle = self._disk.open(self._path)
+        try:  # nothing stays behind the last entry
+            self._disk.truncate(handle, self._entry_at(end))
+            self._disk.truncate(handle, shape.file_bytes)
+        finally:
+            self._disk.close(handle)
+        self.sync()
+
+    def _offset(self, number: int) -> int:
+        offset: int = ENTRY.unpack(self._read(number, 1))[1]
+        return offset
+
+    def _read(self, number: int, count: int) -> bytes:
+        handle = self._disk.open(self._path)
+        try:
+            return self._disk.pread(handle, count * ENTRY_BYTES, self._entry_at(number))
+        finally:
+            self._disk.close(handle)
+
+
+def _chain(slots: "array[int]", touched: list[int], number: int) -> list[int]:
+    """Enters the numbers from `number` on into their slots; what stood there before."""
+    before = []
+    for slot in touched:
+        before.append(slots[slot])
+        slots[slot] = number
+        number += 1
+    return before
+
+
+def _pack(entries: list[int]) -> bytes:
+    """Four numbers an entry, as they lie in the file; many at once, because a call costs more than its numbers."""
+    many = len(entries) - len(entries) % _MANY
+    parts = [_pack_many(*entries[at : at + _MANY]) for at in range(0, many, _MANY)]
+    parts += [ENTRY.pack(*entries[at : at + 4]) for at in range(many, len(entries), 4)]
+    return b"".join(parts)
+
+
+def _seconds(times: list[int], begin_ms: int) -> list[int]:
+    """What entries say of their store times (ms): whole seconds since the begin time, none before it."""
+    if begin_ms <= 0 or not times:
+        return [0] * len(times)
+    first, last = ((time_ms - begin_ms) // 1000 for time_ms in (min(times), max(times)))
+    if first == last and 0 <= first <= _MAX_SECONDS:  # of one burst, mostly
+        return [first] * len(times)
+    return [min(max((time_ms - begin_ms) // 1000, 0), _MAX_SECONDS) for time_ms in times]
+
+
+def _may_lie(number: int, seconds: int, file_begin_ms: int, begin_ms: int, end_ms: int) -> bool:
+    """Whether the store time of an entry can be in [begin_ms, end_ms].
+
+    The first entry counts from the end of the file before, but is the one that the begin time is of. No seconds may also
+    stand for an earlier time (the clock had been set back).
+    """
+    begun = file_begin_ms if number == 1 else file_begin_ms + seconds * 1000
+    return begin_ms < begun + 1000 and (begun <= end_ms or not seconds)

@@ -1,0 +1,358 @@
+"""The ConsumeQueue: for each message of one queue where it is in the log [ConsumeQueue].
+
+20-byte entries (offset of the record, its size, hash of its tag), derived from committed records and disposable (D10).
+New entries are kept in memory and written behind by `flush`. One thread puts and trims; flush and readers may be others.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
+from struct import Struct
+from threading import Lock
+from typing import NamedTuple
+
+from rmq.errors import InvalidArgument
+from rmq.log.files.disk import Disk, open_file
+from rmq.log.files.segment import file_name
+
+ENTRY = Struct(">qiq")
+ENTRY_BYTES = 20
+MAX_SCANNED = 800  # entries examined by one pull [maxFilterMessageSize 16000 / 20]
+LOWER, UPPER = "LOWER", "UPPER"
+_BLANK_SIZE = 0x7FFFFFFF
+_BLANK = ENTRY.pack(0, _BLANK_SIZE, 0)  # before the first entry of a queue that does not begin at 0
+_BLOCK_ENTRIES = 512  # read from a file at once
+_KEPT = 2048  # flushed entries kept in memory when older ones are dropped
+_PLACES = Struct(">qi8x")  # an entry without its code
+_pack = ENTRY.pack
+_PAGE_BYTES = 4096
+
+
+class Found(NamedTuple):
+    """`spans`: (offset, size) of the matching records; `next_offset`: behind the last of the `examined` entries."""
+
+    next_offset: int
+    spans: list[tuple[int, int]]
+    examined: int
+
+
+class Entry(NamedTuple):
+    offset: int
+    size: int
+    tags_code: int
+
+
+def _fitting(spans: list[tuple[int, int]], room: int) -> list[tuple[int, int]]:
+    """As many of the first ones as fit into `room` bytes; the first always does."""
+    if not spans or spans[-1][0] + spans[-1][1] - spans[0][0] <= room:
+        return spans
+    for count, (_, size) in enumerate(spans):
+        room -= size
+        if room < 0 and count:
+            return spans[:count]
+    return spans
+
+
+class ConsumeQueue:
+    """Entries `min` <= n < `max` of one life of the topic. `next` is the number the leader gives to the next appended message;
+    there is none once it has `ended`: a line of the log deletes the topic."""
+
+    def __init__(self, disk: Disk, directory: str, topic: str, queue_id: int, file_entries: int) -> None:
+        self.topic = topic
+        self.queue_id = queue_id
+        self.min = self.max = self.next = 0
+        self.ended = False
+        self.flushed = 0  # entries below are in the files and durable
+        self._disk = disk
+        self._directory = directory
+        self._file_entries = file_entries
+        self._tail = bytearray()  # entries [_tail_start, max)
+        self._tail_start = 0
+        self._block = (0, b"")  # entries read from a file lately: number of the first, bytes
+        self._has_blanks = False  # some were met between entries, so readers look for them
+        self._moving = Lock()  # held by whoever needs to know where the tail begins
+        self._whole = -1  # first entry of the file written last: its name and length are durable
+
+    def __repr__(self) -> str:
+        return f"<ConsumeQueue {self.topic}/{self.queue_id} [{self.min}, {self.max}) next {self.next}>"
+
+    def begin_at(self, minimum: int, maximum: int) -> None:
+        """Takes over what the files hold (recovery): entries of [minimum, maximum), all durable."""
+        self.min = minimum
+        self.max = self.next = self.flushed = self._tail_start = maximum
+        self._tail.clear()
+        self._block = 0, b""
+        self._whole = (maximum - 1) // self._file_entries * self._file_entries if maximum > minimum else -1
+
+    def put_many(self, number: int, offset: int, sizes: Sequence[int], tags_codes: Sequence[int]) -> None:
+        """Entries of records that stand back to back from `offset`; the first is message `number` of the queue (D12)."""
+        if number != self.max:
+            self._begin_behind(number)
+        count = len(sizes)
+        if count == 1:
+            self._tail += _pack(offset, sizes[0], tags_codes[0])
+        else:
+            self._tail += b"".join(map(_pack, accumulate(sizes, initial=offset), sizes, tags_codes))
+        self.max = number + count
+        if self.flushed - self._tail_start > 2 * _KEPT:
+            self.trim(_KEPT)
+
+    def _begin_behind(self, number: int) -> None:
+        """A queue whose older messages are gone begins at a number above 0."""
+        if self.max or number < 0:
+            raise AssertionError(f"queue {self.topic}/{self.queue_id} has {self.max} entries, a record says {number} (D12)")
+        self._tail_start = self.min = self.flushed = number
+
+    def skip_to(self, number: int) -> None:
+        """Blank entries for messages that the log does not have, up to `number`; readers pass over them."""
+        if number > self.max > self.min:
+            self._tail += _BLANK * (number - self.max)
+            self.max = number
+            self._has_blanks = True
+        elif number > self.max:
+            self.begin_at(number, number)
+
+    def trim(self, kept: int = 0) -> None:
+        """Drops durable entries from memory but for the last `kept`. For the thread that calls put_many only."""
+        with self._moving:
+            drop = min(self.flushed, self.max - kept) - self._tail_start
+            if drop > 0:
+                del self._tail[: drop * ENTRY_BYTES]
+                self._tail_start += drop
+        if not kept:
+            self._block = 0, b""
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    def find(self, offset: int, max_count: int, max_bytes: int, codes: frozenset[int] | None) -> Found:
+        """Records from message `offset` on whose tag hash is one of `codes` (None: all).
+
+        Stops at `max_count` records, before `max_bytes` would be exceeded (the first record always passes), or when
+        800 entries (or `max_count`, if more) are examined. Nothing at or above `max`. An offset below `min` begins there.
+        """
+        offset = max(offset, self.min)
+        if codes is None:
+            spans = _fitting(list(_PLACES.iter_unpack(self._entries(offset, min(offset + max_count, self.max)))), max_bytes)
+            if self._has_blanks:
+                return self._without_blanks(offset, max_count, max_bytes)
+            return Found(offset + len(spans), spans, len(spans))
+        number, room = offset, max_bytes
+        spans = []
+        limit = max(MAX_SCANNED, max_count)
+        for position, size, code in ENTRY.iter_unpack(self._entries(offset, min(offset + limit, self.max))):
+            if code in codes and size != _BLANK_SIZE:
+                if spans and (room < size or len(spans) == max_count):
+                    break
+                spans.append((position, size))
+                room -= size
+            number += 1
+        return Found(number, spans, number - offset)
+
+    def _without_blanks(self, offset: int, max_count: int, max_bytes: int) -> Found:
+        entries = list(_PLACES.iter_unpack(self._entries(offset, min(offset + max_count, self.max))))
+        spans = _fitting([span for span in entries if span[1] != _BLANK_SIZE], max_bytes)
+        last = entries.index(spans[-1]) + 1 if spans else len(entries)
+        return Found(offset + last, spans, last)
+
+    def is_at_hand(self, offset: int, count: int) -> bool:
+        """Whether so many entries from there on can be read without waiting for the device. For the thread that puts."""
+        end = min(offset + count, self._tail_start)
+        if offset >= end or self._in_block(offset, end):
+            return True
+        try:
+            base = offset // self._file_entries * self._file_entries
+            stop = min(offset + _BLOCK_ENTRIES, base + self._file_entries, self._tail_start)
+            return (end <= stop and (self._load(base, offset, stop) or self._load(base, offset, end))) or all(
+                self._load(*piece) for piece in self._pieces(offset, end)
+            )
+        except OSError:  # deleted meanwhile: whoever reads it will see
+            return False
+
+    def _in_block(self, first: int, end: int) -> bool:
+        begin, block = self._block
+        return begin <= first and end * ENTRY_BYTES <= begin * ENTRY_BYTES + len(block)
+
+    def _pieces(self, first: int, end: int) -> Iterator[tuple[int, int, int]]:
+        """(base, first, end) of the entries [first, end) in each file."""
+        while first < end:
+            base = first // self._file_entries * self._file_entries
+            stop = min(end, base + self._file_entries)
+            yield base, first, stop
+            first = stop
+
+    def _load(self, base: int, first: int, end: int) -> bool:
+        """Keeps entries [first, end) of one file for the next reads, if they are in memory. What is durable never changes."""
+        block = bytearray((end - first) * ENTRY_BYTES)
+        handle = self._disk.open(self._path(base))
+        try:
+            if not self._disk.pread_cached(handle, memoryview(block), (first - base) * ENTRY_BYTES):
+                return False
+        finally:
+            self._disk.close(handle)
+        self._has_blanks = self._has_blanks or _BLANK in block
+        self._block = first, bytes(block)
+        return True
+
+    def entry(self, number: int) -> Entry:
+        """One entry. InvalidArgument outside [min, max)."""
+        if not self.min <= number < self.max:
+            raise InvalidArgument(f"{self.topic}/{self.queue_id} has messages {self.min} to {self.max - 1}, not {number}")
+        return Entry(*ENTRY.unpack(self._entries(number, number + 1)))
+
+    def _entries(self, first: int, end: int) -> bytes | bytearray:
+        """The bytes of entries [first, end), from memory or the files. In any thread."""
+        if first >= end:
+            return b""
+        with self._moving:
+            begin = self._tail_start
+            recent = self._tail[max(first - begin, 0) * ENTRY_BYTES : max(end - begin, 0) * ENTRY_BYTES]
+        if first >= begin:
+            return recent
+        (at, block), stop = self._block, min(end, begin)
+        if at <= first and stop * ENTRY_BYTES <= at * ENTRY_BYTES + len(block):
+            return block[(first - at) * ENTRY_BYTES : (stop - at) * ENTRY_BYTES] + recent
+        return self._from_files(first, stop) + recent
+
+    def _from_files(self, first: int, end: int) -> bytes:
+        data = b""
+        for base, start, stop in self._pieces(first, end):
+            handle = open_file(self._disk, self._path(base), self.topic if self.ended else "")
+            try:
+                data += self._disk.pread(handle, (stop - start) * ENTRY_BYTES, (start - base) * ENTRY_BYTES)
+            finally:
+                self._disk.close(handle)
+        self._has_blanks = self._has_blanks or _BLANK in data
+        return data
+
+    def search(self, timestamp: int, boundary: str, store_time: Callable[[int], int]) -> int:
+        """The message by store time (ms): LOWER the first at or after it (max if none), UPPER the last at or before it.
+
+        `store_time(offset)` reads the time of the record there. The result lies in [min, max].
+        """
+        low, high = self.min, self.max
+        while low < high:
+            middle = (low + high) // 2
+            time_ms = store_time(self._solid(middle).offset)
+            if time_ms < timestamp or (boundary == UPPER and time_ms == timestamp):
+                low = middle + 1
+            else:
+                high = middle
+        return low if boundary == LOWER else max(low - 1, self.min)
+
+    def _solid(self, number: int) -> Entry:
+        """The entry, or for a blank one that of the message before it: in the order of the log it stands there."""
+        found = self.entry(number)
+        while found.size == _BLANK_SIZE and number > self.min:
+            number -= 1
+            found = self.entry(number)
+        return found
+
+    def first_at_or_behind(self, offset: int) -> int:
+        """The first message whose record is not before `offset` of the log; max if none."""
+        low, high = self.min, self.max
+        if low < high and self.entry(low).offset >= offset:  # the usual cases: retention, a start
+            return low
+        if low < high and self.entry(high - 1).offset < offset:
+            return high
+        while low < high:
+            middle = (low + high) // 2
+            if self._solid(middle).offset < offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    # --- files --------------------------------------------------------------------------------------------------------
+
+    def _path(self, base: int) -> str:
+        return f"{self._directory}/{file_name(base * ENTRY_BYTES)}"
+
+    def flush(self) -> None:
+        """Writes what is only in memory and makes it durable. May run in another thread. Raises OSError."""
+        end = self.max
+        while self.flushed < end:
+            base = self.flushed // self._file_entries * self._file_entries
+            stop = min(end, base + self._file_entries)
+            with self._moving:
+                at = (self.flushed - self._tail_start) * ENTRY_BYTES
+                data = self._tail[at : at + (stop - self.flushed) * ENTRY_BYTES]
+            self._write(base, (self.flushed - base) * ENTRY_BYTES, data)
+            self.flushed = stop
+
+    def _write(self, base: int, at: int, data: bytearray) -> None:
+        path = self._path(base)
+        fresh = base != self._whole or not self._disk.exists(path)  # whatever a failed attempt or a deleted topic left there
+        if fresh:
+            self._disk.make_directory(self._directory)
+            data[:0], at = _BLANK * (at // ENTRY_BYTES), 0  # for RocketMQ, which ends a queue at its first zeros
+        handle = self._disk.create(path) if fresh else self._disk.open(path)
+        try:
+            if fresh:
+                self._disk.truncate(handle, self._file_entries * ENTRY_BYTES)
+            if self._disk.pwrite(handle, data, at) != len(data):
+                raise OSError(28, "short write", path)
+            self._disk.fdatasync(handle)
+        finally:
+            self._disk.close(handle)
+        if fresh:
+            self._disk.fsync_directory(self._directory)
+            self._whole = base
+
+    def begin_behind(self, offset: int) -> None:
+        """Messages before `offset` of the log are going: `min` says so first (D15). In any thread."""
+        if self.min < self.max:
+            self.min = self.first_at_or_behind(offset)
+
+    def drop_files(self, empty_too: bool = False) -> None:
+        """Removes files that hold only messages below `min`; the last one stays, unless `empty_too` and all are gone.
+
+        In any thread. Raises OSError.
+        """
+        end = self._path(self.min // self._file_entries * self._file_entries)
+        names = [f"{self._directory}/{name}" for name in self._disk.listdir(self._directory)]
+        if not (empty_too and self.min == self.max == self.flushed):
+            names = [path for path in names[:-1] if path < end]
+        for path in names:
+            self._disk.unlink(path)
+        if names:
+            self._disk.fsync_directory(self._directory)
+
+    def cut_files(self, end: int) -> None:
+        """Entries from `end` on become zero in the files, later files go (recovery). `begin_at` must follow."""
+        base = end // self._file_entries * self._file_entries
+        size = self._file_entries * ENTRY_BYTES
+        for name in reversed(self._disk.listdir(self._directory)):
+            if int(name) > base * ENTRY_BYTES:
+                self._disk.unlink(f"{self._directory}/{name}")
+                self._disk.fsync_directory(self._directory)
+        path = self._path(base)
+        if self._disk.exists(path):
+            handle = self._disk.open(path)
+            try:
+                if self._disk.size(path) != size or self._is_written(handle, (end - base) * ENTRY_BYTES, size):
+                    self._disk.truncate(handle, (end - base) * ENTRY_BYTES)
+                    self._disk.truncate(handle, size)
+                    self._disk.fdatasync(handle)
+            finally:
+                self._disk.close(handle)
+
+    def _is_written(self, handle: int, at: int, size: int) -> bool:
+        """Whether something else than zeros stands at or behind `at`."""
+        page = min(-(-at // _PAGE_BYTES) * _PAGE_BYTES, size)
+        rest = self._disk.pread(handle, page - at, at)
+        return bool(rest.strip(b"\0")) or self._disk.data_from(handle, page) is not None
+
+    def files_hold(self, minimum: int, maximum: int) -> bool:
+        """Whether the files are there, at full length, for entries [minimum, maximum), and the last one is written."""
+        size = self._file_entries * ENTRY_BYTES
+        if minimum == maximum:  # its records are all expired: the number is all there is
+            return True
+        for base in range(minimum // self._file_entries * self._file_entries, maximum, self._file_entries):
+            path = self._path(base)
+            if not self._disk.exists(path) or self._disk.size(path) != size:  # perhaps the setting was another
+                return False
+        return self._from_files(maximum - 1, maximum)[8:12] > b"\0\0\0\0"
+
+
+def unflushed_from(queue: ConsumeQueue) -> int:
+    """The log offset of the first entry that is not durable; 0 if it is a blank one. For the thread that flushes."""
+    return int.from_bytes(queue._entries(queue.flushed, queue.flushed + 1)[:8], "big")

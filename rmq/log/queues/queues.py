@@ -1,0 +1,173 @@
+"""Every queue of a store: found, made, ended with its topic, flushed."""
+
+import logging
+from collections import Counter
+from threading import Lock
+
+from rmq.errors import InvalidArgument, StoreError
+from rmq.log.files.disk import Disk, remedy
+from rmq.log.queues.consumequeue import ConsumeQueue, unflushed_from
+from rmq.log.records.queuenames import directory_of
+
+_LOG = logging.getLogger(__name__)
+
+
+def _remove_tree(disk: Disk, directory: str) -> None:
+    """A directory with the files in it."""
+    for name in disk.listdir(directory):
+        disk.unlink(f"{directory}/{name}")
+    disk.remove_directory(directory)
+
+
+class ConsumeQueues:
+    """Every queue of the store, by topic and number. No name leaves its directory (S9)."""
+
+    def __init__(self, disk: Disk, directory: str, file_entries: int) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._file_entries = file_entries
+        self._queues: dict[tuple[str, int], ConsumeQueue] = {}
+        self._ending: Counter[str] = Counter()  # topics that lines of the log delete which are not dispatched yet
+        self._deleted: set[str] = set()  # directories of topics that are no more, whose files are still there
+        self._files = Lock()  # a queue is not flushed while its files are removed
+
+    def get(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """The queue, made (empty, without a file) if it is new. InvalidArgument for a number that no queue has."""
+        queue = self._queues.get((topic, queue_id))
+        if queue is None:
+            queue = self._queues[topic, queue_id] = self._new(topic, queue_id)
+        return queue
+
+    def look(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """The queue, for a reader, in any thread: it makes none, an empty one that is not there belongs to nobody else.
+        InvalidArgument for a number that no queue has."""
+        return self._queues.get((topic, queue_id)) or self._new(topic, queue_id)
+
+    def _new(self, topic: str, queue_id: int) -> ConsumeQueue:
+        if not 0 <= queue_id < 1 << 31:
+            raise InvalidArgument(f"topic {topic[:300]!r} has no queue {queue_id}: they are counted from 0 on")
+        directory = f"{self._directory}/{directory_of(topic)}/{queue_id}"
+        queue = ConsumeQueue(self._disk, directory, topic, queue_id, self._file_entries)
+        queue.ended = topic in self._ending
+        return queue
+
+    def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """The queue, if it exists."""
+        return self._queues.get((topic, queue_id))
+
+    def of_topic(self, topic: str) -> list[ConsumeQueue]:
+        return [queue for queue in self.all() if queue.topic == topic]
+
+    def all(self) -> list[ConsumeQueue]:
+        return list(self._queues.values())
+
+    # --- the lives of topics
+
+    def end(self, topic: str) -> None:
+        """A line that deletes the topic was appended: until it is dispatched nothing has a place there (`CommitLog.append`)."""
+        self._ending[topic] += 1
+        for queue in self.of_topic(topic):
+            queue.ended = True
+
+    def begin_office(self) -> None:
+        """Forgets what was appended and may have been cut: each queue goes on behind its last entry."""
+        self._ending.clear()
+        for queue in self.all():
+            queue.ended, queue.next = False, queue.max
+
+    def delete(self, topic: str) -> None:
+        """Drops all queues of a topic; a topic of that name made later begins at 0.
+
+        Their files go with the next flush (`remove_deleted`), before anything new is written there: one request deletes a
+        topic, and the loop must wait neither for its hundreds of files nor for a flush that is under way.
+        """
+        if self._ending[topic] > 1:
+            self._ending[topic] -= 1
+        else:
+            del self._ending[topic]
+        for queue in self.of_topic(topic):
+            queue.ended = True
+            del self._queues[topic, queue.queue_id]
+        self._deleted.add(self._directory_of(topic))
+
+    def _directory_of(self, topic: str) -> str:
+        return f"{self._directory}/{directory_of(topic)}"
+
+    def remove_deleted(self) -> None:
+        """The files of deleted topics. A file that cannot be removed is in nobody's way, and goes at a later start. In any
+        thread."""
+        for directory in [*self._deleted]:
+            with self._files:
+                self._remove_topic(directory)
+
+    def _remove_topic(self, directory: str) -> None:
+        if directory in self._deleted:
+            self._deleted.discard(directory)  # first: it may be deleted again meanwhile
+            if self._disk.exists(directory):
+                self._remove(*(f"{directory}/{queue_id}" for queue_id in self._disk.listdir(directory)), directory)
+
+    def restart(self, queue: ConsumeQueue) -> ConsumeQueue:
+        """The queue that takes its place, from number 0 on."""
+        queue.ended = True
+        with self._files:
+            del self._queues[queue.topic, queue.queue_id]
+            directory = f"{self._directory}/{directory_of(queue.topic)}/{queue.queue_id}"
+            if self._disk.exists(directory):
+                self._remove(directory)
+        return self.get(queue.topic, queue.queue_id)
+
+    def _remove(self, *directories: str) -> None:
+        """What is left is overwritten: a queue never believes a file that it has not written."""
+        try:
+            for directory in directories:
+                _remove_tree(self._disk, directory)
+        except OSError as error:
+            _LOG.warning("files of queues that are no more are left in %s: %s", directories[-1], error)
+
+    def delete_all(self) -> None:
+        """Everything goes, to be rebuilt from the log."""
+        self._ending.clear()
+        for queue in self.all():
+            queue.ended = True
+        self._queues.clear()
+        for topic in self._disk.listdir(self._directory):
+            self.delete(topic)
+        self.remove_deleted()
+
+    def drop_files(self, empty_too: bool = False) -> None:
+        """Removes files whose messages are gone (see `ConsumeQueue.drop_files`). In any thread. Raises StoreError."""
+        try:
+            for queue in self.all():
+                with self._files:
+                    if self._queues.get((queue.topic, queue.queue_id)) is queue:
+                        queue.drop_files(empty_too)
+        except OSError as error:
+            raise StoreError(f"cannot clean {self._directory}: {remedy(error, 'check the disk')}") from error
+
+    def flush(self, most: int = 0) -> int | None:
+        """Makes every entry durable; of more than `most` queues (0: no bound) only those that have the oldest ones. The log
+        offset of the oldest entry that is not durable then, None without one. May run in another thread. Raises StoreError."""
+        self.remove_deleted()
+        changed = [queue for queue in self.all() if queue.flushed < queue.max]
+        left: int | None = None
+        if 0 < most < len(changed):
+            changed.sort(key=unflushed_from)
+            left = unflushed_from(changed[most])
+            del changed[most:]
+        try:
+            for queue in changed:
+                self._flush(queue)
+        except OSError as error:
+            raise StoreError(f"cannot write {self._directory}: {remedy(error, 'free space or repair the disk')}") from error
+        return left
+
+    def _flush(self, queue: ConsumeQueue) -> None:
+        with self._files:
+            if self._queues.get((queue.topic, queue.queue_id)) is queue:
+                self._remove_topic(self._directory_of(queue.topic))  # of an earlier life, deleted since this flush began
+                queue.flush()
+
+    def trim(self) -> None:
+        """Drops durable entries from memory. For the thread that appends."""
+        for queue in self.all():
+            queue.trim()

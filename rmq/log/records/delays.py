@@ -1,0 +1,22 @@
+"""Delay levels: how long a message waits that names one [messageDelayLevel]. Pure."""
+
+from collections.abc import Mapping, Sequence
+
+from rmq.log.records.properties import is_number
+
+DELAYS_S = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
+LEVELS_MS = tuple(seconds * 1000 for seconds in DELAYS_S)
+
+
+OWN_DELAY = "RMQ_DELAY_MS"
+"""Property of a message with a delay level whose broker has a list of its own (messageDelayLevel): it keeps the delay that it was
+stored with, whatever the list says later, and says so to every node."""
+
+
+def delay_ms(properties: Mapping[str, str], delays_ms: Sequence[int]) -> int:
+    """How long a message with a delay level waits; 0 without one. `delays_ms`: of level 1, 2, ... if it does not say itself."""
+    if is_number(own := properties.get(OWN_DELAY, "")):
+        return int(own)
+    if is_number(level := properties.get("DELAY", "")) and int(level) > 0:
+        return delays_ms[min(int(level), len(delays_ms)) - 1]
+    return 0

@@ -1,0 +1,26 @@
+"""The few fields of an everyday record that its queue entry needs, without decoding the rest. Pure.
+
+Rebuilding queues reads every record of the log, so this is most of its time. Anything unusual is left to `record.decode`.
+"""
+
+from struct import Struct
+
+from rmq.log.records.properties import tags_code_in
+from rmq.log.records.record import MAGIC_V1, SYS_COMPRESSED, SYS_MULTI_TAGS, Buffer
+from rmq.log.records.special import HANDED_ON
+
+_fields = Struct(">4xi4xi4xq8xi").unpack_from  # magic, queueId, queueOffset, sysFlag
+_EVERYDAY = ~(SYS_COMPRESSED | SYS_MULTI_TAGS | 0x700)  # no transaction, no IPv6 host, no inner batch
+
+
+def peek(buf: Buffer, at: int, size: int) -> tuple[bytes, int, int, int] | None:
+    """(topic, queue, number, tags code) of the whole record of `size` bytes at `at`; None for one that is not everyday."""
+    magic, queue_id, number, sys_flag = _fields(buf, at)
+    if magic != MAGIC_V1 or sys_flag & _EVERYDAY:
+        return None
+    topic_at = at + 89 + int.from_bytes(buf[at + 84 : at + 88], "big")
+    properties_at = topic_at + buf[topic_at - 1]
+    properties = bytes(buf[properties_at + 2 : at + size])
+    if b"INNER_MULTI_DISPATCH\x01" in properties or HANDED_ON in properties:
+        return None
+    return bytes(buf[topic_at:properties_at]), queue_id, number, tags_code_in(properties)

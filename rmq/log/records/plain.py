@@ -1,0 +1,95 @@
+"""Records of the usual kind, in one go: what `record.check` and `record.draft` do step by step, for most messages.
+
+Usual is: one record, IPv4 hosts, no system flags, properties of ASCII pairs without a reserved name. Whatever is not so
+goes the long way; nothing here refuses anything. The hot path of every send. Pure.
+"""
+
+from collections.abc import Callable
+from functools import lru_cache
+from struct import Struct
+
+from rmq.log.records.crc import crc32
+from rmq.log.records.properties import CRC_BYTES, MAX_PROPERTIES_BYTES, code_of, plain_given, plain_properties
+from rmq.log.records.record import CRC_MASK, EMPTY_CRC, claims, draft, topic_field_of
+
+__all__ = ["draft", "plain_check", "plain_draft"]
+
+PlainDraft = Callable[[bytes, bytes, int, int, bytes, int], tuple[bytes, int, bytes] | None]
+
+_length = Struct(">H").pack
+_head = Struct(">iiiiiqqiq8sq8siqi").pack
+_NO_HOST = bytes(8)
+MAX_TOPICS = 4096  # remembered, in each of two tables
+MAX_LENGTHS = 64  # of properties that are remembered for a topic
+
+
+@lru_cache(maxsize=MAX_TOPICS)
+def plain_check(topic: str) -> Callable[[bytes], int | None]:
+    """A function for the records of that topic: the tag's hash, if it is given exactly one record of the usual kind.
+
+    It sees at once what `check` finds out step by step; where it gives None, nothing is wrong yet, but `check` must look.
+    """
+    magic, topic_field = topic_field_of(topic)
+    fixed = 90 + len(topic_field)
+    middles: dict[int, bytes] = {}  # length of the properties -> what stands before them
+
+    def tag_of(records: bytes) -> int | None:
+        if len(records) < fixed:
+            return None
+        total, said, body_crc, sys_flag, prepared, body_length = claims(records)
+        if total != len(records) or said != magic or sys_flag or prepared or body_length < 0:
+            return None
+        length = total - fixed - body_length
+        middle = middles.get(length)
+        if middle is None:
+            if not CRC_BYTES <= length <= MAX_PROPERTIES_BYTES + CRC_BYTES:
+                return None
+            if len(middles) >= MAX_LENGTHS:
+                middles.clear()
+            middle = middles[length] = topic_field + _length(length)
+        topic_at = 88 + body_length
+        if not records.startswith(middle, topic_at) or crc32(records[88:topic_at]) & CRC_MASK != body_crc:
+            return None
+        match = plain_properties(records, total - length)
+        if match is None:
+            return None
+        tag = match[1]
+        return 0 if tag is None else code_of(tag)
+
+    return tag_of
+
+
+@lru_cache(maxsize=MAX_TOPICS)
+def plain_draft(topic: str, added: bytes) -> PlainDraft:
+    """A function for the messages of that topic: `draft` and `check` in one, for a message of the usual kind.
+
+    It is given body, properties, flag, born timestamp, born host and reconsumeTimes, and gives the record, the hash of its
+    tag and its UNIQ_KEY; or None if it must go the long way. `added`: the properties that the broker adds to the client's.
+    Raises struct.error for numbers that do not fit.
+    """
+    magic, topic_field = topic_field_of(topic)
+    fixed, more, tail = 90 + len(topic_field), len(added) + CRC_BYTES, added + EMPTY_CRC
+    middles: dict[int, bytes] = {}  # length of the properties -> what stands before them
+
+    def draft_plain(
+        body: bytes, properties: bytes, flag: int, born_timestamp: int, born_host: bytes, reconsume_times: int
+    ) -> tuple[bytes, int, bytes] | None:
+        match = plain_given(properties)
+        if match is None or len(born_host) != 8:
+            return None
+        unique_key, tag = match.groups()
+        if unique_key is None:
+            return None
+        length, size = len(properties) + more, len(body)
+        middle = middles.get(length)
+        if middle is None:
+            if length > MAX_PROPERTIES_BYTES + CRC_BYTES:
+                return None
+            if len(middles) >= MAX_LENGTHS:
+                middles.clear()
+            middle = middles[length] = topic_field + _length(length)
+        crc, total = crc32(body) & CRC_MASK, fixed + size + length
+        head = _head(total, magic, crc, 0, flag, 0, 0, 0, born_timestamp, born_host, 0, _NO_HOST, reconsume_times, 0, size)
+        return b"".join((head, body, middle, properties, tail)), 0 if tag is None else code_of(tag), unique_key
+
+    return draft_plain

@@ -1,0 +1,486 @@
+"""One record of the CommitLog: encode, decode, check what came from outside, stamp what is the broker's own.
+
+Bytes in, values or bytes out. The layout is RocketMQ's (docs/storage) [MessageDecoder, MessageExtEncoder, CommitLog].
+Pure: no file, clock, chance or logging may come in here. Properties inside a record are in `rmq.log.records.properties`.
+
+`check` and `stamp` are the hot path of every send: they look at the bytes directly and make no object per field.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from ipaddress import ip_address
+from struct import Struct
+from typing import NamedTuple
+
+from rmq.codes import ResponseCode
+from rmq.errors import BadBytes, InvalidArgument, Refusal
+from rmq.javahash import java_hash
+from rmq.log.records.crc import crc32
+from rmq.log.records.delays import LEVELS_MS, delay_ms
+from rmq.log.records.properties import (
+    CRC_BYTES,
+    CRC_NAME,
+    MAX_PROPERTIES_BYTES,
+    bytes_to_properties,
+    check_properties,
+    is_number,
+    properties_to_bytes,
+    strip_names,
+    strip_reserved,
+    tags_code,
+    tags_code_in,
+)
+from rmq.model import DELAY_TOPIC
+
+__all__ = [
+    "BLANK_MAGIC",
+    "CRC_BYTES",
+    "MAGIC_V1",
+    "MAGIC_V2",
+    "Buffer",
+    "Checked",
+    "Record",
+    "bytes_to_properties",
+    "check",
+    "decode",
+    "draft",
+    "encode",
+    "entry_code",
+    "has_crc",
+    "has_queue_entry",
+    "has_topic",
+    "host_bytes",
+    "host_text",
+    "is_tombstone",
+    "iterate",
+    "java_hash",
+    "message_id",
+    "properties_to_bytes",
+    "queue_places",
+    "stamp",
+    "store_timestamp",
+    "strip_reserved",
+    "tags_code",
+    "tombstone",
+    "verify",
+]
+
+Buffer = bytes | bytearray | memoryview
+
+MAGIC_V1 = -626843481  # 0xDAA320A7
+MAGIC_V2 = -626843477  # 0xDAA320AB: the topic's length takes two bytes
+BLANK_MAGIC = -875286124  # 0xCBD43194: the filler at a segment's end
+CRC_MASK = 0x7FFFFFFF
+MIN_RECORD_BYTES = 91  # V1, IPv4 hosts, everything of variable length empty
+
+SYS_COMPRESSED, SYS_MULTI_TAGS, SYS_BORN_V6, SYS_STORE_V6 = 0x1, 0x2, 0x10, 0x20
+SYS_TRANSACTION, SYS_PREPARED, SYS_COMMIT, SYS_ROLLBACK = 0xC, 0x4, 0x8, 0xC
+SYS_INNER_BATCH = 0x80
+LOST = -1  # reconsumeTimes of a tombstone
+UNKNOWN_TOPIC = "!"  # of a tombstone where nobody knows what stood there; no user's topic can have that name
+_SYS_FROM_CLIENT = SYS_COMPRESSED | SYS_MULTI_TAGS | SYS_PREPARED | SYS_BORN_V6 | 0x700
+
+EMPTY_CRC = CRC_NAME + b"\x010000000000\x02"
+_CRC_HEAD = CRC_NAME + b"\x01"
+
+_INT = Struct(">i")
+_SHORT = Struct(">H")
+# pack_into takes half the time of assigning to a slice.
+_put_queue = _INT.pack_into
+_put_numbers = Struct(">qq").pack_into  # queueOffset, physicalOffset
+_put_digits = Struct("10s").pack_into
+_PUT_STORED = {16: Struct("16s").pack_into, 28: Struct("28s").pack_into}  # storeTimestamp, storeHost
+# Everything before the body; one layout for each combination of (born host IPv6, store host IPv6).
+_HEADS = tuple(Struct(f">iiiiiqqiq{born}sq{store}siqi") for born, store in ((8, 8), (20, 8), (8, 20), (20, 20)))
+# What check() wants of it: totalSize, magic, bodyCRC, sysFlag, preparedTransactionOffset, bodyLength.
+_new = tuple.__new__  # a NamedTuple in half the time
+claims, _claims_v6 = Struct(">iii24xi36xqi").unpack_from, Struct(">iii24xi48xqi").unpack_from
+# What verify() wants: totalSize, magic, bodyCRC, physicalOffset; bodyLength stands at 84, 96 or 108.
+_PLACE = Struct(">iii16xqi")
+
+
+class Record(NamedTuple):
+    """Every field of a record, in stored order; sizes of the body, topic and properties follow from them.
+
+    Times are Unix ms. Hosts are 4 or 16 address bytes and the port in 4. `queue_offset` counts messages of the queue,
+    `physical_offset` bytes of the log. `body` is as stored (compressed if sys_flag & 1), `topic` is text, `properties`
+    are raw (`bytes_to_properties` reads them).
+    """
+
+    total_size: int
+    magic: int
+    body_crc: int
+    queue_id: int
+    flag: int
+    queue_offset: int
+    physical_offset: int
+    sys_flag: int
+    born_timestamp: int
+    born_host: bytes
+    store_timestamp: int
+    store_host: bytes
+    reconsume_times: int
+    prepared_transaction_offset: int
+    body: bytes
+    topic: str
+    properties: bytes
+
+
+class Checked(NamedTuple):
+    """What `check` found out: of each record its size in bytes and the hash of its tag.
+
+    `held`: there is one that must not be seen yet (a delay or a time is asked for, or it is a half of a transaction).
+    """
+
+    sizes: tuple[int, ...]
+    tags_codes: tuple[int, ...]
+    held: bool = False
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def _layout(buf: Buffer, at: int) -> tuple[int, int, int, int, int]:
+    """Where the parts are: (body, topic length field, topic, properties, end). BadBytes if they do not add up."""
+    if len(buf) - at < MIN_RECORD_BYTES:
+        raise BadBytes(f"a record needs {MIN_RECORD_BYTES} bytes, {len(buf) - at} are left at {at}")
+    total, magic, _, _, sys_flag = _PLACE.unpack_from(buf, at)
+    if magic not in (MAGIC_V1, MAGIC_V2):
+        raise BadBytes(f"no record at {at}: magic {magic & 0xFFFFFFFF:#010x}")
+    end = at + total
+    if total < MIN_RECORD_BYTES or end > len(buf):
+        raise BadBytes(f"record at {at} says it has {total} bytes, {len(buf) - at} are there")
+    body = at + _HEADS[sys_flag >> 4 & 3].size
+    wide = 1 if magic == MAGIC_V1 else 2
+    length: int = _INT.unpack_from(buf, body - 4)[0] if body <= end else -1
+    length_at = body + length
+    if length < 0 or length_at + wide + 2 > end:
+        raise BadBytes(f"record at {at}: a body of {length} bytes does not fit into {total}")
+    topic = length_at + wide
+    properties = topic + (buf[length_at] if wide == 1 else _SHORT.unpack_from(buf, length_at)[0]) + 2
+    if properties > end or properties + _SHORT.unpack_from(buf, properties - 2)[0] != end:
+        raise BadBytes(f"record at {at}: its parts do not add up to its size {total}")
+    return body, length_at, topic, properties, end
+
+
+def decode(buf: Buffer, at: int = 0) -> Record:
+    """The record that begins at `at`. Checks that sizes add up, not the checksums (see `verify`). Raises BadBytes."""
+    body, length_at, topic, properties, end = _layout(buf, at)
+    head = _HEADS[buf[at + 39] >> 4 & 3].unpack_from(buf, at)
+    try:
+        name = str(buf[topic : properties - 2], "utf-8")
+    except UnicodeDecodeError as error:
+        raise BadBytes(f"record at {at}: its topic is not UTF-8") from error
+    return Record._make((*head[:-1], bytes(buf[body:length_at]), name, bytes(buf[properties:end])))
+
+
+def iterate(buf: Buffer) -> Iterator[Record]:
+    """All records of `buf`, which holds nothing else (a pull's answer). Raises BadBytes."""
+    at, end = 0, len(buf)
+    while at < end:
+        record = decode(buf, at)
+        yield record
+        at += record.total_size
+
+
+def verify(buf: Buffer, at: int, physical_offset: int, protected: bool) -> int:
+    """Size of the record at `at`, if it is whole and says it is at `physical_offset` (D7, D9). Raises BadBytes.
+
+    `protected`: it is one of ours and must carry a right `__CRC32#`. In a range that Apache RocketMQ wrote only
+    structure, position and body checksum count: there the property may be a stale copy.
+    """
+    if len(buf) - at >= MIN_RECORD_BYTES:
+        total, magic, body_crc, said, sys_flag = _PLACE.unpack_from(buf, at)
+        end, length_at = at + total, at + 88 + int.from_bytes(buf[at + 84 : at + 88], "big")
+        if magic == MAGIC_V1 and said == physical_offset and not sys_flag & 0x30 and length_at + 2 < end <= len(buf):
+            properties = length_at + 3 + buf[length_at]
+            if (
+                properties <= end == properties + (buf[properties - 2] << 8 | buf[properties - 1])
+                and crc32(buf[at + 88 : length_at]) & CRC_MASK == body_crc
+                and (not protected or (end - CRC_BYTES >= properties and crc_is_right(buf[at:end])))
+            ):
+                return int(total)
+    return _verify_any(buf, at, physical_offset, protected)
+
+
+def _verify_any(buf: Buffer, at: int, physical_offset: int, protected: bool) -> int:
+    """As `verify`, for every layout; says what is wrong."""
+    body, length_at, _, properties, end = _layout(buf, at)
+    _, _, body_crc, said, _ = _PLACE.unpack_from(buf, at)
+    if said != physical_offset:
+        raise BadBytes(f"record at {physical_offset} says it is at {said}")
+    view = memoryview(buf)
+    if crc32(view[body:length_at]) & CRC_MASK != body_crc:
+        raise BadBytes(f"record at {physical_offset}: wrong body checksum")
+    if protected and not (end - CRC_BYTES >= properties and crc_is_right(view[at:end])):
+        raise BadBytes(f"record at {physical_offset}: wrong or missing record checksum")
+    return end - at
+
+
+def body_is_right(record: Record) -> bool:
+    """Whether the body is the one that its checksum was made of."""
+    return crc32(record.body) & CRC_MASK == record.body_crc
+
+
+def crc_is_right(record: Buffer) -> bool:
+    """Of the bytes of a record that `has_crc`: whether it is the right one."""
+    return record[-CRC_BYTES:] == _CRC_HEAD + _digits(crc32(record[:-CRC_BYTES])) + b"\x02"
+
+
+def has_topic(buf: Buffer, at: int, topic: str) -> bool:
+    """Whether the whole record at `at` is of that topic; cheaper than decoding it."""
+    field = topic_field_of(topic)[1]
+    body = at + _HEADS[buf[at + 39] >> 4 & 3].size
+    start = body + int.from_bytes(buf[body - 4 : body], "big")
+    return buf[start : start + len(field)] == field
+
+
+def store_timestamp(buf: Buffer, at: int) -> int:
+    """Unix ms, of the whole record at `at`."""
+    start = at + (68 if buf[at + 39] & SYS_BORN_V6 else 56)
+    return int.from_bytes(buf[start : start + 8], "big", signed=True)
+
+
+def has_crc(record: Record) -> bool:
+    """Whether the record ends with a checksum of all of it [enabledAppendPropCRC]."""
+    return record.properties[-CRC_BYTES:-11] == _CRC_HEAD
+
+
+def _digits(crc: int) -> bytes:
+    """Least significant digit first, as RocketMQ writes it [MessageExtEncoder.appendCrc]."""
+    return (b"%010d" % (crc & CRC_MASK))[::-1]
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+def encode(record: Record) -> bytes:
+    """The stored bytes. For a decoded record exactly those it came from; sizes are computed, `total_size` is not read."""
+    wide_topic = record.magic == MAGIC_V2
+    topic = record.topic.encode()
+    length = _SHORT.pack(len(topic)) if wide_topic else bytes((len(topic),))
+    head = _HEADS[record.sys_flag >> 4 & 3]
+    total = head.size + len(record.body) + len(length) + len(topic) + 2 + len(record.properties)
+    return b"".join(
+        (
+            head.pack(total, *record[1:14], len(record.body)),
+            record.body,
+            length,
+            topic,
+            _SHORT.pack(len(record.properties)),
+            record.properties,
+        )
+    )
+
+
+def draft(
+    topic: str,
+    body: bytes,
+    properties: bytes,
+    *,
+    flag: int = 0,
+    sys_flag: int = 0,
+    born_timestamp: int,
+    born_host: bytes,
+    reconsume_times: int = 0,
+    prepared_transaction_offset: int = 0,
+) -> bytes:
+    """A record ready to be stamped: the broker's fields are 0, the properties end with an empty `__CRC32#`.
+
+    A checksum property that came in is dropped. A born host of 20 bytes sets its bit of `sys_flag`.
+    Raises InvalidArgument for properties over 32 747 bytes.
+    """
+    if CRC_NAME in properties:
+        properties = strip_names(properties, {CRC_NAME})
+    if properties and properties[-1] != 2:
+        properties += b"\x02"
+    if len(properties) > MAX_PROPERTIES_BYTES:
+        raise InvalidArgument(f"properties take {len(properties)} bytes, at most {MAX_PROPERTIES_BYTES} are allowed")
+    if len(born_host) == 20:
+        sys_flag |= SYS_BORN_V6
+    magic, topic_field = topic_field_of(topic)
+    head = _HEADS[sys_flag >> 4 & 3]
+    total = head.size + len(body) + len(topic_field) + 2 + len(properties) + CRC_BYTES
+    store_host = bytes(20 if sys_flag & SYS_STORE_V6 else 8)
+    fields = head.pack(
+        total, magic, crc32(body) & CRC_MASK, 0, flag, 0, 0, sys_flag, born_timestamp, born_host, 0, store_host,
+        reconsume_times, prepared_transaction_offset, len(body),
+    )  # fmt: skip
+    return b"".join((fields, body, topic_field, _SHORT.pack(len(properties) + CRC_BYTES), properties, EMPTY_CRC))
+
+
+@lru_cache(maxsize=16_384)
+def topic_field_of(topic: str) -> tuple[int, bytes]:
+    """(magic, length and text of the topic): version 2 above 127 bytes."""
+    text = topic.encode()
+    if len(text) > 127:
+        return MAGIC_V2, _SHORT.pack(len(text)) + text
+    return MAGIC_V1, bytes((len(text),)) + text
+
+
+def with_store_host(record: Record, store_host: bytes) -> Record:
+    """The same message with another store host, whose length also sets its bit of `sys_flag`."""
+    wide = SYS_STORE_V6 if len(store_host) == 20 else 0
+    return record._replace(store_host=store_host, sys_flag=record.sys_flag & ~SYS_STORE_V6 | wide)
+
+
+def stamp(run: bytearray, groups: Iterable[tuple[int, Sequence[int], int, int]], base: int, stored: bytes) -> None:
+    """Writes the broker's own fields into the records of `run`, whose first byte is at `base` of the log, and their checksums.
+
+    A group is (where in `run`, sizes of its records, queue id, number of the first in its queue). `stored` is the 8-byte
+    store timestamp and the store host. The records have passed `check` or come from `draft`, so each ends with `__CRC32#`.
+    """
+    put_stored = _PUT_STORED[len(stored)]
+    for at, sizes, queue_id, queue_offset in groups:
+        for size in sizes:
+            end = at + size
+            _put_queue(run, at + 12, queue_id)
+            _put_numbers(run, at + 20, queue_offset, base + at)
+            put_stored(run, at + (68 if run[at + 39] & SYS_BORN_V6 else 56), stored)
+            _put_digits(run, end - 11, (b"%010d" % (crc32(run[at : end - CRC_BYTES]) & CRC_MASK))[::-1])
+            at = end
+            queue_offset += 1
+
+
+# --- what came from outside -------------------------------------------------------------------------------------------
+
+
+def check(records: bytes, topic: str) -> Checked:
+    """Refuses what a broker must not store of records that a client encoded; else their sizes and tag hashes.
+
+    Raises Refusal(MESSAGE_ILLEGAL) that says what is wrong: sizes, magic, flags, topic, body checksum, properties, or a
+    reserved property.
+    """
+    magic, topic_field = topic_field_of(topic)
+    at, room, held = 0, len(records), False
+    sizes: list[int] = []
+    codes: list[int] = []
+    while at < room or not room:
+        if room - at < MIN_RECORD_BYTES:
+            raise _illegal(f"a record needs {MIN_RECORD_BYTES} bytes, {room - at} came")
+        total, said, body_crc, sys_flag, prepared, body_length = claims(records, at)
+        body_at = at + 88
+        if sys_flag:
+            if sys_flag & ~_SYS_FROM_CLIENT:
+                raise _illegal_head(said, magic, sys_flag)
+            held = held or sys_flag & SYS_PREPARED != 0
+            if sys_flag & SYS_BORN_V6 and room - at > 100:
+                *_, prepared, body_length = _claims_v6(records, at)
+                body_at = at + 100
+        if said != magic or prepared:
+            raise _illegal_head(said, magic, sys_flag)
+        topic_at = body_at + body_length
+        lengths_end = topic_at + len(topic_field) + 2
+        end = at + total
+        if body_length < 0 or end > room or end - lengths_end < CRC_BYTES:
+            raise _illegal_parts(records, at, topic_field)
+        if records[topic_at : lengths_end - 2] != topic_field or end - lengths_end != (
+            records[lengths_end - 2] << 8 | records[lengths_end - 1]
+        ):
+            raise _illegal_parts(records, at, topic_field)
+        if crc32(records[body_at:topic_at]) & CRC_MASK != body_crc:
+            raise _illegal("wrong body checksum: the record was damaged on its way; send it again")
+        code, asked = check_properties(records, lengths_end, end)
+        held = held or asked
+        if total == room:
+            return _new(Checked, ((total,), (code,), held))
+        sizes.append(total)
+        codes.append(code)
+        at = end
+    return _new(Checked, (tuple(sizes), tuple(codes), held))
+
+
+def _illegal(why: str) -> Refusal:
+    return Refusal(ResponseCode.MESSAGE_ILLEGAL, why)
+
+
+def _illegal_head(said: int, magic: int, sys_flag: int) -> Refusal:
+    if said != magic:
+        return _illegal(f"magic {said & 0xFFFFFFFF:#010x} where {magic & 0xFFFFFFFF:#010x} belongs")
+    if sys_flag & ~_SYS_FROM_CLIENT:
+        return _illegal(f"sysFlag {sys_flag:#x}: a client may set only {_SYS_FROM_CLIENT:#x}")
+    return _illegal("preparedTransactionOffset is the broker's to set: send 0")
+
+
+def _illegal_parts(buf: bytes, at: int, topic_field: bytes) -> Refusal:
+    """The sizes do not fit to the request's topic: is it another topic, or are they wrong in themselves?"""
+    try:
+        record = decode(buf, at)
+    except BadBytes as error:
+        return _illegal(str(error))
+    if topic_field_of(record.topic)[1] != topic_field:
+        return _illegal("the topic inside the record is not the topic of the request")
+    return _illegal(f"properties must end with a {CRC_BYTES}-byte {CRC_NAME.decode()} property and be shorter than 32768 bytes")
+
+
+# --- what follows from a record ---------------------------------------------------------------------------------------
+
+
+def has_queue_entry(record: Record) -> bool:
+    """Prepared and rollback records of RocketMQ 4's transactions and inner batches have no ConsumeQueue entry."""
+    return record.sys_flag & SYS_TRANSACTION not in (SYS_PREPARED, SYS_ROLLBACK) and not record.sys_flag & SYS_INNER_BATCH
+
+
+def queue_places(record: Record) -> Iterator[tuple[str, int, int]]:
+    """(topic, queue, number) of each ConsumeQueue entry of a record: one, none, or more with RocketMQ's multi-dispatch."""
+    if has_queue_entry(record):
+        yield record.topic, record.queue_id, record.queue_offset
+    if b"INNER_MULTI_DISPATCH\x01" in record.properties:
+        said = bytes_to_properties(record.properties)
+        names, numbers = (said.get(f"INNER_MULTI_{what}", "").split(",") for what in ("DISPATCH", "QUEUE_OFFSET"))
+        for name, number in zip(names, numbers, strict=False):
+            if is_number(number):
+                yield name, 0, int(number)
+
+
+def tombstone(topic: str, queue_id: int, number: int, offset: int, size: int, store_host: bytes, *, protected: bool) -> bytes:
+    """A record of `size` bytes (or as few as it takes) for `offset` in place of one that is lost [repair].
+
+    It says of which queue and number that was, and has no ConsumeQueue entry. `protected`: with our checksum.
+    """
+    made = draft(topic, b"", b"", sys_flag=SYS_ROLLBACK, born_timestamp=0, born_host=store_host, reconsume_times=LOST)
+    if protected:
+        body = bytes(max(size - len(made), 0))
+        made = draft(topic, body, b"", sys_flag=SYS_ROLLBACK, born_timestamp=0, born_host=store_host, reconsume_times=LOST)
+        run = bytearray(made)
+        stamp(run, [(0, (len(run),), queue_id, number)], offset, bytes(8) + store_host)
+        return bytes(run)
+    body = bytes(max(size - len(made) + CRC_BYTES, 0))
+    plain = decode(made)._replace(properties=b"", body=body, body_crc=crc32(body) & CRC_MASK, store_host=store_host)
+    return encode(plain._replace(queue_id=queue_id, queue_offset=number, physical_offset=offset))
+
+
+def is_tombstone(record: Record) -> bool:
+    return record.reconsume_times == LOST and record.sys_flag & SYS_TRANSACTION == SYS_ROLLBACK
+
+
+def entry_code(record: Record, delays_ms: Sequence[int] = LEVELS_MS) -> int:
+    """The tagsCode of its ConsumeQueue entry: the tag's hash, or the due time (ms) in the delay topic."""
+    if record.topic == DELAY_TOPIC:
+        said = bytes_to_properties(record.properties)
+        kind, _, due_ms = said.get("RMQ_SRC", "").rpartition(" ")
+        if kind.startswith("due ") and is_number(due_ms):  # carried forward: it keeps its time
+            return int(due_ms)
+        if waits_ms := delay_ms(said, delays_ms):
+            return record.store_timestamp + waits_ms
+    return tags_code_in(record.properties)
+
+
+def message_id(store_host: bytes, physical_offset: int) -> str:
+    """offsetMsgId: 32 hex digits (56 with an IPv6 store host) [MessageDecoder.createMessageId]."""
+    return (store_host + physical_offset.to_bytes(8, "big")).hex().upper()
+
+
+def host_bytes(ip: str, port: int) -> bytes:
+    """An address as records hold it. Raises InvalidArgument if `ip` is no IP address."""
+    try:
+        return ip_address(ip).packed + port.to_bytes(4, "big")
+    except (ValueError, OverflowError) as error:
+        raise InvalidArgument(f"{ip!r}, port {port}: give an IPv4 or IPv6 address and a port from 0 to 65535") from error
+
+
+def host_text(host: bytes) -> str:
+    """ "ip:port", an IPv6 address in brackets."""
+    address = str(ip_address(host[:-4]))
+    port = int.from_bytes(host[-4:], "big")
+    return f"[{address}]:{port}" if len(host) == 20 else f"{address}:{port}"

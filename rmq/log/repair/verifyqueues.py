@@ -1,0 +1,233 @@
+"""Each unit of the ConsumeQueue files against the record it speaks of (D12), in one walk over the log.
+
+Memory is one small window per queue. RocketMQ's queues of inner batches (46-byte units) are read too.
+"""
+
+from collections.abc import Iterator, Sequence
+from struct import Struct
+
+from rmq.log.files.disk import Disk
+from rmq.log.queues.consumequeue import ENTRY, ENTRY_BYTES
+from rmq.log.records.delays import OWN_DELAY
+from rmq.log.records.queuenames import directory_of
+from rmq.log.records.record import (
+    SYS_INNER_BATCH,
+    UNKNOWN_TOPIC,
+    Record,
+    bytes_to_properties,
+    entry_code,
+    is_tombstone,
+    queue_places,
+)
+from rmq.model import DELAY_TOPIC
+
+_BATCH = Struct(">qiqqqhii")  # offset, size, code, store time, base number, count, -1, 0
+_BLANK_SIZE = 0x7FFFFFFF
+_WINDOW = 64  # units read at once
+_TOLD = 3  # mismatches of one queue that are spelled out
+
+Told = tuple[str, str, bool]
+
+
+class _Files:
+    """Units of one queue, read in rising order through a small window."""
+
+    def __init__(self, disk: Disk, directory: str, unit: Struct) -> None:
+        self._disk = disk
+        self._directory = directory
+        self.unit = unit
+        self._bases = [int(name) for name in disk.listdir(directory) if len(name) == 20 and name.isdecimal()]
+        self._sizes = [disk.size(f"{directory}/{base:020d}") for base in self._bases]
+        self._first, self._window = 0, b""
+
+    @property
+    def there(self) -> bool:
+        return bool(self._bases)
+
+    def raw(self, number: int) -> bytes:
+        """The bytes of a unit; fewer, or none, where the files do not have it."""
+        size = self.unit.size
+        at = (number - self._first) * size
+        if not 0 <= at < len(self._window):
+            self._first, self._window = number, self._read(number * size, size * _WINDOW)
+            at = 0
+        return self._window[at : at + size]
+
+    def _read(self, position: int, size: int) -> bytes:
+        for base, length in zip(self._bases, self._sizes, strict=True):
+            if base <= position < base + length:
+                handle = self._disk.open(f"{self._directory}/{base:020d}")
+                try:
+                    return self._disk.pread(handle, min(size, base + length - position), position - base)
+                finally:
+                    self._disk.close(handle)
+        return b""
+
+    def behind(self, number: int) -> tuple[int, int, int] | None:
+        """A written unit at or behind `number`: (its number, offset, size); None if there is none."""
+        found = self.raw(number)
+        if len(found) < self.unit.size:
+            return None
+        offset, size = ENTRY.unpack_from(found)[:2]
+        return (number, offset, size) if size > 0 else None
+
+
+class _Queue:
+    def __init__(self, files: _Files) -> None:
+        self.files = files
+        self.next = -1  # number of the next message, as the log has it
+        self.units = 0
+        self.wrong: list[tuple[str, int]] = []  # what is wrong, and the end of the record it is about
+        self.missing: list[int] = []  # ends of records without a unit
+
+
+class QueueWalk:
+    """`take` each record in log order, then `finish`. `count`: queues, `units`: right ones."""
+
+    def __init__(self, disk: Disk, root: str, start: int, delays_ms: Sequence[int] | None = None) -> None:
+        """`start`: where the log begins. `delays_ms`: of RocketMQ's delay levels; None: its configuration is not known, and due
+        times that its usual ones do not give are not checked (`delays_unchecked`)."""
+        self.count = self.units = self.delays_unchecked = 0
+        self._delays_ms = delays_ms
+        self._from = start
+        self._deleted: set[str] = set()
+        self._disk = disk
+        self._root = root
+        self._queues: dict[tuple[str, int], _Queue] = {}
+        self._batches = set(disk.listdir(f"{root}/batchconsumequeue"))
+        self._batch_units: dict[tuple[str, int], int] = {}
+        self._told: list[Told] = []
+
+    def delete(self, topic: str) -> None:
+        """A committed line deletes the topic: what was wrong with queues that went is nobody's business."""
+        self._deleted.add(topic)
+        for key in [key for key in self._queues if key[0] == topic]:
+            del self._queues[key]
+
+    def take(self, found: Record, foreign: bool, holes: bool) -> None:
+        """`holes`: some records before it could not be read, so numbers may be left out."""
+        if found.topic in self._batches:
+            self._take_batch(found)
+            return
+        if is_tombstone(found):
+            self._take_tombstone(found)
+        for topic, queue_id, number in queue_places(found):
+            queue = self._queue(topic, queue_id)
+            if queue.next >= 0 and number != queue.next:
+                queue = self._renumbered(queue, (topic, queue_id), number, found, foreign, holes)
+            queue.next = max(number + 1, queue.next)
+            self._compare(queue, number, found)
+
+    def _take_tombstone(self, found: Record) -> None:
+        """What is lost, and was replaced: its number stays, its unit is blank (or its queue begins behind it)."""
+        if found.topic == UNKNOWN_TOPIC:
+            what = f"{found.total_size} bytes at {found.physical_offset} are lost, and were replaced"
+            self._told.append(("commitlog", what, False))
+            return
+        queue, number = self._queue(found.topic, found.queue_id), found.queue_offset
+        what = f"message {number} at {found.physical_offset} is lost, and was replaced"
+        self._told.append((_name(found.topic, found.queue_id), what, False))
+        if queue.next in (-1, number):
+            queue.next = number + 1
+            if queue.files.raw(number)[8:12] not in (b"", bytes(4), _BLANK_SIZE.to_bytes(4, "big")):
+                queue.wrong.append((f"unit {number} is not blank", found.physical_offset + found.total_size))
+
+    def _queue(self, topic: str, queue_id: int) -> _Queue:
+        queue = self._queues.get((topic, queue_id))
+        if queue is None:
+            directory = f"{self._root}/{_name(topic, queue_id)}"
+            queue = self._queues[topic, queue_id] = _Queue(_Files(self._disk, directory, ENTRY))
+        return queue
+
+    def _renumbered(self, queue: _Queue, key: tuple[str, int], number: int, found: Record, foreign: bool, holes: bool) -> _Queue:
+        if foreign and number == 0:  # RocketMQ deleted the topic, which leaves no trace in the log
+            self.delete(key[0])
+            return self._queue(*key)
+        if number == 0 and (self._from or key[0] in self._deleted):  # as dispatch does
+            behind = f"the record at {found.physical_offset} begins the queue anew at 0, {queue.next} would be next: an older "
+            behind += "release stored messages behind the deletion of their topic; those have no number any more, only their ids"
+            self._told.append((_name(*key), behind, False))
+            del self._queues[key]
+            return self._queue(*key)
+        damage = not (foreign or (holes and number > queue.next))
+        what = f"the record at {found.physical_offset} has number {number}, {queue.next} would be next"
+        self._told.append((_name(*key), what, damage))
+        return queue
+
+    def _compare(self, queue: _Queue, number: int, found: Record) -> None:
+        raw, end = queue.files.raw(number), found.physical_offset + found.total_size
+        expected = ENTRY.pack(found.physical_offset, found.total_size, entry_code(found))
+        if raw == expected or self._is_delayed(raw, expected, found):
+            queue.units += 1
+        elif not raw.strip(b"\0"):
+            queue.missing.append(end)
+        else:
+            said = ENTRY.unpack(raw) if len(raw) == ENTRY_BYTES else raw.hex()
+            queue.wrong.append((f"unit {number} says {said}, its record {ENTRY.unpack(expected)}", end))
+
+    def _is_delayed(self, raw: bytes, expected: bytes, found: Record) -> bool:
+        """Whether the unit has the due time of a level by RocketMQ's own list of delays."""
+        own = OWN_DELAY in bytes_to_properties(found.properties)
+        if found.topic != DELAY_TOPIC or own or len(raw) != ENTRY_BYTES or raw[:-8] != expected[:-8]:
+            return False
+        if self._delays_ms is None:
+            self.delays_unchecked += 1
+            return True
+        return raw == ENTRY.pack(found.physical_offset, found.total_size, entry_code(found, self._delays_ms))
+
+    def _take_batch(self, found: Record) -> None:
+        """A unit of RocketMQ's BatchConsumeQueue: an inner batch, or a single message in such a topic."""
+        key = (found.topic, found.queue_id)
+        number = self._batch_units.get(key, 0)
+        self._batch_units[key] = number + 1
+        files = _Files(self._disk, f"{self._root}/batchconsumequeue/{directory_of(found.topic)}/{found.queue_id}", _BATCH)
+        said = bytes_to_properties(found.properties)
+        inner = found.sys_flag & SYS_INNER_BATCH
+        base, count = (int(said.get("INNER_BASE", -1)), int(said.get("INNER_NUM", 0))) if inner else (found.queue_offset, 1)
+        expected = (found.physical_offset, found.total_size, entry_code(found), found.store_timestamp, base, count, -1, 0)
+        raw = files.raw(number)
+        if raw == _BATCH.pack(*expected):
+            self.units += 1
+        else:
+            unit = _BATCH.unpack(raw) if len(raw) == _BATCH.size else raw.hex()
+            self._told.append((_name(*key), f"batch unit {number} says {unit}, its record {expected}", True))
+
+    def finish(self, end: int, must: int, ours: bool, killed: bool) -> Iterator[Told]:
+        """What is wrong. Units of records that end at or below `must` have to be there; others may come with the next start.
+        `killed`: the node was not stopped in order; then a whole queue may be made anew by it.
+
+        Units behind the last record are damage in a store of ours only when `must` covers the whole log: RocketMQ leaves
+        old ones behind its cuts.
+        """
+        yield from self._told
+        for (topic, queue_id), queue in sorted(self._queues.items()):
+            name = _name(topic, queue_id)
+            self.count += 1
+            self.units += queue.units
+            if not queue.files.there and not ours:
+                yield name, "has messages in the log and no files: did RocketMQ delete the topic?", False
+                continue
+            if not queue.files.there and killed:
+                yield name, "has messages in the log and no files: the next start makes the queues anew", False
+                continue
+            yield from self._problems(name, queue, must)
+            behind = queue.files.behind(queue.next)
+            if behind and behind[2] != _BLANK_SIZE:
+                yield name, f"unit {behind[0]} points to {behind[1]}, which is no record of it", ours and must >= end
+        self.count += len(self._batch_units)
+
+    def _problems(self, name: str, queue: _Queue, must: int) -> Iterator[Told]:
+        lacking = [end for end in queue.missing if end <= must]
+        if lacking:
+            yield name, f"{len(lacking)} units are missing, the first for the record that ends at {lacking[0]}", True
+        if len(queue.missing) > len(lacking):
+            late = len(queue.missing) - len(lacking)
+            yield name, f"{late} units are not written yet; the next start makes them", False
+        for what, end in queue.wrong[:_TOLD]:
+            yield name, what, end <= must or not must
+        if len(queue.wrong) > _TOLD:
+            yield name, f"{len(queue.wrong) - _TOLD} more units are wrong", True
+
+
+def _name(topic: str, queue_id: int) -> str:
+    return f"consumequeue/{directory_of(topic)}/{queue_id}"

@@ -1,0 +1,1 @@
+"""Frames and the native (msgpack) codec: pure."""

@@ -1,0 +1,397 @@
+"""The native spelling: a 4-byte length and one msgpack array per command.
+
+    request   [code, id, flags, *fields]        flags: bit 0 answer, bit 1 one-way
+    answer    [0, id, 1, remark | nil, *fields]
+    refusal   [code, id, 1, remark, hint]       code is not 0
+
+Fields stand in the order of the command's class. A shorter array takes the defaults, a longer one is cut, so old and
+new peers understand each other. Values are checked against the annotations here, at the border, and nowhere else.
+Pure: no I/O, no clock.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from operator import itemgetter
+from struct import Struct
+from typing import Any, Final, NamedTuple, get_args, get_origin, get_type_hints
+
+import msgpack
+
+from rmq.codes import ResponseCode
+from rmq.errors import BadBytes, Refusal
+from rmq.names import MAX_CLIENT_ID_LENGTH
+from rmq.net.codec.frames import Context, Greeting, Received
+from rmq.net.codec.remembered import Memory, Part
+from rmq.net.commands import ANSWERS, CODES, REQUESTS, Answer, Hello, Ping, PullAnswer, Request, Send, SendAnswer
+
+VERSION: Final = 1
+"""Version of this spelling, told in `Hello`."""
+
+ANSWER_FLAG, ONEWAY_FLAG = 1, 2
+_HEAD = (int, int, int)
+_INT64_MAX: Final = 2**63 - 1
+_SMALL_ARRAY = 64  # no hot command has a longer array; nested ones of this length cannot add up to much (S7)
+_SMALL_FRAME = 64 * 1024
+
+_pack: Callable[[Any], bytes] = msgpack.Packer(use_bin_type=True).pack
+_unpack_small: Callable[[Any], Any] = partial(msgpack.unpackb, max_array_len=_SMALL_ARRAY, max_map_len=1024, max_ext_len=0)
+
+Reader = Callable[[object, str], Any]
+"""Checks one unpacked value and turns it into the annotated type; the text says where it stands, for the error."""
+
+
+# --- plans: one per class, made once ----------------------------------------------------------------------------------
+
+
+class Plan:
+    """How the fields of one class are read and written.
+
+    `signature`: the exact types of a complete flat array, or None; `ints`: picks its numbers for the range check.
+    """
+
+    __slots__ = ("cls", "code", "defaults", "ints", "names", "readers", "required", "signature", "text_keys")
+
+    def __init__(self, cls: type[Any], flat_head: tuple[type, ...] = ()) -> None:
+        hints = get_type_hints(cls)
+        self.cls = cls
+        self.code = int(CODES.get(cls, 0))
+        self.names: tuple[str, ...] = cls._fields
+        self.defaults: dict[str, Any] = cls._field_defaults
+        self.required = len(self.names) - len(self.defaults)
+        types = [hints[name] for name in self.names]
+        self.readers = [_reader(kind) for kind in types]
+        self.text_keys = any(_has_number_keys(kind) for kind in types)
+        flat = all(kind in (str, int, bool, bytes) for kind in types)
+        self.signature = (*flat_head, *types) if flat else None
+        positions = [len(flat_head) + at for at, kind in enumerate(types) if kind is int] if flat else []
+        self.ints = itemgetter(*positions, *positions[:1]) if positions else None  # twice the first: always a tuple
+
+    def read(self, values: list[Any], head: int) -> Any:
+        """`values[head:]` as an instance of the class; raises BadBytes."""
+        known = values[head : head + len(self.names)]
+        if len(known) < self.required:
+            raise BadBytes(f"field {self.names[len(known)]} is missing")
+        read = [reader(value, name) for reader, value, name in zip(self.readers, known, self.names, strict=False)]
+        read.extend(self.defaults[name] for name in self.names[len(known) :])
+        return self.cls._make(read)
+
+    def fields(self, value: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The fields as msgpack may pack them: numbers as keys become text."""
+        return tuple(_with_text_keys(field) for field in value) if self.text_keys else value
+
+
+def _has_number_keys(kind: Any) -> bool:
+    if get_origin(kind) is dict:
+        return get_args(kind)[0] is int
+    if get_origin(kind) is list:
+        return _has_number_keys(get_args(kind)[0])
+    return hasattr(kind, "_fields") and any(_has_number_keys(part) for part in get_type_hints(kind).values())
+
+
+def _with_text_keys(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _with_text_keys(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_with_text_keys(part) for part in value]
+    return value
+
+
+def _reader(kind: Any) -> Reader:
+    if kind is float:
+        return _read_float
+    if kind in (str, int, bool, bytes):
+        return partial(_read_scalar, kind)
+    if get_origin(kind) is list:
+        return partial(_read_list, _reader(get_args(kind)[0]))
+    if get_origin(kind) is dict:
+        key, part = get_args(kind)
+        return partial(_read_dict, key, _reader(part))
+    return partial(_read_tuple, plan_of(kind))
+
+
+def _read_scalar(kind: type, value: object, where: str) -> Any:
+    if type(value) is not kind:
+        raise BadBytes(f"{where}: expected {kind.__name__}, got {type(value).__name__}")
+    if kind is int and value > _INT64_MAX:  # type: ignore[operator]
+        raise BadBytes(f"{where}: {value} does not fit in 64 bits with a sign")
+    return value
+
+
+def _read_float(value: object, where: str) -> float:
+    if type(value) is not float and type(value) is not int:
+        raise BadBytes(f"{where}: expected a number, got {type(value).__name__}")
+    return float(value)
+
+
+def _read_list(reader: Reader, value: object, where: str) -> list[Any]:
+    if type(value) is not list:
+        raise BadBytes(f"{where}: expected an array, got {type(value).__name__}")
+    return [reader(part, where) for part in value]
+
+
+def _read_dict(key_type: type, reader: Reader, value: object, where: str) -> dict[Any, Any]:
+    if type(value) is not dict:
+        raise BadBytes(f"{where}: expected a map, got {type(value).__name__}")
+    return {_read_key(key_type, key, where): reader(part, where) for key, part in value.items()}
+
+
+def _read_key(key_type: type, key: object, where: str) -> Any:
+    if type(key) is not str:
+        raise BadBytes(f"{where}: the keys of a map are text, got {type(key).__name__}")
+    if key_type is str:
+        return key
+    digits = key.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit() and len(digits) < 19):
+        raise BadBytes(f"{where}: key {key[:40]!r} is not a number")
+    return int(key)
+
+
+def _read_tuple(plan: Plan, value: object, where: str) -> Any:
+    if type(value) is not list:
+        raise BadBytes(f"{where}: expected an array, got {type(value).__name__}")
+    return plan.read(value, 0)
+
+
+_plans: dict[type[Any], Plan] = {}
+
+
+def plan_of(cls: type[Any]) -> Plan:
+    """The plan of a class that is part of a command."""
+    if cls not in _plans:
+        _plans[cls] = Plan(cls)
+    return _plans[cls]
+
+
+_REQUEST_PLANS: dict[int, Plan] = {code: Plan(cls, _HEAD) for code, cls in REQUESTS.items()}
+_PLAN_OF_REQUEST: dict[type[Any], Plan] = {plan.cls: plan for plan in _REQUEST_PLANS.values()}
+_ANSWER_PLANS: dict[type[Any], Plan] = {answer: plan_of(answer) for answer in ANSWERS.values() if answer is not None}
+
+
+_SEND_DEFAULTS = tuple(Send._field_defaults.values())
+_, _DEFAULT_TOPIC, _DEFAULT_QUEUES, _, _ = _SEND_DEFAULTS
+_SEND_NEEDED = len(Send._fields) - len(_SEND_DEFAULTS)
+_SEND_TYPES = (*_HEAD, *(get_type_hints(Send)[name] for name in Send._fields))
+_SEND_FORMS = {  # types of a send -> the defaults of the fields it leaves out
+    _SEND_TYPES[: len(_HEAD) + _SEND_NEEDED + given]: _SEND_DEFAULTS[given:] for given in range(len(_SEND_DEFAULTS) + 1)
+}
+_SEND_CODE = _PLAN_OF_REQUEST[Send].code
+_SEND_HEAD = b"".join((bytes((0x90 | len(_HEAD) + _SEND_NEEDED,)), _pack(_SEND_CODE), b"\xce"))
+"""The beginning of the shortest send, its id in 32 bits."""
+_ID_AT, _ROUTE_AT = len(_SEND_HEAD), len(_SEND_HEAD) + 4
+_ROUTE_END = _ROUTE_AT + 600  # enough for flags, group, topic and queue
+_BIN16 = b"\xc5"
+_REQUEST_FLAGS = (0, ONEWAY_FLAG)
+_new = tuple.__new__
+_UINT32_MAX: Final = 2**32 - 1
+_pull_head = Struct(">IBBBIB").pack  # length, array, code, id, flags
+_pull_numbers = Struct(">BqBqBqBI").pack  # three offsets and the head of a byte string
+_uint16, _uint32 = Struct(">H").unpack_from, Struct(">I").unpack_from
+_send_answer = Struct(">7sI3sqsqsqBB").pack
+"""The hot answer in one go: a length and an array of nine, its numbers at their full width (which msgpack allows)."""
+_NO_TEXT = 0xA0
+
+
+# --- unpacking, bounded -----------------------------------------------------------------------------------------------
+
+
+def unpack(frame: bytes, max_structured_bytes: int) -> Any:
+    """One msgpack value; raises BadBytes. Never allocates more than a fixed multiple of what was received (S4, S7).
+
+    Arrays allocate by the length they claim. So only short ones are believed at once; longer ones after a walk in C
+    has shown that all their elements are there, which allocates nothing.
+    """
+    if len(frame) > _SMALL_FRAME and _structured_bytes(frame) > max_structured_bytes:
+        raise BadBytes(f"more than {max_structured_bytes} bytes of structure in one frame; ask for less at a time")
+    try:
+        return _unpack_small(frame)
+    except (ValueError, RecursionError) as error:
+        if "max_array_len" not in str(error):
+            raise BadBytes(f"not msgpack: {str(error) or type(error).__name__}") from None
+    return _unpack_large(frame)
+
+
+def _unpack_large(frame: bytes) -> Any:
+    walker = msgpack.Unpacker(max_buffer_size=len(frame), strict_map_key=True)
+    walker.feed(frame)
+    try:
+        walker.skip()
+        if walker.tell() != len(frame):
+            raise BadBytes(f"{len(frame) - walker.tell()} bytes behind the end of the command")
+        return msgpack.unpackb(frame, max_ext_len=0)
+    except (ValueError, msgpack.OutOfData) as error:
+        raise BadBytes(f"not msgpack: {str(error) or type(error).__name__}") from None
+
+
+_SKIP = {0xC0: 0, 0xC2: 0, 0xC3: 0, 0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8, 0xD0: 1, 0xD1: 2, 0xD2: 4, 0xD3: 8, 0xCA: 4, 0xCB: 8}
+_SIZED = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4}  # bin and str: bytes of their length
+_BINS = (0xC4, 0xC5, 0xC6)
+
+
+def _structured_bytes(frame: bytes) -> int:
+    """Length of the frame without the byte strings in its outermost array (which unpack one to one)."""
+    at, left = 1, frame[0] & 0x0F if frame[0] & 0xF0 == 0x90 else 0
+    rest = len(frame)
+    while left and at < len(frame):
+        head, left = frame[at], left - 1
+        at += 1
+        if head in _SIZED:
+            size = int.from_bytes(frame[at : at + _SIZED[head]], "big")
+            at += _SIZED[head] + size
+            rest -= min(size, len(frame)) if head in _BINS else 0
+        elif head in _SKIP:
+            at += _SKIP[head]
+        elif 0xA0 <= head <= 0xBF:
+            at += head & 0x1F
+        elif 0x80 <= head <= 0xDF:
+            break  # an array, a map or an extension: all that follows is structure
+    return rest
+
+
+Place = tuple[str, str, int]
+"""Producer group, topic and queue of a send."""
+
+
+# --- the spelling -----------------------------------------------------------------------------------------------------
+
+
+class NativeAnswer(NamedTuple):
+    """An answer before its type is known."""
+
+    code: int
+    values: list[Any]
+
+    def read(self, request_type: type[Request]) -> Answer:
+        remark = self.values[3] if len(self.values) > 3 else None
+        if self.code != ResponseCode.SUCCESS:
+            hint = self.values[4] if len(self.values) > 4 else ""
+            raise Refusal(self.code, remark if type(remark) is str else "", hint if type(hint) is str else "")
+        answer_type = ANSWERS[request_type]
+        if answer_type is None:
+            return None
+        plan = _ANSWER_PLANS[answer_type]
+        if plan.signature is not None and tuple(map(type, self.values[4:])) == plan.signature:
+            fields = self.values[4:]
+            if plan.ints is None or max(plan.ints(fields)) <= _INT64_MAX:
+                return plan.cls._make(fields)  # type: ignore[no-any-return]
+        return plan.read(self.values, 4)  # type: ignore[no-any-return]
+
+
+class Native:
+    """The `Spelling` of a native connection. It keeps no state but what sends look like, in the `memory` of its server."""
+
+    __slots__ = ("_learn_route", "_max_structured_bytes", "_routes")
+
+    def __init__(self, max_structured_bytes: int, memory: Memory[Place] | None = None) -> None:
+        part = Part(memory or Memory())
+        self._max_structured_bytes = max_structured_bytes
+        self._routes, self._learn_route = part.known, part.learn
+
+    def decode(self, frame: bytes) -> Received:
+        """Raises BadBytes if the frame is no command at all; a command with bad fields is refused by its id."""
+        if frame[:_ID_AT] == _SEND_HEAD:
+            at = frame.find(_BIN16, _ROUTE_AT, _ROUTE_END)
+            route = self._routes.get(frame[_ROUTE_AT:at])
+            size = len(frame)
+            if route is not None and size - at > 3 and _uint16(frame, at + 1)[0] == size - at - 3:
+                group, topic, queue_id = route
+                send = _new(Send, (group, topic, queue_id, frame[at + 3 :], 0, _DEFAULT_TOPIC, _DEFAULT_QUEUES, False, -1))
+                return send, _uint32(frame, _ID_AT)[0], False, None, size
+        return self._decode(frame)
+
+    def _learn(self, frame: bytes, send: Send) -> None:
+        """How this producer spells where it sends to, so that its next sends need not be unpacked value by value.
+
+        Between the id and the records stand flags 0, group, topic and queue. msgpack values show their own ends, so equal
+        bytes there always mean the same three.
+        """
+        at = len(frame) - len(send.records) - 3
+        if frame[at : at + 1] == _BIN16 and frame.find(_BIN16, _ROUTE_AT, _ROUTE_END) == at:
+            self._learn_route(frame[_ROUTE_AT:at], (send.producer_group, send.topic, send.queue_id))
+
+    def _decode(self, frame: bytes) -> Received:
+        values = unpack(frame, self._max_structured_bytes)
+        types = tuple(map(type, values)) if type(values) is list else ()
+        rest = _SEND_FORMS.get(types)
+        if rest is not None and values[0] == _SEND_CODE and values[2] in _REQUEST_FLAGS:
+            # Its numbers need no range: queue_id is checked by the handler, the others are unused or only compared.
+            send = _new(Send, (*values[3:], *rest))
+            if frame[:_ID_AT] == _SEND_HEAD and not values[2]:
+                self._learn(frame, send)
+            return send, values[1], values[2] == ONEWAY_FLAG, None, len(frame)
+        if types[:3] != _HEAD:
+            raise BadBytes("a command is an array that begins with three numbers: code, id, flags")
+        code, call_id, flags = values[0], values[1], values[2]
+        if flags & ANSWER_FLAG:
+            return NativeAnswer(code, values), call_id, False, None, len(frame)
+        plan = _REQUEST_PLANS.get(code)
+        if plan is not None and types == plan.signature and (plan.ints is None or max(plan.ints(values)) <= _INT64_MAX):
+            request: Request | Refusal = tuple.__new__(plan.cls, values[3:])  # as `_make`, whose check is done
+        else:
+            request = _read_request(plan, values)
+        return request, call_id, flags & ONEWAY_FLAG != 0, None, len(frame)
+
+    def answer(self, call_id: int, context: Context, answer: Answer, remark: str) -> bytes:
+        if type(answer) is SendAnswer and not remark and 0 <= call_id <= _UINT32_MAX:
+            queue_id, queue_offset, physical_offset, status, handle = answer
+            if 0 <= status < 128 and not handle:
+                head, numbers = b"\0\0\0\x26\x99\0\xce", b"\xd3"
+                return _send_answer(
+                    head, call_id, b"\x01\xc0\xd3", queue_id, numbers, queue_offset, numbers, physical_offset, status, _NO_TEXT
+                )
+        if type(answer) is PullAnswer and 0 <= call_id <= _UINT32_MAX:
+            return _pull_answer(call_id, answer, remark)
+        if answer is None:
+            body = _pack((0, call_id, 1, remark or None))
+        else:
+            plan = _ANSWER_PLANS[type(answer)]
+            body = _pack((0, call_id, 1, remark or None, *(plan.fields(answer) if plan.text_keys else answer)))
+        return len(body).to_bytes(4, "big") + body
+
+    def refusal(self, call_id: int, context: Context, refusal: Refusal) -> bytes:
+        body = _pack((int(refusal.code) or 1, call_id, 1, refusal.remark, refusal.hint))
+        return len(body).to_bytes(4, "big") + body
+
+    def request(self, request: Request, call_id: int, oneway: bool) -> bytes:
+        plan = _PLAN_OF_REQUEST[type(request)]
+        fields: tuple[Any, ...] = plan.fields(request) if plan.text_keys else request
+        if type(request) is Send and request[_SEND_NEEDED:] == _SEND_DEFAULTS:
+            fields = request[:_SEND_NEEDED]
+            if not oneway and call_id <= _UINT32_MAX:
+                body = _SEND_HEAD + call_id.to_bytes(4, "big") + _pack((0, *fields))[1:]  # so that the broker knows it at once
+                return len(body).to_bytes(4, "big") + body
+        body = _pack((plan.code, call_id, ONEWAY_FLAG if oneway else 0, *fields))
+        return len(body).to_bytes(4, "big") + body
+
+    def greet(self, first: object, context: Context) -> Greeting | None:
+        """`Hello` comes first; only `Ping` needs no introduction."""
+        if isinstance(first, Ping):
+            return None
+        if not isinstance(first, Hello):
+            raise Refusal(ResponseCode.VERSION_NOT_SUPPORTED, f"say Hello ({CODES[Hello]:d}) before anything else")
+        if first.version < 1:
+            raise Refusal(ResponseCode.VERSION_NOT_SUPPORTED, f"versions 1 to {VERSION} are spoken here, not {first.version}")
+        if len(first.client_id) > MAX_CLIENT_ID_LENGTH or len(first.language) > MAX_CLIENT_ID_LENGTH:
+            about = f"client id and language have at most {MAX_CLIENT_ID_LENGTH} characters"
+            raise Refusal(ResponseCode.INVALID_PARAMETER, about)
+        return Greeting(first.client_id, first.language, first.client_version)
+
+
+def _pull_answer(call_id: int, answer: PullAnswer, remark: str) -> bytes:
+    """As `_pack` would write it, but the messages, which may be 256 KiB, are copied once instead of twice."""
+    next_offset, low, high, messages, *rest = answer
+    words = _pack(remark or None)
+    tail = b"".join(map(_pack, rest))
+    size = 8 + len(words) + 32 + len(messages) + len(tail)
+    head = _pull_head(size, 0x98 + len(rest), 0, 0xCE, call_id, 1)
+    numbers = _pull_numbers(0xD3, next_offset, 0xD3, low, 0xD3, high, 0xC6, len(messages))
+    return b"".join((head, words, numbers, messages, tail))
+
+
+def _read_request(plan: Plan | None, values: list[Any]) -> Request | Refusal:
+    """The long way: nested, shortened or lengthened, and what is wrong about it."""
+    if plan is None:
+        return Refusal(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {values[0]} not supported")
+    try:
+        return plan.read(values, 3)  # type: ignore[no-any-return]
+    except BadBytes as error:
+        return Refusal(ResponseCode.INVALID_PARAMETER, f"{plan.cls.__name__}: {error}")

@@ -1,0 +1,118 @@
+"""One vocabulary: every request, its answer, and nothing about how they are spelled.
+
+A command is a NamedTuple; `CODES` tells its request code and `ANSWERS` the type of a good answer (None: an empty one).
+Field order is the native spelling, so fields are only added at the end, with a default; field
+names are RocketMQ's ext-field names in snake_case, so the remoting spelling follows from them.
+
+An answer that has a field `status` carries one of several "good" response codes in it (a pull that found nothing is no
+error). Every other refusal is an `errors.Refusal`. Pure: no I/O, no clock.
+"""
+
+from typing import Union
+
+from rmq.model import GroupConfig, Route, TopicConfig
+from rmq.net.commands.clients import (
+    ConsumerConnection as ConsumerConnection,
+    ConsumerList as ConsumerList,
+    GetConsumerConnection as GetConsumerConnection,
+    GetConsumerList as GetConsumerList,
+    Heartbeat as Heartbeat,
+    HeartbeatAnswer as HeartbeatAnswer,
+    NotifyConsumerIdsChanged as NotifyConsumerIdsChanged,
+    UnregisterClient as UnregisterClient,
+)
+from rmq.net.commands.groups import (
+    ConsumeStats as ConsumeStats,
+    DeleteGroup as DeleteGroup,
+    GetAllGroupConfig as GetAllGroupConfig,
+    GetConsumeStats as GetConsumeStats,
+    GetGroupConfig as GetGroupConfig,
+    GroupConfigs as GroupConfigs,
+    UpdateGroup as UpdateGroup,
+)
+from rmq.net.commands.link import Goodbye as Goodbye, Hello as Hello, HelloAnswer as HelloAnswer, Ping as Ping
+from rmq.net.commands.locks import LockedQueues as LockedQueues, LockQueues as LockQueues, UnlockQueues as UnlockQueues
+from rmq.net.commands.lookups import (
+    MessageAnswer as MessageAnswer,
+    QueryMessage as QueryMessage,
+    QueryMessageAnswer as QueryMessageAnswer,
+    ViewMessage as ViewMessage,
+)
+from rmq.net.commands.messages import (
+    PULL_COMMIT_OFFSET as PULL_COMMIT_OFFSET,
+    PULL_SUBSCRIPTION as PULL_SUBSCRIPTION,
+    PULL_SUSPEND as PULL_SUSPEND,
+    DraftedSend as DraftedSend,
+    Pull as Pull,
+    PullAnswer as PullAnswer,
+    Send as Send,
+    SendAnswer as SendAnswer,
+)
+from rmq.net.commands.node import (
+    CleanExpiredQueues as CleanExpiredQueues,
+    DeleteExpiredLog as DeleteExpiredLog,
+    GetRuntimeInfo as GetRuntimeInfo,
+    RuntimeInfo as RuntimeInfo,
+)
+from rmq.net.commands.offsets import (
+    GetEarliestStoreTime as GetEarliestStoreTime,
+    GetMaxOffset as GetMaxOffset,
+    GetMinOffset as GetMinOffset,
+    OffsetAnswer as OffsetAnswer,
+    QueryConsumerOffset as QueryConsumerOffset,
+    SearchOffset as SearchOffset,
+    TimestampAnswer as TimestampAnswer,
+    UpdateConsumerOffset as UpdateConsumerOffset,
+)
+from rmq.net.commands.peers import PeerAnswer as PeerAnswer, PeerRequest as PeerRequest
+from rmq.net.commands.pop import PopRelatedAnswer as PopRelatedAnswer, PopRequest as PopRequest
+from rmq.net.commands.registration import (
+    DeleteSetting as DeleteSetting,
+    DeleteTopicInNameserver as DeleteTopicInNameserver,
+    RegisterBroker as RegisterBroker,
+    Registered as Registered,
+    UnregisterBroker as UnregisterBroker,
+)
+from rmq.net.commands.resets import ResetOffsets as ResetOffsets, ResetRequest as ResetRequest
+from rmq.net.commands.retries import RetryRequest as RetryRequest
+from rmq.net.commands.routes import (
+    ClusterInfo as ClusterInfo,
+    GetClusterInfo as GetClusterInfo,
+    GetRoute as GetRoute,
+    GetTopicList as GetTopicList,
+    TopicList as TopicList,
+)
+from rmq.net.commands.timers import TimerAnswer as TimerAnswer, TimerRequest as TimerRequest
+from rmq.net.commands.topics import (
+    DeleteTopic as DeleteTopic,
+    GetAllTopicConfig as GetAllTopicConfig,
+    GetTopicConfig as GetTopicConfig,
+    GetTopicStats as GetTopicStats,
+    GroupList as GroupList,
+    QueryTopicConsumeByWho as QueryTopicConsumeByWho,
+    TopicConfigs as TopicConfigs,
+    TopicStats as TopicStats,
+    UpdateTopic as UpdateTopic,
+)
+from rmq.net.commands.transactions import TransactionRequest as TransactionRequest
+from rmq.net.commands.vocabulary import ANSWERS as ANSWERS, CODES as CODES, command as command
+
+Request = Union[
+    Hello, Ping, Goodbye, GetRoute, GetClusterInfo, GetTopicList, RegisterBroker, UnregisterBroker, DeleteTopicInNameserver,
+    DeleteSetting,
+    Heartbeat, UnregisterClient, GetConsumerList, NotifyConsumerIdsChanged,
+    Send, Pull, QueryConsumerOffset, UpdateConsumerOffset, GetMaxOffset, GetMinOffset, SearchOffset, GetEarliestStoreTime,
+    LockQueues, UnlockQueues, QueryMessage, ViewMessage, UpdateTopic, DeleteTopic, GetTopicConfig, GetAllTopicConfig,
+    GetTopicStats, UpdateGroup, DeleteGroup, GetGroupConfig, GetAllGroupConfig,
+    GetConsumeStats, GetConsumerConnection, QueryTopicConsumeByWho, GetRuntimeInfo, DeleteExpiredLog,
+    CleanExpiredQueues, PeerRequest, RetryRequest, TransactionRequest, TimerRequest, PopRequest,
+    ResetRequest,
+]  # fmt: skip
+Answer = Union[
+    None, HelloAnswer, Route, ClusterInfo, TopicList, HeartbeatAnswer, ConsumerList, SendAnswer, PullAnswer, OffsetAnswer,
+    TimestampAnswer, TopicConfig, TopicConfigs, TopicStats, GroupConfig, GroupConfigs, ConsumeStats, ConsumerConnection,
+    GroupList, RuntimeInfo, PeerAnswer, Registered, QueryMessageAnswer, MessageAnswer, LockedQueues, TimerAnswer,
+    PopRelatedAnswer, ResetOffsets,
+]  # fmt: skip
+
+REQUESTS: dict[int, type[Request]] = {code: cls for cls, code in CODES.items()}

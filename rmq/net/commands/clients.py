@@ -1,0 +1,63 @@
+"""Who is connected: heartbeats, members of groups. Pure."""
+
+from typing import NamedTuple
+
+from rmq.codes import RequestCode
+from rmq.model import ConnectionInfo, ConsumerData, Subscription
+from rmq.net.commands.vocabulary import command
+
+
+class HeartbeatAnswer(NamedTuple):
+    is_support_heart_beat_v2: bool = False
+    is_sub_change: bool = True
+
+
+@command(RequestCode.HEART_BEAT, HeartbeatAnswer)
+class Heartbeat(NamedTuple):
+    """Sent at start, on every change and each 30 s to every broker the client knows [HeartbeatData]."""
+
+    client_id: str
+    producers: list[str] = []
+    consumers: list[ConsumerData] = []
+    heartbeat_fingerprint: int = 0
+    without_sub: bool = False
+
+
+@command(RequestCode.UNREGISTER_CLIENT, None)
+class UnregisterClient(NamedTuple):
+    client_id: str
+    producer_group: str = ""
+    consumer_group: str = ""
+
+
+class ConsumerList(NamedTuple):
+    """Client ids of a group, sorted."""
+
+    client_ids: list[str]
+
+
+@command(RequestCode.GET_CONSUMER_LIST_BY_GROUP, ConsumerList)
+class GetConsumerList(NamedTuple):
+    consumer_group: str
+
+
+@command(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, None)
+class NotifyConsumerIdsChanged(NamedTuple):
+    """Broker to client, one-way: the members of the group changed, rebalance now."""
+
+    consumer_group: str
+
+
+class ConsumerConnection(NamedTuple):
+    connections: list[ConnectionInfo]
+    consume_type: str
+    message_model: str
+    consume_from_where: str
+    subscriptions: list[Subscription]
+
+
+@command(RequestCode.GET_CONSUMER_CONNECTION_LIST, ConsumerConnection)
+class GetConsumerConnection(NamedTuple):
+    """CONSUMER_NOT_ONLINE when the group has no member."""
+
+    consumer_group: str

@@ -1,0 +1,47 @@
+"""Consumer groups, as administrators change and see them. Pure."""
+
+from typing import NamedTuple
+
+from rmq.codes import RequestCode
+from rmq.model import DataVersion, GroupConfig, QueueProgress
+from rmq.net.commands.vocabulary import command
+
+
+@command(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None)
+class UpdateGroup(NamedTuple):
+    config: GroupConfig
+
+
+@command(RequestCode.DELETE_SUBSCRIPTIONGROUP, None)
+class DeleteGroup(NamedTuple):
+    group_name: str
+    clean_offset: bool = False
+
+
+@command(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, GroupConfig)
+class GetGroupConfig(NamedTuple):
+    group: str
+
+
+class GroupConfigs(NamedTuple):
+    groups: list[GroupConfig]
+    data_version: DataVersion = DataVersion()
+
+
+@command(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, GroupConfigs)
+class GetAllGroupConfig(NamedTuple):
+    """All consumer groups of one broker group with their settings."""
+
+
+class ConsumeStats(NamedTuple):
+    queues: list[QueueProgress]
+    consume_tps: float = 0.0
+
+
+@command(RequestCode.GET_CONSUME_STATS, ConsumeStats)
+class GetConsumeStats(NamedTuple):
+    """`topic` "": every topic of the group. `topic_list`: "a;b;" narrows it (RocketMQ 5.3 and later)."""
+
+    consumer_group: str
+    topic: str = ""
+    topic_list: str = ""

@@ -1,0 +1,37 @@
+"""Commands about the connection itself. Native spelling only. Pure."""
+
+from typing import NamedTuple
+
+from rmq.codes import RequestCode
+from rmq.net.commands.vocabulary import command
+
+
+class HelloAnswer(NamedTuple):
+    """`version`: the highest native version both sides speak. `store_host`: "ip:port" inside message ids."""
+
+    version: int
+    cluster: str = ""
+    broker_name: str = ""
+    broker_id: int = 0
+    store_host: str = ""
+    max_message_bytes: int = 4 * 1024 * 1024
+
+
+@command(RequestCode.HELLO, HelloAnswer)
+class Hello(NamedTuple):
+    """First request of a native connection. `version`: the highest native version the client speaks."""
+
+    version: int
+    client_id: str = ""
+    language: str = "PYTHON"
+    client_version: int = 513
+
+
+@command(RequestCode.PING, None)
+class Ping(NamedTuple):
+    """Is anybody there? Answered by every role, before anything else is checked."""
+
+
+@command(RequestCode.GOODBYE, None)
+class Goodbye(NamedTuple):
+    """Broker to client, one-way, the last that it says: it stops. What it has not answered was not done, ask another node."""

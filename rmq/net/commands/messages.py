@@ -1,0 +1,89 @@
+"""Sending and pulling. Pure."""
+
+from typing import NamedTuple, cast
+
+from rmq.codes import RequestCode
+from rmq.net.commands.vocabulary import command
+
+
+class SendAnswer(NamedTuple):
+    """`status`: 0, 10, 11 or 12 (all mean stored). Offsets are those of the first record of the request.
+
+    Of a message that is to be delivered later they are its place until then. `recall_handle`: takes a timed one back.
+    """
+
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+    status: int = 0
+    recall_handle: str = ""
+
+
+@command(RequestCode.SEND_MESSAGE_V2, SendAnswer)
+class Send(NamedTuple):
+    """One or more records in store format, back to back, for one queue; stored together or not at all.
+
+    Each record is a draft as `rmq.log.records.record.draft` makes it: fields that are the broker's are blank, the properties
+    end with the 20 bytes of the CRC property. `queue_id` < 0: the broker chooses. `default_topic*`: how to make the
+    topic if it is missing. `batch` only tells how the remoting spelling writes it and that batch rules apply.
+    """
+
+    producer_group: str
+    topic: str
+    queue_id: int
+    records: bytes
+    reconsume_times: int = 0
+    default_topic: str = "TBW102"
+    default_topic_queue_nums: int = 4
+    batch: bool = False
+    max_reconsume_times: int = -1
+
+
+class DraftedSend(Send):
+    """A send whose one record the border made of a message in another spelling, and has checked. It has no spelling itself.
+
+    One element more than `Send`: the hash of the record's tag.
+    """
+
+    __slots__ = ()
+
+    @property
+    def tags_code(self) -> int:
+        return cast(int, tuple.__getitem__(self, 9))
+
+
+PULL_COMMIT_OFFSET, PULL_SUSPEND, PULL_SUBSCRIPTION = 1, 2, 4  # sys_flag bits [PullSysFlag]
+
+
+class PullAnswer(NamedTuple):
+    """`status` 0: `messages` are stored records, back to back, as they lie in the log. 19, 20, 21: none (remark says why).
+
+    `next_begin_offset`: where to pull next, behind everything that was *examined*.
+    """
+
+    next_begin_offset: int
+    min_offset: int
+    max_offset: int
+    messages: bytes = b""
+    status: int = 0
+    suggest_which_broker_id: int = 0
+
+
+@command(RequestCode.PULL_MESSAGE, PullAnswer)
+class Pull(NamedTuple):
+    """`sys_flag`: PULL_* bits. `suspend_timeout_millis`: how long it may be held when nothing is there. `after`: where in the
+    log the message before `queue_offset` stood when it was read (-1: unknown)."""
+
+    consumer_group: str
+    topic: str
+    queue_id: int
+    queue_offset: int
+    max_msg_nums: int = 32
+    sys_flag: int = PULL_SUSPEND | PULL_SUBSCRIPTION
+    commit_offset: int = 0
+    suspend_timeout_millis: int = 15_000
+    subscription: str = "*"
+    sub_version: int = 0
+    expression_type: str = "TAG"
+    max_msg_bytes: int = 0
+    after: int = -1

@@ -1,0 +1,60 @@
+"""What a broker tells the nameservers of itself. Field order is the native spelling, see `commands`. Pure."""
+
+from typing import NamedTuple
+
+from rmq.codes import RequestCode
+from rmq.model import DataVersion, TopicConfig
+from rmq.net.commands.vocabulary import command
+
+
+class Registered(NamedTuple):
+    """`left_out`: how many of the topics the nameserver does not serve; `about`: why, of one of them."""
+
+    left_out: int = 0
+    about: str = ""
+
+
+@command(RequestCode.REGISTER_BROKER, Registered)
+class RegisterBroker(NamedTuple):
+    """A broker says: I am here, this is what I hold. `topics` is the whole list, not a change (N5).
+
+    A long list comes in `parts` requests, this one being number `part` from 0 on; it counts when the last one is there.
+    `store`: id of the broker's store, `members`: of the stores that may lead its group after it. `whole` is false for
+    RocketMQ's brokers, which may name some of their topics only [enableSplitRegistration].
+    """
+
+    cluster_name: str
+    broker_name: str
+    broker_id: int
+    broker_addr: str
+    epoch: int
+    topics: list[TopicConfig]
+    data_version: DataVersion = DataVersion()
+    store: str = ""
+    members: list[str] = []
+    part: int = 0
+    parts: int = 1
+    whole: bool = True
+
+
+@command(RequestCode.UNREGISTER_BROKER, None)
+class UnregisterBroker(NamedTuple):
+    cluster_name: str
+    broker_name: str
+    broker_id: int
+    broker_addr: str
+
+
+@command(RequestCode.DELETE_TOPIC_IN_NAMESRV, None)
+class DeleteTopicInNameserver(NamedTuple):
+    topic: str
+    cluster_name: str = ""
+
+
+@command(RequestCode.DELETE_KV_CONFIG, None)
+class DeleteSetting(NamedTuple):
+    """A nameserver keeps no settings of topics, so there is never one to delete, and that is no error: mqadmin asks for it at the
+    end of each deletion of a topic [DeleteKVConfigRequestHeader]."""
+
+    namespace: str
+    key: str

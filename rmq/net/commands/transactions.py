@@ -1,0 +1,57 @@
+"""Commands about messages that are sent in a transaction. Native and remoting spelling. Pure."""
+
+from typing import NamedTuple
+
+from rmq.codes import RequestCode
+from rmq.net.commands.vocabulary import command
+
+UNKNOWN, COMMIT, ROLLBACK = 0, 8, 12  # `commit_or_rollback` [MessageSysFlag]
+
+
+@command(RequestCode.END_TRANSACTION, None)
+class EndTransaction(NamedTuple):
+    """What becomes of a half message: 8 it is delivered, 12 it is not, 0 nobody knows yet.
+
+    `tran_state_table_offset` is the queue offset that its send (or a check) named, `commit_log_offset` its place in the log.
+    Answered when it is committed; the same word again is answered alike. ILLEGAL_OPERATION: the opposite was decided before.
+    """
+
+    producer_group: str
+    tran_state_table_offset: int
+    commit_log_offset: int
+    commit_or_rollback: int
+    msg_id: str
+    from_transaction_check: bool = False
+    transaction_id: str = ""
+    topic: str = ""
+
+
+@command(RequestCode.CHECK_TRANSACTION_STATE, None)
+class CheckTransactionState(NamedTuple):
+    """Broker to client, one-way: was this transaction carried out? The answer is an `EndTransaction` with the same offsets.
+
+    `message`: the half as it is stored, with its real topic.
+    """
+
+    topic: str
+    tran_state_table_offset: int
+    commit_log_offset: int
+    msg_id: str = ""
+    transaction_id: str = ""
+    offset_msg_id: str = ""
+    bname: str = ""
+    message: bytes = b""
+
+
+@command(RequestCode.RESUME_CHECK_HALF_MESSAGE, None)
+class ResumeCheck(NamedTuple):
+    """Begins anew with asking back for a half message that was put aside after too many checks.
+
+    `msg_id`: its id in TRANS_CHECK_MAX_TIME_TOPIC.
+    """
+
+    topic: str
+    msg_id: str
+
+
+TransactionRequest = EndTransaction | CheckTransactionState | ResumeCheck

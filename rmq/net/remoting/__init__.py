@@ -1,0 +1,1 @@
+"""RocketMQ's remoting codec, JSON and binary headers: pure."""

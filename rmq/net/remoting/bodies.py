@@ -1,0 +1,389 @@
+"""JSON bodies of RocketMQ's requests and answers [RemotingSerializable].
+
+Answers are written in the form that every Java version reads: a map whose keys are objects has them bare
+(`{{"topic":..}:1}`), which is no standard JSON, so those keys are written by hand. Bodies of clients are read leniently:
+unknown members are ignored, missing ones take the default. Pure.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from rmq.model import (
+    BrokerAddresses,
+    ConsumerData,
+    DataVersion,
+    GroupConfig,
+    MessageQueue,
+    Route,
+    Subscription,
+    TopicConfig,
+)
+from rmq.net.commands import (
+    ClusterInfo,
+    ConsumerConnection,
+    ConsumerList,
+    ConsumeStats,
+    GroupConfigs,
+    GroupList,
+    Heartbeat,
+    Registered,
+    RuntimeInfo,
+    TopicConfigs,
+    TopicList,
+    TopicStats,
+    UpdateGroup,
+)
+from rmq.net.commands.locks import LockedQueues, LockQueues, UnlockQueues
+from rmq.net.commands.peers import EpochCache, HaStatus
+from rmq.net.commands.resets import ResetOffsets
+from rmq.net.remoting.fields import java_name
+from rmq.net.remoting.headers import Ext
+from rmq.net.remoting.lenient import (
+    CONSUME_FROM_WHERE,
+    CONSUME_TYPES,
+    MESSAGE_MODELS,
+    Json,
+    choice,
+    get,
+    load,
+    text_map,
+    texts,
+)
+
+# --- reading what clients send ----------------------------------------------------------------------------------------
+
+
+def _subscription(source: Any) -> Subscription:
+    return Subscription(
+        topic=get(source, "topic", ""),
+        expression=get(source, "subString", "*"),
+        expression_type=get(source, "expressionType", "TAG") or "TAG",
+        version=get(source, "subVersion", 0),
+        tags=texts(source, "tagsSet"),
+        codes=[get({"codeSet": code}, "codeSet", 0) for code in get(source, "codeSet", [])],
+    )
+
+
+def _consumer(source: Any) -> ConsumerData:
+    return ConsumerData(
+        group=get(source, "groupName", ""),
+        consume_type=choice(source, "consumeType", CONSUME_TYPES, "CONSUME_PASSIVELY"),
+        message_model=choice(source, "messageModel", MESSAGE_MODELS, "CLUSTERING"),
+        consume_from_where=choice(source, "consumeFromWhere", CONSUME_FROM_WHERE, "CONSUME_FROM_LAST_OFFSET"),
+        subscriptions=[_subscription(part) for part in get(source, "subscriptionDataSet", [])],
+    )
+
+
+def read_heartbeat(ext: Ext, body: bytes) -> Heartbeat:
+    """[HeartbeatData]"""
+    source = load(body, "HEART_BEAT")
+    return Heartbeat(
+        client_id=get(source, "clientID", ""),
+        producers=[get(part, "groupName", "") for part in get(source, "producerDataSet", [])],
+        consumers=[_consumer(part) for part in get(source, "consumerDataSet", [])],
+        heartbeat_fingerprint=get(source, "heartbeatFingerprint", 0),
+        without_sub=get(source, "withoutSub", False),
+    )
+
+
+def read_group(ext: Ext, body: bytes) -> UpdateGroup:
+    """[SubscriptionGroupConfig]"""
+    source = load(body, "UPDATE_AND_CREATE_SUBSCRIPTIONGROUP")
+    defaults = GroupConfig("")
+    special = {"attributes": text_map(source, "attributes"), "retry_policy": _policy_text(source.get("groupRetryPolicy"))}
+    values = [
+        special[field] if field in special else get(source, _group_name(field), default)
+        for field, default in zip(GroupConfig._fields, defaults, strict=True)
+    ]
+    return UpdateGroup(GroupConfig._make(values))
+
+
+def _policy_text(said: Any) -> str:
+    """The policy as the table keeps it, which also checks it; the usual one is none."""
+    usual = said is None or said == {} or (type(said) is dict and said.keys() == {"type"} and said["type"] in ("CUSTOMIZED", 1))
+    return "" if usual else orjson.dumps(said, option=orjson.OPT_SORT_KEYS).decode()
+
+
+def read_lock(ext: Ext, body: bytes) -> LockQueues:
+    """[LockBatchRequestBody] Its `onlyThisBroker` means nothing here: a lock is on a majority's logs anyway."""
+    return LockQueues(*_queues_of_client(load(body, "LOCK_BATCH_MQ")))
+
+
+def read_unlock(ext: Ext, body: bytes) -> UnlockQueues:
+    """[UnlockBatchRequestBody]"""
+    return UnlockQueues(*_queues_of_client(load(body, "UNLOCK_BATCH_MQ")))
+
+
+def _queues_of_client(source: Json) -> tuple[str, str, list[MessageQueue]]:
+    queues = [
+        MessageQueue(get(part, "topic", ""), get(part, "brokerName", ""), get(part, "queueId", 0))
+        for part in get(source, "mqSet", [])
+    ]
+    return get(source, "consumerGroup", ""), get(source, "clientId", ""), queues
+
+
+REQUEST_READERS: dict[type[Any], Callable[[Ext, bytes], Any]] = {
+    Heartbeat: read_heartbeat,
+    UpdateGroup: read_group,
+    LockQueues: read_lock,
+    UnlockQueues: read_unlock,
+}
+"""Requests that are more than text fields."""
+
+
+# --- writing answers --------------------------------------------------------------------------------------------------
+
+
+def _bare(pairs: list[tuple[Any, Any]]) -> bytes:
+    """A JSON object whose keys are written as they are: numbers and objects without quotes."""
+    return b"{" + b",".join(orjson.dumps(key) + b":" + orjson.dumps(value) for key, value in pairs) + b"}"
+
+
+def _by_queue(head: bytes, pairs: list[tuple[MessageQueue, Json]], tail: bytes) -> bytes:
+    return head + _bare([(queue_json(queue), value) for queue, value in pairs]) + tail
+
+
+def queue_json(queue: MessageQueue) -> Json:
+    return {"brokerName": queue.broker_name, "queueId": queue.queue_id, "topic": queue.topic}
+
+
+def _broker(broker: BrokerAddresses, quoted: bool) -> bytes:
+    if quoted:
+        addresses = orjson.dumps({str(number): address for number, address in broker.addresses.items()})
+    else:
+        addresses = _bare(list(broker.addresses.items()))
+    names = orjson.dumps({"brokerName": broker.name, "cluster": broker.cluster, "enableActingMaster": False})
+    return b'{"brokerAddrs":' + addresses + b"," + names[1:]
+
+
+def write_route(route: Route, quoted: bool) -> bytes:
+    """[TopicRouteData] `quoted`: broker ids as standard JSON keys, as clients from 4.9.4 on are answered."""
+    brokers = b",".join(_broker(broker, quoted) for broker in route.brokers)
+    rest: Json = {"filterServerTable": {}}
+    if route.order_conf:
+        rest["orderTopicConf"] = route.order_conf
+    rest["queueDatas"] = [
+        {
+            "brokerName": queue.broker_name,
+            "perm": queue.perm,
+            "readQueueNums": queue.read_queue_nums,
+            "topicSysFlag": queue.sys_flag,
+            "writeQueueNums": queue.write_queue_nums,
+        }
+        for queue in route.queues
+    ]
+    return b'{"brokerDatas":[' + brokers + b"]," + orjson.dumps(rest)[1:]
+
+
+def write_cluster(answer: ClusterInfo, quoted: bool) -> bytes:
+    """[ClusterInfo]"""
+    brokers = b",".join(orjson.dumps(broker.name) + b":" + _broker(broker, False) for broker in answer.brokers)
+    clusters: dict[str, list[str]] = {}
+    for broker in answer.brokers:
+        clusters.setdefault(broker.cluster, []).append(broker.name)
+    return b'{"brokerAddrTable":{' + brokers + b'},"clusterAddrTable":' + orjson.dumps(clusters) + b"}"
+
+
+def write_topics(answer: TopicList, quoted: bool) -> bytes:
+    """[TopicList]"""
+    address = {"brokerAddr": answer.broker_addr} if answer.broker_addr else {}
+    return orjson.dumps({**address, "topicList": answer.topics})
+
+
+def _config(topic: TopicConfig) -> Json:
+    return {
+        "attributes": topic.attributes,
+        "order": topic.order,
+        "perm": topic.perm,
+        "readQueueNums": topic.read_queue_nums,
+        "topicFilterType": topic.filter_type,
+        "topicName": topic.name,
+        "topicSysFlag": topic.sys_flag,
+        "writeQueueNums": topic.write_queue_nums,
+    }
+
+
+def write_topic(answer: TopicConfig, quoted: bool) -> bytes:
+    """[TopicConfig]"""
+    return orjson.dumps(_config(answer))
+
+
+def write_topic_table(answer: TopicConfigs, quoted: bool) -> bytes:
+    """[TopicConfigAndMappingSerializeWrapper]"""
+    return orjson.dumps(
+        {
+            "dataVersion": answer.data_version.json(),
+            "mappingDataVersion": DataVersion().json(),
+            "topicConfigTable": {topic.name: _config(topic) for topic in answer.topics},
+            "topicQueueMappingDetailMap": {},
+            "topicQueueMappingInfoMap": {},
+        }
+    )
+
+
+def write_topic_stats(answer: TopicStats, quoted: bool) -> bytes:
+    """[TopicStatsTable]"""
+    pairs = [
+        (
+            stats.queue,
+            {
+                "lastUpdateTimestamp": stats.last_update_timestamp,
+                "maxOffset": stats.max_offset,
+                "minOffset": stats.min_offset,
+            },
+        )
+        for stats in answer.queues
+    ]
+    return _by_queue(b'{"offsetTable":', pairs, b',"topicPutTps":' + orjson.dumps(answer.topic_put_tps) + b"}")
+
+
+def write_consume_stats(answer: ConsumeStats, quoted: bool) -> bytes:
+    """[ConsumeStats]"""
+    pairs = [
+        (
+            progress.queue,
+            {
+                "brokerOffset": progress.broker_offset,
+                "consumerOffset": progress.consumer_offset,
+                "lastTimestamp": progress.last_timestamp,
+                "pullOffset": progress.pull_offset,
+            },
+        )
+        for progress in answer.queues
+    ]
+    return _by_queue(b'{"consumeTps":' + orjson.dumps(answer.consume_tps) + b',"offsetTable":', pairs, b"}")
+
+
+def _group_name(field: str) -> str:
+    return "groupName" if field == "name" else java_name(GroupConfig, field)
+
+
+_GROUP_NAMES = tuple(map(_group_name, GroupConfig._fields))  # one request asks for 20 000 of them
+
+
+def _group(config: GroupConfig) -> Json:
+    values: Json = dict(zip(_GROUP_NAMES, config, strict=True))
+    policy = values.pop("retryPolicy")
+    return {**values, "groupRetryPolicy": orjson.loads(policy) if policy else {"type": "CUSTOMIZED"}}
+
+
+def write_group(answer: GroupConfig, quoted: bool) -> bytes:
+    """[SubscriptionGroupConfig]"""
+    return orjson.dumps(_group(answer), option=orjson.OPT_SORT_KEYS)
+
+
+def write_group_table(answer: GroupConfigs, quoted: bool) -> bytes:
+    """[SubscriptionGroupWrapper]"""
+    table = {config.name: _group(config) for config in answer.groups}
+    version = answer.data_version.json()
+    return orjson.dumps(
+        {"dataVersion": version, "forbiddenTable": {}, "subscriptionGroupTable": table}, option=orjson.OPT_SORT_KEYS
+    )
+
+
+def _subscription_json(subscription: Subscription) -> Json:
+    return {
+        "classFilterMode": False,
+        "codeSet": subscription.codes,
+        "expressionType": subscription.expression_type,
+        "subString": subscription.expression,
+        "subVersion": subscription.version,
+        "tagsSet": subscription.tags,
+        "topic": subscription.topic,
+    }
+
+
+def write_consumer_connection(answer: ConsumerConnection, quoted: bool) -> bytes:
+    """[ConsumerConnection]"""
+    return orjson.dumps(
+        {
+            "connectionSet": [
+                {"clientAddr": one.address, "clientId": one.client_id, "language": one.language, "version": one.version}
+                for one in answer.connections
+            ],
+            "consumeFromWhere": answer.consume_from_where,
+            "consumeType": answer.consume_type,
+            "messageModel": answer.message_model,
+            "subscriptionTable": {part.topic: _subscription_json(part) for part in answer.subscriptions},
+        }
+    )
+
+
+def write_consumer_list(answer: ConsumerList, quoted: bool) -> bytes:
+    """[GetConsumerListByGroupResponseBody]"""
+    return orjson.dumps({"consumerIdList": answer.client_ids})
+
+
+def write_resets(answer: ResetOffsets, quoted: bool) -> bytes:
+    """[ResetOffsetBody]"""
+    return b'{"offsetTable":' + _bare([(queue_json(one.queue), one.offset) for one in answer.offsets]) + b"}"
+
+
+def write_locked(answer: LockedQueues, quoted: bool) -> bytes:
+    """[LockBatchResponseBody]"""
+    return orjson.dumps({"lockOKMQSet": [queue_json(queue) for queue in answer.queues]})
+
+
+def write_group_list(answer: GroupList, quoted: bool) -> bytes:
+    """[GroupList]"""
+    return orjson.dumps({"groupList": answer.groups})
+
+
+def write_runtime_info(answer: RuntimeInfo, quoted: bool) -> bytes:
+    """[KVTable]"""
+    return orjson.dumps({"table": answer.table})
+
+
+def write_ha_status(answer: HaStatus, quoted: bool) -> bytes:
+    """[HARuntimeInfo] Rates and moments of a transfer are not kept: 0."""
+    client = _named(answer.ha_client) | {"transferredByteInSecond": 0, "lastReadTimestamp": 0, "lastWriteTimestamp": 0}
+    connections = [_named(each) | {"transferredByteInSecond": 0} for each in answer.ha_connection_info]
+    return orjson.dumps(
+        {
+            "master": answer.master,
+            "masterCommitLogMaxOffset": answer.master_commit_log_max_offset,
+            "inSyncSlaveNums": answer.in_sync_slave_nums,
+            "haConnectionInfo": connections,
+            "haClientRuntimeInfo": client,
+        }
+    )
+
+
+def write_epoch_cache(answer: EpochCache, quoted: bool) -> bytes:
+    """[EpochEntryCache]"""
+    return orjson.dumps(_named(answer) | {"epochList": [_named(each) for each in answer.epoch_list]})
+
+
+def _named(value: Any) -> Json:
+    """The fields under RocketMQ's names."""
+    return {java_name(type(value), name): field for name, field in value._asdict().items()}
+
+
+def write_registered(answer: Registered, quoted: bool) -> bytes:
+    """Nothing: what was left out stands in this nameserver's log, RocketMQ's brokers do not ask."""
+    return b""
+
+
+ANSWER_WRITERS: dict[type[Any], Callable[[Any, bool], bytes]] = {
+    Registered: write_registered,
+    Route: write_route,
+    ClusterInfo: write_cluster,
+    TopicList: write_topics,
+    TopicConfig: write_topic,
+    TopicConfigs: write_topic_table,
+    TopicStats: write_topic_stats,
+    GroupConfig: write_group,
+    GroupConfigs: write_group_table,
+    ConsumeStats: write_consume_stats,
+    ConsumerConnection: write_consumer_connection,
+    ConsumerList: write_consumer_list,
+    GroupList: write_group_list,
+    LockedQueues: write_locked,
+    ResetOffsets: write_resets,
+    RuntimeInfo: write_runtime_info,
+    HaStatus: write_ha_status,
+    EpochCache: write_epoch_cache,
+}
+"""Answers that are a body; the others are text fields."""

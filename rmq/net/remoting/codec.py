@@ -1,0 +1,252 @@
+"""RocketMQ's own spelling of the same commands, for its clients and tools.
+
+Ties together frames (`headers`), text fields (`fields`), sends (`sends`) and JSON bodies
+(`bodies`). Answers come in the header form of the request, requests of ours in JSON. Pure.
+"""
+
+from typing import Any, NamedTuple
+
+from rmq.codes import RequestCode, ResponseCode
+from rmq.errors import BadBytes, NotLeading, Refusal
+from rmq.net.codec.frames import Address, Context, Greeting, Received
+from rmq.net.codec.limits import Limits
+from rmq.net.codec.remembered import Memory
+from rmq.net.commands import (
+    ANSWERS,
+    CODES,
+    REQUESTS,
+    Answer,
+    MessageAnswer,
+    Pull,
+    PullAnswer,
+    QueryMessageAnswer,
+    RegisterBroker,
+    Request,
+    Send,
+    SendAnswer,
+)
+from rmq.net.commands.peers import ForwardedClient
+from rmq.net.commands.pop import Assignments, PopAnswer
+from rmq.net.commands.transactions import CheckTransactionState
+from rmq.net.remoting.bodies import ANSWER_WRITERS, REQUEST_READERS
+from rmq.net.remoting.fields import read as read_fields, write as write_fields
+from rmq.net.remoting.headers import ANSWER_FLAG, ONEWAY_FLAG, Ext, Header, bare, read as read_header, short as short_code, write
+from rmq.net.remoting.popbodies import POP_READERS, pop_ext, write_assignments
+from rmq.net.remoting.registration import read_registration
+from rmq.net.remoting.sends import Records, Sends, Sent, host_bytes, is_send
+from rmq.net.remoting.shapes import Shapes
+
+STANDARD_JSON_VERSION = 401
+"""From V4_9_4 on clients get the broker ids of a route quoted [ClientRequestProcessor]."""
+
+_OURS = range(60_000, 70_000)  # codes of the native spelling only
+_ALIASES = {RequestCode.SEND_MESSAGE: Send, RequestCode.SEND_BATCH_MESSAGE: Send, RequestCode.LITE_PULL_MESSAGE: Pull}
+_REQUESTS: dict[int, type[Any]] = {
+    **{short_code(code): cls for code, cls in REQUESTS.items() if code not in _OURS},  # as binary headers cut them
+    **{code: cls for code, cls in REQUESTS.items() if code not in _OURS},
+    **{int(code): cls for code, cls in _ALIASES.items()},
+    int(RequestCode.FORWARDED_CLIENT): ForwardedClient,
+}
+_READERS = REQUEST_READERS | POP_READERS
+_WRITERS = ANSWER_WRITERS | {Assignments: write_assignments}
+_INDEX_EXT = ("indexLastUpdateTimestamp", "indexLastUpdatePhyoffset")
+# Answers in which RocketMQ's broker leaves an empty `extFields` where it has nothing to say.
+_EMPTY_EXT = frozenset({11, 14, 15, 35, 38, 103, 361})
+
+
+class _Asked:
+    """What the answer to a request needs of it."""
+
+    __slots__ = ("frame", "header", "quoted")
+
+    def __init__(self, header: Header, quoted: bool, frame: bytes) -> None:
+        self.header = header
+        self.quoted = quoted
+        self.frame = frame
+
+
+class RemotingAnswer(NamedTuple):
+    """An answer of a client to a request of ours, before its type is known."""
+
+    header: Header
+
+    def read(self, request_type: type[Request]) -> Answer:
+        if self.header.code != ResponseCode.SUCCESS:
+            raise Refusal(self.header.code, self.header.remark)
+        answer_type = ANSWERS[request_type]
+        if answer_type is None:
+            return None
+        try:
+            return read_fields(answer_type, self.header.ext)  # type: ignore[no-any-return]
+        except Refusal as error:
+            raise BadBytes(error.remark) from None
+
+
+class Border:
+    """What all remoting connections of one server share.
+
+    `records` is `rmq.log.records.plain`, or None where nothing can be sent (a nameserver). `cluster_name` goes into the
+    messages' properties, `store_host` into their ids; it may be set later, when the port is known. `broker_name` is
+    what recall handles name, which come with timer messages. `keeps_frames`: what the answer to a request needs of it
+    has the whole frame too, so that it can be forwarded as it came.
+    """
+
+    def __init__(
+        self,
+        records: Records | None = None,
+        cluster_name: str = "DefaultCluster",
+        broker_name: str = "",
+        region: str = "DefaultRegion",
+        store_host: Address = ("0.0.0.0", 0),
+        limits: Limits = Limits(),  # noqa: B008 (a constant)
+        keeps_frames: bool = False,
+    ) -> None:
+        self.broker_name = broker_name
+        self.limits = limits
+        self.keeps_frames = keeps_frames
+        self.sends = None if records is None else Sends(records, cluster_name, region, store_host)
+        if self.sends is not None:
+            self.sends.keeps_frames = keeps_frames
+
+    def set_store_host(self, store_host: Address) -> None:
+        """The advertised IP address and port of this broker."""
+        if self.sends is not None:
+            self.sends.set_store_host(store_host)
+
+    def spelling(self, peer: Address) -> "Remoting":
+        """The spelling of one connection; `peer` becomes the born host of what it sends."""
+        return Remoting(self.sends, self.limits, host_bytes(peer), self.keeps_frames)
+
+
+class Remoting:
+    """The `Spelling` of one remoting connection."""
+
+    __slots__ = ("_born_host", "_forwards", "_keeps_frames", "_limits", "_sends", "_shapes")
+
+    def __init__(self, sends: Sends | None, limits: Limits, born_host: bytes, keeps_frames: bool) -> None:
+        self._sends = sends
+        self._limits = limits
+        self._born_host = born_host
+        self._shapes = Shapes(Memory() if sends is None else sends.shapes)
+        self._keeps_frames = keeps_frames
+        self._forwards = False
+
+    def speak_for(self, client: Address) -> None:
+        """The peer is another node, which forwards what this client says."""
+        self._born_host = host_bytes(client)
+        self._keeps_frames, self._forwards = False, True
+
+    def decode(self, frame: bytes) -> Received:
+        if frame[:1] == b"\0" and self._sends is not None:
+            try:
+                known = self._sends.read_known(frame, self._born_host, self._shapes)
+            except Refusal:
+                known = None  # said below
+            if known is not None:
+                send, sent = known
+                return send, sent.opaque, sent.header.flag & ONEWAY_FLAG != 0, sent, len(frame)
+        return self._decode(frame)
+
+    def _decode(self, frame: bytes) -> Received:
+        header, body = read_header(frame, self._limits.max_header_bytes)
+        flag = header.flag
+        if flag & ANSWER_FLAG:
+            return RemotingAnswer(header), header.opaque, False, None, len(frame)
+        asked = _Asked(bare(header), False, frame if self._keeps_frames else b"")
+        context: _Asked | Sent = asked
+        request: Request | Refusal
+        try:
+            if is_send(header.code) and self._sends is not None:
+                request, context = self._sends.read(frame, header, body, self._born_host, self._shapes)
+            else:
+                request = self._read(header, body, asked)
+        except Refusal as error:
+            request = Refusal(error.code, error.remark)  # a new one: the raised one holds on to the frame
+        return request, header.opaque, flag & ONEWAY_FLAG != 0, context, len(frame)
+
+    def _read(self, header: Header, body: bytes, asked: _Asked) -> Request:
+        cls = _REQUESTS.get(header.code)
+        if cls is None or cls is Send:
+            raise Refusal(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {header.code} not supported")
+        if cls is RegisterBroker:
+            self._check_body(body, self._limits.max_registration_bytes)
+            return read_registration(header.ext, body, self._limits.max_registration_bytes)
+        reader = _READERS.get(cls)
+        if reader is None:
+            request = read_fields(cls, header.ext)
+            asked.quoted = header.version >= STANDARD_JSON_VERSION or getattr(request, "accept_standard_json_only", False)
+            return request  # type: ignore[no-any-return]
+        self._check_body(body, self._limits.max_structured_bytes)
+        return reader(header.ext, body)  # type: ignore[no-any-return]
+
+    def _check_body(self, body: bytes, most: int) -> None:
+        if len(body) > most:
+            raise Refusal(ResponseCode.SYSTEM_ERROR, f"a body of {len(body)} bytes, at most {most} are read; send less at a time")
+
+    def answer(self, call_id: int, context: Context, answer: Answer, remark: str) -> bytes:
+        if type(context) is Sent:
+            assert self._sends is not None
+            assert type(answer) is SendAnswer
+            return self._sends.write_answer(context, answer, remark)
+        assert isinstance(context, _Asked)
+        header = context.header
+        code, ext, body = _spell(answer, header, context.quoted)
+        return write(header.binary, code, ANSWER_FLAG, header.opaque, remark, ext, body)
+
+    def refusal(self, call_id: int, context: Context, refusal: Refusal) -> bytes:
+        if self._forwards and isinstance(refusal, NotLeading):
+            refusal = Refusal(ResponseCode.NOT_LEADING, refusal.remark)
+        if type(context) is Sent:
+            assert self._sends is not None
+            return self._sends.write_refusal(context, refusal)
+        assert isinstance(context, _Asked)
+        header = context.header
+        ext: Ext | None = {} if header.code in _EMPTY_EXT else None
+        if is_send(header.code) and self._sends is not None:
+            ext = self._sends.refusal_ext()
+        return write(header.binary, int(refusal.code) or 1, ANSWER_FLAG, header.opaque, refusal.remark, ext)
+
+    def request(self, request: Request, call_id: int, oneway: bool) -> bytes:
+        """A request of ours: text fields and, where it tells of one, a message."""
+        flag = ONEWAY_FLAG if oneway else 0
+        body = request.message if type(request) is CheckTransactionState else b""
+        return write(False, int(CODES[type(request)]), flag, call_id, "", write_fields(request), body)
+
+    def greet(self, first: object, context: Context) -> Greeting | None:
+        """No introduction is needed; language and version stand in every header."""
+        if not isinstance(context, _Asked | Sent):
+            raise BadBytes("it begins with an answer, and nothing was asked")
+        return Greeting("", context.header.language, context.header.version)
+
+
+def _spell(answer: Answer, header: Header, quoted: bool) -> tuple[int, Ext | None, bytes]:
+    """Code, text fields and body of an answer."""
+    if answer is None:
+        return 0, {} if header.code in _EMPTY_EXT else None, b""
+    if type(answer) is PullAnswer:
+        return answer.status, _pull_ext(answer), answer.messages
+    if type(answer) is QueryMessageAnswer:
+        numbers = write_fields(answer)
+        return answer.status, {name: numbers[name] for name in _INDEX_EXT}, answer.messages
+    if type(answer) is MessageAnswer:
+        return 0, None, answer.message
+    if type(answer) is PopAnswer:
+        return answer.status, pop_ext(answer), answer.messages
+    writer = _WRITERS.get(type(answer))
+    if writer is None:
+        return 0, write_fields(answer), b""
+    return 0, {} if header.code in _EMPTY_EXT else None, writer(answer, quoted)
+
+
+def _pull_ext(answer: PullAnswer) -> Ext:
+    return {
+        "suggestWhichBrokerId": str(answer.suggest_which_broker_id),
+        "nextBeginOffset": str(answer.next_begin_offset),
+        "minOffset": str(answer.min_offset),
+        "maxOffset": str(answer.max_offset),
+        "topicSysFlag": "0",
+        "groupSysFlag": "0",
+    }
+
+
+__all__ = ["Border", "Records", "Remoting", "RemotingAnswer"]

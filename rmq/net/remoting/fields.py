@@ -1,0 +1,129 @@
+"""Text fields of RocketMQ's headers (`extFields`) from and to commands, derived from the annotations of their classes.
+
+A field's name is its Java name: `queue_offset` is `queueOffset`. Numbers are decimal text, booleans `true` and `false`.
+Unknown names are ignored; a missing one takes the default or is refused. Pure.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, get_type_hints
+
+from rmq.codes import ResponseCode
+from rmq.errors import Refusal
+from rmq.net.commands import (
+    GetRoute,
+    HeartbeatAnswer,
+    Pull,
+    QueryMessage,
+    UnregisterClient,
+    UpdateConsumerOffset,
+    UpdateTopic,
+)
+from rmq.net.remoting.headers import Ext
+
+_INT64 = range(-(2**63), 2**63)
+_ODD_NAMES: dict[type[Any], dict[str, str]] = {
+    UnregisterClient: {"client_id": "clientID"},
+    QueryMessage: {"unique_key_query": "_UNIQUE_KEY_QUERY"},
+    HeartbeatAnswer: {"is_support_heart_beat_v2": "IS_SUPPORT_HEART_BEAT_V2", "is_sub_change": "IS_SUB_CHANGE"},
+}
+# Fields that have a default among us but that RocketMQ's clients must send [CFNotNull].
+_ALSO_REQUIRED: dict[type[Any], set[str]] = {
+    Pull: {"max_msg_nums", "sys_flag", "commit_offset", "suspend_timeout_millis", "sub_version"},
+    UpdateTopic: {"read_queue_nums", "write_queue_nums", "perm", "topic_filter_type", "order"},
+}
+# What RocketMQ answers to a missing or unreadable field, where it is not 1.
+_CODE_OF_BAD_FIELDS: dict[type[Any], ResponseCode] = {
+    GetRoute: ResponseCode.TOPIC_NOT_EXIST,
+    UpdateConsumerOffset: ResponseCode.INVALID_PARAMETER,
+}
+
+
+def java_name(cls: type[Any], field: str) -> str:
+    """The name of the class's field in RocketMQ's headers."""
+    odd = _ODD_NAMES.get(cls, {}).get(field)
+    if odd is not None:
+        return odd
+    first, *rest = field.split("_")
+    return first + "".join(part.capitalize() for part in rest)
+
+
+def number(text: str) -> int:
+    """Raises ValueError unless it is a decimal number of 64 bits."""
+    if len(text) > 20:
+        raise ValueError(text)
+    value = int(text)
+    if value not in _INT64:
+        raise ValueError(text)
+    return value
+
+
+def _boolean(text: str) -> bool:
+    return text.lower() == "true"
+
+
+_PARSERS: dict[type, Callable[[str], Any]] = {str: str, int: number, bool: _boolean}
+
+
+class _Field(NamedTuple):
+    name: str  # in the header
+    parse: Callable[[str], Any]
+    default: Any
+    required: bool
+
+
+_plans: dict[type[Any], list[_Field]] = {}
+
+
+def _plan(cls: type[Any]) -> list[_Field]:
+    plan = _plans.get(cls)
+    if plan is None:
+        hints, defaults = get_type_hints(cls), cls._field_defaults
+        also = _ALSO_REQUIRED.get(cls, set())
+        plan = _plans[cls] = [
+            _Field(java_name(cls, name), _PARSERS[hints[name]], defaults.get(name), name not in defaults or name in also)
+            for name in cls._fields
+            if hints[name] in _PARSERS
+        ]
+    return plan
+
+
+def read(cls: type[Any], ext: Ext) -> Any:
+    """An instance of a class that has text, numbers and booleans. Raises Refusal for a missing or bad field."""
+    values = []
+    for field in _plan(cls):
+        text = ext.get(field.name)
+        if text is not None:
+            values.append(parse(cls, field.name, field.parse, text))
+        elif field.required:
+            raise bad_field(cls, f"field {field.name} is missing")
+        else:
+            values.append(field.default)
+    return cls(*values)  # what is no text, number or boolean stands last and has a default
+
+
+def parse(cls: type[Any], name: str, parser: Callable[[str], Any], text: str) -> Any:
+    """The value of a field; raises Refusal."""
+    try:
+        return parser(text)
+    except ValueError:
+        raise bad_field(cls, f"field {name}: {text[:40]!r} is not a number of 64 bits") from None
+
+
+def bad_field(cls: type[Any], what: str) -> Refusal:
+    code = _CODE_OF_BAD_FIELDS.get(cls, ResponseCode.SYSTEM_ERROR)
+    return Refusal(code, f"{cls.__name__}: {what}")
+
+
+def write(value: Any) -> Ext:
+    """The text fields of a command; what has another type belongs into its body."""
+    return {
+        java_name(type(value), name): text(part)
+        for name, part in zip(value._fields, value, strict=True)
+        if isinstance(part, (str, int))
+    }
+
+
+def text(value: str | int) -> str:
+    if value is True or value is False:
+        return "true" if value else "false"
+    return str(value)

@@ -1,0 +1,325 @@
+"""RocketMQ's sends (310, 320, 10) as `Send`, and their answers.
+
+There a message comes as header fields and a body; inside, as a store-format draft, which `draft` (`rmq.log.records.record`)
+makes. Pure.
+"""
+
+import itertools
+import re
+from collections.abc import Callable
+from ipaddress import ip_address
+from struct import Struct, error as StructError
+from typing import Any, Final, NamedTuple, Protocol
+
+import orjson
+
+from rmq.codes import RequestCode, ResponseCode
+from rmq.errors import InvalidArgument, Refusal
+from rmq.net.codec.frames import Address
+from rmq.net.codec.remembered import Memory
+from rmq.net.commands import DraftedSend, Send, SendAnswer
+from rmq.net.remoting.fields import bad_field
+from rmq.net.remoting.headers import VERSION, Ext, Header, bare, write
+from rmq.net.remoting.shapes import Fields, Shape, Shapes
+
+MAX_BATCH: Final = 20_000
+"""Messages in one batch; more would hold up everybody else while they are encoded."""
+
+_ITEM = Struct(">iiiii")  # total size, magic, checksum, flag, length of the body
+_SHORT = Struct(">h")
+_HOST_FLAGS = 0x10 | 0x20  # born or store host is IPv6: said by us, not by a client [MessageSysFlag]
+_INT32 = 2**31
+_SEND_MESSAGE, _SEND_BATCH = int(RequestCode.SEND_MESSAGE), int(RequestCode.SEND_BATCH_MESSAGE)
+_new = tuple.__new__  # a NamedTuple in half the time
+_MAX_TOPIC_CHARACTERS = 255  # more is no name, whatever the rules for names say
+_LETTERS = {  # SendMessageRequestHeaderV2 -> SendMessageRequestHeader
+    "a": "producerGroup", "b": "topic", "c": "defaultTopic", "d": "defaultTopicQueueNums", "e": "queueId", "f": "sysFlag",
+    "g": "bornTimestamp", "h": "flag", "i": "properties", "j": "reconsumeTimes", "l": "maxReconsumeTimes", "m": "batch",
+}  # fmt: skip
+_TO_LETTERS = {name: letter for letter, name in _LETTERS.items()}
+_DROPPED = frozenset({  # or replaced by what we say
+    b"__CRC32#", b"MSG_REGION", b"TRACE_ON", b"CLUSTER",
+    # What a broker gave a message, and a consumer that sends it on to its retry topic gives back.
+    b"POP_CK", b"POP_CK_OFFSET", b"RMQ_SRC", b"REAL_TOPIC", b"REAL_QID", b"TIMER_OUT_MS", b"TIMER_ENQUEUE_MS",
+    b"TIMER_DEQUEUE_MS", b"TIMER_ROLL_TIMES", b"TIMER_ROLL_LABEL", b"TIMER_DELAY_LEVEL",
+})  # fmt: skip
+_is_dropped = re.compile(rb"(?:^|\x02)(?:" + b"|".join(map(re.escape, sorted(_DROPPED))) + rb")\x01").search
+
+
+class Records(Protocol):
+    """`rmq.log.records.plain`, as far as it makes records. Raises `struct.error` for numbers that do not fit a record."""
+
+    def draft(
+        self,
+        /,
+        topic: str,
+        body: bytes,
+        properties: bytes,
+        *,
+        flag: int,
+        sys_flag: int,
+        born_timestamp: int,
+        born_host: bytes,
+        reconsume_times: int,
+    ) -> bytes:
+        """Raises InvalidArgument."""
+        ...
+
+    def plain_draft(
+        self, topic: str, added: bytes, /
+    ) -> Callable[[bytes, bytes, int, int, bytes, int], tuple[bytes, int, bytes] | None]: ...
+
+
+class Sent(NamedTuple):
+    """What the answer to a send needs of the request. `header`: its own, or one of the same shape, but for the opaque.
+
+    `sizes`: of the records of a batch, which lie back to back; None for a single message. `frame`: see `remoting.Border`.
+    """
+
+    header: Header
+    opaque: int
+    unique_key: bytes
+    sizes: list[int] | None
+    frame: bytes
+
+
+def host_bytes(address: Address) -> bytes:
+    """Address bytes and the port in 4, as records hold them; 0.0.0.0 where there is no IP address (tests' networks)."""
+    try:
+        packed = ip_address(address[0].partition("%")[0]).packed
+    except ValueError:
+        packed = bytes(4)
+    return packed + address[1].to_bytes(4, "big")
+
+
+class Sends:
+    """`region` and `cluster` go into every message's properties, `store_host` into the ids of the answers."""
+
+    keeps_frames = False
+
+    def __init__(self, records: Records, cluster: str, region: str, store_host: Address) -> None:
+        self._draft = records.draft
+        self._plain_draft = records.plain_draft
+        self._added = _joined({b"MSG_REGION": region.encode(), b"TRACE_ON": b"true", b"CLUSTER": cluster.encode()})
+        self._answer_ext = {"TRACE_ON": "true", "MSG_REGION": region}
+        self._region = region
+        self.shapes: Memory[Shape] = Memory()
+        self._counter = itertools.count()
+        self._id_prefix = ""
+        self._unique_prefix = b""
+        self.set_store_host(store_host)
+
+    def set_store_host(self, store_host: Address) -> None:
+        """Once the address is known under which everybody reaches this broker."""
+        host = host_bytes(store_host)
+        self._id_prefix = host.hex().upper()
+        self._answer_form = (
+            b'{"code":%%d,"extFields":{"queueId":"%%d","transactionId":"%%b","msgId":"%b%%016X",'
+            b'"TRACE_ON":"true","MSG_REGION":%b,"queueOffset":"%%d"},"flag":1,"language":"JAVA",'
+            b'"opaque":%%d,"serializeTypeCurrentRPC":"JSON","version":%d}'
+        ) % (self._id_prefix.encode(), orjson.dumps(self._region).replace(b"%", b"%%"), VERSION)
+        self._unique_prefix = host[:-4] + host[-2:]
+
+    # --- requests -----------------------------------------------------------------------------------------------------
+
+    def read(self, frame: bytes, header: Header, body: bytes, born_host: bytes, shapes: Shapes) -> tuple[Send, Sent]:
+        """`frame`: the whole of it, without its length. `shapes`: of this connection. Raises Refusal."""
+        ext = header.ext
+        if header.code == _SEND_MESSAGE:
+            ext = {_TO_LETTERS[name]: value for name, value in ext.items() if name in _TO_LETTERS}
+        try:
+            fields = _fields(ext, header.code == _SEND_BATCH)
+            kept = frame if self.keeps_frames else b""
+            properties = ext.get("i", "").encode()
+            send = self._read(bare(header), header.opaque, fields, int(ext["g"]), properties, body, born_host, kept)
+        except KeyError as error:
+            name = str(error.args[0])
+            raise bad_field(Send, f"field {name} ({_LETTERS[name]}) is missing") from None
+        except ValueError as error:
+            raise bad_field(Send, f"a number cannot be read: {str(error)[:80]}") from None
+        if not header.binary:
+            shapes.learn(frame[4 : len(frame) - len(body)], header, fields)
+        return send
+
+    def read_known(self, frame: bytes, born_host: bytes, shapes: Shapes) -> tuple[Send, Sent] | None:
+        """The same for a frame whose header looks like an earlier one; None if it does not. Raises Refusal."""
+        stop = 4 + int.from_bytes(frame[:4], "big")  # the kind of a JSON header is 0
+        cut = shapes.cut(frame, stop)
+        if cut is None:
+            return None
+        (_, _, _, header, fields), born_timestamp, properties, opaque = cut
+        kept = frame if self.keeps_frames else b""
+        return self._read(header, opaque, fields, born_timestamp, properties, frame[stop:], born_host, kept)
+
+    def _read(
+        self,
+        header: Header,
+        opaque: int,
+        fields: Fields,
+        born_timestamp: int,
+        properties: bytes,
+        body: bytes,
+        born_host: bytes,
+        kept: bytes,
+    ) -> tuple[Send, Sent]:
+        group, topic, default_topic, queues, queue_id, flag, sys_flag, reconsume_times, limit, batch = fields
+        sizes = None
+        try:
+            if batch:
+                drafts = self._batch(topic, body, sys_flag, born_timestamp, born_host, reconsume_times)
+                records, sizes = b"".join(drafts), [*map(len, drafts)]
+                unique_key = dict(_pairs(properties)).get(b"UNIQ_KEY", b"")
+            elif body:
+                if properties and properties[-1] != 2:
+                    properties += b"\x02"  # which RocketMQ 4 leaves out
+                if not sys_flag:
+                    plain = self._plain_draft(topic, self._added)(
+                        body, properties, flag, born_timestamp, born_host, reconsume_times
+                    )
+                    if plain is not None:
+                        records, code, unique_key = plain
+                        drafted = (group, topic, queue_id, records, reconsume_times, default_topic, queues, batch, limit, code)
+                        return _new(DraftedSend, drafted), _new(Sent, (header, opaque, unique_key, None, kept))
+                properties, unique_key = self._properties(properties, born_timestamp)
+                records = self._draft(
+                    topic,
+                    body,
+                    properties,
+                    flag=flag,
+                    sys_flag=sys_flag,
+                    born_timestamp=born_timestamp,
+                    born_host=born_host,
+                    reconsume_times=reconsume_times,
+                )
+            else:
+                raise Refusal(ResponseCode.MESSAGE_ILLEGAL, "the message body is empty")
+        except InvalidArgument as error:
+            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
+        except StructError:  # of the draft: the record has 32 bits for flag, sysFlag and reconsumeTimes, 64 for the time
+            raise bad_field(Send, "h (flag), f (sysFlag), j (reconsumeTimes) or g (bornTimestamp) is too large") from None
+        send = _new(Send, (group, topic, queue_id, records, reconsume_times, default_topic, queues, batch, limit))
+        return send, _new(Sent, (header, opaque, unique_key, sizes, kept))
+
+    def _batch(
+        self, topic: str, body: bytes, sys_flag: int, born_timestamp: int, born_host: bytes, reconsume_times: int
+    ) -> list[bytes]:
+        """Nothing is added to the properties of the messages, as 5.5.0 adds nothing. Raises InvalidArgument, StructError."""
+        common: dict[str, Any] = {
+            "sys_flag": sys_flag,
+            "born_timestamp": born_timestamp,
+            "born_host": born_host,
+            "reconsume_times": reconsume_times,
+        }
+        return [self._draft(topic, item, raw, flag=flag, **common) for flag, item, raw in _batch_items(body)]
+
+    def _properties(self, text: bytes, born_timestamp: int) -> tuple[bytes, bytes]:
+        """The properties with ours, and the unique key."""
+        at = text.rfind(b"UNIQ_KEY\x01")
+        if (at > 0 and text[at - 1] != 2) or _is_dropped(text):
+            text = _joined({name: value for name, value in _pairs(text) if name not in _DROPPED})
+            at = 0 if text.startswith(b"UNIQ_KEY\x01") else text.find(b"\x02UNIQ_KEY\x01") + 1 or -1
+        if at >= 0:
+            return text + self._added, text[at + 9 : text.index(b"\x02", at)]
+        unique_key = self._unique_id(born_timestamp)
+        return b"".join((text, b"UNIQ_KEY\x01", unique_key, b"\x02", self._added)), unique_key
+
+    def _unique_id(self, born_timestamp: int) -> bytes:
+        """For a message without one: our address, the time the client gave, and a counter, in the usual length."""
+        stamp = (born_timestamp & 0xFFFFFFFFFFFF).to_bytes(6, "big")
+        count = (next(self._counter) & 0xFFFFFFFF).to_bytes(4, "big")
+        return (self._unique_prefix + stamp + count).hex().upper().encode()
+
+    # --- answers ------------------------------------------------------------------------------------------------------
+
+    def write_answer(self, sent: Sent, answer: SendAnswer, remark: str) -> bytes:
+        """`msgId` is the place of the record, or of all records of a batch [MessageDecoder.createMessageId]."""
+        header, opaque, key, sizes, _ = sent
+        queue_id, queue_offset, place, status, handle = answer
+        if sizes is None and not header.binary and not remark and not handle and key.isalnum():
+            # By hand: nothing in it needs escaping.
+            text = self._answer_form % (status, queue_id, key, place, queue_offset, opaque)
+            return (len(text) + 4 << 32 | len(text)).to_bytes(8, "big") + text
+        places = itertools.accumulate(sizes[:-1] if sizes else (), initial=place)
+        msg_id = ",".join([f"{self._id_prefix}{place:016X}" for place in places])
+        ext = {"queueId": str(queue_id), "msgId": msg_id, "queueOffset": str(queue_offset), **self._answer_ext}
+        if key:
+            ext["transactionId"] = key.decode("utf-8", "replace")
+        if handle:
+            ext["recallHandle"] = handle
+        return write(header.binary, status, 1, opaque, remark, ext)
+
+    def write_refusal(self, sent: Sent, refusal: Refusal) -> bytes:
+        """With the fields that clients read from refusals too [MQClientAPIImpl.processSendResponse]."""
+        return write(sent.header.binary, int(refusal.code) or 1, 1, sent.opaque, refusal.remark, self.refusal_ext())
+
+    def refusal_ext(self) -> Ext:
+        """Clients read these from refusals too [MQClientAPIImpl.processSendResponse]."""
+        return dict(self._answer_ext)
+
+
+def _fields(ext: Ext, batch: bool) -> Fields:
+    """Raises KeyError, ValueError, Refusal."""
+    topic = ext["b"]
+    if len(topic) > _MAX_TOPIC_CHARACTERS:
+        raise Refusal(ResponseCode.INVALID_PARAMETER, f"a topic name has at most {_MAX_TOPIC_CHARACTERS} characters")
+    flag, sys_flag, reconsume_times = int(ext["h"]), int(ext["f"]) & ~_HOST_FLAGS, int(ext.get("j", "0"))
+    limit = int(ext["l"]) if "l" in ext else -1
+    queue_id, queues = int(ext["e"]), int(ext["d"])
+    if max(queue_id, queues, limit) >= _INT32 or min(queue_id, queues, limit) < -_INT32:
+        raise ValueError("queueId, defaultTopicQueueNums or maxReconsumeTimes does not fit in 32 bits")
+    batch = batch or ext.get("m") == "true"
+    return Fields(ext["a"], topic, ext["c"], queues, queue_id, flag, sys_flag, reconsume_times, limit, batch)
+
+
+def _pairs(text: bytes) -> list[tuple[bytes, bytes]]:
+    pairs = []
+    for entry in text.split(b"\x02"):
+        name, mark, value = entry.partition(b"\x01")
+        if name and mark:
+            pairs.append((name, value))
+    return pairs
+
+
+def _joined(pairs: dict[bytes, bytes]) -> bytes:
+    return b"".join([b"%b\x01%b\x02" % pair for pair in pairs.items()])
+
+
+def _batch_items(body: bytes) -> list[tuple[int, bytes, bytes]]:
+    """(flag, body, properties) of every message of a batch body [MessageDecoder.decodeMessages]. Raises Refusal."""
+    if not body:
+        raise _bad_batch("it is empty")
+    items: list[tuple[int, bytes, bytes]] = []
+    at, end = 0, len(body)
+    while at < end:
+        if len(items) == MAX_BATCH:
+            raise _bad_batch(f"more than {MAX_BATCH} messages; send several batches")
+        if end - at < _ITEM.size + 2:
+            raise _bad_batch(f"{end - at} bytes behind message {len(items)}")
+        total, _, _, flag, size = _ITEM.unpack_from(body, at)
+        properties_at = at + _ITEM.size + size + 2
+        if size <= 0 or properties_at > end:
+            raise _bad_batch(f"message {len(items)} has a body of {size} bytes")
+        (properties_size,) = _SHORT.unpack_from(body, properties_at - 2)
+        stop = properties_at + properties_size
+        if properties_size < 0 or stop > end or total != stop - at:
+            raise _bad_batch(f"the lengths of message {len(items)} do not add up")
+        items.append((flag, bytes(body[at + _ITEM.size : properties_at - 2]), bytes(body[properties_at:stop])))
+        at = stop
+    return items
+
+
+def _bad_batch(what: str) -> Refusal:
+    return Refusal(ResponseCode.MESSAGE_ILLEGAL, f"the batch cannot be read: {what}")
+
+
+def is_send(code: int) -> bool:
+    return code in _CODES
+
+
+_CODES: frozenset[Any] = frozenset(
+    {
+        int(RequestCode.SEND_MESSAGE_V2),
+        int(RequestCode.SEND_BATCH_MESSAGE),
+        int(RequestCode.SEND_MESSAGE),
+    }
+)

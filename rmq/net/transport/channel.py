@@ -1,0 +1,226 @@
+"""One outgoing native connection: many requests at once, answers matched to them, requests from the other side handed on.
+
+A channel that breaks stays broken; who wants another opens another (see `rmq.client`).
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import cast
+from weakref import WeakKeyDictionary
+
+from rmq.clock import Clock, SystemClock
+from rmq.codes import ResponseCode
+from rmq.errors import InvalidArgument, Refusal, RmqError, Unknown, Unreachable
+from rmq.net.codec.frames import AnswerFrame, Received
+from rmq.net.codec.limits import Limits
+from rmq.net.codec.native import Native
+from rmq.net.codec.wire import Reader
+from rmq.net.commands import CODES, Answer, Goodbye, Hello, HelloAnswer, Request
+from rmq.net.transport.link import READ_BYTES, Link
+from rmq.net.transport.network import TCP, Network, split_address
+
+log = logging.getLogger(__name__)
+_WATCH_SECONDS = 0.1  # how exactly timeouts are kept
+_NOTHING = memoryview(bytearray())
+OPEN_TIMEOUT_SECONDS = 3.0  # [NettyClientConfig.connectTimeoutMillis]
+
+OnRequest = Callable[[Request], Answer | Awaitable[Answer]]
+"""Serves requests of the broker; may raise Refusal. The answer to a one-way request is ignored."""
+
+
+_buffers: "WeakKeyDictionary[asyncio.AbstractEventLoop, memoryview]" = WeakKeyDictionary()
+
+
+def _buffer_of_loop() -> memoryview:
+    """One for all channels of a loop, because nothing stays in it between two reads: 20 000 own ones would take 5 GB."""
+    loop = asyncio.get_running_loop()
+    if loop not in _buffers:
+        _buffers[loop] = memoryview(bytearray(READ_BYTES))
+    return _buffers[loop]
+
+
+class Channel(Link):
+    """Made by `Channel.open`. `address` is what was dialled, `hello` what the other side said of itself."""
+
+    hello: HelloAnswer
+
+    def __init__(self, address: str, limits: Limits, on_request: OnRequest | None, clock: Clock) -> None:
+        super().__init__(limits, clock, _buffer_of_loop())
+        self.address = address
+        self.closed = asyncio.Event()
+        self._on_request = on_request
+        self._spelling = Native(limits.max_structured_bytes)
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._dismissed = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._watch_needed = asyncio.Event()
+        self._watcher = asyncio.create_task(self._watch())
+
+    @staticmethod
+    async def open(
+        address: str,
+        hello: Hello,
+        limits: Limits = Limits(),  # noqa: B008 (a constant)
+        on_request: OnRequest | None = None,
+        clock: Clock = SystemClock(),  # noqa: B008 (has no state)
+        network: Network = TCP,
+        timeout_s: float = OPEN_TIMEOUT_SECONDS,
+    ) -> "Channel":
+        """Connects to "host:port" and says Hello. Raises Unreachable, Refusal, or InvalidArgument for a bad address."""
+        try:
+            host, port = split_address(address)
+        except ValueError as error:
+            raise InvalidArgument(str(error)) from None
+        channel = Channel(address, limits, on_request, clock)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await network.connect(lambda: channel, host, port)
+            channel.hello = cast(HelloAnswer, await channel.request(hello, timeout_s))
+        except (OSError, TimeoutError, Unknown) as error:
+            channel._give_up()
+            why = "no answer in time" if isinstance(error, TimeoutError | Unknown) else error.strerror or str(error)
+            raise Unreachable(f"{address} cannot be reached: {why}") from None
+        except BaseException:
+            channel._give_up()
+            raise
+        return channel
+
+    def _give_up(self) -> None:
+        """Before it was open. Does not wait for `closed`: uvloop forgets connection_lost when a connect that is just being
+        answered is cancelled."""
+        self.abort("it was never open")
+        self._buffer = _NOTHING
+        self._watcher.cancel()
+
+    async def request(self, request: Request, timeout_s: float) -> Answer:
+        """Asks and waits for the answer. Raises Refusal, Unknown (sent, no answer in time), Unreachable (not sent).
+
+        While the other side does not read, the request waits here, unsent, within the same time.
+        """
+        if not self._writable.is_set():
+            timeout_s = await self._until_writable(timeout_s)
+        self._watch_needed.set()
+        return await super().request(request, timeout_s)
+
+    def post(self, request: Request) -> None:
+        """Sends a one-way request; no promise. Raises Unreachable if the channel is closed. See `drained`."""
+        if self._transport is None or self._transport.is_closing():
+            raise Unreachable(f"no connection to {self.address}: {self._why}")
+        self._send(self._spelling.request(request, 0, True))
+
+    async def drained(self, timeout_s: float = 30.0) -> None:
+        """Returns when the other side keeps up again; to be awaited between many `post`s. Raises Unreachable."""
+        await self._until_writable(timeout_s)
+
+    async def close(self) -> None:
+        """Writes what is queued and closes; calls still waiting fail."""
+        self._stop("the channel was closed")
+        if self._transport is not None:
+            await self.closed.wait()
+        self._watcher.cancel()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(self._watcher, *self._tasks, return_exceptions=True)
+
+    # --- as a link ----------------------------------------------------------------------------------------------------
+
+    def _made(self) -> None:
+        self._reader = Reader(self._limits, cast(Native, self._spelling))
+
+    def _gone(self, why: str) -> None:
+        self._why = why
+        self._buffer = _NOTHING  # a closed channel is part of cycles, which the collector may leave there for hours
+        self.closed.set()
+        self._writable.set()
+        self._watcher.cancel()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._writable.set()
+
+    def _may_read(self) -> bool:
+        return True  # answers must be read, or both sides could wait for each other
+
+    def _handle(self, received: list[Received]) -> None:
+        for thing, call_id, oneway, _, _ in received:
+            if isinstance(thing, Refusal):
+                self._refuse(call_id, oneway, thing)
+            elif type(thing) in CODES:
+                self._serve(cast(Request, thing), call_id, oneway)
+            else:
+                self._answered(cast(AnswerFrame, thing), call_id)
+
+    # --- requests of the other side -----------------------------------------------------------------------------------
+
+    def _serve(self, request: Request, call_id: int, oneway: bool) -> None:
+        if type(request) is Goodbye:
+            self._dismissed = True
+            return
+        try:
+            if self._on_request is None:
+                raise Refusal(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {CODES[type(request)]:d} not supported")
+            result = self._on_request(request)
+        except Exception as error:
+            self._failed(call_id, oneway, error)
+            return
+        if result is None or isinstance(result, tuple):
+            self._answer(call_id, oneway, result)
+            return
+        task = asyncio.create_task(self._finish(call_id, oneway, result))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _finish(self, call_id: int, oneway: bool, awaitable: Awaitable[Answer]) -> None:
+        try:
+            answer = await awaitable
+        except Exception as error:
+            self._failed(call_id, oneway, error)
+        else:
+            self._answer(call_id, oneway, answer)
+
+    def _answer(self, call_id: int, oneway: bool, answer: Answer) -> None:
+        if not oneway and self._transport is not None:
+            self._send(self._spelling.answer(call_id, None, answer, ""))
+
+    def _failed(self, call_id: int, oneway: bool, error: Exception) -> None:
+        if isinstance(error, Refusal):
+            self._refuse(call_id, oneway, error)
+            return
+        log.error("serving a request of %s failed", self.address, exc_info=error)
+        self._refuse(call_id, oneway, Refusal(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__} in the client"))
+
+    def _refuse(self, call_id: int, oneway: bool, refusal: Refusal) -> None:
+        if not oneway and self._transport is not None:
+            self._send(self._spelling.refusal(call_id, None, refusal))
+
+    def _lost_call(self, call_id: int) -> RmqError:
+        if self._dismissed:
+            return Unreachable(f"{self.address} was stopped before it took this request")
+        return super()._lost_call(call_id)
+
+    # --- time ---------------------------------------------------------------------------------------------------------
+
+    async def _until_writable(self, timeout_s: float) -> float:
+        """Waits for the peer to read; returns what is left of the time."""
+        start = self._clock.monotonic()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._writable.wait()
+        except TimeoutError:
+            raise Unreachable(f"{self.address} does not read; the request was not sent") from None
+        return timeout_s - (self._clock.monotonic() - start)
+
+    async def _watch(self) -> None:
+        """Ends calls whose time is over; sleeps while nobody waits."""
+        while True:
+            await self._watch_needed.wait()
+            await self._clock.sleep(_WATCH_SECONDS)
+            self.expire_calls(self._clock.monotonic())
+            if not self._waiting:
+                self._watch_needed.clear()

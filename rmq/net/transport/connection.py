@@ -1,0 +1,439 @@
+"""One peer of a server: its requests on their way to handlers and back, and the bounds it is held to.
+
+What a request means is said by the handlers, who may send it by `allow`; who counts connections is `server`.
+"""
+
+import itertools
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from enum import Enum
+from typing import Any, Final, NamedTuple, Protocol, cast
+
+from rmq.clock import Clock
+from rmq.codes import ResponseCode
+from rmq.errors import BadBytes, NotLeading, Refusal
+from rmq.net.codec.frames import Address, AnswerFrame, Context, Received
+from rmq.net.codec.limits import Limits
+from rmq.net.codec.native import Native
+from rmq.net.codec.wire import Reader
+from rmq.net.commands import CODES, Answer, DraftedSend, Goodbye, Request, Send
+from rmq.net.remoting.codec import Remoting
+from rmq.net.transport.link import Link
+
+_CALL_BYTES = 512  # what a waiting request costs us beside its frame
+_new = tuple.__new__  # a NamedTuple in half the time
+_ids = itertools.count(1)
+
+
+class Later(Enum):
+    """Type of `LATER`."""
+
+    LATER = "later"
+
+
+LATER: Final = Later.LATER
+"""A handler returns it to say: I keep the call and answer through `call.answer` or `call.refuse`."""
+
+
+class Call(NamedTuple):
+    """Must be answered exactly once, which a handler that returns the answer, or raises, leaves to us.
+
+    After the peer has gone, answering does nothing. A tuple, because one is made for every request. `size`: what it
+    costs us until it is answered, in bytes.
+    """
+
+    connection: "Connection"
+    id: int
+    oneway: bool
+    context: Context
+    size: int
+
+    def answer(self, answer: Answer, remark: str = "") -> None:
+        """Answers with success; a one-way request is only noted as done."""  # `_answered_calls`, without a call
+        connection, call_id, oneway, context, size = self
+        connection._calls -= 1
+        assert connection._calls >= 0, "a call was answered twice"
+        connection._in_flight_bytes -= size
+        if connection._draining or not connection._reading:
+            connection._settled()
+        if not oneway and connection._transport is not None:
+            connection._send(connection._spelling.answer(call_id, context, answer, remark))
+
+    def refuse(self, refusal: Refusal) -> None:
+        """Answers with the code, remark and hint of the refusal; what only a leader does may be forwarded instead."""
+        if isinstance(refusal, NotLeading) and self.connection.forward(self, refusal):
+            return
+        self.give_up(refusal)
+
+    def give_up(self, refusal: Refusal) -> None:
+        """Answers so whatever may still be possible."""
+        self.connection._answered_calls(1, self.size, [])
+        if not self.oneway:
+            self.connection._write_refusal(self.id, self.context, refusal)
+
+    def pass_on(self, frame: bytes) -> None:
+        """Answers with a whole frame of another node, as it came."""
+        self.connection._answered_calls(1, self.size, [frame])
+
+    @property
+    def frame(self) -> bytes:
+        """The request as it came, without its length; b"" where it is not kept."""
+        return getattr(self.context, "frame", b"")
+
+    def answer_with(self, awaitable: Awaitable[Answer | Later]) -> None:
+        """Answers with what the awaitable gives, or refuses with what it raises; the server keeps the task."""
+        self.connection._host.spawn(self, awaitable)
+
+
+def answer_all(answers: Sequence[tuple[Call, Answer]]) -> None:
+    """`call.answer(answer)` for each; those of one connection that stand together are written together."""
+    connection: Connection | None = None
+    frames: list[bytes] = []
+    freed = 0
+    for (owner, call_id, oneway, context, size), answer in answers:
+        if owner is not connection:
+            if connection is not None:
+                connection._answered_calls(len(frames), freed, frames)
+            connection, frames, freed = owner, [], 0
+            spell = owner._spelling.answer
+        freed += size
+        frames.append(b"" if oneway else spell(call_id, context, answer, ""))
+    if connection is not None:
+        connection._answered_calls(len(frames), freed, frames)
+
+
+Handler = Callable[[Any, Call], Answer | Later | Awaitable[Answer | Later]]
+"""What serves one type of request. It may return the answer, return LATER, or be async; it may raise Refusal."""
+
+Allow = Callable[["Connection", Request], None]
+"""Raises Refusal if the peer may not do this."""
+
+
+Forward = Callable[[Call, NotLeading], bool]
+"""Whether somebody else answers this call now; otherwise it is to be refused."""
+
+
+class Host(Protocol):
+    """What a connection needs of its server."""
+
+    limits: Limits
+    clock: Clock
+    buffer: memoryview
+    handlers: Mapping[type[Any], Handler]
+    allow: Allow | None
+    forward: Forward | None
+
+    def reader_for(self, peer: Address) -> Reader: ...
+
+    def admit(self, connection: "Connection") -> str: ...
+
+    def forget(self, connection: "Connection", why: str) -> None: ...
+
+    in_flight_bytes: int  # of all connections, as they were when they read last
+
+    def half_frames_grew(self, connection: "Connection", by: int) -> None: ...
+
+    def spawn(self, call: Call, awaitable: Awaitable[Answer | Later]) -> None: ...
+
+    def failed(self, call: Call, error: Exception) -> None: ...
+
+
+class Connection(Link):
+    """One peer. `id` is unique in this process; `client_id`, `language` and `version` are what the peer says of itself;
+    `client` is where it sits, also when another node forwards for it."""
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host.limits, host.clock, host.buffer)
+        self._host = host
+        self.id = next(_ids)
+        self.client_id = ""
+        self.language = ""
+        self.version = 0
+        self.client: Address = ("", 0)
+        self._speaks_for = False
+        self._greeted = False
+        self._draining = False
+        self._in_flight_bytes = self._told_bytes = 0  # the second: what the host counts for us
+        self._calls = 0
+        self._backlog: list[Received] = []  # read, but not handled yet
+        self._half_frame_bytes = 0
+        self._since = self._last_read
+        self._closing_since: float | None = None
+
+    @property
+    def closed(self) -> bool:
+        return self._transport is None or self._transport.is_closing()
+
+    @property
+    def reading(self) -> bool:
+        """False while the peer has too much unread or unanswered."""
+        return self._reading
+
+    @property
+    def descriptor(self) -> int:
+        """The number of its file descriptor; the system gives the lowest free one. -1 where there is none."""
+        socket = self._transport.get_extra_info("socket") if self._transport is not None else None
+        return -1 if socket is None else int(socket.fileno())
+
+    @property
+    def unread_bytes(self) -> int:
+        """Answers that are written but not taken by the peer's machine yet."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
+    @property
+    def follows_hints(self) -> bool:
+        """Whether a refusal that names the leader helps: our own client finds it by itself, and so does a node."""
+        return not self._greeted or self._speaks_for or isinstance(self._spelling, Native)
+
+    def forward(self, call: Call, refusal: NotLeading) -> bool:
+        """Whether the call is answered by the leader, through this node."""
+        forward = self._host.forward
+        return forward is not None and not self.follows_hints and not self.closed and forward(call, refusal)
+
+    def speak_for(self, client: Address) -> None:
+        """The peer is a node of this group, which forwards what that client says."""
+        self._speaks_for, self.client = True, client
+        cast(Remoting, self._spelling).speak_for(client)
+
+    def again(self, call: Call) -> None:
+        """Serves a call that was kept (`Call.frame`), as if its request came now."""
+        thing, _, _, context, _ = self._spelling.decode(call.frame)
+        self._serve(thing, call._replace(context=context))
+
+    def take(self, frame: bytes) -> None:
+        """Serves a request, without its length, that asks for no answer or whose answer came already."""
+        thing, call_id, _, context, size = self._spelling.decode(frame)
+        self._calls, self._in_flight_bytes = self._calls + 1, self._in_flight_bytes + size
+        self._serve(thing, Call(self, call_id, True, context, size))
+
+    def _serve(self, thing: object, call: Call) -> None:
+        host = self._host
+        try:
+            if isinstance(thing, Refusal):
+                raise thing
+            if host.allow is not None:
+                host.allow(self, cast(Request, thing))
+            result = host.handlers[type(thing)](thing, call)
+        except Exception as error:
+            host.failed(call, error)
+            return
+        if result is None or isinstance(result, tuple):
+            call.answer(result)
+        elif result is not LATER:
+            host.spawn(call, result)
+
+    def relay(self, frame: bytes) -> None:
+        """Writes a whole frame of another node; nothing happens if the peer has gone."""
+        if not self.closed:
+            self._send(frame)
+
+    def push(self, request: Request) -> None:
+        """Sends a one-way request to the client; nothing happens if it has gone."""
+        if not self.closed and self._greeted:
+            self._send(self._spelling.request(request, 0, True))
+
+    def close(self, why: str = "closed by the server") -> None:
+        """Writes what is queued and closes; cut off after `stall_seconds` if the peer does not read."""
+        if self._closing_since is None:
+            self._closing_since = self._clock.monotonic()
+        self._stop(why)
+
+    # --- life ---------------------------------------------------------------------------------------------------------
+
+    def _made(self) -> None:
+        self._reader = self._host.reader_for(self.peer)
+        self.client = self.peer
+        refused = self._host.admit(self)
+        if refused:
+            self.abort(refused)
+
+    def tell_in_flight(self) -> None:
+        """The host's sum is brought up to now; once for each read, and each second."""
+        self._host.in_flight_bytes += self._in_flight_bytes - self._told_bytes
+        self._told_bytes = self._in_flight_bytes
+
+    def look_again(self) -> None:
+        """Others may have been answered meanwhile, so that this one may go on."""
+        if not self._reading and self._may_read():
+            self._update_reading()
+
+    def _in_flight_limit(self) -> int:
+        limits = self._limits
+        crowded = self._host.in_flight_bytes > limits.max_in_flight_all
+        return min(limits.fair_in_flight_bytes, limits.max_in_flight_bytes) if crowded else limits.max_in_flight_bytes
+
+    def _gone(self, why: str) -> None:
+        self._host.in_flight_bytes -= self._told_bytes
+        self._told_bytes = 0
+        if self._half_frame_bytes:
+            self._host.half_frames_grew(self, -self._half_frame_bytes)
+        self._host.forget(self, why)
+
+    def drain(self) -> None:
+        """Refuses what comes from now on and closes when everything in flight is answered."""
+        self._draining = True
+        if not self._calls:
+            self._finish()
+
+    def _finish(self) -> None:
+        """Ends our half after the last answer, so that a peer still writing reads it before the connection breaks. A native one
+        hears that nothing else was done."""
+        if self._greeted and not self._ended and isinstance(self._spelling, Native):
+            self.push(Goodbye())
+        self._flush()
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        if transport.can_write_eof():
+            self._ended = True
+            transport.write_eof()
+        else:
+            transport.close()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        super().buffer_updated(nbytes)
+        self.tell_in_flight()
+        half = self._reader.half_frame_bytes
+        if half != self._half_frame_bytes:
+            grown, self._half_frame_bytes = half - self._half_frame_bytes, half
+            self._host.half_frames_grew(self, grown)
+
+    def overdue(self, now: float) -> str:
+        """Why this connection must go now, or "" (S6)."""
+        limits = self._limits
+        if self._closing_since is not None and now - self._closing_since > limits.stall_seconds:
+            return "the peer does not read its last answers"
+        if self._write_paused_since is not None and now - self._write_paused_since > limits.stall_seconds:
+            return f"the peer has not read its answers for {limits.stall_seconds:g} s"
+        if not self._greeted and now - self._since > limits.handshake_seconds:
+            return f"no whole request within {limits.handshake_seconds:g} s"
+        if not self._reading:
+            return ""
+        if self._reader.half_frame_bytes and now - self._half_frame_since > limits.frame_seconds:
+            return f"a frame was not finished within {limits.frame_seconds:g} s"
+        if not self._calls and now - self._last_read > limits.idle_seconds:
+            return f"idle for {limits.idle_seconds:g} s"
+        return ""
+
+    # --- requests -----------------------------------------------------------------------------------------------------
+
+    def _handle(self, received: list[Received]) -> None:
+        """The hot loop of a node: no call into our own code between a request and its handler."""
+        host, limits = self._host, self._limits
+        handlers, allow = host.handlers, host.allow
+        most_out, most_in_flight = limits.write_high_bytes, self._in_flight_limit()
+        for at, (thing, call_id, oneway, context, size) in enumerate(received):
+            if (self._out_bytes > most_out or self._in_flight_bytes > most_in_flight) and self._must_wait():
+                self._backlog = received[at:]
+                self._update_reading()
+                return
+            if not self._greeted and not self._greet(thing, call_id, context):
+                return
+            handler = handlers.get(type(thing))
+            if handler is None or self._draining:
+                self._unserved(thing, call_id, oneway, context)
+                continue
+            size += _CALL_BYTES
+            self._calls += 1
+            self._in_flight_bytes += size
+            call = _new(Call, (self, call_id, oneway, context, size))
+            try:
+                if allow is not None:
+                    allow(self, cast(Request, thing))
+                result = handler(thing, call)
+            except Exception as error:
+                host.failed(call, error)
+                continue
+            if result is LATER:
+                continue
+            if result is None or isinstance(result, tuple):
+                call.answer(result)
+            else:
+                host.spawn(call, result)
+
+    def _must_wait(self) -> bool:
+        """Whether the peer still has too much unread or unanswered after what is queued was written."""
+        self._flush()
+        return not self._may_read()
+
+    def _continue(self) -> None:
+        """Takes up what was left when the peer had too much unanswered or unread."""
+        backlog, self._backlog = self._backlog, []
+        if backlog and not self.closed:
+            if self._may_read():
+                self._handle(backlog)
+            else:
+                self._backlog = backlog
+        self._update_reading()
+
+    def _update_reading(self) -> None:
+        """Reads again only when everything that was read is handled."""
+        if self._backlog:
+            if self._may_read():
+                self._loop.call_soon(self._continue)
+            elif self._reading:
+                super()._update_reading()
+        else:
+            super()._update_reading()
+
+    def _greet(self, thing: object, call_id: int, context: Context) -> bool:
+        """Whether a peer that has not introduced itself may ask this; one that may not is refused and closed."""
+        assert self._reader.spelling is not None
+        self._spelling = self._reader.spelling
+        try:
+            greeting = self._spelling.greet(thing, context)
+        except Refusal as refusal:
+            self._write_refusal(call_id, context, refusal)
+            self.close(str(refusal))
+            return False
+        except BadBytes as error:
+            self.close(f"bad bytes from {self.peer[0]}:{self.peer[1]}: {error}")
+            return False
+        if greeting is not None:
+            self.client_id, self.language, self.version = greeting
+            self._greeted = True
+        return True
+
+    def _unserved(self, thing: object, call_id: int, oneway: bool, context: Context) -> None:
+        """An answer to a request of ours, content that was refused while decoding, or a code nobody serves here."""
+        asked = Send if type(thing) is DraftedSend else type(thing)
+        if isinstance(thing, Refusal):
+            refusal = thing
+        elif asked in CODES and self._draining:
+            refusal = Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, "this node is stopping; ask another one")
+        elif asked in CODES:
+            code = int(CODES[asked])
+            refusal = Refusal(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {code} not supported")
+        else:
+            self._answered(cast(AnswerFrame, thing), call_id)
+            return
+        if not oneway and not self.closed:
+            self._write_refusal(call_id, context, refusal)
+
+    # --- answers, called by `Call` ------------------------------------------------------------------------------------
+
+    def _answered_calls(self, count: int, size: int, frames: list[bytes]) -> None:
+        self._calls -= count
+        self._in_flight_bytes -= size
+        assert self._calls >= 0, "a call was answered twice"
+        if self._draining or not self._reading:
+            self._settled()
+        data = b"".join(frames)
+        if data and self._transport is not None:
+            self._send(data)
+
+    def _settled(self) -> None:
+        """A call was answered while we do not read, or are to close after the last answer."""
+        if not self._reading and self._may_read():
+            self._update_reading()
+        if self._draining and not self._calls:
+            self._loop.call_soon(self._finish)
+
+    def _write_refusal(self, call_id: int, context: Context, refusal: Refusal) -> None:
+        if self._transport is not None:
+            self._send(self._spelling.refusal(call_id, context, refusal))
+
+    def _may_read(self) -> bool:
+        limit = self._in_flight_limit()
+        if not self._reading:
+            limit //= 2
+        return super()._may_read() and self._in_flight_bytes <= limit

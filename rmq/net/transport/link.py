@@ -1,0 +1,215 @@
+"""One connection in both directions: reads bursts, writes bursts, asks the peer and matches its answers.
+
+`server.Connection` and `channel.Channel` are links that know what to do with what arrives. Nothing here knows what a
+command means or who may send it.
+"""
+
+import asyncio
+from typing import Final, NamedTuple, cast
+
+from rmq.clock import Clock
+from rmq.errors import BadBytes, Refusal, RmqError, Unknown, Unreachable
+from rmq.net.codec.frames import Address, AnswerFrame, Received, Spelling
+from rmq.net.codec.limits import Limits
+from rmq.net.codec.wire import Reader
+from rmq.net.commands import Answer, Request
+
+READ_BYTES: Final = 256 * 1024
+"""Size of a read buffer. One serves all connections of a loop: nothing stays in it between two reads."""
+
+
+class _Waiting(NamedTuple):
+    future: "asyncio.Future[Answer]"
+    request_type: type[Request]
+    deadline: float
+
+
+class Link(asyncio.BufferedProtocol):
+    """Subclasses implement `_made`, `_handle`, `_gone`. Times are seconds on `clock.monotonic`."""
+
+    def __init__(self, limits: Limits, clock: Clock, buffer: memoryview) -> None:
+        self._limits = limits
+        self._clock = clock
+        self._buffer = buffer
+        self._loop = asyncio.get_running_loop()
+        self._reader: Reader
+        self._spelling: Spelling
+        self._transport: asyncio.Transport | None = None
+        self._lost = False
+        self._ended = False  # our half of the connection is closed
+        self._why = "closed by us"
+        self._out: list[bytes] = []
+        self._out_bytes = 0
+        self._waiting: dict[int, _Waiting] = {}
+        self._last_id = 0
+        self._written_id = 0
+        self._last_read = self._half_frame_since = clock.monotonic()
+        self._write_paused_since: float | None = None
+        self._reading = True
+        self.peer: Address = ("", 0)
+        self.local: Address = ("", 0)
+
+    # --- for subclasses -----------------------------------------------------------------------------------------------
+
+    def _made(self) -> None:
+        """The transport is there; sets `_reader`."""
+        raise NotImplementedError
+
+    def _handle(self, received: list[Received]) -> None:
+        """Everything that one read brought."""
+        raise NotImplementedError
+
+    def _gone(self, why: str) -> None:
+        """The connection is no more; called once."""
+        raise NotImplementedError
+
+    # --- asyncio's protocol -------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport = cast(asyncio.Transport, transport)
+        self.peer, self.local = (_address(transport.get_extra_info(which)) for which in ("peername", "sockname"))
+        transport.set_write_buffer_limits(high=self._limits.write_high_bytes)
+        self._made()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._last_read = self._clock.monotonic()
+        try:
+            half_before = self._reader.half_frame_bytes
+            received = self._reader.feed(self._buffer[:nbytes])
+        except BadBytes as error:
+            self._stop(f"bad bytes from {self.peer[0]}:{self.peer[1]}: {error}")
+            return
+        if received or not half_before:
+            self._half_frame_since = self._last_read
+        if received:
+            self._handle(received)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._lost:
+            return
+        self._lost = True
+        self._transport = None
+        self._out.clear()
+        self._out_bytes = 0
+        waiting, self._waiting = self._waiting, {}
+        for call_id, entry in waiting.items():
+            if not entry.future.done():
+                entry.future.set_exception(self._lost_call(call_id))
+        self._gone(str(exc) if exc is not None else self._why)
+
+    def pause_writing(self) -> None:
+        self._write_paused_since = self._clock.monotonic()
+        self._update_reading()
+
+    def resume_writing(self) -> None:
+        self._write_paused_since = None
+        self._update_reading()
+
+    # --- reading and writing ------------------------------------------------------------------------------------------
+
+    def _may_read(self) -> bool:
+        """Who does not read is not read from."""
+        return self._write_paused_since is None
+
+    def _update_reading(self) -> None:
+        transport, wanted = self._transport, self._may_read()
+        if transport is None or wanted == self._reading or transport.is_closing():
+            return
+        self._reading = wanted
+        if wanted:
+            self._last_read = self._half_frame_since = self._clock.monotonic()
+            transport.resume_reading()
+        else:
+            transport.pause_reading()
+
+    def _send(self, frame: bytes) -> None:
+        """Queues a frame; all frames of one turn of the loop leave in one write."""
+        if not self._out:
+            self._loop.call_soon(self._flush)
+        self._out.append(frame)
+        self._out_bytes += len(frame)
+        if self._out_bytes > self._limits.max_out_bytes:
+            self._flush()
+
+    def _flush(self) -> None:
+        out, self._out, self._out_bytes = self._out, [], 0
+        transport = self._transport
+        if not out or self._ended or transport is None or transport.is_closing():
+            return
+        self._written_id = self._last_id
+        transport.write(out[0] if len(out) == 1 else b"".join(out))
+        if transport.get_write_buffer_size() > self._limits.max_out_bytes:
+            self.abort(f"the peer leaves more than {self._limits.max_out_bytes} bytes of answers unread")
+
+    def _stop(self, why: str) -> None:
+        """Writes what is queued, then closes; the peer may still read it."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        self._why = why
+        self._flush()
+        transport.close()
+
+    def abort(self, why: str) -> None:
+        """Closes at once; what is queued is lost."""
+        if self._transport is not None:
+            self._why = why
+            self._transport.abort()
+
+    # --- asking the peer ----------------------------------------------------------------------------------------------
+
+    async def request(self, request: Request, timeout_s: float) -> Answer:
+        """Asks the peer. Raises Refusal, Unknown (sent, no answer in time), Unreachable (not sent)."""
+        if self._transport is None or self._transport.is_closing():
+            raise Unreachable(f"no connection to {self.peer[0]}:{self.peer[1]}: {self._why}")
+        self._last_id = call_id = self._last_id + 1
+        future: asyncio.Future[Answer] = self._loop.create_future()
+        self._waiting[call_id] = _Waiting(future, type(request), self._clock.monotonic() + timeout_s)
+        self._send(self._spelling.request(request, call_id, False))
+        try:
+            return await future
+        finally:
+            self._waiting.pop(call_id, None)
+            del future  # it knows the exception, which knows this frame
+
+    def _answered(self, frame: AnswerFrame, call_id: int) -> None:
+        """A late answer, to nobody, is dropped."""
+        entry = self._waiting.get(call_id)
+        if entry is None or entry.future.done():
+            return
+        try:
+            entry.future.set_result(frame.read(entry.request_type))
+        except (Refusal, BadBytes) as error:
+            entry.future.set_exception(error.with_traceback(None))
+
+    def expire_calls(self, now: float) -> None:
+        for call_id, entry in self._waiting.items():
+            if entry.deadline <= now and not entry.future.done():
+                what = entry.request_type.__name__
+                entry.future.set_exception(
+                    Unknown(f"{what}: no answer in time (call {call_id}); it may or may not have been done")
+                )
+
+    @property
+    def waits(self) -> bool:
+        """Whether an answer is missing."""
+        return bool(self._waiting)
+
+    def give_up(self, kind: type[Request], why: str) -> None:
+        """Ends the calls of that type, as Unknown."""
+        for entry in self._waiting.values():
+            if entry.request_type is kind and not entry.future.done():
+                entry.future.set_exception(Unknown(f"{kind.__name__}: {why}"))
+
+    def _lost_call(self, call_id: int) -> RmqError:
+        where = f"{self.peer[0]}:{self.peer[1]}"
+        if call_id > self._written_id:
+            return Unreachable(f"the connection to {where} broke before the request left")
+        return Unknown(f"the connection to {where} broke before the answer came; it may or may not have been done")
+
+
+def _address(name: object) -> Address:
+    return (str(name[0]), int(name[1])) if isinstance(name, tuple) else ("", 0)

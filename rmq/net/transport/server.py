@@ -1,0 +1,235 @@
+"""The listener: accepts connections, counts them, holds them to their deadlines, and ends them.
+
+Everything that one read brought is handled before anything is written, and all answers of one turn of the loop leave a
+connection in one write (`connection`, `link`).
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from rmq.clock import Clock, SystemClock
+from rmq.codes import ResponseCode
+from rmq.errors import InvalidArgument, Refusal
+from rmq.net.codec.frames import Address
+from rmq.net.codec.limits import Limits
+from rmq.net.codec.native import VERSION, Native, Place
+from rmq.net.codec.remembered import Memory
+from rmq.net.codec.wire import Reader
+from rmq.net.commands import Answer, DraftedSend, Hello, HelloAnswer, Ping, Request, Send
+from rmq.net.remoting.codec import Border
+from rmq.net.transport import descriptors
+from rmq.net.transport.connection import LATER, Allow, Call, Connection, Forward, Handler, Later, answer_all
+from rmq.net.transport.link import READ_BYTES
+from rmq.net.transport.network import TCP, Listener, Network
+
+__all__ = ["LATER", "Call", "Connection", "Handler", "Later", "Server", "answer_all"]
+
+log = logging.getLogger(__name__)
+_SWEEP_SECONDS = 1.0
+
+
+class Server:
+    """Serves `handlers` on any number of addresses.
+
+    `border` adds the remoting spelling; `allow` is asked before each request; `forward` takes calls of clients that cannot
+    find the leader; `on_close` is told of every connection that ends. Times come from `clock`, sockets from `network`.
+    All of these but the last two may be others later.
+    """
+
+    def __init__(
+        self,
+        handlers: Mapping[type[Request], Handler],
+        limits: Limits = Limits(),  # noqa: B008 (a constant)
+        border: Border | None = None,
+        clock: Clock = SystemClock(),  # noqa: B008 (has no state)
+        allow: Allow | None = None,
+        on_close: Callable[[Connection], None] | None = None,
+        network: Network = TCP,
+    ) -> None:
+        self.handlers: Mapping[type[Any], Handler]
+        self.serve(handlers)
+        self.limits = limits
+        self.border = border
+        self.clock = clock
+        self.allow = allow
+        self._sends: Memory[Place] = Memory()  # how native ones look
+        self.forward: Forward | None = None
+        self.buffer = memoryview(bytearray(READ_BYTES))
+        self.on_close = on_close
+        self._network = network
+        self._listeners: list[Listener] = []
+        self._connections: dict[int, Connection] = {}
+        self._per_address: Counter[str] = Counter()
+        self.in_flight_bytes = 0
+        self._half_frame_bytes = 0
+        self._descriptors = 0  # those from there on are not for connections
+        self._told = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._sweeper: asyncio.Task[None] | None = None
+        self._emptied = asyncio.Event()
+
+    def serve(self, handlers: Mapping[type[Request], Handler]) -> None:
+        """From now on these."""
+        own: dict[type[Any], Handler] = {Ping: _pong, Hello: _hello}
+        if Send in handlers:
+            own[DraftedSend] = handlers[Send]
+        self.handlers = own | dict(handlers)
+
+    @property
+    def connections(self) -> list[Connection]:
+        """All that are open now."""
+        return list(self._connections.values())
+
+    def connection(self, connection_id: int) -> Connection | None:
+        """The open connection of that id."""
+        return self._connections.get(connection_id)
+
+    async def listen(self, host: str, port: int) -> Address:
+        """Serves this address too; returns where it really is (port 0: a free one). Raises OSError."""
+        self._descriptors = descriptors.limit() - descriptors.LEFT
+        listener = await self._network.listen(lambda: Connection(self), host, port)
+        self._listeners.append(listener)
+        if self._sweeper is None:
+            self._sweeper = asyncio.create_task(self._sweep())
+        return listener.address
+
+    async def close(self, grace_seconds: float = 5.0) -> None:
+        """Accepts and reads no more, waits for the answers of what is in flight, then closes all connections."""
+        for listener in self._listeners:
+            listener.close()
+        for connection in self.connections:
+            connection.drain()
+        await self._until_empty(grace_seconds)
+        for connection in self.connections:
+            connection.abort("the server stopped")
+        await self._until_empty(None)
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _until_empty(self, grace_seconds: float | None) -> None:
+        """Returns when no connection is left, or the grace has passed."""
+        if not self._connections:
+            return
+        self._emptied.clear()
+        waits: list[asyncio.Task[object]] = [asyncio.create_task(self._emptied.wait())]
+        if grace_seconds is not None:
+            waits.append(asyncio.create_task(_sleep(self.clock, grace_seconds)))
+        _, late = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for task in late:
+            task.cancel()
+
+    # --- called by connections ----------------------------------------------------------------------------------------
+
+    def reader_for(self, peer: Address) -> Reader:
+        """Cuts and decodes what this peer sends, in whichever spelling it begins."""
+        border = self.border
+        native = Native(self.limits.max_structured_bytes, self._sends)
+        return Reader(self.limits, native, None if border is None else lambda: border.spelling(peer))
+
+    def admit(self, connection: Connection) -> str:
+        """Counts the connection in; the reason if it is one too many."""
+        host = connection.peer[0]
+        self._connections[connection.id] = connection
+        self._per_address[host] += 1
+        if len(self._connections) > self.limits.max_connections:
+            return f"more than {self.limits.max_connections} connections"
+        if connection.descriptor >= self._descriptors:
+            self._tell_once("connections are refused: this process has too few file descriptors left for more (max_connections)")
+            return f"fewer than {descriptors.LEFT} file descriptors are left"
+        if self._per_address[host] > self.limits.max_connections_per_address:
+            return f"more than {self.limits.max_connections_per_address} connections from {host}"
+        return ""
+
+    def _tell_once(self, what: str) -> None:
+        if not self._told:
+            self._told = True
+            log.error(what)
+
+    def forget(self, connection: Connection, why: str) -> None:
+        log.debug("connection %d of %s:%d ended: %s", connection.id, *connection.peer, why)
+        del self._connections[connection.id]
+        host = connection.peer[0]
+        self._per_address[host] -= 1
+        if not self._per_address[host]:
+            del self._per_address[host]
+        if not self._connections:
+            self._emptied.set()
+        if self.on_close is not None:
+            self.on_close(connection)
+
+    def half_frames_grew(self, connection: Connection, by: int) -> None:
+        self._half_frame_bytes += by
+        if by > 0 and self._half_frame_bytes > self.limits.max_half_frame_bytes:
+            connection.abort(f"more than {self.limits.max_half_frame_bytes} bytes of unfinished frames in this server")
+
+    def spawn(self, call: Call, awaitable: Awaitable[Answer | Later]) -> None:
+        task = asyncio.create_task(self._finish(call, awaitable))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _finish(self, call: Call, awaitable: Awaitable[Answer | Later]) -> None:
+        try:
+            answer = await awaitable
+        except Exception as error:
+            self.failed(call, error)
+        else:
+            if answer is not LATER:
+                call.answer(answer)
+
+    def failed(self, call: Call, error: Exception) -> None:
+        """A refusal is an answer, and so is what a room says of an argument that the peer chose; anything else is our fault.
+        A broken assertion goes to the loop's exception handler, where the node ends the process."""
+        if isinstance(error, InvalidArgument):
+            error = Refusal(ResponseCode.INVALID_PARAMETER, str(error))
+        if isinstance(error, Refusal):
+            call.refuse(error.with_traceback(None))  # its frames know the peer, and maybe the refusal: a circle that stays
+            return
+        if isinstance(error, AssertionError):
+            context = {"message": "a handler broke an assertion", "exception": error}
+            asyncio.get_running_loop().call_exception_handler(context)
+        else:
+            log.error("a handler failed", exc_info=error)
+        call.refuse(Refusal(ResponseCode.SYSTEM_ERROR, f"internal error: {type(error).__name__}; see the broker's log"))
+
+    # --- deadlines ----------------------------------------------------------------------------------------------------
+
+    async def _sweep(self) -> None:
+        while True:
+            await self.clock.sleep(_SWEEP_SECONDS)
+            now = self.clock.monotonic()
+            for connection in self.connections:
+                why = connection.overdue(now)
+                if why:
+                    connection.abort(why)
+                else:
+                    connection.expire_calls(now)
+                    connection.tell_in_flight()
+                    connection.look_again()
+            self._drop_who_reads_least()
+
+    def _drop_who_reads_least(self) -> None:
+        """Holds the unread answers of all connections together to their bound (D18)."""
+        waiting = sorted((connection.unread_bytes, connection.id) for connection in self.connections if not connection.reading)
+        total = sum(size for size, _ in waiting)
+        while total > self.limits.max_unread_bytes:
+            size, connection_id = waiting.pop()
+            total -= size
+            self._connections[connection_id].abort(f"answers of {size} bytes are unread, and this server's memory is short")
+
+
+async def _sleep(clock: Clock, seconds: float) -> object:
+    return await clock.sleep(seconds)  # type: ignore[func-returns-value]
+
+
+def _pong(request: Ping, call: Call) -> None:
+    return None
+
+
+def _hello(request: Hello, call: Call) -> HelloAnswer:
+    return HelloAnswer(min(request.version, VERSION))
