@@ -1,6 +1,8 @@
 """Clients of a real broker that send single requests and look at single answers."""
 
+import shutil
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,6 +32,15 @@ def beat(client_id: str, *groups: str, topic: str = "T", expression: str = "*", 
 
 def bodies(answer: PullAnswer) -> list[bytes]:
     return [found.body for found in record.iterate(answer.messages)]
+
+
+def copy_of_running(store: Path, copy: Path) -> Path:
+    """The store as kill -9 would leave it, for a broker that goes on: files that it renames or removes meanwhile do not count."""
+    while True:
+        try:
+            return Path(shutil.copytree(store, copy, ignore=shutil.ignore_patterns("*.new")))
+        except shutil.Error:
+            shutil.rmtree(copy)
 
 
 class Peer:

@@ -5,7 +5,6 @@ import json
 import logging
 import os
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,7 @@ from rmq.net.commands import (
 )
 from rmq.testing import LocalBroker, until
 from tests.broker.conftest import Connect
-from tests.broker.support import Peer, bodies, send
+from tests.broker.support import Peer, bodies, copy_of_running, send
 from tests.broker.test_query import keyed, query
 from tests.ports import free_port
 
@@ -159,8 +158,7 @@ async def test_the_operator_is_told_what_opening_found(tmp_path: Path, caplog: p
     await broker.start()
     peer = await Peer.connect(broker.address)
     await peer.send(send("N", b"x" * 5000))
-    killed = tmp_path / "as a kill would leave it"
-    shutil.copytree(tmp_path / "store", killed)
+    killed = copy_of_running(tmp_path / "store", tmp_path / "as a kill would leave it")
     await peer.close()
     await broker.stop()
     segment = killed / "commitlog" / f"{0:020d}"

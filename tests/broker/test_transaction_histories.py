@@ -1,7 +1,6 @@
 """Seeded histories of transactions at a broker that is stopped and killed now and then: one end for each half, no second one."""
 
 import random
-import shutil
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +15,7 @@ from rmq.errors import RmqError
 from rmq.net.commands import SendAnswer
 from rmq.net.commands.transactions import CheckTransactionState
 from rmq.testing import LocalBroker
-from tests.broker.support import Peer, beat
+from tests.broker.support import Peer, beat, copy_of_running
 from tests.broker.transactions import COMMIT, ROLLBACK, UNKNOWN, checks, end, half, numbers, outcome, stored
 
 SETTINGS: dict[str, Any] = {
@@ -90,8 +89,7 @@ class History:
         await self.peer.close()
         if self.chance.random() < 0.5:
             self.killed += 1
-            image = self.broker.store_dir.parent / f"killed-{self.killed}"
-            shutil.copytree(self.broker.store_dir, image, ignore=shutil.ignore_patterns("*.new"))
+            image = copy_of_running(self.broker.store_dir, self.broker.store_dir.parent / f"killed-{self.killed}")
             await self.broker.stop_broker()
             self.broker.store_dir = image
         else:

@@ -1,7 +1,6 @@
 """Transactional messages at a real broker: hidden, committed once or never, asked after, put aside where somebody finds them."""
 
 import asyncio
-import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from rmq.net.commands.transactions import EndTransaction, ResumeCheck
 from rmq.testing import LocalBroker, TestClock, until
 from tests import golden
 from tests.broker.conftest import Connect
-from tests.broker.support import Peer, beat, send
+from tests.broker.support import Peer, beat, copy_of_running, send
 from tests.broker.transactions import (
     COMMIT,
     ROLLBACK,
@@ -354,8 +353,7 @@ async def test_nothing_of_it_is_forgotten_by_a_restart(tmp_path: Path, how: str)
         done, undone = await commit(peer, b"done"), await commit(peer, b"undone", ROLLBACK)
         if how == "killed":
             assert "2" not in await numbers(peer), "the commit's op record is written already: the test proves nothing"
-            folder = tmp_path / "as a kill leaves it"
-            shutil.copytree(tmp_path / "store", folder)
+            folder = copy_of_running(tmp_path / "store", tmp_path / "as a kill leaves it")
         await peer.close()
     if how == "records":
         for path in (folder / "rmq").glob("snapshot-*"):
