@@ -10,7 +10,7 @@ from typing import TypeVar
 import click
 
 from rmq.client import Client
-from rmq.client.admin import calls as ask
+from rmq.client.admin import calls as ask, standing
 from rmq.commands import adminviews, asking, groupadmin, msg, options, output, resets, subgroups, transactions
 from rmq.errors import InvalidArgument, Refusal, Unknown, Unreachable
 from rmq.model import DLQ_PREFIX, RETRY_PREFIX, BrokerAddresses
@@ -90,7 +90,7 @@ async def _brokers(client: Client, cluster: str) -> tuple[list[BrokerRow], dict[
         for number, address in sorted(group.addresses.items())
     ]
     registered = len(found)
-    found, statuses = await groupadmin.with_silent(client, found, await groupadmin.statuses(client, [row[2] for row in found]))
+    found, statuses = await standing.with_silent(client, found, await standing.statuses(client, [row[2] for row in found]))
     facts = await asyncio.gather(*(_facts(client, address) for _, _, address in found[:registered]))
     return [(*row, answer) for row, answer in zip_longest(found, facts)], statuses
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
+from rmq.client.admin import standing
 from rmq.codes import ResponseCode
 from rmq.commands import groupviews
 from rmq.commands.output import Cell, Table
@@ -23,7 +24,7 @@ def rate(facts: Facts, name: str) -> float:
 
 
 def cluster_list(
-    rows: Sequence[tuple[BrokerAddresses, int, str, Facts | None]], statuses: groupviews.Statuses, now_ms: int
+    rows: Sequence[tuple[BrokerAddresses, int, str, Facts | None]], statuses: standing.Statuses, now_ms: int
 ) -> Table:
     """`rows`: broker group, broker id (-1: a member that is not registered), address, runtime info (None: it did not answer)."""
     columns = {
@@ -31,7 +32,7 @@ def cluster_list(
         "in_tps": "InTPS(LOAD)", "out_tps": "OutTPS(LOAD)", "timer": "Timer(Progress)", "page_cache_wait_ms": "PCWait(ms)",
         "hours": "Hour", "space": "SPACE", "activated": "ACTIVATED", **groupviews.COLUMNS,
     }  # fmt: skip
-    furthest = groupviews.furthest((row[:3] for row in rows), statuses)
+    furthest = standing.furthest((row[:3] for row in rows), statuses)
     return Table(
         columns,
         [

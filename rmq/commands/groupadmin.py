@@ -1,36 +1,22 @@
 """`rmq admin` for groups that elect their leader: who follows how far, since when, and changes of leader and nodes."""
 
-import asyncio
 from collections.abc import Callable, Sequence
 
 import click
 
 from rmq.client import Client
-from rmq.client.admin import calls as ask, groups
+from rmq.client.admin import calls as ask, groups, standing
 from rmq.commands import asking, groupviews, options, output
-from rmq.errors import InvalidArgument, Refusal, Unknown, Unreachable
+from rmq.errors import InvalidArgument
 from rmq.model import BrokerAddresses
 from rmq.net.commands.peers import GroupStatus
 
 _TRANSFER_S, _JOIN_S = 15.0, 3600.0  # a node joins when it has copied the log
 
 
-async def statuses(client: Client, addresses: list[str]) -> dict[str, GroupStatus]:
-    """What the nodes there say of their groups; those that stand alone or do not answer are left out."""
-
-    async def one(address: str) -> GroupStatus | None:
-        try:
-            return await groups.group_status(client, address)
-        except (Unreachable, Unknown, Refusal):
-            return None
-
-    found = await asyncio.gather(*(one(address) for address in addresses))
-    return {address: status for address, status in zip(addresses, found, strict=True) if status is not None}
-
-
-def warn(places: Sequence[groupviews.Place], found: groupviews.Statuses) -> None:
+def warn(places: Sequence[standing.Place], found: standing.Statuses) -> None:
     """On stderr, so that tables and JSON stay what they are."""
-    for warning in groupviews.warnings(places, found):
+    for warning in standing.warnings(places, found):
         click.echo(f"warning: {warning}", err=True)
 
 
@@ -65,7 +51,7 @@ async def _registered(client: Client, cluster: str, broker: str) -> list[tuple[B
     return sorted(found, key=lambda row: (row[0].cluster, row[0].name, row[1]))
 
 
-async def _members(client: Client, cluster: str, broker: str) -> tuple[list[groupviews.Place], dict[str, GroupStatus]]:
+async def _members(client: Client, cluster: str, broker: str) -> tuple[list[standing.Place], dict[str, GroupStatus]]:
     """Nodes of the groups that are meant, also those that are not registered because their logs are being repaired."""
     try:
         places = await _registered(client, cluster, broker)
@@ -73,17 +59,8 @@ async def _members(client: Client, cluster: str, broker: str) -> tuple[list[grou
         if ":" not in broker:
             raise
         places = [(BrokerAddresses(cluster, broker, {}), -1, broker)]
-    found = await statuses(client, [address for _, _, address in places])
-    return await with_silent(client, places, found)
-
-
-async def with_silent(
-    client: Client, places: Sequence[groupviews.Place], found: dict[str, GroupStatus]
-) -> tuple[list[groupviews.Place], dict[str, GroupStatus]]:
-    """The same and the members that no nameserver tells, asked where the others dial them."""
-    silent = groupviews.silent(places, found)
-    asked = [address for _, _, address in silent if address != groupviews.NOWHERE]
-    return [*places, *silent], found | await statuses(client, asked)
+    found = await standing.statuses(client, [address for _, _, address in places])
+    return await standing.with_silent(client, places, found)
 
 
 @click.command("haStatus")
@@ -114,7 +91,7 @@ def get_broker_epoch(namesrv: str, cluster: str, broker: str, timeout_s: float, 
 
     async def work(client: Client) -> output.Table:
         places = await _registered(client, cluster, broker)
-        found = await statuses(client, [address for _, _, address in places])
+        found = await standing.statuses(client, [address for _, _, address in places])
         return groupviews.epochs((*place, found[place[2]]) for place in places if place[2] in found)
 
     output.show(asking.run(namesrv, timeout_s, work), form)

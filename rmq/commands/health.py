@@ -6,8 +6,8 @@ import time
 import click
 
 from rmq.client import Client, ClientSettings
-from rmq.client.admin import calls as ask
-from rmq.commands import exits, groupadmin, groupviews, options, output
+from rmq.client.admin import calls as ask, standing
+from rmq.commands import exits, options, output
 from rmq.errors import Refusal, RmqError
 from rmq.model import BrokerAddresses
 from rmq.net.codec.native import VERSION
@@ -66,10 +66,10 @@ async def _missing(namesrv: str, timeout_s: float) -> list[Row]:
             for group in (await ask.cluster_info(client)).brokers
             for number, address in group.addresses.items()
         ]
-        places, statuses = await groupadmin.with_silent(
-            client, found, await groupadmin.statuses(client, [address for _, _, address in found])
+        places, statuses = await standing.with_silent(
+            client, found, await standing.statuses(client, [address for _, _, address in found])
         )
-    return [(role, address, False, None, remark) for role, address, remark in groupviews.ills(places, statuses)]
+    return [(role, address, False, None, remark) for role, address, remark in standing.ills(places, statuses)]
 
 
 async def _ping(role: str, address: str, timeout_s: float) -> Row:

@@ -1,5 +1,6 @@
 """How groups that elect their leader are shown, and what is warned of."""
 
+from rmq.client.admin import standing
 from rmq.commands import adminviews, groupviews
 from rmq.commands.output import as_json
 from rmq.model import BrokerAddresses, EpochRow
@@ -48,8 +49,8 @@ def test_a_node_that_stands_alone_or_does_not_answer_has_blanks() -> None:
 
 
 def test_all_is_well() -> None:
-    assert list(groupviews.warnings(PLACES, ALL)) == []
-    assert list(groupviews.warnings(PLACES, {})) == []  # standing alone
+    assert list(standing.warnings(PLACES, ALL)) == []
+    assert list(standing.warnings(PLACES, {})) == []  # standing alone
 
 
 def test_what_an_operator_should_know() -> None:
@@ -58,7 +59,7 @@ def test_what_an_operator_should_know() -> None:
         "a:1": status("leader", "n0", lease=False, members=(member("n0"), member("n1", full=True))),
         "b:1": status("follower", "n1", proven=False, sync=True),
     }
-    found = list(groupviews.warnings(PLACES[1:], ill | {"d:1": ALL["d:1"]})) + list(groupviews.warnings(PLACES, ill))
+    found = list(standing.warnings(PLACES[1:], ill | {"d:1": ALL["d:1"]})) + list(standing.warnings(PLACES, ill))
     for part in (
         "no leader is registered",
         "n1 at b:1 may not vote (unproven)",
@@ -70,10 +71,10 @@ def test_what_an_operator_should_know() -> None:
 
 
 def test_who_votes() -> None:
-    assert groupviews.votes(ALL["a:1"]) == "yes"
-    assert groupviews.votes(status("follower", "n1", proven=False)) == "no: unproven"
-    assert groupviews.votes(status("follower", "n1")._replace(fixed=True)) == "-"
-    assert groupviews.votes(status("follower", "n1", members=(member("n0"), member("n1", voter=False)))) == "no: not a voter"
+    assert standing.votes(ALL["a:1"]) == "yes"
+    assert standing.votes(status("follower", "n1", proven=False)) == "no: unproven"
+    assert standing.votes(status("follower", "n1")._replace(fixed=True)) == "-"
+    assert standing.votes(status("follower", "n1", members=(member("n0"), member("n1", voter=False)))) == "no: not a voter"
 
 
 def test_followers_are_in_sync_behind_or_away() -> None:
@@ -81,7 +82,7 @@ def test_followers_are_in_sync_behind_or_away() -> None:
     far, away = member("n1")._replace(level_seconds_ago=LEVEL_S + 0.1), member("n2")._replace(seen_seconds_ago=AWAY_S + 0.1)
     leader = status("leader", "n0", members=(member("n0"), far, away, never, member("n1", unproven=True)))
     rows = as_json(groupviews.ha_status(PLACES, ALL | {"a:1": leader}))
-    assert [warning for warning in groupviews.warnings(PLACES, ALL | {"a:1": leader}) if "missing" in warning] == [
+    assert [warning for warning in standing.warnings(PLACES, ALL | {"a:1": leader}) if "missing" in warning] == [
         "g: n2 is missing: the leader has not heard of it for 10 s"
     ]
     assert [row["status"] for row in rows] == ["Fall Behind", "Away", "Never Seen", "In Sync"]
@@ -91,15 +92,15 @@ def test_followers_are_in_sync_behind_or_away() -> None:
 def test_a_node_that_is_damaged_is_asked_though_it_is_not_registered() -> None:
     """D8: which one, where, and what it waits for."""
     heard = {"a:1": ALL["a:1"], "b:1": ALL["b:1"]}
-    ((group, number, address),) = groupviews.silent(PLACES[:2], heard)
+    ((group, number, address),) = standing.silent(PLACES[:2], heard)
     assert (group, number, address) == (GROUP, -1, "n2:40911")
     ill = status("damaged", "n2", members=())._replace(damaged="bytes 5 to 9; it waits for n1")
     places, known = [*PLACES[:2], (group, number, address)], heard | {address: ill}
-    assert groupviews.silent(places, known) == []
-    assert list(groupviews.warnings(places, known)) == ["g: the log of n2 at n2:40911 is damaged: bytes 5 to 9; it waits for n1"]
+    assert standing.silent(places, known) == []
+    assert list(standing.warnings(places, known)) == ["g: the log of n2 at n2:40911 is damaged: bytes 5 to 9; it waits for n1"]
     rows = as_json(groupviews.ha_status(places, known))
     assert [(row["node"], row["status"]) for row in rows] == [("n1", "In Sync"), ("n2", "Damaged")]
-    assert groupviews.votes(ill) == "no: damaged"
+    assert standing.votes(ill) == "no: damaged"
 
 
 def test_epochs_end_where_the_next_begins() -> None:

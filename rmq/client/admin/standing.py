@@ -1,0 +1,134 @@
+"""How broker groups stand: who is there, who is missing, what keeps a group from taking messages or from being whole.
+
+What nodes say is asked here; what follows from it is decided by pure functions.
+"""
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from rmq.client.admin import groups
+from rmq.client.client import Client
+from rmq.errors import Refusal, Unknown, Unreachable
+from rmq.model import BrokerAddresses
+from rmq.net.commands.peers import GroupStatus, MemberStatus
+
+Place = tuple[BrokerAddresses, int, str]  # broker group, broker id (-1: not registered), address
+Statuses = Mapping[str, GroupStatus]  # by address; nodes that stand alone, or do not answer, are missing
+NOWHERE = "unknown"  # address of a node that nobody has heard of
+
+
+async def statuses(client: Client, addresses: list[str]) -> dict[str, GroupStatus]:
+    """What the nodes there say of their groups; those that stand alone or do not answer are left out."""
+
+    async def one(address: str) -> GroupStatus | None:
+        try:
+            return await groups.group_status(client, address)
+        except (Unreachable, Unknown, Refusal):
+            return None
+
+    found = await asyncio.gather(*(one(address) for address in addresses))
+    return {address: status for address, status in zip(addresses, found, strict=True) if status is not None}
+
+
+async def with_silent(
+    client: Client, places: Sequence[Place], found: dict[str, GroupStatus]
+) -> tuple[list[Place], dict[str, GroupStatus]]:
+    """The same and the members that no nameserver tells, asked where the others dial them."""
+    missing = silent(places, found)
+    asked = [address for _, _, address in missing if address != NOWHERE]
+    return [*places, *missing], found | await statuses(client, asked)
+
+
+def furthest(places: Iterable[Place], statuses: Statuses) -> dict[str, int]:
+    """End of the leader's log by broker name, else of the longest one known."""
+    ends: dict[str, int] = {}
+    for group, _, address in places:
+        if address in statuses:
+            ends[group.name] = max(ends.get(group.name, 0), statuses[address].end)
+    return ends
+
+
+def votes(status: GroupStatus) -> str:
+    """Whether the node counts in elections, or why not; "-" where the roles are fixed."""
+    if status.role == "damaged":
+        return "no: damaged"
+    if status.fixed:
+        return "-"
+    if not any(member.voter and status.store in ("", member.store) for member in status.members):
+        return "no: not a voter"
+    return "yes" if status.proven else "no: unproven"
+
+
+def silent(places: Iterable[Place], statuses: Statuses) -> list[Place]:
+    """Members of these groups that did not answer: no nameserver tells one that is gone, or whose log is being repaired."""
+    heard: dict[str, set[str]] = {}
+    for group, _, address in places:
+        if address in statuses:
+            heard.setdefault(group.name, set()).add(statuses[address].node)
+    found = {
+        (group.name, member.node): (group, -1, member.address or NOWHERE)
+        for group, _, address in places
+        if address in statuses
+        for member in statuses[address].members
+        if member.node not in heard[group.name]
+    }
+    return list(found.values())
+
+
+def warnings(places: Sequence[Place], statuses: Statuses) -> Iterator[str]:
+    """What an operator should know of these groups, a sentence each."""
+    for name in sorted({group.name for group, _, address in places if address in statuses}):
+        nodes = {address: statuses[address] for group, _, address in places if group.name == name and address in statuses}
+        damaged = {status.node for status in nodes.values() if status.role == "damaged"}
+        if not any(number == 0 for group, number, _ in places if group.name == name):
+            yield f"{name}: no leader is registered; it takes no messages until {_cure(nodes.values())}"
+        for address, status in nodes.items():
+            if status.damaged:
+                yield f"{name}: the log of {status.node} at {address} is damaged: {status.damaged}"
+            if not status.proven:
+                yield (
+                    f"{name}: {status.node} at {address} may not vote (unproven): its disk is new, or its machine stopped "
+                    "under asynchronous flush; it votes again when it has caught up with a leader"
+                )
+            for member in status.members:
+                if status.misses(member) and member.node not in damaged:
+                    yield f"{name}: {member.node} is missing: the leader {_unheard(member)}"
+            if status.role == "leader" and not status.lease_good:
+                yield f"{name}: the leader {status.node} at {address} does not hear a majority of its nodes"
+            for member in status.members:
+                if member.disk_full:
+                    yield f"{name}: the disk of {member.node} is full; it does not follow"
+        if len({status.sync_flush for status in nodes.values()}) > 1:
+            modes = ", ".join(f"{status.node} {'sync' if status.sync_flush else 'async'}" for status in nodes.values())
+            yield f"{name}: the flush modes of its nodes differ ({modes}): what survives a power loss depends on who leads"
+
+
+def ills(places: Sequence[Place], statuses: Statuses) -> Iterator[tuple[str, str, str]]:
+    """What keeps groups from being whole: "broker" and address of a member, or "group" and its name; and why."""
+    for name in sorted({group.name for group, _, address in places if address in statuses}):
+        nodes = {address: statuses[address] for group, _, address in places if group.name == name and address in statuses}
+        names = {status.node for status in nodes.values()}
+        leader = next((status for status in nodes.values() if status.role == "leader"), None)
+        if leader is None:
+            yield "group", name, f"nobody leads: it takes no messages until {_cure(nodes.values())}"
+        for address, status in nodes.items():
+            if status.role == "damaged":
+                yield "broker", address, f"{status.node} of {name} takes no part: its log is damaged"
+        named = {member.node: member for status in ([leader] if leader else nodes.values()) for member in status.members}
+        for node, member in named.items():
+            if node not in names:
+                yield "broker", member.address or NOWHERE, f"{node} of {name} is missing"
+            elif leader and leader.misses(member):
+                yield "broker", member.address or NOWHERE, f"{node} of {name} does not follow: its leader {_unheard(member)}"
+
+
+def _cure(nodes: Iterable[GroupStatus]) -> str:
+    """What makes a group without a leader have one again."""
+    if any(status.fixed for status in nodes):
+        return "its master is back, or a slave is made the master (`rmq admin promote -b HOST:PORT`)"
+    return "a majority of its nodes is up and elects one"
+
+
+def _unheard(member: MemberStatus) -> str:
+    ago = member.seen_seconds_ago
+    return f"has not heard of it for {ago:.0f} s" if ago >= 0 else "has never heard of it"
