@@ -14,9 +14,11 @@ from pathlib import Path
 
 import psutil
 
+from rmq.clock import SystemClock
 from rmq.log.records import record
 from rmq.net.commands import GetMaxOffset, Hello, OffsetAnswer, Send, UpdateTopic
 from rmq.net.transport.channel import Channel
+from rmq.net.transport.dialer import Dialer
 from tests.faults.node import NodeProcess
 
 BODY_BYTES, TOGETHER = 200, 200
@@ -77,7 +79,7 @@ async def run(count: int, ahead_s: float, store: Path) -> None:
     node = NodeProcess(store)
     await node.start()
     try:
-        channel = await Channel.open(node.address, Hello(1, "delays"))
+        channel = await Dialer(SystemClock()).open(node.address, Hello(1, "delays"))
         await channel.request(UpdateTopic("T", read_queue_nums=2, write_queue_nums=2), 10.0)
         due_ms = time.time_ns() // 1_000_000 + int(ahead_s * 1000)
         found = Run(node, channel, count)

@@ -14,10 +14,12 @@ from pathlib import Path
 
 import psutil
 
+from rmq.clock import SystemClock
 from rmq.log.records import record
 from rmq.net.commands import GetMaxOffset, Hello, OffsetAnswer, Send, UpdateTopic
 from rmq.net.commands.pop import PopAnswer
 from rmq.net.transport.channel import Channel
+from rmq.net.transport.dialer import Dialer
 from tests.broker.popping import Popped, ack, batch_ack, pop, popped
 from tests.faults.node import NodeProcess
 
@@ -91,7 +93,7 @@ async def run(count: int, store: Path) -> None:
     node = NodeProcess(store)
     await node.start()
     try:
-        channels = [await Channel.open(node.address, Hello(1, "pops")) for _ in range(CONNECTIONS)]
+        channels = [await Dialer(SystemClock()).open(node.address, Hello(1, "pops")) for _ in range(CONNECTIONS)]
         await channels[0].request(UpdateTopic("T", read_queue_nums=QUEUES, write_queue_nums=QUEUES), 10.0)
         found = Run(node, channels, count)
         await found.fill()

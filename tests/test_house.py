@@ -19,6 +19,7 @@ OBJECT_BUILDERS = {"pickle", "marshal", "shelve", "dill", "cloudpickle"}
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 WHOLE_NODES = {"Broker", "Nameserver", "LocalBroker"}
 VAGUE_NAME = re.compile(r"(Manager|Util|Utils|Helper|Impl)$")
+SOCKET_MAKERS = {"open_connection", "create_connection", "start_server", "create_server", "start_tls"}
 CLOCKS = {"time.time", "time.time_ns", "time.monotonic", "time.monotonic_ns", "datetime.now", "datetime.utcnow", "datetime.today"}
 LEFTOVER = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b(?!_)|/work/")
 
@@ -132,6 +133,19 @@ def clock_reads(text: str, tree: ast.Module) -> Iterator[Finding]:
             yield node.lineno, f"{ast.unparse(node.func)}: the time comes in by a Clock (rmq.clock)"
 
 
+def sockets(text: str, tree: ast.Module) -> Iterator[Finding]:
+    """Clock, network and bounds of connections come from above; so will whatever protects them."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in SOCKET_MAKERS:
+            yield node.lineno, f"{ast.unparse(node.func)}: connect by the Dialer that is handed down, listen by Network.listen"
+
+
+def dialers(text: str, tree: ast.Module) -> Iterator[Finding]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Dialer":
+            yield node.lineno, "a Dialer is made where a process or a client begins: take it as an argument"
+
+
 def waiting(text: str, tree: ast.Module) -> Iterator[Finding]:
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
@@ -171,12 +185,16 @@ RULES: list[tuple[Rule, tuple[str, ...]]] = [
     *((rule, FOLDERS) for rule in EVERYWHERE),
     *((rule, ("rmq", "analytics")) for rule in SHIPPED),
     (clock_reads, ("rmq",)),
+    (sockets, ("rmq",)),
+    (dialers, ("rmq",)),
     (waiting, ("tests",)),
     (mocking, ("tests",)),
 ]
 ONLY_HERE: dict[Rule, tuple[str, ...]] = {  # paths whose trade it is
     clock_reads: ("rmq/clock.py", "rmq/testing.py", "rmq/commands/"),
     printing: ("rmq/commands/",),
+    sockets: ("rmq/net/transport/network.py",),
+    dialers: ("rmq/broker/node.py", "rmq/client/client.py", "rmq/commands/asking.py"),
     leftovers: ("tests/test_house.py",),
 }
 
@@ -201,6 +219,7 @@ def test_allowances_are_still_needed() -> None:
 def test_every_alarm_rings() -> None:
     bad = "class FooManager:\n def __init__(self, a, b, c, d, e, f, g, h: Broker): print(1)\n"
     bad += "try:\n time.sleep(1)\nexcept Exception:\n pass\nimport unittest.mock, pickle\ntime.time()  # fmt: skip\n# TO" + "DO\n"
+    bad += "loop.create_server(Dialer())\n"
     bad += "def long():\n" + " x = 1\n" * 61 + "class Long:\n" + " x = 1\n" * 301 + "#\n" * 200
     silent = [rule.__name__ for rule, _ in RULES if not any(rule(bad, ast.parse(bad)))]
     assert not silent

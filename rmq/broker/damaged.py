@@ -14,12 +14,12 @@ from rmq.broker.replication.directory import Directory
 from rmq.broker.replication.gate import Gate, Wall
 from rmq.broker.replication.mender import Lending, Mender, read_log
 from rmq.broker.replication.peers import Peers
-from rmq.clock import Clock
 from rmq.config.settings import NodeSettings
 from rmq.log.files import ownfiles
 from rmq.log.files.disk import Disk
 from rmq.log.store import Store
 from rmq.net.commands.peers import GetGroupStatus, GroupStatus, IntroducePeer, LogPart, ReadLog
+from rmq.net.transport.dialer import Dialer
 from rmq.net.transport.server import Call
 
 log = logging.getLogger("rmq.damaged")
@@ -33,22 +33,22 @@ def wall(settings: NodeSettings, store: Store, address: str) -> Wall:
 
 
 class Damaged:
-    def __init__(self, store: Store, disk: Disk, settings: NodeSettings, front: Front, clock: Clock) -> None:
+    def __init__(self, store: Store, disk: Disk, settings: NodeSettings, front: Front, dialer: Dialer) -> None:
         self._store = store
         self._settings = settings
         self._address = front.address
         self._lending = Lending()
-        self._clock = clock
+        self._clock = dialer.clock
         self._directory: Directory | None = None
         self._peers_known: Mapping[str, str] = settings.peer_addresses
         if not settings.elected:
             own = (store.vote.node_id, front.address)
-            self._directory = Directory(settings.namesrv_addresses, settings.broker_name, own, clock, lambda chief: None)
+            self._directory = Directory(settings.namesrv_addresses, settings.broker_name, own, dialer, lambda chief: None)
             self._peers_known = self._directory.addresses
         name = settings.broker_name
         vote = store.vote
         me = IntroducePeer(name, vote.node_id, vote.store_id, vote.incarnation)
-        self._peers = Peers(me, self._address_of, lambda event: None, clock)
+        self._peers = Peers(me, self._address_of, lambda event: None, dialer)
         refresh = self._directory.look if self._directory else None
         self._gate = Gate(wall(settings, store, front.address), self._places, refresh=refresh)
         root = str(settings.store_dir)
@@ -56,7 +56,7 @@ class Damaged:
         self._mender = Mender(
             store, disk, root, name, self._peers, self._others, partial(ownfiles.remove_queues, disk, f"{root}/rmq")
         )
-        self._door = Doorway(store, settings, front, clock, self._excuse, lambda: ())
+        self._door = Doorway(store, settings, front, dialer.clock, self._excuse, lambda: ())
 
     async def run(self) -> None:
         """Returns when nothing is damaged any more; then the store must be opened again. Raises OSError."""

@@ -16,14 +16,13 @@ from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from rmq.broker.forwardline import HOLD_S, MAX_BYTES_EACH, Held, Kept, Line
-from rmq.clock import Clock
 from rmq.codes import RequestCode
 from rmq.errors import NotLeading
-from rmq.net.codec.limits import MIB, Limits
+from rmq.net.codec.limits import MIB
 from rmq.net.commands.peers import ForwardedClient
 from rmq.net.remoting.headers import ONEWAY_FLAG, read
 from rmq.net.transport.connection import Call, Connection
-from rmq.net.transport.network import TCP, Network
+from rmq.net.transport.dialer import Dialer
 
 log = logging.getLogger("rmq.forwarding")
 
@@ -53,11 +52,10 @@ class Forwarding:
     `await stop()` after the server was closed.
     """
 
-    def __init__(
-        self, group: str, node: str, where: Callable[[], str], limits: Limits, clock: Clock, network: Network = TCP
-    ) -> None:
+    def __init__(self, group: str, node: str, where: Callable[[], str], dialer: Dialer) -> None:
         self.where = where
-        self.limits, self.clock, self.network = limits, clock, network
+        self.dialer = dialer
+        self.limits, self.clock = dialer.limits, dialer.clock
         self._me = (group, node)
         self._held: deque[Held] = deque()
         self._requests: dict[int, int] = {}  # by connection: how many are held or under way

@@ -13,7 +13,7 @@ from rmq.net.commands.peers import ForwardedClient
 from rmq.net.remoting.fields import write as write_fields
 from rmq.net.remoting.headers import ANSWER_FLAG, ONEWAY_FLAG, Header, read, short, write
 from rmq.net.transport.connection import Call, Connection
-from rmq.net.transport.network import Network, split_address
+from rmq.net.transport.dialer import Dialer
 from rmq.net.transport.upstream import Upstream
 
 log = logging.getLogger("rmq.forwarding")
@@ -49,7 +49,7 @@ class Owner(Protocol):
 
     limits: Limits
     clock: Clock
-    network: Network
+    dialer: Dialer
 
     def kept(self, client: int) -> list[Kept]: ...
 
@@ -101,7 +101,7 @@ class Line:
         owner = self._owner
         try:
             async with asyncio.timeout(OPEN_S):
-                await owner.network.connect(lambda: self._upstream, *split_address(self.address))
+                await owner.dialer.connect(lambda: self._upstream, self.address)
                 code = await self._ask(lambda: self._upstream.write_whole(_spelled(self._greeting)), 0)
                 if code:
                     raise OSError(f"{self.address} does not take what is forwarded: code {code}")

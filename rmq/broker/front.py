@@ -11,12 +11,12 @@ import logging
 import os
 import socket
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from rmq.broker.forwarding import Forwarding
 from rmq.broker.handlers.hello import hello
 from rmq.broker.replication.finder import Finder
-from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.config.settings import NodeSettings
 from rmq.errors import NotLeading, Refusal
@@ -27,6 +27,7 @@ from rmq.net.commands import Answer
 from rmq.net.commands.peers import ForwardedClient
 from rmq.net.remoting.codec import Border
 from rmq.net.transport.connection import Allow, Later
+from rmq.net.transport.dialer import Dialer
 from rmq.net.transport.server import Call, Connection, Handler, Server
 
 log = logging.getLogger("rmq.front")
@@ -39,10 +40,10 @@ class Front:
     """`address`: "host:port" as clients are told. `server` serves what it is given; `forwarding` is None for a node that
     stands alone. `await open()`, ... `await close()`."""
 
-    def __init__(self, settings: NodeSettings, host: str, port: int, clock: Clock) -> None:
+    def __init__(self, settings: NodeSettings, host: str, port: int, dialer: Dialer) -> None:
         self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self._settings = settings
-        self._clock = clock
+        self._dialer = dialer
         self._finder: Finder | None = None
         self._listens = False
         self._ports = _ports(settings, self.address)
@@ -57,10 +58,10 @@ class Front:
         border = Border(
             plain, settings.cluster_name, settings.broker_name, store_host=(host, port), limits=limits, keeps_frames=grouped
         )
-        self.server = Server({}, limits, border, clock, on_close=self._closed)
+        self.server = Server({}, limits, border, dialer.clock, on_close=self._closed, network=dialer.network)
         self._told: Callable[[Connection], None] | None = None
         node = settings.node_id if settings.elected else f"n{settings.broker_id}"
-        self.forwarding = Forwarding(settings.broker_name, node, self._where, limits, clock) if grouped else None
+        self.forwarding = Forwarding(settings.broker_name, node, self._where, replace(dialer, limits=limits)) if grouped else None
         self.server.forward = self.forwarding.forward if self.forwarding else None
         self.excuse(lambda: "this node is starting")
 
@@ -69,7 +70,7 @@ class Front:
         if self._settings.elected:
             others = self._settings.peer_addresses
             others.pop(self._settings.node_id)
-            self._finder = Finder(others, self._clock)
+            self._finder = Finder(others, self._dialer)
             await self.listen()
 
     async def listen(self) -> None:

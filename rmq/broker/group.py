@@ -20,7 +20,6 @@ from rmq.broker.replication.mender import Mender
 from rmq.broker.replication.peers import Peers
 from rmq.broker.replication.reseed import Reseeder
 from rmq.broker.replication.roster import Configured, Registered, Roster
-from rmq.clock import Clock
 from rmq.config.settings import NodeSettings
 from rmq.errors import StoreError
 from rmq.log.commitlog import Unit
@@ -29,6 +28,7 @@ from rmq.log.replicated import ReplicatedLog
 from rmq.log.store import Store
 from rmq.net.commands import CODES, DraftedSend, Request
 from rmq.net.commands.peers import IntroducePeer
+from rmq.net.transport.dialer import Dialer
 from rmq.net.transport.server import Connection, Handler
 from rmq.raft import messages as m
 from rmq.raft.fixed import last_office
@@ -57,24 +57,24 @@ class Group:
         settings: NodeSettings,
         store: Store,
         disk: Disk,
-        clock: Clock,
+        dialer: Dialer,
         address: str,
         on_committed: Callable[[Sequence[Unit], int], None],
         office: Office,
     ) -> None:
-        self._clock = clock
+        self._clock = clock = dialer.clock
         _check_reach(store, f"{settings.store_dir}")
         if settings.unclean and not store.vote.proven:
             log.warning("--unclean: what this node lost when its machine stopped is given up, as far as no other node has it")
             store.save_vote(store.vote.epoch, store.vote.voted_for, True)
-        self._roster: Roster = Configured(settings) if settings.elected else Registered(settings, address, clock, self._heard)
+        self._roster: Roster = Configured(settings) if settings.elected else Registered(settings, address, dialer, self._heard)
         name, node, vote = settings.broker_name, self._roster.node, store.vote
         self._renumbered, self._told_id = office.renumbered, self._roster.number
         self._told_heirs: list[str] = []
         root, sync = str(settings.store_dir), settings.flush == "sync"
         self._reseeder = Reseeder(store, disk, f"{root}/rmq", name, office.begun_anew)
         self.replica = ElectedReplica(store, clock, sync, on_committed, office, self._reseeder.begin)
-        peers = Peers(IntroducePeer(name, node, vote.store_id, vote.incarnation), self._address_of, self._handle, clock)
+        peers = Peers(IntroducePeer(name, node, vote.store_id, vote.incarnation), self._address_of, self._handle, dialer)
         me = m.Identity(
             name, node, vote.store_id, vote.incarnation, address, sync, settings.preferred_leader, self._roster.fixed,
             settings.in_sync_replicas if settings.broker_role == "SYNC_MASTER" else 1, settings.broker_role.endswith("MASTER"),

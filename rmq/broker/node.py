@@ -14,6 +14,7 @@ from rmq.config.settings import NodeSettings
 from rmq.log.files.disk import Disk, RealDisk
 from rmq.log.records import record
 from rmq.net.commands.peers import GroupStatus
+from rmq.net.transport.dialer import Dialer
 
 
 class Broker:
@@ -23,7 +24,7 @@ class Broker:
     def __init__(self, settings: NodeSettings, clock: Clock, disk: Disk | None = None) -> None:
         self._settings = settings
         self._disk = disk or RealDisk()
-        self._clock = clock
+        self._dialer = Dialer(clock)
         self._boot = Boot(clock.wall_ms(), clock.monotonic())
         self._running = AsyncExitStack()
         self._serving: Serving | None = None
@@ -31,20 +32,20 @@ class Broker:
 
     async def start(self) -> None:
         """Open the store, serve, register. Raises StoreError or OSError: nothing is left running."""
-        settings, clock = self._settings, self._clock
+        settings, dialer = self._settings, self._dialer
         host = await resolve(settings.store_host)
         port = settings.listen_port or free_port(settings.listen_host)
         async with AsyncExitStack() as running:
-            front = Front(settings, host, port, clock)
+            front = Front(settings, host, port, dialer)
             self.address = front.address
             running.push_async_callback(front.close)  # again, if nothing goes wrong
             await front.open()
             us = Identity(settings.cluster_name, settings.broker_name, record.host_bytes(host, port), front.address)
             told = store_settings(settings, us.host, self._disk)
-            store = await open_store(self._disk, told, settings, front, clock)
+            store = await open_store(self._disk, told, settings, front, dialer)
             running.push_async_callback(asyncio.to_thread, store.close)
             tell(store.recovered, store.adopted is not None)
-            self._serving = Serving(settings, store, self._disk, front, us, self._boot, clock)
+            self._serving = Serving(settings, store, self._disk, front, us, self._boot, dialer)
             await self._serving.start(running)
             self._running = running.pop_all()
 

@@ -6,19 +6,19 @@ import logging
 from rmq.broker.damaged import Damaged
 from rmq.broker.front import Front
 from rmq.broker.rebuilding import Rebuilding
-from rmq.clock import Clock
 from rmq.config.settings import NodeSettings
 from rmq.log.files.disk import Disk, RealDisk
 from rmq.log.queues.consumequeue import ENTRY_BYTES
 from rmq.log.settings import ASYNC_FLUSH, SYNC_FLUSH, StoreSettings
 from rmq.log.store import Report, Store
+from rmq.net.transport.dialer import Dialer
 
 log = logging.getLogger("rmq.broker")
 
 REBUILD_APART_BYTES = 256 * 1024 * 1024  # of log; queues of less are made anew within a few seconds, before anything is served
 
 
-async def open_store(disk: Disk, told: StoreSettings, settings: NodeSettings, front: Front, clock: Clock) -> Store:
+async def open_store(disk: Disk, told: StoreSettings, settings: NodeSettings, front: Front, dialer: Dialer) -> Store:
     """Queues made anew; of a member of a group what was damaged repaired. One that stands alone may still be damaged.
 
     Raises StoreError, OSError; then it is closed.
@@ -27,10 +27,10 @@ async def open_store(disk: Disk, told: StoreSettings, settings: NodeSettings, fr
         store = await asyncio.to_thread(Store.open, disk, str(settings.store_dir), told)
         try:
             if store.rebuild_to:
-                await Rebuilding(store, settings, front, clock).run()
+                await Rebuilding(store, settings, front, dialer.clock).run()
             if not store.read_only or told.alone:
                 return store
-            await Damaged(store, disk, settings, front, clock).run()
+            await Damaged(store, disk, settings, front, dialer).run()
         except BaseException:
             await asyncio.to_thread(store.close)
             raise

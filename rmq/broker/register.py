@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Sequence
 
 from rmq.broker.feature import Feature
 from rmq.broker.membership import Membership
-from rmq.clock import Clock
 from rmq.config.settings import NodeSettings
 from rmq.errors import Refusal, RmqError
 from rmq.log.store import Store
@@ -18,6 +17,7 @@ from rmq.model import PERM_WRITE
 from rmq.net.codec.native import VERSION
 from rmq.net.commands import Hello, RegisterBroker, Registered, UnregisterBroker
 from rmq.net.transport.channel import Channel
+from rmq.net.transport.dialer import Dialer
 from rmq.routing.parts import cut
 from rmq.routing.topics import TopicTable
 
@@ -42,10 +42,9 @@ def description(settings: NodeSettings, address: str, store: Store, topics: Topi
 class Registration(Feature):
     """`describe()` makes the registration as things stand at that moment."""
 
-    def __init__(self, nameservers: Sequence[str], describe: Callable[[], RegisterBroker], clock: Clock) -> None:
+    def __init__(self, nameservers: Sequence[str], describe: Callable[[], RegisterBroker], dialer: Dialer) -> None:
         self._describe = describe
-        self._clock = clock
-        self._peers = [_Peer(address, clock) for address in nameservers]
+        self._peers = [_Peer(address, dialer) for address in nameservers]
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -108,11 +107,11 @@ class Registration(Feature):
 class _Peer:
     """One nameserver. `trouble`: why the last registration failed; `left_out`: what it does not serve, in words."""
 
-    def __init__(self, address: str, clock: Clock) -> None:
+    def __init__(self, address: str, dialer: Dialer) -> None:
         self.address = address
         self.changed = asyncio.Event()
         self.trouble = self.left_out = ""
-        self._clock = clock
+        self._dialer = dialer
         self._channel: Channel | None = None
         self._pause_s = 0.0
 
@@ -120,7 +119,7 @@ class _Peer:
         """Until something changed, the connection has ended, or it is time for the next registration."""
         closed = asyncio.Event() if self._channel is None else self._channel.closed
         seconds = FIRST_PAUSE_S if closed.is_set() else PERIOD_S
-        waits = [asyncio.create_task(self._clock.sleep(self._pause_s or seconds)), asyncio.create_task(_set(self.changed))]
+        waits = [asyncio.create_task(self._dialer.clock.sleep(self._pause_s or seconds)), asyncio.create_task(_set(self.changed))]
         if not closed.is_set():
             waits.append(asyncio.create_task(_set(closed)))
         try:
@@ -135,7 +134,7 @@ class _Peer:
         channel = self._channel
         if channel is None or channel.closed.is_set():
             hello = Hello(VERSION, f"{request.broker_name}@{request.broker_addr}")
-            channel = self._channel = await Channel.open(self.address, hello)
+            channel = self._channel = await self._dialer.open(self.address, hello)
         lists = list(cut(request.topics))
         for number, topics in enumerate(lists):
             part = request._replace(topics=topics, part=number, parts=len(lists))

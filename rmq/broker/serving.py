@@ -42,7 +42,6 @@ from rmq.broker.ports import Identity, Reader, Writer
 from rmq.broker.register import Registration, description
 from rmq.broker.stats import BrokerStats
 from rmq.broker.timers import Timers
-from rmq.clock import Clock
 from rmq.config.settings import NodeSettings
 from rmq.delivery.groups import ConsumerRegistry, GroupTable
 from rmq.delivery.offsets import OffsetTable
@@ -50,6 +49,7 @@ from rmq.errors import RmqError
 from rmq.log.files.disk import Disk
 from rmq.log.store import Store
 from rmq.net.commands.link import Hello
+from rmq.net.transport.dialer import Dialer
 from rmq.net.transport.server import Connection, Handler
 from rmq.routing.topics import TopicTable
 
@@ -60,9 +60,10 @@ class Serving:
     """`await start(running)`; what it started is stopped by `running`. `boot`: when this node was started."""
 
     def __init__(
-        self, settings: NodeSettings, store: Store, disk: Disk, front: Front, us: Identity, boot: Boot, clock: Clock
+        self, settings: NodeSettings, store: Store, disk: Disk, front: Front, us: Identity, boot: Boot, dialer: Dialer
     ) -> None:
-        self._settings, self._us, self._boot, self._clock = settings, us, boot, clock
+        self._settings, self._us, self._boot = settings, us, boot
+        self._clock = clock = dialer.clock
         self.store = store
         self.front = front
         self.features: list[Feature] = []  # filled below; nobody is told of anything before the start
@@ -72,17 +73,17 @@ class Serving:
         applier = Applier(self.tables, self._polls, self.features)
         self.membership: Membership
         if settings.elected or settings.broker_role:
-            self.membership = Group(settings, store, disk, clock, us.address, applier.committed, leadership)
+            self.membership = Group(settings, store, disk, dialer, us.address, applier.committed, leadership)
         else:
             self.membership = Alone(settings.broker_id, store, clock, settings.flush == "sync", applier.committed, leadership)
         self.appender = self.membership.appender
         stats = BrokerStats(lambda: topic_ends(store.queues), lambda: store.log.end)
         self.reader = Reader(settings, store, lambda: self.appender.committed_end, stats)
         self.writer = Writer(self.appender, store.queues, us.host, clock, random.Random())
-        self._routes = RouteAsking(settings.namesrv_addresses, settings.broker_name, clock)
+        self._routes = RouteAsking(settings.namesrv_addresses, settings.broker_name, dialer)
         self._timers = Timers(clock)
         describe = partial(description, settings, us.address, store, self.tables.topics, self.membership)
-        self.registration = Registration(settings.namesrv_addresses, describe, clock)
+        self.registration = Registration(settings.namesrv_addresses, describe, dialer)
         self.features += self._listed()
         exports = {name: table for feature in self.features for name, table in feature.exports.items()}
         self.features += [

@@ -16,6 +16,7 @@ from rmq.client.shared.settings import ClientSettings
 from rmq.client.shared.tasks import TaskSet
 from rmq.clock import Clock, SystemClock
 from rmq.errors import Closed, InvalidArgument
+from rmq.net.transport.dialer import Dialer
 
 DEFAULT_PRODUCER_GROUP = "rmq_producer"
 MAX_CACHED_MESSAGES = 1000  # [pullThresholdForQueue]
@@ -39,7 +40,8 @@ class Client:
         settings: ClientSettings | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self.session: Session = open_session(nameservers, instance, settings or ClientSettings(), clock or SystemClock())
+        dialer = Dialer(clock or SystemClock())
+        self.session: Session = open_session(nameservers, instance, settings or ClientSettings(), dialer)
         self._instance = instance
         self._tasks = TaskSet()
         self._producers: list[Producer] = []

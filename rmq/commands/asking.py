@@ -1,20 +1,33 @@
-"""A client for the time of one command."""
+"""How commands reach a cluster: a client, or a connection of their own, for the time of one command."""
 
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from rmq.client import Client, ClientSettings
+from rmq.clock import SystemClock
 from rmq.commands import options
+from rmq.net.transport.dialer import Dialer
 
 T = TypeVar("T")
+
+
+def dialer() -> Dialer:
+    """What connections of commands are opened with."""
+    return Dialer(SystemClock())
+
+
+def client_of(namesrv: str, timeout_s: float | None = None) -> Client:
+    """A client that is not open yet; `timeout_s` for each answer, else as clients have it."""
+    if timeout_s is None:
+        return Client(namesrv)
+    return Client(namesrv, settings=ClientSettings(request_timeout_s=timeout_s, connect_timeout_s=timeout_s))
 
 
 def run(namesrv: str, timeout_s: float, work: Callable[[Client], Awaitable[T]]) -> T:
     """What `work` makes of it; `timeout_s` for each answer."""
 
     async def with_client() -> T:
-        settings = ClientSettings(request_timeout_s=timeout_s, connect_timeout_s=timeout_s)
-        async with Client(namesrv, settings=settings) as client:
+        async with client_of(namesrv, timeout_s) as client:
             return await work(client)
 
     return options.run(with_client())

@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from rmq.client import Client, Consumer, Message, Producer, ReceivedMessage
-from rmq.commands import figures, options, output
+from rmq.commands import asking, figures, options, output
 from rmq.commands.brokercpu import BrokerCpu
 from rmq.errors import RmqError
 
@@ -201,7 +201,7 @@ def _measure(name: str, namesrv: str, settings: dict[str, Any], messages: int, w
     """Runs `work(client, progress)` between two looks at the clocks, and prints settings and figures."""
 
     async def measured() -> dict[str, Any]:
-        async with Client(namesrv) as client:
+        async with asking.client_of(namesrv) as client:
             cpu = await BrokerCpu.find(client)
             with _progress(name, messages) as progress:
                 before, began = cpu.read(), time.perf_counter()

@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 import click
 
-from rmq.client import Client, Consumer, ReceivedMessage
-from rmq.commands import messageviews, options, output
+from rmq.client import Consumer, ReceivedMessage
+from rmq.commands import asking, messageviews, options, output
 
 _BATCH = 32
 
@@ -68,7 +68,7 @@ def consume(
     async def work() -> None:
         mode: Literal["cluster", "broadcast"] = "broadcast" if broadcast else "cluster"
         async with (
-            Client(namesrv) as client,
+            asking.client_of(namesrv) as client,
             client.consumer(group, topics={topic: tags}, mode=mode, start=start, ordered=ordered) as consumer,
         ):
             await _print_all(consumer, form, count, idle_s)

@@ -5,9 +5,8 @@ import time
 
 import click
 
-from rmq.client import Client, ClientSettings
 from rmq.client.admin import calls as ask, standing
-from rmq.commands import exits, options, output
+from rmq.commands import asking, exits, options, output
 from rmq.errors import Refusal, RmqError
 from rmq.model import BrokerAddresses
 from rmq.net.codec.native import VERSION
@@ -59,8 +58,7 @@ async def _ask_all(nameservers: list[str], timeout_s: float) -> list[Row]:
 
 async def _missing(namesrv: str, timeout_s: float) -> list[Row]:
     """Members of groups that are not registered or do not follow, and groups that nobody leads."""
-    settings = ClientSettings(request_timeout_s=timeout_s, connect_timeout_s=timeout_s)
-    async with Client(namesrv, settings=settings) as client:
+    async with asking.client_of(namesrv, timeout_s) as client:
         found = [
             (group, number, address)
             for group in (await ask.cluster_info(client)).brokers
@@ -75,7 +73,7 @@ async def _missing(namesrv: str, timeout_s: float) -> list[Row]:
 async def _ping(role: str, address: str, timeout_s: float) -> Row:
     began = time.perf_counter()
     try:
-        channel = await Channel.open(address, Hello(VERSION), timeout_s=timeout_s)
+        channel = await asking.dialer().open(address, Hello(VERSION), timeout_s=timeout_s)
         try:
             await channel.request(Ping(), timeout_s)
             taken_ms = round((time.perf_counter() - began) * 1000, 1)
@@ -100,7 +98,7 @@ async def _facts(channel: Channel, timeout_s: float) -> dict[str, str]:
 
 
 async def _brokers(nameserver: str, timeout_s: float) -> list[BrokerAddresses]:
-    channel = await Channel.open(nameserver, Hello(VERSION), timeout_s=timeout_s)
+    channel = await asking.dialer().open(nameserver, Hello(VERSION), timeout_s=timeout_s)
     try:
         info = await channel.request(GetClusterInfo(), timeout_s)
     finally:

@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
 import click
 
-from rmq.client import Client, Message, Producer, SendResult
+from rmq.client import Message, Producer, SendResult
 from rmq.client.shared.message import MOST_LEVEL
-from rmq.commands import options, output, stdin
+from rmq.commands import asking, options, output, stdin
 
 
 @click.command()
@@ -107,7 +107,7 @@ async def _send(
     on_sent: Callable[[Sequence[SendResult]], None],
 ) -> None:
     """`messages`: those that are there, again and again. `on_sent` gets each answer before the next request goes."""
-    async with Client(namesrv) as client, client.producer(group) as producer:
+    async with asking.client_of(namesrv) as client, client.producer(group) as producer:
         async for some in messages:
             for batch in _batches(some, batch_size):
                 on_sent(await _send_some(producer, batch, key, timeout_s))

@@ -21,7 +21,7 @@ import click
 from rmq.client import Client
 from rmq.client.admin import calls as ask
 from rmq.clock import Clock, SystemClock
-from rmq.commands import options, output
+from rmq.commands import asking, options, output
 from rmq.errors import RmqError, StoreError
 
 GROUP = "RaftNode00"
@@ -161,7 +161,7 @@ def _check_free(process: Process) -> None:
 async def _until_led(of: Trial, started: "dict[Process, subprocess.Popen[bytes]]", clock: Clock) -> str:
     """The leader's address, once all three are registered. Raises StoreError when a node ends or nobody is elected in time."""
     deadline = clock.monotonic() + _START_S
-    async with Client(of.namesrv) as client:
+    async with asking.client_of(of.namesrv) as client:
         while not (leader := await _leader(client)):
             for process, running in started.items():
                 if running.poll() is not None:

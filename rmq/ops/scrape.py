@@ -13,6 +13,8 @@ from typing import Final
 from prometheus_client import exposition
 from prometheus_client.registry import Collector
 
+from rmq.net.transport.network import TCP, Network
+
 MAX_SCRAPES: Final = 64  # connections
 MAX_HEAD_BYTES: Final = 8 * 1024  # of a question
 SCRAPE_SECONDS: Final = 10.0  # from connecting to the end of the answer [scrape_timeout of Prometheus]
@@ -20,14 +22,14 @@ _PATHS = ("/", "/metrics")
 
 
 @contextlib.asynccontextmanager
-async def served(host: str, port: int, collector: Collector) -> AsyncIterator[str]:
+async def served(host: str, port: int, collector: Collector, network: Network = TCP) -> AsyncIterator[str]:
     """Listens while the context is open; gives "host:port". Raises OSError if it cannot listen."""
     page = _Page(collector)
-    server = await asyncio.start_server(page.accept, host, port, limit=MAX_HEAD_BYTES)
+    listener = await network.listen(page.connection, host, port)
     try:
-        yield f"{host}:{server.sockets[0].getsockname()[1]}"
+        yield f"{host}:{listener.address[1]}"
     finally:
-        server.close()
+        listener.close()
         await page.close()
 
 
@@ -37,7 +39,11 @@ class _Page:
         self._open: dict[asyncio.StreamWriter, None] = {}  # the oldest first
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def connection(self) -> asyncio.StreamReaderProtocol:
+        """One that reads and writes streams."""
+        return asyncio.StreamReaderProtocol(asyncio.StreamReader(limit=MAX_HEAD_BYTES), self._accept)
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.create_task(self._serve(reader, writer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -14,6 +14,7 @@ from rmq.model import ConsumerData, Subscription
 from rmq.net.commands import GetMinOffset, Heartbeat, Hello, Pull, PullAnswer, Send, SendAnswer
 from rmq.net.transport.channel import Channel
 from rmq.testing import until
+from tests.dialing import dial
 
 BORN = record.host_bytes("127.0.0.1", 50000)
 SUBSCRIBED, HELD = 4, 6  # sys_flag of pulls that bring their subscription; that may wait as well
@@ -53,7 +54,7 @@ class Peer:
     @classmethod
     async def connect(cls, address: str, client_id: str = "c") -> "Peer":
         pushed: list[Any] = []
-        channel = await Channel.open(address, Hello(1, client_id), on_request=pushed.append)
+        channel = await dial(address, Hello(1, client_id), on_request=pushed.append)
         return cls(channel, pushed)
 
     async def ask(self, request: Any) -> Any:

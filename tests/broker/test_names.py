@@ -9,12 +9,12 @@ from rmq.log.records import record
 from rmq.log.records.record import MAGIC_V1, MAGIC_V2, Record
 from rmq.model import TopicConfig
 from rmq.net.commands import DeleteTopic, GetAllTopicConfig, GetTopicList, Hello
-from rmq.net.transport.channel import Channel
 from rmq.routing.topics import TopicTable, topics_json
 from rmq.testing import SEGMENT_BYTES, LocalBroker
 from tests.broker.conftest import Connect
 from tests.broker.popping import ack, bodies, pop, take
 from tests.broker.support import Peer, send
+from tests.dialing import dial
 
 GROUP, TOPIC = "g" * 120, "T" * 127
 LONGEST = f"%RETRY%{GROUP}_{TOPIC}"
@@ -22,7 +22,7 @@ LONGEST = f"%RETRY%{GROUP}_{TOPIC}"
 
 async def names(broker: LocalBroker) -> list[str]:
     """As the nameserver knows them."""
-    channel = await Channel.open(broker.nameserver, Hello(1))
+    channel = await dial(broker.nameserver, Hello(1))
     found: list[str] = (await channel.request(GetTopicList(), 5.0)).topics  # type: ignore[union-attr]
     await channel.close()
     return found

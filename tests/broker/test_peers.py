@@ -6,6 +6,7 @@ from rmq.broker.replication.peers import Peers
 from rmq.clock import SystemClock
 from rmq.net.commands import HelloAnswer
 from rmq.net.commands.peers import IntroducePeer
+from rmq.net.transport.dialer import Dialer
 from rmq.raft import messages as m
 from rmq.testing import until
 from tests.net.support import NATIVE
@@ -48,7 +49,7 @@ async def test_a_node_that_is_killed_is_known_to_be_gone_at_once() -> None:
     node = Dying()
     address = await node.start()
     told: list[m.Event] = []
-    peers = Peers(IntroducePeer("g", "n1", "s-n1", 1), lambda _: address, told.append, SystemClock())
+    peers = Peers(IntroducePeer("g", "n1", "s-n1", 1), lambda _: address, told.append, Dialer(SystemClock()))
     peers.send("n0", RESIGN)
     await until(lambda: node.asked)
     node.die()

@@ -5,6 +5,7 @@ import pytest
 from rmq.broker.held import routeasking
 from rmq.broker.held.routeasking import RouteAsking
 from rmq.net.commands import GetRoute
+from rmq.net.transport.dialer import Dialer
 from rmq.testing import TestClock
 from tests.client.scripted import Broker
 
@@ -12,7 +13,7 @@ from tests.client.scripted import Broker
 async def test_what_is_remembered_is_bounded_in_queues(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(routeasking, "MAX_KEPT", 20)
     nameserver = await Broker(topics={f"T{number}": 4 for number in range(30)}).start()
-    asking = RouteAsking([nameserver.address], "b", TestClock(running=False))
+    asking = RouteAsking([nameserver.address], "b", Dialer(TestClock(running=False)))
     for number in range(30):
         assert len(await asking.queues(f"T{number}") or ()) == 4
         assert sum(1 + len(queues) for _, queues in asking._kept.values()) <= 20

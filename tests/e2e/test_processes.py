@@ -10,8 +10,8 @@ import pytest
 from rmq.config.settings import NodeSettings
 from rmq.nameserver.node import Nameserver
 from rmq.net.commands import GetClusterInfo, GetMaxOffset, Hello
-from rmq.net.transport.channel import Channel
 from tests.broker.support import Peer, send
+from tests.dialing import dial
 from tests.faults.node import NodeProcess
 
 
@@ -28,7 +28,7 @@ def broker_process(store: Path, nameserver: Nameserver) -> NodeProcess:
 
 
 async def registered(nameserver: Nameserver) -> list[Any]:
-    channel = await Channel.open(nameserver.address, Hello(1, "test"))
+    channel = await dial(nameserver.address, Hello(1, "test"))
     answer: Any = await channel.request(GetClusterInfo(), 5.0)
     await channel.close()
     return list(answer.brokers)

@@ -21,7 +21,7 @@ from rmq.client import Client, Message, Producer, RmqError, Unknown
 from rmq.client.admin import calls as admin
 from rmq.log.records import record
 from rmq.net.commands import Hello, Pull, PullAnswer
-from rmq.net.transport.channel import Channel
+from tests.dialing import dial
 from tests.faults.members import Members
 from tests.faults.node import NodeProcess
 
@@ -161,7 +161,7 @@ class Campaign:
         return found + [f"{body!r} came {ms} ms early" for body, ms in early.items() if ms > 0]
 
     async def _read(self) -> dict[bytes, list[record.Record]]:
-        channel = await Channel.open(self._target.address, Hello(1, "reader"))
+        channel = await dial(self._target.address, Hello(1, "reader"))
         came: dict[bytes, list[record.Record]] = {}
         offset = 0
         while True:

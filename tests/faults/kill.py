@@ -21,6 +21,7 @@ from rmq.errors import RmqError, Unknown
 from rmq.log.records import record
 from rmq.net.commands import Hello, Pull, PullAnswer, Send, SendAnswer, UpdateTopic
 from rmq.net.transport.channel import Channel
+from tests.dialing import dial
 from tests.faults.checker import Ack, Stored, problems
 from tests.faults.node import NodeProcess
 
@@ -47,7 +48,7 @@ class Campaign:
 
     async def prepare(self) -> None:
         await self.node.start()
-        channel = await Channel.open(self.node.address, Hello(1, "setup"))
+        channel = await dial(self.node.address, Hello(1, "setup"))
         await channel.request(UpdateTopic(TOPIC, read_queue_nums=QUEUES, write_queue_nums=QUEUES), 10.0)
         await channel.close()
 
@@ -56,7 +57,7 @@ class Campaign:
         unknown: list[bytes] = []
         enough = self._chance.choice(self.enough)
         reached = asyncio.Event()
-        channels = [await Channel.open(self.node.address, Hello(1, f"sender-{i}")) for i in range(CONNECTIONS)]
+        channels = [await dial(self.node.address, Hello(1, f"sender-{i}")) for i in range(CONNECTIONS)]
         each = [channel for channel in channels for _ in range(IN_FLIGHT)]
         senders = [asyncio.create_task(self._send(channel, acks, unknown, enough, reached)) for channel in each]
         found = await self._when(reached, senders)
@@ -115,7 +116,7 @@ class Campaign:
 
     async def _read(self, queue_id: int) -> list[Stored]:
         """Everything of a queue behind what was read before."""
-        channel = await Channel.open(self.node.address, Hello(1, "reader"))
+        channel = await dial(self.node.address, Hello(1, "reader"))
         offset, stored = self._next[queue_id], []
         while True:
             answer = await channel.request(Pull("checkers", TOPIC, queue_id, offset, sys_flag=4), 30.0)

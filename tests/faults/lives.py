@@ -36,6 +36,7 @@ from rmq.net.commands import DeleteTopic, Hello, Pull, PullAnswer, Send, SendAns
 from rmq.net.commands.pop import Pop, PopAnswer
 from rmq.net.commands.transactions import COMMIT, EndTransaction
 from rmq.net.transport.channel import Channel
+from tests.dialing import dial
 from tests.faults.hurting import hurt_all, listed, until
 from tests.faults.members import Members
 from tests.faults.waiting import SETTINGS
@@ -170,7 +171,7 @@ class Topics:
             if self._channel is not None and (self._channel.closed.is_set() or self._channel.address != leader):
                 self._channel.abort("another one leads")
                 self._channel = None
-            self._channel = self._channel or await Channel.open(leader, Hello(1, "lives"), timeout_s=2.0)
+            self._channel = self._channel or await dial(leader, Hello(1, "lives"), timeout_s=2.0)
             return self._channel
 
 

@@ -9,6 +9,7 @@ from rmq.errors import RmqError
 from rmq.net.commands import Hello
 from rmq.net.commands.peers import GetGroupStatus, GroupStatus
 from rmq.net.transport.channel import Channel
+from tests.dialing import dial
 from tests.faults.history import Lead
 from tests.faults.netns import CLIENT, Network
 from tests.faults.node import NodeProcess
@@ -118,7 +119,7 @@ class Members:
         while True:
             try:
                 if channel is None or channel.closed.is_set():
-                    channel = await Channel.open(self.nodes[name].address, Hello(1, "watch"), timeout_s=1.0)
+                    channel = await dial(self.nodes[name].address, Hello(1, "watch"), timeout_s=1.0)
                 found = await channel.request(GetGroupStatus(), 1.0)
             except RmqError:
                 self.status.pop(name, None)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from rmq.errors import RmqError
 from rmq.net.commands import Hello, Ping
-from rmq.net.transport.channel import Channel
 from tests import janitor
+from tests.dialing import dial
 from tests.ports import free_port
 
 READY_S = 30.0
@@ -62,7 +62,7 @@ class NodeProcess:
     async def _answers(self) -> None:
         while True:
             try:
-                channel = await Channel.open(self.address, Hello(1, "probe"))
+                channel = await dial(self.address, Hello(1, "probe"))
                 await channel.request(Ping(), 5.0)
                 await channel.close()
                 return

@@ -28,6 +28,7 @@ from rmq.net.commands import CODES, GetRoute, Hello, UpdateTopic
 from rmq.net.commands.peers import IntroducePeer
 from rmq.net.transport.channel import Channel
 from tests.broker.support import send
+from tests.dialing import dial
 from tests.faults.members import GROUP, Members
 from tests.faults.node import NodeProcess
 from tests.faults.storming import Fate, Storm, Target, storm
@@ -60,7 +61,7 @@ class Good:
             begun = time.perf_counter()
             try:
                 if channel is None or channel.closed.is_set() or channel.address != self._address():
-                    channel = await Channel.open(self._address(), Hello(1, "good"))
+                    channel = await dial(self._address(), Hello(1, "good"))
                     begun = time.perf_counter()
                 await channel.request(self._question(), 5.0)
             except RmqError as error:
@@ -169,7 +170,7 @@ async def _until_taken(address: str, request: Any) -> None:
     async with asyncio.timeout(30):
         while True:
             try:
-                channel = await Channel.open(address, Hello(1, "good"))
+                channel = await dial(address, Hello(1, "good"))
                 await channel.request(request, 5.0)
                 await channel.close()
                 return

@@ -14,6 +14,7 @@ from rmq.log.records import record
 from rmq.model import MessageQueue
 from rmq.net.commands import Hello, Pull, PullAnswer
 from rmq.net.transport.channel import Channel
+from tests.dialing import dial
 from tests.faults.checker import Stored
 from tests.faults.history import ACKED, REFUSED, UNKNOWN, Attempt, Delivery, History
 from tests.faults.members import GROUP, Members
@@ -118,7 +119,7 @@ class Traffic:
             await asyncio.sleep(0.2)
             try:
                 if channel is None or channel.closed.is_set():
-                    channel = await Channel.open(self._members.nodes[name].address, Hello(1, "reader"), timeout_s=1.0)
+                    channel = await dial(self._members.nodes[name].address, Hello(1, "reader"), timeout_s=1.0)
                 for queue_id in offsets:
                     while some := await pulled(channel, queue_id, offsets[queue_id]):
                         offsets[queue_id] = some[-1].queue_offset + 1
@@ -167,7 +168,7 @@ async def pulled(channel: Channel, queue_id: int, offset: int) -> list[Stored]:
 
 async def whole_queues(address: str) -> dict[int, list[Stored]]:
     """Everything a node holds."""
-    channel = await Channel.open(address, Hello(1, "reader"))
+    channel = await dial(address, Hello(1, "reader"))
     queues: dict[int, list[Stored]] = {}
     for queue_id in range(QUEUES):
         stored = queues[queue_id] = list[Stored]()

@@ -14,7 +14,7 @@ from rmq.client import Client, Decision, Message, PoppedMessage, ReceivedMessage
 from rmq.errors import Refusal, RmqError
 from rmq.log.records import record
 from rmq.net.commands import Hello, Pull, PullAnswer
-from rmq.net.transport.channel import Channel
+from tests.dialing import dial
 from tests.faults.members import Members
 from tests.faults.traffic import make_topic
 
@@ -205,7 +205,7 @@ class Waiting:
         found: dict[bytes, list[int]] = defaultdict(list)
         if leader is None:
             return found
-        channel = await Channel.open(leader.address, Hello(1, "reader"))
+        channel = await dial(leader.address, Hello(1, "reader"))
         for queue_id in range(QUEUES):
             offset = 0
             while True:

@@ -24,7 +24,7 @@ from rmq.commands.options import run_fast
 from rmq.errors import RmqError
 from rmq.net.commands import Hello
 from rmq.net.commands.peers import TransferLeader
-from rmq.net.transport.channel import Channel
+from tests.dialing import dial
 from tests.faults.members import Members
 from tests.faults.traffic import make_topic
 from tests.interop import java
@@ -91,7 +91,7 @@ async def _cross(kind: str, members: Members, program: Java) -> Crossing:
 
 async def _transfer(members: Members) -> None:
     before = await _leader(members)
-    channel = await Channel.open(members.nodes[before].address, Hello(1, "crossing"))
+    channel = await dial(members.nodes[before].address, Hello(1, "crossing"))
     await channel.request(TransferLeader(""), 10.0)
     await channel.close()
     await _until(lambda: members.leader not in ("", before))
@@ -121,7 +121,7 @@ async def _listens(address: str) -> int:
     async with asyncio.timeout(LISTENS_S):
         while True:
             try:
-                channel = await Channel.open(address, Hello(1, "crossing"))
+                channel = await dial(address, Hello(1, "crossing"))
             except RmqError:
                 await asyncio.sleep(0.01)
                 continue

@@ -22,8 +22,8 @@ from rmq.net.commands import (
     RegisterBroker,
     UnregisterBroker,
 )
-from rmq.net.transport.channel import Channel
 from rmq.testing import TestClock
+from tests.dialing import dial
 
 SETTINGS = NodeSettings(role="nameserver", namesrv_port=0, idle_timeout_ms=3_600_000)
 T = TopicConfig("T", 4, 4)
@@ -43,7 +43,7 @@ class World:
         return node
 
     async def connect(self, node):
-        channel = await Channel.open(node.address, Hello(1, "test"))
+        channel = await dial(node.address, Hello(1, "test"))
         self.parts.push_async_callback(channel.close)
         return channel
 

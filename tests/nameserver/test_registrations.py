@@ -16,6 +16,7 @@ from rmq.errors import Refusal
 from rmq.model import TopicConfig
 from rmq.nameserver.node import Nameserver
 from rmq.net.commands import GetClusterInfo, GetRoute, GetTopicList
+from rmq.net.transport.dialer import Dialer
 from rmq.routing.parts import cut
 from rmq.testing import until
 from tests.nameserver.test_nameserver import SETTINGS, World, a_broker, ask, leaders
@@ -87,7 +88,7 @@ async def test_a_broker_with_many_topics_registers(world):
     """As the broker does it: 60 000 topics were refused before, 2 MiB being the most of a request."""
     node = await world.nameserver()
     topics = [TopicConfig(f"topic-of-some-length-{number}") for number in range(60_000)]
-    registration = Registration([node.address], lambda: a_broker(topics=topics), world.clock)
+    registration = Registration([node.address], lambda: a_broker(topics=topics), Dialer(world.clock))
     await registration.start()
     assert registration.troubles() == {node.address: ""}
     client = await world.connect(node)
@@ -100,7 +101,7 @@ async def test_a_bad_entry_is_left_out_and_said(world, caplog):
     """S9: one name took the broker's whole registration, and after 120 s all its topics, away."""
     node = await world.nameserver()
     topics = [TopicConfig("T"), TopicConfig("%RETRY%" + "g" * 120 + "_" + "T" * 127), TopicConfig("Q", 2**31 - 1)]
-    registration = Registration([node.address], lambda: a_broker(topics=topics), world.clock)
+    registration = Registration([node.address], lambda: a_broker(topics=topics), Dialer(world.clock))
     await registration.start()
     client = await world.connect(node)
     assert (await ask(client, GetTopicList())).topics == sorted(one.name for one in topics[:2])
@@ -125,7 +126,7 @@ async def test_nobody_steals_a_route(world):
 async def test_a_nameserver_that_was_started_again_knows_at_once(world):
     """N3: brokers notice that the connection ended, and try until it is back; the clock moves as little as that takes."""
     node = await world.nameserver()
-    registration = Registration([node.address], a_broker, world.clock)
+    registration = Registration([node.address], a_broker, Dialer(world.clock))
     await registration.start()
     await node.stop()
     again = Nameserver(replace(SETTINGS, namesrv_port=int(node.address.rpartition(":")[2])), world.clock)
@@ -144,7 +145,7 @@ async def test_a_refused_broker_tries_again_soon_and_says_why(world, caplog):
     node = await world.nameserver()
     old = await world.connect(node)
     await ask(old, a_broker(epoch=57)._replace(members=[]))
-    moved = Registration([node.address], lambda: a_broker(port=2, epoch=1)._replace(members=[]), world.clock)
+    moved = Registration([node.address], lambda: a_broker(port=2, epoch=1)._replace(members=[]), Dialer(world.clock))
     await moved.start()
     assert "10.0.0.1:1 already leads" in moved.troubles()[node.address] or "is over" in moved.troubles()[node.address]
     assert [one.levelname for one in caplog.records if one.name == "rmq.register"] == ["ERROR"]

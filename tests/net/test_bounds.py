@@ -17,6 +17,7 @@ from rmq.net.remoting.codec import Border
 from rmq.net.transport.channel import Channel
 from rmq.net.transport.server import LATER, Call, Connection, Later, Server
 from rmq.testing import TestClock
+from tests.dialing import dial
 from tests.net import java_peer
 from tests.net.support import BarePeer, eventually
 
@@ -66,7 +67,7 @@ async def brokers() -> AsyncIterator[list[Broker]]:
 
 
 async def opened(address: tuple[str, int]) -> Channel:
-    return await Channel.open(f"{address[0]}:{address[1]}", Hello(1, "good"))
+    return await dial(f"{address[0]}:{address[1]}", Hello(1, "good"))
 
 
 async def test_a_peer_that_says_nothing(brokers: list[Broker]) -> None:

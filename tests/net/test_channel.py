@@ -12,6 +12,7 @@ from rmq.net.commands import GetMaxOffset, Goodbye, Hello, HelloAnswer, OffsetAn
 from rmq.net.transport.channel import Channel
 from rmq.net.transport.network import Listener, P, split_address
 from rmq.testing import TestClock
+from tests.dialing import dial
 from tests.net.support import NATIVE, eventually
 
 
@@ -53,7 +54,7 @@ async def scripted() -> AsyncIterator[Scripted]:
 
 async def test_nobody_there() -> None:
     with pytest.raises(Unreachable, match="cannot be reached"):
-        await Channel.open("127.0.0.1:1", Hello(1))
+        await dial("127.0.0.1:1", Hello(1))
 
 
 async def test_closed_channels_keep_no_memory(scripted: Scripted) -> None:
@@ -64,7 +65,7 @@ async def test_closed_channels_keep_no_memory(scripted: Scripted) -> None:
     tracemalloc.start()
     try:
         for number in range(12):
-            channel = await Channel.open(scripted.address, Hello(1))
+            channel = await dial(scripted.address, Hello(1))
             if number % 2:
                 await channel.close()
             else:
@@ -105,13 +106,13 @@ async def test_a_connect_that_is_answered_just_when_the_time_is_over_does_not_ha
     """Found by partitions that healed one SYN's patience later: that node never dialled the other one again."""
     async with asyncio.timeout(10):
         with pytest.raises(Unreachable, match="no answer in time"):
-            await Channel.open("127.0.0.1:1", Hello(1), network=Forgetful(), timeout_s=0.01)
+            await dial("127.0.0.1:1", Hello(1), network=Forgetful(), timeout_s=0.01)
 
 
 @pytest.mark.parametrize("address", ["nonsense", "host:", ":1", "host:99999", "host:0", "host:-1", "host:x"])
 async def test_a_bad_address(address: str) -> None:
     with pytest.raises(InvalidArgument, match="write host:port"):
-        await Channel.open(address, Hello(1))
+        await dial(address, Hello(1))
 
 
 def test_addresses() -> None:
@@ -130,14 +131,14 @@ async def test_somebody_who_is_no_broker() -> None:
     server = await asyncio.start_server(chatter, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     with pytest.raises(Unreachable):
-        await Channel.open(f"127.0.0.1:{port}", Hello(1))
+        await dial(f"127.0.0.1:{port}", Hello(1))
     server.close()
 
 
 async def test_a_timeout_is_unknown_and_a_late_answer_is_dropped(scripted: Scripted) -> None:
     """C19: sent, no answer: it may have been done."""
     clock = TestClock(running=False)
-    channel = await Channel.open(scripted.address, Hello(1), clock=clock)
+    channel = await dial(scripted.address, Hello(1), clock=clock)
     asked = asyncio.ensure_future(channel.request(GetMaxOffset("t", 0), 3))
     await eventually(lambda: scripted.received)
     await clock.advance(2.5)
@@ -155,7 +156,7 @@ async def test_a_timeout_is_unknown_and_a_late_answer_is_dropped(scripted: Scrip
 
 async def test_a_broken_link_is_unknown_for_what_left_and_unreachable_after(scripted: Scripted) -> None:
     """C19"""
-    channel = await Channel.open(scripted.address, Hello(1))
+    channel = await dial(scripted.address, Hello(1))
     asked = asyncio.ensure_future(channel.request(Send("g", "t", 0, b"x"), 30))
     await eventually(lambda: scripted.received)
     scripted.writers[0].transport.abort()
@@ -172,7 +173,7 @@ async def test_a_broken_link_is_unknown_for_what_left_and_unreachable_after(scri
 
 async def test_after_a_goodbye_what_was_not_answered_was_not_done(scripted: Scripted) -> None:
     """C19: a send that crosses the end of a node that stops in order may go to the next one."""
-    channel = await Channel.open(scripted.address, Hello(1))
+    channel = await dial(scripted.address, Hello(1))
     asked = asyncio.ensure_future(channel.request(Send("g", "t", 0, b"x"), 30))
     await eventually(lambda: scripted.received)
     scripted.writers[0].write(NATIVE.request(Goodbye(), 0, True))
@@ -185,7 +186,7 @@ async def test_after_a_goodbye_what_was_not_answered_was_not_done(scripted: Scri
 
 async def test_what_was_never_written_is_unreachable(scripted: Scripted) -> None:
     """C19: nothing happened at the other side, so it may be tried elsewhere."""
-    channel = await Channel.open(scripted.address, Hello(1))
+    channel = await dial(scripted.address, Hello(1))
     asked = asyncio.ensure_future(channel.request(Send("g", "t", 0, b"x"), 30))
     channel.abort("the test pulled the plug")
     await channel.closed.wait()
@@ -196,7 +197,7 @@ async def test_what_was_never_written_is_unreachable(scripted: Scripted) -> None
 
 
 async def test_a_cancelled_request_leaves_nothing(scripted: Scripted) -> None:
-    channel = await Channel.open(scripted.address, Hello(1))
+    channel = await dial(scripted.address, Hello(1))
     asked = asyncio.ensure_future(channel.request(GetMaxOffset("t", 0), 30))
     await eventually(lambda: scripted.received)
     asked.cancel()
@@ -208,7 +209,7 @@ async def test_a_cancelled_request_leaves_nothing(scripted: Scripted) -> None:
 
 
 async def test_an_answer_of_the_wrong_type_is_bad_bytes(scripted: Scripted) -> None:
-    channel = await Channel.open(scripted.address, Hello(1))
+    channel = await dial(scripted.address, Hello(1))
     asked = asyncio.ensure_future(channel.request(GetMaxOffset("t", 0), 30))
     scripted.writers[0].write(NATIVE.answer(2, None, HelloAnswer(1), "")[:-30] or b"")
     scripted.writers[0].write(b"")
@@ -219,7 +220,7 @@ async def test_an_answer_of_the_wrong_type_is_bad_bytes(scripted: Scripted) -> N
 
 
 async def test_posts_leave_in_order_with_requests(scripted: Scripted) -> None:
-    channel = await Channel.open(scripted.address, Hello(1))
+    channel = await dial(scripted.address, Hello(1))
     for number in range(3):
         channel.post(Send("g", "t", number, b"x"))
     asked = asyncio.ensure_future(channel.request(Ping(), 30))
@@ -233,7 +234,7 @@ async def test_posts_leave_in_order_with_requests(scripted: Scripted) -> None:
 
 
 async def test_closing_twice_is_nothing(scripted: Scripted) -> None:
-    channel = await Channel.open(scripted.address, Hello(1))
+    channel = await dial(scripted.address, Hello(1))
     await channel.close()
     await channel.close()
     assert channel.closed.is_set()

@@ -19,10 +19,10 @@ from rmq.net.commands import (
     Send,
     SendAnswer,
 )
-from rmq.net.transport.channel import Channel
 from rmq.net.transport.memory import MemoryNetwork
 from rmq.net.transport.network import TcpNetwork
 from rmq.net.transport.server import LATER, Call, Later, Server
+from tests.dialing import dial
 from tests.net.support import eventually
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
@@ -55,7 +55,7 @@ async def conversation(network: TcpNetwork | MemoryNetwork) -> None:
     limits = Limits(write_high_bytes=64 * 1024, max_in_flight_bytes=100_000)
     server = Server(handlers, limits=limits, network=network)
     host, port = await server.listen("127.0.0.1", 0)
-    channel = await Channel.open(f"{host}:{port}", Hello(1, "me"), limits, pushed.append, network=network)
+    channel = await dial(f"{host}:{port}", Hello(1, "me"), pushed.append, limits=limits, network=network)
     sends = [channel.request(Send("g", "t", number, b"x" * 3000), 30) for number in range(300)]
     pulls = [channel.request(Pull("g", "t", 0, 0), 30) for _ in range(100)]
     answers = await asyncio.gather(*sends, *pulls)
@@ -89,14 +89,14 @@ async def test_a_cut_cable_in_memory() -> None:
     assert address == ("broker-a", 10911)
     with pytest.raises(OSError, match="taken"):
         await server.listen("broker-a", 10911)
-    channel = await Channel.open("broker-a:10911", Hello(1, "me"), network=network)
+    channel = await dial("broker-a:10911", Hello(1, "me"), network=network)
     asked = asyncio.ensure_future(channel.request(GetMaxOffset("t", 0), 30))
     await eventually(lambda: server.connections[0]._calls)
     network.cut()
     with pytest.raises(Unknown):
         await asked
     await channel.close()
-    again = await Channel.open("broker-a:10911", Hello(1, "me"), network=network)
+    again = await dial("broker-a:10911", Hello(1, "me"), network=network)
     with pytest.raises(Refusal):
         await again.request(Send("g", "t", 0, b"x"), 30)
     await again.close()

@@ -37,6 +37,7 @@ from rmq.net.remoting.headers import ANSWER_FLAG, read, write
 from rmq.net.transport.channel import Channel
 from rmq.net.transport.server import LATER, Call, Connection, Later, Server
 from rmq.testing import TestClock
+from tests.dialing import dial
 from tests.net import java_peer
 from tests.net.support import BarePeer, eventually
 
@@ -114,7 +115,7 @@ async def address(broker: Broker) -> tuple[str, int]:
 
 @pytest.fixture
 async def channel(address: tuple[str, int]) -> AsyncIterator[Channel]:
-    channel = await Channel.open(f"{address[0]}:{address[1]}", Hello(1, "tester"))
+    channel = await dial(f"{address[0]}:{address[1]}", Hello(1, "tester"))
     yield channel
     await channel.close()
 
@@ -251,12 +252,12 @@ async def test_an_answer_as_first_frame_ends_only_its_connection(address: tuple[
 
 async def test_a_version_nobody_speaks(address: tuple[str, int]) -> None:
     with pytest.raises(Refusal) as caught:
-        await Channel.open(f"{address[0]}:{address[1]}", Hello(0, "old"))
+        await dial(f"{address[0]}:{address[1]}", Hello(0, "old"))
     assert caught.value.code == 15
 
 
 async def test_the_older_version_of_both_is_spoken(address: tuple[str, int]) -> None:
-    channel = await Channel.open(f"{address[0]}:{address[1]}", Hello(99, "new"))
+    channel = await dial(f"{address[0]}:{address[1]}", Hello(99, "new"))
     assert channel.hello.version == 1
     await channel.close()
 
@@ -274,7 +275,7 @@ async def test_pushes_and_questions_of_the_broker(broker: Broker, address: tuple
             raise Refusal(17, "gone")
         return offset() if isinstance(request, GetMaxOffset) else None
 
-    channel = await Channel.open(f"{address[0]}:{address[1]}", Hello(1, "tester"), on_request=serve)
+    channel = await dial(f"{address[0]}:{address[1]}", Hello(1, "tester"), on_request=serve)
     (connection,) = broker.server.connections
     connection.push(NotifyConsumerIdsChanged("g"))
     assert await connection.request(GetMaxOffset("t", 0), 10) == OffsetAnswer(9)
@@ -381,13 +382,13 @@ async def test_closing_does_not_wait_for_ever(broker: Broker, channel: Channel) 
 async def test_a_closed_server_accepts_nobody(broker: Broker, address: tuple[str, int]) -> None:
     await broker.server.close(0)
     with pytest.raises(Unreachable, match="cannot be reached"):
-        await Channel.open(f"{address[0]}:{address[1]}", Hello(1, "late"))
+        await dial(f"{address[0]}:{address[1]}", Hello(1, "late"))
 
 
 async def test_a_server_may_listen_twice(broker: Broker, address: tuple[str, int]) -> None:
     other = await broker.server.listen("127.0.0.1", 0)
     assert other != address
-    channel = await Channel.open(f"{other[0]}:{other[1]}", Hello(1, "there"))
+    channel = await dial(f"{other[0]}:{other[1]}", Hello(1, "there"))
     assert await channel.request(Ping(), 10) is None
     await channel.close()
     with pytest.raises(OSError, match="in use"):

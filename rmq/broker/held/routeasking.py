@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Sequence
 
-from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal, RmqError
 from rmq.model import PERM_READ, MessageQueue, Route
@@ -11,6 +10,7 @@ from rmq.names import MAX_STORED_TOPIC_LENGTH
 from rmq.net.codec.native import VERSION
 from rmq.net.commands import GetRoute, Hello
 from rmq.net.transport.channel import Channel
+from rmq.net.transport.dialer import Dialer
 from rmq.routing.rows import believable
 
 log = logging.getLogger("rmq.routes")
@@ -22,10 +22,10 @@ MAX_KEPT = 100_000  # queues, and topics
 class RouteAsking:
     """`name`: of this broker, for the nameserver's list of connections."""
 
-    def __init__(self, nameservers: Sequence[str], name: str, clock: Clock) -> None:
+    def __init__(self, nameservers: Sequence[str], name: str, dialer: Dialer) -> None:
         self._nameservers = nameservers
         self._name = name
-        self._clock = clock
+        self._dialer = dialer
         self._channels: dict[str, Channel] = {}
         self._kept: dict[str, tuple[float, list[MessageQueue]]] = {}
         self._room = MAX_KEPT
@@ -34,7 +34,7 @@ class RouteAsking:
         """Every queue of the topic that may be read, sorted; None if no nameserver answers. A few seconds old at most."""
         if len(topic) > MAX_STORED_TOPIC_LENGTH:  # nobody has it
             return []
-        now = self._clock.monotonic()
+        now = self._dialer.clock.monotonic()
         until, known = self._kept.get(topic, (0.0, []))
         if now < until:
             return known
@@ -58,7 +58,7 @@ class RouteAsking:
         channel = self._channels.get(address)
         if channel is None or channel.closed.is_set():
             hello = Hello(VERSION, f"assignments of {self._name}")
-            channel = self._channels[address] = await Channel.open(address, hello, clock=self._clock, timeout_s=TIMEOUT_S)
+            channel = self._channels[address] = await self._dialer.open(address, hello, timeout_s=TIMEOUT_S)
         try:
             route = await channel.request(GetRoute(topic), TIMEOUT_S)
         except Refusal as refusal:

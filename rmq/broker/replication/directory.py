@@ -10,13 +10,13 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from rmq.clock import Clock
 from rmq.errors import RmqError
 from rmq.model import BrokerAddresses
 from rmq.net.codec.native import VERSION
 from rmq.net.commands import Answer, ClusterInfo, GetClusterInfo, Hello, Request
 from rmq.net.commands.peers import GetGroupStatus, GroupStatus
 from rmq.net.transport.channel import Channel
+from rmq.net.transport.dialer import Dialer
 
 log = logging.getLogger("rmq.directory")
 
@@ -38,14 +38,14 @@ class Directory:
     `heard(chief)` is called after each look that a nameserver answered."""
 
     def __init__(
-        self, nameservers: Sequence[str], group: str, own: tuple[str, str], clock: Clock, heard: Callable[[Chief], None]
+        self, nameservers: Sequence[str], group: str, own: tuple[str, str], dialer: Dialer, heard: Callable[[Chief], None]
     ) -> None:
         self.addresses: dict[str, str] = {}
         self.ids: dict[str, int] = {}
         self._nameservers = nameservers
         self._group = group
         self._own_node, self._own_address = own
-        self._clock = clock
+        self._dialer = dialer
         self._heard = heard
         self._channels: dict[str, Channel] = {}
         self._task: asyncio.Task[None] | None = None
@@ -63,7 +63,7 @@ class Directory:
 
     async def _run(self) -> None:
         while True:
-            await self._clock.sleep(PERIOD_S)
+            await self._dialer.clock.sleep(PERIOD_S)
             await self.look()
 
     async def look(self) -> None:
@@ -97,7 +97,7 @@ class Directory:
             channel = self._channels.get(address)
             if channel is None or channel.closed.is_set():
                 hello = Hello(VERSION, f"directory of {self._group}")
-                channel = self._channels[address] = await Channel.open(address, hello, clock=self._clock, timeout_s=TIMEOUT_S)
+                channel = self._channels[address] = await self._dialer.open(address, hello, timeout_s=TIMEOUT_S)
             return await channel.request(request, TIMEOUT_S)
         except RmqError as error:
             log.debug("%s: %s", address, error)

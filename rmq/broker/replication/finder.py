@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import Mapping
 from typing import cast
 
-from rmq.clock import Clock
 from rmq.errors import RmqError
 from rmq.net.codec.native import VERSION
 from rmq.net.commands import Hello
 from rmq.net.commands.peers import GetGroupStatus, GroupStatus
 from rmq.net.transport.channel import Channel
+from rmq.net.transport.dialer import Dialer
 
 AGAIN_S, LOOK_S = 0.1, 0.5  # while nobody is known to lead, and to hear of another leader
 ANSWER_S = 1.0
@@ -18,10 +18,10 @@ ANSWER_S = 1.0
 class Finder:
     """`others`: node -> "host:port". `leader`: where the leader is, "" if nobody says. `await stop()`."""
 
-    def __init__(self, others: Mapping[str, str], clock: Clock) -> None:
+    def __init__(self, others: Mapping[str, str], dialer: Dialer) -> None:
         self.leader = ""
         self._others = others
-        self._clock = clock
+        self._dialer = dialer
         self._channels: dict[str, Channel] = {}
         self._asking = asyncio.create_task(self._run(), name="who leads")
 
@@ -34,16 +34,14 @@ class Finder:
         while True:
             said = [one for one in await asyncio.gather(*map(self._ask, self._others)) if one is not None and one.leader]
             self.leader = self._others.get(max(said, key=lambda one: one.epoch).leader, "") if said else ""
-            await self._clock.sleep(LOOK_S if self.leader else AGAIN_S)
+            await self._dialer.clock.sleep(LOOK_S if self.leader else AGAIN_S)
 
     async def _ask(self, node: str) -> GroupStatus | None:
         channel = self._channels.get(node)
         try:
             if channel is None or channel.closed.is_set():
                 hello = Hello(VERSION, "who leads")
-                channel = self._channels[node] = await Channel.open(
-                    self._others[node], hello, clock=self._clock, timeout_s=ANSWER_S
-                )
+                channel = self._channels[node] = await self._dialer.open(self._others[node], hello, timeout_s=ANSWER_S)
             return cast(GroupStatus, await channel.request(GetGroupStatus(), ANSWER_S))
         except RmqError:
             return None

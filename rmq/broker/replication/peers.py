@@ -7,14 +7,15 @@ Only a node whose process is certainly gone (its connection broke and a new one 
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 
 from rmq.broker.replication.peerwire import read_answer, to_command
-from rmq.clock import Clock
 from rmq.errors import Refusal, RmqError, Unknown, Unreachable
 from rmq.net.codec.limits import MIB, Limits
 from rmq.net.codec.native import VERSION
 from rmq.net.commands import Answer, Hello, Request, peers as c
 from rmq.net.transport.channel import Channel
+from rmq.net.transport.dialer import Dialer
 from rmq.raft import messages as m
 
 log = logging.getLogger("rmq.peers")
@@ -28,12 +29,12 @@ class Peers:
     """`me`: how this node introduces itself. `address_of(node)`: "host:port" or "" if unknown. `handle` takes the events."""
 
     def __init__(
-        self, me: c.IntroducePeer, address_of: Callable[[str], str], handle: Callable[[m.Event], None], clock: Clock
+        self, me: c.IntroducePeer, address_of: Callable[[str], str], handle: Callable[[m.Event], None], dialer: Dialer
     ) -> None:
         self._me = me
         self._address_of = address_of
         self._handle = handle
-        self._clock = clock
+        self._dialer = replace(dialer, limits=LIMITS)
         self._peers: dict[str, _Peer] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -61,7 +62,7 @@ class Peers:
         address = self._address_of(node)
         peer = self._peers.get(node)
         if peer is None or peer.address != address:
-            peer = self._peers[node] = _Peer(address, self._me, self._clock, lambda: self._handle(m.Unreachable(node)))
+            peer = self._peers[node] = _Peer(address, self._me, self._dialer, lambda: self._handle(m.Unreachable(node)))
         return peer
 
     async def _ask(self, node: str, request: m.Request) -> None:
@@ -83,10 +84,11 @@ class Peers:
 class _Peer:
     """One node. `gone()` is called when its connection was lost and a new one is refused."""
 
-    def __init__(self, address: str, me: c.IntroducePeer, clock: Clock, gone: Callable[[], None]) -> None:
+    def __init__(self, address: str, me: c.IntroducePeer, dialer: Dialer, gone: Callable[[], None]) -> None:
         self.address = address
         self._me = me
-        self._clock = clock
+        self._dialer = dialer
+        self._clock = dialer.clock
         self._gone = gone
         self._channel: Channel | None = None
         self._opening: asyncio.Task[Channel] | None = None
@@ -124,7 +126,7 @@ class _Peer:
     async def _connect(self) -> Channel:
         try:
             hello = Hello(VERSION, f"{self._me.group}/{self._me.node}")
-            channel = await Channel.open(self.address, hello, LIMITS, None, self._clock, timeout_s=OPEN_S)
+            channel = await self._dialer.open(self.address, hello, timeout_s=OPEN_S)
             await _introduce(channel, self._me)
         except RmqError as error:
             self._refused = isinstance(error.__context__, ConnectionRefusedError)  # else it may be cut off from here only

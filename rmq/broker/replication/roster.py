@@ -5,9 +5,9 @@ from itertools import count
 from typing import Final, Protocol
 
 from rmq.broker.replication.directory import Chief, Directory
-from rmq.clock import Clock
 from rmq.config.settings import NodeSettings
 from rmq.model import Voter
+from rmq.net.transport.dialer import Dialer
 from rmq.raft.core import Core
 from rmq.raft.roles import Leader, Peer
 
@@ -106,13 +106,13 @@ class Registered:
 
     fixed: Final = True
 
-    def __init__(self, settings: NodeSettings, address: str, clock: Clock, heard: Callable[[Chief], None]) -> None:
+    def __init__(self, settings: NodeSettings, address: str, dialer: Dialer, heard: Callable[[Chief], None]) -> None:
         self.node = f"n{settings.broker_id}"
         self.number = settings.broker_id
         self.voters = (Voter(self.node, "", address),)
         self._own_address = settings.own_peers_address(address)
         self._configured_master = settings.broker_id == 0
-        self._directory = Directory(settings.namesrv_addresses, settings.broker_name, (self.node, address), clock, heard)
+        self._directory = Directory(settings.namesrv_addresses, settings.broker_name, (self.node, address), dialer, heard)
         self.refresh = self._directory.look
 
     @property

@@ -5,12 +5,11 @@ from collections.abc import Callable
 
 from rmq.client.shared.settings import ClientSettings
 from rmq.client.shared.tasks import TaskSet, cancel
-from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.errors import OUTCOME_UNKNOWN, Closed, Refusal, Unknown
-from rmq.net.codec.limits import Limits
 from rmq.net.commands import Answer, Hello, Request
 from rmq.net.transport.channel import Channel
+from rmq.net.transport.dialer import Dialer
 
 OnAddress = Callable[[str], None]
 OnRequest = Callable[[Request], None]
@@ -20,10 +19,10 @@ _POSTS_IN_A_ROW = 64
 class Connections:
     """Channels by "host:port". Whoever asks first opens; whoever asks meanwhile waits for the same opening."""
 
-    def __init__(self, hello: Hello, settings: ClientSettings, clock: Clock) -> None:
+    def __init__(self, hello: Hello, settings: ClientSettings, dialer: Dialer) -> None:
         self._hello = hello
         self._settings = settings
-        self._clock = clock
+        self._dialer = dialer
         self._channels: dict[str, Channel] = {}
         self._opening: dict[str, asyncio.Task[Channel]] = {}
         self._watches = TaskSet()
@@ -76,7 +75,7 @@ class Connections:
 
     async def _connect(self, address: str) -> Channel:
         timeout_s = self._settings.connect_timeout_s
-        return await Channel.open(address, self._hello, Limits(), self._received, self._clock, timeout_s=timeout_s)
+        return await self._dialer.open(address, self._hello, self._received, timeout_s)
 
     def _opened(self, address: str, task: "asyncio.Task[Channel]") -> None:
         del self._opening[address]

@@ -18,6 +18,7 @@ from rmq.errors import InvalidArgument, Refusal
 from rmq.log.records.record import host_bytes
 from rmq.net.codec.native import VERSION
 from rmq.net.commands import Hello
+from rmq.net.transport.dialer import Dialer
 from rmq.routing.choose import Isolation
 
 
@@ -37,13 +38,14 @@ class Session:
     born_host: bytes
 
 
-def open_session(nameservers: str | Sequence[str], instance: str, settings: ClientSettings, clock: Clock) -> Session:
+def open_session(nameservers: str | Sequence[str], instance: str, settings: ClientSettings, dialer: Dialer) -> Session:
     """The parts of a client, joined; nothing is connected yet. Raises InvalidArgument."""
+    clock = dialer.clock
     if instance:
         checked_group(instance)  # it becomes part of a path and of the client id: the same rule serves
     host = local_ip()
     client_id = f"{host}@{instance or f'{os.getpid()}#{secrets.randbits(48)}'}"
-    connections = Connections(Hello(VERSION, client_id), settings, clock)
+    connections = Connections(Hello(VERSION, client_id), settings, dialer)
     routes = Routes(nameservers, connections, settings, clock)
     isolation = Isolation()
 

@@ -9,21 +9,19 @@ from collections.abc import Awaitable, Callable
 from typing import cast
 from weakref import WeakKeyDictionary
 
-from rmq.clock import Clock, SystemClock
+from rmq.clock import Clock
 from rmq.codes import ResponseCode
-from rmq.errors import InvalidArgument, Refusal, RmqError, Unknown, Unreachable
+from rmq.errors import Refusal, RmqError, Unreachable
 from rmq.net.codec.frames import AnswerFrame, Received
 from rmq.net.codec.limits import Limits
 from rmq.net.codec.native import Native
 from rmq.net.codec.wire import Reader
 from rmq.net.commands import CODES, Answer, Goodbye, Hello, HelloAnswer, Request
 from rmq.net.transport.link import READ_BYTES, Link
-from rmq.net.transport.network import TCP, Network, split_address
 
 log = logging.getLogger(__name__)
 _WATCH_SECONDS = 0.1  # how exactly timeouts are kept
 _NOTHING = memoryview(bytearray())
-OPEN_TIMEOUT_SECONDS = 3.0  # [NettyClientConfig.connectTimeoutMillis]
 
 OnRequest = Callable[[Request], Answer | Awaitable[Answer]]
 """Serves requests of the broker; may raise Refusal. The answer to a one-way request is ignored."""
@@ -41,7 +39,7 @@ def _buffer_of_loop() -> memoryview:
 
 
 class Channel(Link):
-    """Made by `Channel.open`. `address` is what was dialled, `hello` what the other side said of itself."""
+    """Made by `Dialer.open`. `address` is what was dialled, `hello` what the other side said of itself."""
 
     hello: HelloAnswer
 
@@ -58,36 +56,11 @@ class Channel(Link):
         self._watch_needed = asyncio.Event()
         self._watcher = asyncio.create_task(self._watch())
 
-    @staticmethod
-    async def open(
-        address: str,
-        hello: Hello,
-        limits: Limits = Limits(),  # noqa: B008 (a constant)
-        on_request: OnRequest | None = None,
-        clock: Clock = SystemClock(),  # noqa: B008 (has no state)
-        network: Network = TCP,
-        timeout_s: float = OPEN_TIMEOUT_SECONDS,
-    ) -> "Channel":
-        """Connects to "host:port" and says Hello. Raises Unreachable, Refusal, or InvalidArgument for a bad address."""
-        try:
-            host, port = split_address(address)
-        except ValueError as error:
-            raise InvalidArgument(str(error)) from None
-        channel = Channel(address, limits, on_request, clock)
-        try:
-            async with asyncio.timeout(timeout_s):
-                await network.connect(lambda: channel, host, port)
-            channel.hello = cast(HelloAnswer, await channel.request(hello, timeout_s))
-        except (OSError, TimeoutError, Unknown) as error:
-            channel._give_up()
-            why = "no answer in time" if isinstance(error, TimeoutError | Unknown) else error.strerror or str(error)
-            raise Unreachable(f"{address} cannot be reached: {why}") from None
-        except BaseException:
-            channel._give_up()
-            raise
-        return channel
+    async def greet(self, hello: Hello, timeout_s: float) -> None:
+        """The first request on it. Raises Refusal, Unknown, Unreachable."""
+        self.hello = cast(HelloAnswer, await self.request(hello, timeout_s))
 
-    def _give_up(self) -> None:
+    def discard(self) -> None:
         """Before it was open. Does not wait for `closed`: uvloop forgets connection_lost when a connect that is just being
         answered is cancelled."""
         self.abort("it was never open")

@@ -1,0 +1,55 @@
+"""The one way to open a connection: with this process's clock and network, within bounds on what the other side sends.
+
+Whoever starts a process, or a client, makes a `Dialer` and hands it down. Nothing else opens sockets (`network` does it for
+`Dialer`, and for servers).
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from rmq.clock import Clock
+from rmq.errors import InvalidArgument, Unknown, Unreachable
+from rmq.net.codec.limits import Limits
+from rmq.net.commands import Hello
+from rmq.net.transport.channel import Channel, OnRequest
+from rmq.net.transport.network import TCP, Network, split_address
+
+P = TypeVar("P", bound=asyncio.BaseProtocol)
+OPEN_TIMEOUT_SECONDS = 3.0  # [NettyClientConfig.connectTimeoutMillis]
+
+
+@dataclass(frozen=True, slots=True)
+class Dialer:
+    """`limits`: what the other side may send; `dataclasses.replace` makes a dialer with others."""
+
+    clock: Clock
+    network: Network = TCP
+    limits: Limits = Limits()  # noqa: RUF009 (a constant)
+
+    async def open(
+        self, address: str, hello: Hello, on_request: OnRequest | None = None, timeout_s: float = OPEN_TIMEOUT_SECONDS
+    ) -> Channel:
+        """Connects to "host:port" and says Hello. Raises Unreachable, Refusal, or InvalidArgument for a bad address."""
+        try:
+            split_address(address)
+        except ValueError as error:
+            raise InvalidArgument(str(error)) from None
+        channel = Channel(address, self.limits, on_request, self.clock)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self.connect(lambda: channel, address)
+            await channel.greet(hello, timeout_s)
+        except (OSError, TimeoutError, Unknown) as error:
+            channel.discard()
+            why = "no answer in time" if isinstance(error, TimeoutError | Unknown) else error.strerror or str(error)
+            raise Unreachable(f"{address} cannot be reached: {why}") from None
+        except BaseException:
+            channel.discard()
+            raise
+        return channel
+
+    async def connect(self, make_protocol: Callable[[], P], address: str) -> P:
+        """A protocol of one's own, connected to "host:port". Raises OSError, ValueError for a bad address."""
+        return await self.network.connect(make_protocol, *split_address(address))
