@@ -1,0 +1,59 @@
+"""Signing RocketMQ's way (F1), and how the secrets that this needs lie in the log: sealed with a key that is not there. Pure.
+
+HMAC needs the password itself, salted keys will not do. So it is kept sealed (encrypted, then authenticated) by the secret
+that all nodes share and no store holds. The cipher is HMAC-SHA256 as a stream, which the standard library has.
+"""
+
+import base64
+import hmac
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+ACCESS_KEY, SIGNATURE = "AccessKey", "Signature"
+NONCE_BYTES: Final = 16
+_TAG_BYTES: Final = 32
+
+
+def content(ext: Mapping[str, str], body: bytes) -> bytes:
+    """What a request's signature is of [AclUtils.combineRequestContent]."""
+    return "".join([ext[name] for name in sorted(ext) if name != SIGNATURE]).encode() + body
+
+
+def signature(secret: str, signed: bytes) -> str:
+    """[AclSigner]"""
+    return base64.b64encode(hmac.digest(secret.encode(), signed, "sha1")).decode()
+
+
+def is_signed(secret: str, ext: Mapping[str, str], body: bytes) -> bool:
+    """In constant time."""
+    said = ext.get(SIGNATURE, "").encode()
+    return hmac.compare_digest(said, signature(secret, content(ext, body)).encode())
+
+
+def seal(password: str, user: str, key: str, nonce: bytes) -> bytes:
+    """For that user only. `nonce`: NONCE_BYTES that never come again."""
+    plain = password.encode()
+    hidden = bytes(a ^ b for a, b in zip(plain, _stream(key, nonce, len(plain)), strict=True))
+    return nonce + hidden + _tag(key, user, nonce + hidden)
+
+
+def unseal(sealed: bytes, user: str, keys: Sequence[str]) -> str | None:
+    """None if no key opens it, or somebody changed it."""
+    body, tag = sealed[:-_TAG_BYTES], sealed[-_TAG_BYTES:]
+    for key in keys if len(sealed) >= NONCE_BYTES + _TAG_BYTES else ():
+        if hmac.compare_digest(_tag(key, user, body), tag):
+            hidden = body[NONCE_BYTES:]
+            plain = bytes(a ^ b for a, b in zip(hidden, _stream(key, body[:NONCE_BYTES], len(hidden)), strict=True))
+            return plain.decode()
+    return None
+
+
+def _stream(key: str, nonce: bytes, size: int) -> bytes:
+    own = hmac.digest(key.encode(), b"rmq sealing", "sha256")
+    blocks = [hmac.digest(own, nonce + number.to_bytes(4, "big"), "sha256") for number in range((size + 31) // 32)]
+    return b"".join(blocks)[:size]
+
+
+def _tag(key: str, user: str, body: bytes) -> bytes:
+    own = hmac.digest(key.encode(), b"rmq seal check", "sha256")
+    return hmac.digest(own, user.encode() + b"\0" + body, "sha256")
