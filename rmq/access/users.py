@@ -4,9 +4,9 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from rmq.access.scram import Keys
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal
+from rmq.scram import Keys
 from rmq.staged import StagedTable
 
 SUPER, NORMAL = "Super", "Normal"

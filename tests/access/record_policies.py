@@ -64,10 +64,11 @@ REQUESTS: dict[tuple[str, str], tuple[int, str]] = {  # of one right on one thin
     ("Group", "Get"): (203, "consumerGroup"),
     ("Group", "Delete"): (207, "groupName"),
 }
-OTHERS = {
-    "topic": "", "queueId": "0", "recallHandle": "x", "producerGroup": "p", "defaultTopic": "TBW102", "readQueueNums": "1",
-    "writeQueueNums": "1", "perm": "0", "topicFilterType": "SINGLE_TAG", "order": "false", "msgId": "0",
-}  # fmt: skip
+_OTHERS = """
+topic= queueId=0 recallHandle=x producerGroup=p defaultTopic=TBW102 readQueueNums=1 writeQueueNums=1 perm=0
+topicFilterType=SINGLE_TAG order=false msgId=0
+"""
+OTHERS = dict(field.split("=", 1) for field in _OTHERS.split())
 
 
 def permitted(asker: Asker, kind: str, name: str, action: str) -> bool:
@@ -133,9 +134,15 @@ def drawn_cases(count: int) -> list[list[dict[str, Any]]]:
 
 
 ASKED = [
-    ("Topic", GOODS, "Pub"), ("Topic", GOODS, "Get"), ("Topic", "rmq_probe_other", "Delete"), ("Topic", "elsewhere", "Get"),
-    ("Topic", GOODS, "Update"), ("Topic", "elsewhere", "Create"), ("Group", "g1", "Get"), ("Group", "h", "Delete"),
-]  # fmt: skip
+    ("Topic", GOODS, "Pub"),
+    ("Topic", GOODS, "Get"),
+    ("Topic", "rmq_probe_other", "Delete"),
+    ("Topic", "elsewhere", "Get"),
+    ("Topic", GOODS, "Update"),
+    ("Topic", "elsewhere", "Create"),
+    ("Group", "g1", "Get"),
+    ("Group", "h", "Delete"),
+]
 
 
 def record(address: str, name: str, secret: str) -> list[Case]:

@@ -13,21 +13,23 @@ from tests.access.record_policies import SECRET, Asker, entry
 
 USER = "probe-rights"
 TOPIC, GROUP = "rmq_probe_rights", "rmq_probe_rights_group"
-EXT = {
-    "topic": TOPIC, "b": TOPIC, "consumerGroup": GROUP, "group": GROUP, "groupName": GROUP, "a": "p", "c": "TBW102", "d": "1",
-    "e": "0", "f": "0", "g": "1", "h": "0", "queueId": "0", "producerGroup": "p", "clientID": "c", "clientId": "c",
-    "key": "k", "maxNum": "1", "beginTimestamp": "0", "endTimestamp": "1", "offset": "0", "queueOffset": "0", "commitOffset": "0",
-    "maxMsgNums": "1", "sysFlag": "0", "suspendTimeoutMillis": "0", "subVersion": "0", "timestamp": "0", "msgId": "0",
-    "tranStateTableOffset": "0", "commitLogOffset": "0", "commitOrRollback": "0", "originTopic": TOPIC, "delayLevel": "0",
-    "recallHandle": "x", "defaultTopic": "TBW102", "readQueueNums": "1", "writeQueueNums": "1", "perm": "6",
-    "topicFilterType": "SINGLE_TAG", "order": "false", "invisibleTime": "1000", "pollTime": "0", "bornTime": "0",
-    "initMode": "0", "extraInfo": "0 0 0 0 0 0 0", "isForce": "true", "username": "nobody", "subject": "User:nobody",
-}  # fmt: skip
+_FIELDS = f"""
+topic={TOPIC} b={TOPIC} originTopic={TOPIC} consumerGroup={GROUP} group={GROUP} groupName={GROUP} a=p c=TBW102 d=1 e=0 f=0 g=1
+h=0 queueId=0 producerGroup=p clientID=c clientId=c key=k maxNum=1 beginTimestamp=0 endTimestamp=1 offset=0 queueOffset=0
+commitOffset=0 maxMsgNums=1 sysFlag=0 suspendTimeoutMillis=0 subVersion=0 timestamp=0 msgId=0 tranStateTableOffset=0
+commitLogOffset=0 commitOrRollback=0 delayLevel=0 recallHandle=x defaultTopic=TBW102 readQueueNums=1 writeQueueNums=1 perm=6
+topicFilterType=SINGLE_TAG order=false invisibleTime=1000 pollTime=0 bornTime=0 initMode=0 extraInfo=0 isForce=true
+username=nobody subject=User:nobody
+"""
+EXT = dict(field.split("=", 1) for field in _FIELDS.split())
 QUEUES = {"consumerGroup": GROUP, "clientId": "c", "mqSet": [{"topic": TOPIC, "brokerName": "b", "queueId": 0}]}
 CONSUMER = {
-    "groupName": GROUP, "consumeType": "CONSUME_PASSIVELY", "messageModel": "CLUSTERING",
-    "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET", "subscriptionDataSet": [{"topic": TOPIC, "subString": "*"}],
-}  # fmt: skip
+    "groupName": GROUP,
+    "consumeType": "CONSUME_PASSIVELY",
+    "messageModel": "CLUSTERING",
+    "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
+    "subscriptionDataSet": [{"topic": TOPIC, "subString": "*"}],
+}
 BODIES: dict[int, object] = {
     34: {"clientID": "c", "producerDataSet": [], "consumerDataSet": [CONSUMER]},
     41: QUEUES,
@@ -40,11 +42,11 @@ BODIES: dict[int, object] = {
     3006: {"subject": "User:nobody", "policies": []},
     3007: {"subject": "User:nobody", "policies": []},
 }
-CODES = [
-    310, 10, 320, 37, 370, 11, 361, 14, 15, 41, 36, 200050, 200051, 200053, 200052, 200054, 400, 42, 30, 31, 29, 32, 12, 33, 34,
-    35, 38, 21, 201, 28, 351, 202, 300, 352, 208, 200055, 203, 323, 401, 222, 329, 306, 907, 1007, 3001, 3002, 3003, 3004, 3005,
-    3006, 3007, 3008, 3009, 3010, 17, 200, 207, 215,
-]  # fmt: skip
+_CODES = """
+310 10 320 37 370 11 361 14 15 41 36 200050 200051 200053 200052 200054 400 42 30 31 29 32 12 33 34 35 38 21 201 28 351
+202 300 352 208 200055 203 323 401 222 329 306 907 1007 3001 3002 3003 3004 3005 3006 3007 3008 3009 3010 17 200 207 215
+"""
+CODES = [int(code) for code in _CODES.split()]
 KINDS, ACTIONS = ("Topic", "Group", "Cluster"), ("Pub", "Sub", "Create", "Update", "Delete", "Get", "List")
 
 

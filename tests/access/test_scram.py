@@ -4,7 +4,8 @@ import base64
 
 import pytest
 
-from rmq.access import scram, sealing
+from rmq import scram
+from rmq.access import sealing
 from rmq.errors import BadBytes
 
 CLIENT_NONCE, SERVER_NONCE = "rOprNGfwEbeRWgbNEkqO", "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
