@@ -1,7 +1,7 @@
-"""Prepared requests for `load`: the same messages in our native spelling and in RocketMQ's own (JSON and binary headers).
+"""Prepared requests for `load`: the same messages in our native codec and in RocketMQ's own (JSON and binary headers).
 
 500-byte random bodies with the tag TagA, one 16-character key and a unique id, for the four queues of one topic. Also a
-small blocking `ask` in RocketMQ's spelling, which every broker here understands; it prepares the topic and checks the load.
+small blocking `ask` in RocketMQ's codec, which every broker here understands; it prepares the topic and checks the load.
 """
 
 import json
@@ -41,7 +41,7 @@ class Prepared(NamedTuple):
 
 
 def prepare(folder: Path, broker_name: str) -> dict[str, Prepared]:
-    """Writes all files; keys are `<spelling>-<kind>`: native, json, binary; single, batch, pull."""
+    """Writes all files; keys are `<codec>-<kind>`: native, json, binary; single, batch, pull."""
     random.seed(1)
     folder.mkdir(parents=True, exist_ok=True)
     made: dict[str, Prepared] = {}
@@ -50,10 +50,10 @@ def prepare(folder: Path, broker_name: str) -> dict[str, Prepared]:
     for kind, messages in (("single", 1), ("batch", BATCH_COUNT), ("pull", PULL_COUNT)):
         frames = [Native(2**24).request(request, _ID_NUMBER, False) for request in _native(kind, messages)]
         made[f"native-{kind}"] = _write(folder / f"native-{kind}", frames, b"\xff" * 4, "be32", messages, hello)
-        for spelling, write in (("json", _json_frame), ("binary", _binary_frame)):
+        for codec, write in (("json", _json_frame), ("binary", _binary_frame)):
             frames = [write(*parts) for parts in _remoting(kind, messages, broker_name)]
-            mark, form = (_ID_DIGITS, "dec9") if spelling == "json" else (struct.pack(">i", int(_ID_DIGITS)), "be32")
-            made[f"{spelling}-{kind}"] = _write(folder / f"{spelling}-{kind}", frames, mark, form, messages, None)
+            mark, form = (_ID_DIGITS, "dec9") if codec == "json" else (struct.pack(">i", int(_ID_DIGITS)), "be32")
+            made[f"{codec}-{kind}"] = _write(folder / f"{codec}-{kind}", frames, mark, form, messages, None)
     return made
 
 
@@ -150,7 +150,7 @@ def _now_ms() -> int:
 
 
 def ask(port: int, code: int, fields: dict[str, str], body: bytes = b"") -> tuple[int, dict[str, str], bytes]:
-    """Code, ext fields and body of the answer to one request in RocketMQ's JSON spelling."""
+    """Code, ext fields and body of the answer to one request in RocketMQ's JSON codec."""
     with socket.create_connection(("127.0.0.1", port), timeout=10) as link, link.makefile("rb") as answers:
         link.sendall(_json_frame(code, fields, body))
         size, head = struct.unpack(">ii", answers.read(8))

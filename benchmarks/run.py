@@ -30,7 +30,7 @@ class Case(NamedTuple):
     """What is measured. `in_flight`: per connection; `most_us`: what we ask of rmq (0: nothing said)."""
 
     kind: str
-    spelling: str
+    codec: str
     title: str
     requests: int
     in_flight: int
@@ -38,7 +38,7 @@ class Case(NamedTuple):
 
     @property
     def key(self) -> str:
-        return f"{self.spelling}-{self.kind}"
+        return f"{self.codec}-{self.kind}"
 
 
 CONNECTIONS = 4
@@ -114,13 +114,13 @@ def compile_load(folder: Path) -> Path:
 
 
 def cases_of(target: Target) -> list[Case]:
-    return [case for case in CASES if target.name == "rmq" or case.spelling != "native"]
+    return [case for case in CASES if target.name == "rmq" or case.codec != "native"]
 
 
 def warm_up(load: Path, target: Target, made: dict[str, frames.Prepared], requests: int) -> None:
     """Makes the topic, fills the queues for the pulls, and lets a JVM compile its hot paths."""
     frames.make_topic(target.port, target.broker_name)
-    say(f"  warming up {target.name}: {requests} sends in each spelling, batches and pulls")
+    say(f"  warming up {target.name}: {requests} sends in each codec, batches and pulls")
     for case in cases_of(target):
         share = {"single": 1, "batch": 100, "pull": 20}[case.kind]
         measure(load, target, case, made[case.key], max(requests // share, 100))

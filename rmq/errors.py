@@ -63,7 +63,7 @@ class NotLeading(Refusal):
         self.here_too = here_too
 
 
-OUTCOME_UNKNOWN = "outcome unknown"  # so begins the remark of a node that lost its office before it knew
+OUTCOME_UNKNOWN = "outcome unknown"  # so begins the remark of a node that lost leadership before it knew
 
 
 class Unknown(RmqError):

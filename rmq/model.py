@@ -1,6 +1,6 @@
 """The nouns: values that several rooms share. No behaviour beyond what a value knows of itself, no I/O.
 
-Value types are NamedTuples: cheap, immutable, comparable, and their field order is the native spelling on the wire
+Value types are NamedTuples: cheap, immutable, comparable, and their field order is the native codec on the wire
 (so fields are only ever added at the end, with a default).
 """
 

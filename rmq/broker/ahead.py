@@ -1,6 +1,6 @@
 """Readers that are ahead of a log that lost bytes: they are sent back, so that they see what came instead.
 
-After an office that may lack acknowledged bytes (a lossy epoch, which begins at `s`), the numbers above a queue's count at `s`
+After a leadership that may lack acknowledged bytes (a lossy epoch, which begins at `s`), the numbers above a queue's count at `s`
 are given to new messages. Who read old ones under these numbers would take the new ones for known. So the first pull of each
 reader of a queue is looked at: ours names the place in the log of the message before; of others only the group's stored
 offset tells. What was true of the log at `s` is in the queue itself: its first message at or behind `s`.

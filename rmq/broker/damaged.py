@@ -8,8 +8,8 @@ import logging
 from collections.abc import Awaitable, Mapping, Sequence
 from functools import partial
 
-from rmq.broker.doorway import Doorway
 from rmq.broker.front import Front
+from rmq.broker.limitedserver import LimitedServer
 from rmq.broker.replication.directory import Directory
 from rmq.broker.replication.gate import Gate, Wall
 from rmq.broker.replication.mender import Lending, Mender, read_log
@@ -43,7 +43,7 @@ class Damaged:
         self._peers_known: Mapping[str, str] = settings.peer_addresses
         if not settings.elected:
             own = (store.vote.node_id, front.address)
-            self._directory = Directory(settings.namesrv_addresses, settings.broker_name, own, dialer, lambda chief: None)
+            self._directory = Directory(settings.namesrv_addresses, settings.broker_name, own, dialer, lambda master: None)
             self._peers_known = self._directory.addresses
         name = settings.broker_name
         vote = store.vote
@@ -56,12 +56,12 @@ class Damaged:
         self._mender = Mender(
             store, disk, root, name, self._peers, self._others, partial(ownfiles.remove_queues, disk, f"{root}/rmq")
         )
-        self._door = Doorway(store, settings, front, dialer.clock, self._excuse, lambda: ())
+        self._limited_server = LimitedServer(store, settings, front, dialer.clock, self._excuse, lambda: ())
 
     async def run(self) -> None:
         """Returns when nothing is damaged any more; then the store must be opened again. Raises OSError."""
         log.error("%s: this node takes no part in its group until another one has given it these bytes", self._store.log.damages)
-        await self._door.open({IntroducePeer: self._gate.introduce, ReadLog: self._read, GetGroupStatus: self._status})
+        await self._limited_server.open({IntroducePeer: self._gate.introduce, ReadLog: self._read, GetGroupStatus: self._status})
         try:
             if self._directory is not None:
                 await self._directory.start()
@@ -71,7 +71,7 @@ class Damaged:
             if self._directory is not None:
                 await self._directory.stop()
             await self._peers.close()
-            self._door.close()
+            self._limited_server.close()
 
     def _address_of(self, node: str) -> str:
         return self._peers_known.get(node, "")

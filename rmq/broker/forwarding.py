@@ -153,7 +153,7 @@ class Forwarding:
 
     # --- changes ------------------------------------------------------------------------------------------------------
 
-    def left_office(self, connections: Iterable[Connection]) -> None:
+    def left_leadership(self, connections: Iterable[Connection]) -> None:
         """Who talked to this node as the leader goes on with it for a while: the next leader should know them."""
         for connection in connections:
             if not connection.closed and not connection.follows_hints:

@@ -25,7 +25,7 @@ from rmq.net import commands as c
 from rmq.net.codec.limits import Limits
 from rmq.net.commands import Answer
 from rmq.net.commands.peers import ForwardedClient
-from rmq.net.remoting.codec import Border
+from rmq.net.remoting.codec import RemotingSettings
 from rmq.net.transport.connection import Allow, Later
 from rmq.net.transport.dialer import Dialer
 from rmq.net.transport.server import Call, Connection, Handler, Server
@@ -55,10 +55,10 @@ class Front:
             max_connections_per_address=settings.max_connections_per_address,
             idle_seconds=settings.idle_timeout_ms / 1000,
         )
-        border = Border(
+        remoting = RemotingSettings(
             plain, settings.cluster_name, settings.broker_name, store_host=(host, port), limits=limits, keeps_frames=grouped
         )
-        self.server = Server({}, limits, border, dialer.clock, on_close=self._closed, network=dialer.network)
+        self.server = Server({}, limits, remoting, dialer.clock, on_close=self._closed, network=dialer.network)
         self._told: Callable[[Connection], None] | None = None
         node = settings.node_id if settings.elected else f"n{settings.broker_id}"
         self.forwarding = Forwarding(settings.broker_name, node, self._where, replace(dialer, limits=limits)) if grouped else None
@@ -126,9 +126,9 @@ class Front:
             await finder.stop()
         await self.listen()
 
-    def left_office(self) -> None:
+    def left_leadership(self) -> None:
         if self.forwarding is not None:
-            self.forwarding.left_office(self.server.connections)
+            self.forwarding.left_leadership(self.server.connections)
 
     def leans(self, call: Call) -> None:
         """A client reads here, though this node does not lead."""
@@ -149,7 +149,7 @@ class Front:
         return heard
 
     async def until_left(self) -> None:
-        """After the office was handed over: clients that cannot know it yet are forwarded for a while."""
+        """After leadership was handed over: clients that cannot know it yet are forwarded for a while."""
         if self.forwarding is not None:
             await self.forwarding.until_left(self._settings.forward_at_stop_ms / 1000)
 

@@ -12,8 +12,8 @@ from rmq.broker.feature import At, Job
 from rmq.broker.forwarding import HERE
 from rmq.broker.handlers.group import GroupHandlers
 from rmq.broker.handlers.peers import PeerHandlers
-from rmq.broker.replication.directory import Chief
-from rmq.broker.replication.elected import ElectedReplica, Office
+from rmq.broker.replication.directory import CurrentMaster
+from rmq.broker.replication.elected import ElectedReplica, LeadershipEvents
 from rmq.broker.replication.gate import Gate
 from rmq.broker.replication.member import Member
 from rmq.broker.replication.mender import Mender
@@ -31,7 +31,7 @@ from rmq.net.commands.peers import IntroducePeer
 from rmq.net.transport.dialer import Dialer
 from rmq.net.transport.server import Connection, Handler
 from rmq.raft import messages as m
-from rmq.raft.fixed import last_office
+from rmq.raft.fixed import last_epoch_led
 from rmq.raft.roles import LAST_EPOCH, Leader, Opening
 from rmq.raft.trust import MAX_LEAP
 from rmq.requests import REQUESTS, Served
@@ -40,7 +40,7 @@ log = logging.getLogger("rmq.group")
 
 HEALTH_S, LATE_S = 1.0, 1.0
 NEAR_BYTES = 64 << 20
-MAX_HEIRS = 100
+MAX_SUCCESSORS = 100
 FRESH_S = 2.0  # a follower that fetched so lately is there
 GRACE_S = 600.0  # how long a follower that is away still holds segments back
 
@@ -60,7 +60,7 @@ class Group:
         dialer: Dialer,
         address: str,
         on_committed: Callable[[Sequence[Unit], int], None],
-        office: Office,
+        events: LeadershipEvents,
     ) -> None:
         self._clock = clock = dialer.clock
         _check_reach(store, f"{settings.store_dir}")
@@ -69,11 +69,11 @@ class Group:
             store.save_vote(store.vote.epoch, store.vote.voted_for, True)
         self._roster: Roster = Configured(settings) if settings.elected else Registered(settings, address, dialer, self._heard)
         name, node, vote = settings.broker_name, self._roster.node, store.vote
-        self._renumbered, self._told_id = office.renumbered, self._roster.number
-        self._told_heirs: list[str] = []
+        self._renumbered, self._registered_id = events.renumbered, self._roster.number
+        self._registered_successors: list[str] = []
         root, sync = str(settings.store_dir), settings.flush == "sync"
-        self._reseeder = Reseeder(store, disk, f"{root}/rmq", name, office.begun_anew)
-        self.replica = ElectedReplica(store, clock, sync, on_committed, office, self._reseeder.begin)
+        self._reseeder = Reseeder(store, disk, f"{root}/rmq", name, events.begun_anew)
+        self.replica = ElectedReplica(store, clock, sync, on_committed, events, self._reseeder.begin)
         peers = Peers(IntroducePeer(name, node, vote.store_id, vote.incarnation), self._address_of, self._handle, dialer)
         me = m.Identity(
             name, node, vote.store_id, vote.incarnation, address, sync, settings.preferred_leader, self._roster.fixed,
@@ -119,14 +119,14 @@ class Group:
 
     @property
     def epoch(self) -> int:
-        """The office that this node registers for. Before it begins that is its last one: a newer master must not be refused."""
+        """The epoch that this node registers for. Before it begins that is its last one: a newer master must not be refused."""
         core, vote = self.member.core, self._store.vote
-        return last_office(core.state, vote.epoch, vote.voted_for) if isinstance(core.role, Opening) else core.state.epoch
+        return last_epoch_led(core.state, vote.epoch, vote.voted_for) if isinstance(core.role, Opening) else core.state.epoch
 
     @property
-    def heirs(self) -> list[str]:
+    def successors(self) -> list[str]:
         """Stores of the nodes that may lead after this one."""
-        return sorted(self._roster.heirs(self.member.core) - {""})[:MAX_HEIRS]
+        return sorted(self._roster.successors(self.member.core) - {""})[:MAX_SUCCESSORS]
 
     def allow(self, connection: Connection, request: Request) -> None:
         """Raises Refusal for what this node may not answer now (`rmq.requests`)."""
@@ -198,8 +198,8 @@ class Group:
     async def look_at_health(self) -> None:
         """For every second: what a read found damaged, or a full disk, makes this node unfit to lead; damage is fetched from
         the others."""
-        if (heirs := self.heirs) != self._told_heirs:  # the nameservers let nobody else take over
-            self._told_heirs = heirs
+        if (successors := self.successors) != self._registered_successors:  # the nameservers let nobody else take over
+            self._registered_successors = successors
             self._renumbered()
         damages = self._log.damages
         damages.drop_before(self._log.start)
@@ -230,15 +230,15 @@ class Group:
 
     # --- joints -------------------------------------------------------------------------------------------------------
 
-    def _heard(self, chief: Chief) -> None:
+    def _heard(self, master: CurrentMaster) -> None:
         """Of the master, where roles are fixed."""
-        if chief.node:
-            self.replica.note_leader(chief.node, chief.address)
-        self.member.handle(m.Follow(chief.node, chief.epoch, chief.leads))
-        if chief.node and self.member.core.leader == chief.node:
-            self._roster.make_way(chief.node)
-        if self.broker_id != self._told_id:
-            self._told_id = self.broker_id
+        if master.node:
+            self.replica.note_leader(master.node, master.address)
+        self.member.handle(m.Follow(master.node, master.epoch, master.leads))
+        if master.node and self.member.core.leader == master.node:
+            self._roster.make_way(master.node)
+        if self.broker_id != self._registered_id:
+            self._registered_id = self.broker_id
             self._renumbered()
 
     def _others(self) -> list[str]:

@@ -10,7 +10,7 @@ from rmq.broker.feature import At, Feature, Job
 from rmq.broker.forwarding import HERE
 from rmq.broker.replication.alone import LoneReplica
 from rmq.broker.replication.appender import Appender
-from rmq.broker.replication.elected import Office
+from rmq.broker.replication.elected import LeadershipEvents
 from rmq.clock import Clock
 from rmq.log.commitlog import Unit
 from rmq.log.store import Store
@@ -48,7 +48,7 @@ class Membership(Protocol):
         """The one that it registers for."""
 
     @property
-    def heirs(self) -> list[str]:
+    def successors(self) -> list[str]:
         """Stores of the nodes that may lead after this one."""
 
     # --- what it may do
@@ -107,7 +107,7 @@ class Membership(Protocol):
 class Alone:
     """No other node has this log: it always leads, and commits by itself. `on_committed`: as of `LoneReplica`."""
 
-    heirs: Final[list[str]] = []
+    successors: Final[list[str]] = []
     handlers: Final[Mapping[type[Any], Handler]] = {}
     allow: Final = None
     status: Final = None
@@ -121,7 +121,7 @@ class Alone:
         clock: Clock,
         sync_flush: bool,
         on_committed: Callable[[Sequence[Unit], int], None],
-        office: Office,
+        events: LeadershipEvents,
     ) -> None:
         self.broker_id = broker_id
         self._replica = LoneReplica(store.log, store.dispatcher, clock, sync_flush, on_committed)
@@ -129,7 +129,7 @@ class Alone:
         self.jobs = (Job(LATE_S, "late", self._replica.answer_late, At.EVERYWHERE),)
         self._store = store
         self._clock = clock
-        self._office = office
+        self._events = events
 
     @property
     def epoch(self) -> int:
@@ -163,7 +163,7 @@ class Alone:
             self.appender.refuse(f"{damages}: this node only reads", f"{damages}: this node only reads")
         self._replica.start()
         if not self._store.read_only:
-            self._office.settled()
+            self._events.settled()
 
     async def start(self) -> None:
         return

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
 
-from rmq.broker.doorway import Doorway
 from rmq.broker.front import Front
+from rmq.broker.limitedserver import LimitedServer
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.config.settings import NodeSettings
@@ -29,16 +29,16 @@ class Rebuilding:
     def __init__(self, store: Store, settings: NodeSettings, front: Front, clock: Clock) -> None:
         self._store = store
         self._settings = settings
-        self._door = Doorway(store, settings, front, clock, self._excuse, self._facts)
+        self._limited_server = LimitedServer(store, settings, front, clock, self._excuse, self._facts)
         self._position = store.log.start
 
     async def run(self) -> None:
         """Returns when the queues are there. Raises StoreError, OSError; cancelled, it ends the worker."""
-        await self._door.open({c.ViewMessage: self._view})
+        await self._limited_server.open({c.ViewMessage: self._view})
         try:
             await self._work()
         finally:
-            self._door.close()
+            self._limited_server.close()
 
     async def _work(self) -> None:
         store = self._store

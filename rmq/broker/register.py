@@ -35,7 +35,7 @@ def description(settings: NodeSettings, address: str, store: Store, topics: Topi
         found = [topic._replace(perm=topic.perm & ~PERM_WRITE) for topic in found]
     return RegisterBroker(
         settings.cluster_name, settings.broker_name, membership.broker_id, address, membership.epoch, found,
-        topics.data_version, store.vote.store_id, membership.heirs,
+        topics.data_version, store.vote.store_id, membership.successors,
     )  # fmt: skip
 
 
@@ -96,7 +96,7 @@ class Registration(Feature):
     async def _register(self, peer: "_Peer") -> None:
         peer.changed.clear()
         me = self._describe()
-        if me.broker_id < 0:  # it gave an office up and has no other number yet
+        if me.broker_id < 0:  # it gave leadership up and has no other broker id yet
             return
         try:
             await peer.register(me)

@@ -69,7 +69,7 @@ class Serving:
         self.features: list[Feature] = []  # filled below; nobody is told of anything before the start
         self.tables = _tables(settings, store)
         self._polls = LongPolls()
-        leadership = Leadership(self.features, self.tables.drop_overlays, self._read_again, front.left_office)
+        leadership = Leadership(self.features, self.tables.drop_overlays, self._read_again, front.left_leadership)
         applier = Applier(self.tables, self._polls, self.features)
         self.membership: Membership
         if settings.elected or settings.broker_role:

@@ -80,7 +80,7 @@ class DueTable(Versioned):
         self._early: dict[int, Source] = {}  # due though their slots are not: the clock was set back
         self._held: set[int] = set()  # being written
         self.pending = 0
-        self.office = 0  # how often this node left it
+        self.leadership = 0  # how often this node left it
 
     def committed(self) -> Mapping[int, Any]:
         """Slot by slot, what a snapshot saves: [pending sources as bytes, what is cancelled]."""
@@ -230,7 +230,7 @@ class DueTable(Versioned):
 
     def drop_overlay(self) -> None:
         """This node no longer leads: what was not committed is the new leader's to know."""
-        self.office += 1
+        self.leadership += 1
         self._held.clear()
         self._early.clear()
         self._latest = dict.fromkeys(self._latest, _NEVER)

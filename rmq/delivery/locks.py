@@ -83,7 +83,7 @@ class LockTable(Versioned):
         return key, owner
 
     def not_stored(self, changes: Iterable[Change]) -> None:
-        """These were certainly not written. (Of those nobody knows, the log or the loss of the office will tell.)"""
+        """These were certainly not written. (Of those nobody knows, the log or the loss of leadership will tell.)"""
         for key, owner in changes:
             self._arrived(key, owner)
 

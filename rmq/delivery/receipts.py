@@ -70,7 +70,7 @@ class ReceiptTable(Versioned):
         self._open: Counter[tuple[str, str, int]] = Counter()  # group, topic, queue
         self._of_group: Counter[str] = Counter()
         self._coming: set[tuple[ReceiptKey, int]] = set()  # messages whose end is being written
-        self.office = 0  # rises when this node leads no more
+        self.leadership = 0  # rises when this node leads no more
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -202,7 +202,7 @@ class ReceiptTable(Versioned):
     def drop_overlay(self) -> None:
         """This node no longer leads: what was not committed is the new leader's to know."""
         self._coming.clear()
-        self.office += 1
+        self.leadership += 1
 
     def due(self, now_ms: int) -> Iterator[tuple[ReceiptKey, Receipt]]:
         """Receipts whose time is over, the oldest first."""

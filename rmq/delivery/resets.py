@@ -99,8 +99,8 @@ class ResetTable(Versioned):
     def drop_overlay(self) -> None:
         """This node no longer leads: who has followed is the new leader's to find out."""
         self.pending = dict(self._committed)
-        for of_this_office in (self._staged, self._told, self._followed):
-            of_this_office.clear()
+        for of_this_leadership in (self._staged, self._told, self._followed):
+            of_this_leadership.clear()
 
     def remove_topic(self, topic: str) -> None:
         for place in [place for place in self._committed if place.topic == topic]:

@@ -152,7 +152,7 @@ class HalfTable:
         self._ending[first] = outcome
 
     def not_ended(self, first: int) -> None:
-        """It was certainly not written. (Of an unknown outcome the log, or the loss of the office, will tell.)"""
+        """It was certainly not written. (Of an unknown outcome the log, or the loss of leadership, will tell.)"""
         self._ending.pop(first, None)
 
     def move(self, first: int) -> None:

@@ -44,7 +44,7 @@ class Dispatcher:
         self._numbers_lost = False  # behind a repaired stretch
         self._log = log
         self._queues = queues
-        self._lanes: dict[tuple[bytes, int], ConsumeQueue] = {}  # by a topic's bytes
+        self._cached_queues: dict[tuple[bytes, int], ConsumeQueue] = {}  # by a topic's bytes
         log.deletes = queues.end
 
     def advance(self, hw: int) -> list[Unit]:
@@ -75,7 +75,7 @@ class Dispatcher:
     def begin_at(self, position: int) -> None:
         """The queues were all deleted, the log begins anew there."""
         self.position = position
-        self._lanes.clear()
+        self._cached_queues.clear()
 
     def catch_up(self, to: int, tell: Callable[[int], None] = lambda position: None) -> None:
         """As `advance`, for a start: nothing is kept in memory, what is damaged is noted in the log's `damages`."""
@@ -98,7 +98,7 @@ class Dispatcher:
         if found is None:
             return None
         topic, queue_id, number, code = found
-        queue = self._lanes.get((topic, queue_id))
+        queue = self._cached_queues.get((topic, queue_id))
         if queue is None or number != queue.max:
             return None
         queue.put_many(number, place.offset, (place.size,), (code,))
@@ -156,7 +156,7 @@ class Dispatcher:
             queue.next = max(queue.next, queue.max)
             put.append((queue, number))
             if topic != STATE_TOPIC and not is_held_topic(topic):
-                self._lanes[topic.encode(), queue_id] = queue
+                self._cached_queues[topic.encode(), queue_id] = queue
         if record.topic == STATE_TOPIC:
             self._delete_topics(record)
         return put
@@ -188,7 +188,7 @@ class Dispatcher:
         """Of bytes of ours (see the module): what was there before can still be found by its id and key."""
         about = "%s/%d begins anew with the record at %d: messages %d to %d, stored behind the deletion of their topic, leave it"
         _LOG.warning(about, queue.topic, queue.queue_id, offset, queue.min, queue.max - 1)
-        self._lanes.clear()
+        self._cached_queues.clear()
         return self._queues.restart(queue)
 
     def _bury(self, record: Record) -> None:
@@ -220,4 +220,4 @@ class Dispatcher:
 
     def _delete(self, topic: str) -> None:
         self._queues.delete(topic)
-        self._lanes.clear()
+        self._cached_queues.clear()

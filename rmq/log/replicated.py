@@ -199,7 +199,7 @@ class ReplicatedLog:
         What this tail deletes takes nothing more before it is dispatched.
         """
         queues = self.store.queues
-        queues.begin_office()
+        queues.begin_leadership()
         for found in self.log.scan(self.store.dispatcher.position, self.log.end):
             for topic, queue_id, number in record.queue_places(found):
                 queues.get(topic, queue_id).next = number + 1

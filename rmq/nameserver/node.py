@@ -6,7 +6,7 @@ from rmq.clock import Clock, SystemClock
 from rmq.config.settings import NodeSettings
 from rmq.nameserver.handlers import RouteHandlers
 from rmq.net.codec.limits import MIB, Limits
-from rmq.net.remoting.codec import Border
+from rmq.net.remoting.codec import RemotingSettings
 from rmq.net.transport.network import TCP, Network
 from rmq.net.transport.server import Server
 from rmq.routing.table import RouteTable
@@ -31,7 +31,7 @@ class Nameserver:
         self._server = Server(
             self._handlers.by_request(),
             limits,
-            Border(limits=limits),
+            RemotingSettings(limits=limits),
             clock,
             on_close=self._handlers.closed,
             network=network,

@@ -125,7 +125,7 @@ class FixedMode(Elections):
             self.state.out.append(m.Done(event.ticket, refusal))
 
 
-def last_office(state: State, epoch: int, voted_for: str) -> int:
+def last_epoch_led(state: State, epoch: int, voted_for: str) -> int:
     """The newest epoch in which this node led, also if power loss took its record; 0 if there was none.
 
     `epoch`, `voted_for`: of the vote as it is saved. Nameservers must not hear of one that the next loss of power takes back.

@@ -1,4 +1,4 @@
-"""A client that speaks RocketMQ's spelling and follows no hints: what it sends and gets are frames."""
+"""A client that speaks RocketMQ's codec and follows no hints: what it sends and gets are frames."""
 
 import asyncio
 import json

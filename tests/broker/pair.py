@@ -29,7 +29,7 @@ class Pair:
         await self.nameserver.start()
 
     async def start(self, number: int, role: str, wait: bool = True, disk: Disk | None = None, **settings: Any) -> Broker:
-        """`wait`: until a master has begun its office."""
+        """`wait`: until a master has begun to lead."""
         self.nodes[number] = Broker(
             NodeSettings(
                 vip_port=False,

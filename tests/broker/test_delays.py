@@ -306,8 +306,8 @@ async def test_one_that_cannot_be_read_holds_up_no_other() -> None:
         await peer.close()
 
 
-async def test_a_bite_of_an_office_that_was_lost_is_not_handed_on() -> None:
-    """C13: while its records were read the office was lost and won again; the new office hands them on itself."""
+async def test_a_bite_of_a_leadership_that_was_lost_is_not_handed_on() -> None:
+    """C13: while its records were read the leadership was lost and won again; the new leadership hands them on itself."""
 
     class Losing(Outlet):
         async def read(self, offsets: Sequence[int]) -> list[Record]:

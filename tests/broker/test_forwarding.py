@@ -53,7 +53,7 @@ async def leading(group: LocalGroup) -> Peer:
 
 
 async def test_a_follower_forwards_sends_and_says_what_the_leader_answered(group: LocalGroup) -> None:
-    """Singles, old and new spelling, batches, a topic that the send makes; the message is born where the client is."""
+    """Singles, old and new codec, batches, a topic that the send makes; the message is born where the client is."""
     async with JavaClient.connect(group.address(await follower(group))) as java:
         answers = [await one for one in [java.send(b"first"), java.send(b"second")]]
         assert [(header.code, header.ext["queueOffset"]) for header, _ in answers] == [(0, "0"), (0, "1")]
@@ -162,7 +162,7 @@ async def test_a_slave_answers_itself_what_its_master_did_not_live_to_answer(sla
         assert members((await asked)[1]) == ["me@1"]
 
 
-async def test_an_office_that_is_handed_over_fails_no_send(group: LocalGroup) -> None:
+async def test_leadership_that_is_handed_over_fails_no_send(group: LocalGroup) -> None:
     """The same connection all the while: nothing is refused, stored twice, or out of order."""
     name = await group.leader()
     leader = await group.connect(name)

@@ -45,7 +45,7 @@ async def group(tmp_path: Path) -> AsyncIterator[LocalGroup]:
 
 
 async def test_a_rolling_restart_under_load_fails_no_send(group: LocalGroup) -> None:
-    """L1: every node is stopped in order and started again, the leader hands its office over."""
+    """L1: every node is stopped in order and started again, the leader hands leadership over."""
     sent, stop = [], asyncio.Event()
 
     async def produce() -> None:

@@ -134,7 +134,7 @@ async def test_two_of_three_are_damaged_at_different_places(group: LocalGroup, c
     await equal(group, *ALL)
 
 
-async def test_damage_that_all_share_keeps_them_out_of_office_until_one_is_repaired_by_hand(group: LocalGroup) -> None:
+async def test_damage_that_all_share_lets_nobody_lead_until_one_is_repaired_by_hand(group: LocalGroup) -> None:
     """D8: nobody votes, nobody takes anything, each says where and what for; tombstones spread as any bytes do."""
     await group.stop(*ALL)
     for name in ALL:
@@ -195,7 +195,7 @@ async def test_a_message_is_taken_from_who_has_it_not_its_tombstone_from_who_los
     assert bodies(await peer.pull("T", 3)) == [b"message 3", b"message 4", b"message 5"]
 
 
-async def test_damage_that_the_leader_meets_while_it_serves_ends_its_office_and_is_repaired(group: LocalGroup) -> None:
+async def test_damage_that_the_leader_meets_while_it_serves_ends_its_leadership_and_is_repaired(group: LocalGroup) -> None:
     """D8, story 48: a reader is refused once, no restart is needed."""
     name = await group.leader()
     others = [other for other in ALL if other != name]

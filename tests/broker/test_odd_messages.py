@@ -118,7 +118,7 @@ async def allowed(peer: Peer, request: Any) -> Any:
 
 
 async def send_as_java(address: str, messages: Sequence[Send]) -> None:
-    """The same messages by the other spelling, where the broker itself makes records of them."""
+    """The same messages by the other codec, where the broker itself makes records of them."""
     host, _, port = address.rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     for opaque, message in enumerate(messages):

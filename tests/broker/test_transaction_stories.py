@@ -61,7 +61,7 @@ async def test_two_end_transactions_before_commit(tmp_path: Path) -> None:
         assert await delivered(group) == [b"once"]
 
 
-async def test_the_word_outlives_the_office_in_which_it_was_said(tmp_path: Path) -> None:
+async def test_the_word_outlives_the_leadership_in_which_it_was_said(tmp_path: Path) -> None:
     """Story 36, C11: written, but not committed when the majority went: nobody is told a lie, and it counts once in the end."""
     async with LocalGroup(tmp_path) as group:
         leader = await begun(group)

@@ -44,7 +44,7 @@ async def test_a_quorum_that_does_not_come_in_time(tmp_path: Path) -> None:
             assert sorted(bodies(await leader.pull("T", 0))) == [b"good", b"nobody knows", b"raw"]
 
 
-async def test_an_office_that_is_lost(tmp_path: Path) -> None:
+async def test_a_leadership_that_is_lost(tmp_path: Path) -> None:
     """What was sent before is unknown; what is sent afterwards was certainly not stored: 14, and may be tried again."""
     async with LocalGroup(tmp_path) as group:
         leader = await group.connect(await group.leader())
@@ -53,7 +53,7 @@ async def test_an_office_that_is_lost(tmp_path: Path) -> None:
             await producer.send(Message("T", b"good"))
             await group.level()
             await group.stop(*await group.followers())
-            with pytest.raises(Unknown, match="lost its office"):
+            with pytest.raises(Unknown, match="lost leadership"):
                 await producer.send(Message("T", b"nobody knows"), timeout=20)
             assert await leader.refusal(send("T", b"refused")) == R.SERVICE_NOT_AVAILABLE
 

@@ -61,7 +61,7 @@ async def test_the_drill(drill: Drill) -> None:
     await drill.rmq("try", "start", *drill.where)
     assert len(await drill.cluster()) == 3
 
-    async with asyncio.timeout(30):  # it takes the office as soon as it has caught up
+    async with asyncio.timeout(30):  # it leads again as soon as it has caught up
         while "success" not in await drill.rmq("admin", "transferLeader", "-b", tryout.GROUP, leader.name, *names, code=None):
             pass
         while (await drill.cluster()).get(0, {}).get("address") != before[0]["address"]:

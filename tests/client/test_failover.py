@@ -116,7 +116,7 @@ async def test_two_nodes_that_name_each_other_do_not_keep_a_send(trio: Trio, cli
 
 
 async def test_an_unknown_outcome_is_never_a_refusal(trio: Trio, client: Client) -> None:
-    """R11, C19: the leader lost its office before it knew; sending again may store it twice."""
+    """R11, C19: the leader lost leadership before it knew; sending again may store it twice."""
     a = trio.nodes[0]
     a.faults[Send] = [refuse(R.SYSTEM_ERROR, "outcome unknown: this node no longer leads")] * 2
     producer = client.producer()

@@ -82,7 +82,7 @@ def test_one_that_could_not_be_carried_is_not_due_before_its_time() -> None:
     assert table.due(9000, 9) == [source]
 
 
-def test_who_loses_office_forgets_what_was_on_its_way() -> None:
+def test_a_node_that_loses_leadership_forgets_what_was_on_its_way() -> None:
     """A proposed record that was cut is handed on by whoever leads next; one that was committed is done there too."""
     first, second = Source(1000, 10, 1), Source(1000, 20, 1)
     table = table_of(first, second)

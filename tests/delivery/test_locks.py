@@ -99,7 +99,7 @@ def test_lock_owner_survives_failover_intruder_waits() -> None:
     assert ask(new, "intruder", 1030.1 + LIVE_S) == {A}
 
 
-def test_a_lost_office_forgets_what_was_not_committed() -> None:
+def test_a_lost_leadership_forgets_what_was_not_committed() -> None:
     table = leading()
     table.lock("one", [A], 0.0)
     table.drop_overlay()

@@ -49,7 +49,7 @@ def test_what_is_on_its_way_is_decided_already() -> None:
     assert (table.outcome(100), table.is_ending(100)) == (ROLLED_BACK, False)
 
 
-def test_a_leader_that_lost_its_office_decides_nothing() -> None:
+def test_a_leader_that_lost_leadership_decides_nothing() -> None:
     """C11: the next leader may have decided otherwise."""
     table = with_one()
     table.end(100, COMMITTED)

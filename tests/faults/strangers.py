@@ -2,7 +2,7 @@
 
     python -m tests.faults.strangers --frames 5000000
 
-Two nameservers, a broker that stands alone and a group of three take commands of all kinds in both spellings and what nodes say
+Two nameservers, a broker that stands alone and a group of three take commands of all kinds in both codecs and what nodes say
 to each other, with values, types and bytes changed (`mutating`, `storming`). Nobody may end, say "internal error", log what
 no peer may bring about or grow by 100 MB; a good client's p99 stays below 20 ms, and nothing it sends is refused. At the end
 strangers on the machine of a node, introduced as that node, go on; only then answers may be late, while leaders change.

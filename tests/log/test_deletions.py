@@ -52,12 +52,12 @@ def test_a_deletion_that_was_not_stored_ends_nothing(bench: Bench) -> None:
 
 
 def test_a_deletion_that_was_cut_ends_nothing(bench: Bench) -> None:
-    """The next office of that node begins behind what is left."""
+    """The next leadership of that node begins behind what is left."""
     bench.send(b"1", "U")
     to = bench.store.log.end
     bench.append(deletion(bench, "U"))
     bench.store.log.cut(to)
-    bench.store.queues.begin_office()
+    bench.store.queues.begin_leadership()
     assert bench.send(b"2", "U").queue_offset == 1
 
 

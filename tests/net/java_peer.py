@@ -1,4 +1,4 @@
-"""The other side of the remoting spelling, for tests: writes requests and reads answers as RocketMQ's clients do.
+"""The other side of the remoting codec, for tests: writes requests and reads answers as RocketMQ's clients do.
 
 Written against RocketMQ's shapes, not against `rmq.net.remoting.bodies`, so that each checks the other.
 """

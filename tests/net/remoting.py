@@ -1,21 +1,21 @@
-"""A peer's side of RocketMQ's spelling, for tests."""
+"""A peer's side of RocketMQ's codec, for tests."""
 
 from typing import Any
 
 from rmq.log.records import plain
-from rmq.net.remoting.codec import Border, Remoting
+from rmq.net.remoting.codec import Remoting, RemotingSettings
 from rmq.net.remoting.headers import Header, read
 
-BORDER = Border(plain, "DefaultCluster", store_host=("10.0.0.1", 10911))
+REMOTING_SETTINGS = RemotingSettings(plain, "DefaultCluster", store_host=("10.0.0.1", 10911))
 
 
-def spelling(ip: str = "10.0.0.9") -> Remoting:
-    return BORDER.spelling((ip, 4000))
+def codec(ip: str = "10.0.0.9") -> Remoting:
+    return REMOTING_SETTINGS.codec((ip, 4000))
 
 
 def decode(frame: bytes, ip: str = "10.0.0.9") -> tuple[Any, int, bool, Any, int]:
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
-    return spelling(ip).decode(frame[4:])
+    return codec(ip).decode(frame[4:])
 
 
 def parts(frame: bytes) -> tuple[Header, bytes]:

@@ -13,7 +13,7 @@ from rmq.log.records import plain
 from rmq.net.codec.limits import Limits
 from rmq.net.codec.native import Native
 from rmq.net.commands import GetMaxOffset, Hello, OffsetAnswer, Ping, Pull, PullAnswer, Send, SendAnswer
-from rmq.net.remoting.codec import Border
+from rmq.net.remoting.codec import RemotingSettings
 from rmq.net.transport.channel import Channel
 from rmq.net.transport.server import LATER, Call, Connection, Later, Server
 from rmq.testing import TestClock
@@ -36,7 +36,7 @@ class Broker:
         self.server = Server(
             {Send: self.send, Pull: self.pull, GetMaxOffset: lambda request, call: OffsetAnswer(1)},
             limits=Limits(**limits),
-            border=Border(plain),
+            remoting=RemotingSettings(plain),
             clock=self.clock,
             on_close=self.reasons.append,
         )

@@ -8,14 +8,14 @@ import pytest
 from rmq.log.records import plain
 from rmq.model import Subscription
 from rmq.net.commands import GetMaxOffset, Heartbeat
-from rmq.net.remoting.codec import Border
+from rmq.net.remoting.codec import RemotingSettings
 from rmq.net.remoting.headers import write
 
-SPELLING = Border(plain).spelling(("10.0.0.9", 4000))
+CODEC = RemotingSettings(plain).codec(("10.0.0.9", 4000))
 
 
 def decode(frame: bytes) -> tuple[Any, int, bool, Any, int]:
-    return SPELLING.decode(frame[4:])
+    return CODEC.decode(frame[4:])
 
 
 CPP_HEARTBEAT = (
@@ -69,6 +69,6 @@ def test_one_alone_needs_no_brackets_and_numbers_are_text() -> None:
 def test_headers_may_have_ordinals_and_numbers_as_text() -> None:
     ext = {"topic": "t", "queueId": 3}
     data = orjson.dumps({"code": "30", "opaque": "7", "flag": None, "language": 1, "version": "63", "extFields": ext})
-    thing, call_id, _, context, _ = SPELLING.decode(len(data).to_bytes(4, "big") + data)
+    thing, call_id, _, context, _ = CODEC.decode(len(data).to_bytes(4, "big") + data)
     assert (thing, call_id) == (GetMaxOffset("t", 3), 7)
-    assert SPELLING.greet(thing, context) == ("", "CPP", 63)
+    assert CODEC.greet(thing, context) == ("", "CPP", 63)

@@ -1,4 +1,4 @@
-"""The native spelling: round trips, old and new peers, and bytes that are none of it."""
+"""The native codec: round trips, old and new peers, and bytes that are none of it."""
 
 import random
 import tracemalloc

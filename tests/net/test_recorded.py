@@ -16,7 +16,7 @@ from rmq.net.codec.limits import Limits
 from rmq.net.codec.native import Native
 from rmq.net.codec.wire import Reader
 from rmq.net.commands import CODES, Send
-from rmq.net.remoting.codec import Border, Remoting
+from rmq.net.remoting.codec import Remoting, RemotingSettings
 from rmq.net.remoting.headers import Header, read
 from tests.net import java_json, java_peer
 
@@ -32,8 +32,8 @@ class Exchange(NamedTuple):
     answer: bytes
 
 
-def border() -> Border:
-    return Border(plain, "DefaultCluster", store_host=("127.0.0.1", 22911))
+def settings() -> RemotingSettings:
+    return RemotingSettings(plain, "DefaultCluster", store_host=("127.0.0.1", 22911))
 
 
 def frames(name: str) -> Iterator[tuple[dict[str, Any], bytes]]:
@@ -67,13 +67,13 @@ def test_whole_connections_decode_at_once_and_byte_by_byte(name: str) -> None:
         key = (line["conn"], line["dir"])
         streams[key] = streams.get(key, b"") + raw
     for stream in streams.values():
-        once = Reader(LIMITS, Native(1), lambda: border().spelling(("10.0.0.9", 4000)))
+        once = Reader(LIMITS, Native(1), lambda: settings().codec(("10.0.0.9", 4000)))
         received = once.feed(memoryview(stream))
         assert once.half_frame_bytes == 0
         for thing, *_ in received:
             if isinstance(thing, Refusal):
                 assert thing.code == 3, thing
-        slowly = Reader(LIMITS, Native(1), lambda: border().spelling(("10.0.0.9", 4000)))
+        slowly = Reader(LIMITS, Native(1), lambda: settings().codec(("10.0.0.9", 4000)))
         pieces = [slowly.feed(memoryview(stream)[at : at + 1000]) for at in range(0, len(stream), 1000)]
         assert [one[:3:2] for piece in pieces for one in piece if type(one[0]) in CODES] == [
             one[:3:2] for one in received if type(one[0]) in CODES
@@ -95,13 +95,13 @@ LEFT_OUT = {  # sizes of paged answers: we send everything at once; the region, 
 def test_our_answer_made_of_theirs_is_theirs(name: str) -> None:
     """Code, field names and values and the body are the same; only the order inside JSON objects may differ."""
     for exchange in exchanges(name):
-        spelling = border().spelling(("127.0.0.1", 4000))
-        request, call_id, oneway, context, _ = spelling.decode(exchange.request[4:])
+        codec = settings().codec(("127.0.0.1", 4000))
+        request, call_id, oneway, context, _ = codec.decode(exchange.request[4:])
         asked, _ = parts(exchange.request)
         theirs, their_body = parts(exchange.answer)
         if isinstance(request, Refusal) or asked.code not in COMPARED | {15}:
             continue
-        ours, our_body = parts(_answered(spelling, request, call_id, context, theirs, their_body))
+        ours, our_body = parts(_answered(codec, request, call_id, context, theirs, their_body))
         assert not oneway
         assert (ours.code, ours.flag, ours.opaque, ours.version) == (theirs.code, 1, theirs.opaque, 513)
         assert _comparable(ours.ext) == _comparable(theirs.ext), asked.code
@@ -118,12 +118,12 @@ def _comparable(ext: dict[str, str]) -> dict[str, str]:
     return {name: value for name, value in ext.items() if name not in LEFT_OUT} | {"msgId": f"{ids[0]} of {len(ids)}"}
 
 
-def _answered(spelling: Remoting, request: Any, call_id: int, context: Any, theirs: Header, body: bytes) -> bytes:
+def _answered(codec: Remoting, request: Any, call_id: int, context: Any, theirs: Header, body: bytes) -> bytes:
     good = theirs.code == 0 or (theirs.code in (19, 20, 21) and "nextBeginOffset" in theirs.ext) or "popTime" in theirs.ext
     if not good:
-        return spelling.refusal(call_id, context, Refusal(theirs.code, theirs.remark))
+        return codec.refusal(call_id, context, Refusal(theirs.code, theirs.remark))
     answer = java_peer.read_answer(theirs, body, type(request))
-    return spelling.answer(call_id, context, answer, theirs.remark)
+    return codec.answer(call_id, context, answer, theirs.remark)
 
 
 def _unordered(value: Any) -> Any:
@@ -156,8 +156,8 @@ def test_a_recorded_send_becomes_the_record_rocketmq_stored() -> None:
     sent: dict[str, Any] = {}
     stored: dict[str, Any] = {}
     for exchange in exchanges("client-5.5.0-json/push-concurrent.jsonl.gz"):
-        spelling = border().spelling(("127.0.0.1", 4000))
-        request, *_ = spelling.decode(exchange.request[4:])
+        codec = settings().codec(("127.0.0.1", 4000))
+        request, *_ = codec.decode(exchange.request[4:])
         _, body = parts(exchange.answer)
         if isinstance(request, Send):
             sent |= {_unique_key(record.properties): record for record in iterate(request.records)}

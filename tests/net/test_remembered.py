@@ -9,7 +9,7 @@ from rmq.log.records import plain
 from rmq.net.codec.native import Native
 from rmq.net.codec.remembered import MAX_REMEMBERED, MAX_REMEMBERED_OF_CONNECTION, Memory, Part
 from rmq.net.commands import Hello, Send
-from rmq.net.remoting.codec import Border, Remoting
+from rmq.net.remoting.codec import Remoting, RemotingSettings
 from tests.net import java_peer
 
 
@@ -37,31 +37,31 @@ def test_a_full_memory_begins_anew() -> None:
 
 
 def test_forms_of_java_producers_are_remembered_for_all_connections() -> None:
-    border = Border(plain)
-    assert border.sends is not None
+    settings = RemotingSettings(plain)
+    assert settings.sends is not None
     for peer in range(3):
-        assert isinstance(decoded(border.spelling(("10.0.0.1", peer))), Send)
-    assert len(border.sends.shapes.known) == 1
+        assert isinstance(decoded(settings.codec(("10.0.0.1", peer))), Send)
+    assert len(settings.sends.shapes.known) == 1
 
 
 def test_a_long_header_is_not_remembered() -> None:
     """Of a form only what the answer needs is kept, of a long one nothing."""
-    border = Border(plain)
-    remoting = border.spelling(("10.0.0.1", 1))
-    assert border.sends is not None
+    settings = RemotingSettings(plain)
+    remoting = settings.codec(("10.0.0.1", 1))
+    assert settings.sends is not None
     for number in range(50):
         decoded(remoting, a="g" * 4000 + str(number))
         decoded(remoting, junk=str(number) * 4000)
-    assert not border.sends.shapes.known
+    assert not settings.sends.shapes.known
     decoded(remoting, i="UNIQ_KEY\x010A00\x02KEYS\x01" + "k" * 30_000 + "\x02")
-    [(key, shape)] = border.sends.shapes.known.items()
+    [(key, shape)] = settings.sends.shapes.known.items()
     assert len(key) + sum(len(part) for part in shape[:3]) < 2048
     assert (shape.header.ext, shape.header.remark) == ({}, "")
 
 
 def test_what_waits_for_its_answer_keeps_no_texts() -> None:
     """25 bytes of memory for each byte of a header with many short fields."""
-    remoting = Border(plain).spelling(("10.0.0.1", 1))
+    remoting = RemotingSettings(plain).codec(("10.0.0.1", 1))
     many = {f"{number}": "x" for number in range(1000)}
     for code in (310, 11):
         _, _, _, context, _ = remoting.decode(java_peer.send_frame(1, b"body", code=code, **many)[4:])
@@ -84,7 +84,7 @@ def test_who_a_client_says_it_is_has_some_length() -> None:
     for hello in (Hello(1, "x" * 256), Hello(1, "c", "x" * 256)):
         with pytest.raises(Refusal, match="255"):
             native.greet(hello, None)
-    remoting = Border(plain).spelling(("10.0.0.1", 1))
+    remoting = RemotingSettings(plain).codec(("10.0.0.1", 1))
     _, _, _, context, _ = remoting.decode(_with_language("x" * 100_000))
     greeting = remoting.greet(None, context)
     assert greeting is not None

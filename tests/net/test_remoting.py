@@ -1,4 +1,4 @@
-"""RocketMQ's spelling, against an independent reader and writer of its other side."""
+"""RocketMQ's codec, against an independent reader and writer of its other side."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from rmq.net.commands.transactions import CheckTransactionState
 from rmq.net.remoting.headers import read, write
 from rmq.net.remoting.lenient import whole
 from tests.net import java_json, java_peer
-from tests.net.remoting import decode, parts, spelling
+from tests.net.remoting import codec, decode, parts
 from tests.net.values import of_class
 
 # An empty text cannot be told from none in binary headers; a number is an enum's ordinal.
@@ -48,7 +48,7 @@ def test_answers_survive(pair: tuple[type[Any], Any], binary: bool, version: int
     answer = _with_unique_names(answer)
     request = _some(request_type)
     _, call_id, _, context, _ = decode(java_peer.request_frame(request, 5, binary, version=version))
-    frame = spelling().answer(call_id, context, answer, "FOUND")
+    frame = codec().answer(call_id, context, answer, "FOUND")
     header, body = parts(frame)
     assert (header.opaque, header.flag, header.version, header.binary, header.remark) == (5, 1, 513, binary, "FOUND")
     assert java_peer.read_answer(header, body, request_type) == answer
@@ -92,12 +92,12 @@ def _with_unique_names(answer: Any) -> Any:
 @given(st.sampled_from([1, 2, 14, 16, 17, 29, 206]), st.text(max_size=50), st.booleans())
 def test_refusals_survive(code: int, remark: str, binary: bool) -> None:
     _, call_id, _, context, _ = decode(java_peer.request_frame(GetRoute("t"), -7, binary))
-    header, body = parts(spelling().refusal(call_id, context, Refusal(code, remark)))
+    header, body = parts(codec().refusal(call_id, context, Refusal(code, remark)))
     assert (header.code, header.remark, header.opaque, header.flag, body) == (code, remark, -7, 1, b"")
 
 
 def test_pushes_are_json_with_text_fields() -> None:
-    header, body = parts(spelling().request(NotifyConsumerIdsChanged("group"), 3, True))
+    header, body = parts(codec().request(NotifyConsumerIdsChanged("group"), 3, True))
     assert (header.code, header.flag, header.opaque, header.ext, header.binary, body) == (
         40,
         2,
@@ -111,7 +111,7 @@ def test_pushes_are_json_with_text_fields() -> None:
 def test_a_check_carries_its_message() -> None:
     """39: the half itself is the body [CheckTransactionStateRequestHeader]."""
     check = CheckTransactionState("RMQ_SYS_TRANS_HALF_TOPIC", 5, 1000, "A", "A", "7F", "broker-a", b"record")
-    header, body = parts(spelling().request(check, 3, True))
+    header, body = parts(codec().request(check, 3, True))
     assert (header.code, header.flag, header.binary, body) == (39, 2, False, b"record")
     assert header.ext == {
         "topic": "RMQ_SYS_TRANS_HALF_TOPIC",
@@ -131,13 +131,13 @@ def test_pop_is_known_under_the_number_that_binary_headers_cut_it_to() -> None:
     assert read(frame[4:], 1 << 20)[0].code == 3442
     thing, call_id, _, context, _ = decode(frame)
     assert (thing, call_id) == (request, 4)
-    header, _ = parts(spelling().answer(call_id, context, pop.PopAnswer(1, 60_000, 0, 0, status=210), ""))
+    header, _ = parts(codec().answer(call_id, context, pop.PopAnswer(1, 60_000, 0, 0, status=210), ""))
     assert (header.code, header.binary) == (210, True)
 
 
 def test_a_timed_send_is_told_how_to_take_it_back() -> None:
     _, call_id, _, context, _ = decode(java_peer.send_frame(1, b"body"))
-    header, _ = parts(spelling().answer(call_id, context, SendAnswer(0, 1, 2, 0, "djEg"), ""))
+    header, _ = parts(codec().answer(call_id, context, SendAnswer(0, 1, 2, 0, "djEg"), ""))
     assert header.ext["recallHandle"] == "djEg"
 
 
@@ -201,7 +201,7 @@ def test_bad_bodies_are_answered(code: int, body: bytes) -> None:
     refusal, call_id, _, context, _ = decode(write(False, code, 0, 8, "", ext, body))
     assert isinstance(refusal, Refusal)
     assert refusal.code == 1
-    assert parts(spelling().refusal(call_id, context, refusal))[0].opaque == 8
+    assert parts(codec().refusal(call_id, context, refusal))[0].opaque == 8
 
 
 def test_a_registration_with_a_wrong_checksum_or_compressed_is_refused() -> None:
@@ -226,7 +226,7 @@ def test_json_headers_are_read_leniently() -> None:
     frame = json_frame({"code": 30, "opaque": -1, "extFields": ext, "z": []})
     thing, call_id, oneway, context, _ = decode(frame)
     assert (thing, call_id, oneway) == (GetMaxOffset("t", 3), -1, False)
-    assert spelling().greet(thing, context) == ("", "JAVA", 0)
+    assert codec().greet(thing, context) == ("", "JAVA", 0)
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ def test_binary_headers_cut_short_close() -> None:
     for cut in range(len(whole)):
         data = (1 << 24 | cut).to_bytes(4, "big") + whole[:cut]
         with pytest.raises(BadBytes):
-            spelling().decode(data)
+            codec().decode(data)
 
 
 @pytest.mark.parametrize(
@@ -257,7 +257,7 @@ def test_binary_headers_cut_short_close() -> None:
 )
 def test_frames_with_no_legal_header_close(frame: bytes) -> None:
     with pytest.raises(BadBytes):
-        spelling().decode(frame)
+        codec().decode(frame)
 
 
 def test_old_clients_get_bare_broker_ids() -> None:
@@ -267,6 +267,6 @@ def test_old_clients_get_bare_broker_ids() -> None:
     for version, standard in ((399, False), (401, False), (399, True)):
         frame = java_peer.request_frame(GetRoute("t", standard), 1, False, version=version)
         _, call_id, _, context, _ = decode(frame)
-        bodies.append(parts(spelling().answer(call_id, context, route, ""))[1])
+        bodies.append(parts(codec().answer(call_id, context, route, ""))[1])
     assert b'{"brokerAddrs":{0:"h:1"}' in bodies[0]
     assert java_json.loads(bodies[0]) == orjson.loads(bodies[1]) == orjson.loads(bodies[2])

@@ -1,4 +1,4 @@
-"""Sends in RocketMQ's spelling: what becomes a draft record, what is refused, and how they are answered."""
+"""Sends in RocketMQ's codec: what becomes a draft record, what is refused, and how they are answered."""
 
 import random
 import re
@@ -10,10 +10,10 @@ from rmq.errors import BadBytes, Refusal
 from rmq.log.records import plain
 from rmq.log.records.record import Record, iterate
 from rmq.net.commands import Pull, Send, SendAnswer
-from rmq.net.remoting.codec import Border, Remoting
+from rmq.net.remoting.codec import Remoting, RemotingSettings
 from rmq.net.remoting.headers import write
 from tests.net import java_peer
-from tests.net.remoting import decode, parts, spelling
+from tests.net.remoting import codec, decode, parts
 
 
 def records(request: Send) -> list[Record]:
@@ -81,7 +81,7 @@ def test_reserved_properties_are_ours(given: str, kept: dict[str, str]) -> None:
     request, _, _, context, _ = decode(java_peer.send_frame(1, b"body", i=given))
     ours = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true", "CLUSTER": "DefaultCluster", "__CRC32#": "0000000000"}
     assert properties(records(request)[0]) == kept | ours
-    header, _ = parts(spelling().answer(1, context, SendAnswer(0, 1, 2), ""))
+    header, _ = parts(codec().answer(1, context, SendAnswer(0, 1, 2), ""))
     assert header.ext["transactionId"] == "K"
 
 
@@ -92,7 +92,7 @@ def test_a_message_without_unique_key_gets_one() -> None:
         request, _, _, context, _ = decode(java_peer.send_frame(1, b"body", i="TAGS\x01a\x02"))
         key = properties(records(request)[0])["UNIQ_KEY"]
         assert len(key) == 32
-        assert parts(spelling().answer(1, context, SendAnswer(0, 1, 2), ""))[0].ext["transactionId"] == key
+        assert parts(codec().answer(1, context, SendAnswer(0, 1, 2), ""))[0].ext["transactionId"] == key
         keys.add(key)
     assert len(keys) == 2
 
@@ -102,7 +102,7 @@ def test_a_message_without_unique_key_gets_one() -> None:
 def test_send_answers(binary: bool, key: str) -> None:
     """msgId is the store host and the place; the hand-written form and the usual one say the same."""
     _, call_id, _, context, _ = decode(java_peer.send_frame(77, b"body", binary, i=f"UNIQ_KEY\x01{key}\x02"))
-    header, body = parts(spelling().answer(call_id, context, SendAnswer(3, 12, 0x1234, 10), ""))
+    header, body = parts(codec().answer(call_id, context, SendAnswer(3, 12, 0x1234, 10), ""))
     assert (header.code, header.opaque, header.flag, header.version, header.binary, body) == (10, 77, 1, 513, binary, b"")
     assert header.ext == {
         "queueId": "3",
@@ -115,9 +115,9 @@ def test_send_answers(binary: bool, key: str) -> None:
 
 
 def test_the_store_host_may_be_told_later() -> None:
-    border = Border(plain)
-    border.set_store_host(("192.168.0.1", 256))
-    one = border.spelling(("10.0.0.9", 1))
+    settings = RemotingSettings(plain)
+    settings.set_store_host(("192.168.0.1", 256))
+    one = settings.codec(("10.0.0.9", 1))
     _, call_id, _, context, _ = one.decode(java_peer.send_frame(1, b"x")[4:])
     header, _ = parts(one.answer(call_id, context, SendAnswer(0, 0, 1), ""))
     assert header.ext["msgId"] == "C0A80001000001000000000000000001"
@@ -133,7 +133,7 @@ def test_batches() -> None:
         assert request.batch
         stored = records(request)
         assert [(one.flag, one.body, one.properties[:-20]) for one in stored] == messages
-        header, _ = parts(spelling().answer(call_id, context, SendAnswer(0, 4, 1000), ""))
+        header, _ = parts(codec().answer(call_id, context, SendAnswer(0, 4, 1000), ""))
         places = [1000, 1000 + stored[0].total_size, 1000 + stored[0].total_size + stored[1].total_size]
         assert header.ext["msgId"].split(",") == [f"0A00000100002A9F{place:016X}" for place in places]
         assert header.ext["transactionId"] == "BATCH"
@@ -170,7 +170,7 @@ def test_bad_sends_are_answered(change: dict[str, str], code: int, says: str) ->
     assert isinstance(refusal, Refusal)
     assert refusal.code == code
     assert says in refusal.remark
-    header, _ = parts(spelling().refusal(call_id, context, refusal))
+    header, _ = parts(codec().refusal(call_id, context, refusal))
     assert header.ext == {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
 
 
@@ -181,7 +181,7 @@ def test_an_empty_body_is_refused() -> None:
 
 
 def test_a_nameserver_takes_no_sends() -> None:
-    refusal, *_ = Border().spelling(("10.0.0.9", 1)).decode(java_peer.send_frame(1, b"body")[4:])
+    refusal, *_ = RemotingSettings().codec(("10.0.0.9", 1)).decode(java_peer.send_frame(1, b"body")[4:])
     assert isinstance(refusal, Refusal)
     assert refusal.code == 3
 
@@ -201,7 +201,7 @@ def _longer(head: bytes) -> bytes:
 def test_a_send_that_looks_like_an_earlier_one_is_read_the_same() -> None:
     """The twin of the long way: whatever a known shape decides, parsing the header decides too."""
     chance = random.Random(3)
-    known = Border(plain, "DefaultCluster", store_host=("10.0.0.1", 10911)).spelling(("10.0.0.9", 4000))
+    known = RemotingSettings(plain, "DefaultCluster", store_host=("10.0.0.1", 10911)).codec(("10.0.0.9", 4000))
     frames = [
         java_peer.send_frame(n, b"body %d" % n, False, b=f"T{n % 3}", e=str(n % 4), g=str(1_700_000_000_000 + n), i=text)
         for n in range(1, 200, 7)
@@ -214,13 +214,13 @@ def test_a_send_that_looks_like_an_earlier_one_is_read_the_same() -> None:
         )
     ]
     for frame in frames * 2:
-        assert _read(known, frame[4:]) == _read(spelling(), frame[4:])
+        assert _read(known, frame[4:]) == _read(codec(), frame[4:])
     for _ in range(8000):
         frame = chance.choice(frames)
         damaged = bytearray(frame[4:])
         damaged[chance.randrange(len(damaged))] = chance.choice(b'"\\,:{}019aeg\x01\xff')
         if not re.search(rb'"opaque":0[0-9]', damaged):  # which is no JSON, and read all the same
-            assert _read(known, bytes(damaged)) == _read(spelling(), bytes(damaged)), bytes(damaged)
+            assert _read(known, bytes(damaged)) == _read(codec(), bytes(damaged)), bytes(damaged)
 
 
 def _read(one: Remoting, frame: bytes) -> object:

@@ -1,4 +1,4 @@
-"""Requests to handlers and back, over real sockets, in both spellings."""
+"""Requests to handlers and back, over real sockets, in both codecs."""
 
 import asyncio
 import logging
@@ -32,7 +32,7 @@ from rmq.net.commands import (
     SendAnswer,
     TimestampAnswer,
 )
-from rmq.net.remoting.codec import Border
+from rmq.net.remoting.codec import RemotingSettings
 from rmq.net.remoting.headers import ANSWER_FLAG, read, write
 from rmq.net.transport.channel import Channel
 from rmq.net.transport.server import LATER, Call, Connection, Later, Server
@@ -63,7 +63,7 @@ class Broker:
                 GetEarliestStoreTime: lambda request, call: TimestampAnswer(5),
             },
             limits=Limits(),
-            border=Border(plain, store_host=("127.0.0.1", 10911)),
+            remoting=RemotingSettings(plain, store_host=("127.0.0.1", 10911)),
             clock=self.clock,
             allow=self.allow,
             on_close=self.ended.append,
@@ -236,7 +236,7 @@ async def test_only_ping_comes_before_hello(address: tuple[str, int]) -> None:
 
 @pytest.mark.parametrize("binary", [True, False])
 async def test_an_answer_as_first_frame_ends_only_its_connection(address: tuple[str, int], binary: bool) -> None:
-    """Nothing was asked of the peer: what it says is no answer, in either spelling."""
+    """Nothing was asked of the peer: what it says is no answer, in either codec."""
     broken: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: broken.append(context["message"]))
     remoting, native = await BarePeer.connect(address), await BarePeer.connect(address)
@@ -305,7 +305,7 @@ async def test_a_question_without_answer_is_unknown(broker: Broker, address: tup
     await peer.close()
 
 
-async def test_both_spellings_reach_the_same_handlers(broker: Broker, address: tuple[str, int], channel: Channel) -> None:
+async def test_both_codecs_reach_the_same_handlers(broker: Broker, address: tuple[str, int], channel: Channel) -> None:
     peer = await BarePeer.connect(address)
     peer.send(java_peer.request_frame(Heartbeat("java@1"), 1, binary=False) + java_peer.send_frame(2, b"body", binary=True))
     headers = []
@@ -346,7 +346,7 @@ async def test_closing_answers_what_is_in_flight(broker: Broker, channel: Channe
 async def test_goodbye_comes_after_the_last_answer_and_nothing_is_done_behind_it(
     broker: Broker, address: tuple[str, int]
 ) -> None:
-    """C19: whoever reads it knows. The remoting spelling has no such word."""
+    """C19: whoever reads it knows. The remoting codec has no such word."""
     peer, java = await BarePeer.greeted(address), await BarePeer.connect(address)
     java.send(java_peer.request_frame(Heartbeat("java@1"), 1, binary=False))
     await java.reader.readexactly(int.from_bytes(await java.reader.readexactly(4), "big"))

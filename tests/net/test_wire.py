@@ -1,4 +1,4 @@
-"""Cutting frames out of bytes, and telling the spellings apart."""
+"""Cutting frames out of bytes, and telling the codecs apart."""
 
 from contextlib import suppress
 from itertools import pairwise
@@ -12,16 +12,16 @@ from rmq.net.codec.limits import Limits
 from rmq.net.codec.native import Native
 from rmq.net.codec.wire import Reader
 from rmq.net.commands import GetRoute, Pull, Send
-from rmq.net.remoting.codec import Border
+from rmq.net.remoting.codec import RemotingSettings
 from tests.net import java_peer
 
 LIMITS = Limits(max_frame_bytes=4096)
 NATIVE = Native(1 << 20)
-BORDER = Border(plain)
+REMOTING_SETTINGS = RemotingSettings(plain)
 
 
 def reader(limits: Limits = LIMITS, remoting: bool = True) -> Reader:
-    return Reader(limits, NATIVE, (lambda: BORDER.spelling(("10.0.0.9", 4000))) if remoting else None)
+    return Reader(limits, NATIVE, (lambda: REMOTING_SETTINGS.codec(("10.0.0.9", 4000))) if remoting else None)
 
 
 REQUESTS = [Send("g", "t", 1, b"x" * size) for size in (0, 1, 255, 256, 700)] + [Pull("g", "t", 0, 5), GetRoute("t")]
@@ -59,7 +59,7 @@ def test_one_read_gives_all_whole_requests_at_once() -> None:
 
 @pytest.mark.parametrize("binary", [False, True])
 def test_remoting_is_told_from_its_first_bytes(binary: bool) -> None:
-    """The kind of header may change from frame to frame, the spelling may not."""
+    """The kind of header may change from frame to frame, the codec may not."""
     stream = java_peer.request_frame(GetRoute("a"), 1, binary) + java_peer.request_frame(GetRoute("b"), 2, not binary)
     assert feed(reader(), stream, [3, 9, 100]) == [GetRoute("a"), GetRoute("b")]
     with pytest.raises(BadBytes):
@@ -76,7 +76,7 @@ def test_remoting_is_told_from_its_first_bytes(binary: bool) -> None:
         (b"\x00\x00\x00\x05\x02", "0x02"), (b"\x00\x00\x00\x05\x80", "0x80"), (b"\x00\x00\x00\x05\xc1", "0xc1"),
     ],
 )  # fmt: skip
-def test_what_is_neither_spelling_is_named(head: bytes, says: str) -> None:
+def test_what_is_neither_codec_is_named(head: bytes, says: str) -> None:
     """S4: zero, negative, oversized and foreign beginnings close the connection before anything is kept of them."""
     target = reader()
     with pytest.raises(BadBytes, match=says):
@@ -115,4 +115,4 @@ def test_damaged_remoting_frames(at: int, change: bytes, binary: bool) -> None:
         return
     for thing, call_id, _, context, _ in received:
         if isinstance(thing, Refusal):
-            assert BORDER.spelling(("10.0.0.9", 1)).refusal(call_id, context, thing)
+            assert REMOTING_SETTINGS.codec(("10.0.0.9", 1)).refusal(call_id, context, thing)

@@ -3,7 +3,7 @@
 from rmq.model import EpochRow, Voter
 from rmq.raft import messages as m
 from rmq.raft.core import Core
-from rmq.raft.fixed import last_office
+from rmq.raft.fixed import last_epoch_led
 from rmq.raft.roles import Follower, Leader, Opening
 from tests.raft.toy import World
 
@@ -66,7 +66,7 @@ def test_each_start_of_the_master_is_an_epoch() -> None:
     assert world["b"].log == world["a"].log
 
 
-def test_an_office_whose_record_was_lost_is_still_its_own() -> None:
+def test_an_epoch_whose_record_was_lost_is_still_its_own() -> None:
     """The nameservers heard of it: under an older number the master would be refused, and its slaves could not find it."""
     world = mastered()
     master = world["a"]
@@ -74,12 +74,12 @@ def test_an_office_whose_record_was_lost_is_still_its_own() -> None:
     master.log, master.proven = [], False
     master.start()
     assert isinstance(master.core.role, Opening)
-    assert last_office(master.core.state, master.epoch, master.voted_for) == 1
+    assert last_epoch_led(master.core.state, master.epoch, master.voted_for) == 1
     master.feed(m.Follow("b", 5, True))
-    assert last_office(master.core.state, master.epoch, master.voted_for) == 0
+    assert last_epoch_led(master.core.state, master.epoch, master.voted_for) == 0
 
 
-def test_who_is_being_filled_from_a_snapshot_opens_no_office() -> None:
+def test_a_node_that_is_being_filled_from_a_snapshot_begins_no_epoch() -> None:
     """Its tables and the numbers of its queues are ahead of its log: it would number new messages with a gap (D12)."""
     voters = (Voter("a", "s-a", "a:1"),)
     me = m.Identity("g", "a", "s-a", 2, "a:1", False, "", fixed=True, in_sync=1, master=True)
@@ -278,7 +278,7 @@ def test_a_promoted_slave_goes_on_after_a_restart() -> None:
 
 
 def test_a_slave_made_of_a_master_stays_a_slave() -> None:
-    """It has another broker id now, so its own last epoch is not an office of this node."""
+    """It has another broker id now, so its own last epoch is not one that this node led."""
     world = mastered()
     world["a"].stop()
     world["a"].name, world["a"].master = "z", False
@@ -311,7 +311,7 @@ def test_a_master_that_was_a_slave_last_first_asks_what_the_others_have() -> Non
     assert world["c"].log == world["a"].log
 
 
-def test_an_office_that_was_handed_over_is_offered_until_it_is_taken() -> None:
+def test_leadership_that_was_handed_over_is_offered_until_it_is_taken() -> None:
     """The message may be lost, and nobody is elected here."""
     world = mastered(2)
     world["a"].feed(m.Transfer("b", "ticket"))
@@ -328,7 +328,7 @@ def test_an_office_that_was_handed_over_is_offered_until_it_is_taken() -> None:
     assert world["a"].log == world["b"].log
 
 
-def test_an_heir_that_lost_power_on_the_way_says_so() -> None:
+def test_a_successor_that_lost_power_on_the_way_says_so() -> None:
     """Found by the simulation: the offer came again when the slave no longer had everything."""
     world = mastered(2)
     world["a"].feed(m.Transfer("b", "ticket"))
@@ -344,8 +344,8 @@ def test_an_heir_that_lost_power_on_the_way_says_so() -> None:
     assert world["b"].of(m.AppendEpoch)[-1].row.lossy  # type: ignore[union-attr]
 
 
-def test_who_heard_of_a_newer_office_does_not_go_on_with_its_own() -> None:
-    """Found by the simulation: nothing of that office was copied yet, so the log alone does not tell."""
+def test_a_master_that_heard_of_a_newer_epoch_does_not_go_on_with_its_own() -> None:
+    """Found by the simulation: nothing of that epoch was copied yet, so the log alone does not tell."""
     world = promoted()
     world["b"].feed(m.Follow("c", 3))
     world["b"].stop()

@@ -106,7 +106,7 @@ def test_a_candidate_that_stops_stands_no_more() -> None:
     assert isinstance(world["b"].core.role, Follower)
 
 
-def test_of_five_the_office_goes_when_everything_is_committed() -> None:
+def test_of_five_leadership_goes_when_everything_is_committed() -> None:
     """No send may end as unknown because of a transfer: one successor that has it all is no majority."""
     world = World("abcde")
     lead(world)
@@ -334,7 +334,7 @@ def test_a_removed_node_counts_for_nothing() -> None:
     world.run(0.1)
     assert [voter.node for voter in a.core.state.voters] == ["b", "c"]
     assert a.core.state.hw == before, "it alone commits nothing, not even that it is out"
-    assert not a.core.lease_good(world.now + 1.4), "nor does it keep its own office"
+    assert not a.core.lease_good(world.now + 1.4), "nor does it keep leadership"
     world.cut.clear()
     world.run(10.0)
     assert world.leader().name in "bc"

@@ -428,7 +428,7 @@ def test_a_foreign_tail_is_cut() -> None:
 
 
 def test_check_quorum_stops_acks_and_reads() -> None:
-    """Story 29, R11: alone, it may not answer; a while later it lays its office down."""
+    """Story 29, R11: alone, it may not answer; a while later it steps down."""
     world = World()
     lead(world)
     core = world["a"].core

@@ -32,7 +32,7 @@ def refused(node: Node, request: m.Request) -> str:
 @pytest.mark.parametrize("name", ["a", "b"])
 @pytest.mark.parametrize("kind", ["vote", "fetch", "announce", "resign", "ack"])
 def test_an_epoch_out_of_nowhere_is_not_believed(name: str, kind: str) -> None:
-    """By the leader and by a follower: nothing is saved, and the office goes on."""
+    """By the leader and by a follower: nothing is saved, and the leadership goes on."""
     world = World()
     lead(world)
     node = world[name]
@@ -88,7 +88,7 @@ def test_a_node_that_was_away_for_long_comes_back() -> None:
 
 
 def test_of_two_who_say_they_lead_one_epoch_the_first_is_believed() -> None:
-    """R1: neither a leader nor a follower of it ends because somebody else claims the office."""
+    """R1: neither a leader nor a follower of it ends because somebody else claims leadership."""
     world = World()
     lead(world)
     for name in "ab":

@@ -2,7 +2,7 @@
 Nobody touches their configuration: an old master that comes back finds its new place by what the nameserver tells.
 
 What such a group may lose is more than what a group that elects may (docs/reliability), so it has a judge of its own:
-an office (an epoch and who wrote it) begins where its log ended; if the office before had shown more to readers, the new
+a leadership (an epoch and who wrote it) begins where its log ended; if the leadership before had shown more to readers, the new
 one must say that it is lossy, and somebody must have promoted a slave or a disk must have lost what was not flushed.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from rmq.log.files.epochs import EpochRecord
 from rmq.model import EpochRow, Voter
 from rmq.raft import messages as m
-from rmq.raft.fixed import last_office
+from rmq.raft.fixed import last_epoch_led
 from rmq.raft.roles import Leader, Opening
 from tests.sim.chain import Chain
 from tests.sim.ending import check_end
@@ -21,40 +21,42 @@ from tests.sim.judge import Judge
 from tests.sim.node import Node
 from tests.sim.world import World
 
-Key = tuple[int, str]  # epoch and writer: an office
+Key = tuple[int, str]  # epoch and writer: a leadership
 
 
 @dataclass
-class Office:
-    """`hw`: what it committed. `shown`: what its readers may have seen and no later office has given up aloud."""
+class Leadership:
+    """`hw`: what it committed. `shown`: what its readers may have seen and no later leadership has given up aloud."""
 
     hw: int
     shown: int
 
 
 class FixedJudge(Judge):
-    """The rules of one log, of votes and of words are the same; offices come by configuration or by hand."""
+    """The rules of one log, of votes and of words are the same; leaderships come by configuration or by hand."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self.by_hand = 0  # promotions and hand-overs: two may lead at once then
-        self._offices: dict[Key, Office] = {}
-        self._acked: dict[int, tuple[int, Key]] = {}  # number of the send -> end, office
+        self._leaderships: dict[Key, Leadership] = {}
+        self._acked: dict[int, tuple[int, Key]] = {}  # number of the send -> end, leadership
 
     def _was_committed(self, node: Node) -> bool:
         return self._hw_is_known(node, node.core.state.hw)
 
     def _hw_is_known(self, node: Node, hw: int) -> bool:
-        """Whether the office that wrote the last byte below `hw`, or a later one that took its log over, committed so far."""
+        """Whether the leadership that wrote the last byte below `hw`, or a later one that took its log over, committed so far."""
         rows = [row for row in node.core.state.rows if row.start < hw]
         key = (rows[-1].epoch, rows[-1].writer) if rows else (0, "")
-        return not rows or any(office.hw >= hw for one, office in self._offices.items() if one == key or one[0] > key[0])
+        return not rows or any(
+            leadership.hw >= hw for one, leadership in self._leaderships.items() if one == key or one[0] > key[0]
+        )
 
     def _committed(self, node: Node, chain: Chain, before: int, hw: int) -> None:
         state = node.core.state
         if isinstance(node.core.role, Leader):
-            office = self._offices[state.epoch, state.me.store]
-            office.hw = office.shown = hw
+            leadership = self._leaderships[state.epoch, state.me.store]
+            leadership.hw = leadership.shown = hw
             own = node.store.log.durable_end if self.world.sync_flush else node.store.log.end
             self.check(hw <= own, "R7", f"{node.name} commits {hw} and holds {own}")
             self.counts["commits"] += 1
@@ -64,37 +66,37 @@ class FixedJudge(Judge):
     def opens(self, node: Node, found: EpochRecord) -> None:
         state, log = node.core.state, node.store.log
         key = found.epoch, state.me.store
-        self.check(key not in self._offices, "R1", f"{node.name} opens epoch {found.epoch} twice")
+        self.check(key not in self._leaderships, "R1", f"{node.name} opens epoch {found.epoch} twice")
         self.check(found.start == log.end, "R13", f"{node.name}: {found} where the log ends at {log.end}")
-        self.counts["offices"] += 1
+        self.counts["leaderships"] += 1
         rows = [row for row in state.rows if row.epoch != found.epoch]
-        offices = self._offices_before(state.me.store, rows)
-        shown = max((office.shown for office in offices), default=0)
+        leaderships = self._leaderships_before(state.me.store, rows)
+        shown = max((leadership.shown for leadership in leaderships), default=0)
         if shown > found.start > log.start:  # an empty log says so by itself
-            self.counts["offices that lost something"] += 1
+            self.counts["leaderships that lost something"] += 1
             self.check(found.lossy, "9.7", f"{node.name} opens {found.epoch} at {found.start}, {shown} was shown, not lossy")
             excused = self.by_hand or state.me.store in self.tainted
             self.check(bool(excused), "D1", f"{node.name} opens {found.epoch} at {found.start} without reason, {shown} was shown")
-            for office in offices:
-                office.shown = min(office.shown, found.start)
-        self._offices[key] = Office(found.start, found.start)
+            for leadership in leaderships:
+                leadership.shown = min(leadership.shown, found.start)
+        self._leaderships[key] = Leadership(found.start, found.start)
 
-    def _offices_before(self, store: str, rows: Sequence[EpochRow]) -> list[Office]:
+    def _leaderships_before(self, store: str, rows: Sequence[EpochRow]) -> list[Leadership]:
         """The one that wrote the log's end; and, where a disk lost what it had, all of this store that nobody gave up since.
 
-        What two masters wrote at the same time cannot all stay: an office that had to give way is not asked."""
+        What two masters wrote at the same time cannot all stay: a leadership that had to give way is not asked."""
         keys = [(row.epoch, row.writer) for row in rows]
         before = keys[-1:]
         if store in self.tainted or not self.by_hand:
             given_up = max((row.epoch for row in rows if row.lossy), default=-1)
-            before += [key for key in self._offices if key[1] == store and (key in keys or key[0] > given_up)]
-        return [self._offices[key] for key in before if key in self._offices]
+            before += [key for key in self._leaderships if key[1] == store and (key in keys or key[0] > given_up)]
+        return [self._leaderships[key] for key in before if key in self._leaderships]
 
     def acked(self, node: Node, number: int, end: int) -> None:
         state = node.core.state
         key = state.epoch, state.me.store
         self.check(isinstance(node.core.role, Leader), "R11", f"{node.name} acknowledges {number} and does not lead")
-        self.check(end <= self._offices[key].hw, "R6", f"{node.name} acknowledges {number} at {end}, not committed")
+        self.check(end <= self._leaderships[key].hw, "R6", f"{node.name} acknowledges {number} at {end}, not committed")
         if state.me.in_sync > 1:
             held = sum(self.said.claims.get((state.epoch, other.core.state.me.store), -1) >= end for other in self._others(node))
             self.check(held + 1 >= state.me.in_sync, "R7", f"{node.name} acknowledges {number}, {held} slaves have it")
@@ -117,11 +119,11 @@ class FixedJudge(Judge):
         rows: tuple[EpochRow, ...] = master.core.state.rows
         lineage = {(row.epoch, row.writer) for row in rows}
         ends = set(chain.ends)
-        for number, (end, office) in self._acked.items():
-            if end <= master.store.log.start or (end in ends and office in lineage):
+        for number, (end, leadership) in self._acked.items():
+            if end <= master.store.log.start or (end in ends and leadership in lineage):
                 continue
-            given_up = any(row.lossy and row.start < end for row in rows) or (office not in lineage and self.by_hand)
-            self.check(bool(given_up), "C1", f"send {number} ended at {end} in {office}, nobody gave it up: {rows}")
+            given_up = any(row.lossy and row.start < end for row in rows) or (leadership not in lineage and self.by_hand)
+            self.check(bool(given_up), "C1", f"send {number} ended at {end} in {leadership}, nobody gave it up: {rows}")
             self.counts["acknowledged and given up"] += 1
 
 
@@ -193,7 +195,7 @@ class FixedWorld(World):
             name = ""
         for node in masters:
             vote = node.store.vote
-            found = node.core.state.epoch if node.core.leads() else last_office(node.core.state, vote.epoch, vote.voted_for)
+            found = node.core.state.epoch if node.core.leads() else last_epoch_led(node.core.state, vote.epoch, vote.voted_for)
             if found > epoch or (found == epoch and name in ("", node.name)):
                 epoch, name = found, node.name
         self.named = epoch, name

@@ -230,8 +230,8 @@ class Judge:
             self.fail(f"R11: {node.name} {does}; it was in touch with a majority {ago} s ago")
 
     def ticked(self, node: "Node") -> None:
-        """R11: who is out of touch for longer gives its office up, so that clients look elsewhere. The tick that finds it, or
-        that takes a voter out, may still be in office."""
+        """R11: who is out of touch for longer gives leadership up, so that clients look elsewhere. The tick that finds it, or
+        that takes a voter out, may still lead."""
         state, name = node.core.state, node.core.state.me.store
         leads = isinstance(node.core.role, Leader)
         ago = self.world.now - self.said.in_touch(state) if leads else 0.0

@@ -44,7 +44,7 @@ class Mutant(NamedTuple):
 
 
 MUTANTS = [
-    Mutant("R1", "a newer epoch does not end an office", "rmq/raft/electing.py",
+    Mutant("R1", "a newer epoch does not end a leadership", "rmq/raft/electing.py",
            '            self.role.over = f"epoch {epoch} has begun elsewhere"\n'
            "            leading.close(self.state, self.role)\n",
            '            self.state.save_vote(epoch, "-", self.state.proven)\n            return\n'),

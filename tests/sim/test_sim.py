@@ -32,7 +32,7 @@ def test_the_faults_did_bite() -> None:
         "divergences": 3,
         "works carried out late": 100,
         "promotions": 1,
-        "offices that lost something": 1,
+        "leaderships that lost something": 1,
         "stops while a vote is saved or a log cut": 3,
         "handed on": 1000,
         "halves ended": 300,

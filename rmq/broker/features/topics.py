@@ -61,6 +61,6 @@ class Topics(Feature):
 
 
 def _tell_failure(task: "asyncio.Task[None]") -> None:
-    """Making the system topics failed: the office was lost again, and the next leader makes them."""
+    """Making the system topics failed: leadership was lost again, and the next leader makes them."""
     if not task.cancelled() and task.exception() is not None:
         log.info("the system topics were not made: %s", task.exception())

@@ -109,5 +109,5 @@ class PeerHandlers:
         """What comes on this connection from now on is of a client of that node."""
         await self._gate.check_line(request.group, request.node, call.connection)
         if not call.frame or not 0 <= request.port < 65536:
-            raise Refusal(ResponseCode.INVALID_PARAMETER, "clients are forwarded in RocketMQ's spelling, host and port named")
+            raise Refusal(ResponseCode.INVALID_PARAMETER, "clients are forwarded in RocketMQ's codec, host and port named")
         call.connection.speak_for((request.host, request.port))

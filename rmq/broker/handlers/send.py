@@ -20,16 +20,16 @@ from rmq.net.commands import DraftedSend, Send, SendAnswer
 from rmq.net.transport.server import LATER, Call, Later, answer_all
 from rmq.routing.topics import not_sendable
 
-MAX_LANES = 100_000
+MAX_OPEN_BATCHES = 100_000
 SHARED_BYTES = 32 * 1024  # of the requests of one unit: it lies in one segment, so this is what a segment's end may waste
 _answer = tuple.__new__  # SendAnswer(...) costs twice as much, and this is made for every message
 
 
-class Lane:
+class QueueBatch:
     """A queue that may be sent to, as long as its topic's settings are this very object.
 
     `unit` holds what this turn of the loop sent to it: the requests of one turn are appended, indexed and answered
-    together. Its owner's argument is the lane and [(call, index of its first record in the unit)]. An answered one is
+    together. Its owner's argument is the batch and [(call, index of its first record in the unit)]. An answered one is
     forgotten, or each queue would keep its last message and who sent it.
     """
 
@@ -71,27 +71,27 @@ class SendHandler:
         self._all_known = all_known
         self._take = take
         self._given_up = given_up
-        self._lanes: dict[tuple[str, int], Lane] = {}
+        self._batches: dict[tuple[str, int], QueueBatch] = {}
 
     def send(self, request: Send, call: Call) -> Later | Awaitable[Later | SendAnswer]:
         topic = request.topic
         config = self._topic(topic)
         if config is None:
             return self._create_and_send(request, call)
-        lane = self._lanes.get((topic, request.queue_id))
-        if lane is None or lane.config is not config:
+        batch = self._batches.get((topic, request.queue_id))
+        if batch is None or batch.config is not config:
             try:
-                lane = self._open_lane(topic, request.queue_id, config)
+                batch = self._open_batch(topic, request.queue_id, config)
             except Refusal:
                 return self._look_again(request, call)
         records = request.records
         size = len(records)
-        code = None if request.batch or size > self._max_body_bytes else lane.tag_of(records)
-        unit = lane.unit
+        code = None if request.batch or size > self._max_body_bytes else batch.tag_of(records)
+        unit = batch.unit
         if code is None or unit is None or not unit.open or unit.size + size > self._shared_bytes:
-            return self._add(request, call, lane, code)
+            return self._add(request, call, batch, code)
         sizes = unit.sizes
-        lane.asked.append((call, len(sizes)))
+        batch.asked.append((call, len(sizes)))
         sizes.append(size)
         unit.parts.append(records)
         unit.tags_codes.append(code)
@@ -99,14 +99,14 @@ class SendHandler:
         return LATER
 
     def drafted(self, request: DraftedSend, call: Call) -> Later | Awaitable[Later | SendAnswer]:
-        """The same for a record that the border made: it needs no second look."""
-        lane = self._lanes.get((request.topic, request.queue_id))
+        """The same for a record that the remoting codec made: it needs no second look."""
+        batch = self._batches.get((request.topic, request.queue_id))
         config = self._topic(request.topic)
-        if lane is None or lane.config is not config or len(request.records) > self._max_body_bytes:
+        if batch is None or batch.config is not config or len(request.records) > self._max_body_bytes:
             return self.send(request, call)
-        return self._add(request, call, lane, request.tags_code)
+        return self._add(request, call, batch, request.tags_code)
 
-    def _add(self, request: Send, call: Call, lane: Lane, code: int | None) -> Later | Awaitable[SendAnswer]:
+    def _add(self, request: Send, call: Call, batch: QueueBatch, code: int | None) -> Later | Awaitable[SendAnswer]:
         """The long way: a record that is not plain, several, or the first of this turn. Raises Refusal."""
         records = request.records
         sizes, codes, held = record.check(records, request.topic) if code is None else ((len(records),), (code,), False)
@@ -114,20 +114,20 @@ class SendHandler:
             self._check_size(request, len(sizes))
         if code is None and request.topic.startswith(RETRY_PREFIX) and (answer := self._given_up(request)):
             return answer
-        if held and (placed := self._take(records, len(sizes), lane.queue.queue_id)):
-            return self._hold(placed, lane.queue.queue_id, call)
-        unit = lane.unit
+        if held and (placed := self._take(records, len(sizes), batch.queue.queue_id)):
+            return self._hold(placed, batch.queue.queue_id, call)
+        unit = batch.unit
         if unit is not None and unit.open and unit.size + len(records) <= self._shared_bytes:
-            lane.asked.append((call, len(unit.sizes)))
+            batch.asked.append((call, len(unit.sizes)))
             unit.parts.append(records)
             unit.sizes += sizes
             unit.tags_codes += codes
             unit.size += len(records)
             return LATER
         asked = [(call, 0)]
-        unit = Unit(records, sizes, codes, lane.queue, (_stored, (lane, asked)))
+        unit = Unit(records, sizes, codes, batch.queue, (_stored, (batch, asked)))
         self._propose(unit)
-        lane.unit, lane.asked = unit, asked
+        batch.unit, batch.asked = unit, asked
         return LATER
 
     def _hold(self, placed: Placed, queue_id: int, call: Call) -> Later:
@@ -137,7 +137,7 @@ class SendHandler:
         self._propose(unit)
         return LATER
 
-    def _open_lane(self, topic: str, queue_id: int, config: TopicConfig) -> Lane:
+    def _open_batch(self, topic: str, queue_id: int, config: TopicConfig) -> QueueBatch:
         """Whether this queue may be sent to at all. Raises Refusal."""
         if not_sendable(topic):
             raise Refusal(ResponseCode.NO_PERMISSION, f"sending to topic {topic} is forbidden: it is the broker's own")
@@ -148,15 +148,15 @@ class SendHandler:
             raise Refusal(ResponseCode.INVALID_PARAMETER, f"queue {queue_id} of {topic}: it has queues 0 to {most - 1}")
         if topic.startswith(RETRY_PREFIX):  # always the long way, to be counted
             queue_id = queue_id if queue_id >= 0 else self._chance.randrange(config.write_queue_nums)
-            lane = Lane(config, self._queues.get(topic, queue_id))
-            lane.tag_of = _never
-            return lane
+            batch = QueueBatch(config, self._queues.get(topic, queue_id))
+            batch.tag_of = _never
+            return batch
         if queue_id < 0:
-            return Lane(config, self._queues.get(topic, self._chance.randrange(config.write_queue_nums)))
-        if len(self._lanes) >= MAX_LANES:
-            self._lanes.clear()  # of topics that are no more, mostly; the others come back with their next send
-        lane = self._lanes[topic, queue_id] = Lane(config, self._queues.get(topic, queue_id))
-        return lane
+            return QueueBatch(config, self._queues.get(topic, self._chance.randrange(config.write_queue_nums)))
+        if len(self._batches) >= MAX_OPEN_BATCHES:
+            self._batches.clear()  # of topics that are no more, mostly; the others come back with their next send
+        batch = self._batches[topic, queue_id] = QueueBatch(config, self._queues.get(topic, queue_id))
+        return batch
 
     def _check_size(self, request: Send, count: int) -> None:
         """[MessageExtEncoder, SendMessageProcessor]: what one request may hold. Raises Refusal MESSAGE_ILLEGAL."""
@@ -183,7 +183,7 @@ class SendHandler:
         config = self._topic(request.topic)
         if config is None:
             raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic {request.topic} was deleted meanwhile")
-        self._open_lane(request.topic, request.queue_id, config)
+        self._open_batch(request.topic, request.queue_id, config)
         result = self.send(request, call)
         return result if result is LATER else await result
 
@@ -202,10 +202,10 @@ def _held(asked: tuple[Call, int, str], unit: Unit, error: RmqError | None, late
         raise error
 
 
-def _stored(of: tuple[Lane, Asked], unit: Unit, error: RmqError | None, late: int) -> None:
-    lane, asked = of
-    if lane.unit is unit:
-        lane.unit, lane.asked = None, []
+def _stored(of: tuple[QueueBatch, Asked], unit: Unit, error: RmqError | None, late: int) -> None:
+    batch, asked = of
+    if batch.unit is unit:
+        batch.unit, batch.asked = None, []
     if error is None:
         queue_id, number = unit.queue.queue_id, unit.queue_offset
         places = [*accumulate(unit.sizes, initial=unit.physical_offset)]

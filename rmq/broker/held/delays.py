@@ -185,7 +185,7 @@ class DelayService:
         self._commit = commit
         self._topics = topics
         self._clock = clock
-        self._later: list[tuple[int, Source]] = []  # office, and what is for topics whose deletion is on its way
+        self._later: list[tuple[int, Source]] = []  # leadership, and what is for topics whose deletion is on its way
         self._unread: list[Source] = []
         self._unread_until = 0.0
         self.jobs = (Job(TICK_S, "delays", self.hand_on),)
@@ -213,7 +213,7 @@ class DelayService:
 
     def _end_round(self) -> None:
         later, self._later = self._later, []
-        self._give_back([source for office, source in later if office == self._table.office])
+        self._give_back([source for leadership, source in later if leadership == self._table.leadership])
 
     async def _carry(self, below: int) -> None:
         left = MOST_BITES
@@ -230,9 +230,9 @@ class DelayService:
     async def _put(self, bite: Sequence[Source], made: "Callable[[Source, Record, Mapping[str, str]], Put | None]") -> None:
         """Puts what is `made` of each, drops what nothing is made of, and what was for a life of its topic that is over; returns
         once all of it is committed."""
-        office = self._table.office
+        leadership = self._table.leadership
         waiting = deque(await self._read(bite))
-        if self._table.office != office:  # lost, perhaps won again: others may have handed these on meanwhile
+        if self._table.leadership != leadership:  # lost, perhaps won again: others may have handed these on meanwhile
             return
         way, dropped = _Way(self._table), list[Source]()
         try:
@@ -246,7 +246,7 @@ class DelayService:
                     self._outlet.put(*put, (way.arrived, source))
                     way.left += 1
                 elif life is Life.ENDING:
-                    self._later.append((office, source))
+                    self._later.append((leadership, source))
                 else:
                     if life is Life.OVER and source.level != CANCEL:
                         log.warning(

@@ -110,7 +110,7 @@ class ReviveService:
 
     async def _bring_back(self, key: ReceiptKey, receipt: Receipt, retry: str) -> None:
         """Raises Refusal (TOPIC_NOT_EXIST: the life of the receipt's topic, or of `retry`, is over), StoreError."""
-        office, staged = self._table.office, [number for number in receipt.left() if self._table.stage(key, number)]
+        leadership, staged = self._table.leadership, [number for number in receipt.left() if self._table.stage(key, number)]
         try:
             life = self._queues.get(key.topic, key.queue_id)
             gone, found = await self._find(life, staged)
@@ -121,7 +121,7 @@ class ReviveService:
         except BaseException:
             self._table.unstage(key, staged)
             raise
-        if self._table.office != office:  # lost, perhaps won again: others may have handed these on meanwhile
+        if self._table.leadership != leadership:  # lost, perhaps won again: others may have handed these on meanwhile
             return
         puts = [self._put(retry, key, receipt, number, source, life) for number, source in found]
         if gone:

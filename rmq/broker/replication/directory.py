@@ -23,7 +23,7 @@ log = logging.getLogger("rmq.directory")
 PERIOD_S, TIMEOUT_S = 1.0, 2.0
 
 
-class Chief(NamedTuple):
+class CurrentMaster(NamedTuple):
     """The master, by its node ("": none but this node is known). `leads`: its epoch has begun. `epoch`: the newest known."""
 
     node: str
@@ -35,10 +35,10 @@ class Chief(NamedTuple):
 class Directory:
     """`own`: name and address of this node. `addresses`: node -> "host:port" where other nodes reach it; `ids`: node -> broker
     id, as registered now.
-    `heard(chief)` is called after each look that a nameserver answered."""
+    `heard(master)` is called after each look that a nameserver answered."""
 
     def __init__(
-        self, nameservers: Sequence[str], group: str, own: tuple[str, str], dialer: Dialer, heard: Callable[[Chief], None]
+        self, nameservers: Sequence[str], group: str, own: tuple[str, str], dialer: Dialer, heard: Callable[[CurrentMaster], None]
     ) -> None:
         self.addresses: dict[str, str] = {}
         self.ids: dict[str, int] = {}
@@ -51,7 +51,7 @@ class Directory:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Returns after the first look: nobody begins an office before."""
+        """Returns after the first look: nobody begins to lead before."""
         await self.look()
         self._task = asyncio.create_task(self._run(), name="directory")
 
@@ -80,12 +80,12 @@ class Directory:
         self.addresses |= {name: found[address].peers_address or address for address, name in names.items()}
         self.ids = {name: ids[address] for address, name in names.items()}
         epoch, address = max(group.epoch for group in told), named_master(told)
-        chief = found.get(address)
-        if chief is None:
-            self._heard(Chief("", "", epoch, False))
+        master = found.get(address)
+        if master is None:
+            self._heard(CurrentMaster("", "", epoch, False))
         else:
-            leads = chief.role == "leader"
-            self._heard(Chief(names[address], address, max(epoch, chief.epoch if leads else 0), leads))
+            leads = master.role == "leader"
+            self._heard(CurrentMaster(names[address], address, max(epoch, master.epoch if leads else 0), leads))
 
     def _name(self, address: str, node: str) -> str:
         """Two brokers may both be configured as 0: the other one is named by its address."""

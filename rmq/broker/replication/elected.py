@@ -1,6 +1,6 @@
 """How a member of a group appends and commits: the live shell of `member`.
 
-Sends are taken only in office; what was appended is committed by the group, and answered while a majority certainly
+Sends are taken only by the leader; what was appended is committed by the group, and answered while a majority certainly
 follows this leader (R11). Reads are allowed as the machine says.
 """
 
@@ -15,7 +15,7 @@ from rmq.broker.replication.appender import Appender, answer
 from rmq.broker.replication.flusher import Flusher
 from rmq.broker.replication.member import Member
 from rmq.broker.replication.peers import Peers
-from rmq.broker.replication.peerwire import spell_answer
+from rmq.broker.replication.peerwire import encode_answer
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.errors import NotLeading, Refusal, StoreError
@@ -32,7 +32,7 @@ SUCCESSOR_S = 2.0  # so long a node that stops waits for the next leader
 ANSWER_WITHIN_S = 5.0  # a send that is not committed by then has an unknown outcome
 
 
-class Office(Protocol):
+class LeadershipEvents(Protocol):
     """What the rest of the broker does when this node's place in the group changes."""
 
     def settled(self) -> None:
@@ -40,7 +40,7 @@ class Office(Protocol):
         ...
 
     def left(self) -> None:
-        """The office is lost: whatever was not committed is forgotten."""
+        """Leadership is lost: whatever was not committed is forgotten."""
         ...
 
     def begun_anew(self) -> None:
@@ -63,7 +63,7 @@ class ElectedReplica:
         clock: Clock,
         sync_flush: bool,
         on_committed: Callable[[Sequence[Unit], int], None],
-        office: Office,
+        events: LeadershipEvents,
         fetch_snapshot: Callable[[m.Reseed], None],
     ) -> None:
         self._log = store.log
@@ -73,7 +73,7 @@ class ElectedReplica:
         self.committed_end = store.dispatcher.position
         self.appender = Appender(store.log, self)
         self._flusher = Flusher(store.log, clock, 0.5, self._flushed, self._flush_failed)
-        self._office = office
+        self._events = events
         self._fetch_snapshot = fetch_snapshot
         self._waiting: deque[tuple[float, Unit]] = deque()
         self._settled = False
@@ -190,7 +190,7 @@ class ElectedReplica:
 
     def not_leader(self, here_too: bool = False) -> NotLeading:
         core = self._member.core
-        hint = "" if core.leader == core.state.me.node else self.leader_address  # while the office changes hands
+        hint = "" if core.leader == core.state.me.node else self.leader_address  # while leadership changes hands
         where = f"the leader is {hint}" if hint else "no leader is known yet; try again"
         return NotLeading(f"not stored: this node does not lead its group now; {where}", hint, here_too)
 
@@ -279,7 +279,7 @@ class ElectedReplica:
 
     def reply(self, ticket: m.Ticket, answer: m.Answer) -> None:
         if isinstance(ticket, Call):
-            ticket.answer(spell_answer(answer))
+            ticket.answer(encode_answer(answer))
 
     def grew(self) -> None:
         self.appended(())
@@ -294,7 +294,7 @@ class ElectedReplica:
         if not self._settled and isinstance(role, Leader) and role.start_end and self.committed_end >= role.start_end:
             self._settled = True
             log.info("this node leads the group in epoch %d", self._member.core.state.epoch)
-            self._office.settled()
+            self._events.settled()
         self._release()
 
     def replicated(self, offset: int) -> None:
@@ -311,9 +311,9 @@ class ElectedReplica:
         log.warning("this node no longer leads the group (epoch %d): %s", epoch, reason)
         self._settled, self._replicated = False, None
         waiting, self._waiting = self._waiting, deque()
-        unknown = Refusal(ResponseCode.SYSTEM_ERROR, f"outcome unknown: this node lost its office ({reason})")
+        unknown = Refusal(ResponseCode.SYSTEM_ERROR, f"outcome unknown: this node lost leadership ({reason})")
         answer([unit for _, unit in waiting], unknown)
-        self._office.left()
+        self._events.left()
 
     def reseed(self, order: m.Reseed) -> None:
         log.warning("this node's log cannot go on: it begins anew from the snapshot of %s", order.node)

@@ -28,7 +28,7 @@ def to_request(command: c.FetchLog | c.AckLog | c.AskVote | c.AnnounceLeader | c
     return m.Resign(command.epoch, tuple(command.successors))
 
 
-def spell_answer(answer: m.Answer) -> c.FetchLogAnswer | c.AskVoteAnswer | c.EpochAnswer:
+def encode_answer(answer: m.Answer) -> c.FetchLogAnswer | c.AskVoteAnswer | c.EpochAnswer:
     if isinstance(answer, m.FetchOk):
         return c.FetchLogAnswer(
             c.OK, answer.epoch, answer.leader, answer.from_, answer.data, answer.hw, answer.epoch_start_end, answer.log_start,

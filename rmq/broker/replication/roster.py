@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import count
 from typing import Final, Protocol
 
-from rmq.broker.replication.directory import Chief, Directory
+from rmq.broker.replication.directory import CurrentMaster, Directory
 from rmq.config.settings import NodeSettings
 from rmq.model import Voter
 from rmq.net.transport.dialer import Dialer
@@ -46,7 +46,7 @@ class Roster(Protocol):
     def places(self, node: str, core: Core) -> Sequence[str]:
         """Addresses that it may come from."""
 
-    def heirs(self, core: Core) -> set[str]:
+    def successors(self, core: Core) -> set[str]:
         """Stores of the nodes that may lead after this one."""
 
     def make_way(self, leader: str) -> None:
@@ -84,7 +84,7 @@ class Configured:
         listed = [voter.address for voter in core.state.voters if voter.node == node]
         return [where for where in dict.fromkeys((self.address_of(node, core), *listed)) if where]
 
-    def heirs(self, core: Core) -> set[str]:
+    def successors(self, core: Core) -> set[str]:
         """The voters, also under a new disk."""
         nodes = {voter.node for voter in core.state.voters}
         return _voters_and(core, (peer.store for peer in _peers(core) if peer.node in nodes))
@@ -106,7 +106,7 @@ class Registered:
 
     fixed: Final = True
 
-    def __init__(self, settings: NodeSettings, address: str, dialer: Dialer, heard: Callable[[Chief], None]) -> None:
+    def __init__(self, settings: NodeSettings, address: str, dialer: Dialer, heard: Callable[[CurrentMaster], None]) -> None:
         self.node = f"n{settings.broker_id}"
         self.number = settings.broker_id
         self.voters = (Voter(self.node, "", address),)
@@ -130,8 +130,8 @@ class Registered:
         """From where any of them is registered."""
         return [*self._directory.addresses.values()]
 
-    def heirs(self, core: Core) -> set[str]:
-        """All that follow, or led before: a master that is given back its office need not have fetched from this one yet."""
+    def successors(self, core: Core) -> set[str]:
+        """All that follow, or led before: a master that is given leadership back need not have fetched from this one yet."""
         return _voters_and(core, (peer.store for peer in _peers(core))) | {row.writer for row in core.state.rows}
 
     def make_way(self, leader: str) -> None:

@@ -25,7 +25,7 @@ async def group_status(client: Client, address: str) -> GroupStatus | None:
 
 
 async def transfer_leader(client: Client, broker: str, node: str, timeout_s: float) -> str:
-    """Make `node` ("": the best one) the leader of the group; the address of the node that gave up its office."""
+    """Make `node` ("": the best one) the leader of the group; the address of the node that gave up leadership."""
     return await _tell_leader(client, broker, TransferLeader(node), timeout_s)
 
 

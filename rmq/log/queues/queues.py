@@ -69,7 +69,7 @@ class ConsumeQueues:
         for queue in self.of_topic(topic):
             queue.ended = True
 
-    def begin_office(self) -> None:
+    def begin_leadership(self) -> None:
         """Forgets what was appended and may have been cut: each queue goes on behind its last entry."""
         self._ending.clear()
         for queue in self.all():

@@ -1,4 +1,4 @@
-"""What every spelling offers, so that nobody above has to ask which one a connection speaks. Types only."""
+"""What every codec offers, so that nobody above has to ask which one a connection speaks. Types only."""
 
 from typing import NamedTuple, Protocol
 
@@ -9,7 +9,7 @@ Address = tuple[str, int]
 """Host and port."""
 
 Context = object
-"""What a spelling must keep of a request to spell its answer; None where nothing is needed. Only the spelling reads it."""
+"""What a codec must keep of a request to spell its answer; None where nothing is needed. Only the codec reads it."""
 
 
 class AnswerFrame(Protocol):
@@ -35,7 +35,7 @@ class Greeting(NamedTuple):
     version: int
 
 
-class Spelling(Protocol):
+class Codec(Protocol):
     """One way of writing commands into frames. Encoders return whole frames, ready to be written."""
 
     def decode(self, frame: bytes) -> Received:

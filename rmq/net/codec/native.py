@@ -1,11 +1,11 @@
-"""The native spelling: a 4-byte length and one msgpack array per command.
+"""The native codec: a 4-byte length and one msgpack array per command.
 
     request   [code, id, flags, *fields]        flags: bit 0 answer, bit 1 one-way
     answer    [0, id, 1, remark | nil, *fields]
     refusal   [code, id, 1, remark, hint]       code is not 0
 
 Fields stand in the order of the command's class. A shorter array takes the defaults, a longer one is cut, so old and
-new peers understand each other. Values are checked against the annotations here, at the border, and nowhere else.
+new peers understand each other. Values are checked against the annotations here, where bytes come in, and nowhere else.
 Pure: no I/O, no clock.
 """
 
@@ -25,7 +25,7 @@ from rmq.net.codec.remembered import Memory, Part
 from rmq.net.commands import ANSWERS, CODES, REQUESTS, Answer, Hello, Ping, PullAnswer, Request, Send, SendAnswer
 
 VERSION: Final = 1
-"""Version of this spelling, told in `Hello`."""
+"""Version of this codec, told in `Hello`."""
 
 ANSWER_FLAG, ONEWAY_FLAG = 1, 2
 _HEAD = (int, int, int)
@@ -251,7 +251,7 @@ Place = tuple[str, str, int]
 """Producer group, topic and queue of a send."""
 
 
-# --- the spelling -----------------------------------------------------------------------------------------------------
+# --- the codec -----------------------------------------------------------------------------------------------------
 
 
 class NativeAnswer(NamedTuple):
@@ -277,7 +277,7 @@ class NativeAnswer(NamedTuple):
 
 
 class Native:
-    """The `Spelling` of a native connection. It keeps no state but what sends look like, in the `memory` of its server."""
+    """The `Codec` of a native connection. It keeps no state but what sends look like, in the `memory` of its server."""
 
     __slots__ = ("_learn_route", "_max_structured_bytes", "_routes")
 

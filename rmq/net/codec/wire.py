@@ -1,6 +1,6 @@
-"""Bytes to commands: cuts what a socket brought into frames and hands them to the spelling the peer speaks.
+"""Bytes to commands: cuts what a socket brought into frames and hands them to the codec the peer speaks.
 
-The spelling is told once per connection from the byte after the first length: 0 or 1 is RocketMQ's remoting, the head
+The codec is told once per connection from the byte after the first length: 0 or 1 is RocketMQ's remoting, the head
 of a msgpack array is ours (see docs/protocol). Pure: fed with bytes, in any pieces; no socket, no clock.
 """
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from struct import Struct
 
 from rmq.errors import BadBytes
-from rmq.net.codec.frames import Received, Spelling
+from rmq.net.codec.frames import Codec, Received
 from rmq.net.codec.limits import Limits
 from rmq.net.codec.native import Native
 
@@ -20,19 +20,19 @@ _FOREIGN = {b"\x16\x03": "TLS", b"PR": "HTTP/2 or a PROXY header", b"GE": "HTTP"
 class Reader:
     """Takes the bytes of one connection and returns its commands; keeps at most one begun frame.
 
-    `remoting` makes the remoting spelling of this connection when its peer turns out to speak it; without it only the
-    native spelling is understood.
+    `remoting` makes the remoting codec of this connection when its peer turns out to speak it; without it only the
+    native codec is understood.
     """
 
-    __slots__ = ("_limits", "_native", "_needed", "_remoting", "_rest", "spelling")
+    __slots__ = ("_limits", "_native", "_needed", "_remoting", "_rest", "codec")
 
-    def __init__(self, limits: Limits, native: Native, remoting: Callable[[], Spelling] | None = None) -> None:
+    def __init__(self, limits: Limits, native: Native, remoting: Callable[[], Codec] | None = None) -> None:
         self._limits = limits
         self._native = native
         self._remoting = remoting
         self._rest = bytearray()
         self._needed = _TELLING_BYTES
-        self.spelling: Spelling | None = None
+        self.codec: Codec | None = None
 
     @property
     def half_frame_bytes(self) -> int:
@@ -61,23 +61,23 @@ class Reader:
         """The commands at the beginning of `data` and how many bytes they took."""
         received: list[Received] = []
         at, end, longest = 0, len(data), self._limits.max_frame_bytes - 4
-        spelling = self.spelling
+        codec = self.codec
         self._needed = _TELLING_BYTES
         while end - at >= _TELLING_BYTES:
             (length,) = _LENGTH.unpack_from(data, at)
             if not 0 < length <= longest:
                 raise BadBytes(_bad_length(data[at : at + 4], length, longest))
-            if spelling is None:
-                spelling = self.spelling = self._tell(data[at + 4])
+            if codec is None:
+                codec = self.codec = self._tell(data[at + 4])
             stop = at + 4 + length
             if stop > end:
                 self._needed = stop - at
                 break
-            received.append(spelling.decode(data[at + 4 : stop]))
+            received.append(codec.decode(data[at + 4 : stop]))
             at = stop
         return received, at
 
-    def _tell(self, first: int) -> Spelling:
+    def _tell(self, first: int) -> Codec:
         if 0x90 <= first <= 0x9F or first in (0xDC, 0xDD):
             return self._native
         if first <= 1 and self._remoting is not None:

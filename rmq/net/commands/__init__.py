@@ -1,8 +1,8 @@
 """One vocabulary: every request, its answer, and nothing about how they are spelled.
 
 A command is a NamedTuple; `CODES` tells its request code and `ANSWERS` the type of a good answer (None: an empty one).
-Field order is the native spelling, so fields are only added at the end, with a default; field
-names are RocketMQ's ext-field names in snake_case, so the remoting spelling follows from them.
+Field order is the native codec, so fields are only added at the end, with a default; field
+names are RocketMQ's ext-field names in snake_case, so the remoting codec follows from them.
 
 An answer that has a field `status` carries one of several "good" response codes in it (a pull that found nothing is no
 error). Every other refusal is an `errors.Refusal`. Pure: no I/O, no clock.

@@ -1,4 +1,4 @@
-"""Commands about the connection itself. Native spelling only. Pure."""
+"""Commands about the connection itself. Native codec only. Pure."""
 
 from typing import NamedTuple
 

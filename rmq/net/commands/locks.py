@@ -1,4 +1,4 @@
-"""Commands about locks of queues (ordered consumption). Native and remoting spelling. Pure."""
+"""Commands about locks of queues (ordered consumption). Native and remoting codec. Pure."""
 
 from typing import NamedTuple
 

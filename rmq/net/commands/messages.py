@@ -25,7 +25,7 @@ class Send(NamedTuple):
 
     Each record is a draft as `rmq.log.records.record.draft` makes it: fields that are the broker's are blank, the properties
     end with the 20 bytes of the CRC property. `queue_id` < 0: the broker chooses. `default_topic*`: how to make the
-    topic if it is missing. `batch` only tells how the remoting spelling writes it and that batch rules apply.
+    topic if it is missing. `batch` only tells how the remoting codec writes it and that batch rules apply.
     """
 
     producer_group: str
@@ -40,7 +40,7 @@ class Send(NamedTuple):
 
 
 class DraftedSend(Send):
-    """A send whose one record the border made of a message in another spelling, and has checked. It has no spelling itself.
+    """A send whose one record the remoting codec made and checked. No codec encodes it.
 
     One element more than `Send`: the hash of the record's tag.
     """

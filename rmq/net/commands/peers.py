@@ -1,4 +1,4 @@
-"""What the nodes of a broker group say to each other, and what an administrator tells such a group. Native spelling only, but
+"""What the nodes of a broker group say to each other, and what an administrator tells such a group. Native codec only, but
 for the two questions of RocketMQ's tool.
 
 The meaning is the machine's (`rmq.raft.messages`, docs/storage); here are only the fields as they travel. `group` is the
@@ -177,7 +177,7 @@ class ReadLog(NamedTuple):
 @command(RequestCode.FORWARDED_CLIENT, None)
 class ForwardedClient(NamedTuple):
     """The first frame of a connection on which `node` forwards what a client says that takes it for the leader. What comes
-    on it is never forwarded again: a node that does not lead answers NOT_LEADING. In the remoting spelling, as the rest."""
+    on it is never forwarded again: a node that does not lead answers NOT_LEADING. In the remoting codec, as the rest."""
 
     group: str
     node: str
@@ -200,7 +200,7 @@ class RemovePeer(NamedTuple):
 
 @command(RequestCode.TRANSFER_LEADER, None)
 class TransferLeader(NamedTuple):
-    """Hand leadership to `node` ("": to the best one); answered when the office was given up, or with why not."""
+    """Hand leadership to `node` ("": to the best one); answered when leadership was given up, or with why not."""
 
     node: str = ""
 

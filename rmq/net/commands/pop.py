@@ -1,4 +1,4 @@
-"""Commands of POP consumption: messages are handed out for a time, with a receipt. Native and remoting spelling. Pure.
+"""Commands of POP consumption: messages are handed out for a time, with a receipt. Native and remoting codec. Pure.
 
 A receipt (`extra_info`) is text: start offset, pop time, invisible time, revive queue, retry flag, broker name, queue,
 queue offset, joined by blanks [ExtraInfoUtil]. All times are milliseconds.

@@ -1,4 +1,4 @@
-"""What a broker tells the nameservers of itself. Field order is the native spelling, see `commands`. Pure."""
+"""What a broker tells the nameservers of itself. Field order is the native codec, see `commands`. Pure."""
 
 from typing import NamedTuple
 

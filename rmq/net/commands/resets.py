@@ -1,4 +1,4 @@
-"""Setting consumer groups to another place [ResetOffsetRequestHeader, ResetOffsetBody]. Native and remoting spelling. Pure."""
+"""Setting consumer groups to another place [ResetOffsetRequestHeader, ResetOffsetBody]. Native and remoting codec. Pure."""
 
 from typing import NamedTuple
 

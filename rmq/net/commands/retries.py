@@ -1,4 +1,4 @@
-"""The command by which a consumer gives a message back. Native and remoting spelling. Pure."""
+"""The command by which a consumer gives a message back. Native and remoting codec. Pure."""
 
 from typing import NamedTuple
 

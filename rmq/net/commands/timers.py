@@ -1,4 +1,4 @@
-"""The command that takes a timed message back before it is due. Native and remoting spelling. Pure."""
+"""The command that takes a timed message back before it is due. Native and remoting codec. Pure."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""Commands about messages that are sent in a transaction. Native and remoting spelling. Pure."""
+"""Commands about messages that are sent in a transaction. Native and remoting codec. Pure."""
 
 from typing import NamedTuple
 

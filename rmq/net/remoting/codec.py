@@ -1,4 +1,4 @@
-"""RocketMQ's own spelling of the same commands, for its clients and tools.
+"""RocketMQ's own codec of the same commands, for its clients and tools.
 
 Ties together frames (`headers`), text fields (`fields`), sends (`sends`) and JSON bodies
 (`bodies`). Answers come in the header form of the request, requests of ours in JSON. Pure.
@@ -39,7 +39,7 @@ from rmq.net.remoting.shapes import Shapes
 STANDARD_JSON_VERSION = 401
 """From V4_9_4 on clients get the broker ids of a route quoted [ClientRequestProcessor]."""
 
-_OURS = range(60_000, 70_000)  # codes of the native spelling only
+_OURS = range(60_000, 70_000)  # codes of the native codec only
 _ALIASES = {RequestCode.SEND_MESSAGE: Send, RequestCode.SEND_BATCH_MESSAGE: Send, RequestCode.LITE_PULL_MESSAGE: Pull}
 _REQUESTS: dict[int, type[Any]] = {
     **{short_code(code): cls for code, cls in REQUESTS.items() if code not in _OURS},  # as binary headers cut them
@@ -82,7 +82,7 @@ class RemotingAnswer(NamedTuple):
             raise BadBytes(error.remark) from None
 
 
-class Border:
+class RemotingSettings:
     """What all remoting connections of one server share.
 
     `records` is `rmq.log.records.plain`, or None where nothing can be sent (a nameserver). `cluster_name` goes into the
@@ -113,13 +113,13 @@ class Border:
         if self.sends is not None:
             self.sends.set_store_host(store_host)
 
-    def spelling(self, peer: Address) -> "Remoting":
-        """The spelling of one connection; `peer` becomes the born host of what it sends."""
+    def codec(self, peer: Address) -> "Remoting":
+        """The codec of one connection; `peer` becomes the born host of what it sends."""
         return Remoting(self.sends, self.limits, host_bytes(peer), self.keeps_frames)
 
 
 class Remoting:
-    """The `Spelling` of one remoting connection."""
+    """The `Codec` of one remoting connection."""
 
     __slots__ = ("_born_host", "_forwards", "_keeps_frames", "_limits", "_sends", "_shapes")
 
@@ -190,7 +190,7 @@ class Remoting:
             return self._sends.write_answer(context, answer, remark)
         assert isinstance(context, _Asked)
         header = context.header
-        code, ext, body = _spell(answer, header, context.quoted)
+        code, ext, body = _encode(answer, header, context.quoted)
         return write(header.binary, code, ANSWER_FLAG, header.opaque, remark, ext, body)
 
     def refusal(self, call_id: int, context: Context, refusal: Refusal) -> bytes:
@@ -219,7 +219,7 @@ class Remoting:
         return Greeting("", context.header.language, context.header.version)
 
 
-def _spell(answer: Answer, header: Header, quoted: bool) -> tuple[int, Ext | None, bytes]:
+def _encode(answer: Answer, header: Header, quoted: bool) -> tuple[int, Ext | None, bytes]:
     """Code, text fields and body of an answer."""
     if answer is None:
         return 0, {} if header.code in _EMPTY_EXT else None, b""
@@ -249,4 +249,4 @@ def _pull_ext(answer: PullAnswer) -> Ext:
     }
 
 
-__all__ = ["Border", "Records", "Remoting", "RemotingAnswer"]
+__all__ = ["Records", "Remoting", "RemotingAnswer", "RemotingSettings"]

@@ -1,4 +1,4 @@
-"""Bodies of POP's requests and answers, and of the transaction check, in RocketMQ's spelling. Pure."""
+"""Bodies of POP's requests and answers, and of the transaction check, in RocketMQ's codec. Pure."""
 
 from base64 import b64decode
 from binascii import Error as Base64Error

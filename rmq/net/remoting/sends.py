@@ -73,7 +73,7 @@ class Records(Protocol):
 class Sent(NamedTuple):
     """What the answer to a send needs of the request. `header`: its own, or one of the same shape, but for the opaque.
 
-    `sizes`: of the records of a batch, which lie back to back; None for a single message. `frame`: see `remoting.Border`.
+    `sizes`: of the records of a batch, which lie back to back; None for a single message. `frame`: see `RemotingSettings`.
     """
 
     header: Header

@@ -48,7 +48,7 @@ class Channel(Link):
         self.address = address
         self.closed = asyncio.Event()
         self._on_request = on_request
-        self._spelling = Native(limits.max_structured_bytes)
+        self._codec = Native(limits.max_structured_bytes)
         self._writable = asyncio.Event()
         self._writable.set()
         self._dismissed = False
@@ -81,7 +81,7 @@ class Channel(Link):
         """Sends a one-way request; no promise. Raises Unreachable if the channel is closed. See `drained`."""
         if self._transport is None or self._transport.is_closing():
             raise Unreachable(f"no connection to {self.address}: {self._why}")
-        self._send(self._spelling.request(request, 0, True))
+        self._send(self._codec.request(request, 0, True))
 
     async def drained(self, timeout_s: float = 30.0) -> None:
         """Returns when the other side keeps up again; to be awaited between many `post`s. Raises Unreachable."""
@@ -100,7 +100,7 @@ class Channel(Link):
     # --- as a link ----------------------------------------------------------------------------------------------------
 
     def _made(self) -> None:
-        self._reader = Reader(self._limits, cast(Native, self._spelling))
+        self._reader = Reader(self._limits, cast(Native, self._codec))
 
     def _gone(self, why: str) -> None:
         self._why = why
@@ -159,7 +159,7 @@ class Channel(Link):
 
     def _answer(self, call_id: int, oneway: bool, answer: Answer) -> None:
         if not oneway and self._transport is not None:
-            self._send(self._spelling.answer(call_id, None, answer, ""))
+            self._send(self._codec.answer(call_id, None, answer, ""))
 
     def _failed(self, call_id: int, oneway: bool, error: Exception) -> None:
         if isinstance(error, Refusal):
@@ -170,7 +170,7 @@ class Channel(Link):
 
     def _refuse(self, call_id: int, oneway: bool, refusal: Refusal) -> None:
         if not oneway and self._transport is not None:
-            self._send(self._spelling.refusal(call_id, None, refusal))
+            self._send(self._codec.refusal(call_id, None, refusal))
 
     def _lost_call(self, call_id: int) -> RmqError:
         if self._dismissed:

@@ -56,7 +56,7 @@ class Call(NamedTuple):
         if connection._draining or not connection._reading:
             connection._settled()
         if not oneway and connection._transport is not None:
-            connection._send(connection._spelling.answer(call_id, context, answer, remark))
+            connection._send(connection._codec.answer(call_id, context, answer, remark))
 
     def refuse(self, refusal: Refusal) -> None:
         """Answers with the code, remark and hint of the refusal; what only a leader does may be forwarded instead."""
@@ -94,9 +94,9 @@ def answer_all(answers: Sequence[tuple[Call, Answer]]) -> None:
             if connection is not None:
                 connection._answered_calls(len(frames), freed, frames)
             connection, frames, freed = owner, [], 0
-            spell = owner._spelling.answer
+            encode_answer = owner._codec.answer
         freed += size
-        frames.append(b"" if oneway else spell(call_id, context, answer, ""))
+        frames.append(b"" if oneway else encode_answer(call_id, context, answer, ""))
     if connection is not None:
         connection._answered_calls(len(frames), freed, frames)
 
@@ -182,7 +182,7 @@ class Connection(Link):
     @property
     def follows_hints(self) -> bool:
         """Whether a refusal that names the leader helps: our own client finds it by itself, and so does a node."""
-        return not self._greeted or self._speaks_for or isinstance(self._spelling, Native)
+        return not self._greeted or self._speaks_for or isinstance(self._codec, Native)
 
     def forward(self, call: Call, refusal: NotLeading) -> bool:
         """Whether the call is answered by the leader, through this node."""
@@ -192,16 +192,16 @@ class Connection(Link):
     def speak_for(self, client: Address) -> None:
         """The peer is a node of this group, which forwards what that client says."""
         self._speaks_for, self.client = True, client
-        cast(Remoting, self._spelling).speak_for(client)
+        cast(Remoting, self._codec).speak_for(client)
 
     def again(self, call: Call) -> None:
         """Serves a call that was kept (`Call.frame`), as if its request came now."""
-        thing, _, _, context, _ = self._spelling.decode(call.frame)
+        thing, _, _, context, _ = self._codec.decode(call.frame)
         self._serve(thing, call._replace(context=context))
 
     def take(self, frame: bytes) -> None:
         """Serves a request, without its length, that asks for no answer or whose answer came already."""
-        thing, call_id, _, context, size = self._spelling.decode(frame)
+        thing, call_id, _, context, size = self._codec.decode(frame)
         self._calls, self._in_flight_bytes = self._calls + 1, self._in_flight_bytes + size
         self._serve(thing, Call(self, call_id, True, context, size))
 
@@ -229,7 +229,7 @@ class Connection(Link):
     def push(self, request: Request) -> None:
         """Sends a one-way request to the client; nothing happens if it has gone."""
         if not self.closed and self._greeted:
-            self._send(self._spelling.request(request, 0, True))
+            self._send(self._codec.request(request, 0, True))
 
     def close(self, why: str = "closed by the server") -> None:
         """Writes what is queued and closes; cut off after `stall_seconds` if the peer does not read."""
@@ -277,7 +277,7 @@ class Connection(Link):
     def _finish(self) -> None:
         """Ends our half after the last answer, so that a peer still writing reads it before the connection breaks. A native one
         hears that nothing else was done."""
-        if self._greeted and not self._ended and isinstance(self._spelling, Native):
+        if self._greeted and not self._ended and isinstance(self._codec, Native):
             self.push(Goodbye())
         self._flush()
         transport = self._transport
@@ -377,10 +377,10 @@ class Connection(Link):
 
     def _greet(self, thing: object, call_id: int, context: Context) -> bool:
         """Whether a peer that has not introduced itself may ask this; one that may not is refused and closed."""
-        assert self._reader.spelling is not None
-        self._spelling = self._reader.spelling
+        assert self._reader.codec is not None
+        self._codec = self._reader.codec
         try:
-            greeting = self._spelling.greet(thing, context)
+            greeting = self._codec.greet(thing, context)
         except Refusal as refusal:
             self._write_refusal(call_id, context, refusal)
             self.close(str(refusal))
@@ -430,7 +430,7 @@ class Connection(Link):
 
     def _write_refusal(self, call_id: int, context: Context, refusal: Refusal) -> None:
         if self._transport is not None:
-            self._send(self._spelling.refusal(call_id, context, refusal))
+            self._send(self._codec.refusal(call_id, context, refusal))
 
     def _may_read(self) -> bool:
         limit = self._in_flight_limit()

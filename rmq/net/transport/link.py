@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, cast
 
 from rmq.clock import Clock
 from rmq.errors import BadBytes, Refusal, RmqError, Unknown, Unreachable
-from rmq.net.codec.frames import Address, AnswerFrame, Received, Spelling
+from rmq.net.codec.frames import Address, AnswerFrame, Codec, Received
 from rmq.net.codec.limits import Limits
 from rmq.net.codec.wire import Reader
 from rmq.net.commands import Answer, Request
@@ -33,7 +33,7 @@ class Link(asyncio.BufferedProtocol):
         self._buffer = buffer
         self._loop = asyncio.get_running_loop()
         self._reader: Reader
-        self._spelling: Spelling
+        self._codec: Codec
         self._transport: asyncio.Transport | None = None
         self._lost = False
         self._ended = False  # our half of the connection is closed
@@ -168,7 +168,7 @@ class Link(asyncio.BufferedProtocol):
         self._last_id = call_id = self._last_id + 1
         future: asyncio.Future[Answer] = self._loop.create_future()
         self._waiting[call_id] = _Waiting(future, type(request), self._clock.monotonic() + timeout_s)
-        self._send(self._spelling.request(request, call_id, False))
+        self._send(self._codec.request(request, call_id, False))
         try:
             return await future
         finally:

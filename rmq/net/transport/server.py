@@ -19,7 +19,7 @@ from rmq.net.codec.native import VERSION, Native, Place
 from rmq.net.codec.remembered import Memory
 from rmq.net.codec.wire import Reader
 from rmq.net.commands import Answer, DraftedSend, Hello, HelloAnswer, Ping, Request, Send
-from rmq.net.remoting.codec import Border
+from rmq.net.remoting.codec import RemotingSettings
 from rmq.net.transport import descriptors
 from rmq.net.transport.connection import LATER, Allow, Call, Connection, Forward, Handler, Later, answer_all
 from rmq.net.transport.link import READ_BYTES
@@ -34,7 +34,7 @@ _SWEEP_SECONDS = 1.0
 class Server:
     """Serves `handlers` on any number of addresses.
 
-    `border` adds the remoting spelling; `allow` is asked before each request; `forward` takes calls of clients that cannot
+    `remoting` adds the remoting codec; `allow` is asked before each request; `forward` takes calls of clients that cannot
     find the leader; `on_close` is told of every connection that ends. Times come from `clock`, sockets from `network`.
     All of these but the last two may be others later.
     """
@@ -43,7 +43,7 @@ class Server:
         self,
         handlers: Mapping[type[Request], Handler],
         limits: Limits = Limits(),  # noqa: B008 (a constant)
-        border: Border | None = None,
+        remoting: RemotingSettings | None = None,
         clock: Clock = SystemClock(),  # noqa: B008 (has no state)
         allow: Allow | None = None,
         on_close: Callable[[Connection], None] | None = None,
@@ -52,7 +52,7 @@ class Server:
         self.handlers: Mapping[type[Any], Handler]
         self.serve(handlers)
         self.limits = limits
-        self.border = border
+        self.remoting = remoting
         self.clock = clock
         self.allow = allow
         self._sends: Memory[Place] = Memory()  # how native ones look
@@ -127,10 +127,10 @@ class Server:
     # --- called by connections ----------------------------------------------------------------------------------------
 
     def reader_for(self, peer: Address) -> Reader:
-        """Cuts and decodes what this peer sends, in whichever spelling it begins."""
-        border = self.border
+        """Cuts and decodes what this peer sends, in whichever codec it begins."""
+        remoting = self.remoting
         native = Native(self.limits.max_structured_bytes, self._sends)
-        return Reader(self.limits, native, None if border is None else lambda: border.spelling(peer))
+        return Reader(self.limits, native, None if remoting is None else lambda: remoting.codec(peer))
 
     def admit(self, connection: Connection) -> str:
         """Counts the connection in; the reason if it is one too many."""

@@ -1,4 +1,4 @@
-"""A connection to another node on which one client's requests are forwarded, in RocketMQ's spelling and as they came.
+"""A connection to another node on which one client's requests are forwarded, in RocketMQ's codec and as they came.
 
 Frames are cut and their headers read; what they mean is said elsewhere.
 """
@@ -30,7 +30,7 @@ class Upstream(asyncio.Protocol):
         return self._transport.get_write_buffer_size() if self._transport is not None else 0
 
     def write(self, frame: bytes) -> None:
-        """A frame as `decode` of a spelling gets it, without its length. Nothing happens after the connection ended."""
+        """A frame as `decode` of a codec gets it, without its length. Nothing happens after the connection ended."""
         if self._transport is not None:
             self._transport.write(len(frame).to_bytes(_LENGTH_BYTES, "big") + frame)
 

@@ -12,7 +12,7 @@ from rmq.net import commands as c
 from rmq.net.transport.server import Call, Handler
 
 
-class Doorway:
+class LimitedServer:
     """`open`, then `close`. `excuse()`: why it does not serve. `facts()`: what its status says besides."""
 
     def __init__(
