@@ -9,6 +9,7 @@ committed is not here.
 """
 
 import logging
+import sys
 from collections.abc import Callable, Iterable
 
 from rmq.errors import InvalidArgument, StoreError
@@ -47,17 +48,18 @@ class Dispatcher:
         self._cached_queues: dict[tuple[bytes, int], ConsumeQueue] = {}  # by a topic's bytes
         log.deletes = queues.end
 
-    def advance(self, hw: int) -> list[Unit]:
-        """Dispatches all records that end at or below `hw`, and gives them as units, in log order.
+    def advance(self, hw: int, most_bytes: int = sys.maxsize) -> list[Unit]:
+        """Dispatches the records that end at or below `hw`, and gives them as units, in log order; stops behind `most_bytes`.
 
         What this node appended itself comes as it was appended, as soon as all of a unit is committed; a leader's bytes are
         read from the log. A record whose number is not the next of its queue is a bug or damage and ends the process (D12).
         """
         pending = self._log.pending
         done: list[Unit] = []
-        while self.position < hw:
+        enough = self.position + most_bytes
+        while self.position < min(hw, enough):
             if not pending or self.position < pending[0].start:
-                done += self._walked(min(pending[0].start, hw) if pending else hw)
+                done += self._walked(min(pending[0].start, hw) if pending else hw, enough)
             elif pending[0].end <= hw:
                 unit = pending.popleft()
                 if unit.special:
@@ -105,7 +107,7 @@ class Dispatcher:
         queue.next = max(queue.next, queue.max)
         return queue, number, code
 
-    def _walked(self, to: int) -> list[Unit]:
+    def _walked(self, to: int, enough: int) -> list[Unit]:
         units = []
         for place in self._log.places(self.position, to):
             put: Iterable[tuple[ConsumeQueue, int]]
@@ -125,6 +127,8 @@ class Dispatcher:
                 unit.start, unit.end = self.position, place.offset + place.size
                 units.append(unit)
             self.position = place.offset + place.size
+            if self.position >= enough:
+                break
         return units
 
     def _read_stamped(self, unit: Unit) -> None:

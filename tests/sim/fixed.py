@@ -231,7 +231,10 @@ class FixedWorld(World):
         if [node.name for node in leaders] != [self.named[1]]:
             return False
         end = leaders[0].store.log.end
-        return all(node.store.log.end == node.core.state.hw == end and node.core.state.ready for node in nodes)
+        return all(
+            node.store.dispatcher.position == node.store.log.end == node.core.state.hw == end and node.core.state.ready
+            for node in nodes
+        )
 
     def finish(self) -> None:
         if not self.is_one():

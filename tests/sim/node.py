@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tests.sim.world import World
 
 ROOT = "/s"
+DISPATCH_BYTES = 1000  # in one turn: a few records
 HOST = record.host_bytes("127.0.0.1", 10911)
 WAITS = {"D": {"DELAY": "1"}, "X": {"TRAN_MSG": "true", "PGROUP": "p"}}  # what messages of these topics wait for
 Ticket = tuple[str, int, m.Request]  # who asked, in which run, what
@@ -119,7 +120,8 @@ class Node:
         self.up, self.paused, self.working = True, False, False
         self.waiting.clear()
         self.parked.clear()
-        self.member = Member(self.watched, me, self.peers, world.timing, self)
+        few = () if world.seed % 2 == 0 else (DISPATCH_BYTES,)  # other seeds dispatch a part at a time
+        self.member = Member(self.watched, me, self.peers, world.timing, self, *few)
         self.core = self.member.core
         world.judge.booted(self)
         self.later(0.001, self.tick)
@@ -188,7 +190,7 @@ class Node:
             self.world.judge.ticked(self)
         self.release()
         now = self.monotonic()
-        if self.core.leads() and self.core.serves_reads(now):
+        if self.core.leads() and self.member.serves_reads(now):
             self.world.judge.reads(self)
             if self.core.accepts() and not self.working:
                 if self.world.deletes:
@@ -207,6 +209,9 @@ class Node:
 
     def chance(self) -> float:
         return self.world.chance.random()
+
+    def soon(self, work: Callable[[], None]) -> None:
+        self.later(0.0, work)
 
     def offload(self, work: Callable[[], None], then: Callable[[], None]) -> bool:
         """Sometimes at once, sometimes late; the process may be gone before, or before anybody is told."""

@@ -146,7 +146,9 @@ class World:
             return False
         end = leaders[0].store.log.end
         return all(
-            node.store.log.end == node.core.state.hw == end and node.core.state.proven and node.core.state.ready
+            node.store.dispatcher.position == node.store.log.end == node.core.state.hw == end
+            and node.core.state.proven
+            and node.core.state.ready
             for node in members
         )
 

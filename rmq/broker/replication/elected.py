@@ -70,6 +70,7 @@ class ElectedReplica:
         self._clock = clock
         self._sync_flush = sync_flush
         self._on_committed = on_committed
+        self._dispatcher = store.dispatcher
         self.committed_end = store.dispatcher.position
         self.appender = Appender(store.log, self)
         self._flusher = Flusher(store.log, clock, 0.5, self._flushed, self._flush_failed)
@@ -112,7 +113,7 @@ class ElectedReplica:
 
     def check_reads(self) -> None:
         """Raises Refusal if this node may not answer reads now (R17, R19)."""
-        if not self._member.core.serves_reads(self._clock.monotonic()):
+        if not self._member.serves_reads(self._clock.monotonic()):
             raise NotLeading("this node may not answer reads now: ask again, or another one", self.leader_address)
 
     def check_accepts(self) -> None:
@@ -261,6 +262,9 @@ class ElectedReplica:
     def chance(self) -> float:
         return random.random()
 
+    def soon(self, work: Callable[[], None]) -> None:
+        asyncio.get_running_loop().call_soon(self._carry_on, work)
+
     def offload(self, work: Callable[[], None], then: Callable[[], None]) -> bool:
         async def carry_out() -> None:
             try:
@@ -272,6 +276,10 @@ class ElectedReplica:
 
         self._offloaded = asyncio.get_running_loop().create_task(carry_out(), name="group-files")
         return False
+
+    def _carry_on(self, work: Callable[[], None]) -> None:
+        if not self._stopped:
+            work()
 
     def send(self, node: str, request: m.Request) -> None:
         if not self._stopped:
@@ -285,7 +293,7 @@ class ElectedReplica:
         self.appended(())
 
     def committed(self, units: Sequence[Unit]) -> None:
-        self.committed_end = self._member.core.state.hw
+        self.committed_end = self._dispatcher.position
         try:
             self._on_committed(units, self._log.last_stored_ms)
         except Exception as bug:  # half of a turn is done: nobody may go on from there

@@ -15,8 +15,11 @@ from rmq.log.replicated import FoundEpoch, ReplicatedLog, read_entries
 from rmq.log.store import Store
 from rmq.raft import messages as m
 from rmq.raft.core import Core
+from rmq.raft.roles import Leader
 
+DISPATCH_ON = m.Grown(-2)  # no event of the machine: more of what is committed is to be dispatched
 LOG_GREW = m.Grown(-1)  # its end is looked up when its turn comes
+DISPATCH_BYTES = 256 * 1024  # in one turn: a follower that was away learns of many committed megabytes at once
 
 
 class Shell(Protocol):
@@ -28,6 +31,10 @@ class Shell(Protocol):
 
     def chance(self) -> float:
         """In [0, 1)."""
+        ...
+
+    def soon(self, work: Callable[[], None]) -> None:
+        """Calls it in one of the next turns, after what has come in meanwhile."""
         ...
 
     def offload(self, work: Callable[[], None], then: Callable[[], None]) -> bool:
@@ -45,7 +52,7 @@ class Shell(Protocol):
         ...
 
     def committed(self, units: Sequence[Unit]) -> None:
-        """Dispatched: apply them, then answer who waits (while `core.lease_good`)."""
+        """Dispatched: apply them, then answer who waits (while `core.lease_good`). What is committed may come in parts."""
         ...
 
     def replicated(self, offset: int) -> None: ...
@@ -74,7 +81,15 @@ class Shell(Protocol):
 class Member:
     """`handle` takes events. `core` tells who leads and what may be answered."""
 
-    def __init__(self, replicated: ReplicatedLog, me: m.Identity, peers: m.Voters, timing: m.Timing, shell: Shell) -> None:
+    def __init__(
+        self,
+        replicated: ReplicatedLog,
+        me: m.Identity,
+        peers: m.Voters,
+        timing: m.Timing,
+        shell: Shell,
+        dispatch_bytes: int = DISPATCH_BYTES,
+    ) -> None:
         """`peers`: the voters as configured; they count only while the log names none."""
         store = replicated.store
         lists = replicated.voter_lists()
@@ -90,6 +105,9 @@ class Member:
         self._log = log
         self._me = me
         self._shell = shell
+        self._dispatch_bytes = dispatch_bytes
+        self._committed_end = store.dispatcher.position  # to be dispatched up to here
+        self._dispatch_waits = False  # for its next turn
         self._events: deque[m.Event] = deque()
         self._effects: deque[m.Effect] = deque()
         self._busy = False
@@ -113,6 +131,13 @@ class Member:
             m.Cut: self._cut,
         }
         self._ready_at = store.ready_at  # the tables of a snapshot are ahead of the log until then
+
+    def serves_reads(self, now: float) -> bool:
+        """Whether reads may be answered: what `core` asks to be committed must be applied here, too (R17)."""
+        if self._ready_at or not self.core.serves_reads(now):
+            return False
+        role = self.core.role
+        return not isinstance(role, Leader) or self._store.dispatcher.position >= role.start_end
 
     # --- events -------------------------------------------------------------------------------------------------------
 
@@ -154,6 +179,10 @@ class Member:
                 self._busy = False
                 return
             event = events.popleft()
+            if event is DISPATCH_ON:
+                self._dispatch_waits = False
+                self._dispatch()
+                continue
             if event is LOG_GREW:
                 event = m.Grown(self._log.end)
             effects.extend(self.core.step(event, self._shell.monotonic()))
@@ -210,12 +239,21 @@ class Member:
         self._shell.reply(effect.ticket, answer._replace(data=data))
 
     def _commit(self, effect: m.Commit) -> None:
-        units = self._store.dispatcher.advance(effect.hw)
-        ready_at = self._ready_at
-        if ready_at and effect.hw >= ready_at:
+        self._committed_end = effect.hw
+        self._dispatch()
+
+    def _dispatch(self) -> None:
+        """Some at a time, so that a vote need not wait for all of it."""
+        dispatcher = self._store.dispatcher
+        enough = dispatcher.position + self._dispatch_bytes
+        units = dispatcher.advance(self._committed_end, self._dispatch_bytes)
+        if self._ready_at and dispatcher.position >= self._ready_at:
             self._ready_at = 0
             self._store.restore_counters()
         self._shell.committed(units)
+        if enough <= dispatcher.position < self._committed_end and not self._dispatch_waits:
+            self._dispatch_waits = True
+            self._shell.soon(lambda: self.handle(DISPATCH_ON))
 
     def _stepped_down(self, effect: m.SteppedDown) -> None:
         self._log.end_epoch()
@@ -229,6 +267,7 @@ class Member:
     def reseed_from(self, log_start: int, s1: int, rows: m.Rows, voters: m.Voters, place: Callable[[], None]) -> None:
         """The leader's snapshot is here (`place` puts it into the directory): the log begins anew at `log_start`."""
         self._replicated.begin_anew(log_start, rows, voters, place)
+        self._committed_end = log_start
         self._ready_at = s1
         self.handle(m.Reseeded(log_start, rows, voters, s1))
 
