@@ -5,6 +5,7 @@ import pytest
 from rmq.log.files import ownfiles
 from rmq.log.files.segment import FILLER
 from rmq.raft import messages as m
+from rmq.raft.roles import Leader
 from tests.sim.judge import raw
 from tests.sim.node import ROOT, Disk
 from tests.sim.stage import Stage
@@ -276,6 +277,23 @@ def test_reseeded_node_stopped_on_the_way() -> None:
     late.boot()
     assert not late.core.state.proven
     stage.end()
+
+
+def test_a_follower_that_was_away_goes_on_voting() -> None:
+    """What it learns is committed is dispatched a part at a time; as leader it answers no read before all is applied (R17)."""
+    stage = Stage()
+    late = stage.others[0]
+    stage.kill(late)
+    late.disk.unlink(f"{OWN}/progress")
+    stage.write(100)
+    stage.until(lambda: stage.leader.core.state.hw == stage.leader.store.log.end)
+    late.boot()
+    stage.until(lambda: late.store.dispatcher.position < late.core.state.hw)
+    first = late.store.dispatcher.position
+    stage.until(lambda: first < late.store.dispatcher.position < late.core.state.hw)
+    late.core.role = Leader(late.monotonic(), start_end=late.core.state.hw, lease=late.monotonic() + 10)
+    assert late.core.serves_reads(late.monotonic())
+    assert not late.member.serves_reads(late.monotonic())
 
 
 @pytest.mark.parametrize("hours", [-1, 1, -87_600, 87_600])
