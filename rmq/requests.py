@@ -85,6 +85,7 @@ REQUESTS: Final[dict[RequestCode, Request]] = {
     RequestCode.QUERY_MESSAGE: Request(GET, TOPIC, READER),
     RequestCode.VIEW_MESSAGE_BY_ID: Request(GET, CLUSTER, READER),  # the topic it names is not looked at
     RequestCode.HEART_BEAT: Request(SUB, GROUP, MEMBER),
+    RequestCode.CHECK_CLIENT_CONFIG: Request(SUB, GROUP, MEMBER),
     RequestCode.UNREGISTER_CLIENT: Request(SUB, GROUP, MEMBER),
     RequestCode.GET_CONSUMER_LIST_BY_GROUP: Request(SUB, GROUP, MEMBER_BUT_ASK),
     RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: Request(CLIENT, NONE, ELSEWHERE),

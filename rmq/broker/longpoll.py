@@ -15,13 +15,14 @@ PULL_BYTES: Final = 512  # keeping one
 
 
 class Held(NamedTuple):
-    """One waiting pull. `codes`: tag codes it wants (None: any). `alive`: False once its connection is gone. `size`: what it
+    """One waiting pull. `codes`: tag codes it wants (None: any). `again(True)`: a message came, and it may wait on if that is
+    none it wants; `again(False)`: it is to be answered. `alive`: False once its connection is gone. `size`: what it
     costs, in bytes."""
 
     group: str
     deadline: float
     codes: frozenset[int] | None
-    again: Callable[[], None]
+    again: Callable[[bool], None]
     alive: Callable[[], bool]
     owner: Owner
     size: int
@@ -75,7 +76,7 @@ class LongPolls:
         if waiting is None:
             return
         codes = set(tags_codes)
-        self._part((topic, queue_id), waiting, lambda held: held.codes is None or not codes.isdisjoint(held.codes))
+        self._part((topic, queue_id), waiting, lambda held: held.codes is None or not codes.isdisjoint(held.codes), True)
 
     def sweep(self, now: float) -> None:
         """Answer those whose deadline has passed, forget those whose connection is gone."""
@@ -104,7 +105,7 @@ class LongPolls:
             if waiting is not None:
                 self._part(place, waiting, is_due)
 
-    def _part(self, place: tuple[str, int], waiting: list[Held], is_due: Callable[[Held], bool]) -> None:
+    def _part(self, place: tuple[str, int], waiting: list[Held], is_due: Callable[[Held], bool], may_wait: bool = False) -> None:
         """Those who are due go, the others wait on."""
         due: list[Held] = []
         kept: list[Held] = []
@@ -116,4 +117,4 @@ class LongPolls:
         for held in due:
             self.shares.give(held.owner, held.size)
             if held.alive():
-                held.again()
+                held.again(may_wait)

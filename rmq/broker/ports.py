@@ -1,20 +1,24 @@
 """What features reach the world through: who this broker is, and its log, to read and to write."""
 
+import asyncio
 import os
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import Final, NamedTuple
 
 from rmq.broker.coldreads import ColdReads
 from rmq.broker.replication.appender import Appender
+from rmq.broker.sifting import SIFTED_BYTES, sifted
 from rmq.broker.state import StateWriter
 from rmq.broker.stats import BrokerStats
 from rmq.clock import Clock
 from rmq.config.settings import NodeSettings
+from rmq.delivery.sql import Sql, compile_sql
 from rmq.errors import StoreError
 from rmq.log.commitlog import CommitLog
 from rmq.log.index import query
-from rmq.log.queues.consumequeue import ConsumeQueue, Found
+from rmq.log.queues.consumequeue import MAX_SCANNED, ConsumeQueue, Found
 from rmq.log.queues.queues import ConsumeQueues
 from rmq.log.store import Store
 
@@ -46,6 +50,32 @@ class Reader:
         self.stats = stats
         self.max_messages = settings.max_transfer_count
         self.max_bytes = settings.max_transfer_bytes
+        self.by_sql = settings.property_filter
+        self._turn = asyncio.Lock()  # of those who filter by SQL92: between two of them the loop serves all others
+
+    async def compiled(self, expression: str) -> Sql:
+        """Raises Refusal for what is no SQL92 expression."""
+        async with self._turn:
+            await asyncio.sleep(0)
+            return compile_sql(expression)
+
+    async def sift(
+        self, group: str, queue: ConsumeQueue, start: int, count: int, max_bytes: int, expression: str
+    ) -> tuple[Found, bytes]:
+        """As `find`, with the bytes, by what SQL92 says of each message's properties. It may examine fewer. Raises StoreError,
+        OSError, Refusal."""
+        async with self._turn:
+            await asyncio.sleep(0)
+            sql = compile_sql(expression)
+            if queue.is_at_hand(start, MAX_SCANNED):
+                found = self.find(queue, start, MAX_SCANNED, SIFTED_BYTES, None)
+                messages = self.log.gather(found.spans)
+                if messages is not None:
+                    return sifted(found, messages, sql, count, max_bytes)
+        found, cold = await self.cold.run(group, partial(self.find_cold, queue, start, MAX_SCANNED, None))
+        async with self._turn:
+            await asyncio.sleep(0)
+            return sifted(found, cold, sql, count, max_bytes)
 
     def in_memory(self, offset: int) -> bool:
         """Whether a record there counts as young."""

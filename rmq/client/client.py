@@ -6,7 +6,7 @@ from typing import Literal
 
 from rmq.client.consumer.consumer import Consumer
 from rmq.client.consumer.offsets import BrokerOffsets, OffsetStore
-from rmq.client.consumer.plan import FIRST, LAST, Mode, Plan, Start, make_plan, wanted_tags
+from rmq.client.consumer.plan import FIRST, LAST, Mode, Plan, Start, make_plan, wanted_of
 from rmq.client.consumer.simple import SimpleConsumer
 from rmq.client.producer.producer import Producer
 from rmq.client.producer.transactions import Check, TransactionProducer
@@ -108,6 +108,7 @@ class Client:
         group: str,
         topics: Mapping[str, str] | Iterable[str] | str,
         *,
+        sql: str | None = None,
         mode: Mode = "cluster",
         start: Start = LAST,
         max_messages: int = MAX_CACHED_MESSAGES,
@@ -119,9 +120,10 @@ class Client:
     ) -> Consumer:
         """A member of `group`, to be used with `async with`.
 
-        `topics`: {"Topic": "TagA || TagB"}, or names for everything in them. `mode`: "cluster" (each message to one
-        member) or "broadcast" (each to every member). `start`: where a group begins in a queue it has no offset of:
-        "last" (but a topic so young that its first message is still at hand is read from there), "first", a datetime
+        `topics`: {"Topic": "TagA || TagB"}, or names for everything in them. `sql`: only messages of whose properties an SQL92
+        expression is true, as "a > 3 AND b = 'x'", where the brokers allow it (enablePropertyFilter). `mode`: "cluster" (each
+        message to one member) or "broadcast" (each to every member). `start`: where a group begins in a queue it has no offset
+        of: "last" (but a topic so young that its first message is still at hand is read from there), "first", a datetime
         or Unix ms. `max_messages`, `max_bytes`: what one queue may hold in memory. With `auto_commit=False` only
         `Consumer.commit` finishes what iteration and `receive` gave out. `ordered`: the next message of a queue comes when
         the one before is finished, and no two members handle one queue at the same time. `max_retries`: how often a message
@@ -132,22 +134,27 @@ class Client:
         self._check_open()
         version = self.session.clock.wall_ms()
         limits, retrying = (max_messages, max_bytes), (max_retries, handler_timeout)
-        plan = make_plan(group, topics, mode, start, limits, auto_commit, ordered, retrying, version)
+        plan = make_plan(group, topics, sql, mode, start, limits, auto_commit, ordered, retrying, version)
         consumer = Consumer(self.session, plan, self._offsets(plan))
         self._consumers = [*(each for each in self._consumers if not each.closed), consumer]
         return consumer
 
     def simple_consumer(
-        self, group: str, topics: Mapping[str, str] | Iterable[str] | str, *, start: Literal["last", "first"] = LAST
+        self,
+        group: str,
+        topics: Mapping[str, str] | Iterable[str] | str,
+        *,
+        sql: str | None = None,
+        start: Literal["last", "first"] = LAST,
     ) -> SimpleConsumer:
-        """One that takes messages of `group` when it asks and acknowledges each. `topics`, `start`: as of `consumer`.
+        """One that takes messages of `group` when it asks and acknowledges each. `topics`, `sql`, `start`: as of `consumer`.
 
         Raises InvalidArgument, Closed.
         """
         self._check_open()
         if start not in (FIRST, LAST):
             raise InvalidArgument(f'start {start!r}: give "last" or "first"')
-        return SimpleConsumer(self.session, checked_group(group), wanted_tags(topics), start == FIRST)
+        return SimpleConsumer(self.session, checked_group(group), wanted_of(topics, sql), start == FIRST)
 
     def _offsets(self, plan: Plan) -> OffsetStore:
         session = self.session

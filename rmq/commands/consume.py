@@ -26,6 +26,7 @@ def _start(_: click.Context, __: click.Parameter, value: str) -> Literal["first"
 @options.namesrv
 @click.option("-g", "--group", default="rmq-cli", show_default=True, help="Consumer group; it remembers how far it came.")
 @click.option("--tags", default="*", show_default=True, help="Only these tags: 'A || B'.")
+@click.option("--sql", help="Only messages of whose properties this is true: \"a > 3 AND b = 'x'\".")
 @click.option(
     "--from",
     "start",
@@ -53,6 +54,7 @@ def consume(
     namesrv: str,
     group: str,
     tags: str,
+    sql: str | None,
     start: Literal["first", "last"] | int,
     count: int | None,
     idle_s: float | None,
@@ -69,7 +71,9 @@ def consume(
         mode: Literal["cluster", "broadcast"] = "broadcast" if broadcast else "cluster"
         async with (
             asking.client_of(namesrv) as client,
-            client.consumer(group, topics={topic: tags}, mode=mode, start=start, ordered=ordered) as consumer,
+            client.consumer(
+                group, [topic] if sql else {topic: tags}, sql=sql, mode=mode, start=start, ordered=ordered
+            ) as consumer,
         ):
             await _print_all(consumer, form, count, idle_s)
 

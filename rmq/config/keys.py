@@ -75,7 +75,7 @@ _LATER = _keys("""
     isEnableBatchPush haMasterAddress
     brokerIP2 slaveTimeout enableAutoInSyncReplicas enableSlaveActingMaster enableRemoteEscape controllerAddr
     enableScheduleMessageStats
-    enablePropertyFilter enableCalcFilterBitMap traceTopicEnable msgTraceTopicName enableDetailStat
+    enableCalcFilterBitMap traceTopicEnable msgTraceTopicName enableDetailStat
     messageIndexSafe enableConsumeQueueExt
     mappedFileSizeConsumeQueueExt enableLmq enableMultiDispatch popPollingSize
     enablePopLog enableCompaction storeReplyMessageEnable brokerPermission regionId

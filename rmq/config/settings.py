@@ -85,6 +85,7 @@ class NodeSettings:
     peer_group: str = _setting("", optional(identifier()), "RocketMQ's second name of the group; as broker_name", "dLegerGroup")
     preferred_leader: str = _setting("", optional(identifier()), "node that leads when it can", "preferredLeaderId")
     follower_reads: bool = _setting(False, flag(), "readers far behind are sent to a follower", "slaveReadEnable")
+    property_filter: bool = _setting(False, flag(), "consumers may filter by SQL92", "enablePropertyFilter")
     unclean: bool = _setting(False, flag(), "this node may vote and lead though it may have lost bytes that were acknowledged")
     store_dir: Path = _setting(_STORE_DIR, path(), "directory of the store", "storePathRootDir")  # noqa: RUF009
     flush: str = _setting(

@@ -1,12 +1,13 @@
-"""What a group wants of a topic: tag expressions.
+"""What a group wants of a topic: tags, or an SQL92 expression (`sql.py`).
 
 The broker compares 32-bit hash codes only, so it may let a wrong tag through; the client compares the strings again (C14).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 from rmq.codes import ResponseCode
+from rmq.delivery.sql import Sql, compile_sql
 from rmq.errors import Refusal
 from rmq.javahash import java_hash
 
@@ -15,14 +16,24 @@ MAX_EXPRESSION = 16 * 1024  # characters
 _SHORT = 1024  # characters of an expression of which many are remembered
 
 
-def check_type(expression_type: str) -> None:
-    """Only tags are served [ExpressionType]. Raises Refusal."""
-    if expression_type in ("", "TAG"):
-        return
-    if expression_type == "SQL92":
-        about = "this broker does not filter by SQL92 (enablePropertyFilter is not served): subscribe by tags"
-        raise Refusal(ResponseCode.SYSTEM_ERROR, about)
-    raise Refusal(ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"expression type {expression_type!r} is unknown: use TAG")
+TAG, SQL92 = "TAG", "SQL92"  # [ExpressionType]
+
+Selection = frozenset[int] | str | None
+"""Which messages: those with these tag codes, those that match this SQL92 expression, or (None) all."""
+
+
+def selection(expression: str, expression_type: str) -> Selection:
+    """An SQL92 expression is not compiled yet: that takes time. Raises Refusal."""
+    if expression_type in ("", TAG):
+        return codes_of(expression)
+    if expression_type == SQL92:
+        return expression
+    raise Refusal(ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"expression type {expression_type!r} is unknown: use TAG or SQL92")
+
+
+def tag_codes(wanted: Selection) -> frozenset[int] | None:
+    """What can be told by the codes of tags alone; None: any message may be wanted."""
+    return None if isinstance(wanted, str) else wanted
 
 
 def parse_tags(expression: str) -> frozenset[str] | None:
@@ -65,6 +76,17 @@ _short = lru_cache(maxsize=1024)(_codes_of)
 _long = lru_cache(maxsize=64)(_codes_of)
 
 
-def matches(tags: frozenset[str] | None, tag: str) -> bool:
-    """Whether a message with this tag ("" if it has none) is wanted."""
-    return tags is None or tag in tags
+Exact = frozenset[str] | Sql | None
+"""What a client checks once more: these tags, an SQL92 expression, or (None) nothing."""
+
+
+def parse(expression: str, expression_type: str) -> Exact:
+    """Raises Refusal."""
+    return compile_sql(expression) if expression_type == SQL92 else parse_tags(expression)
+
+
+def matches(wanted: Exact, properties: Mapping[str, str]) -> bool:
+    """Whether a message with these properties is wanted."""
+    if isinstance(wanted, Sql):
+        return wanted.matches(properties)
+    return wanted is None or properties.get("TAGS", "") in wanted

@@ -121,7 +121,7 @@ async def test_a_stopping_broker_answers_who_waits(broker: LocalBroker, peer: Pe
 
 def held(log: list[str], name: str, deadline: float = 10.0, codes: set[int] | None = None, alive: bool = True) -> Held:
     wanted = None if codes is None else frozenset(codes)
-    return Held(name, deadline, wanted, lambda: log.append(name), lambda: alive, OWNER, 1)
+    return Held(name, deadline, wanted, lambda _: log.append(name), lambda: alive, OWNER, 1)
 
 
 def test_bookkeeping() -> None:
@@ -142,7 +142,7 @@ def test_one_that_is_woken_may_wait_again() -> None:
     """What `again` does while others are gone through neither loses nor repeats anybody."""
     polls, log = LongPolls(), list[str]()
 
-    def again() -> None:
+    def again(_may_wait: bool) -> None:
         log.append("again")
         polls.hold("T", 0, held(log, "second"))
 

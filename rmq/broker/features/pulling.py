@@ -7,7 +7,7 @@ from rmq.broker.longpoll import LongPolls
 from rmq.broker.ports import Reader
 from rmq.clock import Clock
 from rmq.delivery.groups import ConsumerRegistry
-from rmq.net.commands import Pull
+from rmq.net.commands import CheckClient, Pull
 
 SWEEP_S = 1.0
 
@@ -27,7 +27,8 @@ class Pulling(Feature):
     ) -> None:
         self._polls = polls
         self._clock = clock
-        self.handlers = {Pull: PullHandler(reader, catalog, registry.subscription, readers, guide, polls, clock).pull}
+        pulls = PullHandler(reader, catalog, registry.subscription, readers, guide, polls, clock)
+        self.handlers = {Pull: pulls.pull, CheckClient: pulls.check}
         self.jobs = (Job(SWEEP_S, "long polls", self._sweep, At.EVERYWHERE),)
 
     def _sweep(self) -> None:

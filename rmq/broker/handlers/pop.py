@@ -16,6 +16,7 @@ from rmq.broker.held.taking import FIRST, LAST, MAX_BYTES, Place, Taken, Taker, 
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.delivery import filters
+from rmq.delivery.filters import Selection
 from rmq.delivery.popping import (
     MAX_MESSAGES,
     NORMAL,
@@ -55,13 +56,13 @@ NOTHING, FULL, TIMEOUT = map(int, (ResponseCode.PULL_NOT_FOUND, ResponseCode.POL
 
 
 class Asked(NamedTuple):
-    """A checked request: where it looks, and for which tag codes (None: any)."""
+    """A checked request: where it looks, and for what."""
 
     group: str
     topic: str
     queue_id: int
     places: list[Place]
-    codes: frozenset[int] | None
+    wanted: Selection
 
 
 class PopHandler:
@@ -95,6 +96,7 @@ class PopHandler:
         deadline = self._deadline(request.poll_time)
         if self._catalog.topic(request.topic) is None:  # refused; no group is made for its sake
             self._asked(request, request.exp_type, request.exp, request.order)
+        await self._check_expression(request)
         await self._catalog.ensure_group(request.consumer_group)  # those who only pop send no heartbeat
         while True:
             asked = self._asked(request, request.exp_type, request.exp, request.order)
@@ -119,11 +121,11 @@ class PopHandler:
     def _worth_a_look(self, request: Pop | Notification, asked: Asked) -> bool:
         now_ms = self._clock.wall_ms()
         if request.order:
-            return any(self._ordered.may_have(place, asked.codes, request.attempt_id, now_ms) for place in asked.places)
-        return any(self._taker.may_have(place, self._codes_of(asked, place)) for place in asked.places)
+            return any(self._ordered.may_have(place, asked.wanted, request.attempt_id, now_ms) for place in asked.places)
+        return any(self._taker.may_have(place, self._wanted_at(asked, place)) for place in asked.places)
 
-    def _codes_of(self, asked: Asked, place: Place) -> frozenset[int] | None:
-        return asked.codes if place[1] == asked.topic else None
+    def _wanted_at(self, asked: Asked, place: Place) -> Selection:
+        return asked.wanted if place[1] == asked.topic else None
 
     async def _wait(self, request: Pop | Notification, asked: Asked, deadline: float, call: Call) -> int:
         """0: something may be there now. Else the code to answer with."""
@@ -133,7 +135,14 @@ class PopHandler:
         topics = [asked.topic] if request.order else [asked.topic, *pop_retry_topics(asked.group, asked.topic)]
         connection, owner = call.connection, Owner(call.connection.id, call.connection.peer[0])
         woken = self._waits.hold(
-            place, topics, asked.codes, deadline, lambda: not connection.closed, owner, call.size + POP_BYTES, request.order
+            place,
+            topics,
+            filters.tag_codes(asked.wanted),
+            deadline,
+            lambda: not connection.closed,
+            owner,
+            call.size + POP_BYTES,
+            request.order,
         )
         if woken is None:
             return FULL
@@ -151,7 +160,7 @@ class PopHandler:
             request.invisible_time,
             self._clock.wall_ms(),
             LAST if request.init_mode == LAST else FIRST,
-            asked.codes,
+            asked.wanted,
             self._receipts.next_queue(),
         )
         room, trouble = request.max_msg_nums, None
@@ -253,6 +262,7 @@ class PopHandler:
 
     async def notify(self, request: Notification, call: Call) -> NotificationAnswer:
         deadline = self._deadline(request.poll_time)
+        await self._check_expression(request)
         while not self._worth_a_look(request, asked := self._asked(request, request.exp_type, request.exp, request.order)):
             status = await self._wait(request, asked, deadline, call)
             if status:
@@ -275,14 +285,18 @@ class PopHandler:
             raise Refusal(ResponseCode.NO_PERMISSION, f"topic {topic} may not be read (perm {config.perm})")
         if not -1 <= queue_id < config.read_queue_nums:
             raise _invalid(f"queue {queue_id} of {topic}: it has queues 0 to {config.read_queue_nums - 1}; -1 means any")
-        filters.check_type(kind)
+        wanted = filters.selection(expression, kind)
         places = [(group, topic, each) for each in (range(config.read_queue_nums) if queue_id < 0 else (queue_id,))]
         back = [] if ordered else pop_retry_topics(group, topic)
         for name in back[:1]:  # where nothing could come back nothing is handed out
             check_known_topic(name)
             self._catalog.topics.check_room(name, ours=True)
         places += [(group, name, 0) for name in back if self._catalog.topic(name) is not None]
-        return Asked(group, topic, queue_id, places, filters.codes_of(expression))
+        return Asked(group, topic, queue_id, places, wanted)
+
+    async def _check_expression(self, request: Pop | Notification) -> None:
+        if request.exp_type == filters.SQL92:
+            await self._reader.reader.compiled(request.exp)
 
     def _deadline(self, poll_ms: int) -> float:
         """Counted from now, not from when the client says that it asked: clocks differ."""

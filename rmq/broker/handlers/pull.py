@@ -14,11 +14,12 @@ from rmq.broker.ports import Reader
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.delivery import filters
+from rmq.delivery.filters import Selection
 from rmq.delivery.shares import Owner
 from rmq.errors import Refusal, RmqError, StoreError
 from rmq.log.queues.consumequeue import MAX_SCANNED, ConsumeQueue, Found
 from rmq.model import PERM_READ, Subscription
-from rmq.net.commands import PULL_SUBSCRIPTION, PULL_SUSPEND, Pull, PullAnswer
+from rmq.net.commands import PULL_SUBSCRIPTION, PULL_SUSPEND, CheckClient, Pull, PullAnswer
 from rmq.net.transport.server import LATER, Call, Connection, Later
 
 PULL_NOTHING, PULL_RETRY, PULL_MOVED = map(
@@ -59,7 +60,7 @@ class Wanted(NamedTuple):
 
     request: Pull
     queue: ConsumeQueue
-    codes: frozenset[int] | None
+    selection: Selection
 
 
 class PullHandler:
@@ -87,6 +88,23 @@ class PullHandler:
 
     def pull(self, request: Pull, call: Call) -> Later | Awaitable[Later]:
         wanted = self._wanted(request, call)
+        return self._pull_sql(wanted, call) if isinstance(wanted.selection, str) else self._pull(wanted, call)
+
+    async def _pull_sql(self, wanted: Wanted, call: Call) -> Later:
+        assert isinstance(wanted.selection, str)
+        try:
+            await self._reader.compiled(wanted.selection)
+        except Refusal as refusal:
+            if wanted.request.sys_flag & PULL_SUBSCRIPTION:
+                raise
+            raise Refusal(
+                ResponseCode.FILTER_DATA_NOT_EXIST, f"the subscription of its group is wrong: {refusal.remark}"
+            ) from None
+        result = self._pull(wanted, call)
+        return result if result is LATER else await result
+
+    def _pull(self, wanted: Wanted, call: Call) -> Later | Awaitable[Later]:
+        request = wanted.request
         try:
             if (back := self._readers.sent_back(request, call)) is not None:
                 moved = PullAnswer(back, wanted.queue.min, wanted.queue.max, b"", PULL_MOVED)
@@ -96,6 +114,13 @@ class PullHandler:
             return self._read(wanted, call, may_wait=bool(request.sys_flag & PULL_SUSPEND))
         except (StoreError, OSError) as error:
             raise _unreadable(request, error) from error
+
+    async def check(self, request: CheckClient, _call: Call) -> None:
+        """Raises Refusal for a subscription that no pull would be served with."""
+        wanted = request.subscription
+        selection = self._allowed(filters.selection(wanted.expression, wanted.expression_type))
+        if isinstance(selection, str):
+            await self._reader.compiled(selection)
 
     def _check(self, request: Pull) -> ConsumeQueue:
         self._catalog.check_group(request.consumer_group)
@@ -110,9 +135,9 @@ class PullHandler:
             )
         return self._reader.queues.look(topic, request.queue_id)
 
-    def _wanted_codes(self, request: Pull) -> frozenset[int] | None:
+    def _selection(self, request: Pull) -> Selection:
         if request.sys_flag & PULL_SUBSCRIPTION:
-            return _expression_codes(request.subscription, request.expression_type)
+            return self._allowed(filters.selection(request.subscription, request.expression_type))
         known = self._subscription(request.consumer_group, request.topic)
         if known is None:
             raise Refusal(
@@ -120,18 +145,27 @@ class PullHandler:
             )
         if known.version < request.sub_version:
             raise Refusal(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the heartbeat with this subscription is still on its way")
-        return _expression_codes(known.expression, known.expression_type)
+        return self._allowed(filters.selection(known.expression, known.expression_type))
 
-    def _read(self, wanted: Wanted, call: Call, may_wait: bool) -> Later | Awaitable[Later]:
+    def _allowed(self, selection: Selection) -> Selection:
+        if isinstance(selection, str) and not self._reader.by_sql:
+            about = "this broker does not filter by SQL92: set enablePropertyFilter=true, or subscribe by tags"
+            raise Refusal(ResponseCode.SYSTEM_ERROR, about)
+        return selection
+
+    def _read(self, wanted: Wanted, call: Call, may_wait: bool, until: float = 0.0) -> Later | Awaitable[Later]:
+        """`until`: a pull that was woken by a message it does not want (SQL92) waits on till then."""
         request, queue = wanted.request, wanted.queue
         offset, low, high = request.queue_offset, queue.min, queue.max
         if (to := self._readers.set_to(request, call)) is not None:
             return self._nothing(call, PullAnswer(to, low, high, b"", PULL_MOVED), RESET)
         if low <= offset < high:
-            if not queue.is_at_hand(offset, self._reader.max_messages if wanted.codes is None else MAX_SCANNED):
+            count, selection = max(1, min(request.max_msg_nums, self._reader.max_messages)), wanted.selection
+            if isinstance(selection, str):
+                return self._sift(wanted, call, count, until)
+            if not queue.is_at_hand(offset, self._reader.max_messages if selection is None else MAX_SCANNED):
                 return self._read_cold(wanted, call)
-            count = max(1, min(request.max_msg_nums, self._reader.max_messages))
-            found = self._reader.find(queue, offset, count, self._reader.max_bytes, wanted.codes)
+            found = self._reader.find(queue, offset, count, self._reader.max_bytes, selection)
             messages = self._log.gather(found.spans)
             return self._read_cold(wanted, call) if messages is None else self._answer_found(call, queue, found, messages)
         if offset == high:
@@ -159,26 +193,42 @@ class PullHandler:
         return LATER
 
     async def _read_cold(self, wanted: Wanted, call: Call) -> Later:
+        request, codes = wanted.request, filters.tag_codes(wanted.selection)
+        read = partial(self._reader.find_cold, wanted.queue, request.queue_offset, max(1, request.max_msg_nums), codes)
+        return await self._read_slowly(wanted, call, self._reader.cold.run(request.consumer_group, read))
+
+    async def _sift(self, wanted: Wanted, call: Call, count: int, until: float) -> Later:
+        request, queue, expression = wanted.request, wanted.queue, wanted.selection
+        assert isinstance(expression, str)
+        sifting = self._reader.sift(
+            request.consumer_group, queue, request.queue_offset, count, self._reader.max_bytes, expression
+        )
+        return await self._read_slowly(wanted, call, sifting, until)
+
+    async def _read_slowly(
+        self, wanted: Wanted, call: Call, reading: Awaitable[tuple[Found, bytes]], until: float = 0.0
+    ) -> Later:
         request, queue = wanted.request, wanted.queue
         try:
-            read = partial(self._reader.find_cold, queue, request.queue_offset, max(1, request.max_msg_nums), wanted.codes)
-            found, messages = await self._reader.cold.run(request.consumer_group, read)
+            found, messages = await reading
         except (StoreError, OSError) as error:
             if request.queue_offset < queue.min:  # retention was faster
                 result = self._read(wanted, call, may_wait=False)
                 return result if result is LATER else await result
             raise _unreadable(request, error) from error
-        return self._answer_found(call, queue, found, messages, cold=True)
+        if not found.spans and found.next_offset >= queue.max and self._clock.monotonic() < until:
+            return self._hold(wanted._replace(request=request._replace(queue_offset=found.next_offset)), call, until)
+        return self._answer_found(call, queue, found, messages, cold=not isinstance(wanted.selection, str))
 
-    def _hold(self, wanted: Wanted, call: Call) -> Later:
+    def _hold(self, wanted: Wanted, call: Call, until: float = 0.0) -> Later:
         """Raises Refusal for one too many: "nothing" at once would only be asked again, at once."""
         request, connection = wanted.request, call.connection
-        deadline = self._clock.monotonic() + min(request.suspend_timeout_millis / 1000, MAX_SUSPEND_S)
+        deadline = until or self._clock.monotonic() + min(request.suspend_timeout_millis / 1000, MAX_SUSPEND_S)
         held = Held(
             request.consumer_group,
             deadline,
-            wanted.codes,
-            partial(self._again, request, call),
+            filters.tag_codes(wanted.selection),
+            partial(self._again, request, call, deadline),
             lambda: not connection.closed,
             Owner(connection.id, connection.peer[0]),
             call.size + PULL_BYTES,
@@ -187,13 +237,13 @@ class PullHandler:
             raise Refusal(ResponseCode.SYSTEM_BUSY, f"too many pulls wait for messages: {why} bytes; ask again later")
         return LATER
 
-    def _again(self, request: Pull, call: Call) -> None:
+    def _again(self, request: Pull, call: Call, deadline: float, may_wait: bool) -> None:
         """A woken pull is checked anew and may not wait again; what it finds now is its answer.
 
         What goes wrong here is this pull's trouble, not that of the message that woke it.
         """
         try:
-            result = self._read(self._wanted(request, call), call, may_wait=False)
+            result = self._read(self._wanted(request, call), call, may_wait=False, until=deadline if may_wait else 0.0)
         except Refusal as refusal:
             call.refuse(refusal)
         except (RmqError, OSError) as error:
@@ -204,7 +254,7 @@ class PullHandler:
 
     def _wanted(self, request: Pull, call: Call) -> Wanted:
         try:
-            return Wanted(request, self._check(request), self._wanted_codes(request))
+            return Wanted(request, self._check(request), self._selection(request))
         except Refusal:
             self._leave(call)
             raise
@@ -221,8 +271,3 @@ def _why_moved(offset: int, low: int, high: int) -> str:
     if not high:
         return EMPTY
     return "OFFSET_OVERFLOW_BADLY" if offset > high else "OFFSET_TOO_SMALL"
-
-
-def _expression_codes(expression: str, expression_type: str) -> frozenset[int] | None:
-    filters.check_type(expression_type)
-    return filters.codes_of(expression)

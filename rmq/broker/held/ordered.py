@@ -9,6 +9,7 @@ from collections.abc import Callable
 from rmq.broker.held.taking import Place, QueueReader, Taken, Wish
 from rmq.broker.state import Line, undoing
 from rmq.codes import ResponseCode
+from rmq.delivery.filters import Selection
 from rmq.delivery.orders import OrderRow, OrderTable, handed_out, name_of
 from rmq.delivery.popping import NORMAL, Part
 from rmq.errors import Refusal
@@ -28,11 +29,11 @@ class OrderedTaker:
         self._freed = freed
         self._busy: set[Place] = set()
 
-    def may_have(self, place: Place, codes: frozenset[int] | None, attempt: str, now_ms: int) -> bool:
+    def may_have(self, place: Place, wanted: Selection, attempt: str, now_ms: int) -> bool:
         """Whether `take` is worth a try."""
         row = self._table.decided(name_of(*place))
         closed = row is not None and row.is_closed(attempt, now_ms)
-        return place not in self._busy and not closed and self._reader.has_more(*place, codes)
+        return place not in self._busy and not closed and self._reader.has_more(*place, wanted)
 
     def tries(self, group: str, topic: str, queue_id: int) -> dict[int, int]:
         """How often each message that was handed out last had been before."""
@@ -42,14 +43,14 @@ class OrderedTaker:
     async def take(self, wish: Wish, attempt: str, topic: str, queue_id: int, count: int) -> Taken | None:
         """Up to `count` messages; None: nothing there, or the queue is closed. Raises Refusal, StoreError, OSError."""
         place = (wish.group, topic, queue_id)
-        if not self.may_have(place, wish.codes, attempt, wish.pop_time):
+        if not self.may_have(place, wish.wanted, attempt, wish.pop_time):
             return None
         self._busy.add(place)
         try:
             await self._reader.settle(wish.group, topic, queue_id, wish.begin)
-            read = await self._reader.read(wish.group, topic, queue_id, count, wish.codes)
+            read = await self._reader.read(wish.group, topic, queue_id, count, wish.wanted)
             if not read.numbers:
-                await self._reader.passed(place, read, wish.codes)
+                await self._reader.passed(place, read, wish.wanted)
                 return None
             if read.queue.ended:
                 return None

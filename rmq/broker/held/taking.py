@@ -12,6 +12,7 @@ from typing import NamedTuple
 from rmq.broker.held.receipts import Opening, ReceiptWriter
 from rmq.broker.ports import Reader
 from rmq.broker.state import Line
+from rmq.delivery.filters import Selection
 from rmq.delivery.offsets import OffsetKey, OffsetTable
 from rmq.delivery.popping import MAX_MESSAGES, Part, retry_flag
 from rmq.delivery.receipts import ReceiptKey, ReceiptTable
@@ -28,13 +29,13 @@ Place = tuple[str, str, int]
 
 
 class Wish(NamedTuple):
-    """Of one pop. `codes`: tag codes, None: any. `begin`: FIRST or LAST."""
+    """Of one pop. `begin`: FIRST or LAST."""
 
     group: str
     invisible_ms: int
     pop_time: int
     begin: int
-    codes: frozenset[int] | None
+    wanted: Selection
     revive_queue: int
 
 
@@ -73,7 +74,7 @@ class QueueReader:
         self._queues = reader.queues
         self._offsets = offsets
         self.commit = commit
-        self._passed: dict[Place, tuple[ConsumeQueue, int, int, frozenset[int] | None]] = {}  # from, to: no such tag is there
+        self._passed: dict[Place, tuple[ConsumeQueue, int, int, Selection]] = {}  # from, to: nothing wanted is there
         self._leaving = 0  # what stands before this offset of the log is about to be deleted
 
     def leave(self, below: int) -> None:
@@ -89,10 +90,10 @@ class QueueReader:
         queue, known = self._queues.look(topic, queue_id), self._offsets.query(group, topic, queue_id)
         return max(queue.max - max(known or 0, queue.min), 0)
 
-    def has_more(self, group: str, topic: str, queue_id: int, codes: frozenset[int] | None) -> bool:
+    def has_more(self, group: str, topic: str, queue_id: int, wanted: Selection) -> bool:
         """Whether a look is worth it."""
         queue, known = self._queues.look(topic, queue_id), self._offsets.query(group, topic, queue_id) or 0
-        start = self._behind_passed((group, topic, queue_id), known, codes)
+        start = self._behind_passed((group, topic, queue_id), known, wanted)
         return queue.max > max(start, queue.min) or known > queue.max
 
     async def settle(self, group: str, topic: str, queue_id: int, begin: int) -> None:
@@ -118,45 +119,45 @@ class QueueReader:
         queue, known = self._queues.look(topic, queue_id), self._offsets.query(group, topic, queue_id)
         return min(max(known or 0, queue.min), queue.max)
 
-    def _behind_passed(self, place: Place, start: int, codes: frozenset[int] | None) -> int:
+    def _behind_passed(self, place: Place, start: int, wanted: Selection) -> int:
         known = self._passed.get(place)
-        same = known is not None and known[0] is self._queues.look(*place[1:]) and known[1] == start and known[3] == codes
+        same = known is not None and known[0] is self._queues.look(*place[1:]) and known[1] == start and known[3] == wanted
         return known[2] if known is not None and same else start
 
-    async def read(self, group: str, topic: str, queue_id: int, count: int, codes: frozenset[int] | None) -> Read:
+    async def read(self, group: str, topic: str, queue_id: int, count: int, wanted: Selection) -> Read:
         """Messages that the group wants, from where it is. Raises StoreError, OSError, Refusal."""
         place, queue = (group, topic, queue_id), self._queues.look(topic, queue_id)
         start = self.start(group, topic, queue_id)
         count = min(count, MAX_MESSAGES)
-        at = self._behind_passed(place, start, codes)
-        found, messages = await self._read(group, queue, at, count, codes)
+        at = self._behind_passed(place, start, wanted)
+        found, messages = await self._read(group, queue, at, count, wanted)
         numbers, position = [], 0
         for _, size in found.spans:
             numbers.append(int.from_bytes(messages[position + 20 : position + 28], "big"))
             position += size
         return Read(queue, start, found.next_offset, found.spans, numbers, messages)
 
-    async def _read(
-        self, group: str, queue: ConsumeQueue, start: int, count: int, codes: frozenset[int] | None
-    ) -> tuple[Found, bytes]:
+    async def _read(self, group: str, queue: ConsumeQueue, start: int, count: int, wanted: Selection) -> tuple[Found, bytes]:
         if start >= queue.max:
             return Found(start, [], 0), b""
-        if queue.is_at_hand(start, count if codes is None else MAX_SCANNED):
-            found = self.reader.find(queue, start, count, MAX_BYTES, codes)
+        if isinstance(wanted, str):
+            return await self.reader.sift(group, queue, start, count, MAX_BYTES, wanted)
+        if queue.is_at_hand(start, count if wanted is None else MAX_SCANNED):
+            found = self.reader.find(queue, start, count, MAX_BYTES, wanted)
             messages = self._log.gather(found.spans)
             if messages is not None:
                 return found, messages
-        return await self.reader.cold.run(group, partial(self.reader.find_cold, queue, start, count, codes))
+        return await self.reader.cold.run(group, partial(self.reader.find_cold, queue, start, count, wanted))
 
-    async def passed(self, place: Place, read: Read, codes: frozenset[int] | None) -> None:
-        """Nothing with such a tag stands before `read.next`. Much of it is noted for good. Raises Refusal."""
+    async def passed(self, place: Place, read: Read, wanted: Selection) -> None:
+        """Nothing that is wanted stands before `read.next`. Much of it is noted for good. Raises Refusal."""
         if read.next - read.start >= MAX_SCANNED:
             self._passed.pop(place, None)
             await self.commit([("offset", place, read.next)])
         elif read.next > read.start:
             if len(self._passed) >= MAX_PASSED:
                 self._passed.clear()  # it is looked through once more
-            self._passed[place] = self._queues.look(*place[1:]), read.start, read.next, codes
+            self._passed[place] = self._queues.look(*place[1:]), read.start, read.next, wanted
 
 
 class Taker:
@@ -172,14 +173,14 @@ class Taker:
         self._freed = freed
         self._busy: set[Place] = set()
 
-    def may_have(self, place: Place, codes: frozenset[int] | None) -> bool:
+    def may_have(self, place: Place, wanted: Selection) -> bool:
         """Whether `take` is worth a try."""
-        return place not in self._busy and not self._receipts.is_full(*place) and self.reader.has_more(*place, codes)
+        return place not in self._busy and not self._receipts.is_full(*place) and self.reader.has_more(*place, wanted)
 
     async def take(self, wish: Wish, topic: str, queue_id: int, count: int) -> Taken | None:
         """Up to `count` messages; None: nothing there, or another pop has the queue. Raises Refusal, StoreError, OSError."""
         place = (wish.group, topic, queue_id)
-        if not self.may_have(place, wish.codes):
+        if not self.may_have(place, wish.wanted):
             return None
         self._busy.add(place)
         try:
@@ -189,7 +190,7 @@ class Taker:
             raise
         if taken is not None:
             taken.committed.add_done_callback(lambda _: self._free(place))
-        elif self.reader.has_more(*place, wish.codes):
+        elif self.reader.has_more(*place, wish.wanted):
             self._free(place)
         else:  # for nobody else either: nobody is to look
             self._busy.discard(place)
@@ -202,10 +203,10 @@ class Taker:
 
     async def _take(self, wish: Wish, topic: str, queue_id: int, count: int) -> Taken | None:
         await self.reader.settle(wish.group, topic, queue_id, wish.begin)
-        codes = None if topic.startswith(RETRY_PREFIX) else wish.codes
-        read = await self.reader.read(wish.group, topic, queue_id, count, codes)
+        wanted = None if topic.startswith(RETRY_PREFIX) else wish.wanted
+        read = await self.reader.read(wish.group, topic, queue_id, count, wanted)
         if not read.numbers:
-            await self.reader.passed((wish.group, topic, queue_id), read, codes)
+            await self.reader.passed((wish.group, topic, queue_id), read, wanted)
             return None
         if self.reader.start(wish.group, topic, queue_id) != read.start or read.queue.ended:  # set to another place meanwhile
             return None

@@ -7,6 +7,7 @@ from typing import Literal
 
 from rmq.client.shared.session import checked_group, checked_topic
 from rmq.delivery import filters
+from rmq.delivery.filters import Exact
 from rmq.errors import InvalidArgument, Refusal
 from rmq.model import RETRY_PREFIX, ConsumerData, Subscription
 
@@ -16,12 +17,14 @@ FIRST: Literal["first"] = "first"
 LAST: Literal["last"] = "last"
 PULL_BATCH = 32  # [pullBatchSize]
 MAX_SPAN = 2000  # offsets between the first unfinished and the last cached message [consumeConcurrentlyMaxSpan]
+Expression = tuple[str, str]
+"""The text, and its type: TAG or SQL92."""
 _WHERE = {LAST: "CONSUME_FROM_LAST_OFFSET", FIRST: "CONSUME_FROM_FIRST_OFFSET"}
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`topics`: what is wanted of each. `tags`: the same for the exact check (None: everything). `start`: Unix ms, or
+    """`topics`: what is wanted of each. `wanted`: the same for the exact check. `start`: Unix ms, or
     "first" / "last", for queues the group has no offset of. Limits count what one queue may hold in memory (C18).
     `ordered`: each queue's messages one after the other, with a lock on the queue. `max_retries`: how often a failed message
     comes again, below 0: as the group's settings say, in order for ever. `handler_s`: how long a handler may take, None: for ever
@@ -29,7 +32,7 @@ class Plan:
 
     group: str
     topics: Mapping[str, Subscription]
-    tags: Mapping[str, frozenset[str] | None]
+    wanted: Mapping[str, Exact]
     broadcast: bool
     start: str | int
     max_messages: int
@@ -49,6 +52,7 @@ class Plan:
 def make_plan(
     group: str,
     topics: Mapping[str, str] | Iterable[str] | str,
+    sql: str | None,
     mode: Mode,
     start: Start,
     limits: tuple[int, int],
@@ -67,14 +71,14 @@ def make_plan(
         raise InvalidArgument("ordered=True is for a group that shares its queues: a broadcast member has all of them for itself")
     if limits[0] < 1 or limits[1] < 1:
         raise InvalidArgument(f"max_messages {limits[0]}, max_bytes {limits[1]}: both must be at least 1")
-    wanted = _expressions(topics)
+    wanted = _expressions(topics, sql)
     max_retries, handler_s = retrying
     if (max_retries is not None and max_retries < 0) or handler_s <= 0:
         raise InvalidArgument(f"max_retries {max_retries}, handler_timeout {handler_s}: give 0 or more, and more than 0 seconds")
     if mode == "cluster":  # where other members put what they could not handle [DefaultMQPushConsumerImpl.copySubscription]
-        wanted[RETRY_PREFIX + checked_group(group)] = "*"
-    parsed = {topic: _parse(topic, expression) for topic, expression in wanted.items()}
-    subscriptions = {topic: _subscription(topic, wanted[topic], tags, version) for topic, tags in parsed.items()}
+        wanted[RETRY_PREFIX + checked_group(group)] = "*", filters.TAG
+    parsed = {topic: _parse(topic, *expression) for topic, expression in wanted.items()}
+    subscriptions = {topic: _subscription(topic, *wanted[topic], exact, version) for topic, exact in parsed.items()}
     broadcast = mode == "broadcast"
     tries, patience = -1 if max_retries is None else max_retries, None if ordered or broadcast else handler_s
     return Plan(
@@ -82,30 +86,35 @@ def make_plan(
     )
 
 
-def wanted_tags(topics: Mapping[str, str] | Iterable[str] | str) -> dict[str, frozenset[str] | None]:
-    """Of each topic the tags that are wanted, None: everything. Raises InvalidArgument."""
-    return {topic: _parse(topic, expression) for topic, expression in _expressions(topics).items()}
+def wanted_of(topics: Mapping[str, str] | Iterable[str] | str, sql: str | None) -> dict[str, tuple[Expression, Exact]]:
+    """What is wanted of each topic, as it is written and for the exact check. Raises InvalidArgument."""
+    found = _expressions(topics, sql)
+    return {topic: (expression, _parse(topic, *expression)) for topic, expression in found.items()}
 
 
-def _expressions(topics: Mapping[str, str] | Iterable[str] | str) -> dict[str, str]:
+def _expressions(topics: Mapping[str, str] | Iterable[str] | str, sql: str | None) -> dict[str, Expression]:
     if isinstance(topics, str):
         topics = [topics]
+    if sql is not None and isinstance(topics, Mapping):
+        raise InvalidArgument("sql is instead of tags: give the topics as a list")
     wanted = dict(topics) if isinstance(topics, Mapping) else dict.fromkeys(topics, "*")
     if not wanted:
         raise InvalidArgument('no topic: give topics={"Topic": "TagA || TagB"} or topics=["Topic"]')
-    return {checked_topic(topic): expression.strip() or "*" for topic, expression in wanted.items()}
+    if sql is not None:
+        return {checked_topic(topic): (sql, filters.SQL92) for topic in wanted}
+    return {checked_topic(topic): (expression.strip() or "*", filters.TAG) for topic, expression in wanted.items()}
 
 
-def _parse(topic: str, expression: str) -> frozenset[str] | None:
+def _parse(topic: str, expression: str, expression_type: str) -> Exact:
     try:
-        return filters.parse_tags(expression)
+        return filters.parse(expression, expression_type)
     except Refusal as refusal:
         raise InvalidArgument(f"filter {expression!r} of {topic}: {refusal.remark}") from None
 
 
-def _subscription(topic: str, expression: str, tags: frozenset[str] | None, version: int) -> Subscription:
-    codes = sorted(filters.codes(tags)) if tags else []
-    return Subscription(topic, expression, "TAG", version, sorted(tags or ()), codes)
+def _subscription(topic: str, expression: str, expression_type: str, exact: Exact, version: int) -> Subscription:
+    tags = exact if isinstance(exact, frozenset) else frozenset()
+    return Subscription(topic, expression, expression_type, version, sorted(tags), sorted(filters.codes(tags)))
 
 
 def _start(start: Start) -> str | int:

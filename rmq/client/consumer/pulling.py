@@ -183,6 +183,7 @@ class Puller:
             suspend_timeout_millis=int(suspend_s * 1000),
             subscription=subscription.expression,
             sub_version=subscription.version,
+            expression_type=subscription.expression_type,
             after=window.after,
         )
 
@@ -202,8 +203,8 @@ class Puller:
             window.next_offset = pulled.next_offset
 
     def _wanted(self, message: ReceivedMessage) -> bool:
-        """The broker compares hashes of tags; here the tags themselves are compared (C14)."""
-        return filters.matches(self._plan.tags[self.queue.topic], message.tags)
+        """The broker compares hashes of tags; here the tags themselves are compared (C14), and SQL92 expressions once more."""
+        return filters.matches(self._plan.wanted[self.queue.topic], message.properties)
 
     async def _correct(self, window: Window, offset: int) -> None:
         """The queue does not reach from where we asked. Forward: go on there. Back: what we hold is no longer so."""

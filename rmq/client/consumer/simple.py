@@ -7,11 +7,13 @@ from collections.abc import AsyncIterator, Mapping
 from types import TracebackType
 from typing import Any
 
+from rmq.client.consumer.plan import Expression
 from rmq.client.shared.message import ReceivedMessage
 from rmq.client.shared.reading import read_all
 from rmq.client.shared.session import Session
 from rmq.client.shared.tasks import TaskSet
 from rmq.delivery import filters
+from rmq.delivery.filters import Exact
 from rmq.delivery.popping import MAX_MESSAGES, Handle, stored_in
 from rmq.errors import BadBytes, Closed, InvalidArgument, RmqError, Unknown
 from rmq.model import PERM_READ, MessageQueue
@@ -53,10 +55,10 @@ class SimpleConsumer:
     divided among members, and nothing has to be given back at the end.
     """
 
-    def __init__(self, session: Session, group: str, tags: Mapping[str, frozenset[str] | None], from_first: bool) -> None:
+    def __init__(self, session: Session, group: str, wanted: Mapping[str, tuple[Expression, Exact]], from_first: bool) -> None:
         self._session = session
         self._group = group
-        self._tags = tags
+        self._wanted = wanted
         self._init_mode = 0 if from_first else 1
         self._turn = random.randrange(1000)
         self.closed = False
@@ -141,7 +143,7 @@ class SimpleConsumer:
     async def _targets(self) -> list[Target]:
         """Brokers that have one of the topics, another one first each time."""
         found: list[Target] = []
-        for topic in self._tags:
+        for topic in self._wanted:
             route = await self._session.routes.get(topic)
             found += [(topic, data.broker_name) for data in sorted(route.queues) if data.perm & PERM_READ]
         self._turn += 1
@@ -172,17 +174,17 @@ class SimpleConsumer:
 
     async def _pop(self, target: Target, count: int, hidden_ms: int, poll_s: float) -> list[PoppedMessage]:
         topic, broker_name = target
-        expression = " || ".join(sorted(self._tags[topic] or ())) or "*"
+        (expression, expression_type), exact = self._wanted[topic]
         request = Pop(
             self._group, topic, ANY, count, hidden_ms, int(poll_s * 1000), self._session.clock.wall_ms(), self._init_mode,
-            exp=expression,
+            expression_type, expression,
         )  # fmt: skip
         timeout_s = self._session.settings.request_timeout_s + (poll_s + _ANSWER_MARGIN_S if poll_s else 0.0)
         answer = await self._session.leaders.request(broker_name, request, timeout_s)
         assert isinstance(answer, PopAnswer)
         wanted = []
         for message in _read(answer, self._group, topic, broker_name):
-            if filters.matches(self._tags[topic], message.tags):
+            if filters.matches(exact, message.properties):
                 wanted.append(message)
             else:  # the broker compares hashes of tags only (C14)
                 await self.ack(message)
@@ -199,8 +201,10 @@ class SimpleConsumer:
 
     async def _notified(self, target: Target, wait_s: float) -> None:
         topic, broker_name = target
-        expression = " || ".join(sorted(self._tags[topic] or ())) or "*"
-        request = Notification(self._group, topic, ANY, int(wait_s * 1000), self._session.clock.wall_ms(), exp=expression)
+        (expression, expression_type), _ = self._wanted[topic]
+        request = Notification(
+            self._group, topic, ANY, int(wait_s * 1000), self._session.clock.wall_ms(), exp_type=expression_type, exp=expression
+        )
         try:
             answer = await self._session.leaders.request(broker_name, request, wait_s + _ANSWER_MARGIN_S)
             if isinstance(answer, NotificationAnswer) and (answer.has_msg or not answer.polling_full):

@@ -6,7 +6,7 @@ Rebuilding queues reads every record of the log, so this is most of its time. An
 from struct import Struct
 
 from rmq.log.records.properties import tags_code_in
-from rmq.log.records.record import MAGIC_V1, SYS_COMPRESSED, SYS_MULTI_TAGS, Buffer
+from rmq.log.records.record import MAGIC_V1, MAGIC_V2, SYS_BORN_V6, SYS_COMPRESSED, SYS_MULTI_TAGS, SYS_STORE_V6, Buffer
 from rmq.log.records.special import HANDED_ON
 
 _fields = Struct(">4xi4xi4xq8xi").unpack_from  # magic, queueId, queueOffset, sysFlag
@@ -24,3 +24,12 @@ def peek(buf: Buffer, at: int, size: int) -> tuple[bytes, int, int, int] | None:
     if b"INNER_MULTI_DISPATCH\x01" in properties or HANDED_ON in properties:
         return None
     return bytes(buf[topic_at:properties_at]), queue_id, number, tags_code_in(properties)
+
+
+def properties_of(record: bytes) -> bytes:
+    """The raw properties of a whole record, of any kind."""
+    magic, _, _, sys_flag = _fields(record, 0)
+    body_at = 84 + (12 if sys_flag & SYS_BORN_V6 else 0) + (12 if sys_flag & SYS_STORE_V6 else 0)
+    topic_at = body_at + 4 + int.from_bytes(record[body_at : body_at + 4], "big")
+    width = 2 if magic == MAGIC_V2 else 1
+    return record[topic_at + width + int.from_bytes(record[topic_at : topic_at + width], "big") + 2 :]

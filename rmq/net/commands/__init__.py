@@ -12,6 +12,7 @@ from typing import Union
 
 from rmq.model import GroupConfig, Route, TopicConfig
 from rmq.net.commands.clients import (
+    CheckClient as CheckClient,
     ConsumerConnection as ConsumerConnection,
     ConsumerList as ConsumerList,
     GetConsumerConnection as GetConsumerConnection,
@@ -100,7 +101,7 @@ from rmq.net.commands.vocabulary import ANSWERS as ANSWERS, CODES as CODES, comm
 Request = Union[
     Hello, Ping, Goodbye, GetRoute, GetClusterInfo, GetTopicList, RegisterBroker, UnregisterBroker, DeleteTopicInNameserver,
     DeleteSetting,
-    Heartbeat, UnregisterClient, GetConsumerList, NotifyConsumerIdsChanged,
+    Heartbeat, CheckClient, UnregisterClient, GetConsumerList, NotifyConsumerIdsChanged,
     Send, Pull, QueryConsumerOffset, UpdateConsumerOffset, GetMaxOffset, GetMinOffset, SearchOffset, GetEarliestStoreTime,
     LockQueues, UnlockQueues, QueryMessage, ViewMessage, UpdateTopic, DeleteTopic, GetTopicConfig, GetAllTopicConfig,
     GetTopicStats, UpdateGroup, DeleteGroup, GetGroupConfig, GetAllGroupConfig,

@@ -23,6 +23,15 @@ class Heartbeat(NamedTuple):
     without_sub: bool = False
 
 
+@command(RequestCode.CHECK_CLIENT_CONFIG, None)
+class CheckClient(NamedTuple):
+    """Whether the group may subscribe so; asked before the first heartbeat of what is no expression of tags."""
+
+    client_id: str
+    group: str
+    subscription: Subscription
+
+
 @command(RequestCode.UNREGISTER_CLIENT, None)
 class UnregisterClient(NamedTuple):
     client_id: str

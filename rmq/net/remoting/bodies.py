@@ -21,6 +21,7 @@ from rmq.model import (
     TopicConfig,
 )
 from rmq.net.commands import (
+    CheckClient,
     ClusterInfo,
     ConsumerConnection,
     ConsumerList,
@@ -88,6 +89,12 @@ def read_heartbeat(ext: Ext, body: bytes) -> Heartbeat:
     )
 
 
+def read_check(ext: Ext, body: bytes) -> CheckClient:
+    """[CheckClientRequestBody]"""
+    source = load(body, "CHECK_CLIENT_CONFIG")
+    return CheckClient(get(source, "clientId", ""), get(source, "group", ""), _subscription(get(source, "subscriptionData", {})))
+
+
 def read_group(ext: Ext, body: bytes) -> UpdateGroup:
     """[SubscriptionGroupConfig]"""
     source = load(body, "UPDATE_AND_CREATE_SUBSCRIPTIONGROUP")
@@ -126,6 +133,7 @@ def _queues_of_client(source: Json) -> tuple[str, str, list[MessageQueue]]:
 
 REQUEST_READERS: dict[type[Any], Callable[[Ext, bytes], Any]] = {
     Heartbeat: read_heartbeat,
+    CheckClient: read_check,
     UpdateGroup: read_group,
     LockQueues: read_lock,
     UnlockQueues: read_unlock,
