@@ -18,6 +18,7 @@ from rmq.log.files.disk import Disk, remedy
 from rmq.log.files.epochs import EpochRecord, EpochRow
 from rmq.log.files.segment import FILLER, Place, Segment
 from rmq.log.files.segments import Segments
+from rmq.log.files.verified import Verified
 from rmq.log.queues.consumequeue import ConsumeQueue
 from rmq.log.records import record
 from rmq.log.records.deletions import deleted_by
@@ -121,10 +122,10 @@ class CommitLog:
         self._files = Segments(disk, root, self.segment_bytes, segments)
         self._store_host = settings.store_host
         self._flush_lock = Lock()
-        self._near = memoryview(bytearray(NEAR_BYTES))
+        self._near = memoryview(bytearray(NEAR_BYTES))  # one buffer for all reads
         self.damages = Damages()
         self.deletes: Callable[[str], None] = lambda topic: None  # told of each topic whose deletion was appended
-        self._unchecked_end = end  # below it may lie what only a disk vouches for: another run wrote it, or it was read back
+        self._verified = Verified(end)
         self._broken = ""
         self._epoch: EpochRecord | None = None
         self._epoch_queue: ConsumeQueue | None = None
@@ -315,17 +316,15 @@ class CommitLog:
     def gather(self, spans: Spans) -> bytes | None:
         """The records at `spans` (rising offsets), joined. None if a byte is not in memory: then `gather_cold` in a thread.
 
-        None also if one does not check: then `gather_cold` tells. For the thread that appends: the bytes pass through one
-        buffer, made once. Raises StoreError.
+        None also if one does not check: then `gather_cold` tells. For the thread that appends. Raises StoreError.
         """
         if not spans:
             return b""
         offset, extent = spans[0][0], spans[-1][0] + spans[-1][1] - spans[0][0]
         self.damages.check(*spans[0])
         try:
-            if offset < self._unchecked_end:
-                data = _gather_groups(self._files, spans)
-                return data if data is not None and _are_whole(data, spans, self.rows) else None
+            if not self._verified.has(spans):
+                return _gather_checked(self._files, spans, self.rows, self._verified)
             if extent > NEAR_BYTES or spans[-1][0] >= self._files.end_of(offset):
                 return _gather_groups(self._files, spans)
             view = self._near
@@ -338,7 +337,7 @@ class CommitLog:
     def gather_cold(self, spans: Spans) -> bytes:
         """As `gather`, waiting for the device, and checking each record: what a disk gives back may be damaged (D8)."""
         if spans:  # the kernel reads ahead
-            self._unchecked_end = max(self._unchecked_end, min(self.end, sum(spans[-1]) + READAHEAD_BYTES))
+            self._verified.forget(spans[0][0], min(self.end, sum(spans[-1]) + READAHEAD_BYTES))
         return b"".join([self.damages.checked(self.read, offset, size, self.rows) for offset, size in spans])
 
     def read(self, offset: int, size: int) -> bytes:
@@ -371,6 +370,7 @@ class CommitLog:
         """
         with self._flush_lock:
             self.end = to  # nobody reads behind it any more
+            self._verified.cut(to)
             while self.pending and self.pending[-1].end > to:
                 unit = self.pending.pop()
                 unit.queue.next = unit.queue_offset
@@ -386,6 +386,7 @@ class CommitLog:
         with self._flush_lock:
             self.pending.clear()
             self.start = self.end = self.durable_end = start
+            self._verified = Verified(start)
             try:
                 self._files.begin_at(start)
             except OSError as error:
@@ -428,6 +429,14 @@ def _gather_groups(files: Segments, spans: Spans) -> bytes | None:
             return None
         parts.extend([view[at - offset : at - offset + length] for at, length in spans[first:after]])
     return b"".join(parts)
+
+
+def _gather_checked(files: Segments, spans: Spans, rows: tuple[EpochRow, ...], verified: Verified) -> bytes | None:
+    data = _gather_groups(files, spans)
+    if data is None or not _are_whole(data, spans, rows):
+        return None
+    verified.add(spans)
+    return data
 
 
 def _are_whole(data: bytes, spans: Spans, rows: tuple[EpochRow, ...]) -> bool:

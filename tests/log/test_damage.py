@@ -190,6 +190,22 @@ def test_a_cold_read_checks_what_the_disk_gives_back(bench: Bench) -> None:
     assert not bench.store.read_only
 
 
+def test_what_came_from_the_device_is_checked_once(bench: Bench) -> None:
+    """D8: not at every pull that follows; again once it is read from the device again."""
+    one, other = bench.send(b"one"), bench.send(b"other")
+    log = bench.store.log
+    first, second = [(one.start, one.end - one.start)], [(other.start, other.end - other.start)]
+    log.gather_cold(first)  # the kernel reads ahead: the second may have come with it
+    assert log.gather(first)
+    for unit in (one, other):
+        flip(bench, unit.start + 95)
+    assert log.gather(first), "it was checked"
+    assert log.gather(second) is None, "it was not"
+    with pytest.raises(StoreError, match="damaged"):
+        log.gather_cold(first)
+    assert log.gather(second) is None
+
+
 class Unreadable(MemoryDisk):
     """A device that cannot read a sector any more."""
 
