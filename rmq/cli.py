@@ -27,11 +27,14 @@ _COMMANDS = {
     "archive": ("rmq.commands.archive:archive", "Ship rolled log files of a store to a directory or object store."),
     "restore": ("rmq.commands.archive:restore", "Make a store from an archive."),
     "bench": ("rmq.commands.bench:bench", "Measure sending, receiving, and the way through."),
+    "certs": ("rmq.commands.certs:certs", "Make certificates for TLS (needs the extra `tls`)."),
     "report": ("analytics.cli:report", "Make a report of a store with Spark (needs the extra `spark`)."),
     "export": ("analytics.landingcli:export", "Write messages as Parquet by topic and day (needs the extra `spark`)."),
     "changes": ("analytics.landingcli:changes", "Make tables of change events from Canal (needs the extra `spark`)."),
     "completion": ("rmq.commands.completion:completion", "Print the completion script of a shell."),
 }
+
+_EXTRAS = {"cryptography": "tls"}  # package -> our extra with it
 
 
 class _ReaderGone(Exception):
@@ -53,8 +56,9 @@ class _Lazy(click.Group):
         except ModuleNotFoundError as error:
             if (error.name or "").partition(".")[0] == "rmq":
                 raise  # a bug, not a missing extra
-            extra = f"`rmq {cmd_name}` needs {error.name}; install it: pip install 'rmq[spark]'"
-            raise click.ClickException(extra) from error
+            extra = _EXTRAS.get((error.name or "").partition(".")[0], "spark")
+            about = f"`rmq {cmd_name}` needs {error.name}; install it: pip install 'rmq[{extra}]'"
+            raise click.ClickException(about) from error
         return found
 
     def invoke(self, ctx: click.Context) -> Any:

@@ -23,6 +23,7 @@ from rmq.client import Client, ClientSettings
 from rmq.client.admin import calls as admin
 from rmq.config.settings import NodeSettings
 from rmq.nameserver.node import Nameserver
+from rmq.net.transport.tls import Tls
 
 SEGMENT_BYTES, INDEX_SLOTS, INDEX_ENTRIES = 16 * 1024 * 1024, 10_000, 40_000  # small, so that a test's store costs little
 
@@ -179,9 +180,9 @@ class LocalBroker:
         assert self._broker is not None, "the broker does not run"
         return self._broker.serving
 
-    def client(self, *, instance: str = "", settings: ClientSettings | None = None) -> Client:
+    def client(self, *, instance: str = "", settings: ClientSettings | None = None, tls: Tls | None = None) -> Client:
         """A client of this broker that goes by the same clock."""
-        return Client(self.nameserver, instance=instance, settings=settings, clock=self.clock)
+        return Client(self.nameserver, instance=instance, settings=settings, clock=self.clock, tls=tls)
 
     async def create_topic(self, topic: str, queues: int = 4) -> None:
         """Make the topic, or change its number of queues."""

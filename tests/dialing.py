@@ -5,7 +5,8 @@ from rmq.net.codec.limits import Limits
 from rmq.net.commands import Hello
 from rmq.net.transport.channel import Channel, OnRequest
 from rmq.net.transport.dialer import OPEN_TIMEOUT_SECONDS, Dialer
-from rmq.net.transport.network import TCP, Network
+from rmq.net.transport.network import TCP, Network, network_with
+from rmq.net.transport.tls import Tls
 
 
 async def dial(
@@ -17,6 +18,9 @@ async def dial(
     clock: Clock | None = None,
     network: Network = TCP,
     timeout_s: float = OPEN_TIMEOUT_SECONDS,
+    tls: Tls | None = None,
 ) -> Channel:
     """As `Dialer.open`, with the real clock and network unless others are given."""
-    return await Dialer(clock or SystemClock(), network, limits or Limits()).open(address, hello, on_request, timeout_s)
+    clock = clock or SystemClock()
+    network = network if tls is None else network_with(tls, clock)
+    return await Dialer(clock, network, limits or Limits()).open(address, hello, on_request, timeout_s)

@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -75,7 +76,7 @@ def test_the_file_that_rocketmq_ships_is_read(tmp_path: Path) -> None:
     [
         ("minInSyncReplicas=2", "minInSyncReplicas"),
         ("aclEnable=true", "aclEnable"),
-        ("tls.server.mode=enforcing", "tls.server.mode"),
+        ("tls.client.authServer=false", "tls.client.authServer"),
         ("storeType=defaultRocksDB", "storeType"),
         ("readOnlyCommitLogStorePaths=elsewhere", "readOnlyCommitLogStorePaths"),
     ],
@@ -218,6 +219,34 @@ def test_no_key_of_rocketmq_is_both_served_and_not_served() -> None:
     assert not served & configkeys.KNOWN
 
 
+def test_rocketmqs_keys_of_tls_are_read(tmp_path: Path) -> None:
+    lines = [
+        "tls.server.mode=permissive", "tls.server.certPath=/c/n.pem", "tls.server.keyPath=/c/n.key",
+        "tls.server.trustCertPath=/c/ca.pem", "tls.server.need.client.auth=optional", "useTLS=true",
+        "tls.protocols=TLSv1.3,TLSv1.2", "tls.ciphers=ECDHE-ECDSA-AES256-GCM-SHA384", "tls.client.certPath=/elsewhere",
+    ]  # fmt: skip
+    loaded = load(written(tmp_path, "broker.conf", "\n".join(lines)), {}, [Entry("role", "broker", "--role")])
+    settings = loaded.settings
+    assert (settings.tls_mode, settings.tls_client_auth) == ("permissive", "optional")
+    assert (settings.tls_cert, settings.tls_key, settings.tls_ca) == ("/c/n.pem", "/c/n.key", "/c/ca.pem")
+    assert (settings.tls_protocols, settings.tls_ciphers) == (("TLSv1.2", "TLSv1.3"), "ECDHE-ECDSA-AES256-GCM-SHA384")
+    assert settings.dials_tls
+    assert any("a node shows tls_cert" in warning for warning in loaded.warnings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "about"),
+    [
+        ({"tls_mode": "permissive"}, "tls_mode: permissive needs tls_cert"),
+        ({"tls_mode": "enforcing", "tls_cert": "c", "tls_client_auth": "require"}, "tls_ca"),
+        ({"tls_protocols": ("TLSv1.1",)}, "TLSv1.2 or TLSv1.3"),
+    ],
+)
+def test_tls_that_cannot_be_is_refused(settings: dict[str, Any], about: str) -> None:
+    with pytest.raises(InvalidArgument, match=about):
+        NodeSettings(**settings)
+
+
 def test_a_file_that_is_not_there_is_told_so(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match=r"none\.conf: cannot be read \(No such file"):
         load(tmp_path / "none.conf")
@@ -241,8 +270,10 @@ def test_the_examples_load_without_a_warning(name: str) -> None:
 def test_every_setting_is_read_by_a_node() -> None:
     """A setting that nobody reads would be a promise that is not kept."""
     root = Path(__file__).parents[1] / "rmq"
-    nodes = [path.read_text() for room in ("broker", "nameserver", "commands") for path in (root / room).rglob("*.py")]
-    text = "\n".join([*nodes, (root / "config" / "settings.py").read_text()])
+    nodes = [
+        path.read_text() for room in ("broker", "nameserver", "commands", "net/transport") for path in (root / room).rglob("*.py")
+    ]
+    text = "\n".join([*nodes, *((root / "config" / file).read_text() for file in ("settings.py", "security.py"))])
     read = set(re.findall(r"(?:settings|self)\.(?=([a-z_]+))", text))
     assert [name for name in NAMES if name not in read] == []
 

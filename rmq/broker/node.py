@@ -15,16 +15,18 @@ from rmq.log.files.disk import Disk, RealDisk
 from rmq.log.records import record
 from rmq.net.commands.peers import GroupStatus
 from rmq.net.transport.dialer import Dialer
+from rmq.net.transport.network import network_of
 
 
 class Broker:
     """`await start()`, `await stop()`. `address` is "host:port" as clients are told, known after start.
-    `disk`: where the store lies, the machine's own unless a test brings another."""
+    `disk`: where the store lies, the machine's own unless a test brings another. Raises InvalidArgument for TLS files that are
+    wrong."""
 
     def __init__(self, settings: NodeSettings, clock: Clock, disk: Disk | None = None) -> None:
         self._settings = settings
         self._disk = disk or RealDisk()
-        self._dialer = Dialer(clock)
+        self._dialer = Dialer(clock, network_of(settings, clock))
         self._boot = Boot(clock.wall_ms(), clock.monotonic())
         self._running = AsyncExitStack()
         self._serving: Serving | None = None

@@ -10,6 +10,7 @@ from rmq.client.shared.message import Message, ReceivedMessage, SendResult, Send
 from rmq.client.shared.settings import ClientSettings
 from rmq.errors import Closed, InvalidArgument, Refusal, RmqError, Unknown, Unreachable
 from rmq.model import MessageQueue
+from rmq.net.transport.tls import Tls
 
 __all__ = [
     "Client",
@@ -29,6 +30,7 @@ __all__ = [
     "SendResult",
     "SendStatus",
     "SimpleConsumer",
+    "Tls",
     "TransactionProducer",
     "TransactionResult",
     "Unknown",

@@ -17,6 +17,8 @@ from rmq.client.shared.tasks import TaskSet
 from rmq.clock import Clock, SystemClock
 from rmq.errors import Closed, InvalidArgument
 from rmq.net.transport.dialer import Dialer
+from rmq.net.transport.network import network_with
+from rmq.net.transport.tls import Tls
 
 DEFAULT_PRODUCER_GROUP = "rmq_producer"
 MAX_CACHED_MESSAGES = 1000  # [pullThresholdForQueue]
@@ -29,7 +31,8 @@ class Client:
 
     `nameservers`: "host:port;host:port" or a list. `instance` names this client among those of its host (default: the
     process and a random number); a broadcast consumer finds its offsets by it, so give one there. `clock` is for tests.
-    Raises InvalidArgument.
+    `tls`: connections are encrypted, and the other side shows a certificate of one of its authorities (`Tls()`: of the system's)
+    with the name or address that a nameserver told. Raises InvalidArgument.
     """
 
     def __init__(
@@ -39,8 +42,10 @@ class Client:
         instance: str = "",
         settings: ClientSettings | None = None,
         clock: Clock | None = None,
+        tls: Tls | None = None,
     ) -> None:
-        dialer = Dialer(clock or SystemClock())
+        clock = clock or SystemClock()
+        dialer = Dialer(clock, network_with(tls, clock))
         self.session: Session = open_session(nameservers, instance, settings or ClientSettings(), dialer)
         self._instance = instance
         self._tasks = TaskSet()

@@ -7,20 +7,21 @@ from rmq.client import Client, ClientSettings
 from rmq.clock import SystemClock
 from rmq.commands import options
 from rmq.net.transport.dialer import Dialer
+from rmq.net.transport.network import network_with
 
 T = TypeVar("T")
 
 
 def dialer() -> Dialer:
     """What connections of commands are opened with."""
-    return Dialer(SystemClock())
+    clock = SystemClock()
+    return Dialer(clock, network_with(options.tls_of_command(), clock))
 
 
 def client_of(namesrv: str, timeout_s: float | None = None) -> Client:
     """A client that is not open yet; `timeout_s` for each answer, else as clients have it."""
-    if timeout_s is None:
-        return Client(namesrv)
-    return Client(namesrv, settings=ClientSettings(request_timeout_s=timeout_s, connect_timeout_s=timeout_s))
+    settings = ClientSettings() if timeout_s is None else ClientSettings(request_timeout_s=timeout_s, connect_timeout_s=timeout_s)
+    return Client(namesrv, settings=settings, tls=options.tls_of_command())
 
 
 def run(namesrv: str, timeout_s: float, work: Callable[[Client], Awaitable[T]]) -> T:

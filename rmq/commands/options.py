@@ -9,6 +9,7 @@ import click
 
 from rmq.config.settings import DEFAULT_NAMESRV, parse
 from rmq.errors import InvalidArgument
+from rmq.net.transport.tls import Tls
 
 _LONGEST_MS = 15  # digits: more is no time that anybody means, and does not fit everywhere
 F = TypeVar("F", bound=Callable[..., Any])
@@ -28,7 +29,9 @@ def _addresses(_: click.Context, __: click.Parameter, value: str) -> str:
 
 
 def namesrv(function: F) -> F:
-    """-n: the nameservers, as one text `host:port;host:port`."""
+    """-n: the nameservers, as one text `host:port;host:port`; and how to reach them and the brokers (`tls_of_command`)."""
+    for name, about in reversed(_TLS.items()):
+        function = _tls_option(name, about)(function)
     return click.option(
         "-n",
         "--namesrv",
@@ -40,6 +43,41 @@ def namesrv(function: F) -> F:
         show_envvar=True,
         help="Nameservers.",
     )(function)
+
+
+_META = "rmq.tls"
+_TLS = {
+    "tls": "Connect with TLS, and trust the system's authorities.",
+    "tls-ca": "Connect with TLS, and trust the authorities in this PEM file.",
+    "tls-cert": "Certificate to show, PEM.",
+    "tls-key": "Its key, PEM.",
+    "tls-server-name": "Name in the other side's certificate.  [default: the host that is dialled]",
+}
+
+
+def _tls_option(name: str, about: str) -> Callable[[F], F]:
+    variable = f"RMQ_{name.upper().replace('-', '_')}"
+    kind = {"is_flag": True} if name == "tls" else {"metavar": "NAME" if name.endswith("name") else "FILE"}
+    return click.option(
+        f"--{name}", envvar=variable, show_envvar=True, help=about, expose_value=False, callback=_note_tls, **kind
+    )
+
+
+def _note_tls(context: click.Context, option: click.Parameter, value: str | bool | None) -> None:
+    if value:
+        context.meta.setdefault(_META, {})[option.name] = value
+
+
+def tls_of_command() -> Tls | None:
+    """What the running command was told of TLS; None: plain connections. Raises InvalidArgument."""
+    context = click.get_current_context(silent=True)
+    said: dict[str, str] = context.meta.get(_META, {}) if context is not None else {}
+    if not said:
+        return None
+    if not said.keys() & {"tls", "tls_ca"}:
+        raise InvalidArgument(f"--{'--'.join(said).replace('_', '-')}: whom to trust? Give --tls-ca FILE, or --tls")
+    names = {"tls_ca": "ca", "tls_cert": "cert", "tls_key": "key", "tls_server_name": "server_name"}
+    return Tls(**{names[name]: value for name, value in said.items() if name in names})
 
 
 def timeout(function: F) -> F:

@@ -53,8 +53,10 @@ _PROMISES = {
     "aclEnable": Promise(_false, _OPEN),
     "authenticationEnabled": Promise(_false, _OPEN),
     "authorizationEnabled": Promise(_false, _OPEN),
-    "tls.server.mode": Promise(lambda value: value.lower() in ("disabled", "permissive"),
-                               "TLS is not served yet and enforcing it is impossible; remove the key to accept plain text"),
+    "tls.server.keyPassword": Promise(lambda value: not value.strip(),
+                                      "no secret stands in this file; name one of mode 0600: tls_key_password_file"),
+    "tls.client.authServer": Promise(lambda value: value.lower() == "true",
+                                     "nodes always check whom they dial; remove the key, and name the authority in tls_ca"),
     "readOnlyCommitLogStorePaths": Promise(lambda value: not value.strip(),
                                            "the log is one directory; move or link those files into commitlog/"),
     "timerPrecisionMs": Promise(lambda value: value == "1000", "timed messages are due to the second"),
@@ -108,14 +110,15 @@ _NO_EFFECT = _keys("""
     transferMsgByHeap serverWorkerThreads serverCallbackExecutorThreads serverSelectorThreads serverOnewaySemaphoreValue
     serverAsyncSemaphoreValue serverChannelMaxIdleTimeSeconds serverSocketSndBufSize serverSocketRcvBufSize
     serverPooledByteBufAllocatorEnable serverSocketBacklog useEpollNativeSelector clientWorkerThreads
-    clientAsyncSemaphoreValue clientOnewaySemaphoreValue clientSocketSndBufSize clientSocketRcvBufSize useTLS
+    clientAsyncSemaphoreValue clientOnewaySemaphoreValue clientSocketSndBufSize clientSocketRcvBufSize
     flushConsumerOffsetInterval flushConsumerOffsetHistoryInterval registerBrokerTimeoutMills sendHeartbeatTimeoutMillis
     compressedRegister debugLockEnable offsetCheckInSlave duplicationEnable coldDataFlowControlEnable
     defaultThreadPoolNums clientRequestThreadPoolNums brokerDivideThreadPoolNums maxMsgsNumBatch
-    unRegisterBrokerQueueCapacity
+    unRegisterBrokerQueueCapacity tls.config.file tls.test.mode.enable tls.server.authClient
 """)
 
-KNOWN = frozenset([*_PROMISES, *PATHS, *_LATER, *_NO_EFFECT])
+_BOTH_WAYS = _keys("tls.client.keyPath tls.client.keyPassword tls.client.certPath tls.client.trustCertPath")
+KNOWN = frozenset([*_PROMISES, *PATHS, *_LATER, *_NO_EFFECT, *_BOTH_WAYS])
 
 
 def judge(key: str, value: str) -> str | None:
@@ -126,6 +129,8 @@ def judge(key: str, value: str) -> str | None:
         return ""
     if key in _LATER:
         return f"{key} is not served yet; it is read over"
+    if key in _BOTH_WAYS:
+        return f"{key} is read over: a node shows tls_cert and trusts tls_ca in both directions"
     return f"{key} has no effect here (it tunes RocketMQ's threads and buffers)" if key in _NO_EFFECT else None
 
 

@@ -3,12 +3,14 @@
 import ipaddress
 import re
 from collections.abc import Callable
+from dataclasses import field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 WILDCARDS = frozenset({"0.0.0.0", "::", "[::]"})
 _NAME = re.compile(r"[A-Za-z0-9_%|-]{1,127}")
 _HOST = re.compile(r"[A-Za-z0-9._-]{1,253}|\[?[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]+\]?")
+_WORDS = re.compile(r"|[!-~]|[!-~][ -~]*[!-~]")
 _SIZE = re.compile(r"(\d+)\s*(|k|m|g|ki|mi|gi|kib|mib|gib|kb|mb|gb)", re.IGNORECASE)
 _POWER = {"": 0, "k": 1, "m": 2, "g": 3}
 
@@ -18,6 +20,11 @@ class Kind(NamedTuple):
 
     allowed: str
     parse: Callable[[object], object]
+
+
+def setting(default: object, kind: Kind, about: str, rocketmq: str = "") -> Any:
+    """A row of settings. `rocketmq`: the key that RocketMQ has for the same thing ("" if none)."""
+    return field(default=default, metadata={"kind": kind, "about": about, "rocketmq": rocketmq})
 
 
 def _whole(raw: object) -> int:
@@ -142,6 +149,48 @@ def path() -> Kind:
     return Kind("a directory", parse)
 
 
+def file() -> Kind:
+    """As text, because "" says that there is none."""
+
+    def parse(raw: object) -> str:
+        if not isinstance(raw, str):
+            raise TypeError(raw)
+        return str(Path(raw.strip()).expanduser()) if raw.strip() else ""
+
+    return Kind("a file, or nothing", parse)
+
+
+def words() -> Kind:
+    return Kind("text without blanks at its ends", lambda raw: _full(_WORDS, raw))
+
+
+def _listed(raw: object) -> list[object]:
+    if isinstance(raw, str):
+        return [part.strip() for part in re.split(r"[;,]", raw) if part.strip()]
+    if not isinstance(raw, (list, tuple)):
+        raise TypeError(raw)
+    return list(raw)
+
+
+def names() -> Kind:
+    """Host names and IP addresses."""
+    return Kind(
+        "host names or IP addresses with ; between", lambda raw: tuple(_full(_HOST, one).strip("[]") for one in _listed(raw))
+    )
+
+
+def protocols() -> Kind:
+    one = choice("TLSv1.2", "TLSv1.3")
+
+    def parse(raw: object) -> tuple[str, ...]:
+        found = {str(one.parse(each)) for each in _listed(raw)}
+        if not found:
+            raise ValueError(raw)
+        return tuple(sorted(found))
+
+    return Kind("TLSv1.2 or TLSv1.3, or both with , between", parse)
+
+
 def peers() -> Kind:
     """Nodes of a group as RocketMQ writes them: `n0-host:port;n1-host:port`."""
 
@@ -163,14 +212,10 @@ def peers() -> Kind:
 
 
 def networks() -> Kind:
-    def parse(raw: object) -> tuple[str, ...]:
-        if isinstance(raw, str):
-            raw = [part for part in re.split(r"[;,]", raw) if part.strip()]
-        if not isinstance(raw, (list, tuple)):
-            raise TypeError(raw)
-        return tuple(str(ipaddress.ip_network(str(part).strip())) for part in raw)
-
-    return Kind("networks or addresses, as 10.0.0.0/8;192.168.1.7", parse)
+    return Kind(
+        "networks or addresses, as 10.0.0.0/8;192.168.1.7",
+        lambda raw: tuple(str(ipaddress.ip_network(str(part).strip())) for part in _listed(raw)),
+    )
 
 
 def address(raw: object) -> str:
@@ -184,11 +229,4 @@ def address(raw: object) -> str:
 
 
 def addresses() -> Kind:
-    def parse(raw: object) -> tuple[str, ...]:
-        if isinstance(raw, str):
-            raw = [part for part in re.split(r"[;,]", raw) if part.strip()]
-        if not isinstance(raw, (list, tuple)):
-            raise TypeError(raw)
-        return tuple(address(part) for part in raw)
-
-    return Kind("host:port;host:port", parse)
+    return Kind("host:port;host:port", lambda raw: tuple(address(part) for part in _listed(raw)))

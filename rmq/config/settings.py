@@ -10,14 +10,13 @@ import difflib
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from rmq.config import keys
 from rmq.config.kinds import (
     WILDCARDS,
-    Kind,
     addresses,
     choice,
     delay_levels,
@@ -31,8 +30,10 @@ from rmq.config.kinds import (
     optional,
     path,
     peers,
+    setting as _setting,
     size,
 )
+from rmq.config.security import LOOPBACK, SecuritySettings, contradictions
 from rmq.errors import InvalidArgument
 
 _HIGHEST = 2**31 - 1
@@ -41,13 +42,8 @@ DEFAULT_NAMESRV = "127.0.0.1:9876"
 MIB = 1024 * 1024
 
 
-def _setting(default: object, kind: Kind, about: str, rocketmq: str = "") -> Any:
-    """One row of the table below. `rocketmq`: the key that RocketMQ has for the same thing ("" if none)."""
-    return field(default=default, metadata={"kind": kind, "about": about, "rocketmq": rocketmq})
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeSettings:
+class NodeSettings(SecuritySettings):
     """Settings of one node. Raises InvalidArgument, naming the field and what is allowed, when made with wrong values.
 
     Names end in their unit. Numbers are RocketMQ's defaults where it has one.
@@ -176,7 +172,7 @@ class NodeSettings:
     def __post_init__(self) -> None:
         for row in dataclasses.fields(self):
             check(row.name, getattr(self, row.name))
-        for problem in _contradictions(self):
+        for problem in (*contradictions(self), *_contradictions(self)):
             raise InvalidArgument(problem)
 
     @property
@@ -255,7 +251,8 @@ def _group_contradictions(settings: NodeSettings) -> Iterator[str]:
 _ROWS = {row.name: row for row in dataclasses.fields(NodeSettings)}
 _BY_ROCKETMQ = {row.metadata["rocketmq"]: name for name, row in _ROWS.items() if row.metadata["rocketmq"]}
 NAMES = tuple(_ROWS)
-OTHER_VARIABLES = frozenset({"RMQ_CONFIG", "RMQ_TIMEOUT"})  # of the CLI itself, no settings of a node
+_ALIASES = {"useTLS": "tls_dial"}  # keys of RocketMQ that say the same as another one
+OTHER_VARIABLES = frozenset({"RMQ_CONFIG", "RMQ_TIMEOUT", "RMQ_TLS", "RMQ_CLUSTER_SECRET"})  # no settings of a node
 
 
 def about(name: str) -> str:
@@ -356,11 +353,10 @@ def _make(values: dict[str, Any], origins: Mapping[str, str]) -> NodeSettings:
 
 
 def _doubts(settings: NodeSettings) -> Iterator[str]:
-    loopback = ("127.", "localhost", "::1")
     told, listens = settings.store_host, settings.listen_host
-    if settings.with_broker and listens.startswith(loopback) and not told.startswith(loopback):
+    if settings.with_broker and listens.startswith(LOOPBACK) and not told.startswith(LOOPBACK):
         yield f"clients are told {told}, but the node listens on {listens} only; set listen_host (bindAddress, --listen) too"
-    if not listens.startswith(loopback):
+    if not listens.startswith(LOOPBACK):
         yield (
             f"this node listens on {listens}, and there are no users yet: whoever reaches its ports may do everything (read and "
             "send messages, delete topics, move groups). Admit your own machines only (docs/operators, who may do what)"
@@ -370,7 +366,7 @@ def _doubts(settings: NodeSettings) -> Iterator[str]:
 def _translate(rows: Iterable[Entry], warnings: list[str]) -> Iterator[Entry]:
     """Keys to names of settings; everything else is judged: refused, warned about, or (harmless) passed over."""
     for row in rows:
-        name = row.key if row.key in _ROWS else _BY_ROCKETMQ.get(row.key)
+        name = row.key if row.key in _ROWS else _BY_ROCKETMQ.get(row.key) or _ALIASES.get(row.key)
         if name:
             yield row._replace(key=name)
         elif row.key not in keys.PATHS and (warning := _judged(row)):

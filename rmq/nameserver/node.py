@@ -7,7 +7,7 @@ from rmq.config.settings import NodeSettings
 from rmq.nameserver.handlers import RouteHandlers
 from rmq.net.codec.limits import MIB, Limits
 from rmq.net.remoting.codec import RemotingSettings
-from rmq.net.transport.network import TCP, Network
+from rmq.net.transport.network import Network, network_of
 from rmq.net.transport.server import Server
 from rmq.routing.table import RouteTable
 
@@ -22,7 +22,7 @@ class Nameserver:
         settings: NodeSettings,
         clock: Clock = SystemClock(),  # noqa: B008 (has no state)
         limits: Limits | None = None,
-        network: Network = TCP,
+        network: Network | None = None,
     ) -> None:
         limits = limits or _limits(settings)
         self._settings = settings
@@ -34,7 +34,7 @@ class Nameserver:
             RemotingSettings(limits=limits),
             clock,
             on_close=self._handlers.closed,
-            network=network,
+            network=network or network_of(settings, clock),
         )
         self._scan: asyncio.Task[None] | None = None
         self._address = ""

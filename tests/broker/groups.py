@@ -17,11 +17,13 @@ from rmq.model import GroupConfig
 from rmq.nameserver.node import Nameserver
 from rmq.net.commands import GetClusterInfo, UpdateConsumerOffset, UpdateGroup, UpdateTopic
 from rmq.net.commands.peers import GetGroupStatus, GroupStatus
+from rmq.net.transport.tls import Tls
 from rmq.testing import TestClock
 from tests.broker.support import Peer, send
 from tests.ports import free_port
 
 GROUP = "RaftNode00"
+SECURITY = ("cluster_secret_file", "cluster_secret_enforced", "member_names")  # settings that the nameserver has, too
 # Settings of nodes whose retention takes what is an hour old.
 SHORT_LIVED: dict[str, Any] = {
     "max_message_bytes": 4096,
@@ -50,10 +52,13 @@ class LocalGroup:
         disks: Mapping[str, Disk] | None = None,
         one_port: bool = False,
         led: bool = True,
+        tls: Tls | None = None,
         **settings: Any,
     ) -> None:
         """`spare`: so many further nodes have a place but are neither peers nor started. `disks`: else the machine's own.
-        `one_port`: of each node, for clients and the others. `led`: entered when one of them leads."""
+        `one_port`: of each node, for clients and the others. `led`: entered when one of them leads.
+        `tls`: of those who ask here; the settings say what nodes and nameserver do."""
+        self.tls = tls
         self.clock = TestClock()
         self._folder = folder
         self._disks = disks or {}
@@ -73,7 +78,8 @@ class LocalGroup:
         self.nodes: dict[str, Broker] = {}
 
     async def __aenter__(self) -> "LocalGroup":
-        self._nameserver = Nameserver(NodeSettings(role="nameserver", namesrv_port=0), self.clock)
+        security = {name: value for name, value in self._settings.items() if name.startswith("tls_") or name in SECURITY}
+        self._nameserver = Nameserver(NodeSettings(role="nameserver", namesrv_port=0, **security), self.clock)
         await self._nameserver.start()
         self.nameserver = self._nameserver.address
         await self.start(*self._first)
@@ -130,12 +136,12 @@ class LocalGroup:
 
     async def connect(self, name: str) -> Peer:
         """Closed at the end."""
-        peer = await Peer.connect(self.nodes[name].address)
+        peer = await Peer.connect(self.nodes[name].address, tls=self.tls)
         self._connections.append(peer)
         return peer
 
     async def status(self, name: str) -> GroupStatus:
-        peer = await Peer.connect(self.nodes[name].address, "status")
+        peer = await Peer.connect(self.nodes[name].address, "status", self.tls)
         try:
             found: GroupStatus = await peer.ask(GetGroupStatus())
             return found
@@ -144,7 +150,7 @@ class LocalGroup:
 
     async def leader(self, *, but: str = "") -> str:
         """The node that the nameserver tells as the leader and that is one, once there is such a node."""
-        peer = await Peer.connect(self.nameserver)
+        peer = await Peer.connect(self.nameserver, tls=self.tls)
         async with asyncio.timeout(30):
             while True:
                 told = {row.addresses.get(0) for row in (await peer.ask(GetClusterInfo())).brokers}
@@ -173,7 +179,7 @@ class LocalGroup:
                 await asyncio.sleep(0)
 
     def client(self) -> Client:
-        return Client(self.nameserver, clock=self.clock)
+        return Client(self.nameserver, clock=self.clock, tls=self.tls)
 
 
 async def fill_and_restart_later(group: LocalGroup) -> None:

@@ -13,6 +13,7 @@ from rmq.log.records.record import Record
 from rmq.model import ConsumerData, Subscription
 from rmq.net.commands import GetMinOffset, Heartbeat, Hello, Pull, PullAnswer, Send, SendAnswer
 from rmq.net.transport.channel import Channel
+from rmq.net.transport.tls import Tls
 from rmq.testing import until
 from tests.dialing import dial
 
@@ -52,9 +53,9 @@ class Peer:
         self.pushed = pushed
 
     @classmethod
-    async def connect(cls, address: str, client_id: str = "c") -> "Peer":
+    async def connect(cls, address: str, client_id: str = "c", tls: Tls | None = None) -> "Peer":
         pushed: list[Any] = []
-        channel = await dial(address, Hello(1, client_id), on_request=pushed.append)
+        channel = await dial(address, Hello(1, client_id), on_request=pushed.append, tls=tls)
         return cls(channel, pushed)
 
     async def ask(self, request: Any) -> Any:

@@ -15,6 +15,7 @@ from rmq.net.codec.limits import Limits
 from rmq.net.commands import Hello
 from rmq.net.transport.channel import Channel, OnRequest
 from rmq.net.transport.network import TCP, Network, split_address
+from rmq.net.transport.tls import explain
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 OPEN_TIMEOUT_SECONDS = 3.0  # [NettyClientConfig.connectTimeoutMillis]
@@ -43,8 +44,7 @@ class Dialer:
             await channel.greet(hello, timeout_s)
         except (OSError, TimeoutError, Unknown) as error:
             channel.discard()
-            why = "no answer in time" if isinstance(error, TimeoutError | Unknown) else error.strerror or str(error)
-            raise Unreachable(f"{address} cannot be reached: {why}") from None
+            raise Unreachable(f"{address} cannot be reached: {_why(error, channel)}") from None
         except BaseException:
             channel.discard()
             raise
@@ -53,3 +53,9 @@ class Dialer:
     async def connect(self, make_protocol: Callable[[], P], address: str) -> P:
         """A protocol of one's own, connected to "host:port". Raises OSError, ValueError for a bad address."""
         return await self.network.connect(make_protocol, *split_address(address))
+
+
+def _why(error: OSError | TimeoutError | Unknown, channel: Channel) -> str:
+    if channel.closed.is_set():
+        return "it ended the connection; maybe it wants TLS, or a certificate that it knows"
+    return "no answer in time" if isinstance(error, TimeoutError | Unknown) else explain(error)

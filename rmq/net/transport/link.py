@@ -125,6 +125,12 @@ class Link(asyncio.BufferedProtocol):
         else:
             transport.pause_reading()
 
+    @property
+    def certified(self) -> frozenset[str]:
+        """The names and addresses in the peer's certificate, which came from an authority that this side trusts."""
+        found = self._transport.get_extra_info("peercert") if self._transport is not None else None
+        return frozenset(str(name) for _, name in (found or {}).get("subjectAltName", ()))
+
     def _send(self, frame: bytes) -> None:
         """Queues a frame; all frames of one turn of the loop leave in one write."""
         if not self._out:

@@ -4,7 +4,10 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
+from rmq.clock import Clock
 from rmq.net.codec.frames import Address
+from rmq.net.transport.doors import HELLO_S, Accepts, Door
+from rmq.net.transport.tls import Contexts, Tls, dialling, listening
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 
@@ -41,18 +44,79 @@ class _TcpListener:
 
 
 class TcpNetwork:
-    """Real sockets."""
+    """Real sockets. `accepts`: ports take TLS; `dials`: whoever is dialled must speak TLS and show who it is."""
+
+    def __init__(self, accepts: Accepts | None = None, dials: Contexts | None = None) -> None:
+        self._accepts = accepts
+        self._dials = dials
 
     async def listen(self, make_protocol: Callable[[], asyncio.BaseProtocol], host: str, port: int) -> Listener:
+        if self._accepts is not None:
+            return await Door.open(make_protocol, host, port, self._accepts)
         server = await asyncio.get_running_loop().create_server(make_protocol, host, port, backlog=1024)
         return _TcpListener(server)
 
     async def connect(self, make_protocol: Callable[[], P], host: str, port: int) -> P:
-        _, protocol = await asyncio.get_running_loop().create_connection(make_protocol, host, port)
+        loop, dials = asyncio.get_running_loop(), self._dials
+        if dials is None:
+            _, protocol = await loop.create_connection(make_protocol, host, port)
+        else:
+            name = dials.tls.server_name or host
+            _, protocol = await loop.create_connection(
+                make_protocol, host, port, ssl=dials.now(), server_hostname=name, ssl_handshake_timeout=HELLO_S
+            )
         return protocol
 
 
 TCP = TcpNetwork()
+
+
+def network_with(tls: Tls | None, clock: Clock) -> Network:
+    """Of who only dials. None: without TLS. Raises InvalidArgument for files that are wrong."""
+    return TCP if tls is None else TcpNetwork(dials=Contexts(tls, dialling, clock))
+
+
+class NodeTls(Protocol):
+    """What a node's settings say of TLS."""
+
+    @property
+    def tls_mode(self) -> str: ...
+    @property
+    def dials_tls(self) -> bool: ...
+    @property
+    def tls_cert(self) -> str: ...
+    @property
+    def tls_key(self) -> str: ...
+    @property
+    def tls_key_password_file(self) -> str: ...
+    @property
+    def tls_ca(self) -> str: ...
+    @property
+    def tls_client_auth(self) -> str: ...
+    @property
+    def tls_protocols(self) -> tuple[str, ...]: ...
+    @property
+    def tls_ciphers(self) -> str: ...
+    @property
+    def tls_server_name(self) -> str: ...
+
+
+def network_of(settings: NodeTls, clock: Clock) -> Network:
+    """Real sockets as a node's settings want them. Raises InvalidArgument for files that are wrong."""
+    tls = Tls(
+        settings.tls_ca,
+        settings.tls_cert,
+        settings.tls_key,
+        settings.tls_key_password_file,
+        settings.tls_protocols,
+        settings.tls_ciphers,
+        settings.tls_client_auth,
+        settings.tls_server_name,
+    )
+    accepts = None
+    if settings.tls_mode != "disabled":
+        accepts = Accepts(Contexts(tls, listening, clock), plain=settings.tls_mode == "permissive")
+    return TcpNetwork(accepts, Contexts(tls, dialling, clock) if settings.dials_tls else None)
 
 
 def split_address(address: str) -> Address:

@@ -1,0 +1,51 @@
+"""Settings about who may reach a node: TLS."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rmq.config.kinds import choice, file, flag, host, optional, protocols, setting, words
+
+LOOPBACK = ("127.", "localhost", "::1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecuritySettings:
+    """Rows of `NodeSettings`. Secrets themselves are no settings: files, or variables, hold them."""
+
+    tls_mode: str = setting(
+        "disabled",
+        choice("disabled", "permissive", "enforcing"),
+        "every port takes plain connections, both kinds, TLS only",
+        "tls.server.mode",
+    )
+    tls_dial: bool = setting(False, flag(), "this node dials others with TLS; enforcing: always", "tls.enable")
+    tls_cert: str = setting(
+        "", file(), "certificate of this node, PEM, with those between it and its authority", "tls.server.certPath"
+    )
+    tls_key: str = setting("", file(), "its key, PEM", "tls.server.keyPath")
+    tls_key_password_file: str = setting("", file(), "file of mode 0600 with the password of that key")
+    tls_ca: str = setting(
+        "", file(), "authorities whose certificates are taken, PEM; empty: when dialling the system's", "tls.server.trustCertPath"
+    )
+    tls_client_auth: str = setting(
+        "none", choice("none", "optional", "require"), "whether clients show certificates", "tls.server.need.client.auth"
+    )
+    tls_protocols: tuple[str, ...] = setting(("TLSv1.2", "TLSv1.3"), protocols(), "versions that are spoken", "tls.protocols")
+    tls_ciphers: str = setting("", words(), "OpenSSL's for TLS 1.2; empty: Python's choice", "tls.ciphers")
+    tls_server_name: str = setting(
+        "", optional(host()), "name that the certificates of others bear; empty: each the host that is dialled"
+    )
+
+    @property
+    def dials_tls(self) -> bool:
+        return self.tls_dial or self.tls_mode == "enforcing"
+
+
+def contradictions(settings: SecuritySettings) -> Iterator[str]:
+    if settings.tls_mode != "disabled" and not settings.tls_cert:
+        yield (
+            f"tls_mode: {settings.tls_mode} needs tls_cert and tls_key (RocketMQ: tls.server.certPath, tls.server.keyPath); "
+            "`rmq certs make` makes some to begin with"
+        )
+    if settings.tls_client_auth != "none" and not settings.tls_ca:
+        yield "tls_ca: whose certificates may clients show? Name the file of that authority (tls.server.trustCertPath)"

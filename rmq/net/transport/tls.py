@@ -1,0 +1,166 @@
+"""What a side of a TLS connection shows and whom it trusts: files, and the contexts made of them, made anew when a file changes.
+
+A context is for connections that begin; those that are open keep the one that they began with.
+"""
+
+import logging
+import os
+import ssl
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from rmq.clock import Clock
+from rmq.errors import InvalidArgument
+from rmq.secretfiles import read_lines
+
+log = logging.getLogger("rmq.tls")
+
+LOOK_S: Final = 1.0  # between two looks at the files
+VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+_ASKS: Final = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "require": ssl.CERT_REQUIRED}
+_CRL = b"-----BEGIN X509 CRL-----"
+
+
+class Tls(NamedTuple):
+    """`ca`: PEM file of the authorities whose certificates are taken ("": when dialling those of the system), with their
+    revocation lists if there are any. `cert`, `key`: what this side shows, PEM, the leaf first. `key_password_file`: for an
+    encrypted key. `ciphers`: names of OpenSSL, for TLS 1.2. `client_auth`: whether a listener asks for certificates: none,
+    optional, require. `server_name`: what the certificate of who is dialled must name ("": the host that was dialled)."""
+
+    ca: str = ""
+    cert: str = ""
+    key: str = ""
+    key_password_file: str = ""
+    protocols: Sequence[str] = tuple(VERSIONS)
+    ciphers: str = ""
+    client_auth: str = "none"
+    server_name: str = ""
+
+    @property
+    def files(self) -> list[str]:
+        return [name for name in (self.ca, self.cert, self.key, self.key_password_file) if name]
+
+
+def listening(tls: Tls) -> ssl.SSLContext:
+    """Raises InvalidArgument: which file, what is wrong with it."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    if not tls.cert:
+        raise InvalidArgument("tls_cert: a listener needs a certificate and its key; `rmq certs make` makes some to try with")
+    if tls.client_auth != "none" and not tls.ca:
+        raise InvalidArgument("tls_ca: whose certificates of clients are taken? Name the file of that authority")
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    _fill(context, tls)
+    context.verify_mode = _ASKS[tls.client_auth]
+    return context
+
+
+def dialling(tls: Tls) -> ssl.SSLContext:
+    """One that checks chain and name, always. Raises InvalidArgument."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if not tls.ca:
+        context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+    _fill(context, tls)
+    return context
+
+
+def _fill(context: ssl.SSLContext, tls: Tls) -> None:
+    versions = [VERSIONS[name] for name in tls.protocols]
+    context.minimum_version, context.maximum_version = min(versions), max(versions)
+    if tls.ciphers:
+        try:
+            context.set_ciphers(tls.ciphers.replace(",", ":"))
+        except ssl.SSLError:
+            raise InvalidArgument(
+                f"tls_ciphers: OpenSSL knows none of {tls.ciphers!r}; `openssl ciphers -v` lists them"
+            ) from None
+    if tls.cert:
+        _show(context, tls)
+    if tls.ca:
+        _trust(context, tls.ca)
+
+
+def _show(context: ssl.SSLContext, tls: Tls) -> None:
+    for name in (tls.cert, tls.key or tls.cert):
+        _read(name)
+    password = read_lines(tls.key_password_file)[0] if tls.key_password_file else ""
+    try:
+        context.load_cert_chain(tls.cert, tls.key or None, lambda: password)
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            why = "that key belongs to another certificate"
+        else:
+            why = "no PEM, or the key is encrypted with another password (tls_key_password_file)"
+        raise InvalidArgument(f"{tls.cert} with {tls.key or 'the key in it'}: {why}") from None
+
+
+def _trust(context: ssl.SSLContext, name: str) -> None:
+    lists = _CRL in _read(name)
+    try:
+        context.load_verify_locations(name)
+    except ssl.SSLError:
+        raise InvalidArgument(f"{name}: no certificates of authorities (PEM) stand there") from None
+    if lists:
+        context.verify_flags |= ssl.VERIFY_CRL_CHECK_CHAIN
+
+
+def _read(name: str) -> bytes:
+    try:
+        return Path(name).read_bytes()
+    except OSError as error:
+        raise InvalidArgument(f"{name}: cannot be read ({error.strerror})") from None
+
+
+class Contexts:
+    """The context for a connection that begins now. Raises InvalidArgument when made; files that are wrong later are told, and
+    what was there before goes on."""
+
+    def __init__(self, tls: Tls, make: Callable[[Tls], ssl.SSLContext], clock: Clock) -> None:
+        self.tls = tls
+        self._make = make
+        self._clock = clock
+        self._stamps = _stamps(tls.files)
+        self._context = make(tls)
+        self._looked = clock.monotonic()
+
+    def now(self) -> ssl.SSLContext:
+        """Looks at the files, but not for every connection."""
+        now = self._clock.monotonic()
+        if now - self._looked >= LOOK_S:
+            self._looked = now
+            self._look()
+        return self._context
+
+    def _look(self) -> None:
+        stamps = _stamps(self.tls.files)
+        if stamps == self._stamps:
+            return
+        self._stamps = stamps
+        try:
+            self._context = self._make(self.tls)
+        except InvalidArgument as error:  # maybe one of two files is still to come
+            log.error("the changed TLS files are not taken, connections go on with those before: %s", error)
+        else:
+            log.info("TLS files changed: new connections use %s", ", ".join(self.tls.files))
+
+
+def _stamps(files: Sequence[str]) -> list[tuple[int, ...]]:
+    """What tells a file from the one that was there before; a renamed one has another inode."""
+    found: list[tuple[int, ...]] = []
+    for name in files:
+        try:
+            status = os.stat(name)
+            found.append((status.st_mtime_ns, status.st_ino, status.st_size))
+        except OSError:
+            found.append(())
+    return found
+
+
+def explain(error: OSError) -> str:
+    """Why a connection did not come about, in words for whoever dialled."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not taken: {error.verify_message}"
+    if isinstance(error, ssl.SSLError):
+        reason = (error.reason or str(error)).lower().replace("_", " ")
+        return f"TLS: {reason}"
+    return error.strerror or str(error) or "it ended the connection during the TLS handshake"

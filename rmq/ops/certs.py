@@ -1,0 +1,137 @@
+"""A private authority and certificates by it: for tests, first steps, and clusters that have no authority of their own.
+
+Keys are P-256, in PKCS 8, which every client of RocketMQ reads. Files are put in place whole, so that nodes, which look
+at them, never see half of one.
+"""
+
+import ipaddress
+import os
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import NamedTuple
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from rmq.clock import Clock
+from rmq.errors import InvalidArgument
+
+AUTHORITY = "ca"
+AUTHORITY_DAYS = 3650
+_EARLY = timedelta(minutes=10)  # clocks of other machines may be behind
+
+
+class Made(NamedTuple):
+    """Where a certificate and its key lie."""
+
+    cert: Path
+    key: Path
+
+
+class Authority:
+    """Of `folder`: `ca.pem` and `ca.key`. Raises InvalidArgument for files that are no authority."""
+
+    def __init__(self, folder: Path, clock: Clock) -> None:
+        self.folder = folder
+        self.files = Made(folder / f"{AUTHORITY}.pem", folder / f"{AUTHORITY}.key")
+        try:
+            self._cert = x509.load_pem_x509_certificate(self.files.cert.read_bytes())
+            key = serialization.load_pem_private_key(self.files.key.read_bytes(), None)
+        except (OSError, ValueError, TypeError) as error:
+            raise InvalidArgument(f"{folder}: its ca.pem and ca.key cannot be used ({error}); choose another folder") from None
+        if not isinstance(key, ec.EllipticCurvePrivateKey):
+            raise InvalidArgument(f"{self.files.key}: not made by this command; sign with that authority's own tools")
+        self._key = key
+        self._clock = clock
+
+    @classmethod
+    def make(cls, folder: Path, clock: Clock, name: str = "rmq private CA") -> "Authority":
+        """A new one; replaces what is there. Raises OSError."""
+        folder.mkdir(parents=True, exist_ok=True)
+        key = ec.generate_private_key(ec.SECP256R1())
+        builder = _builder(_named(name), _named(name), key, _now(clock), AUTHORITY_DAYS)
+        builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        usage = _usage(digital_signature=False, key_cert_sign=True, crl_sign=True)
+        cert = builder.add_extension(usage, critical=True).sign(key, hashes.SHA256())
+        _write(folder, AUTHORITY, key, [cert])
+        return cls(folder, clock)
+
+    def issue(self, name: str, hosts: Sequence[str], days: float = 365, begin: datetime | None = None) -> Made:
+        """A certificate for servers and clients: `name` is its common name and file, `hosts` are the names and addresses that
+        it stands for. `days` may be negative, for tests of expired ones. Raises OSError."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        builder = _builder(_named(name), self._cert.subject, key, begin or _now(self._clock), days)
+        builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        builder = builder.add_extension(_usage(digital_signature=True, key_cert_sign=False, crl_sign=False), critical=True)
+        purposes = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+        builder = builder.add_extension(x509.ExtendedKeyUsage(purposes), critical=False)
+        if hosts:
+            builder = builder.add_extension(x509.SubjectAlternativeName([_host(host) for host in hosts]), critical=False)
+        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+        cert = builder.add_extension(issuer, critical=False).sign(self._key, hashes.SHA256())
+        return _write(self.folder, name, key, [cert])
+
+    def revoke(self, *certs: Path) -> None:
+        """The list of these stands in ca.pem from now on, behind the authority."""
+        now = _now(self._clock)
+        listed = x509.CertificateRevocationListBuilder().issuer_name(self._cert.subject)
+        listed = listed.last_update(now - _EARLY).next_update(now + timedelta(days=30))
+        for cert in certs:
+            number = x509.load_pem_x509_certificate(cert.read_bytes()).serial_number
+            gone = x509.RevokedCertificateBuilder().serial_number(number).revocation_date(now - _EARLY).build()
+            listed = listed.add_revoked_certificate(gone)
+        pem = listed.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+        _place(self.files.cert, self._cert.public_bytes(serialization.Encoding.PEM) + pem, 0o644)
+
+
+def _now(clock: Clock) -> datetime:
+    return datetime.fromtimestamp(clock.wall_ms() // 1000, UTC)
+
+
+def _named(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+
+def _host(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, begin: datetime, days: float
+) -> x509.CertificateBuilder:
+    end = begin + timedelta(days=days)
+    public = key.public_key()
+    builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(public)
+    builder = builder.serial_number(x509.random_serial_number()).not_valid_before(min(begin, end) - _EARLY).not_valid_after(end)
+    return builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
+
+
+def _usage(digital_signature: bool, key_cert_sign: bool, crl_sign: bool) -> x509.KeyUsage:
+    others = ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement", "encipher_only", "decipher_only")
+    wanted = {"digital_signature": digital_signature, "key_cert_sign": key_cert_sign, "crl_sign": crl_sign}
+    return x509.KeyUsage(**wanted, **dict.fromkeys(others, False))
+
+
+def _write(folder: Path, name: str, key: ec.EllipticCurvePrivateKey, chain: Sequence[x509.Certificate]) -> Made:
+    """The key first: a node that finds only one of them new goes on with the old pair until the other is there."""
+    made = Made(folder / f"{name}.pem", folder / f"{name}.key")
+    encoding, none = serialization.Encoding.PEM, serialization.NoEncryption()
+    _place(made.key, key.private_bytes(encoding, serialization.PrivateFormat.PKCS8, none), 0o600)
+    _place(made.cert, b"".join(cert.public_bytes(encoding) for cert in chain), 0o644)
+    return made
+
+
+def _place(path: Path, data: bytes, mode: int) -> None:
+    beside = path.with_name(f".{path.name}.new")
+    beside.unlink(missing_ok=True)
+    with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)

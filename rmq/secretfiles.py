@@ -1,0 +1,34 @@
+"""Secrets come from files that only their owner may read, or from the environment: never from flags, never into logs."""
+
+import os
+import stat
+import sys
+from pathlib import Path
+
+from rmq.errors import InvalidArgument
+
+_MAX_BYTES = 64 * 1024
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+
+
+def read_lines(path: str) -> tuple[str, ...]:
+    """The lines of a secret file that are neither empty nor comments (#), without blanks around them.
+
+    Raises InvalidArgument: it cannot be read, others than its owner may read it, or nothing stands in it. No text of the
+    file is in the message.
+    """
+    try:
+        with Path(path).expanduser().open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            data = file.read(_MAX_BYTES)
+        text = data.decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise InvalidArgument(f"{path}: this secret file cannot be read ({why})") from None
+    if mode & _OTHERS and sys.platform != "win32":
+        raise InvalidArgument(f"{path}: others may read this secret file (mode {mode & 0o777:04o}); chmod 600 {path}")
+    lines = [line.strip() for line in text.splitlines()]
+    found = tuple(line for line in lines if line and not line.startswith("#"))
+    if not found:
+        raise InvalidArgument(f"{path}: no secret stands in this file; write it on a line of its own")
+    return found
