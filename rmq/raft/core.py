@@ -1,4 +1,6 @@
-"""The machine: `step(event, now)` gives the effects. Changes of role are in `electing`.
+"""The machine: `step(event, now)` gives the effects. Changes of role are in `electing`, fixed roles in `fixed`.
+
+Every transition, here and beside it, is a function over `State` that appends its effects to `state.out`.
 
 Nothing here waits, reads or writes. The shell feeds one event at a time, carries out the effects in their order, and
 feeds what they report (`Grown` after an append) before anything else. Epoch, vote, log positions and the committed
@@ -8,49 +10,32 @@ offset are known here; bytes are not. Where a rule comes from is named by its id
 from collections.abc import Callable
 from typing import Any
 
-from rmq.raft import epochs, following, leading, membership, messages as m, trust
-from rmq.raft.electing import HURRY_S, turn
-from rmq.raft.fixed import FixedMode
-from rmq.raft.roles import Candidate, Follower, Leader, Opening, State
+from rmq.raft import electing, epochs, fixed, following, leading, membership, messages as m, trust
+from rmq.raft.electing import HURRY_S, election_timeout, turn
+from rmq.raft.roles import Candidate, Follower, Leader, Opening, Role, State
 
 _SOON_S = 0.05  # the longest time between two ticks
 
 
-class Core(FixedMode):
+class Core:
     """`role` and `state` are for reading. `chance()` gives numbers in [0, 1)."""
 
     def __init__(self, me: m.Identity, boot: m.Boot, timing: m.Timing, chance: Callable[[], float], now: float) -> None:
-        super().__init__(State(me, boot, timing, chance), now)
+        self.state = State(me, boot, timing, chance)
         self.stopped = ""
-        self._last_tick = now
+        self.state.last_tick = now
+        electing.begin(self.state, now)
         if me.fixed:
-            self._begin_fixed(self.state, now)
-        self._on: dict[type, Callable[[Any, float], None]] = {
-            m.Tick: self._tick,
-            m.Asked: self._asked,
-            m.Answered: self._answered,
-            m.Unreachable: self._unreachable,
-            m.Grown: self._grown,
-            m.AppendFailed: self._append_failed,
-            m.Flushed: self._flushed,
-            m.Health: self._health,
-            m.Stop: self._stop,
-            m.Retained: self._retained,
-            m.Reseeded: self._reseeded,
-            m.ReseedFailed: self._reseed_failed,
-            m.Join: self._administer,
-            m.Leave: self._administer,
-            m.Transfer: self._administer,
-            m.Follow: self._follow_master,
-            m.Promote: self._promote,
-        }
-        self._asked_by: dict[type, Callable[[Any, m.Ticket, float], None]] = {
-            m.Fetch: self._on_fetch,
-            m.Ack: self._on_ack,
-            m.Vote: self._on_vote,
-            m.Announce: self._on_announce,
-            m.Resign: self._on_resign,
-        }
+            fixed.begin(self.state, now)
+
+    @property
+    def role(self) -> Role:
+        return self.state.role
+
+    @property
+    def leader(self) -> str:
+        """The node id of the leader, "" if unknown."""
+        return self.state.leader
 
     # --- what the shell asks ------------------------------------------------------------------------------------------
 
@@ -101,193 +86,241 @@ class Core(FixedMode):
         out = self.state.out = []
         if self.stopped:
             return out
-        self._on[type(event)](event, now)
+        _ON[type(event)](self.state, event, now)
         role = self.role
         if isinstance(role, Leader):
             membership.advance(self.state, role, now, begin=isinstance(event, m.Tick))
             if role.over:
-                self._step_down(now)
+                electing.step_down(self.state, now)
         if out and isinstance(out[-1], m.Fatal):
             self.stopped = out[-1].reason
         return out
 
-    # --- time ---------------------------------------------------------------------------------------------------------
 
-    def _tick(self, _: m.Tick, now: float) -> None:
-        role, state = self.role, self.state
-        late = now - self._last_tick > state.timing.fetch_timeout / 2
-        self._last_tick = now
-        if isinstance(role, Leader):
+# --- time -------------------------------------------------------------------------------------------------------------
+
+
+def _tick(state: State, _: m.Tick, now: float) -> None:
+    role = state.role
+    late = now - state.last_tick > state.timing.fetch_timeout / 2
+    state.last_tick = now
+    if isinstance(role, Leader):
+        leading.tick(state, role, now)
+    elif isinstance(role, Opening):
+        fixed.tick(state, role, now)
+    elif late:  # after a pause nobody's silence counts yet; leases get no such grace
+        if isinstance(role, Candidate):
+            role.until = now + state.timing.vote
+        else:
+            role.stand_at, role.since = now + election_timeout(state), now
+    elif isinstance(role, Candidate):
+        if now >= role.until:
+            electing.stand(state, now, pre=True, transfer=False)
+    else:
+        following.tick(state, role, now)
+        if now >= role.stand_at:
+            role.stand_at = now + election_timeout(state)
+            electing.stand(state, now, pre=True, transfer=role.transfer)
+
+
+def _unreachable(state: State, event: m.Unreachable, now: float) -> None:
+    """The leader's process is gone: no need to wait for its silence. The voters stand one after the other."""
+    role, timing = state.role, state.timing
+    if isinstance(role, Follower) and event.node == role.leader:
+        role.connected = False
+        if not any(state.health):
+            role.gone_until = now + HURRY_S
+            role.stand_at = min(role.stand_at, now + turn(role.place, state.chance()))
+        role.fetch, role.fetch_sent = None, now + timing.max_wait
+
+
+# --- fetching ---------------------------------------------------------------------------------------------------------
+
+
+def _on_fetch(state: State, fetch: m.Fetch, ticket: m.Ticket, now: float) -> None:
+    if fetch.epoch > state.epoch and fetch.group == state.me.group:
+        electing.adopt(state, fetch.epoch, "", now)
+    if fetch.pull_back:
+        fixed.give_back(state, fetch, ticket)
+    elif not isinstance(state.role, Leader) or not state.role.start_end:
+        if isinstance(state.role, Opening):
+            fixed.hear_slave(state, state.role, fetch)
+        state.out.append(m.Reply(ticket, m.NotLeader(state.epoch, state.leader)))
+    elif fetch.epoch < state.epoch:
+        state.out.append(m.Reply(ticket, m.Fenced(state.epoch, "an older epoch")))
+    else:
+        leading.on_fetch(state, state.role, fetch, ticket, now)
+
+
+def _on_ack(state: State, ack: m.Ack, ticket: m.Ticket, now: float) -> None:
+    if isinstance(state.role, Leader):
+        leading.on_ack(state, state.role, ack, now)
+
+
+def _fetched(state: State, event: m.Answered, now: float) -> None:
+    """Only the answer to the request under way, from the present leader and epoch, changes anything (R16)."""
+    role, answer = state.role, event.answer
+    if not isinstance(role, Follower) or event.request != role.fetch or event.node != role.leader:
+        return
+    if answer.epoch < state.epoch:
+        return
+    role.fetch = None
+    if isinstance(answer, m.FetchOk):
+        role.stand_at = now + election_timeout(state)
+        following.on_ok(state, role, answer, now)
+    elif isinstance(answer, m.Diverged):
+        role.heard = now
+        following.on_diverged(state, role, answer, now)
+    elif isinstance(answer, m.ReseedFrom):
+        following.on_reseed(state, role, answer)
+    elif isinstance(answer, m.NotLeader) and answer.hint == event.node:
+        role.heard = now  # it has no snapshot yet: the next tick asks again
+    else:
+        role.leader = ""
+        if isinstance(answer, m.Fenced):
+            state.out.append(m.Warn(f"the leader {event.node} refuses this node: {answer.reason}"))
+        elif isinstance(answer, m.NotLeader) and answer.hint not in ("", state.me.node):
+            electing.follow(state, answer.hint, now)
+
+
+def _asked(state: State, event: m.Asked, now: float) -> None:
+    doubt = trust.doubt(state, event.request)
+    if doubt:
+        electing.refuse(state, event.ticket, doubt, now)
+    else:
+        _ASKED[type(event.request)](state, event.request, event.ticket, now)
+
+
+def _answered(state: State, event: m.Answered, now: float) -> None:
+    """A newer epoch in any answer is taken over first; an answer to an older question says nothing else (R12)."""
+    answer = event.answer
+    doubt = trust.leap(state, answer)
+    if doubt:
+        electing.suspect(state, f"an answer of node {event.node}: {doubt}", now)
+    elif isinstance(state.role, Opening):
+        fixed.on_pulled(state, state.role, event, now)
+    elif answer.epoch > state.epoch:
+        leader = event.node if isinstance(answer, m.Fenced) else ""
+        if isinstance(answer, m.NotLeader | m.VoteAnswer) and answer.hint != state.me.node:
+            leader = answer.hint
+        electing.adopt(state, answer.epoch, leader, now)
+    elif isinstance(event.request, m.Fetch):
+        _fetched(state, event, now)
+    elif isinstance(event.request, m.Vote):
+        electing.on_voted(state, event, now)
+
+
+# --- what the shell reports -------------------------------------------------------------------------------------------
+
+
+def _grown(state: State, event: m.Grown, now: float) -> None:
+    role = state.role
+    assert event.end >= state.end, f"the log shrank from {state.end} to {event.end} (R2)"
+    advanced, state.end = event.end > state.end, event.end
+    for mark in event.marks:
+        state.take(mark)
+    if isinstance(role, Leader):
+        if event.marks and not role.start_end:
+            role.start_end = event.end
+            leading.renew_lease(state, role)
+            state.out.append(m.BecameLeader(state.epoch))
             leading.tick(state, role, now)
-        elif isinstance(role, Opening):
-            self._tick_opening(role, now)
-        elif late:  # after a pause nobody's silence counts yet; leases get no such grace
-            if isinstance(role, Candidate):
-                role.until = now + state.timing.vote
-            else:
-                role.stand_at, role.since = now + self._election_timeout(), now
-        elif isinstance(role, Candidate):
-            if now >= role.until:
-                self._stand(now, pre=True, transfer=False)
-        else:
-            following.tick(state, role, now)
-            if now >= role.stand_at:
-                role.stand_at = now + self._election_timeout()
-                self._stand(now, pre=True, transfer=role.transfer)
+        elif event.marks and role.change is not None and not role.change.end and event.marks[-1].kind == membership.VOTERS:
+            role.change.end = event.end
+            leading.renew_lease(state, role)
+        leading.grown(state, role, now)
+    elif isinstance(role, Follower):
+        following.grown(state, role, event, advanced, now)
+    elif isinstance(role, Opening):
+        fixed.pull(state, role, now)
 
-    def _unreachable(self, event: m.Unreachable, now: float) -> None:
-        """The leader's process is gone: no need to wait for its silence. The voters stand one after the other."""
-        role, timing = self.role, self.state.timing
-        if isinstance(role, Follower) and event.node == role.leader:
-            role.connected = False
-            if not any(self.state.health):
-                role.gone_until = now + HURRY_S
-                role.stand_at = min(role.stand_at, now + turn(role.place, self.state.chance()))
-            role.fetch, role.fetch_sent = None, now + timing.max_wait
 
-    # --- fetching -----------------------------------------------------------------------------------------------------
+def _append_failed(state: State, event: m.AppendFailed, now: float) -> None:
+    if isinstance(state.role, Leader):
+        if not state.role.start_end:
+            state.role.over = f"the epoch record could not be stored: {event.why}"
+        membership.failed(state, state.role, event.why)
+    elif isinstance(state.role, Follower):
+        following.failed(state.role, now)
 
-    def _on_fetch(self, fetch: m.Fetch, ticket: m.Ticket, now: float) -> None:
-        state = self.state
-        if fetch.epoch > state.epoch and fetch.group == state.me.group:
-            self._adopt(fetch.epoch, "", now)
-        if fetch.pull_back:
-            self._give_back(fetch, ticket)
-        elif not isinstance(self.role, Leader) or not self.role.start_end:
-            if isinstance(self.role, Opening):
-                self._hear_slave(self.role, fetch)
-            state.out.append(m.Reply(ticket, m.NotLeader(state.epoch, self.leader)))
-        elif fetch.epoch < state.epoch:
-            state.out.append(m.Reply(ticket, m.Fenced(state.epoch, "an older epoch")))
-        else:
-            leading.on_fetch(state, self.role, fetch, ticket, now)
 
-    def _on_ack(self, ack: m.Ack, ticket: m.Ticket, now: float) -> None:
-        if isinstance(self.role, Leader):
-            leading.on_ack(self.state, self.role, ack, now)
+def _flushed(state: State, event: m.Flushed, now: float) -> None:
+    role = state.role
+    grew = event.durable > state.durable
+    state.durable = max(state.durable, min(event.durable, state.end))
+    if isinstance(role, Leader):
+        leading.commit(state, role, now)
+    elif isinstance(role, Follower):
+        following.flushed(state, role, grew)
 
-    def _fetched(self, event: m.Answered, now: float) -> None:
-        """Only the answer to the request under way, from the present leader and epoch, changes anything (R16)."""
-        role, answer, state = self.role, event.answer, self.state
-        if not isinstance(role, Follower) or event.request != role.fetch or event.node != role.leader:
-            return
-        if answer.epoch < state.epoch:
-            return
-        role.fetch = None
-        if isinstance(answer, m.FetchOk):
-            role.stand_at = now + self._election_timeout()
-            following.on_ok(state, role, answer, now)
-        elif isinstance(answer, m.Diverged):
-            role.heard = now
-            following.on_diverged(state, role, answer, now)
-        elif isinstance(answer, m.ReseedFrom):
-            following.on_reseed(state, role, answer)
-        elif isinstance(answer, m.NotLeader) and answer.hint == event.node:
-            role.heard = now  # it has no snapshot yet: the next tick asks again
-        else:
-            role.leader = ""
-            if isinstance(answer, m.Fenced):
-                state.out.append(m.Warn(f"the leader {event.node} refuses this node: {answer.reason}"))
-            elif isinstance(answer, m.NotLeader) and answer.hint not in ("", state.me.node):
-                self._follow(answer.hint, now)
 
-    def _asked(self, event: m.Asked, now: float) -> None:
-        doubt = trust.doubt(self.state, event.request)
-        if doubt:
-            self._refuse(event.ticket, doubt, now)
-        else:
-            self._asked_by[type(event.request)](event.request, event.ticket, now)
+def _health(state: State, event: m.Health, now: float) -> None:
+    state.health = event
+    if any(event) and isinstance(state.role, Follower):
+        state.role.stand_at = max(state.role.stand_at, now + election_timeout(state))
 
-    def _answered(self, event: m.Answered, now: float) -> None:
-        """A newer epoch in any answer is taken over first; an answer to an older question says nothing else (R12)."""
-        answer = event.answer
-        doubt = trust.leap(self.state, answer)
-        if doubt:
-            self._suspect(f"an answer of node {event.node}: {doubt}", now)
-        elif isinstance(self.role, Opening):
-            self._pulled(self.role, event, now)
-        elif answer.epoch > self.state.epoch:
-            leader = event.node if isinstance(answer, m.Fenced) else ""
-            if isinstance(answer, m.NotLeader | m.VoteAnswer) and answer.hint != self.state.me.node:
-                leader = answer.hint
-            self._adopt(answer.epoch, leader, now)
-        elif isinstance(event.request, m.Fetch):
-            self._fetched(event, now)
-        elif isinstance(event.request, m.Vote):
-            self._voted(event, now)
 
-    # --- what the shell reports ---------------------------------------------------------------------------------------
+def _stop(state: State, _: m.Stop, now: float) -> None:
+    """The leader hears it with a fetch that is sent at once, though one may be parked there."""
+    state.stopping = True
+    if isinstance(state.role, Candidate):
+        electing.follow(state, "", now)
+    elif isinstance(state.role, Follower) and state.role.pending is None:
+        following.fetch(state, state.role, now)
 
-    def _grown(self, event: m.Grown, now: float) -> None:
-        state, role = self.state, self.role
-        assert event.end >= state.end, f"the log shrank from {state.end} to {event.end} (R2)"
-        advanced, state.end = event.end > state.end, event.end
-        for mark in event.marks:
-            state.take(mark)
-        if isinstance(role, Leader):
-            if event.marks and not role.start_end:
-                role.start_end = event.end
-                leading.renew_lease(state, role)
-                state.out.append(m.BecameLeader(state.epoch))
-                leading.tick(state, role, now)
-            elif event.marks and role.change is not None and not role.change.end and event.marks[-1].kind == membership.VOTERS:
-                role.change.end = event.end
-                leading.renew_lease(state, role)
-            leading.grown(state, role, now)
-        elif isinstance(role, Follower):
-            following.grown(state, role, event, advanced, now)
-        elif isinstance(role, Opening):
-            self._pull(role, now)
 
-    def _append_failed(self, event: m.AppendFailed, now: float) -> None:
-        if isinstance(self.role, Leader):
-            if not self.role.start_end:
-                self.role.over = f"the epoch record could not be stored: {event.why}"
-            membership.failed(self.state, self.role, event.why)
-        elif isinstance(self.role, Follower):
-            following.failed(self.role, now)
+def _retained(state: State, event: m.Retained, now: float) -> None:
+    state.log_start, state.snapshot = event.log_start, event.snapshot
+    state.rows = epochs.from_start(state.rows, event.log_start)
 
-    def _flushed(self, event: m.Flushed, now: float) -> None:
-        state, role = self.state, self.role
-        grew = event.durable > state.durable
-        state.durable = max(state.durable, min(event.durable, state.end))
-        if isinstance(role, Leader):
-            leading.commit(state, role, now)
-        elif isinstance(role, Follower):
-            following.flushed(state, role, grew)
 
-    def _health(self, event: m.Health, now: float) -> None:
-        self.state.health = event
-        if any(event) and isinstance(self.role, Follower):
-            self.role.stand_at = max(self.role.stand_at, now + self._election_timeout())
+def _reseeded(state: State, event: m.Reseeded, now: float) -> None:
+    following.reseeded(state, event)
+    if isinstance(state.role, Follower):
+        following.fetch(state, state.role, now)
 
-    def _stop(self, _: m.Stop, now: float) -> None:
-        """The leader hears it with a fetch that is sent at once, though one may be parked there."""
-        self.state.stopping = True
-        if isinstance(self.role, Candidate):
-            self._follow("", now)
-        elif isinstance(self.role, Follower) and self.role.pending is None:
-            following.fetch(self.state, self.role, now)
 
-    def _retained(self, event: m.Retained, now: float) -> None:
-        self.state.log_start, self.state.snapshot = event.log_start, event.snapshot
-        self.state.rows = epochs.from_start(self.state.rows, event.log_start)
+def _reseed_failed(state: State, event: m.ReseedFailed, now: float) -> None:
+    state.reseeding = False
 
-    def _reseeded(self, event: m.Reseeded, now: float) -> None:
-        following.reseeded(self.state, event)
-        if isinstance(self.role, Follower):
-            following.fetch(self.state, self.role, now)
 
-    def _reseed_failed(self, event: m.ReseedFailed, now: float) -> None:
-        self.state.reseeding = False
+def _administer(state: State, event: m.Join | m.Leave | m.Transfer, now: float) -> None:
+    role = state.role
+    if not isinstance(role, Leader) or not role.start_end:
+        state.out.append(m.Done(event.ticket, f"this node does not lead; the leader is {state.leader or 'not known yet'}"))
+    elif isinstance(event, m.Join):
+        membership.join(state, role, event)
+    elif isinstance(event, m.Leave):
+        membership.leave(state, role, event, now)
+    else:
+        leading.hand_over(state, role, event.node, event.ticket, now)
 
-    def _administer(self, event: m.Join | m.Leave | m.Transfer, now: float) -> None:
-        role, state = self.role, self.state
-        if not isinstance(role, Leader) or not role.start_end:
-            state.out.append(m.Done(event.ticket, f"this node does not lead; the leader is {self.leader or 'not known yet'}"))
-        elif isinstance(event, m.Join):
-            membership.join(state, role, event)
-        elif isinstance(event, m.Leave):
-            membership.leave(state, role, event, now)
-        else:
-            leading.hand_over(state, role, event.node, event.ticket, now)
+
+# --- which function takes what ----------------------------------------------------------------------------------------
+
+_ON: dict[type, Callable[[State, Any, float], None]] = {
+    m.Tick: _tick,
+    m.Asked: _asked,
+    m.Answered: _answered,
+    m.Unreachable: _unreachable,
+    m.Grown: _grown,
+    m.AppendFailed: _append_failed,
+    m.Flushed: _flushed,
+    m.Health: _health,
+    m.Stop: _stop,
+    m.Retained: _retained,
+    m.Reseeded: _reseeded,
+    m.ReseedFailed: _reseed_failed,
+    m.Join: _administer,
+    m.Leave: _administer,
+    m.Transfer: _administer,
+    m.Follow: fixed.follow_master,
+    m.Promote: fixed.promote,
+}
+_ASKED: dict[type, Callable[[State, Any, m.Ticket, float], None]] = {
+    m.Fetch: _on_fetch,
+    m.Ack: _on_ack,
+    m.Vote: electing.on_vote,
+    m.Announce: electing.on_announce,
+    m.Resign: electing.on_resign,
+}

@@ -4,12 +4,10 @@ A pre-vote asks whether a vote would be granted and changes nothing anywhere (R1
 leaves (R8).
 """
 
-from math import inf
-
 from rmq.model import EpochRow, Voter
 from rmq.raft import epochs, following, leading, messages as m
 from rmq.raft.quorum import Outcome, outcome
-from rmq.raft.roles import MOVES, Candidate, Follower, Leader, Opening, Peer, Role, State
+from rmq.raft.roles import MOVES, Candidate, Follower, Leader, Peer, Role, State
 
 START = "start"  # kind of the epoch record
 FIRST_S, NEXT_S, APART_S = 0.01, 0.05, 0.015  # after the leader's certain death: first voter, each next one, random
@@ -18,190 +16,192 @@ HURRY_S = 2.0  # for so long after a certain death the next round follows a lost
 SUSPECT_S = 10.0  # between two warnings about what other nodes say
 
 
-class Elections:
-    """The part of the machine that knows roles. `role` and `state` are for reading."""
+# --- roles ------------------------------------------------------------------------------------------------------------
 
-    def __init__(self, state: State, now: float) -> None:
-        self.state = state
-        self._suspected = -inf
-        alone = len(state.voters) == 1 and state.is_voter()
-        self.role: Role = Follower(now if alone else now + self._election_timeout())
 
-    @property
-    def leader(self) -> str:
-        """The node id of the leader, "" if unknown."""
-        if isinstance(self.role, Leader | Opening):
-            return self.state.me.node
-        return self.role.leader if isinstance(self.role, Follower) else ""
+def begin(state: State, now: float) -> None:
+    """Every node begins as a follower; one that is the only voter stands at once."""
+    alone = len(state.voters) == 1 and state.is_voter()
+    state.role = Follower(now if alone else now + election_timeout(state))
 
-    # --- roles --------------------------------------------------------------------------------------------------------
 
-    def _become(self, role: Role) -> None:
-        assert (type(self.role), type(role)) in MOVES, f"{self.role} cannot become {role}"
-        self.role = role
+def become(state: State, role: Role) -> None:
+    assert (type(state.role), type(role)) in MOVES, f"{state.role} cannot become {role}"
+    state.role = role
 
-    def _election_timeout(self) -> float:
-        """How long this node waits for a leader before it stands, in s. A node that is unfit lets others stand first."""
-        timing, state = self.state.timing, self.state
-        unfit = any(state.health) or state.reseeding
-        return timing.fetch_timeout * (3 if unfit else 1) + state.chance() * timing.fetch_random
 
-    def _follow(self, leader: str, now: float, transfer: bool = False, successor: str = "") -> None:
-        """Becomes a follower, of no leader if `leader` is ""."""
-        role = Follower(now + self._election_timeout(), leader, now, transfer=transfer, successor=successor, successor_told=now)
-        self._become(role)
-        following.fetch(self.state, role, now)
+def election_timeout(state: State) -> float:
+    """How long this node waits for a leader before it stands, in s. A node that is unfit lets others stand first."""
+    timing = state.timing
+    unfit = any(state.health) or state.reseeding
+    return timing.fetch_timeout * (3 if unfit else 1) + state.chance() * timing.fetch_random
 
-    def _refuse(self, ticket: m.Ticket, why: str, now: float) -> None:
-        """Refuses a question of a peer that is broken, or is no member of the group."""
-        self._suspect(f"a question of another node is refused: {why}", now)
-        if ticket is not None:
-            self.state.out.append(m.Done(ticket, why))
 
-    def _suspect(self, why: str, now: float) -> None:
-        """Warns the operator, at most once in `SUSPECT_S`, so that a peer that repeats itself does not fill the log."""
-        if now - self._suspected >= SUSPECT_S:
-            self._suspected = now
-            self.state.out.append(m.Warn(why))
+def follow(state: State, leader: str, now: float, transfer: bool = False, successor: str = "") -> None:
+    """Becomes a follower, of no leader if `leader` is ""."""
+    role = Follower(now + election_timeout(state), leader, now, transfer=transfer, successor=successor, successor_told=now)
+    become(state, role)
+    following.fetch(state, role, now)
 
-    def _step_down(self, now: float) -> None:
-        assert isinstance(self.role, Leader)
-        leading.close(self.state, self.role)
-        self._follow("", now, successor=self.role.handing_to if self.state.me.fixed else "")
 
-    def _adopt(self, epoch: int, leader: str, now: float) -> None:
-        """A newer epoch exists (R12)."""
-        if isinstance(self.role, Leader):
-            self.role.over = f"epoch {epoch} has begun elsewhere"
-            leading.close(self.state, self.role)
-        self.state.save_vote(epoch, "-", self.state.proven)
-        self._follow(leader, now)
+def refuse(state: State, ticket: m.Ticket, why: str, now: float) -> None:
+    """Refuses a question of a peer that is broken, or is no member of the group."""
+    suspect(state, f"a question of another node is refused: {why}", now)
+    if ticket is not None:
+        state.out.append(m.Done(ticket, why))
 
-    # --- elections ----------------------------------------------------------------------------------------------------
 
-    def _stand(self, now: float, pre: bool, transfer: bool) -> None:
-        """Asks every voter for its vote; with `pre` only whether it would be granted, which changes nothing (R10)."""
-        state = self.state
-        if state.me.fixed or not state.may_stand() or not state.ready or state.reseeding or state.stopping:
-            if isinstance(self.role, Candidate):
-                self._follow("", now)
+def suspect(state: State, why: str, now: float) -> None:
+    """Warns the operator, at most once in `SUSPECT_S`, so that a peer that repeats itself does not fill the log."""
+    if now - state.suspected >= SUSPECT_S:
+        state.suspected = now
+        state.out.append(m.Warn(why))
+
+
+def step_down(state: State, now: float) -> None:
+    assert isinstance(state.role, Leader)
+    leading.close(state, state.role)
+    follow(state, "", now, successor=state.role.handing_to if state.me.fixed else "")
+
+
+def adopt(state: State, epoch: int, leader: str, now: float) -> None:
+    """A newer epoch exists (R12)."""
+    if isinstance(state.role, Leader):
+        state.role.over = f"epoch {epoch} has begun elsewhere"
+        leading.close(state, state.role)
+    state.save_vote(epoch, "-", state.proven)
+    follow(state, leader, now)
+
+
+# --- elections --------------------------------------------------------------------------------------------------------
+
+
+def stand(state: State, now: float, pre: bool, transfer: bool) -> None:
+    """Asks every voter for its vote; with `pre` only whether it would be granted, which changes nothing (R10)."""
+    if state.me.fixed or not state.may_stand() or not state.ready or state.reseeding or state.stopping:
+        if isinstance(state.role, Candidate):
+            follow(state, "", now)
+        return
+    if not pre:
+        state.save_vote(state.epoch + 1, state.me.store, state.proven)
+    timing = state.timing
+    until = now + timing.vote + state.chance() * timing.vote_random
+    before = state.role
+    lost = before.lost if isinstance(before, Candidate) else state.leader
+    role = Candidate(pre, transfer, now, until, lost)
+    if isinstance(before, Follower | Candidate):
+        role.place, role.gone_until = before.place, before.gone_until
+    become(state, role)
+    ask(state, role)
+    _count(state, role, now)
+
+
+def _count(state: State, role: Candidate, now: float) -> None:
+    found = outcome(state.voters, role.grants)
+    if found is Outcome.OPEN:
+        return
+    if role.pre:
+        stand(state, now, pre=False, transfer=role.transfer)
+    else:
+        _win(state, role, found, now)
+
+
+def _win(state: State, role: Candidate, found: Outcome, now: float) -> None:
+    """A new leader first appends its epoch record (R6)."""
+    me = state.me
+    lossy = (found is Outcome.EVERYBODY or me.unclean) and state.end > state.log_start
+    voters = tuple(Voter(one.node, one.store or role.stores[one.node], one.address) for one in state.voters)
+    leader = Leader(now, peers=peers_of(role, voters))
+    become(state, leader)
+    row = EpochRow(state.epoch, state.end, me.store, lossy)
+    state.out.append(m.AppendEpoch(row, START, voters, (*state.rows, row)))
+
+
+def open_epoch(state: State, now: float, lossy: bool) -> None:
+    """Fixed mode: begins an epoch without a vote."""
+    me = state.me
+    state.save_vote(state.epoch + 1, me.store, state.proven)
+    become(state, Leader(now))
+    row = EpochRow(state.epoch, state.end, me.store, lossy and state.end > state.log_start)
+    state.out.append(m.AppendEpoch(row, START, (Voter(me.node, me.store, me.address),), (*state.rows, row)))
+
+
+def on_vote(state: State, vote: m.Vote, ticket: m.Ticket, now: float) -> None:
+    if vote.pre:
+        _reply_vote(state, ticket, _pre_objection(state, vote, now))
+        return
+    if vote.epoch > state.epoch:
+        adopt(state, vote.epoch, "", now)
+    refusal = objection(state, vote)
+    if not refusal:
+        if isinstance(state.role, Candidate):  # it was only pre-voting in this epoch
+            follow(state, "", now)
+        assert isinstance(state.role, Follower)
+        state.save_vote(vote.epoch, vote.store, state.proven)
+        state.role.stand_at = now + election_timeout(state)
+    _reply_vote(state, ticket, refusal)
+
+
+def _pre_objection(state: State, vote: m.Vote, now: float) -> str:
+    """Why a pre-vote is denied, "" if it is not. A node in touch with a leader denies it, unless that leader asked for it."""
+    role, timing = state.role, state.timing
+    if not vote.transfer:
+        if isinstance(role, Leader) and now < role.lease:
+            return "this node leads"
+        if isinstance(role, Follower) and role.leader and role.connected and now - role.heard < timing.fetch_timeout:
+            return "a leader is there"
+    return objection(state, vote)
+
+
+def _reply_vote(state: State, ticket: m.Ticket, refusal: str) -> None:
+    state.out.append(m.Reply(ticket, m.VoteAnswer(state.epoch, not refusal, state.proven, state.me.store, refusal, state.leader)))
+
+
+def on_voted(state: State, event: m.Answered, now: float) -> None:
+    """Only answers to the running round count (R16)."""
+    role, vote, answer = state.role, event.request, event.answer
+    assert isinstance(vote, m.Vote)
+    if not isinstance(answer, m.VoteAnswer) or not isinstance(role, Candidate) or vote != ballot(state, role):
+        return
+    if answer.granted:
+        note(state, role, event.node, answer)
+        _count(state, role, now)
+    elif role.pre and answer.hint not in ("", role.lost, state.me.node) and answer.epoch == state.epoch:
+        follow(state, answer.hint, now)
+    else:
+        role.denied.add(event.node)
+        voters, without = state.voters, {role.lost, *role.denied}
+        if now < role.gone_until and sum(one.node not in without for one in voters) <= len(voters) // 2:
+            role.until = min(role.until, now + turn(role.place, state.chance()))
+
+
+def on_announce(state: State, announce: m.Announce, ticket: m.Ticket, now: float) -> None:
+    if announce.epoch > state.epoch:
+        adopt(state, announce.epoch, announce.leader, now)
+    elif announce.epoch == state.epoch and announce.leader != state.leader:
+        if isinstance(state.role, Leader) or (state.leader and not state.me.fixed):
+            refuse(state, ticket, f"two leaders in epoch {state.epoch}: {state.leader}, {announce.leader} (R1)", now)
             return
-        if not pre:
-            state.save_vote(state.epoch + 1, state.me.store, state.proven)
-        timing = state.timing
-        until = now + timing.vote + state.chance() * timing.vote_random
-        before = self.role
-        lost = before.lost if isinstance(before, Candidate) else self.leader
-        role = Candidate(pre, transfer, now, until, lost)
-        if isinstance(before, Follower | Candidate):
-            role.place, role.gone_until = before.place, before.gone_until
-        self._become(role)
-        ask(state, role)
-        self._count(role, now)
+        follow(state, announce.leader, now)
+    elif announce.epoch == state.epoch and isinstance(state.role, Follower) and state.role.fetch is None:
+        following.fetch(state, state.role, now)
+    state.out.append(m.Reply(ticket, m.EpochAnswer(state.epoch)))
 
-    def _count(self, role: Candidate, now: float) -> None:
-        found = outcome(self.state.voters, role.grants)
-        if found is Outcome.OPEN:
+
+def on_resign(state: State, resign: m.Resign, ticket: m.Ticket, now: float) -> None:
+    """The first successor stands at once, the others give each before them one round."""
+    if resign.epoch == state.epoch and isinstance(state.role, Follower):
+        place = resign.successors.index(state.me.node) if state.me.node in resign.successors else len(resign.successors)
+        follow(state, "", now, transfer=True)
+        if state.me.fixed and place == 0 and state.ready:
+            open_epoch(state, now, lossy=not state.proven)  # it may have lost power meanwhile
+            state.out.append(m.Reply(ticket, m.EpochAnswer(state.epoch)))
             return
-        if role.pre:
-            self._stand(now, pre=False, transfer=role.transfer)
-        else:
-            self._win(role, found, now)
-
-    def _win(self, role: Candidate, found: Outcome, now: float) -> None:
-        """A new leader first appends its epoch record (R6)."""
-        state, me = self.state, self.state.me
-        lossy = (found is Outcome.EVERYBODY or me.unclean) and state.end > state.log_start
-        voters = tuple(Voter(one.node, one.store or role.stores[one.node], one.address) for one in state.voters)
-        leader = Leader(now, peers=peers_of(role, voters))
-        self._become(leader)
-        row = EpochRow(state.epoch, state.end, me.store, lossy)
-        state.out.append(m.AppendEpoch(row, START, voters, (*state.rows, row)))
-
-    def _open(self, now: float, lossy: bool) -> None:
-        """Fixed mode: begins an epoch without a vote."""
-        state, me = self.state, self.state.me
-        state.save_vote(state.epoch + 1, me.store, state.proven)
-        self._become(Leader(now))
-        row = EpochRow(state.epoch, state.end, me.store, lossy and state.end > state.log_start)
-        state.out.append(m.AppendEpoch(row, START, (Voter(me.node, me.store, me.address),), (*state.rows, row)))
-
-    def _on_vote(self, vote: m.Vote, ticket: m.Ticket, now: float) -> None:
-        if vote.pre:
-            self._reply_vote(ticket, self._objection(vote, now))
-            return
-        if vote.epoch > self.state.epoch:
-            self._adopt(vote.epoch, "", now)
-        refusal = objection(self.state, vote)
-        if not refusal:
-            if isinstance(self.role, Candidate):  # it was only pre-voting in this epoch
-                self._follow("", now)
-            assert isinstance(self.role, Follower)
-            self.state.save_vote(vote.epoch, vote.store, self.state.proven)
-            self.role.stand_at = now + self._election_timeout()
-        self._reply_vote(ticket, refusal)
-
-    def _objection(self, vote: m.Vote, now: float) -> str:
-        """Why a pre-vote is denied, "" if it is not. A node in touch with a leader denies it, unless that leader asked for it."""
-        role, timing = self.role, self.state.timing
-        if not vote.transfer:
-            if isinstance(role, Leader) and now < role.lease:
-                return "this node leads"
-            if isinstance(role, Follower) and role.leader and role.connected and now - role.heard < timing.fetch_timeout:
-                return "a leader is there"
-        return objection(self.state, vote)
-
-    def _reply_vote(self, ticket: m.Ticket, refusal: str) -> None:
-        state = self.state
-        self.state.out.append(
-            m.Reply(ticket, m.VoteAnswer(state.epoch, not refusal, state.proven, state.me.store, refusal, self.leader))
-        )
-
-    def _voted(self, event: m.Answered, now: float) -> None:
-        """Only answers to the running round count (R16)."""
-        role, vote, answer = self.role, event.request, event.answer
-        assert isinstance(vote, m.Vote)
-        if not isinstance(answer, m.VoteAnswer) or not isinstance(role, Candidate) or vote != ballot(self.state, role):
-            return
-        if answer.granted:
-            note(self.state, role, event.node, answer)
-            self._count(role, now)
-        elif role.pre and answer.hint not in ("", role.lost, self.state.me.node) and answer.epoch == self.state.epoch:
-            self._follow(answer.hint, now)
-        else:
-            role.denied.add(event.node)
-            voters, without = self.state.voters, {role.lost, *role.denied}
-            if now < role.gone_until and sum(one.node not in without for one in voters) <= len(voters) // 2:
-                role.until = min(role.until, now + turn(role.place, self.state.chance()))
-
-    def _on_announce(self, announce: m.Announce, ticket: m.Ticket, now: float) -> None:
-        state = self.state
-        if announce.epoch > state.epoch:
-            self._adopt(announce.epoch, announce.leader, now)
-        elif announce.epoch == state.epoch and announce.leader != self.leader:
-            if isinstance(self.role, Leader) or (self.leader and not state.me.fixed):
-                self._refuse(ticket, f"two leaders in epoch {state.epoch}: {self.leader}, {announce.leader} (R1)", now)
-                return
-            self._follow(announce.leader, now)
-        elif announce.epoch == state.epoch and isinstance(self.role, Follower) and self.role.fetch is None:
-            following.fetch(state, self.role, now)
-        state.out.append(m.Reply(ticket, m.EpochAnswer(state.epoch)))
-
-    def _on_resign(self, resign: m.Resign, ticket: m.Ticket, now: float) -> None:
-        """The first successor stands at once, the others give each before them one round."""
-        state = self.state
-        if resign.epoch == state.epoch and isinstance(self.role, Follower):
-            place = resign.successors.index(state.me.node) if state.me.node in resign.successors else len(resign.successors)
-            self._follow("", now, transfer=True)
-            if state.me.fixed and place == 0 and state.ready:
-                self._open(now, lossy=not state.proven)  # it may have lost power meanwhile
-                state.out.append(m.Reply(ticket, m.EpochAnswer(state.epoch)))
-                return
-            is_named = place < len(resign.successors)
-            self.role.stand_at = now + (place * state.timing.vote if is_named else self._election_timeout())
-            if place == 0 and not any(state.health):
-                self._stand(now, pre=True, transfer=True)
-        state.out.append(m.Reply(ticket, m.EpochAnswer(state.epoch)))
+        is_named = place < len(resign.successors)
+        state.role.stand_at = now + (place * state.timing.vote if is_named else election_timeout(state))
+        if place == 0 and not any(state.health):
+            stand(state, now, pre=True, transfer=True)
+    state.out.append(m.Reply(ticket, m.EpochAnswer(state.epoch)))
 
 
 def turn(place: int, chance: float) -> float:

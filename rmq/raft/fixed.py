@@ -7,122 +7,122 @@ masters the one with the older epoch becomes a slave as soon as it hears of the 
 
 from math import inf
 
-from rmq.raft import epochs, following, leading, messages as m, trust
-from rmq.raft.electing import Elections
+from rmq.raft import electing, epochs, following, leading, messages as m, trust
 from rmq.raft.roles import Follower, Leader, Opening, Role, State
 
 
-class FixedMode(Elections):
-    """The part of the machine that only fixed groups use."""
+def begin(state: State, now: float) -> None:
+    """A configured master begins as one, and so does a slave that was promoted and has not heard of another master since.
+    A node whose log is still being filled from a snapshot does not: its queue offsets are ahead of its log."""
+    me = state.me
+    promoted = wrote_last(state) and any((voter.node, voter.store) == (me.node, me.store) for voter in state.voters)
+    if (me.master or promoted) and state.ready:
+        patient = me.in_sync > 1 and not state.proven
+        state.role = Opening(inf if patient else now + state.timing.master_catch_up)
+    else:
+        state.role = Follower(inf)
 
-    def _begin_fixed(self, state: State, now: float) -> None:
-        """A configured master begins as one, and so does a slave that was promoted and has not heard of another master since.
-        A node whose log is still being filled from a snapshot does not: its queue offsets are ahead of its log."""
-        me = state.me
-        promoted = wrote_last(state) and any((voter.node, voter.store) == (me.node, me.store) for voter in state.voters)
-        if (me.master or promoted) and state.ready:
-            patient = me.in_sync > 1 and not state.proven
-            self.role = Opening(inf if patient else now + state.timing.master_catch_up)
-        else:
-            self.role = Follower(inf)
 
-    def _tick_opening(self, role: Opening, now: float) -> None:
-        """Begins its epoch when nothing can be missing, when enough slaves have given back what was, or when the time is up."""
-        state = self.state
-        if role.source:
-            if now - role.fetch_sent >= following.LOST_S:
-                self._pull(role, now)
-            return
-        has_all = state.proven and wrote_last(state)
-        ahead = max(role.heard, key=lambda node: role.heard[node], default="")
-        if ahead and role.heard[ahead] > state.end:
-            role.source = ahead
-            self._pull(role, now)
-        elif has_all or state.end == state.log_start or len(role.heard) >= max(state.me.in_sync - 1, 1):
-            self._open(now, lossy=not has_all)  # readers were shown what the last master alone had
-        elif now >= role.until:
-            self._open(now, lossy=True)
+def tick(state: State, role: Opening, now: float) -> None:
+    """Begins its epoch when nothing can be missing, when enough slaves have given back what was, or when the time is up."""
+    if role.source:
+        if now - role.fetch_sent >= following.LOST_S:
+            pull(state, role, now)
+        return
+    has_all = state.proven and wrote_last(state)
+    ahead = max(role.heard, key=lambda node: role.heard[node], default="")
+    if ahead and role.heard[ahead] > state.end:
+        role.source = ahead
+        pull(state, role, now)
+    elif has_all or state.end == state.log_start or len(role.heard) >= max(state.me.in_sync - 1, 1):
+        electing.open_epoch(state, now, lossy=not has_all)  # readers were shown what the last master alone had
+    elif now >= role.until:
+        electing.open_epoch(state, now, lossy=True)
 
-    def _pull(self, role: Opening, now: float) -> None:
-        state, me = self.state, self.state.me
-        state.fetches += 1
-        role.fetch = m.Fetch(
-            state.fetches, me.group, me.node, me.store, me.incarnation, state.epoch, state.end, *epochs.last(state.rows),
-            state.ack, state.hw, state.log_start, pull_back=True, max_wait=0.0,
-        )  # fmt: skip
-        role.fetch_sent = now
-        state.out.append(m.Send(role.source, role.fetch))
 
-    def _hear_slave(self, role: Opening, fetch: m.Fetch) -> None:
-        """A slave fetches before this master's epoch began; its tail counts only if both logs end in the same row."""
-        same = (fetch.last_epoch, fetch.last_writer) == epochs.last(self.state.rows)
-        role.heard[fetch.node] = fetch.from_ if same else 0
+def pull(state: State, role: Opening, now: float) -> None:
+    me = state.me
+    state.fetches += 1
+    role.fetch = m.Fetch(
+        state.fetches, me.group, me.node, me.store, me.incarnation, state.epoch, state.end, *epochs.last(state.rows),
+        state.ack, state.hw, state.log_start, pull_back=True, max_wait=0.0,
+    )  # fmt: skip
+    role.fetch_sent = now
+    state.out.append(m.Send(role.source, role.fetch))
 
-    def _pulled(self, role: Opening, event: m.Answered, now: float) -> None:
-        answer, state = event.answer, self.state
-        if event.request != role.fetch:
-            return
-        role.fetch = None
-        if isinstance(answer, m.FetchOk) and answer.from_ == state.end and answer.data:
-            state.out.append(m.AppendBytes(answer.from_, answer.data, state.epoch))
-            return
-        role.heard[role.source] = min(role.heard[role.source], state.end)  # that is all it has to give
-        role.source = ""
 
-    def _give_back(self, fetch: m.Fetch, ticket: m.Ticket) -> None:
-        """This slave gives its master the tail that the master lost."""
-        state = self.state
-        right = state.me.fixed and fetch.group == state.me.group and state.log_start <= fetch.from_ <= state.end
-        if not right or not epochs.holds(
-            state.rows, state.log_start, state.end, fetch.from_, fetch.last_epoch, fetch.last_writer
-        ):
-            state.out.append(m.Reply(ticket, m.NotLeader(state.epoch, "")))
-            return
-        answer = m.FetchOk(fetch.id, state.epoch, state.me.node, fetch.from_, b"", state.hw, 0, state.log_start, 0.0)
-        if fetch.from_ < state.end:
-            state.out.append(m.ReplyBytes(ticket, answer, min(fetch.max_bytes, m.MAX_CATCH_UP_BYTES)))
-        else:
-            state.out.append(m.Reply(ticket, answer))
+def hear_slave(state: State, role: Opening, fetch: m.Fetch) -> None:
+    """A slave fetches before this master's epoch began; its tail counts only if both logs end in the same row."""
+    same = (fetch.last_epoch, fetch.last_writer) == epochs.last(state.rows)
+    role.heard[fetch.node] = fetch.from_ if same else 0
 
-    def _follow_master(self, event: m.Follow, now: float) -> None:
-        """A newer epoch ends leadership, also one that has not begun yet. So does another master of the same epoch: the
-        nameservers name only one of the two."""
-        role, state = self.role, self.state
-        if event.node == state.me.node:
-            return
-        doubt = trust.leap(state, event)
-        if doubt:
-            self._suspect(f"the nameservers name {event.node or 'nobody'} as master: {doubt}", now)
-            return
-        if isinstance(role, Follower):
-            if event.epoch > state.epoch:
-                self._adopt(event.epoch, event.node or role.leader, now)
-            elif event.node not in ("", role.leader):
-                self._follow(event.node, now)
-        elif event.epoch > state.epoch or (event.epoch == state.epoch and event.node and event.leads):
-            self._yield(role, event, now)
 
-    def _yield(self, role: Role, event: m.Follow, now: float) -> None:
-        state, other = self.state, event.node or "another node"
+def on_pulled(state: State, role: Opening, event: m.Answered, now: float) -> None:
+    answer = event.answer
+    if event.request != role.fetch:
+        return
+    role.fetch = None
+    if isinstance(answer, m.FetchOk) and answer.from_ == state.end and answer.data:
+        state.out.append(m.AppendBytes(answer.from_, answer.data, state.epoch))
+        return
+    role.heard[role.source] = min(role.heard[role.source], state.end)  # that is all it has to give
+    role.source = ""
+
+
+def give_back(state: State, fetch: m.Fetch, ticket: m.Ticket) -> None:
+    """This slave gives its master the tail that the master lost."""
+    right = state.me.fixed and fetch.group == state.me.group and state.log_start <= fetch.from_ <= state.end
+    if not right or not epochs.holds(state.rows, state.log_start, state.end, fetch.from_, fetch.last_epoch, fetch.last_writer):
+        state.out.append(m.Reply(ticket, m.NotLeader(state.epoch, "")))
+        return
+    answer = m.FetchOk(fetch.id, state.epoch, state.me.node, fetch.from_, b"", state.hw, 0, state.log_start, 0.0)
+    if fetch.from_ < state.end:
+        state.out.append(m.ReplyBytes(ticket, answer, min(fetch.max_bytes, m.MAX_CATCH_UP_BYTES)))
+    else:
+        state.out.append(m.Reply(ticket, answer))
+
+
+def follow_master(state: State, event: m.Follow, now: float) -> None:
+    """A newer epoch ends leadership, also one that has not begun yet. So does another master of the same epoch: the
+    nameservers name only one of the two."""
+    role = state.role
+    if event.node == state.me.node:
+        return
+    doubt = trust.leap(state, event)
+    if doubt:
+        electing.suspect(state, f"the nameservers name {event.node or 'nobody'} as master: {doubt}", now)
+        return
+    if isinstance(role, Follower):
         if event.epoch > state.epoch:
-            self._adopt(event.epoch, event.node, now)
-        else:
-            if isinstance(role, Leader):
-                role.over = f"{other} is the master of epoch {event.epoch} for the nameservers"
-                leading.close(state, role)
-            self._follow(event.node, now)
-        state.out.append(m.Warn(f"{other} became master in epoch {event.epoch}: this node is a slave now (docs/operators)"))
+            electing.adopt(state, event.epoch, event.node or role.leader, now)
+        elif event.node not in ("", role.leader):
+            electing.follow(state, event.node, now)
+    elif event.epoch > state.epoch or (event.epoch == state.epoch and event.node and event.leads):
+        _yield(state, role, event, now)
 
-    def _promote(self, event: m.Promote, now: float) -> None:
-        """By hand: lossy unless the old master stopped and everything is here."""
-        if isinstance(self.role, Follower) and self.state.me.fixed and self.state.ready:
-            self._open(now, lossy=not event.handed_over)
-            self.state.out.insert(0, m.Done(event.ticket))
-        else:
-            refusal = "it leads already" if isinstance(self.role, Leader) else "this node cannot be promoted now"
-            if not self.state.ready:
-                refusal = "this node has a snapshot of another one and not the log below it yet: start that other node"
-            self.state.out.append(m.Done(event.ticket, refusal))
+
+def _yield(state: State, role: Role, event: m.Follow, now: float) -> None:
+    other = event.node or "another node"
+    if event.epoch > state.epoch:
+        electing.adopt(state, event.epoch, event.node, now)
+    else:
+        if isinstance(role, Leader):
+            role.over = f"{other} is the master of epoch {event.epoch} for the nameservers"
+            leading.close(state, role)
+        electing.follow(state, event.node, now)
+    state.out.append(m.Warn(f"{other} became master in epoch {event.epoch}: this node is a slave now (docs/operators)"))
+
+
+def promote(state: State, event: m.Promote, now: float) -> None:
+    """By hand: lossy unless the old master stopped and everything is here."""
+    if isinstance(state.role, Follower) and state.me.fixed and state.ready:
+        electing.open_epoch(state, now, lossy=not event.handed_over)
+        state.out.insert(0, m.Done(event.ticket))
+    else:
+        refusal = "it leads already" if isinstance(state.role, Leader) else "this node cannot be promoted now"
+        if not state.ready:
+            refusal = "this node has a snapshot of another one and not the log below it yet: start that other node"
+        state.out.append(m.Done(event.ticket, refusal))
 
 
 def last_epoch_led(state: State, epoch: int, voted_for: str) -> int:

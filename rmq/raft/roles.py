@@ -1,6 +1,7 @@
 """What a node knows in every role, what each role keeps, and the legal moves between roles.
 
-Only data, and the few changes of it that must hold their own rules. Transitions are in `core`, `following`, `leading`.
+Only data, and the few changes of it that must hold their own rules. Transitions
+are functions over `State`, in `core`, `electing`, `fixed`, `following`, `leading`, `membership`.
 
     follower  -> candidate             no leader for a while; asks first (pre-vote), then stands
     candidate -> follower              a leader is there, a newer epoch, or nobody answers
@@ -57,6 +58,16 @@ class State:
         self.health = Health()
         self.stopping = False
         self.out: list[Effect] = []
+        self.role: Role = Follower(inf)
+        self.last_tick = 0.0
+        self.suspected = -inf  # when the operator was last warned of what other nodes say
+
+    @property
+    def leader(self) -> str:
+        """The node id of the leader, "" if unknown."""
+        if isinstance(self.role, Leader | Opening):
+            return self.me.node
+        return self.role.leader if isinstance(self.role, Follower) else ""
 
     @property
     def voters(self) -> Voters:
