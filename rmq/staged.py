@@ -26,6 +26,15 @@ class Versioned:
         """As a snapshot says it was."""
         self._version = version
 
+    def drop_overlay(self) -> None:
+        """This node no longer leads: a table that knows more than is committed forgets it."""
+
+    def remove_topic(self, topic: str) -> None:
+        """The topic was deleted by a committed record: what a table keeps of it goes."""
+
+    def remove_group(self, group: str) -> None:
+        """The same for a consumer group."""
+
 
 class StagedTable(Versioned, Generic[V]):
     """Changes only in `_commit`, in log order. `stage` notes a change on its way, so that it is not decided twice.

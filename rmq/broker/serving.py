@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from rmq.broker.adoption import tables as adopt
-from rmq.broker.apply import Applier, Tables, fill
+from rmq.broker.apply import Applier
 from rmq.broker.catalog import Catalog
 from rmq.broker.exports import Exports
 from rmq.broker.facts import Boot, runtime_facts
@@ -41,6 +41,7 @@ from rmq.broker.membership import Alone, Guidance, Leadership, Membership
 from rmq.broker.ports import Identity, Reader, Writer
 from rmq.broker.register import Registration, description
 from rmq.broker.stats import BrokerStats
+from rmq.broker.tables import Tables, fill
 from rmq.broker.timers import Timers
 from rmq.config.settings import NodeSettings
 from rmq.delivery.groups import ConsumerRegistry, GroupTable

@@ -2,7 +2,7 @@
 
 A snapshot is taken while commits go on: rows are read in slices between loop turns and written in a thread. That is
 exact because state lines are absolute assignments: whatever a slice missed or saw too early comes again when a start
-replays the log from S0. A table that is to outlive its records only has to be among `Tables.by_name`.
+replays the log from S0. A table that is to outlive its records only has to be among `tables.Tables`.
 """
 
 import asyncio

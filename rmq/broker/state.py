@@ -38,6 +38,15 @@ class Table(Protocol):
 
     def set_version(self, version: DataVersion) -> None: ...
 
+    def drop_overlay(self) -> None:
+        """This node leads no more."""
+
+    def remove_topic(self, topic: str) -> None:
+        """A committed record deleted it."""
+
+    def remove_group(self, group: str) -> None:
+        """A committed record deleted it."""
+
 
 class StateWriter:
     """Proposes lines."""

@@ -9,7 +9,7 @@ import pytest
 
 from rmq.broker import snapshot
 from rmq.broker.adoption import tables as adopt
-from rmq.broker.apply import Tables
+from rmq.broker.tables import Tables
 from rmq.client import Message
 from rmq.delivery.cursors import BROADCAST, LMQ, PULL
 from rmq.delivery.due import level_slot, timer_out_ms

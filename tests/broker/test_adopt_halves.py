@@ -6,7 +6,7 @@ import pytest
 
 from rmq.broker import snapshot
 from rmq.broker.adoption import tables as adopt
-from rmq.broker.apply import Tables
+from rmq.broker.tables import Tables
 from rmq.delivery.groups import GroupTable
 from rmq.delivery.offsets import OffsetTable
 from rmq.delivery.transactions import Half

@@ -6,9 +6,9 @@ import msgpack
 import pytest
 
 from rmq.broker import snapshot
-from rmq.broker.apply import Tables
 from rmq.broker.snapshot import SnapshotTaker
 from rmq.broker.state import Line, lines_of
+from rmq.broker.tables import Tables
 from rmq.delivery.groups import GroupTable
 from rmq.delivery.offsets import OffsetTable
 from rmq.errors import BadBytes

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import msgpack
 import orjson
 
-from rmq.broker.apply import Tables
 from rmq.broker.held import halves
 from rmq.broker.held.delays import take_level
 from rmq.broker.held.outlet import handed_on
+from rmq.broker.tables import Tables
 from rmq.delivery.due import Source
 from rmq.delivery.groups import GroupTable
 from rmq.delivery.offsets import OffsetTable

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgpack
 import orjson
 
-from rmq.broker.apply import Tables
 from rmq.broker.held.outlet import handed_on
 from rmq.broker.held.receipts import OPEN
+from rmq.broker.tables import Tables
 from rmq.delivery.popping import pop_retry_topic
 from rmq.delivery.proof import POP, Proof
 from rmq.delivery.receipts import Receipt, ReceiptKey

@@ -15,8 +15,8 @@ import orjson
 from rmq.broker.adoption import delays as delay_files, pops
 from rmq.broker.adoption.delays import Positions
 from rmq.broker.adoption.halves import half_lines
-from rmq.broker.apply import Tables, fill
 from rmq.broker.state import MAX_LINES_A_RECORD, Line
+from rmq.broker.tables import Tables, fill
 from rmq.delivery import cursors, groups, offsets
 from rmq.delivery.offsets import BROADCAST_SUFFIX, OffsetKey
 from rmq.errors import BadBytes, StoreError
