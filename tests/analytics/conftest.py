@@ -27,12 +27,24 @@ def golden(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Pa
     return unpack
 
 
+# For a handful of rows: no code is made for a query, and Java compiles what it has to in a hurry.
+QUICK = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.shuffle.partitions": "1",
+}
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
-    """One session; skips where Spark or Java are not installed."""
+    """One session; skips where Spark or Java are not installed. Drivers that tests start hurry, too."""
     pytest.importorskip("pyspark", reason="needs the extra spark: pip install 'rmq[spark]'")
     from analytics.session import spark_session
 
     find_java()
-    with spark_session("rmq tests") as session:
-        yield session
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
+        said = " ".join(f"--conf {name}={value}" for name, value in QUICK.items())
+        environment.setenv("PYSPARK_SUBMIT_ARGS", f"{said} pyspark-shell")
+        with spark_session("rmq tests") as session:
+            yield session

@@ -1,23 +1,32 @@
-"""A driver program that lands a topic as Parquet until somebody kills it, over the network and from the store's files.
+"""A driver program that lands messages in every way until somebody kills it.
 
-    python -m tests.analytics.driver NAMESERVER STORE DIRECTORY
+    spark-submit tests/analytics/driver.py JOB
 
-It writes a line, "PLANNED DONE", whenever the network stream has planned a trigger or is done with one.
+JOB is JSON: what to export and what changes to land, with the line at which each of them stops for good; then broker and
+directory of two streams, which run from then on. It writes what it found of Spark's settings, and then a line, "PLANNED WRITTEN
+DONE", whenever the network's stream has planned a trigger, written a file, or is done with a trigger.
 """
 
+import json
+import os
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
+from analytics.changes import capture
+from analytics.export import export, schema_from
 from analytics.session import spark_session
 from analytics.source import register
 
 
 def options(nameserver: str, store: str) -> dict[str, dict[str, str]]:
     """Of both streams, by their names."""
-    both = {"subscribe": "T", "startingOffsets": "earliest", "maxOffsetsPerTrigger": "30"}
+    both = {"subscribe": "T", "startingOffsets": "earliest", "maxOffsetsPerTrigger": "20"}
     return {"network": both | {"nameservers": nameserver, "group": "spark"}, "files": both | {"path": store}}
 
 
@@ -29,22 +38,66 @@ def start(spark: SparkSession, directory: Path, name: str, given: dict[str, str]
     return trigger.start(str(directory / name / "parquet"))
 
 
-def count(directory: Path, which: str) -> int:
-    """Triggers planned (`offsets`) or done (`commits`)."""
-    return sum(1 for file in (directory / "network" / "checkpoint" / which).glob("*") if file.name.isdecimal())
+def progress(directory: Path) -> tuple[int, int, int]:
+    """Of the network stream: triggers planned, files written, triggers done."""
+    planned, done = (_numbered(directory / "network" / "checkpoint" / which) for which in ("offsets", "commits"))
+    return planned, len([*(directory / "network" / "parquet").glob("part-*.parquet")]), done
 
 
-def main(nameserver: str, store: str, directory: Path) -> None:
+def _numbered(folder: Path) -> int:
+    return sum(1 for file in folder.glob("*") if file.name.isdecimal())
+
+
+def say(found: object) -> None:
+    sys.stdout.write(f"{found}\n")
+    sys.stdout.flush()
+
+
+def main(job: dict[str, Any]) -> None:
     with spark_session("killed") as spark:
-        queries = [start(spark, directory, name, given) for name, given in options(nameserver, store).items()]
-        told = ""
-        while not any(query.awaitTermination(0.02) for query in queries):
-            line = f"{count(directory, 'offsets')} {count(directory, 'commits')}\n"
-            if line != told:
-                sys.stdout.write(line)
-                sys.stdout.flush()
-                told = line
+        conf = spark.conf
+        found = [spark.sparkContext.master, conf.get("spark.sql.session.timeZone"), conf.get("spark.ui.enabled")]
+        say(json.dumps([*found, processes(spark, job["everywhere"]) if "everywhere" in job else []]))
+
+        def stream() -> None:
+            follow(spark, Path(job["directory"]), options(job["nameserver"], job["store"]))
+
+        run(job, stream)
+
+
+def run(job: dict[str, Any], stream: Callable[[], None]) -> None:
+    """What the job says of exports and changes; at the line at which they stop comes what follows."""
+    then: Callable[[], Any] = stream
+    if "changes" in job:
+        source, out, line = job["changes"]
+        then = partial(capture, Path(source), Path(out), frozenset({"canal"}), tell=at(line, stream))
+    if "export" in job:
+        source, out, schema, line = job["export"]
+        topics, schemas = frozenset({"T0", "T1"}), [schema_from(schema)]
+        then = partial(export, [Path(source)], Path(out), topics=topics, schemas=schemas, tell=at(line, then))
+    then()
+
+
+def at(line: str, then: Callable[[], Any]) -> Callable[[str], None]:
+    """Where a job tells that line it goes no further."""
+    return lambda told: then() if told == line else None
+
+
+def processes(spark: SparkSession, stores: list[str]) -> list[tuple[int, int]]:
+    """Of each task that reads these stores: its Java, and how many rows it has."""
+    frame = spark.read.format("rmq").load(stores)
+    return frame.rdd.mapPartitions(lambda rows: [(os.getppid(), sum(1 for _ in rows))]).collect()
+
+
+def follow(spark: SparkSession, directory: Path, streams: dict[str, dict[str, str]]) -> None:
+    queries = [start(spark, directory, name, given) for name, given in streams.items()]
+    told = (0, 0, 0)
+    while not any(query.awaitTermination(0.01) for query in queries):
+        found = progress(directory)
+        if found != told:
+            say(" ".join(map(str, found)))
+            told = found
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]))
+    main(json.loads(sys.argv[1]))

@@ -1,35 +1,37 @@
-"""Messages and changed rows land exactly once, also when jobs are killed. One session of Spark for all; jobs that are killed have
-their own.
-"""
+"""Messages and changed rows land exactly once, also when drivers are killed: what they export, make tables of, and stream."""
 
-import asyncio
 import json
 import os
 import signal
+import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rmq.client import Client, Message
 from rmq.errors import InvalidArgument, StoreError
+from tests.analytics.brokers import Running, running_broker
 from tests.analytics.stores import Sent, commit, write_store
 
 pytest.importorskip("pyspark", reason="needs the extra spark: pip install 'rmq[spark]'")
+
+import pyspark
 
 from analytics.canal import spark_type
 from analytics.changes import capture
 from analytics.export import export, schema_from
 from analytics.versions import current, manifest_of, next_version
+from tests.analytics import driver
 
 NOON = 1_795_262_400_000  # 2026-11-21T12:00Z
 DAY = 86_400_000
-QUICK = {
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.shuffle.partitions": "2",
-}
+ROOT = Path(__file__).parent.parent.parent
+MASTER = os.environ.get("RMQ_TEST_SPARK_MASTER", "local[1]")
+KILLS = int(os.environ.get("RMQ_TEST_SPARK_KILLS", "3"))
+SETTINGS = ["--conf", "spark.sql.session.timeZone=Asia/Tokyo", "--conf", "spark.executor.memory=512m"]
 Growing = tuple[Path, Callable[[int], None]]
 
 
@@ -137,73 +139,115 @@ def test_types_of_mysql(mysql: str, spark_sql: str) -> None:
     assert spark_type(mysql) == spark_sql
 
 
-async def killed_at(line: str, *arguments: str) -> None:
-    """A job in a process of its own that is killed with all its children when it prints that line."""
-    quick = " ".join(f"--conf {name}={value}" for name, value in QUICK.items())
-    own = {"PYSPARK_SUBMIT_ARGS": f"--master local[1] --driver-memory 512m {quick} pyspark-shell"}
-    job = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "rmq.cli",
-        *arguments,
-        env=os.environ | own,
-        start_new_session=True,
-        stderr=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.DEVNULL,
-    )
-    assert job.stderr is not None
-    told = []
-    try:
-        async with asyncio.timeout(400):
-            while line not in told and (said := (await job.stderr.readline()).decode()):
-                told.append(said.strip())
-    finally:
-        os.killpg(job.pid, signal.SIGKILL)
-        await job.wait()
-    assert line in told, told
+class Driver:
+    """Runs `tests.analytics.driver` by spark-submit and kills it and all that it started: Java, workers."""
 
+    def __init__(self, broker: Running, directory: Path) -> None:
+        self._broker = broker
+        self._job = {"nameserver": broker.nameserver, "store": str(directory / "live"), "directory": str(directory)}
+        self.directory = directory
+        self.sent = 0
 
-@pytest.fixture(name="quick")
-def quick_session(spark: Any) -> Iterator[Any]:
-    """Spark's session, which compiles no code for a handful of rows."""
-    for name, value in QUICK.items():
-        spark.conf.set(name, value)
-    yield spark
-    for name in QUICK:
-        spark.conf.unset(name)
+    def kill(self, when: int, **more: Any) -> list[Any]:
+        """At that moment of a trigger of the network's stream. Messages come all the time. What it told of its settings."""
+        self.write(40)
+        before = old = driver.progress(self.directory)
+        submit = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", MASTER, "--driver-memory", "512m"]
+        hurried = os.environ["PYSPARK_SUBMIT_ARGS"].split()[:-1]  # as this session is
+        command = [*submit, *hurried, *SETTINGS, driver.__file__, json.dumps(self._job | more)]
+        own = os.environ | {"PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=own, start_new_session=True) as process:
+            try:
+                assert process.stdout is not None
+                told = json.loads(process.stdout.readline())
+                for line in process.stdout:
+                    self.write(10)
+                    planned, written, done = map(int, line.split())
+                    writing = written > old[1] and (planned, done) == old[::2]
+                    if (planned > before[0], planned > before[0] and writing, done > before[2] + 1)[when % 3]:
+                        return list(told)
+                    old = planned, written, done
+                pytest.fail("the driver ended by itself")
+            finally:
+                os.killpg(process.pid, signal.SIGKILL)
+
+    def write(self, count: int) -> None:
+        """So many more, numbered; the store says how far it is committed."""
+
+        async def work(client: Client) -> None:
+            async with client.producer() as producer:
+                for first in range(self.sent, self.sent + count, 10):
+                    await producer.send_batch([Message("T", b"%d" % number) for number in range(first, first + 10)])
+
+        self._broker.ask(work)
+        self._broker.run(lambda local: local.clock.advance(11.0))
+        self.sent += count
 
 
 @pytest.mark.spark
-async def test_three_kills_and_everything_lands_once(quick: Any, growing: Growing, tmp_path: Path) -> None:
-    """SIGKILL of a job and all its processes: of a first export and first tables while they are made, and of a second export."""
+def test_three_kills_and_everything_lands_once(spark: Any, growing: Growing, tmp_path: Path) -> None:
+    """SIGKILL of a driver and all its processes, each time in the middle of everything: a first export and first tables while
+    they are made, then a second export; two streams when a trigger is planned, while one is written, and when one is done.
+
+    Also: what spark-submit says wins, ours stays where it says nothing; a cluster's workers are processes of their own.
+    """
     store, committed = growing
     messages, tables, topics = tmp_path / "messages", tmp_path / "tables", frozenset({"T0", "T1"})
-    exporting = ("export", str(store), "--out", str(messages), "--topics", "T0,T1", "--schema", SCHEMA)
-    committed(40 + FIRST_RUN)
-    await killed_at("messages are written", *exporting)
-    await killed_at("the history is written", "changes", str(store), "--out", str(tables), "--topics", "canal")
-    for out, begun in ((messages, "_new/plain/topic=T1"), (tables, "_new/history/database=shop")):
-        assert current(out) is None
-        assert list(out.rglob(begun)), "it had begun: else the test proves nothing"
-    assert export([store], messages, topics=topics, schemas=[schema_from(SCHEMA)])[:2] == (40, 0)
-    first = capture(store, tables, frozenset({"canal"}))
-    assert first[:3] == (FIRST_RUN, 1, 1)
-    rows = {name.rpartition("=")[2]: (table["rows"], table["without_key"]) for name, table in first.tables.items()}
-    assert rows == {"users": (2, 0), "emptied": (1, 0), "keyless": (0, 1)}
+    exporting = (str(store), str(messages), SCHEMA)
+    for name in ("one", "two"):
+        write_store(tmp_path / name, [Sent(name) for _ in range(5)])
+    with running_broker(store_dir=tmp_path / "live") as broker:
+        broker.run(lambda local: local.create_topic("T", queues=2))
+        killed = Driver(broker, tmp_path)
+        committed(40 + FIRST_RUN)
+        master, zone, ui, processes = killed.kill(
+            0,
+            export=(*exporting, "messages are written"),
+            changes=(str(store), str(tables), "the history is written"),
+            everywhere=[str(tmp_path / name) for name in ("one", "two")],
+        )
+        assert (master, zone, ui) == (MASTER, "Asia/Tokyo", "false")
+        assert [count for _, count in processes] == [5, 5]
+        assert len({java for java, _ in processes}) == (2 if "cluster" in MASTER else 1)
+        for out, begun in ((messages, "_new/plain/topic=T1"), (tables, "_new/history/database=shop")):
+            assert current(out) is None
+            assert list(out.rglob(begun)), "it had begun: else the test proves nothing"
+        assert export([store], messages, topics=topics, schemas=[schema_from(SCHEMA)])[:2] == (40, 0)
+        first = capture(store, tables, frozenset({"canal"}))
+        assert first[:3] == (FIRST_RUN, 1, 1)
+        rows = {name.rpartition("=")[2]: (table["rows"], table["without_key"]) for name, table in first.tables.items()}
+        assert rows == {"users": (2, 0), "emptied": (1, 0), "keyless": (0, 1)}
 
-    committed(100 + len(EVENTS))
-    await killed_at("bodies of T1 are columns", *exporting)
-    assert export([store], messages, topics=topics, schemas=[schema_from(SCHEMA)])[:2] in ((60, 2), (0, 0))
-    check_messages(quick, messages / "current")
-    second = capture(store, tables, frozenset({"canal"}))
-    assert second[:3] == (len(EVENTS) - FIRST_RUN, 1, 1)
-    check_tables(quick, second.folder, second.tables["database=shop/table=users"])
-    committed(101 + len(EVENTS))  # one message that nobody asked for
-    assert export([store], messages, topics=topics)[:2] == capture(store, tables, frozenset({"canal"}))[:2] == (0, 0)
-    check_messages(quick, messages / "current")
-    with pytest.raises(InvalidArgument, match="begun with other topics"):
-        export([store], messages)
-    assert not left_aside(tmp_path)
+        committed(100 + len(EVENTS))
+        killed.kill(1, export=(*exporting, "bodies of T1 are columns"))
+        assert export([store], messages, topics=topics, schemas=[schema_from(SCHEMA)])[:2] == (60, 2)
+        check_messages(spark, messages / "current")
+        second = capture(store, tables, frozenset({"canal"}))
+        assert second[:3] == (len(EVENTS) - FIRST_RUN, 1, 1)
+        check_tables(spark, second.folder, second.tables["database=shop/table=users"])
+        committed(101 + len(EVENTS))  # one message that nobody asked for
+        assert export([store], messages, topics=topics)[:2] == capture(store, tables, frozenset({"canal"}))[:2] == (0, 0)
+        check_messages(spark, messages / "current")
+        with pytest.raises(InvalidArgument, match="begun with other topics"):
+            export([store], messages)
+        assert not left_aside(tmp_path)
+
+        for when in range(2, KILLS):
+            killed.kill(when)
+        check_streams(spark, killed, broker)
+
+
+def check_streams(spark: Any, killed: Driver, broker: Running) -> None:
+    """What is still to come comes, and each is there once: over the network, and from the files of the broker, which stops."""
+    directory = killed.directory
+    given = driver.options(broker.nameserver, str(directory / "live"))
+    assert driver.start(spark, directory, "network", given["network"], until_now=True).awaitTermination(300)
+    broker.run(lambda local: local.stop_broker())  # then the store says how far it is committed
+    assert driver.start(spark, directory, "files", given["files"], until_now=True).awaitTermination(300)
+    for name in given:
+        frame = spark.read.parquet(str(directory / name / "parquet"))
+        bodies = sorted(row[0] for row in frame.selectExpr("cast(cast(body as string) as int)").collect())
+        assert bodies == [*range(killed.sent)], name
 
 
 def left_aside(root: Path) -> list[Path]:

@@ -1,7 +1,4 @@
-"""Real Spark: the data source against what RocketMQ's own client says, the report against what pandas counts.
-
-All tests that need Java are in this file, so that parallel test runs start one Java only.
-"""
+"""Real Spark: the data source against what RocketMQ's own client says, the report against what pandas counts."""
 
 import asyncio
 import csv
@@ -9,11 +6,8 @@ import gzip
 import hashlib
 import importlib
 import itertools
-import json
 import os
 import re
-import subprocess
-import sys
 from base64 import b64decode
 from collections.abc import Callable
 from datetime import UTC, date, datetime
@@ -426,38 +420,6 @@ def test_nights(spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 def test_workers_run_on_this_python(spark: Any) -> None:
     assert os.environ["PYSPARK_PYTHON"] == os.environ["PYSPARK_DRIVER_PYTHON"]
     assert spark.sparkContext.pythonExec == os.environ["PYSPARK_PYTHON"]
-
-
-_JOB = """
-import json, os, sys
-from analytics.session import spark_session
-
-with spark_session("a job") as spark:
-    frame = spark.read.format("rmq").load(sys.argv[2:])
-    where = frame.rdd.mapPartitions(lambda rows: [(os.getppid(), sum(1 for _ in rows))]).collect()
-    found = [spark.sparkContext.master, spark.conf.get("spark.sql.session.timeZone"), spark.conf.get("spark.ui.enabled"), where]
-    open(sys.argv[1], "w").write(json.dumps(found))
-"""
-
-
-def test_what_spark_submit_says_wins(tmp_path: Path) -> None:
-    """Its master and settings; ours stay where it says nothing. A cluster's workers are processes of their own."""
-    import pyspark
-
-    master = os.environ.get("RMQ_TEST_SPARK_MASTER", "local[1]")
-    for name in ("one", "two"):
-        write_store(tmp_path / name, [Sent(name) for _ in range(5)])
-    (tmp_path / "job.py").write_text(_JOB)
-    settings = ["spark.sql.session.timeZone=Asia/Tokyo", "spark.executor.memory=512m"]
-    submit = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", master, "--driver-memory", "512m"]
-    words = [*submit, *(word for setting in settings for word in ("--conf", setting)), "job.py", "found", "one", "two"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
-    environment.pop("PYSPARK_GATEWAY_PORT", None)
-    subprocess.run(words, cwd=tmp_path, env=environment, check=True, capture_output=True, timeout=300)
-    said, zone, ui, where = json.loads((tmp_path / "found").read_text())
-    assert (said, zone, ui) == (master, "Asia/Tokyo", "false")
-    assert [count for _, count in where] == [5, 5]
-    assert len({process for process, _ in where}) == (2 if "cluster" in master else 1)
 
 
 def test_the_tour_in_small(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,10 +1,6 @@
 """Streams of real Spark: over the files of a store, and over the network from a running broker; and sending with Spark."""
 
-import os
 import re
-import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,8 +14,6 @@ from tests.analytics.stores import live
 
 pytestmark = pytest.mark.spark
 pytest.importorskip("pyspark", reason="needs the extra spark: pip install 'rmq[spark]'")
-
-from tests.analytics import driver  # noqa: E402 -- needs the extra
 
 Land = Callable[..., list[int]]
 
@@ -111,56 +105,6 @@ def test_rows_become_messages(spark: Any, tmp_path: Path, broker: Running) -> No
     bad = spark.range(1).selectExpr("cast(null as string) topic", "'b' body")
     with pytest.raises(Exception, match="a row without a topic"):
         bad.write.format("rmq").options(**options).mode("append").save()
-
-
-def test_exactly_once_into_parquet_over_kills_of_the_driver(spark: Any, tmp_path: Path) -> None:
-    """kill -9 of driver, Java and workers: when a trigger is planned, while one is at work, and when one is done; messages come
-    all the time. In the end each is in the folder once, over the network and from the files."""
-    with running_broker(store_dir=tmp_path / "store") as broker:
-        broker.run(lambda local: local.create_topic("T", queues=2))
-        sent = 0
-        for when in range(3):
-            sent = kill_driver(broker, tmp_path, when, sent)
-        given = driver.options(broker.nameserver, str(tmp_path / "store"))
-        assert driver.start(spark, tmp_path, "network", given["network"], until_now=True).awaitTermination(300)
-        broker.run(lambda local: local.stop_broker())  # then the store says how far it is committed
-        assert driver.start(spark, tmp_path, "files", given["files"], until_now=True).awaitTermination(300)
-    for name in given:
-        frame = spark.read.parquet(str(tmp_path / name / "parquet"))
-        bodies = sorted(row[0] for row in frame.selectExpr("cast(cast(body as string) as int)").collect())
-        assert bodies == [*range(sent)], name
-
-
-def kill_driver(broker: Running, directory: Path, when: int, sent: int) -> int:
-    """Start it, write messages while it works, and kill it and all that it started at that moment of a trigger."""
-    base = driver.count(directory, "offsets")
-    sent = write(broker, sent, 60)
-    command = [sys.executable, "-m", "tests.analytics.driver", broker.nameserver, str(directory / "store"), str(directory)]
-    submit = {"PYSPARK_SUBMIT_ARGS": "--master local[1] --driver-memory 512m pyspark-shell"}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | submit, start_new_session=True) as process:
-        try:
-            assert process.stdout is not None
-            for line in process.stdout:
-                sent = write(broker, sent, 40)
-                planned, done = map(int, line.split())
-                if (planned > base + 1, planned > base + 1 and planned > done, done > base + 1)[when]:
-                    return sent
-            pytest.fail("the driver ended by itself")
-        finally:
-            os.killpg(process.pid, signal.SIGKILL)
-
-
-def write(broker: Running, sent: int, count: int) -> int:
-    """So many more, numbered; the store says how far it is committed."""
-
-    async def work(client: Client) -> None:
-        async with client.producer() as producer:
-            for first in range(sent, sent + count, 10):
-                await producer.send_batch([Message("T", b"%d" % number) for number in range(first, first + 10)])
-
-    broker.ask(work)
-    broker.run(lambda local: local.clock.advance(11.0))
-    return sent + count
 
 
 def test_the_documented_snippets_run(spark: Any, tmp_path: Path, broker: Running) -> None:
