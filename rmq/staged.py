@@ -52,6 +52,11 @@ class StagedTable(Versioned, Generic[V]):
         """What a failover keeps."""
         return self._committed
 
+    @property
+    def count(self) -> int:
+        """How many rows there are."""
+        return len(self._visible)
+
     def get(self, name: str) -> V | None:
         return self._visible.get(name)
 

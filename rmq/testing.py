@@ -180,6 +180,11 @@ class LocalBroker:
         assert self._broker is not None, "the broker does not run"
         return self._broker.serving
 
+    @property
+    def parts(self) -> list[Nameserver | Broker]:
+        """The nodes that run, as an exporter of metrics takes them."""
+        return [part for part in (self._nameserver, self._broker) if part is not None]
+
     def client(self, *, instance: str = "", settings: ClientSettings | None = None, tls: Tls | None = None) -> Client:
         """A client of this broker that goes by the same clock."""
         return Client(self.nameserver, instance=instance, settings=settings, clock=self.clock, tls=tls)

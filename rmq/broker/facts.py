@@ -26,7 +26,7 @@ class Boot(NamedTuple):
     monotonic: float
 
 
-def _earliest_ms(log: CommitLog) -> int:
+def earliest_ms(log: CommitLog) -> int:
     """Store time of the first record; -1: there is none, or it is damaged."""
     try:
         return log.store_time(log.start) if log.end > log.start else -1
@@ -59,7 +59,7 @@ def runtime_facts(store_dir: Path, log: CommitLog, committed: int, boot: Boot, c
         "dispatchMaxBuffer": 0,
         "remainHowManyDataToFlush": _size(log.end - log.durable_end),
         "remainTransientStoreBufferNumbs": 2**31 - 1,
-        "earliestMessageTimeStamp": _earliest_ms(log),
+        "earliestMessageTimeStamp": earliest_ms(log),
         "pageCacheLockTimeMills": 0,
         "putMessageEntireTimeMax": 0,
         "getMessageEntireTimeMax": 0,

@@ -5,6 +5,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from rmq.measures import Family
 from rmq.net.transport.server import Connection, Handler
 
 
@@ -38,6 +39,18 @@ class Feature:
 
     def facts(self) -> Iterable[tuple[str, object]]:
         """Names and values for the broker's runtime info."""
+        return ()
+
+    def metrics(self) -> Iterable[Family]:
+        """What it measures at this node. Taken some at a time: nothing that may change meanwhile is iterated over."""
+        return ()
+
+    def led_metrics(self) -> Iterable[Family]:
+        """The same of what only the leader tells, so that sums over all nodes count it once."""
+        return ()
+
+    def waits_for(self) -> Iterable[str]:
+        """What this node lacks before it can do its part, as sentences for operators."""
         return ()
 
     async def begin(self) -> None:

@@ -97,6 +97,10 @@ class Front:
         heard = {c.Heartbeat: self._heard, c.UnregisterClient: self._heard}
         self.server.serve({**handlers, **heard, c.Hello: greeting, **(served or {})})
 
+    def why(self) -> str:
+        """Why it does not serve yet."""
+        return self._excuse()
+
     def _refuse(self, request: c.Request, _call: Call) -> None:
         why = f"{self._excuse()}: try again later"
         if self.forwarding is None or type(request) is ForwardedClient:  # which is never forwarded itself

@@ -4,7 +4,7 @@ A `membership.Membership`.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from rmq.broker.damaged import wall
@@ -15,6 +15,7 @@ from rmq.broker.handlers.peers import PeerHandlers
 from rmq.broker.replication.directory import CurrentMaster
 from rmq.broker.replication.elected import ElectedReplica, LeadershipEvents
 from rmq.broker.replication.gate import Gate
+from rmq.broker.replication.measured import group_families, lacks, log_families
 from rmq.broker.replication.member import Member
 from rmq.broker.replication.mender import Mender
 from rmq.broker.replication.peers import Peers
@@ -26,6 +27,7 @@ from rmq.log.commitlog import Unit
 from rmq.log.files.disk import Disk
 from rmq.log.replicated import ReplicatedLog
 from rmq.log.store import Store
+from rmq.measures import Family
 from rmq.net.commands import CODES, DraftedSend, Request
 from rmq.net.commands.peers import IntroducePeer
 from rmq.net.transport.dialer import Dialer
@@ -82,6 +84,7 @@ class Group:
         )  # fmt: skip
         self.member = Member(ReplicatedLog(store, disk, root), me, self._roster.voters, m.Timing(), self.replica)
         self.replica.join(self.member, peers)
+        self._fetches = peers.fetches
         self._reseeder.join(self.member, peers)
         self._store, self._log = store, store.log
         self._mender = Mender(store, disk, root, name, peers, self._others)
@@ -106,6 +109,16 @@ class Group:
             Job(HEALTH_S, "health", self.look_at_health, At.EVERYWHERE),
             Job(LATE_S, "late", self.replica.answer_late, At.EVERYWHERE),
         )
+
+    # --- what is told to those who watch ------------------------------------------------------------------------------
+
+    def metrics(self) -> Iterable[Family]:
+        replica = self.replica
+        yield from log_families(replica.latencies, replica.flusher.unflushed_seconds())
+        yield from group_families(self.status(), self._fetches)
+
+    def waits_for(self) -> Iterable[str]:
+        return lacks(self.member.core, self.replica.settled, self._clock.monotonic())
 
     # --- what the broker asks -----------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 Whoever needs to know whether this node leads, and what that means, asks a `Membership`; nobody asks which one it is.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from rmq.broker.feature import At, Feature, Job
@@ -11,9 +11,11 @@ from rmq.broker.forwarding import HERE
 from rmq.broker.replication.alone import LoneReplica
 from rmq.broker.replication.appender import Appender
 from rmq.broker.replication.elected import LeadershipEvents
+from rmq.broker.replication.measured import log_families
 from rmq.clock import Clock
 from rmq.log.commitlog import Unit
 from rmq.log.store import Store
+from rmq.measures import Family
 from rmq.net.commands.peers import GroupStatus
 from rmq.net.transport.connection import Allow
 from rmq.net.transport.server import Call, Connection, Handler
@@ -36,6 +38,12 @@ class Membership(Protocol):
     @property
     def status(self) -> Callable[[], GroupStatus] | None:
         """What it says of its group, if it has one."""
+
+    def metrics(self) -> Iterable[Family]:
+        """Of its log and its group."""
+
+    def waits_for(self) -> Iterable[str]:
+        """What this node lacks before it can do its part."""
 
     # --- who this node is
 
@@ -130,6 +138,12 @@ class Alone:
         self._store = store
         self._clock = clock
         self._events = events
+
+    def metrics(self) -> Iterable[Family]:
+        return log_families(self._replica.latencies, self._replica.flusher.unflushed_seconds())
+
+    def waits_for(self) -> Iterable[str]:
+        return ()
 
     @property
     def epoch(self) -> int:

@@ -1,7 +1,7 @@
 """A broker node: opens its store, then serves from it. No behaviour of its own beyond start and stop."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Iterable
 from contextlib import AsyncExitStack
 
 from rmq.broker.facts import Boot
@@ -13,7 +13,7 @@ from rmq.clock import Clock
 from rmq.config.settings import NodeSettings
 from rmq.log.files.disk import Disk, RealDisk
 from rmq.log.records import record
-from rmq.net.commands.peers import GroupStatus
+from rmq.measures import Family, gauge
 from rmq.net.transport.dialer import Dialer
 from rmq.net.transport.network import network_of
 
@@ -29,6 +29,7 @@ class Broker:
         self._dialer = Dialer(clock, network_of(settings, clock))
         self._boot = Boot(clock.wall_ms(), clock.monotonic())
         self._running = AsyncExitStack()
+        self._front: Front | None = None
         self._serving: Serving | None = None
         self.address = ""
 
@@ -38,7 +39,7 @@ class Broker:
         host = await resolve(settings.store_host)
         port = settings.listen_port or free_port(settings.listen_host)
         async with AsyncExitStack() as running:
-            front = Front(settings, host, port, dialer)
+            front = self._front = Front(settings, host, port, dialer)
             self.address = front.address
             running.push_async_callback(front.close)  # again, if nothing goes wrong
             await front.open()
@@ -61,11 +62,26 @@ class Broker:
         assert self._serving is not None, "the store is not open yet"
         return self._serving
 
-    @property
-    def status(self) -> Callable[[], GroupStatus] | None:
-        """What it says of its group, if it is in one."""
-        return self.serving.membership.status
+    # --- for exporters and health checks, from before it is started
 
-    def registrations(self) -> dict[str, str]:
-        """Nameserver -> why it does not have this broker; "" if it has."""
-        return self.serving.registration.troubles()
+    @property
+    def labels(self) -> dict[str, str]:
+        """What tells its metrics from others', as RocketMQ's brokers say it."""
+        settings = self._settings
+        return {"cluster": settings.cluster_name, "node_type": "broker", "node_id": settings.broker_name}
+
+    def metrics(self) -> Iterable[Family]:
+        """Nothing but that before the store is open. See `Feature.metrics`."""
+        yield gauge("rmq_serving", "1 if the node's store is open and it serves", float(self._serving is not None))
+        if self._serving is not None:
+            yield from self._serving.metrics()
+
+    def waits_for(self) -> list[str]:
+        """What it lacks before it can do its part; empty: it is ready."""
+        if self._serving is None:
+            return [self._front.why() if self._front is not None else "this node is starting"]
+        return self._serving.waits_for()
+
+    def fatal(self) -> str:
+        """Why only a new start helps; "" if none is needed. In any thread."""
+        return self._serving.store.log.broken if self._serving is not None else ""

@@ -13,6 +13,7 @@ from rmq.broker.membership import Membership
 from rmq.config.settings import NodeSettings
 from rmq.errors import Refusal, RmqError
 from rmq.log.store import Store
+from rmq.measures import Family
 from rmq.model import PERM_WRITE
 from rmq.net.codec.native import VERSION
 from rmq.net.commands import Hello, RegisterBroker, Registered, UnregisterBroker
@@ -71,9 +72,16 @@ class Registration(Feature):
     def on_topic(self, topic: str) -> None:
         self.changed()
 
-    def troubles(self) -> dict[str, str]:
-        """Nameserver -> why it does not have this broker; "" if it has."""
-        return {peer.address: peer.trouble for peer in self._peers}
+    def metrics(self) -> Iterable[Family]:
+        rows = [((peer.address,), float(peer.has_it)) for peer in self._peers]
+        about = "1 if this nameserver took the last registration of this broker"
+        yield Family("rmq_nameserver_registered", "gauge", about, ("nameserver",), rows)
+
+    def waits_for(self) -> Iterable[str]:
+        """One nameserver is enough for clients."""
+        if self._peers and not any(peer.has_it for peer in self._peers):
+            troubles = "; ".join(f"{peer.address}: {peer.trouble or 'it was not told yet'}" for peer in self._peers)
+            yield f"not registered: {troubles}"
 
     def facts(self) -> Iterable[tuple[str, object]]:
         """For this broker's runtime info."""
@@ -105,12 +113,14 @@ class Registration(Feature):
 
 
 class _Peer:
-    """One nameserver. `trouble`: why the last registration failed; `left_out`: what it does not serve, in words."""
+    """One nameserver. `trouble`: why the last registration failed; `left_out`: what it does not serve, in words; `has_it`: it
+    took the last one."""
 
     def __init__(self, address: str, dialer: Dialer) -> None:
         self.address = address
         self.changed = asyncio.Event()
         self.trouble = self.left_out = ""
+        self.has_it = False
         self._dialer = dialer
         self._channel: Channel | None = None
         self._pause_s = 0.0
@@ -147,11 +157,12 @@ class _Peer:
         left_out = f"{answer.left_out} topics: {answer.about}" if answer.left_out else ""
         if left_out and left_out != self.left_out:
             log.warning("nameserver %s leaves out %s", self.address, left_out)
-        self.trouble, self.left_out, self._pause_s = "", left_out, 0.0
+        self.trouble, self.left_out, self._pause_s, self.has_it = "", left_out, 0.0, True
 
     def failed(self, error: RmqError) -> None:
         """One that stays away is worth one line, not one for every try."""
         refused = isinstance(error, Refusal)
+        self.has_it = False
         self._pause_s = min(max(2 * self._pause_s, FIRST_PAUSE_S), REFUSED_PAUSE_S if refused else AWAY_PAUSE_S)
         if str(error) != self.trouble:
             why = "refuses this broker" if refused else "does not take this broker"

@@ -42,6 +42,8 @@ class Retention:
         self._working = asyncio.Lock()
         self._drifted = False
         self._held = False
+        self.full = ""  # why sends are refused
+        self.used: float | None = None  # of the disk, 0 to 1; None: not asked yet
 
     async def run(self) -> None:
         """For every 10 s. Raises StoreError."""
@@ -76,7 +78,8 @@ class Retention:
     def _tell_full(self, used: float) -> None:
         about = f"the disk is {used:.0%} full; free space, or let messages expire sooner (fileReservedTime)"
         limits = self._settings
-        self._appender.refuse(about if used >= limits.refuse_sends else "", about if used >= limits.refuse_all else "")
+        self.used, self.full = used, about if used >= limits.refuse_sends else ""
+        self._appender.refuse(self.full, about if used >= limits.refuse_all else "")
 
     async def _delete(self, used: float, by_hand: bool) -> int:
         async with self._working:

@@ -17,6 +17,7 @@ from rmq.broker.feature import At, Feature, Job
 from rmq.broker.features.delays import Delays
 from rmq.broker.features.groups import Groups
 from rmq.broker.features.inspection import Inspection, topic_ends
+from rmq.broker.features.lag import Lag
 from rmq.broker.features.locks import Locks
 from rmq.broker.features.lookups import Lookups
 from rmq.broker.features.offsets import OffsetExports, Offsets
@@ -25,6 +26,7 @@ from rmq.broker.features.pulling import Pulling
 from rmq.broker.features.retention import Cleaning
 from rmq.broker.features.retries import Retries
 from rmq.broker.features.sending import Sending
+from rmq.broker.features.standing import Standing
 from rmq.broker.features.topics import Topics
 from rmq.broker.features.transactions import Transactions
 from rmq.broker.features.upkeep import Upkeep
@@ -49,6 +51,7 @@ from rmq.delivery.offsets import OffsetTable
 from rmq.errors import RmqError
 from rmq.log.files.disk import Disk
 from rmq.log.store import Store
+from rmq.measures import Family
 from rmq.net.commands.link import Hello
 from rmq.net.transport.dialer import Dialer
 from rmq.net.transport.server import Connection, Handler
@@ -130,6 +133,8 @@ class Serving:
             Sending(settings, writer, catalog, topics.all_known, intake.take_sent, retries.given_up),
             Pulling(reader, catalog, registry, progress, guide, polls, clock),
             Lookups(reader, self.store.indexed.index, clock),
+            Lag(offsets, tables.topics, registry, tables.receipts, reader, clock),
+            Standing(self.store, reader, membership, lambda: len(self.front.server.connections), clock),
             Inspection(settings.broker_name, catalog, offsets, registry, reader, self._facts, clock),
             Cleaning(settings, self.store, membership, tables.held.alive_from, self.carry, clock),
         ]
@@ -210,8 +215,20 @@ class Serving:
     def _facts(self) -> Iterable[tuple[str, object]]:
         reader = self.reader
         yield from runtime_facts(self._settings.store_dir, reader.log, reader.committed(), self._boot, self._clock)
+        yield "waitsFor", "; ".join(self.waits_for())
         for feature in self.features:
             yield from feature.facts()
+
+    def metrics(self) -> Iterable[Family]:
+        """What all of them measure; see `Feature.metrics`."""
+        for feature in self.features:
+            yield from feature.metrics()
+            if self.membership.leads:
+                yield from feature.led_metrics()
+
+    def waits_for(self) -> list[str]:
+        """What this node lacks before it can do its part."""
+        return [why for feature in self.features for why in feature.waits_for()]
 
     def _may_make(self) -> bool:
         return not self.store.read_only and self.membership.leads

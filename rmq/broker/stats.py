@@ -50,6 +50,9 @@ class DayMarks:
             self._day = day
 
 
+MAX_READERS = 100_000  # groups times the topics that they read
+
+
 class BrokerStats:
     """`topic_ends()`: topic -> sum of the next offsets of its queues, system topics left out; `log_end()`: bytes.
 
@@ -66,9 +69,22 @@ class BrokerStats:
         self.found = Rate()  # pull requests that found messages
         self.missed = Rate()
         self.transferred = Rate()  # messages handed out
+        self.out: dict[tuple[str, str], list[int]] = {}  # (topic, group) -> messages and bytes handed out
         self.put_days = DayMarks(self.put)
         self.get_days = DayMarks(self.transferred)
         self._topics: dict[str, Rate] = {}
+
+    def handed_out(self, topic: str, group: str, count: int, size: int) -> None:
+        """One answer with messages."""
+        self.found.total += 1
+        self.transferred.total += count
+        row = self.out.get((topic, group))
+        if row is None:
+            if len(self.out) >= MAX_READERS:
+                self.out.clear()  # counters begin at 0 again, as after a restart
+            row = self.out[topic, group] = [0, 0]
+        row[0] += count
+        row[1] += size
 
     def refresh(self) -> Mapping[str, int]:
         """Brings `put` and `put_bytes` up to now. A topic that was deleted and made again began at 0."""

@@ -82,6 +82,8 @@ async def _ping(role: str, address: str, timeout_s: float) -> Row:
             await channel.close()
     except RmqError as error:
         return role, address, False, None, str(error)
+    if waits_for := facts.get("waitsFor"):
+        return role, address, False, taken_ms, waits_for
     if trouble := facts.get("registrationTrouble"):
         return role, address, False, taken_ms, f"not registered at {trouble}"
     left_out = facts.get("topicsLeftOut")

@@ -10,7 +10,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ from rmq.config.settings import Entry, NodeSettings
 from rmq.net.transport import descriptors
 
 if TYPE_CHECKING:
-    from rmq.net.commands.peers import GroupStatus
+    from rmq.ops.metrics import Part
 
 log = logging.getLogger("rmq.node")
 SPARE_DESCRIPTORS = 4096  # beside connections: files of the log, one each
@@ -108,13 +108,15 @@ async def serve(settings: NodeSettings, clock: Clock) -> int:
     _raise_limits(settings)
     _on_signals(asyncio.get_running_loop(), stop)
     asyncio.get_running_loop().set_exception_handler(_end_on_bugs)
-    async with contextlib.AsyncExitStack() as parts:
+    parts: list[Part] = []
+    async with contextlib.AsyncExitStack() as running:
+        await running.enter_async_context(_watched(settings, parts, clock))
         if settings.with_nameserver:
-            address = await parts.enter_async_context(_nameserver(settings, clock))
+            address = await running.enter_async_context(_nameserver(settings, clock, parts))
             everyone = dict.fromkeys((address, *settings.namesrv_addresses))
             settings = dataclasses.replace(settings, namesrv_addresses=tuple(everyone))
         if settings.with_broker:
-            await parts.enter_async_context(_broker(settings, clock, stop))
+            await running.enter_async_context(_broker(settings, clock, stop, parts))
         _freeze_collector()
         _share_fairly()
         if not stop.is_set():
@@ -126,12 +128,13 @@ async def serve(settings: NodeSettings, clock: Clock) -> int:
 
 
 @contextlib.asynccontextmanager
-async def _nameserver(settings: NodeSettings, clock: Clock) -> AsyncIterator[str]:
+async def _nameserver(settings: NodeSettings, clock: Clock, parts: "list[Part]") -> AsyncIterator[str]:
     from rmq.nameserver.node import Nameserver
 
     nameserver = Nameserver(settings, clock)
     with _told("nameserver", settings.listen_host, settings.namesrv_port, "--namesrv-port"):
         await nameserver.start()
+    parts.append(nameserver)
     log.info("nameserver listens", extra={"address": nameserver.address})
     try:
         yield nameserver.address
@@ -140,10 +143,11 @@ async def _nameserver(settings: NodeSettings, clock: Clock) -> AsyncIterator[str
 
 
 @contextlib.asynccontextmanager
-async def _broker(settings: NodeSettings, clock: Clock, stop: asyncio.Event) -> AsyncIterator[None]:
+async def _broker(settings: NodeSettings, clock: Clock, stop: asyncio.Event, parts: "list[Part]") -> AsyncIterator[None]:
     from rmq.broker.node import Broker
 
     broker = Broker(settings, clock)
+    parts.append(broker)
     with _told("broker", settings.listen_host, settings.listen_port, "--listen HOST:PORT"):
         if not await _started(broker.start(), stop):
             yield
@@ -156,25 +160,26 @@ async def _broker(settings: NodeSettings, clock: Clock, stop: asyncio.Event) -> 
     }
     log.info("broker listens", extra=told)
     try:
-        async with _metrics(settings, broker.status, broker.registrations):
-            yield
+        yield
     finally:
         await broker.stop()
 
 
 @contextlib.asynccontextmanager
-async def _metrics(
-    settings: NodeSettings, status: "Callable[[], GroupStatus] | None", registrations: Callable[[], dict[str, str]]
-) -> AsyncIterator[None]:
+async def _watched(settings: NodeSettings, parts: "Sequence[Part]", clock: Clock) -> AsyncIterator[None]:
+    """Metrics and health are told from here on, also while the parts start."""
     if settings.metrics == "off":
         yield
         return
-    from rmq.ops.metrics import served
+    from rmq.ops.exporter import Exporter
+    from rmq.ops.watch import LoopWatch
 
-    where = settings.metrics_host, settings.metrics_port, settings.cluster_name, settings.broker_name
+    watch = LoopWatch(clock)
     async with contextlib.AsyncExitStack() as serving:
+        await serving.enter_async_context(watch.running())
         with _told("metrics", settings.metrics_host, settings.metrics_port, "metrics_port (RocketMQ: metricsPromExporterPort)"):
-            address = await serving.enter_async_context(served(*where, status, registrations))
+            exporter = Exporter(parts, watch).served(settings.metrics_host, settings.metrics_port)
+            address = await serving.enter_async_context(exporter)
         log.info("metrics: http://%s/metrics", address)
         yield
 

@@ -244,6 +244,14 @@ class ConsumerRegistry:
 
     # --- asking
 
+    def group_names(self) -> list[str]:
+        """Groups with a member."""
+        return list(self._groups)
+
+    def producer_names(self) -> list[str]:
+        """Producer groups with a member."""
+        return list(self._producers)
+
     def members(self, group: str) -> list[str]:
         """Client ids, sorted, each once: every member splits the queues by this list (C8)."""
         found = self._groups.get(group)

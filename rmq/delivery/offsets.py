@@ -5,7 +5,7 @@ changed, when the broker takes the dirty lines (every 200 ms, or at once for a s
 commits that were not yet written are gone: messages come twice, none is lost.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from sys import intern
 from types import MappingProxyType
 from typing import Any
@@ -174,6 +174,11 @@ class OffsetTable(Versioned):
     def topics_of(self, group: str) -> set[str]:
         """Topics of which the group has an offset."""
         return set(self._topics.get(group, ())) | {key.topic for key in self._overlay if key.group == group}
+
+    def groups_and_topics(self) -> Iterator[tuple[str, list[str]]]:
+        """Groups with the topics of which they have a committed offset. The table may change between two of them."""
+        for group in list(self._topics):
+            yield group, list(self._topics.get(group, ()))
 
     def groups_of(self, topic: str) -> set[str]:
         """Groups that have an offset of the topic."""

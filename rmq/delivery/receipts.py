@@ -174,6 +174,10 @@ class ReceiptTable(Versioned):
         """How many receipts of that queue are open."""
         return self._open[group, topic, queue_id]
 
+    def overdue_ms(self, now_ms: int) -> int:
+        """For how long the first one has been due; 0: none is."""
+        return max(0, now_ms - min(self._slots, default=now_ms // _SLOT_MS + 1) * _SLOT_MS)
+
     def alive_from(self) -> int | None:
         """The lowest log offset that an open receipt needs: its own record stands behind its messages."""
         return min((row.pins for row in self._rows.values()), default=None)

@@ -93,6 +93,7 @@ class HalfTable:
         self.ended: Rows[str] = Rows(str)
         self.owed: Rows[bool] = Rows(bool)
         self.by_name: Mapping[str, Rows[Any]] = {"half": self.open, "halfEnd": self.ended, "halfOp": self.owed}
+        self.outcomes: Counter[str] = Counter()  # how many got which, since this process reads the log
         self._ending: dict[int, str] = {}
         self._moving: set[int] = set()
 
@@ -118,6 +119,7 @@ class HalfTable:
         half = self.open.rows.pop(first, None)
         if half is not None:
             self.owed.rows[half.number] = True
+            self.outcomes[outcome] += 1
         self._ending.pop(first, None)
         ended = self.ended.rows
         ended.setdefault(first, outcome)
@@ -134,6 +136,10 @@ class HalfTable:
         return min((half.offset for half in self.open.rows.values()), default=None)
 
     # --- deciding: at the leader only
+
+    def open_groups(self) -> list[tuple[str, int]]:
+        """Producer groups, and how many of their halves are open."""
+        return list(self._open.of_group.items())
 
     def is_full(self, group: str) -> bool:
         """Whether some must end before this group may begin another one."""

@@ -126,7 +126,7 @@ class CommitLog:
         self.damages = Damages()
         self.deletes: Callable[[str], None] = lambda topic: None  # told of each topic whose deletion was appended
         self._verified = Verified(end)
-        self._broken = ""
+        self.broken = ""  # why it takes nothing more until the node is started again
         self._epoch: EpochRecord | None = None
         self._epoch_queue: ConsumeQueue | None = None
 
@@ -156,8 +156,8 @@ class CommitLog:
 
     def put(self, pieces: Sequence[tuple[int, bytes]], end: int, stored_ms: int) -> None:
         """A leader's bytes, which the caller has checked: (offset, bytes) for each file. All or none, as `append`."""
-        if self._broken:
-            raise StoreError(self._broken)
+        if self.broken:
+            raise StoreError(self.broken)
         runs = [_Run(offset) for offset, _ in pieces]
         for run, (_, data) in zip(runs, pieces, strict=True):
             run.data += data
@@ -173,8 +173,8 @@ class CommitLog:
         """
         if not units:
             return
-        if self._broken or self._epoch is None:
-            raise StoreError(self._broken or "not stored: no epoch has begun on this log")
+        if self.broken or self._epoch is None:
+            raise StoreError(self.broken or "not stored: no epoch has begun on this log")
         deleted, runs = _check_lives(units), self._place(units, wall_ms)
         stored_ms = self._stored_ms(wall_ms)
         stored = stored_ms.to_bytes(8, "big") + self._store_host
@@ -270,8 +270,8 @@ class CommitLog:
             self._break(f"a failed append could not be undone ({error})", error, PerhapsStored)
 
     def _break(self, what: str, error: OSError, kind: type[StoreError] = StoreError) -> NoReturn:
-        self._broken = f"{what}: this store accepts nothing more; repair the disk and restart the node"
-        raise kind(self._broken) from error
+        self.broken = f"{what}: this store accepts nothing more; repair the disk and restart the node"
+        raise kind(self.broken) from error
 
     def _segment_for(self, offset: int) -> Segment:
         """The file for bytes at `offset`, made if it is the next one."""
@@ -295,8 +295,8 @@ class CommitLog:
         because a second flush may report success falsely (D4).
         """
         with self._flush_lock:
-            if self._broken:
-                raise StoreError(self._broken)
+            if self.broken:
+                raise StoreError(self.broken)
             stored_ms = self.last_stored_ms  # before `end`, which append moves first
             end = self.end
             if end > self.durable_end:

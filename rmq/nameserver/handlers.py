@@ -1,9 +1,11 @@
 """What a nameserver answers. The rules are the route table's; here a request is taken apart and the time looked up."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from rmq.clock import Clock
+from rmq.errors import Refusal
+from rmq.measures import Family, counter, gauge
 from rmq.model import Route
 from rmq.net.commands import (
     ClusterInfo,
@@ -20,7 +22,7 @@ from rmq.net.commands import (
 )
 from rmq.net.transport.server import Call, Connection, Handler
 from rmq.routing.parts import Parts
-from rmq.routing.table import Registration, Removed, RouteTable
+from rmq.routing.table import Outcome, Registration, Removed, RouteTable
 
 log = logging.getLogger("rmq.nameserver")
 
@@ -30,6 +32,8 @@ class RouteHandlers:
         self._table = table
         self._clock = clock
         self._parts = Parts()
+        self._registered = 0
+        self._refused = 0
 
     def by_request(self) -> Mapping[type[Request], Handler]:
         """Hello and Ping are the server's own."""
@@ -63,13 +67,22 @@ class RouteHandlers:
             request.cluster_name, request.broker_name, request.broker_id, request.broker_addr, request.epoch, topics,
             request.data_version, request.store, request.members, request.whole,
         )  # fmt: skip
-        found = self._table.register(broker, connection_id, self._clock.monotonic())
+        found = self._take(broker, connection_id)
         if found.changed:
             who = (broker.broker_name, broker.broker_id, broker.address)
             log.info("%s (%d, %s) in epoch %d holds %d topics", *who, broker.epoch, len(topics))
             if found.left_out:
                 log.warning("%s (%d, %s): %d topics are left out: %s", *who, found.left_out, found.about)
         return Registered(found.left_out, found.about)
+
+    def _take(self, broker: Registration, connection_id: int) -> Outcome:
+        try:
+            found = self._table.register(broker, connection_id, self._clock.monotonic())
+        except Refusal:
+            self._refused += 1
+            raise
+        self._registered += 1
+        return found
 
     def unregister(self, request: UnregisterBroker, call: Call) -> None:
         broker = Removed(request.broker_name, request.broker_id, request.broker_addr)
@@ -78,6 +91,19 @@ class RouteHandlers:
 
     def delete_topic(self, request: DeleteTopicInNameserver, _call: Call) -> None:
         self._table.delete_topic(request.topic, request.cluster_name)
+
+    def metrics(self) -> Iterable[Family]:
+        table = self._table
+        groups = table.sizes()
+        yield gauge("rmq_nameserver_topics", "topics that clients find here", table.topic_count)
+        labels = ("cluster", "broker")
+        brokers = [(names, float(count)) for names, count, _ in groups]
+        yield Family("rmq_nameserver_brokers", "gauge", "registered brokers of a group", labels, brokers)
+        topics = [(names, float(count)) for names, _, count in groups]
+        yield Family("rmq_nameserver_broker_topics", "gauge", "topics of a group of brokers", labels, topics)
+        yield gauge("rmq_nameserver_view", "a checksum of who is registered: the same at all nameservers", table.checksum())
+        yield counter("rmq_nameserver_registrations_total", "registrations that were taken", self._registered)
+        yield counter("rmq_nameserver_refused_total", "registrations that were refused", self._refused)
 
     # --- not asked by anybody
 

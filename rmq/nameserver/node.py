@@ -1,9 +1,11 @@
 """A nameserver node: builds the parts, starts and stops them. No behaviour of its own."""
 
 import asyncio
+from collections.abc import Iterable
 
 from rmq.clock import Clock, SystemClock
 from rmq.config.settings import NodeSettings
+from rmq.measures import Family, gauge
 from rmq.nameserver.handlers import RouteHandlers
 from rmq.net.codec.limits import MIB, Limits
 from rmq.net.remoting.codec import RemotingSettings
@@ -44,6 +46,24 @@ class Nameserver:
         """ "host:port" to dial from this machine; known after `start`."""
         assert self._address, "the nameserver has not been started"
         return self._address
+
+    # --- for exporters and health checks
+
+    @property
+    def labels(self) -> dict[str, str]:
+        return {"node_type": "nameserver", "node_id": self._address}
+
+    def metrics(self) -> Iterable[Family]:
+        yield gauge("rmq_nameserver_connections", "open connections", len(self._server.connections))
+        yield gauge("rmq_clock_seconds", "this machine's clock, Unix time, when it was asked", self._clock.wall_ms() / 1000)
+        yield from self._handlers.metrics()
+
+    def waits_for(self) -> list[str]:
+        return [] if self._address else ["this nameserver is starting"]
+
+    def fatal(self) -> str:
+        """It keeps nothing that could break."""
+        return ""
 
     async def start(self) -> None:
         """Listens and begins to look for silent brokers. Raises OSError."""

@@ -1,98 +1,134 @@
-"""`/metrics` of a broker, for Prometheus: which nameservers have it, who leads its group, how far the nodes are, who may not
-vote and why."""
+"""From what a node measures to a page for Prometheus: gathered on the event loop, some at a time, and written in a thread."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import accumulate
+from typing import Final, NamedTuple, Protocol
 
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client import exposition
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from rmq.net.commands.peers import GroupStatus, MemberStatus
-from rmq.ops import scrape
+from rmq.measures import Family, Histogram, Labels, Row
 
-_LABELS = ("cluster", "broker", "node")
-
-Why = dict[str, bool]
-
-
-def served(
-    host: str,
-    port: int,
-    cluster: str,
-    broker: str,
-    status: Callable[[], GroupStatus] | None,
-    registrations: Callable[[], Mapping[str, str]] = dict,
-) -> AbstractAsyncContextManager[str]:
-    """Listens while the context is open; gives "host:port". `status`: None for a broker that stands alone; `registrations`: by
-    nameserver what is wrong. Raises OSError if it cannot listen."""
-
-    def found() -> Iterator[Metric]:
-        yield registered(cluster, broker, registrations())
-        if status is not None:
-            yield from families(cluster, broker, status())
-
-    return scrape.served(host, port, _Families(found))
+SLICE_S: Final = 0.002  # so long the loop is kept at a time
+MAX_NAMES: Final = 1_000  # topics, groups, pairs of them, ...: those that come later are "other" together
+OTHER: Final = "other"
+NAMES: Final = frozenset({"topic", "consumer_group", "producer_group", "language", "version", "broker"})
+"""Labels whose values clients choose."""
 
 
-class _Families(Collector):
-    def __init__(self, ask: Callable[[], Iterable[Metric]]) -> None:
-        self._ask = ask
+class Part(Protocol):
+    """What a process runs: a broker, a nameserver."""
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """Of all its series."""
+
+    def metrics(self) -> Iterable[Family]:
+        """On the event loop. See `rmq.measures.Family`."""
+
+    def waits_for(self) -> Sequence[str]:
+        """On the event loop: what it lacks before it can do its part."""
+
+    def fatal(self) -> str:
+        """In any thread: why only a new start helps."""
+
+
+class Gathered(NamedTuple):
+    """A family with the labels of its part. `rows`: those that were read on the loop, or are still to be read."""
+
+    family: Family
+    common: Mapping[str, str]
+    rows: Iterable[Row]
+
+
+async def gather(parts: Sequence[tuple[Mapping[str, str], Iterable[Family]]]) -> list[Gathered]:
+    """On the event loop, which does other things in between."""
+    found: list[Gathered] = []
+    until = time.perf_counter() + SLICE_S
+    for common, families in parts:
+        for family in families:
+            rows: list[Row] = []
+            for row in () if family.slow else family.rows:
+                rows.append(row)
+                if time.perf_counter() > until:
+                    await asyncio.sleep(0)
+                    until = time.perf_counter() + SLICE_S
+            found.append(Gathered(family, common, family.rows if family.slow else rows))
+    return found
+
+
+class Bounded:
+    """Which names are shown: those that came first, as long as they are there."""
+
+    def __init__(self, most: int = MAX_NAMES) -> None:
+        self._most = most
+        self._known: dict[tuple[str, ...], dict[Labels, None]] = {}  # names of labels -> combinations of values
+
+    def rows(self, family: Family, rows: Iterable[Row]) -> dict[Labels, float | Histogram]:
+        """Each combination once."""
+        at = [number for number, label in enumerate(family.labels) if label in NAMES]
+        if not at:
+            return dict(rows)
+        found: dict[Labels, float] = {}
+        shown, seen = self._known.get(family.labels, {}), dict[Labels, None]()
+        room = self._most - len(shown)
+        for labels, value in rows:
+            assert not isinstance(value, Histogram), "histograms have no labels that clients choose"
+            chosen = tuple(labels[number] for number in at)
+            if chosen in shown or chosen in seen:
+                seen[chosen] = None
+            elif room > 0:
+                room, seen[chosen] = room - 1, None
+            else:
+                labels = tuple(OTHER if number in at else text for number, text in enumerate(labels))
+            before = found.get(labels, 0.0)
+            found[labels] = max(before, value) if family.peak else before + value
+        self._known[family.labels] = seen
+        return dict(found)
+
+
+class Page(Collector):
+    """What was gathered, for an encoder of `prometheus_client`; made in a thread."""
+
+    def __init__(self, gathered: Sequence[Gathered], bounded: Bounded) -> None:
+        self._gathered = gathered
+        self._bounded = bounded
 
     def collect(self) -> Iterable[Metric]:
-        return self._ask()
+        """Families of several parts become one."""
+        metrics: dict[str, Metric] = {}
+        for family, common, rows in self._gathered:
+            labels = (*common, *family.labels)
+            metric = metrics.setdefault(family.name, _metric(family))
+            for values, value in self._bounded.rows(family, rows).items():
+                _add(metric, family, dict(zip(labels, (*common.values(), *values), strict=True)), value)
+        return metrics.values()
 
 
-def registered(cluster: str, broker: str, troubles: Mapping[str, str]) -> Metric:
-    """Which nameservers took this broker's last registration."""
-    about = "1 if this nameserver took the last registration of this broker"
-    family = GaugeMetricFamily("rmq_nameserver_registered", about, labels=("cluster", "broker", "nameserver"))
-    for nameserver, trouble in troubles.items():
-        family.add_metric((cluster, broker, nameserver), float(not trouble))
-    return family
+def spelled(page: Page, accept: str) -> tuple[str, bytes]:
+    """Content type and text, as the client's Accept header wants them."""
+    spell, kind = exposition.choose_encoder(accept)
+    return kind, spell(page)
 
 
-def families(cluster: str, broker: str, status: GroupStatus) -> Iterator[Metric]:
-    """All metrics of one node. `cluster`, `broker`: labels."""
-    own = (cluster, broker, status.node)
-    for name, about, value in (
-        ("leader", "1 if this node leads its group", status.role == "leader"),
-        ("lease_good", "1 if this node leads and a majority was in touch with it lately", status.lease_good),
-        ("epoch", "epoch of the group as this node knows it", status.epoch),
-        ("log_start_offset", "where the log of this node begins", status.log_start),
-        ("log_end_offset", "where the log of this node ends", status.end),
-        ("durable_offset", "how far the log of this node is flushed", status.durable),
-        ("committed_offset", "committed, as far as this node knows", status.committed),
-        ("damaged", "1 if bytes of this node's log are damaged and not repaired yet", bool(status.damaged)),
-    ):
-        yield _gauge(name, about, ((own, value),))
-    labels = [(cluster, broker, member.node) for member in status.members]
-    for name, about, values in (
-        ("member_lag_bytes", "what a node lacks of this node's log", [member.lag for member in status.members]),
-        ("member_seen_seconds", "how long ago it was heard of", [member.seen_seconds_ago for member in status.members]),
-    ):
-        known = [(label, value) for label, value in zip(labels, values, strict=True) if value >= 0]
-        yield _gauge(name, f"{about}; absent if this node does not know", known)
-    yield _gauge(
-        "member_missing",
-        "1 if the leader, which tells it, has not heard of a node for 10 s, or never",
-        [(label, status.misses(member)) for label, member in zip(labels, status.members, strict=True) if status.role == "leader"],
-    )
-    reasons = GaugeMetricFamily(
-        "rmq_group_member_may_not_vote", "1 if this keeps a node from voting, or from following", labels=(*_LABELS, "reason")
-    )
-    for label, member in zip(labels, status.members, strict=True):
-        for reason, holds in why_not(member, status.fixed).items():
-            reasons.add_metric((*label, reason), float(holds))
-    yield reasons
+def _metric(family: Family) -> Metric:
+    kinds: dict[str, Callable[[str, str], Metric]] = {
+        "gauge": GaugeMetricFamily,
+        "counter": CounterMetricFamily,
+        "histogram": HistogramMetricFamily,
+    }
+    return kinds[family.kind](family.name, family.about)
 
 
-def why_not(member: MemberStatus, fixed: bool) -> Why:
-    """What keeps a node from counting, by reason. With fixed roles nobody votes."""
-    return {"not_a_voter": not member.voter and not fixed, "unproven": member.unproven, "disk_full": member.disk_full}
-
-
-def _gauge(name: str, about: str, values: Iterable[tuple[tuple[str, str, str], float]]) -> Metric:
-    family = GaugeMetricFamily(f"rmq_group_{name}", about, labels=_LABELS)
-    for labels, value in values:
-        family.add_metric(labels, float(value))
-    return family
+def _add(metric: Metric, family: Family, labels: dict[str, str], value: float | Histogram) -> None:
+    if not isinstance(value, Histogram):
+        metric.add_sample(family.name, labels, value)
+        return
+    counts = [*accumulate(value.counts)]
+    for bound, count in zip((*map(str, value.bounds), "+Inf"), counts, strict=True):
+        metric.add_sample(f"{family.name}_bucket", {**labels, "le": bound}, count)
+    metric.add_sample(f"{family.name}_count", labels, counts[-1])
+    metric.add_sample(f"{family.name}_sum", labels, value.sum)

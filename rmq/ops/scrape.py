@@ -1,41 +1,49 @@
-"""The port that Prometheus asks: one page over HTTP/1.1, one question a connection.
+"""The port that Prometheus and health checks ask: pages over HTTP/1.1, one question a connection.
 
-Served by the loop, so that nobody who connects costs a thread. Whoever connects and does not ask at once makes room for the next
-one.
+Served by one event loop, so that nobody who connects costs a thread. Whoever connects and does not ask at once makes room for
+the next one.
 """
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from http import HTTPStatus
-from typing import Final
-
-from prometheus_client import exposition
-from prometheus_client.registry import Collector
+from typing import Final, NamedTuple
 
 from rmq.net.transport.network import TCP, Network
 
 MAX_SCRAPES: Final = 64  # connections
 MAX_HEAD_BYTES: Final = 8 * 1024  # of a question
 SCRAPE_SECONDS: Final = 10.0  # from connecting to the end of the answer [scrape_timeout of Prometheus]
-_PATHS = ("/", "/metrics")
+log = logging.getLogger("rmq.scrape")
+
+
+class Reply(NamedTuple):
+    status: HTTPStatus
+    body: bytes
+    kind: str = "text/plain; charset=utf-8"
+
+
+Pages = Mapping[str, Callable[[str], Awaitable[Reply]]]
+"""By path: given the Accept header, the answer."""
 
 
 @contextlib.asynccontextmanager
-async def served(host: str, port: int, collector: Collector, network: Network = TCP) -> AsyncIterator[str]:
+async def served(host: str, port: int, pages: Pages, network: Network = TCP) -> AsyncIterator[str]:
     """Listens while the context is open; gives "host:port". Raises OSError if it cannot listen."""
-    page = _Page(collector)
-    listener = await network.listen(page.connection, host, port)
+    door = _Door(pages)
+    listener = await network.listen(door.connection, host, port)
     try:
         yield f"{host}:{listener.address[1]}"
     finally:
         listener.close()
-        await page.close()
+        await door.close()
 
 
-class _Page:
-    def __init__(self, collector: Collector) -> None:
-        self._collector = collector
+class _Door:
+    def __init__(self, pages: Pages) -> None:
+        self._pages = pages
         self._open: dict[asyncio.StreamWriter, None] = {}  # the oldest first
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -55,7 +63,7 @@ class _Page:
         try:
             async with asyncio.timeout(SCRAPE_SECONDS):
                 with contextlib.suppress(asyncio.IncompleteReadError, asyncio.LimitOverrunError, OSError):
-                    writer.write(self._answer(await reader.readuntil(b"\r\n\r\n")))
+                    writer.write(await self._answer(await reader.readuntil(b"\r\n\r\n")))
                     await writer.drain()
         except TimeoutError:
             self._drop(writer)
@@ -69,23 +77,34 @@ class _Page:
     async def close(self) -> None:
         for writer in list(self._open):
             self._drop(writer)
-        await asyncio.gather(*self._tasks)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _answer(self, question: bytes) -> bytes:
+    async def _answer(self, question: bytes) -> bytes:
         request, *lines = question.decode("latin-1").split("\r\n")
         headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
         method, path, *_ = [*request.split(" "), "", ""]
         if method not in ("GET", "HEAD"):
-            return _response(HTTPStatus.METHOD_NOT_ALLOWED)
-        if path.partition("?")[0] not in _PATHS:
-            return _response(HTTPStatus.NOT_FOUND)
-        spell, kind = exposition.choose_encoder(headers.get("accept", ""))
-        return _response(HTTPStatus.OK, kind, spell(self._collector), method == "GET")
+            return _spelled(_short(HTTPStatus.METHOD_NOT_ALLOWED))
+        page = self._pages.get(path.partition("?")[0])
+        if page is None:
+            return _spelled(_short(HTTPStatus.NOT_FOUND))
+        try:
+            reply = await page(headers.get("accept", ""))
+        except Exception:
+            log.exception("%s cannot be given; this is a bug, please report it", path)
+            reply = _short(HTTPStatus.INTERNAL_SERVER_ERROR)
+        return _spelled(reply, method == "GET")
 
 
-def _response(status: HTTPStatus, kind: str = "text/plain", body: bytes = b"", with_body: bool = True) -> bytes:
+def _short(status: HTTPStatus) -> Reply:
+    return Reply(status, b"")
+
+
+def _spelled(reply: Reply, with_body: bool = True) -> bytes:
     head = (
-        f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
-        "Connection: close\r\n\r\n"
+        f"HTTP/1.1 {reply.status.value} {reply.status.phrase}\r\nContent-Type: {reply.kind}\r\n"
+        f"Content-Length: {len(reply.body)}\r\nConnection: close\r\n\r\n"
     )
-    return head.encode() + (body if with_body else b"")
+    return head.encode() + (reply.body if with_body else b"")

@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
+from zlib import crc32
 
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal
@@ -256,6 +257,19 @@ class RouteTable:
     def clusters(self) -> list[BrokerAddresses]:
         """Every broker group that has a broker, sorted by name."""
         return [self._groups[name].view() for name in sorted(self._groups) if self._groups[name].members]
+
+    def sizes(self) -> list[tuple[tuple[str, str], int, int]]:
+        """Of every broker group that has a broker: cluster and name, how many brokers, how many topics."""
+        return [((one.cluster, one.name), len(one.members), len(one.topics)) for one in self._groups.values() if one.members]
+
+    @property
+    def topic_count(self) -> int:
+        return len(self._holders)
+
+    def checksum(self) -> int:
+        """Of who is registered where, and with how many topics: tables that know the same have the same."""
+        rows = [(*group.view()[:3], len(group.topics)) for _, group in sorted(self._groups.items()) if group.members]
+        return crc32(repr(rows).encode())
 
     def topics(self) -> list[str]:
         """Sorted; system, %RETRY% and %DLQ% topics included."""

@@ -9,14 +9,17 @@ from typing import Any, Protocol
 from rmq.codes import ResponseCode
 from rmq.errors import BadBytes, Refusal
 from rmq.model import (
+    DELAY_TOPIC,
     DLQ_PREFIX,
     EPOCH_TOPIC,
+    HALF_TOPIC,
     PERM_INHERIT,
     PERM_READ,
     PERM_WRITE,
     RETRY_PREFIX,
     STATE_TOPIC,
     TEMPLATE_TOPIC,
+    TIMER_TOPIC,
     TopicConfig,
 )
 from rmq.names import check_group_name, check_known_topic, check_topic_name
@@ -25,8 +28,8 @@ from rmq.routing.rows import routable
 from rmq.staged import StagedTable
 
 __all__ = [
-    "TopicTable", "check_group_name", "check_topic_name", "from_json", "is_system_topic", "not_sendable", "system_topics",
-    "topics_json",
+    "TopicTable", "check_group_name", "check_topic_name", "from_json", "is_system_topic", "message_type", "not_sendable",
+    "system_topics", "topics_json",
 ]  # fmt: skip
 
 SYSTEM_PREFIX = "rmq_sys_"
@@ -68,6 +71,15 @@ class TopicChange(Protocol):
 def is_system_topic(name: str) -> bool:
     """Whether the name belongs to RocketMQ or to us, not to users [TopicValidator.isSystemTopic]."""
     return name in _SYSTEM or name.startswith(SYSTEM_PREFIX)
+
+
+_HELD_TYPES = {DELAY_TOPIC: "delay", TIMER_TOPIC: "delay", HALF_TOPIC: "transaction"}
+
+
+def message_type(name: str, config: TopicConfig | None) -> str:
+    """What is sent there, as metrics call it: what waits in a topic of held messages, or what the topic was made for."""
+    made_for = config.attributes.get("message.type", "") if config else ""
+    return _HELD_TYPES.get(name) or made_for.lower() or "normal"
 
 
 def not_sendable(name: str) -> bool:

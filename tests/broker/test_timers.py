@@ -8,6 +8,7 @@ import pytest
 from rmq.broker.replication.flusher import ASYNC_FLUSH_BYTES, Flusher
 from rmq.broker.timers import Timers
 from rmq.errors import StoreError
+from rmq.measures import Histogram
 from rmq.testing import TestClock, until
 
 
@@ -93,7 +94,7 @@ class Bench:
         self.log = Log()
         self.flushed = 0
         self.failures: list[StoreError] = []
-        self.flusher = Flusher(self.log, self.clock, 0.5, self._count, self.failures.append)
+        self.flusher = Flusher(self.log, self.clock, 0.5, self._count, self.failures.append, Histogram())
         self.flusher.start()
 
     def _count(self) -> None:

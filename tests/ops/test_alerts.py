@@ -8,29 +8,29 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prometheus_client import Metric
 
 from rmq import cli
 from rmq.broker.node import Broker
+from rmq.broker.replication.measured import group_families
 from rmq.commands import exits
 from rmq.config.settings import NodeSettings
+from rmq.measures import Family, Histogram
 from rmq.net.commands.peers import AWAY_S, GetHaStatus, GroupStatus, MemberStatus
-from rmq.ops.metrics import families, registered
 from rmq.testing import LocalBroker
 from tests.broker.groups import GROUP, LocalGroup
 from tests.broker.pair import Pair
 
 PAGE = Path(__file__).parents[2] / "docs" / "operators.md"
-_ALERT = re.compile(r"^    ((sum|max|min) by \(([a-z, ]+)\) \((rmq_\w+)\) (==|!=|>) (\S+))", re.M)
+_ALERT = re.compile(r"^    ((sum|max|min) by \(([a-z_, ]+)\) \((rmq_\w+)\) (==|!=|>) (\S+))", re.M)
 Printed = pytest.CaptureFixture[str]
 
 
 def firing(statuses: list[GroupStatus]) -> set[str]:
     """The metrics of the documented alerts that fire on what these nodes tell, as Prometheus would find it."""
-    return fire([metric for status in statuses for metric in families("C", GROUP, status)])
+    return fire([metric for status in statuses for metric in group_families(status, Histogram())])
 
 
-def fire(metrics: list[Metric]) -> set[str]:
+def fire(metrics: list[Family]) -> set[str]:
     return {
         metric
         for _, how, labels, metric, sign, limit in _ALERT.findall(PAGE.read_text())
@@ -38,11 +38,13 @@ def fire(metrics: list[Metric]) -> set[str]:
     }
 
 
-def _by(metrics: list[Metric], how: str, name: str, labels: list[str]) -> Iterator[float]:
+def _by(metrics: list[Family], how: str, name: str, labels: list[str]) -> Iterator[float]:
     groups: dict[tuple[str, ...], list[float]] = {}
     for metric in metrics:
-        for sample in metric.samples if metric.name == name else ():
-            groups.setdefault(tuple(sample.labels[label] for label in labels), []).append(sample.value)
+        for values, number in metric.rows if metric.name == name else ():
+            assert not isinstance(number, Histogram)
+            told = dict(zip(metric.labels, values, strict=True), node_id=GROUP)
+            groups.setdefault(tuple(told[label] for label in labels), []).append(number)
     yield from map({"sum": sum, "max": max, "min": min}[how], groups.values())
 
 
@@ -77,8 +79,7 @@ async def test_a_broker_that_a_nameserver_refuses_is_told(capsys: Printed) -> No
         second = Broker(settings, first.clock)
         await second.start()
         try:
-            told = [registered("C", "b", second.registrations())]
-            assert fire(told) == {"rmq_nameserver_registered"}
+            assert fire([*second.metrics()]) == {"rmq_nameserver_registered"}
             assert await run("health", *where) == exits.OK, "the nameserver does not know the second one"
             [row] = await rows(capsys, "health", "-a", second.address)
             assert (row["ok"], "already leads" in row["remark"]) == (False, True)

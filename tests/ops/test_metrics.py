@@ -1,57 +1,85 @@
-"""What Prometheus is told of a group, over real HTTP from real nodes."""
+"""What Prometheus is told, over real HTTP from real nodes."""
 
 import asyncio
 import contextlib
+import re
 import shutil
 import threading
-import urllib.request
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from rmq.broker.replication.measured import group_families
+from rmq.client import Message
+from rmq.measures import Family, Histogram
+from rmq.model import ConsumerData, GroupConfig, Subscription
+from rmq.net.commands import Heartbeat, UpdateConsumerOffset, UpdateGroup, UpdateTopic
 from rmq.net.commands.peers import GroupStatus, MemberStatus
-from rmq.ops import scrape
-from rmq.ops.metrics import families, served
+from rmq.ops import metrics as pages, scrape
+from rmq.ops.metrics import Bounded, gather
+from rmq.testing import LocalBroker
 from tests.broker.groups import LocalGroup
+from tests.broker.support import Peer, send
+from tests.ops.watching import asked, exported, families, page, scraped, value
 
-Samples = dict[tuple[str, str, str], float]
-
-
-def samples(text: str) -> Samples:
-    """By name, node and reason."""
-    return {
-        (one.name.removeprefix("rmq_group_"), one.labels["node"], one.labels.get("reason", "")): one.value
-        for family in text_string_to_metric_families(text)
-        for one in family.samples
-    }
+PAGE = Path(__file__).parents[2] / "docs" / "operators.md"
+_ROW = re.compile(r"^\| `(r(?:ocket)?mq_\w+)` \| (\w+) \| ([^|]*) \|", re.M)
+COMMON = {"cluster", "node_type", "node_id", "le"}
 
 
-async def scraped(group: LocalGroup, name: str) -> Samples:
-    part = group.nodes[name].serving.membership
-    assert part is not None
-    async with served("127.0.0.1", 0, "C", "g", part.status) as address:
-        answer = await asyncio.to_thread(urllib.request.urlopen, f"http://{address}/metrics")
-        with answer:
-            assert answer.status == 200
-            return samples(answer.read().decode())
+async def test_a_lone_broker_and_its_nameserver() -> None:
+    """What came, what went, who lags: counted as it was done, lag only in what the group wants."""
+    async with LocalBroker() as broker, broker.client() as client:
+        async with client.producer("p") as producer:
+            for number in range(5):
+                await producer.send(Message("Orders", b"%d" % number, tags="a" if number else "b"))
+            async with client.consumer("g", {"Orders": "a"}, start="first", auto_commit=False) as consumer:
+                got = []
+                while len(got) < 4:
+                    got += await consumer.receive(1)
+                await consumer.commit()
+                for number in range(3):
+                    await producer.send(Message("Orders", b"more", tags="a" if number else "b"))
+                await broker.clock.advance(6)
+                found = await scraped(*broker.parts)
+        own = {"cluster": "DefaultCluster", "node_type": "broker", "node_id": "broker-a"}
+        orders = {"topic": "Orders", "message_type": "normal", "is_system": "false", **own}
+        assert value(found, "rocketmq_messages_in_total", **orders) == 8
+        assert value(found, "rocketmq_throughput_in_total", **orders) > 8 * 80
+        group = {"topic": "Orders", "consumer_group": "g", "is_retry": "false", "is_system": "false", **own}
+        assert value(found, "rocketmq_messages_out_total", **group) >= 4
+        assert value(found, "rocketmq_consumer_lag_messages", **group) == 2
+        assert value(found, "rmq_consumer_lag_estimated", **group) == 0
+        assert value(found, "rocketmq_consumer_lag_latency_milliseconds", **group) >= 6000
+        assert value(found, "rocketmq_consumer_connections", consumer_group="g", consume_mode="push") == 1
+        assert value(found, "rmq_nameserver_registered", **own) == 1
+        assert value(found, "rmq_nameserver_brokers", broker="broker-a", node_type="nameserver") == 1
+        assert value(found, "rmq_nameserver_view", node_type="nameserver") > 0
+        counted = {one.name: one.value for one in found["rmq_commit_seconds"].samples if one.labels.get("le", "+Inf") == "+Inf"}
+        assert counted["rmq_commit_seconds_bucket"] == counted["rmq_commit_seconds_count"] >= 8
 
 
 async def test_a_leader_tells_who_is_behind_and_who_may_not_vote(tmp_path: Path) -> None:
     async with LocalGroup(tmp_path) as group:
-        leader = await group.leader()
-        away = (await group.followers())[0]
+        leader, away = await group.leader(), (await group.followers())[0]
         await group.level()
-        found = await scraped(group, leader)
-        assert found["leader", leader, ""] == found["lease_good", leader, ""] == 1
-        assert found["log_end_offset", leader, ""] == found["committed_offset", leader, ""] > 0
-        assert found["epoch", leader, ""] >= 1
+        found = await scraped(group.nodes[leader])
+        assert value(found, "rmq_group_leader", node=leader) == value(found, "rmq_group_lease_good", node=leader) == 1
+        assert value(found, "rmq_group_log_end_offset") == value(found, "rmq_group_committed_offset") > 0
+        assert value(found, "rmq_group_epoch") >= 1
         for name in ("n0", "n1", "n2"):
-            assert found["member_lag_bytes", name, ""] == 0
-            assert found["member_may_not_vote", name, "unproven"] == found["member_may_not_vote", name, "not_a_voter"] == 0
-        told = await scraped(group, away)
-        assert told["leader", away, ""] == 0
-        assert ("member_lag_bytes", leader, "") not in told  # only the leader knows how far the others are
+            assert value(found, "rmq_group_member_lag_bytes", node=name) == 0
+            for reason in ("unproven", "not_a_voter", "disk_full"):
+                assert value(found, "rmq_group_member_may_not_vote", node=name, reason=reason) == 0
+        told = await scraped(group.nodes[away])
+        assert value(told, "rmq_group_leader", node=away) == 0
+        assert told["rmq_group_fetch_seconds"].samples[-2].value > 0
+        # only the leader knows how far the others are, and tells what all have alike
+        assert not [one for one in told["rmq_group_member_lag_bytes"].samples if one.labels["node"] == leader]
+        assert value(found, "rmq_delayed_messages") == 0
+        assert "rmq_delayed_messages" not in told
 
 
 async def test_a_new_disk_is_no_voter_and_unproven_at_first(tmp_path: Path) -> None:
@@ -61,50 +89,129 @@ async def test_a_new_disk_is_no_voter_and_unproven_at_first(tmp_path: Path) -> N
         await group.stop(*group.nodes)
         shutil.rmtree(tmp_path / wiped)
         await group.start(wiped)
-        found = await scraped(group, wiped)
-        assert found["member_may_not_vote", wiped, "unproven"] == 1
+        found = await scraped(group.nodes[wiped])
+        assert value(found, "rmq_group_member_may_not_vote", node=wiped, reason="unproven") == 1
 
 
 def test_each_reason_is_a_series_of_its_own() -> None:
     member = MemberStatus("n1", "s1", "h:1", False, -1, -1, -1, -1.0, True, True)
     status = GroupStatus("leader", "n0", "s0", "n0", "h:0", 3, 0, 10, 10, 10, True, True, False, [], [member])
-    [reasons] = [one for one in families("C", "g", status) if one.name == "rmq_group_member_may_not_vote"]
-    assert {one.labels["reason"]: one.value for one in reasons.samples} == {"not_a_voter": 1, "unproven": 1, "disk_full": 1}
+    reasons = next(one for one in group_families(status, Histogram()) if one.name == "rmq_group_member_may_not_vote")
+    assert dict(reasons.rows) == {("n1", "not_a_voter"): 1, ("n1", "unproven"): 1, ("n1", "disk_full"): 1}
 
 
 def test_damage_is_told() -> None:
     status = GroupStatus("follower", "n0", "s0", "", "", 3, 0, 10, 10, 10, True, False, False, [], [])
     for damaged in ("", "bytes 5 to 9"):
-        [found] = [one for one in families("C", "g", status._replace(damaged=damaged)) if one.name == "rmq_group_damaged"]
-        assert found.samples[0].value == bool(damaged)
+        told = {one.name: one for one in group_families(status._replace(damaged=damaged), Histogram())}
+        assert dict(told["rmq_group_damaged"].rows) == {("n0",): bool(damaged)}
 
 
-async def test_a_taken_port_is_an_error_and_leaves_nothing(tmp_path: Path) -> None:
-    status = GroupStatus("leader", "n0", "s0", "n0", "h:0", 3, 0, 10, 10, 10, True, True, False, [], [])
-    async with served("127.0.0.1", 0, "C", "g", lambda: status) as address:
+# --- the list in the docs ---------------------------------------------------------------------------------------------
+
+
+async def test_the_documented_names_are_those_that_are_told(tmp_path: Path) -> None:
+    """Both ways, with kind and labels where there are series."""
+    told: dict[str, tuple[str, set[str]]] = {}
+    async with LocalBroker() as broker, LocalGroup(tmp_path) as group:
+        leader = group.nodes[await group.leader()]
+        for metrics in (await scraped(*broker.parts), await scraped(leader)):
+            for name, family in metrics.items():
+                labels = {label for one in family.samples for label in one.labels} - COMMON
+                told[name] = family.type, told.get(name, ("", set()))[1] | labels
+    listed = {name: (kind, set(re.findall(r"\w+", labels))) for name, kind, labels in _ROW.findall(PAGE.read_text())}
+    assert listed.keys() == told.keys()
+    for name, (kind, labels) in told.items():
+        assert listed[name][0] == kind, name
+        assert labels <= listed[name][1], name
+
+
+@pytest.mark.parametrize("wanted", [("||", "TAG"), ("x", "FOO"), ("((", "SQL92"), ("a > 1", "SQL92")])
+async def test_what_a_client_says_it_wants_does_not_hide_the_page(wanted: tuple[str, str]) -> None:
+    """All that is missing counts; where that may be wrong it is marked."""
+    async with LocalBroker() as broker:
+        peer = await Peer.connect(broker.address)
+        await peer.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
+        await peer.send(send("T", b"one"))
+        await peer.ask(UpdateGroup(GroupConfig("g")))
+        await peer.ask(UpdateConsumerOffset("g", "T", 0, 0))
+        await peer.ask(Heartbeat("c", consumers=[ConsumerData("g", subscriptions=[Subscription("T", *wanted)])]))
+        await broker.clock.advance(1)
+        found = await scraped(*broker.parts)
+        assert value(found, "rocketmq_consumer_lag_messages", topic="T") == 1
+        assert value(found, "rmq_consumer_lag_estimated", topic="T") == (wanted[1] == "SQL92")
+        await peer.close()
+
+
+# --- bounds -----------------------------------------------------------------------------------------------------------
+
+
+def test_names_beyond_the_limit_are_added_up() -> None:
+    """Those that came first stay, the others are one series; who goes makes room. Of ages the largest counts."""
+    bounded = Bounded(2)
+    family = Family("m", "gauge", "about", ("topic", "is_system"), ())
+    rows = [((topic, "false"), float(number)) for number, topic in enumerate("abcd", 1)]
+    assert bounded.rows(family, rows) == {("a", "false"): 1, ("b", "false"): 2, ("other", "false"): 7}
+    assert bounded.rows(family, reversed(rows)) == {("a", "false"): 1, ("b", "false"): 2, ("other", "false"): 7}
+    assert bounded.rows(family._replace(peak=True), rows)["other", "false"] == 4
+    bounded.rows(family, rows[1:])
+    assert bounded.rows(family, rows[1:]) == {("b", "false"): 2, ("c", "false"): 3, ("other", "false"): 4}
+    again = [*rows[:1], *rows[:1]]
+    assert Bounded().rows(family, again) == {("a", "false"): 2}, "queues of one topic are added up"
+
+
+async def test_a_scrape_of_many_topics_leaves_the_loop_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many rows there are, others have their turn while they are read, and rows that need the disk are not read there."""
+    turns, after = 0, []
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    def rows() -> object:
+        for number in range(50_000):
+            if number % 1000 == 0:
+                after.append(turns)
+            yield (f"T{number}",), 1.0
+
+    monkeypatch.setattr(pages, "SLICE_S", 0.0)
+    slow = Family("slow", "gauge", "", ("topic",), (1 / 0 for _ in (1,)), slow=True)  # type: ignore[misc]
+    running = asyncio.create_task(others())
+    many = Family("many", "gauge", "", ("topic",), rows())  # type: ignore[arg-type]
+    gathered = await gather([({}, [many, slow])])
+    running.cancel()
+    assert len(list(gathered[0].rows)) == 50_000
+    assert all(later > earlier for earlier, later in pairwise(after))
+
+
+# --- the port ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_taken_port_is_an_error_and_leaves_nothing() -> None:
+    async with exported() as address:
         port = int(address.rpartition(":")[2])
         with pytest.raises(OSError, match="in use"):
-            async with served("127.0.0.1", port, "C", "g", lambda: status):
+            async with scrape.served("127.0.0.1", port, {}):
                 pass
+    assert not [one for one in threading.enumerate() if "exporter" in one.name]
 
 
 async def test_who_connects_and_says_nothing_makes_room_for_who_asks() -> None:
     """S16: neither a thread each, nor Prometheus turned away."""
-    status = GroupStatus("leader", "n0", "s0", "n0", "h:0", 3, 0, 10, 10, 10, True, True, False, [], [])
-    before = threading.active_count()
-    async with served("127.0.0.1", 0, "C", "g", lambda: status) as address:
+    async with exported() as address:
         host, _, port = address.rpartition(":")
+        await page(address, "/metrics")
+        before = threading.active_count()
         idle = [await asyncio.open_connection(host, int(port)) for _ in range(3 * scrape.MAX_SCRAPES)]
         for reader, _ in idle[: scrape.MAX_SCRAPES]:
             with contextlib.suppress(ConnectionResetError):
                 assert await reader.read() == b""
-        reader, writer = await asyncio.open_connection(host, int(port))
-        writer.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
-        answer = (await reader.read()).decode()
-        assert answer.startswith("HTTP/1.1 200 OK")
-        assert samples(answer.partition("\r\n\r\n")[2])["leader", "n0", ""] == 1
+        status, text = await page(address, "/metrics")
+        assert (status, "rmq_loop_lag_seconds_count" in text) == (200, True)
         assert threading.active_count() == before
-    for _, one in (*idle, (reader, writer)):
+    for _, one in idle:
         one.close()
 
 
@@ -124,24 +231,18 @@ async def test_who_connects_and_says_nothing_makes_room_for_who_asks() -> None:
 )
 async def test_questions(question: bytes, says: bytes) -> None:
     """S16."""
-    status = GroupStatus("leader", "n0", "s0", "n0", "h:0", 3, 0, 10, 10, 10, True, True, False, [], [])
-    async with served("127.0.0.1", 0, "C", "g", lambda: status) as address:
-        host, _, port = address.rpartition(":")
-        reader, writer = await asyncio.open_connection(host, int(port))
-        writer.write(question)
-        try:
-            answer = await reader.read()
-        except ConnectionResetError:  # it went before everything was read
-            answer = b""
-        assert answer.startswith(says)
-        writer.close()
+    async with exported() as address:
+        assert (await asked(address, question)).startswith(says)
+
+
+async def test_both_forms_can_be_read_by_prometheus(tmp_path: Path) -> None:
+    async with LocalBroker() as broker, exported(*broker.parts) as address:
+        plain = families((await page(address, "/metrics"))[1])
+        answer = await asked(address, b"GET /metrics HTTP/1.1\r\nAccept: application/openmetrics-text\r\n\r\n")
+        assert answer.endswith(b"# EOF\n")
+        assert len([*text_string_to_metric_families(answer.decode().partition("\r\n\r\n")[2])]) >= len(plain)
 
 
 async def test_who_only_looks_at_the_head() -> None:
-    status = GroupStatus("leader", "n0", "s0", "n0", "h:0", 3, 0, 10, 10, 10, True, True, False, [], [])
-    async with served("127.0.0.1", 0, "C", "g", lambda: status) as address:
-        host, _, port = address.rpartition(":")
-        reader, writer = await asyncio.open_connection(host, int(port))
-        writer.write(b"HEAD /metrics HTTP/1.1\r\n\r\n")
-        assert (await reader.read()).endswith(b"\r\n\r\n")
-        writer.close()
+    async with exported() as address:
+        assert (await asked(address, b"HEAD /metrics HTTP/1.1\r\n\r\n")).endswith(b"\r\n\r\n")

@@ -14,6 +14,7 @@ from rmq.broker.state import Line
 from rmq.clock import Clock
 from rmq.config.settings import NodeSettings
 from rmq.delivery.due import DueTable
+from rmq.measures import Family, gauge
 from rmq.routing.topics import TopicTable
 
 
@@ -30,6 +31,7 @@ class Delays(Feature):
         commit: Callable[[list[Line]], Awaitable[None]],
         clock: Clock,
     ) -> None:
+        self._table, self._clock = table, clock
         timers = TimerTaker(clock, settings.broker_name, settings.timer_max_delay_s)
         self.takers: Sequence[Taker] = (timers.take, partial(take_level, delays_ms=settings.delays_ms))
         self._service = DelayService(table, outlet, commit, topics, clock)
@@ -40,6 +42,13 @@ class Delays(Feature):
 
     def facts(self) -> Iterable[tuple[str, object]]:
         return self._export.facts()
+
+    def led_metrics(self) -> Iterable[Family]:
+        first_ms = self._table.first_ms()
+        late_ms = 0 if first_ms is None else max(0, self._clock.wall_ms() - first_ms)
+        yield gauge("rmq_delayed_messages", "messages that wait for their time", self._table.pending)
+        about = "how late the earliest message is that should have come"
+        yield gauge("rocketmq_timer_dequeue_latency_milliseconds", about, late_ms)
 
     async def begin(self) -> None:
         self._export.begin()

@@ -1,14 +1,16 @@
 """Consumer groups and their members: who is connected, and the notice to all of them when the members change."""
 
-from collections.abc import Callable, Container, Iterable
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Iterator
 
 from rmq.broker.catalog import Catalog
 from rmq.broker.feature import At, Feature, Job
 from rmq.broker.handlers.clients import ClientHandlers
 from rmq.broker.handlers.groups import ConsumerGroupHandlers
 from rmq.clock import Clock
-from rmq.delivery.groups import ConsumerRegistry, groups_json
+from rmq.delivery.groups import ConsumerRegistry, groups_json, is_system_group
 from rmq.delivery.offsets import OffsetKey
+from rmq.measures import Family, Row, gauge
 from rmq.net.transport.server import Connection, Handler
 
 EXPIRE_S = 10.0
@@ -28,6 +30,7 @@ class Groups(Feature):
         changed: Callable[[Container[str]], None],
         clock: Clock,
     ) -> None:
+        self._registry, self._groups = registry, catalog.groups
         self.clients = ClientHandlers(registry, catalog.groups, catalog.let_in, connection, changed, clock)
         self.handlers = {
             **ConsumerGroupHandlers(catalog, offsets_of).by_request(),
@@ -35,6 +38,29 @@ class Groups(Feature):
         }
         self.jobs = (Job(EXPIRE_S, "expire", self.clients.expire, At.EVERYWHERE),)
         self.exports = {"subscriptionGroup.json": lambda: groups_json(catalog.groups)}
+
+    def metrics(self) -> Iterable[Family]:
+        yield gauge("rocketmq_consumer_group_number", "consumer groups, the broker's own included", self._groups.count)
+        labels = ("consumer_group", "consume_mode", "language", "version", "protocol_type", "is_system")
+        about = "connected consumers"
+        yield Family("rocketmq_consumer_connections", "gauge", about, labels, self._consumers())
+        about = "connected producers"
+        yield Family("rocketmq_producer_connections", "gauge", about, ("language", "version", "protocol_type"), self._producers())
+
+    def _consumers(self) -> Iterator[Row]:
+        for name in self._registry.group_names():
+            if (view := self._registry.connection_view(name)) is None:
+                continue
+            mode = "push" if view.consume_type == "CONSUME_PASSIVELY" else "pull"
+            system = "true" if is_system_group(name) else "false"
+            counted = Counter((one.language.lower(), f"{one.version}") for one in view.connections)
+            for who, count in counted.items():
+                yield (name, mode, *who, "remoting", system), float(count)
+
+    def _producers(self) -> Iterator[Row]:
+        for name in self._registry.producer_names():
+            for one in self._registry.producers_of(name):
+                yield (one.language.lower(), f"{one.version}", "remoting"), 1.0
 
     def on_closed(self, connection: Connection) -> None:
         self.clients.closed(connection)

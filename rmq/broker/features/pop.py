@@ -1,7 +1,7 @@
 """POP: messages are handed out for a time, acknowledged, or come back; and who of a group pops or pulls which queue."""
 
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
 from rmq.broker.catalog import Catalog
 from rmq.broker.feature import Feature, Job
@@ -22,6 +22,7 @@ from rmq.clock import Clock
 from rmq.delivery.members import ConsumerRegistry
 from rmq.delivery.modes import ModeTable, modes_json
 from rmq.delivery.orders import OrderTable, orders_json
+from rmq.measures import Family, gauge
 from rmq.model import MessageQueue
 from rmq.net.commands.pop import Pop as PopRequest, PopAnswer
 from rmq.net.transport.server import Call, Handler
@@ -72,8 +73,18 @@ class Revival(Feature):
         waits_from_ms: Callable[[], int | None],
         clock: Clock,
     ) -> None:
+        self._table, self._clock = receipts.table, clock
         self._service = ReviveService(receipts.table, catalog, reader.queues, outlet, receipts, waits_from_ms, clock)
         self.jobs = self._service.jobs
+
+    def led_metrics(self) -> Iterable[Family]:
+        late_ms = self._table.overdue_ms(self._clock.wall_ms())
+        yield gauge(
+            "rocketmq_pop_checkpoint_buffer_size", "pops that are not acknowledged, and whose time is not over", len(self._table)
+        )
+        yield gauge(
+            "rocketmq_pop_revive_latency_milliseconds", "how late the first popped message is that should be back", late_ms
+        )
 
     async def carry(self, below: int) -> None:
         await self._service.carry(below)
@@ -101,8 +112,8 @@ def _counted(pop: Callable[[PopRequest, Call], Awaitable[PopAnswer]], stats: Bro
         if answer.status:
             stats.missed.total += 1
         else:
-            stats.found.total += 1
-            stats.transferred.total += answer.msg_offset_info.count(";") + answer.msg_offset_info.count(",") + 1
+            count = answer.msg_offset_info.count(";") + answer.msg_offset_info.count(",") + 1
+            stats.handed_out(request.topic, request.consumer_group, count, len(answer.messages))
         return answer
 
     return counted

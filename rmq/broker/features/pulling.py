@@ -1,5 +1,7 @@
 """Pulling, and the pulls that wait."""
 
+from collections.abc import Iterable, Iterator
+
 from rmq.broker.catalog import Catalog
 from rmq.broker.feature import At, Feature, Job
 from rmq.broker.handlers.pull import Guide, PullHandler, Readers
@@ -7,7 +9,10 @@ from rmq.broker.longpoll import LongPolls
 from rmq.broker.ports import Reader
 from rmq.clock import Clock
 from rmq.delivery.groups import ConsumerRegistry
+from rmq.measures import Family, Row, counter, gauge
+from rmq.model import RETRY_PREFIX
 from rmq.net.commands import CheckClient, Pull
+from rmq.routing.topics import is_system_topic
 
 SWEEP_S = 1.0
 
@@ -26,6 +31,7 @@ class Pulling(Feature):
         clock: Clock,
     ) -> None:
         self._polls = polls
+        self._stats = reader.stats
         self._clock = clock
         pulls = PullHandler(reader, catalog, registry.subscription, readers, guide, polls, clock)
         self.handlers = {Pull: pulls.pull, CheckClient: pulls.check}
@@ -33,6 +39,14 @@ class Pulling(Feature):
 
     def _sweep(self) -> None:
         self._polls.sweep(self._clock.monotonic())
+
+    def metrics(self) -> Iterable[Family]:
+        labels, out = ("topic", "consumer_group", "is_retry", "is_system"), self._stats.out
+        yield Family("rocketmq_messages_out_total", "counter", "messages handed out", labels, _rows(out, 0))
+        yield Family("rocketmq_throughput_out_total", "counter", "bytes handed out", labels, _rows(out, 1))
+        yield counter("rmq_pulls_found_total", "pulls and pops that got messages", self._stats.found.total)
+        yield counter("rmq_pulls_missed_total", "pulls and pops that got none", self._stats.missed.total)
+        yield gauge("rmq_long_polls", "pulls that wait for messages", len(self._polls))
 
     def stopping(self) -> None:
         self._polls.wake_all()
@@ -45,3 +59,12 @@ class Pulling(Feature):
 
     def on_group(self, group: str) -> None:
         self._polls.groups_changed((group,))
+
+
+def _rows(out: dict[tuple[str, str], list[int]], which: int) -> Iterator[Row]:
+    for (topic, group), row in list(out.items()):
+        yield (topic, group, _said(topic.startswith(RETRY_PREFIX)), _said(is_system_topic(topic))), float(row[which])
+
+
+def _said(holds: bool) -> str:
+    return "true" if holds else "false"

@@ -1,6 +1,6 @@
 """Deleting what is old, by itself and when an administrator asks; refusing what a full disk cannot take."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
 from rmq.broker.feature import At, Feature, Job
 from rmq.broker.handlers.cleaning import CleaningHandlers
@@ -10,6 +10,7 @@ from rmq.clock import Clock
 from rmq.config.settings import NodeSettings
 from rmq.log.retention import RetentionSettings
 from rmq.log.store import Store
+from rmq.measures import Family, gauge
 from rmq.net.commands import CleanExpiredQueues, DeleteExpiredLog
 
 RUN_S = 10.0
@@ -28,12 +29,21 @@ class Cleaning(Feature):
         clock: Clock,
     ) -> None:
         self._membership = membership
-        self._retention = Retention(
-            _limits(settings), store, clock, membership.appender, membership.follower_from, alive_from, carry
-        )
+        self._limits = _limits(settings)
+        self._retention = Retention(self._limits, store, clock, membership.appender, membership.follower_from, alive_from, carry)
         asked = CleaningHandlers(self._delete_expired, self._retention.clean_queues)
         self.handlers = {DeleteExpiredLog: asked.delete_expired_log, CleanExpiredQueues: asked.clean_expired_queues}
         self.jobs = (Job(RUN_S, "retention", self._run, At.WRITABLE),)
+
+    def metrics(self) -> Iterable[Family]:
+        used = [] if self._retention.used is None else [((), self._retention.used)]
+        about = "how full the disk with the store is, 0 to 1; asked every 10 s"
+        yield Family("rmq_disk_used_ratio", "gauge", about, (), used)
+        yield gauge("rmq_disk_refuse_ratio", "so full it refuses sends", self._limits.refuse_sends)
+
+    def waits_for(self) -> Iterable[str]:
+        if self._retention.full:
+            yield f"disk full: {self._retention.full}"
 
     async def _run(self) -> None:
         await self._retention.run()

@@ -1,6 +1,6 @@
 """Sending."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 
 from rmq.broker.catalog import Catalog
 from rmq.broker.feature import Feature
@@ -8,7 +8,10 @@ from rmq.broker.handlers.send import SendHandler
 from rmq.broker.held.intake import Placed
 from rmq.broker.ports import Writer
 from rmq.config.settings import NodeSettings
+from rmq.log.queues.queues import ConsumeQueues
+from rmq.measures import Family, Row
 from rmq.net.commands import DraftedSend, Send, SendAnswer
+from rmq.routing.topics import is_system_topic, message_type
 
 
 class Sending(Feature):
@@ -24,4 +27,20 @@ class Sending(Feature):
         given_up: Callable[[Send], Awaitable[SendAnswer] | None],
     ) -> None:
         handler = SendHandler(settings, writer, catalog.topic, catalog.ensure_topic, all_known, take, given_up)
+        self._queues, self._topic = writer.queues, catalog.topic
         self.handlers = {Send: handler.send, DraftedSend: handler.drafted}
+
+    def metrics(self) -> Iterable[Family]:
+        """Counted at the node that appended them, which is the leader; from 0 on when the process starts."""
+        labels = ("topic", "message_type", "is_system")
+        queues = self._queues
+        yield Family("rocketmq_messages_in_total", "counter", "messages that came", labels, self._rows(queues, "came"))
+        yield Family("rocketmq_throughput_in_total", "counter", "bytes that came", labels, self._rows(queues, "came_bytes"))
+
+    def _rows(self, queues: ConsumeQueues, count: str) -> Iterator[Row]:
+        """Queue by queue: who shows them adds those of one topic up."""
+        for queue in queues.all():
+            if queue.came:
+                kind = message_type(queue.topic, self._topic(queue.topic))
+                system = "true" if is_system_topic(queue.topic) else "false"
+                yield (queue.topic, kind, system), float(getattr(queue, count))

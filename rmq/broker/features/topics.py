@@ -9,6 +9,7 @@ from rmq.broker.feature import Feature
 from rmq.broker.handlers.topics import TopicHandlers
 from rmq.broker.state import Line
 from rmq.config.settings import NodeSettings
+from rmq.measures import Family, gauge
 from rmq.routing.topics import system_topics, topics_json
 
 log = logging.getLogger("rmq.topics")
@@ -31,6 +32,9 @@ class Topics(Feature):
         self._making: asyncio.Task[None] | None = None
         self.handlers = TopicHandlers(catalog, readers, drop_pending).by_request()
         self.exports = {"topics.json": lambda: topics_json(catalog.topics)}
+
+    def metrics(self) -> Iterable[Family]:
+        yield gauge("rocketmq_topic_number", "topics, the broker's own included", self._catalog.topics.count)
 
     def on_lead(self) -> None:
         """What every group needs is made, if it is missing."""

@@ -167,7 +167,11 @@ class PullHandler:
                 return self._read_cold(wanted, call)
             found = self._reader.find(queue, offset, count, self._reader.max_bytes, selection)
             messages = self._log.gather(found.spans)
-            return self._read_cold(wanted, call) if messages is None else self._answer_found(call, queue, found, messages)
+            return (
+                self._read_cold(wanted, call)
+                if messages is None
+                else self._answer_found(call, request.consumer_group, queue, found, messages)
+            )
         if offset == high:
             if may_wait:
                 return self._hold(wanted, call)
@@ -182,12 +186,13 @@ class PullHandler:
         call.answer(answer, why)
         return LATER
 
-    def _answer_found(self, call: Call, queue: ConsumeQueue, found: Found, messages: bytes, cold: bool = False) -> Later:
+    def _answer_found(
+        self, call: Call, group: str, queue: ConsumeQueue, found: Found, messages: bytes, cold: bool = False
+    ) -> Later:
         if not found.spans:
             answer = PullAnswer(found.next_offset, queue.min, queue.max, b"", PULL_RETRY)
             return self._nothing(call, answer, "NO_MATCHED_MESSAGE")
-        self._stats.found.total += 1
-        self._stats.transferred.total += len(found.spans)
+        self._stats.handed_out(queue.topic, group, len(found.spans), len(messages))
         where = self._guide.suggest(found.spans[-1][0] + found.spans[-1][1], cold)
         call.answer(PullAnswer(found.next_offset, queue.min, queue.max, messages, 0, where), FOUND)
         return LATER
@@ -218,7 +223,9 @@ class PullHandler:
             raise _unreadable(request, error) from error
         if not found.spans and found.next_offset >= queue.max and self._clock.monotonic() < until:
             return self._hold(wanted._replace(request=request._replace(queue_offset=found.next_offset)), call, until)
-        return self._answer_found(call, queue, found, messages, cold=not isinstance(wanted.selection, str))
+        return self._answer_found(
+            call, request.consumer_group, queue, found, messages, cold=not isinstance(wanted.selection, str)
+        )
 
     def _hold(self, wanted: Wanted, call: Call, until: float = 0.0) -> Later:
         """Raises Refusal for one too many: "nothing" at once would only be asked again, at once."""

@@ -5,6 +5,7 @@ that is committed: only then its old place counts as finished (C10).
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -31,6 +32,8 @@ class SendBackHandlers:
         self._outlet = outlet
         self._intake = intake
         self._locked = locked
+        self.retried: Counter[str] = Counter()  # by group: messages that come again, and those that do not
+        self.dead: Counter[str] = Counter()
 
     def by_request(self) -> Mapping[type[Any], Handler]:
         return {SendBack: self.send_back}
@@ -47,7 +50,7 @@ class SendBackHandlers:
         known = record.bytes_to_properties(source.properties)
         message_id = record.message_id(source.store_host, source.physical_offset)
         again = source._replace(reconsume_times=counted(source.reconsume_times))
-        await self._store(again, fate, properties_of(known, source.topic, message_id, *fate[1:]))
+        await self._store(request.group, again, fate, properties_of(known, source.topic, message_id, *fate[1:]))
 
     async def _source(self, request: SendBack) -> Record:
         found = await asyncio.to_thread(self._outlet.find, request.offset)
@@ -65,9 +68,9 @@ class SendBackHandlers:
         most = config.retry_max_times if request.max_reconsume_times < 0 else request.max_reconsume_times
         if not is_given_up(message.reconsume_times, most, self._locked(group)):
             return None
-        return self._store(message, Fate(DLQ_PREFIX + group, 0), {"DELAY": "0"})
+        return self._store(group, message, Fate(DLQ_PREFIX + group, 0), {"DELAY": "0"})
 
-    async def _store(self, message: Record, fate: Fate, properties: dict[str, str]) -> SendAnswer:
+    async def _store(self, group: str, message: Record, fate: Fate, properties: dict[str, str]) -> SendAnswer:
         """In a queue of that topic, or where it waits until then. Raises Refusal."""
         config = await self._topic(fate)
         queue_id = self._outlet.pick(config.write_queue_nums)
@@ -78,6 +81,7 @@ class SendBackHandlers:
         placed = None if fate.dead else self._intake.take(record.decode(draft), queue_id)
         place = (fate.topic, queue_id, draft) if placed is None else (placed.topic, placed.queue_id, placed.draft)
         unit = await self._outlet.send(*place)
+        (self.dead if fate.dead else self.retried)[group] += 1
         return SendAnswer(queue_id, unit.queue_offset, unit.physical_offset)
 
     async def _topic(self, fate: Fate) -> TopicConfig:

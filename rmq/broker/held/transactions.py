@@ -70,6 +70,7 @@ class CheckService:
         self._make_aside = make_aside
         self._clock = clock
         self._unreadable: set[int] = set()  # told once
+        self.asked = self.asked_again = 0  # questions: the first of each half, and all later ones
 
     @property
     def jobs(self) -> tuple[Job, ...]:
@@ -140,6 +141,8 @@ class CheckService:
             await self._put_aside(first, stored)
             return
         again = await self._append(first, halves.again(stored, first, half.checks + 1))
+        self.asked += not half.checks
+        self.asked_again += bool(half.checks)
         if self._table.at_rest(first) is not None:
             self._producers.ask_producer(half.group, self._question(again))
 

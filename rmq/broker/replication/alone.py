@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 from rmq.broker.replication.appender import Appender, answer
 from rmq.broker.replication.flusher import Flusher
+from rmq.broker.replication.latencies import Latencies
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal, StoreError
@@ -38,16 +39,17 @@ class LoneReplica:
         self._unflushed: deque[tuple[float, Sequence[Unit]]] = deque()
         self._failure: StoreError | None = None
         self.committed_end = log.durable_end
-        self.appender = Appender(log, self)
-        self._flusher = Flusher(log, clock, 0.5, self._flushed, self._flush_failed)
+        self.latencies = Latencies(clock)
+        self.appender = Appender(log, self, self.latencies)
+        self.flusher = Flusher(log, clock, 0.5, self._flushed, self._flush_failed, self.latencies.fsync)
 
     def start(self) -> None:
         """Takes over what the log appended by itself when it began its epoch, and starts flushing."""
-        self._flusher.start()
+        self.flusher.start()
         self._advance(self._log.end)
 
     async def stop(self) -> None:
-        await self._flusher.stop()
+        await self.flusher.stop()
 
     def check(self) -> None:
         if self._failure is not None:
@@ -62,9 +64,9 @@ class LoneReplica:
     def appended(self, units: Sequence[Unit]) -> None:
         if self._sync_flush:
             self._unflushed.append((self._clock.monotonic() + SYNC_FLUSH_TIMEOUT_S, units))
-            self._flusher.ask()
+            self.flusher.ask()
         else:
-            self._flusher.appended()
+            self.flusher.appended()
             self._advance(self._log.end)
 
     def _flushed(self) -> None:
@@ -75,6 +77,7 @@ class LoneReplica:
 
     def _flush_failed(self, error: StoreError) -> None:
         self._failure = error
+        self.latencies.forget()
         unknown = Refusal(ResponseCode.SYSTEM_ERROR, f"outcome unknown: {error}")
         for _, units in self._unflushed:
             answer(units, unknown)
@@ -86,6 +89,7 @@ class LoneReplica:
             units = self._dispatcher.advance(offset)
             self._on_committed(units, self._log.last_stored_ms)
             answer(units, None)
+            self.latencies.committed(offset)
         except Exception as bug:  # half of a turn is done: nobody may go on from there
             raise AssertionError(f"applying committed records broke off: {bug!r}") from bug
 

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, cast
 
+from rmq.broker.replication.latencies import Latencies
 from rmq.codes import ResponseCode
 from rmq.errors import PerhapsStored, Refusal, RmqError, StoreError
 from rmq.log.commitlog import CommitLog, Unit
@@ -42,11 +43,12 @@ class Policy(Protocol):
 
 
 class Appender:
-    """Nobody asks which `policy` it has."""
+    """Nobody asks which `policy` it has. What came to each queue is counted there, for whoever measures."""
 
-    def __init__(self, log: CommitLog, policy: Policy) -> None:
+    def __init__(self, log: CommitLog, policy: Policy, latencies: Latencies) -> None:
         self._log = log
         self._policy = policy
+        self._latencies = latencies
         self._burst: list[Unit] = []
         self._full = ("", "")  # why sends, and why state records, are refused
         self._checked = False  # in this turn
@@ -85,6 +87,11 @@ class Appender:
         """Whether the disk has no room for anything more."""
         return bool(self._full[1])
 
+    @property
+    def trouble(self) -> str:
+        """Why the last burst was not stored; "" if it was."""
+        return self._trouble
+
     # --- a turn's burst -----------------------------------------------------------------------------------------------
 
     def _begin_burst(self) -> None:
@@ -103,6 +110,7 @@ class Appender:
         burst, self._burst, self._checked = self._burst, [], False
         for unit in burst:
             unit.open = False
+        began = self._latencies.now()
         try:
             self._policy.write(burst)
         except Refusal:
@@ -114,6 +122,10 @@ class Appender:
         if not burst:
             return
         self._tell_trouble("")
+        for unit in burst:
+            unit.queue.came += len(unit.sizes)
+            unit.queue.came_bytes += unit.size
+        self._latencies.appended(burst[-1].end, began)
         self._policy.appended(burst)
 
     def _tell_trouble(self, trouble: str) -> None:

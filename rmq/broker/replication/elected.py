@@ -13,6 +13,7 @@ from typing import Protocol
 
 from rmq.broker.replication.appender import Appender, answer
 from rmq.broker.replication.flusher import Flusher
+from rmq.broker.replication.latencies import Latencies
 from rmq.broker.replication.member import Member
 from rmq.broker.replication.peers import Peers
 from rmq.broker.replication.peerwire import encode_answer
@@ -72,8 +73,9 @@ class ElectedReplica:
         self._on_committed = on_committed
         self._dispatcher = store.dispatcher
         self.committed_end = store.dispatcher.position
-        self.appender = Appender(store.log, self)
-        self._flusher = Flusher(store.log, clock, 0.5, self._flushed, self._flush_failed)
+        self.latencies = Latencies(clock)
+        self.appender = Appender(store.log, self, self.latencies)
+        self.flusher = Flusher(store.log, clock, 0.5, self._flushed, self._flush_failed, self.latencies.fsync)
         self._events = events
         self._fetch_snapshot = fetch_snapshot
         self._waiting: deque[tuple[float, Unit]] = deque()
@@ -129,7 +131,7 @@ class ElectedReplica:
     # --- life ---------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        self._flusher.start()
+        self.flusher.start()
         self._ticking = asyncio.create_task(self._tick(), name="group-ticks")
 
     async def hand_over(self) -> None:
@@ -161,7 +163,7 @@ class ElectedReplica:
             self._ticking.cancel()
             await asyncio.gather(self._ticking, return_exceptions=True)
         await self._peers.close()
-        await self._flusher.stop()
+        await self.flusher.stop()
 
     def hurry(self) -> None:
         """The next tick may be due earlier than it was."""
@@ -208,9 +210,9 @@ class ElectedReplica:
 
     def appended(self, units: Sequence[Unit]) -> None:
         if self._sync_flush:
-            self._flusher.ask()
+            self.flusher.ask()
         else:
-            self._flusher.appended()
+            self.flusher.appended()
 
     def answer_late(self) -> None:
         """Not committed in time: nobody knows what will become of it. With fixed roles it is stored here at least."""
@@ -243,6 +245,7 @@ class ElectedReplica:
             while waiting and 0 <= waiting[0][1].end <= limit:
                 done.append(waiting.popleft()[1])
             answer(done, None)
+            self.latencies.committed(limit)
 
     def _flushed(self) -> None:
         if not self._stopped:
@@ -321,6 +324,7 @@ class ElectedReplica:
         waiting, self._waiting = self._waiting, deque()
         unknown = Refusal(ResponseCode.SYSTEM_ERROR, f"outcome unknown: this node lost leadership ({reason})")
         answer([unit for _, unit in waiting], unknown)
+        self.latencies.forget()
         self._events.left()
 
     def reseed(self, order: m.Reseed) -> None:

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from rmq.clock import Clock
 from rmq.errors import StoreError
+from rmq.measures import Histogram
 
 log = logging.getLogger("rmq.flusher")
 
@@ -29,7 +30,8 @@ class Flushable(Protocol):
 
 
 class Flusher:
-    """`on_flushed` runs on the loop after each good flush, `on_failed` once after the first bad one (D4: final)."""
+    """`on_flushed` runs on the loop after each good flush, `on_failed` once after the first bad one (D4: final). `seconds`:
+    what each took is noted there."""
 
     def __init__(
         self,
@@ -38,12 +40,15 @@ class Flusher:
         interval_s: float,
         on_flushed: Callable[[], None],
         on_failed: Callable[[StoreError], None],
+        seconds: Histogram,
     ) -> None:
         self._log = log
         self._clock = clock
         self._interval_s = interval_s
         self._on_flushed = on_flushed
         self._on_failed = on_failed
+        self._seconds = seconds
+        self._level_at = clock.monotonic()  # what was appended before that is durable
         self._asked = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.Task[None] | None = None
@@ -61,6 +66,10 @@ class Flusher:
         """Told after each append under asynchronous flush: too much waiting starts a flush early."""
         if self._log.end - self._log.durable_end >= ASYNC_FLUSH_BYTES:
             self._asked.set()
+
+    def unflushed_seconds(self) -> float:
+        """How old the oldest byte that is not durable may be; 0 if there is none."""
+        return 0.0 if self._log.durable_end >= self._log.end else self._clock.monotonic() - self._level_at
 
     async def stop(self) -> None:
         """Stop flushing once a running flush has ended. The store's own close flushes what is left."""
@@ -81,13 +90,17 @@ class Flusher:
             self._asked.clear()
             if self._stopped:
                 return
+            began = self._clock.monotonic()
             if self._log.durable_end >= self._log.end:
+                self._level_at = began
                 continue
             try:
                 await asyncio.to_thread(self._log.flush)
             except Exception as error:  # whatever it was: from here on nothing may count as durable
                 self._failed(error)
                 return
+            self._level_at = began
+            self._seconds.observe(self._clock.monotonic() - began)
             asyncio.get_running_loop().call_soon(self._on_flushed)  # in a callback of its own: a bug there ends the node
 
     def _failed(self, error: Exception) -> None:

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from rmq.broker.replication.peerwire import read_answer, to_command
 from rmq.errors import Refusal, RmqError, Unknown, Unreachable
+from rmq.measures import Histogram
 from rmq.net.codec.limits import MIB, Limits
 from rmq.net.codec.native import VERSION
 from rmq.net.commands import Answer, Hello, Request, peers as c
@@ -26,7 +27,8 @@ LIMITS = Limits(max_frame_bytes=32 * MIB)  # a fetch may bring 8 MiB, or one rec
 
 
 class Peers:
-    """`me`: how this node introduces itself. `address_of(node)`: "host:port" or "" if unknown. `handle` takes the events."""
+    """`me`: how this node introduces itself. `address_of(node)`: "host:port" or "" if unknown. `handle` takes the events.
+    `fetches`: how many seconds answered fetches took."""
 
     def __init__(
         self, me: c.IntroducePeer, address_of: Callable[[str], str], handle: Callable[[m.Event], None], dialer: Dialer
@@ -35,6 +37,7 @@ class Peers:
         self._address_of = address_of
         self._handle = handle
         self._dialer = replace(dialer, limits=LIMITS)
+        self.fetches = Histogram()
         self._peers: dict[str, _Peer] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -67,6 +70,7 @@ class Peers:
 
     async def _ask(self, node: str, request: m.Request) -> None:
         peer, command = self._peer(node), to_command(self._me.group, request)
+        began = self._dialer.clock.monotonic()
         try:
             if isinstance(command, c.AckLog):
                 await peer.post(command)
@@ -78,6 +82,8 @@ class Peers:
             peer.tell(f"node {node}: {error}")
         else:
             peer.tell("")
+            if isinstance(command, c.FetchLog):
+                self.fetches.observe(self._dialer.clock.monotonic() - began)
             self._handle(m.Answered(node, request, read_answer(request, answer)))
 
 

@@ -60,6 +60,7 @@ class ConsumeQueue:
         self.topic = topic
         self.queue_id = queue_id
         self.min = self.max = self.next = 0
+        self.came = self.came_bytes = 0  # messages and their bytes that this process appended, counted by who appends
         self.ended = False
         self.flushed = 0  # entries below are in the files and durable
         self._disk = disk

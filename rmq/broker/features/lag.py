@@ -1,0 +1,186 @@
+"""How far consumer groups are behind: in messages, and in time.
+
+Exact, also for a group that wants some tags only. Where counting would take long (too much is waiting, or it filters by SQL)
+every message counts, and the number is marked as estimated [ConsumerLagCalculator].
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+from rmq.broker.feature import Feature
+from rmq.broker.ports import Reader
+from rmq.clock import Clock
+from rmq.delivery import filters
+from rmq.delivery.filters import Selection
+from rmq.delivery.groups import ConsumerRegistry, is_system_group
+from rmq.delivery.offsets import OffsetTable
+from rmq.delivery.receipts import ReceiptTable
+from rmq.errors import Refusal, RmqError
+from rmq.log.queues.consumequeue import ConsumeQueue
+from rmq.measures import Family, Labels, Row
+from rmq.model import RETRY_PREFIX
+from rmq.routing.topics import TopicTable
+
+MAX_COUNTED: Final = 20_000  # messages that one group has not consumed of a topic, and that are looked at one by one
+MAX_LOOKED: Final = 1_000  # groups and topics, those that lag most, whose messages are looked at
+_STEP: Final = 4_000
+_LABELS = ("topic", "consumer_group", "is_retry", "is_system")
+_ABOUT = {
+    "lag_messages": "not consumed yet, those that are handed out included",
+    "ready_messages": "not handed out yet",
+    "inflight_messages": "popped and not acknowledged",
+    "lag_latency_milliseconds": "age of the oldest message that is not consumed",
+    "queueing_latency_milliseconds": "age of the oldest message that is not handed out",
+}
+
+
+class _Behind(NamedTuple):
+    """Of one group and topic. `wants`: what of it. `queues`: where the group is in each that has more."""
+
+    labels: Labels
+    lag: int
+    inflight: int
+    wants: Selection
+    queues: list[tuple[ConsumeQueue, int]]
+
+
+class _Looked(NamedTuple):
+    """What takes reading. `oldest_ms`: when the oldest message that is not consumed was stored; -1: none, or it is gone."""
+
+    lag: int
+    estimated: bool
+    oldest_ms: int
+
+
+class Lag(Feature):
+    """`receipts`: what is popped and not acknowledged."""
+
+    def __init__(
+        self,
+        offsets: OffsetTable,
+        topics: TopicTable,
+        registry: ConsumerRegistry,
+        receipts: ReceiptTable,
+        reader: Reader,
+        clock: Clock,
+    ) -> None:
+        self._offsets = offsets
+        self._topics = topics
+        self._registry = registry
+        self._receipts = receipts
+        self._reader = reader
+        self._clock = clock
+
+    def led_metrics(self) -> Iterable[Family]:
+        """One pass over all groups, some at a time; what must be read is read later, in a thread."""
+        found: list[_Behind] = []
+        yield _family("inflight_messages", self._pass(found))
+        looking = _Looking(found, self._reader, self._clock.wall_ms())
+        yield _family("lag_messages", looking.rows("lag"), slow=True)
+        yield _family("ready_messages", looking.rows("ready"), slow=True)
+        yield _family("lag_latency_milliseconds", looking.rows("age"), slow=True, peak=True)
+        yield _family("queueing_latency_milliseconds", looking.rows("waiting"), slow=True, peak=True)
+        about = "1 if the lag counts messages that the group's filter leaves out"
+        yield Family("rmq_consumer_lag_estimated", "gauge", about, _LABELS, looking.rows("estimated"), slow=True, peak=True)
+
+    def _pass(self, found: list[_Behind]) -> Iterator[Row]:
+        for group, topics in self._offsets.groups_and_topics():
+            for topic in topics:
+                behind = self._behind(group, topic)
+                if behind is not None:
+                    found.append(behind)
+                    yield behind.labels, float(behind.inflight)
+
+    def _behind(self, group: str, topic: str) -> _Behind | None:
+        config = self._topics.get(topic)
+        if config is None:
+            return None
+        lag = inflight = 0
+        queues = []
+        for queue_id in range(config.read_queue_nums):
+            offset, queue = self._offsets.query(group, topic, queue_id), self._reader.queues.find(topic, queue_id)
+            if offset is None or queue is None:
+                continue
+            inflight += self._receipts.open_of(group, topic, queue_id)
+            if (missing := queue.max - max(offset, queue.min)) > 0:
+                lag += missing
+                queues.append((queue, max(offset, queue.min)))
+        labels = topic, group, _said(topic.startswith(RETRY_PREFIX)), _said(is_system_group(group))
+        return _Behind(labels, lag, inflight, self._wants(group, topic), queues)
+
+    def _wants(self, group: str, topic: str) -> Selection:
+        wanted = self._registry.subscription(group, topic)
+        try:
+            return None if wanted is None else filters.selection(wanted.expression, wanted.expression_type)
+        except Refusal:  # what a client says it wants may be nonsense: it is refused when it pulls
+            return None
+
+
+class _Looking:
+    """Rows of what one pass found. Each is looked at once, whoever asks first; in a thread."""
+
+    def __init__(self, found: list[_Behind], reader: Reader, now_ms: int) -> None:
+        self._found = found
+        self._reader = reader
+        self._now_ms = now_ms
+        self._known: list[_Looked] | None = None
+
+    def rows(self, what: str) -> Iterator[Row]:
+        if self._known is None:
+            self._known = self._look()
+        for behind, looked in zip(self._found, self._known, strict=True):
+            ready = max(0, looked.lag - behind.inflight)
+            age_ms = max(0, self._now_ms - looked.oldest_ms) if looked.lag and looked.oldest_ms >= 0 else 0
+            values = {
+                "lag": looked.lag,
+                "ready": ready,
+                "estimated": looked.estimated,
+                "age": age_ms,
+                "waiting": age_ms if ready else 0,
+            }
+            yield behind.labels, float(values[what])
+
+    def _look(self) -> list[_Looked]:
+        most = sorted(range(len(self._found)), key=lambda at: -self._found[at].lag)[:MAX_LOOKED]
+        near = {at for at in most if self._found[at].lag}
+        return [
+            self._one(behind) if at in near else _Looked(behind.lag, bool(behind.lag and behind.wants is not None), -1)
+            for at, behind in enumerate(self._found)
+        ]
+
+    def _one(self, behind: _Behind) -> _Looked:
+        """What cannot be read now (damaged, or just deleted) is counted as it stands."""
+        codes = filters.tag_codes(behind.wants)
+        exact = behind.wants is None or (codes is not None and behind.lag <= MAX_COUNTED)
+        lag = behind.lag
+        try:
+            if exact and codes is not None:
+                lag = sum(_count(queue, offset, codes) for queue, offset in behind.queues)
+            oldest = [self._stored_ms(queue, offset, codes) for queue, offset in behind.queues]
+        except (RmqError, OSError):
+            return _Looked(behind.lag, not exact, -1)
+        return _Looked(lag, not exact, min((at for at in oldest if at >= 0), default=-1))
+
+    def _stored_ms(self, queue: ConsumeQueue, offset: int, codes: frozenset[int] | None) -> int:
+        """Of the first message from there on that is wanted, if it is near."""
+        spans = queue.find(offset, 1, 0, codes).spans
+        return self._reader.store_time(spans[0][0]) if spans else -1
+
+
+def _count(queue: ConsumeQueue, offset: int, codes: frozenset[int]) -> int:
+    count, end = 0, queue.max
+    while offset < end:
+        found = queue.find(offset, _STEP, 1 << 62, codes)
+        count += len(found.spans)
+        if found.next_offset <= offset:
+            break
+        offset = found.next_offset
+    return count
+
+
+def _family(name: str, rows: Iterable[Row], slow: bool = False, peak: bool = False) -> Family:
+    return Family(f"rocketmq_consumer_{name}", "gauge", _ABOUT[name], _LABELS, rows, slow, peak)
+
+
+def _said(holds: bool) -> str:
+    return "true" if holds else "false"

@@ -1,0 +1,64 @@
+"""How this node stands: its log, its place in the group, and what keeps it from serving."""
+
+from collections.abc import Callable, Iterable
+
+from rmq.broker.facts import earliest_ms
+from rmq.broker.feature import Feature
+from rmq.broker.membership import Membership
+from rmq.broker.ports import Reader
+from rmq.clock import Clock
+from rmq.log.store import Store
+from rmq.measures import Family, Row, gauge
+
+
+class Standing(Feature):
+    """`connections()`: how many are open."""
+
+    def __init__(
+        self, store: Store, reader: Reader, membership: Membership, connections: Callable[[], int], clock: Clock
+    ) -> None:
+        self._store = store
+        self._reader = reader
+        self._membership = membership
+        self._connections = connections
+        self._clock = clock
+
+    def metrics(self) -> Iterable[Family]:
+        log, committed = self._store.log, self._reader.committed()
+        yield _storage("size_bytes", "the log's files", sum(each.size for each in log.segments()))
+        yield _storage("dispatch_behind_bytes", "in the log, but in no queue yet", log.end - committed)
+        yield _storage("flush_behind_bytes", "in the log, but not flushed yet", log.end - log.durable_end)
+        yield Family(
+            "rocketmq_storage_message_reserve_time_milliseconds",
+            "gauge",
+            "age of the oldest message",
+            _KINDS,
+            self._oldest(),
+            slow=True,
+        )
+        yield gauge("rmq_log_end_offset", "where the log of this node ends", log.end)
+        yield gauge(
+            "rocketmq_broker_permission", "6: it may be read and written; 4: read only", 4 if self._store.read_only else 6
+        )
+        yield gauge("rmq_store_damaged", "1 if bytes of the log cannot be read", float(bool(log.damages)))
+        yield gauge("rmq_clock_seconds", "this machine's clock, Unix time, when it was asked", self._clock.wall_ms() / 1000)
+        yield gauge("rmq_connections", "open connections, of clients, other nodes and tools", self._connections())
+        yield from self._membership.metrics()
+
+    def _oldest(self) -> Iterable[Row]:
+        first_ms = earliest_ms(self._store.log)
+        yield _LOCAL, float(max(self._clock.wall_ms() - first_ms, 0)) if first_ms >= 0 else 0.0
+
+    def waits_for(self) -> Iterable[str]:
+        if self._store.read_only:
+            yield f"damaged: {self._store.log.damages}: it only reads until it is repaired"
+        if trouble := self._membership.appender.trouble:
+            yield f"its disk: {trouble}"
+        yield from self._membership.waits_for()
+
+
+_KINDS, _LOCAL = ("storage_type", "storage_medium"), ("local", "disk")
+
+
+def _storage(name: str, about: str, value: float) -> Family:
+    return Family(f"rocketmq_storage_{name}", "gauge", about, _KINDS, ((_LOCAL, float(value)),))

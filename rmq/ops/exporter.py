@@ -1,0 +1,117 @@
+"""What a process tells those who watch it, over HTTP: `/metrics`, `/livez`, `/readyz`.
+
+A thread with an event loop of its own answers, so that the node's loop is seen to be stuck when it is. What only the node's loop
+may look at is looked at there, some at a time.
+"""
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from http import HTTPStatus
+from typing import Any, Final, TypeVar
+
+from rmq.measures import gauge
+from rmq.ops import scrape
+from rmq.ops.metrics import Bounded, Gathered, Page, Part, gather, spelled
+from rmq.ops.scrape import Reply
+from rmq.ops.watch import STUCK_S, LoopWatch
+
+READY_S: Final = 2.0  # so long the node's loop has to say what it waits for
+T = TypeVar("T")
+
+
+class Exporter:
+    """`parts`: what this process runs; they may be added while it is served."""
+
+    def __init__(self, parts: Sequence[Part], watch: LoopWatch) -> None:
+        self._parts = parts
+        self._watch = watch
+        self._node = asyncio.get_running_loop()
+        self._bounded = Bounded()
+        self._one_by_one = asyncio.Lock()
+        self._took_s = 0.0
+
+    @contextlib.asynccontextmanager
+    async def served(self, host: str, port: int) -> AsyncIterator[str]:
+        """Listens while the context is open; gives "host:port". Raises OSError if it cannot listen."""
+        thread = _Thread()
+        pages = {"/": self.metrics, "/metrics": self.metrics, "/livez": self.alive, "/readyz": self.ready}
+        try:
+            serving = scrape.served(host, port, pages)
+            address = await thread.run(serving.__aenter__())
+            try:
+                yield address
+            finally:
+                await thread.run(serving.__aexit__(None, None, None))
+        finally:
+            await asyncio.to_thread(thread.end)
+
+    # --- pages: on the thread's loop ----------------------------------------------------------------------------------
+
+    async def alive(self, _accept: str) -> Reply:
+        """Fails only if a new start of this process helps: never because another one is away."""
+        silent_s = self._watch.silent_seconds()
+        troubles = [f"the event loop has not turned for {silent_s:.0f} s"] if silent_s > STUCK_S else []
+        troubles += [trouble for part in self._parts if (trouble := part.fatal())]
+        return _judged(troubles, "alive")
+
+    async def ready(self, _accept: str) -> Reply:
+        """Fails while a part waits for something, and says for what."""
+        try:
+            async with asyncio.timeout(READY_S):
+                return _judged(await self._on_node(self._waits_for()), "ready")
+        except TimeoutError:
+            return _judged([f"the event loop has not answered for {READY_S:g} s"], "")
+
+    async def metrics(self, accept: str) -> Reply:
+        """One at a time: who asks often waits."""
+        async with self._one_by_one:
+            began = time.perf_counter()
+            gathered = await self._on_node(self._gather())
+            kind, text = await asyncio.to_thread(spelled, Page(gathered, self._bounded), accept)
+            self._took_s = time.perf_counter() - began
+            return Reply(HTTPStatus.OK, text, kind)
+
+    # --- on the node's loop -------------------------------------------------------------------------------------------
+
+    async def _waits_for(self) -> list[str]:
+        return [why for part in self._parts for why in part.waits_for()]
+
+    async def _gather(self) -> list[Gathered]:
+        own = [*self._watch.metrics(), gauge("rmq_last_scrape_seconds", "how long the page before this one took", self._took_s)]
+        return await gather([({}, own), *((part.labels, part.metrics()) for part in self._parts)])
+
+    async def _on_node(self, work: Coroutine[Any, Any, T]) -> T:
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._node))
+
+
+def _judged(troubles: Sequence[str], well: str) -> Reply:
+    status = HTTPStatus.SERVICE_UNAVAILABLE if troubles else HTTPStatus.OK
+    return Reply(status, "".join(f"{line}\n" for line in troubles or [well]).encode())
+
+
+class _Thread:
+    """An event loop in a thread. Work in further threads goes to one that it has, so a scrape costs at most that."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._loop.set_default_executor(ThreadPoolExecutor(1, "rmq-exporter"))
+        self._thread = threading.Thread(target=self._loop.run_forever, name="rmq-exporter", daemon=True)
+        self._thread.start()
+
+    async def run(self, work: Awaitable[T]) -> T:
+        """Done there; what it raises is raised here."""
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_awaited(work), self._loop))
+
+    def end(self) -> None:
+        asyncio.run_coroutine_threadsafe(self._loop.shutdown_default_executor(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+async def _awaited(work: Awaitable[T]) -> T:
+    return await work
