@@ -180,7 +180,7 @@ async def tell_group(client: Client, group: str, offsets: Mapping[MessageQueue, 
     """Say at the brokers that the group has read so far; one that is new is made as its first consumer would. Raises RmqError."""
     for topic in {queue.topic for queue in offsets}:
         await client.session.routes.get(topic)
-    kept = BrokerOffsets(group, client.session, young_from_zero=False)
+    kept = BrokerOffsets(group, client.session, zero_if_in_memory=False)
     try:
         await kept.save(offsets, sync=True)
     except Refusal as refusal:

@@ -16,7 +16,7 @@ from analytics.rare import Places
 from analytics.segments import Held, Log, Part, look_at, parts_of
 from analytics.walk import Block, walk
 from rmq.errors import InvalidArgument, StoreError
-from rmq.log.files.epochs import FOREIGN
+from rmq.log.files.epochs import ROCKETMQ_EPOCH
 
 
 class Copy(NamedTuple):
@@ -108,7 +108,10 @@ def _are_copies(one: Copy, two: Copy) -> bool:
     common = heads.keys() & others.keys()
     if common:
         return any(heads[base] == others[base] for base in common)
-    return bool({row for row in one.log.rows if row.epoch != FOREIGN} & {row for row in two.log.rows if row.epoch != FOREIGN})
+    return bool(
+        {row for row in one.log.rows if row.epoch != ROCKETMQ_EPOCH}
+        & {row for row in two.log.rows if row.epoch != ROCKETMQ_EPOCH}
+    )
 
 
 def _longest(base: int, held: Sequence[tuple[Copy, Held]]) -> Held:

@@ -12,7 +12,7 @@ from analytics.files import Directory, exists, open_file, own_files
 from analytics.look import first_records, listed
 from rmq.errors import BadBytes, InvalidArgument
 from rmq.log.files import ownfiles
-from rmq.log.files.epochs import FOREIGN, EpochRow
+from rmq.log.files.epochs import ROCKETMQ_EPOCH, EpochRow
 from rmq.log.reader import SegmentFile
 from rmq.log.records.record import store_timestamp
 
@@ -115,7 +115,7 @@ def _own_words(store: Directory) -> tuple[int | None, tuple[EpochRow, ...] | Non
 
 
 def _trust(rows: tuple[EpochRow, ...]) -> tuple[tuple[int, int], ...]:
-    return ((0, OURS), *((row.start, ALIEN if row.epoch == FOREIGN else OURS) for row in rows))
+    return ((0, OURS), *((row.start, ALIEN if row.epoch == ROCKETMQ_EPOCH else OURS) for row in rows))
 
 
 def parts_of(log: Log, from_ms: int = 0, to_ms: int = 1 << 62) -> list[Part]:

@@ -17,7 +17,7 @@ REVIVE_PREFIX = "rmq_sys_REVIVE_LOG_"  # the cluster's name follows
 MAX_TOPIC_LENGTH, MAX_GROUP_LENGTH = 127, 120
 
 
-def is_held_topic(name: str) -> bool:
+def is_pending_topic(name: str) -> bool:
     """Whether its messages wait there for something (their time, a resolution, an acknowledgement) before they go on."""
     return name in (DELAY_TOPIC, TIMER_TOPIC, HALF_TOPIC, OP_TOPIC) or name.startswith(REVIVE_PREFIX)
 

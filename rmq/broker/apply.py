@@ -30,9 +30,9 @@ class Applier:
             queue = unit.queue
             if queue.topic in OWN_TOPICS:
                 self._committed_own(unit, time_ms)
-            elif unit.special:
+            elif unit.pending_change:
                 for stored in record.iterate(unit.records):
-                    self._tables.held.note(stored)
+                    self._tables.pending.note(stored)
             if self._polls:
                 self._polls.wake(queue.topic, queue.queue_id, unit.tags_codes)
 

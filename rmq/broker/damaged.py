@@ -12,7 +12,7 @@ from rmq.broker.front import Front
 from rmq.broker.limitedserver import LimitedServer
 from rmq.broker.replication.directory import Directory
 from rmq.broker.replication.gate import Gate, Wall
-from rmq.broker.replication.mender import Lending, Mender, read_log
+from rmq.broker.replication.peerrepair import Lending, PeerRepairer, read_log
 from rmq.broker.replication.peers import Peers
 from rmq.config.settings import NodeSettings
 from rmq.log.files import ownfiles
@@ -53,7 +53,7 @@ class Damaged:
         self._gate = Gate(wall(settings, store, front.address), self._places, refresh=refresh)
         root = str(settings.store_dir)
         # a tombstone has a blank unit in its queue, so the queues are made anew
-        self._mender = Mender(
+        self._repairer = PeerRepairer(
             store, disk, root, name, self._peers, self._others, partial(ownfiles.remove_queues, disk, f"{root}/rmq")
         )
         self._limited_server = LimitedServer(store, settings, front, dialer.clock, self._excuse, lambda: ())
@@ -65,7 +65,7 @@ class Damaged:
         try:
             if self._directory is not None:
                 await self._directory.start()
-            while not await self._mender.mend():
+            while not await self._repairer.repair():
                 await self._clock.sleep(AGAIN_S)
         finally:
             if self._directory is not None:
@@ -84,7 +84,7 @@ class Damaged:
         return [node for node, address in self._peers_known.items() if node != mine and address != self._address]
 
     def _excuse(self) -> str:
-        return f"this node's log is damaged, it is being repaired: {self._mender.trouble}"
+        return f"this node's log is damaged, it is being repaired: {self._repairer.trouble}"
 
     def _read(self, request: ReadLog, call: Call) -> Awaitable[LogPart]:
         self._gate.who(request.group, call)
@@ -95,6 +95,6 @@ class Damaged:
         return GroupStatus(
             "damaged", store.vote.node_id, store.vote.store_id, "", "", store.epoch, store.log.start, store.log.end,
             store.log.end, store.dispatcher.position, store.vote.proven, False, self._settings.flush == "sync",
-            list(store.rows), [], self._mender.trouble, not self._settings.elected,
+            list(store.rows), [], self._repairer.trouble, not self._settings.elected,
             peers_address=self._settings.own_peers_address(self._address),
         )  # fmt: skip

@@ -19,7 +19,7 @@ _POOLS = ("send", "pull", "query", "litePull", "ack")
 POOL_CAPACITY = 10_000
 
 
-class Boot(NamedTuple):
+class StartTime(NamedTuple):
     """When this node started: wall clock in ms, monotonic in s."""
 
     wall_ms: int
@@ -34,7 +34,9 @@ def earliest_ms(log: CommitLog) -> int:
         return -1
 
 
-def runtime_facts(store_dir: Path, log: CommitLog, committed: int, boot: Boot, clock: Clock) -> Iterable[tuple[str, object]]:
+def runtime_facts(
+    store_dir: Path, log: CommitLog, committed: int, start_time: StartTime, clock: Clock
+) -> Iterable[tuple[str, object]]:
     """Names and values."""
     usage = shutil.disk_usage(store_dir)
     ratio = round(usage.used / max(usage.used + usage.free, 1), 4)  # [UtilAll.getDiskPartitionSpaceUsedPercent]
@@ -44,9 +46,9 @@ def runtime_facts(store_dir: Path, log: CommitLog, committed: int, boot: Boot, c
         "rmqVersion": __version__,
         "pid": os.getpid(),
         "brokerActive": "true",
-        "bootTimestamp": boot.wall_ms,
+        "bootTimestamp": start_time.wall_ms,
         "startAcceptSendRequestTimeStamp": 0,
-        "runtime": _duration(clock.monotonic() - boot.monotonic),
+        "runtime": _duration(clock.monotonic() - start_time.monotonic),
         "storeDamaged": str(log.damages),
         "clockSteppedBack": log.clock_stepped_back,
         "commitLogMinOffset": log.start,

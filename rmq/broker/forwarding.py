@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
-from rmq.broker.forwardline import HOLD_S, MAX_BYTES_EACH, Held, Kept, Line
+from rmq.broker.forwardline import HOLD_S, MAX_BYTES_EACH, HeldCall, Kept, Line
 from rmq.codes import RequestCode
 from rmq.errors import NotLeading
 from rmq.net.codec.limits import MIB
@@ -57,7 +57,7 @@ class Forwarding:
         self.dialer = dialer
         self.limits, self.clock = dialer.limits, dialer.clock
         self._me = (group, node)
-        self._held: deque[Held] = deque()
+        self._held: deque[HeldCall] = deque()
         self._requests: dict[int, int] = {}  # by connection: how many are held or under way
         self._bytes: dict[int, int] = {}
         self._all_requests = self._all_bytes = 0
@@ -88,7 +88,7 @@ class Forwarding:
         self._bytes[client] = self._bytes.get(client, 0) + len(frame)
         self._all_requests += 1
         self._all_bytes += len(frame)
-        held = Held(call, self.clock.monotonic() + HOLD_S, refusal)
+        held = HeldCall(call, self.clock.monotonic() + HOLD_S, refusal)
         where = self.where()
         if self._held or where in ("", HERE):
             self.hold(held)
@@ -205,11 +205,11 @@ class Forwarding:
 
     # --- what lines bring back ----------------------------------------------------------------------------------------
 
-    def hold(self, held: Held) -> None:
+    def hold(self, held: HeldCall) -> None:
         self._held.append(held)
         self._wanted.set()
 
-    def done(self, held: Held) -> None:
+    def done(self, held: HeldCall) -> None:
         """The call is answered: it costs nothing any more."""
         client, size = held.call.connection.id, len(held.call.frame)
         self._requests[client] -= 1
@@ -279,7 +279,7 @@ class Forwarding:
         line.dismissed = True
         self._retired[line] = self.clock.monotonic() + RETIRED_S
 
-    def _send(self, held: Held, where: str) -> None:
+    def _send(self, held: HeldCall, where: str) -> None:
         self._line(held.call.connection, where).send(held)
 
     def _line(self, connection: Connection, where: str) -> Line:

@@ -30,7 +30,7 @@ _REPEATABLE = frozenset({  # change nothing, or the second time nothing more
 })  # fmt: skip
 
 
-class Held(NamedTuple):
+class HeldCall(NamedTuple):
     """A call that waits here, or for the leader's answer. `until`: when it is refused if nobody leads."""
 
     call: Call
@@ -53,9 +53,9 @@ class Owner(Protocol):
 
     def kept(self, client: int) -> list[Kept]: ...
 
-    def hold(self, held: Held) -> None: ...
+    def hold(self, held: HeldCall) -> None: ...
 
-    def done(self, held: Held) -> None: ...
+    def done(self, held: HeldCall) -> None: ...
 
     def line_lost(self, line: "Line") -> None: ...
 
@@ -68,16 +68,16 @@ class Line:
         self.address = address
         self.asked = owner.clock.monotonic()
         self.dismissed = False  # closed by us, because it is of no use any more
-        self.pending: dict[int, Held] = {}
+        self.pending: dict[int, HeldCall] = {}
         self._owner = owner
         self._greeting = greeting
-        self._waiting: list[Held] | None = []  # None: it is open
+        self._waiting: list[HeldCall] | None = []  # None: it is open
         self._introducing: dict[int, asyncio.Future[int]] = {}
         self._over = False
         self._upstream = Upstream(owner.limits, self._received, self._ended)
         self._opening: asyncio.Task[None] | None = asyncio.create_task(self._open(), name=f"forward to {address}")
 
-    def send(self, held: Held) -> None:
+    def send(self, held: HeldCall) -> None:
         self.asked = self._owner.clock.monotonic()
         if self._over:
             self._owner.hold(held)
@@ -126,7 +126,7 @@ class Line:
         code: int = await answer
         return code
 
-    def _write(self, held: Held) -> None:
+    def _write(self, held: HeldCall) -> None:
         call = held.call
         self.asked = self._owner.clock.monotonic()
         opaque = read(call.frame, self._owner.limits.max_header_bytes)[0].opaque

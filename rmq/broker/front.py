@@ -20,7 +20,7 @@ from rmq.broker.replication.finder import Finder
 from rmq.codes import ResponseCode
 from rmq.config.settings import NodeSettings
 from rmq.errors import NotLeading, Refusal
-from rmq.log.records import plain
+from rmq.log.records import fastpath
 from rmq.net import commands as c
 from rmq.net.codec.limits import Limits
 from rmq.net.commands import Answer
@@ -56,7 +56,7 @@ class Front:
             idle_seconds=settings.idle_timeout_ms / 1000,
         )
         remoting = RemotingSettings(
-            plain, settings.cluster_name, settings.broker_name, store_host=(host, port), limits=limits, keeps_frames=grouped
+            fastpath, settings.cluster_name, settings.broker_name, store_host=(host, port), limits=limits, keeps_frames=grouped
         )
         self.server = Server({}, limits, remoting, dialer.clock, on_close=self._closed, network=dialer.network)
         self._told: Callable[[Connection], None] | None = None

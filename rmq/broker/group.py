@@ -17,10 +17,10 @@ from rmq.broker.replication.elected import ElectedReplica, LeadershipEvents
 from rmq.broker.replication.gate import Gate
 from rmq.broker.replication.measured import group_families, lacks, log_families
 from rmq.broker.replication.member import Member
-from rmq.broker.replication.mender import Mender
+from rmq.broker.replication.peerrepair import PeerRepairer
 from rmq.broker.replication.peers import Peers
-from rmq.broker.replication.reseed import Reseeder
 from rmq.broker.replication.roster import Configured, Registered, Roster
+from rmq.broker.replication.snapshotinstall import SnapshotInstaller
 from rmq.config.settings import NodeSettings
 from rmq.errors import StoreError
 from rmq.log.commitlog import Unit
@@ -34,7 +34,7 @@ from rmq.net.transport.dialer import Dialer
 from rmq.net.transport.server import Connection, Handler
 from rmq.raft import messages as m
 from rmq.raft.fixed import last_epoch_led
-from rmq.raft.roles import LAST_EPOCH, Leader, Opening
+from rmq.raft.roles import LAST_EPOCH, Leader, StartingMaster
 from rmq.raft.trust import MAX_LEAP
 from rmq.requests import REQUESTS, Served
 
@@ -71,11 +71,11 @@ class Group:
             store.save_vote(store.vote.epoch, store.vote.voted_for, True)
         self._roster: Roster = Configured(settings) if settings.elected else Registered(settings, address, dialer, self._heard)
         name, node, vote = settings.broker_name, self._roster.node, store.vote
-        self._renumbered, self._registered_id = events.renumbered, self._roster.number
+        self._registration_changed, self._registered_id = events.registration_changed, self._roster.number
         self._registered_successors: list[str] = []
         root, sync = str(settings.store_dir), settings.flush == "sync"
-        self._reseeder = Reseeder(store, disk, f"{root}/rmq", name, events.begun_anew)
-        self.replica = ElectedReplica(store, clock, sync, on_committed, events, self._reseeder.begin)
+        self._installer = SnapshotInstaller(store, disk, f"{root}/rmq", name, events.log_replaced)
+        self.replica = ElectedReplica(store, clock, sync, on_committed, events, self._installer.begin)
         peers = Peers(IntroducePeer(name, node, vote.store_id, vote.incarnation), self._address_of, self._handle, dialer)
         me = m.Identity(
             name, node, vote.store_id, vote.incarnation, address, sync, settings.preferred_leader, self._roster.fixed,
@@ -85,15 +85,15 @@ class Group:
         self.member = Member(ReplicatedLog(store, disk, root), me, self._roster.voters, m.Timing(), self.replica)
         self.replica.join(self.member, peers)
         self._fetches = peers.fetches
-        self._reseeder.join(self.member, peers)
+        self._installer.join(self.member, peers)
         self._store, self._log = store, store.log
-        self._mender = Mender(store, disk, root, name, peers, self._others)
+        self._repairer = PeerRepairer(store, disk, root, name, peers, self._others)
         asked = GroupHandlers(
             self.replica,
             store,
             (settings.cluster_name, name),
             lambda: self.broker_id,
-            self._mender,
+            self._repairer,
             self._address_of,
             max(settings.total_replicas, settings.in_sync_replicas),
         )
@@ -118,7 +118,7 @@ class Group:
         yield from group_families(self.status(), self._fetches)
 
     def waits_for(self) -> Iterable[str]:
-        return lacks(self.member.core, self.replica.settled, self._clock.monotonic())
+        return lacks(self.member.core, self.replica.leader_ready, self._clock.monotonic())
 
     # --- what the broker asks -----------------------------------------------------------------------------------------
 
@@ -126,7 +126,7 @@ class Group:
     def broker_id(self) -> int:
         """RocketMQ's: 0 for the leader, once it may be told as such, and for a fixed master that its slaves must find before it
         can begin; else as configured, or the place among the peers. -1: an old master that has no other number yet."""
-        if self.replica.settled or isinstance(self.member.core.role, Opening):
+        if self.replica.leader_ready or isinstance(self.member.core.role, StartingMaster):
             return 0
         return self._roster.number or -1
 
@@ -134,7 +134,9 @@ class Group:
     def epoch(self) -> int:
         """The epoch that this node registers for. Before it begins that is its last one: a newer master must not be refused."""
         core, vote = self.member.core, self._store.vote
-        return last_epoch_led(core.state, vote.epoch, vote.voted_for) if isinstance(core.role, Opening) else core.state.epoch
+        return (
+            last_epoch_led(core.state, vote.epoch, vote.voted_for) if isinstance(core.role, StartingMaster) else core.state.epoch
+        )
 
     @property
     def successors(self) -> list[str]:
@@ -145,7 +147,7 @@ class Group:
         """Raises Refusal for what this node may not answer now (`rmq.requests`)."""
         served = self._served[type(request)]
         if served is Served.SENDS:
-            if not self.replica.settled and not connection.follows_hints:
+            if not self.replica.leader_ready and not connection.follows_hints:
                 self.replica.check_accepts()  # before tables are asked that may be behind
             return
         if served is Served.MEMBER:
@@ -164,13 +166,13 @@ class Group:
             return
         if self.leads_where() not in ("", HERE):
             raise self.replica.not_leader(here_too=not only)
-        if only and not self.replica.settled:
+        if only and not self.replica.leader_ready:
             raise self.replica.not_leader()
 
     def leads_where(self) -> str:
         """For `Forwarding`."""
         core = self.member.core
-        if self.replica.settled and core.accepts():
+        if self.replica.leader_ready and core.accepts():
             return HERE
         return self._address_of(core.leader) if core.follows(self._clock.monotonic()) else ""
 
@@ -194,15 +196,15 @@ class Group:
 
     @property
     def leads(self) -> bool:
-        return self.replica.settled
+        return self.replica.leader_ready
 
     def check_leads(self) -> None:
         """Raises Refusal if this node may not change tables now."""
         self.replica.check_leads()
 
     @property
-    def reseeding(self) -> bool:
-        return self.member.core.state.reseeding
+    def installing(self) -> bool:
+        return self.member.core.state.installing
 
     def retained(self) -> None:
         """The machine hears where the log begins now."""
@@ -213,14 +215,14 @@ class Group:
         the others."""
         if (successors := self.successors) != self._registered_successors:  # the nameservers let nobody else take over
             self._registered_successors = successors
-            self._renumbered()
+            self._registration_changed()
         damages = self._log.damages
         damages.drop_before(self._log.start)
         health = m.Health(bool(damages), self.appender.full)
         if health != self.member.core.state.health:
             self.member.handle(health)
         if damages:
-            await self._mender.mend()
+            await self._repairer.repair()
 
     def open_epoch(self) -> None:
         """A leader does it."""
@@ -238,7 +240,7 @@ class Group:
 
     async def stop(self) -> None:
         await self._roster.stop()
-        await self._reseeder.stop()
+        await self._installer.stop()
         await self.replica.stop()
 
     # --- joints -------------------------------------------------------------------------------------------------------
@@ -252,7 +254,7 @@ class Group:
             self._roster.make_way(master.node)
         if self.broker_id != self._registered_id:
             self._registered_id = self.broker_id
-            self._renumbered()
+            self._registration_changed()
 
     def _others(self) -> list[str]:
         """The other nodes, the leader first."""

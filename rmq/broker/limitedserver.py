@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from rmq.broker.facts import Boot, runtime_facts
+from rmq.broker.facts import StartTime, runtime_facts
 from rmq.broker.front import Front
 from rmq.clock import Clock
 from rmq.config.settings import NodeSettings
@@ -30,7 +30,7 @@ class LimitedServer:
         self._clock = clock
         self._excuse = excuse
         self._facts = facts
-        self._boot = Boot(clock.wall_ms(), clock.monotonic())
+        self._start_time = StartTime(clock.wall_ms(), clock.monotonic())
 
     async def open(self, served: Mapping[type[Any], Handler]) -> None:
         """`served`: what is answered all the same. Raises OSError."""
@@ -42,7 +42,7 @@ class LimitedServer:
 
     def _info(self, _request: c.GetRuntimeInfo, _call: Call) -> c.RuntimeInfo:
         store = self._store
-        known = runtime_facts(self._settings.store_dir, store.log, store.rebuild_to, self._boot, self._clock)
+        known = runtime_facts(self._settings.store_dir, store.log, store.rebuild_to, self._start_time, self._clock)
         told = ("waitsFor", self._excuse()), *self._facts(), *known
         return c.RuntimeInfo({name: str(value) for name, value in told})
 

@@ -14,7 +14,7 @@ HELD_BYTES: Final = Share(of_connection=8 << 20, of_address=32 << 20, in_all=128
 PULL_BYTES: Final = 512  # keeping one
 
 
-class Held(NamedTuple):
+class HeldPull(NamedTuple):
     """One waiting pull. `codes`: tag codes it wants (None: any). `again(True)`: a message came, and it may wait on if that is
     none it wants; `again(False)`: it is to be answered. `alive`: False once its connection is gone. `size`: what it
     costs, in bytes."""
@@ -34,7 +34,7 @@ Bell = Callable[[str, int, Iterable[int]], None]
 
 class LongPolls:
     def __init__(self) -> None:
-        self._held: dict[tuple[str, int], list[Held]] = {}
+        self._held: dict[tuple[str, int], list[HeldPull]] = {}
         self._count = 0
         self.shares = Shares(HELD_BYTES)  # of all who wait, pops too
         self._bells: dict[str, Bell] = {}
@@ -59,7 +59,7 @@ class LongPolls:
     def unwatch(self, topic: str) -> None:
         del self._bells[topic]
 
-    def hold(self, topic: str, queue_id: int, held: Held) -> str:
+    def hold(self, topic: str, queue_id: int, held: HeldPull) -> str:
         """Why it cannot wait, if its peer, or all, have too many that wait already; "" if it does now."""
         if why := self.shares.refused(held.owner, held.size):
             return why
@@ -99,16 +99,18 @@ class LongPolls:
             ends()
         self._everywhere(lambda held: True)
 
-    def _everywhere(self, is_due: Callable[[Held], bool]) -> None:
+    def _everywhere(self, is_due: Callable[[HeldPull], bool]) -> None:
         for place in list(self._held):
             waiting = self._held.pop(place, None)
             if waiting is not None:
                 self._part(place, waiting, is_due)
 
-    def _part(self, place: tuple[str, int], waiting: list[Held], is_due: Callable[[Held], bool], may_wait: bool = False) -> None:
+    def _part(
+        self, place: tuple[str, int], waiting: list[HeldPull], is_due: Callable[[HeldPull], bool], may_wait: bool = False
+    ) -> None:
         """Those who are due go, the others wait on."""
-        due: list[Held] = []
-        kept: list[Held] = []
+        due: list[HeldPull] = []
+        kept: list[HeldPull] = []
         for held in waiting:
             (due if is_due(held) else kept).append(held)
         self._count -= len(due)

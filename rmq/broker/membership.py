@@ -88,7 +88,7 @@ class Membership(Protocol):
         """From which offset on the log must stay for followers; None if nobody needs it."""
 
     @property
-    def reseeding(self) -> bool:
+    def installing(self) -> bool:
         """The log is about to begin anew."""
 
     def retained(self) -> None:
@@ -120,7 +120,7 @@ class Alone:
     allow: Final = None
     status: Final = None
     leads: Final = True
-    reseeding: Final = False
+    installing: Final = False
 
     def __init__(
         self,
@@ -177,7 +177,7 @@ class Alone:
             self.appender.refuse(f"{damages}: this node only reads", f"{damages}: this node only reads")
         self._replica.start()
         if not self._store.read_only:
-            self._events.settled()
+            self._events.leader_ready()
 
     async def start(self) -> None:
         return
@@ -227,21 +227,21 @@ class Leadership:
         self._clear = clear
         self._front_left = front_left
 
-    def settled(self) -> None:
+    def leader_ready(self) -> None:
         for feature in self._features:
             feature.on_lead()
 
-    def left(self) -> None:
+    def leadership_lost(self) -> None:
         self._drop_overlays()
         self._front_left()
         for feature in self._features:
             feature.on_left()
 
-    def begun_anew(self) -> None:
+    def log_replaced(self) -> None:
         self._clear()
         for feature in self._features:
             feature.on_anew()
 
-    def renumbered(self) -> None:
+    def registration_changed(self) -> None:
         for feature in self._features:
             feature.on_renumbered()

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
 
-from rmq.broker.facts import Boot
+from rmq.broker.facts import StartTime
 from rmq.broker.front import Front, free_port, resolve
 from rmq.broker.opening import open_store, store_settings, tell
 from rmq.broker.ports import Identity
@@ -27,7 +27,7 @@ class Broker:
         self._settings = settings
         self._disk = disk or RealDisk()
         self._dialer = Dialer(clock, network_of(settings, clock))
-        self._boot = Boot(clock.wall_ms(), clock.monotonic())
+        self._start_time = StartTime(clock.wall_ms(), clock.monotonic())
         self._running = AsyncExitStack()
         self._front: Front | None = None
         self._serving: Serving | None = None
@@ -48,7 +48,7 @@ class Broker:
             store = await open_store(self._disk, told, settings, front, dialer)
             running.push_async_callback(asyncio.to_thread, store.close)
             tell(store.recovered, store.adopted is not None)
-            self._serving = Serving(settings, store, self._disk, front, us, self._boot, dialer)
+            self._serving = Serving(settings, store, self._disk, front, us, self._start_time, dialer)
             await self._serving.start(running)
             self._running = running.pop_all()
 

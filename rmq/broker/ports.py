@@ -18,7 +18,7 @@ from rmq.delivery.sql import Sql, compile_sql
 from rmq.errors import StoreError
 from rmq.log.commitlog import CommitLog
 from rmq.log.index import query
-from rmq.log.queues.consumequeue import MAX_SCANNED, ConsumeQueue, Found
+from rmq.log.queues.consumequeue import MAX_SCANNED, ConsumeQueue, MatchingEntries
 from rmq.log.queues.queues import ConsumeQueues
 from rmq.log.store import Store
 
@@ -61,7 +61,7 @@ class Reader:
 
     async def sift(
         self, group: str, queue: ConsumeQueue, start: int, count: int, max_bytes: int, expression: str
-    ) -> tuple[Found, bytes]:
+    ) -> tuple[MatchingEntries, bytes]:
         """As `find`, with the bytes, by what SQL92 says of each message's properties. It may examine fewer. Raises StoreError,
         OSError, Refusal."""
         async with self._turn:
@@ -78,7 +78,7 @@ class Reader:
             return sifted(found, cold, sql, count, max_bytes)
 
     def in_memory(self, offset: int) -> bool:
-        """Whether a record there counts as young."""
+        """Whether a record there counts as in memory."""
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         return self.log.end - offset <= memory * YOUNG_RATIO
 
@@ -86,7 +86,7 @@ class Reader:
         """The committed record that begins there. May wait for the disk. Raises StoreError."""
         return query.record_at(self.log, offset, self.committed())
 
-    def find(self, queue: ConsumeQueue, start: int, count: int, max_bytes: int, codes: frozenset[int] | None) -> Found:
+    def find(self, queue: ConsumeQueue, start: int, count: int, max_bytes: int, codes: frozenset[int] | None) -> MatchingEntries:
         """In any thread. Of a damaged log only what lies before the damage. Raises StoreError when that is nothing."""
         found, damages = queue.find(start, count, max_bytes, codes), self.log.damages
         if damages and (good := damages.count_good(found.spans)) < len(found.spans):
@@ -95,7 +95,9 @@ class Reader:
             return queue.find(start, good, max_bytes, codes)
         return found
 
-    def find_cold(self, queue: ConsumeQueue, start: int, count: int, codes: frozenset[int] | None) -> tuple[Found, bytes]:
+    def find_cold(
+        self, queue: ConsumeQueue, start: int, count: int, codes: frozenset[int] | None
+    ) -> tuple[MatchingEntries, bytes]:
         """The same with the bytes, which may wait for the device: in a thread of `cold`. Less at once, as RocketMQ does, so that
         one who lags far behind does not take the disk from all others. Raises StoreError."""
         count, max_bytes = min(count, self.cold.max_messages), self.cold.max_bytes

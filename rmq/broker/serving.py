@@ -12,7 +12,7 @@ from rmq.broker.adoption import tables as adopt
 from rmq.broker.apply import Applier
 from rmq.broker.catalog import Catalog
 from rmq.broker.exports import Exports
-from rmq.broker.facts import Boot, runtime_facts
+from rmq.broker.facts import StartTime, runtime_facts
 from rmq.broker.feature import At, Feature, Job
 from rmq.broker.features.delays import Delays
 from rmq.broker.features.groups import Groups
@@ -33,13 +33,13 @@ from rmq.broker.features.upkeep import Upkeep
 from rmq.broker.front import Front
 from rmq.broker.group import Group
 from rmq.broker.handlers.hello import hello
-from rmq.broker.held.intake import Intake
-from rmq.broker.held.outlet import Outlet
-from rmq.broker.held.receipts import ReceiptWriter, revive_offsets
-from rmq.broker.held.routeasking import RouteAsking
-from rmq.broker.held.taking import QueueReader
 from rmq.broker.longpoll import LongPolls
 from rmq.broker.membership import Alone, Guidance, Leadership, Membership
+from rmq.broker.pending.intake import Intake
+from rmq.broker.pending.internalproducer import InternalProducer
+from rmq.broker.pending.popreader import QueueReader
+from rmq.broker.pending.receipts import ReceiptWriter, revive_offsets
+from rmq.broker.pending.routeasking import RouteAsking
 from rmq.broker.ports import Identity, Reader, Writer
 from rmq.broker.register import Registration, description
 from rmq.broker.stats import BrokerStats
@@ -64,9 +64,9 @@ class Serving:
     """`await start(running)`; what it started is stopped by `running`. `boot`: when this node was started."""
 
     def __init__(
-        self, settings: NodeSettings, store: Store, disk: Disk, front: Front, us: Identity, boot: Boot, dialer: Dialer
+        self, settings: NodeSettings, store: Store, disk: Disk, front: Front, us: Identity, boot: StartTime, dialer: Dialer
     ) -> None:
-        self._settings, self._us, self._boot = settings, us, boot
+        self._settings, self._us, self._start_time = settings, us, boot
         self._clock = clock = dialer.clock
         self.store = store
         self.front = front
@@ -102,7 +102,7 @@ class Serving:
         reader, writer, commit, chance = self.reader, self.writer, self.writer.commit, self.writer.chance
         registry, offsets = ConsumerRegistry(settings.client_expiry_ms / 1000), tables.offsets
         catalog = Catalog(tables.topics, tables.groups, commit, settings.auto_create_group, self._may_make)
-        outlet = Outlet(reader, tables.topics, writer)
+        internal_producer = InternalProducer(reader, tables.topics, writer)
         receipts = ReceiptWriter(tables.receipts, writer.propose_state, reader.queues, self._us, clock, chance)
         hearing = partial(self.front.hearing, leads=lambda: membership.leads)
         topics = Topics(settings, catalog, offsets.groups_of, offsets.drop_pending, membership.check_leads)
@@ -114,10 +114,12 @@ class Serving:
         )
         guide = Guidance(membership, settings.follower_reads, self.front.leans)
         locks = Locks(tables.locks, settings.broker_name, catalog.topic, catalog.check_known_group, commit, clock)
-        delays = Delays(settings, tables.due, tables.topics, reader, outlet, commit, clock)
-        transactions = Transactions(settings, tables.halves, catalog, outlet, groups.clients, Intake(delays.takers), clock)
-        intake = Intake((transactions.taker, *delays.takers))
-        retries = Retries(catalog, outlet, intake, locks.is_locked)
+        delays = Delays(settings, tables.due, tables.topics, reader, internal_producer, commit, clock)
+        transactions = Transactions(
+            settings, tables.halves, catalog, internal_producer, groups.clients, Intake(delays.interceptors), clock
+        )
+        intake = Intake((transactions.interceptor, *delays.interceptors))
+        retries = Retries(catalog, internal_producer, intake, locks.is_locked)
         return [
             topics,
             groups,
@@ -127,7 +129,7 @@ class Serving:
             delays,
             transactions,
             Pop(QueueReader(reader, offsets, commit), tables.orders, receipts, catalog, polls, clock, chance),
-            Revival(catalog, reader, outlet, receipts, tables.due.first_ms, clock),
+            Revival(catalog, reader, internal_producer, receipts, tables.due.first_ms, clock),
             Assignments(settings.broker_name, catalog, tables.modes, registry, self._routes.queues, commit),
             retries,
             Sending(settings, writer, catalog, topics.all_known, intake.take_sent, retries.given_up),
@@ -136,7 +138,7 @@ class Serving:
             Lag(offsets, tables.topics, registry, tables.receipts, reader, clock),
             Standing(self.store, reader, membership, lambda: len(self.front.server.connections), clock),
             Inspection(settings.broker_name, catalog, offsets, registry, reader, self._facts, clock),
-            Cleaning(settings, self.store, membership, tables.held.alive_from, self.carry, clock),
+            Cleaning(settings, self.store, membership, tables.pending.alive_from, self.carry, clock),
         ]
 
     async def start(self, running: AsyncExitStack) -> None:
@@ -214,7 +216,7 @@ class Serving:
 
     def _facts(self) -> Iterable[tuple[str, object]]:
         reader = self.reader
-        yield from runtime_facts(self._settings.store_dir, reader.log, reader.committed(), self._boot, self._clock)
+        yield from runtime_facts(self._settings.store_dir, reader.log, reader.committed(), self._start_time, self._clock)
         yield "waitsFor", "; ".join(self.waits_for())
         for feature in self.features:
             yield from feature.facts()

@@ -6,7 +6,7 @@ What a step may take is counted, not timed: in units of about a microsecond (`Sq
 from typing import Final
 
 from rmq.delivery.sql import Sql
-from rmq.log.queues.consumequeue import Found
+from rmq.log.queues.consumequeue import MatchingEntries
 from rmq.log.records.peek import properties_of
 from rmq.log.records.properties import bytes_to_properties
 
@@ -14,7 +14,7 @@ SIFTED_BYTES: Final = 512 * 1024  # of messages that one step looks at, at most;
 STEP_COST: Final = 5_000
 
 
-def sifted(found: Found, messages: bytes, sql: Sql, count: int, max_bytes: int) -> tuple[Found, bytes]:
+def sifted(found: MatchingEntries, messages: bytes, sql: Sql, count: int, max_bytes: int) -> tuple[MatchingEntries, bytes]:
     """Of these messages (records back to back, at `found.spans` of the log) those that match, up to `count` and `max_bytes`.
 
     Those behind the last one examined are left for the next step; one is always examined, and the first match always given.
@@ -28,10 +28,10 @@ def sifted(found: Found, messages: bytes, sql: Sql, count: int, max_bytes: int) 
         left -= sql.cost_of(len(properties))
         full = len(spans) == count or (spans and room < span[1])
         if full or (left < 0 and examined):
-            return Found(int.from_bytes(record[20:28], "big"), spans, examined), b"".join(kept)
+            return MatchingEntries(int.from_bytes(record[20:28], "big"), spans, examined), b"".join(kept)
         if sql.matches(bytes_to_properties(properties)):
             spans.append(span)
             kept.append(record)
             room -= span[1]
         at += span[1]
-    return Found(found.next_offset, spans, found.examined), b"".join(kept)
+    return MatchingEntries(found.next_offset, spans, found.examined), b"".join(kept)

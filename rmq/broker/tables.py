@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rmq.broker import snapshot
-from rmq.broker.held.delays import DelayNotes
-from rmq.broker.held.halves import HalfNotes
-from rmq.broker.held.kinds import Held
-from rmq.broker.held.receipts import ReceiptNotes
+from rmq.broker.pending.delays import DelayNotes
+from rmq.broker.pending.halves import HalfNotes
+from rmq.broker.pending.kinds import Pending
+from rmq.broker.pending.receipts import ReceiptNotes
 from rmq.broker.state import Line, Table, apply_lines, lines_of
 from rmq.delivery.cursors import CursorTable
 from rmq.delivery.due import DueTable
@@ -51,7 +51,7 @@ class Tables:
         self.orders = OrderTable()
         self.modes = ModeTable()
         popped = ReceiptNotes(self.receipts, offsets, topics)
-        self.held = Held({DUE: DelayNotes(self.due), HALF: HalfNotes(self.halves), POP: popped})
+        self.pending = Pending({DUE: DelayNotes(self.due), HALF: HalfNotes(self.halves), POP: popped})
         self.by_name: Mapping[str, Table] = {  # by the name of their lines; sections of snapshots stand in this order
             "topic": topics,
             "group": groups,
@@ -78,7 +78,7 @@ class Tables:
         if stored.topic == STATE_TOPIC:
             self.apply(lines_of(stored.body), stored.store_timestamp, stored.physical_offset)
         else:
-            self.held.note(stored)
+            self.pending.note(stored)
 
     def drop_overlays(self) -> None:
         """This node leads no more: what was on its way is the new leader's to know."""

@@ -167,7 +167,7 @@ class Client:
             from rmq.client.consumer.fileoffsets import FileOffsets  # loads aiofiles, which most services do not need
 
             return FileOffsets(session.settings.offsets_directory / (self._instance or "DEFAULT") / f"{plan.group}.json")
-        return BrokerOffsets(plan.group, session, young_from_zero=plan.start == LAST)
+        return BrokerOffsets(plan.group, session, zero_if_in_memory=plan.start == LAST)
 
     def _check_open(self) -> None:
         if self._state == "closed":

@@ -14,7 +14,7 @@ from rmq.net.commands.peers import GroupStatus
 _TRANSFER_S, _JOIN_S = 15.0, 3600.0  # a node joins when it has copied the log
 
 
-def warn(places: Sequence[standing.Place], found: standing.Statuses) -> None:
+def warn(places: Sequence[standing.MemberAddress], found: standing.Statuses) -> None:
     """On stderr, so that tables and JSON stay what they are."""
     for warning in standing.warnings(places, found):
         click.echo(f"warning: {warning}", err=True)
@@ -51,7 +51,7 @@ async def _registered(client: Client, cluster: str, broker: str) -> list[tuple[B
     return sorted(found, key=lambda row: (row[0].cluster, row[0].name, row[1]))
 
 
-async def _members(client: Client, cluster: str, broker: str) -> tuple[list[standing.Place], dict[str, GroupStatus]]:
+async def _members(client: Client, cluster: str, broker: str) -> tuple[list[standing.MemberAddress], dict[str, GroupStatus]]:
     """Nodes of the groups that are meant, also those that are not registered because their logs are being repaired."""
     try:
         places = await _registered(client, cluster, broker)

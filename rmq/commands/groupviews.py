@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from rmq.client.admin.standing import Place, Statuses, votes
+from rmq.client.admin.standing import MemberAddress, Statuses, votes
 from rmq.commands.output import Cell, Table
 from rmq.model import BrokerAddresses
 from rmq.net.commands.peers import AWAY_S, GroupStatus, MemberStatus
@@ -18,7 +18,7 @@ def cells(address: str, statuses: Statuses, furthest: int) -> tuple[Cell, ...]:
     return (status.role, status.epoch, status.end, status.committed, furthest - status.end, votes(status))
 
 
-def ha_status(places: Iterable[Place], statuses: Statuses) -> Table:
+def ha_status(places: Iterable[MemberAddress], statuses: Statuses) -> Table:
     """One line a follower, as its leader sees it; without a leader one line a node, as it is known."""
     columns = {
         "broker": "Broker Name", "master": "MasterAddr", "master_end": "MasterCommitLogMaxOffset", "node": "Node",
@@ -54,7 +54,7 @@ def _leaderless(known: Mapping[str, tuple[str, GroupStatus]]) -> Iterator[tuple[
 
 
 def _follower(member: MemberStatus, damaged: bool, fixed: bool) -> tuple[Cell, ...]:
-    counts = "-" if fixed else "no: not a voter" if not member.voter else "no: unproven" if member.unproven else "yes"
+    counts = "-" if fixed else "no: not a voter" if not member.voter else "no: unproven" if member.may_have_lost_data else "yes"
     if damaged:
         return (member.node, member.address, None, None, "Damaged", None, "no: damaged")
     if member.seen_seconds_ago < 0:

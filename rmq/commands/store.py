@@ -27,7 +27,7 @@ from rmq.log.files import ownfiles
 from rmq.log.files.disk import ReadOnlyDisk, RealDisk
 from rmq.log.records import record
 from rmq.log.records.delays import LEVELS_MS
-from rmq.log.repair import repair as mending
+from rmq.log.repair.repair import plan as plan_repair
 from rmq.log.repair.verify import Report, Verifier
 from rmq.log.settings import StoreSettings
 
@@ -263,7 +263,7 @@ def repair(directory: Path, index_slots: int, yes: bool) -> int:
     segment_bytes = _segment_bytes(directory)
     lock = disk.lock(f"{root}/lock")
     try:
-        steps = mending.plan(disk, root, _look(disk, directory, index_slots), segment_bytes, _HOST)
+        steps = plan_repair(disk, root, _look(disk, directory, index_slots), segment_bytes, _HOST)
         for step in steps:
             click.echo(f"- {step.what}", err=True)
         if not steps:

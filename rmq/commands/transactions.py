@@ -5,7 +5,7 @@ import click
 from rmq.client import Client
 from rmq.client.admin import lookups
 from rmq.commands import asking, options
-from rmq.delivery.transactions import ASIDE_TOPIC
+from rmq.delivery.transactions import PARKED_TOPIC
 from rmq.net.commands.transactions import ResumeCheck
 
 
@@ -21,7 +21,7 @@ def resume_check(namesrv: str, message_id: str, timeout_s: float) -> None:
     address = lookups.parse_offset_id(message_id).address
 
     async def work(client: Client) -> None:
-        await client.session.leaders.request_from(address, ResumeCheck(ASIDE_TOPIC, message_id))
+        await client.session.leaders.request_from(address, ResumeCheck(PARKED_TOPIC, message_id))
 
     asking.run(namesrv, timeout_s, work)
     click.echo(f"{message_id} is asked after again")

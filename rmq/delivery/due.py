@@ -78,7 +78,7 @@ class DueTable(Versioned):
         self._coming: list[int] = []  # heap of slots; those in `_open` are not in it, some may be gone
         self._open: dict[int, None] = {}  # slots that were due once
         self._early: dict[int, Source] = {}  # due though their slots are not: the clock was set back
-        self._held: set[int] = set()  # being written
+        self._in_flight: set[int] = set()  # being written
         self.pending = 0
         self.leadership = 0  # how often this node left it
 
@@ -122,7 +122,7 @@ class DueTable(Versioned):
         if at == len(slot) or slot[at] >> _BITS != offset or (begun and slot[at] in begun.others):
             return
         self._count(slot[at], -1)
-        self._held.discard(slot[at])
+        self._in_flight.discard(slot[at])
         self._early.pop(slot[at], None)
         begun = begun or self._begun.setdefault(due_ms, _Begun())
         if at > begun.first:
@@ -189,7 +189,7 @@ class DueTable(Versioned):
     # --- the leader ---------------------------------------------------------------------------------------------------
 
     def due(self, now_ms: int, most: int) -> list[Source]:
-        """The next sources to hand on, at most so many; from now on they are held.
+        """The next sources to hand on, at most so many; from now on they are in flight.
 
         A level's source that is due later than its whole delay from now is due: the clock was set back since
         [ScheduleMessageService.correctDeliverTimestamp], further than store times may lag.
@@ -219,29 +219,29 @@ class DueTable(Versioned):
     def hold(self, source: Source) -> bool:
         """A record that names it as done is being written from now on. False if one is already, or it is done."""
         packed = source.offset << _BITS | source.level
-        if packed in self._held or not self.is_pending(source.due_ms, source.offset):
+        if packed in self._in_flight or not self.is_pending(source.due_ms, source.offset):
             return False
-        self._held.add(packed)
+        self._in_flight.add(packed)
         return True
 
     def not_stored(self, source: Source) -> None:
         """That record was certainly not written: the source waits as before."""
-        self._held.discard(source.offset << _BITS | source.level)
+        self._in_flight.discard(source.offset << _BITS | source.level)
 
     def drop_overlay(self) -> None:
         """This node no longer leads: what was not committed is the new leader's to know."""
         self.leadership += 1
-        self._held.clear()
+        self._in_flight.clear()
         self._early.clear()
         self._latest = dict.fromkeys(self._latest, _NEVER)
 
     def _take(self, due: int, found: list[Source], most: int) -> bool:
-        """Adds what is not held yet of a slot; True if there are enough."""
+        """Adds what is not in flight yet of a slot; True if there are enough."""
         for packed in self._pending(due):
             if len(found) >= most:
                 return True
-            if packed not in self._held:
-                self._held.add(packed)
+            if packed not in self._in_flight:
+                self._in_flight.add(packed)
                 found.append(Source(due, packed >> _BITS, packed & _LEVEL))
         return False
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from rmq.codes import ResponseCode
 from rmq.delivery.cursors import BROADCAST, LMQ, PULL, CursorTable
-from rmq.delivery.resets import Place, Reset, ResetTable
+from rmq.delivery.resets import GroupQueue, Reset, ResetTable
 from rmq.errors import BadBytes, Refusal
 from rmq.staged import Versioned
 
@@ -22,7 +22,7 @@ MAX_PULLERS = 1_000_000  # of which it is remembered who they were
 BROADCAST_SUFFIX = "@broadcast"  # offsets that RocketMQ 5 keeps of broadcast groups
 
 
-OffsetKey = Place
+OffsetKey = GroupQueue
 
 
 class OffsetTable(Versioned):

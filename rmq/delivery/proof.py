@@ -1,4 +1,4 @@
-"""How a message that the broker hands on says where it comes from: its property RMQ_SRC (docs/storage, held messages).
+"""How a message that the broker hands on says where it comes from: its property RMQ_SRC (docs/storage, pending messages).
 
 The record itself is the proof that its source was handed on: there is no other note of it that could be lost when a leader
 dies, or be there without it. No client can send the property. Pure.

@@ -41,7 +41,7 @@ class Receipt(NamedTuple):
     revive: tuple[int, int] = (0, 0)
 
     @property
-    def is_foreign(self) -> bool:
+    def by_rocketmq(self) -> bool:
         """RocketMQ's record of it came out of the timer here: ours stand behind their messages."""
         return self.pins == self.place
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from rmq.staged import Versioned
 
 
-class Place(NamedTuple):
+class GroupQueue(NamedTuple):
     """One queue of one group. The field order is that of the state record."""
 
     group: str
@@ -31,26 +31,26 @@ class ResetTable(Versioned):
 
     def __init__(self) -> None:
         super().__init__()
-        self.pending: dict[Place, Reset] = {}
-        self._committed: dict[Place, Reset] = {}
-        self._staged: Counter[Place] = Counter()  # being written by this node
-        self._told: dict[Place, str] = {}  # readers that were sent to the new place
-        self._followed: set[Place] = set()  # that is not written yet
+        self.pending: dict[GroupQueue, Reset] = {}
+        self._committed: dict[GroupQueue, Reset] = {}
+        self._staged: Counter[GroupQueue] = Counter()  # being written by this node
+        self._told: dict[GroupQueue, str] = {}  # readers that were sent to the new place
+        self._followed: set[GroupQueue] = set()  # that is not written yet
 
-    def __contains__(self, place: Place) -> bool:
+    def __contains__(self, place: GroupQueue) -> bool:
         """Nobody's commit counts."""
         return place in self.pending or place in self._staged
 
-    def stage(self, places: Iterable[Place]) -> None:
+    def stage(self, places: Iterable[GroupQueue]) -> None:
         for place in places:
             self._staged[place] += 1
             self._followed.discard(place)  # or it would be written behind this one
 
-    def unstage(self, places: Iterable[Place]) -> None:
+    def unstage(self, places: Iterable[GroupQueue]) -> None:
         """It is committed, or it is not."""
         self._staged -= Counter(places)
 
-    def take(self, place: Place, asked: int, owner: str) -> int | None:
+    def take(self, place: GroupQueue, asked: int, owner: str) -> int | None:
         """Where this pull is to be sent; None: it may go on. Also one that asks for that place is sent there, if it may hold
         messages that it pulled before; nobody is twice."""
         reset = self.pending.get(place)
@@ -65,7 +65,7 @@ class ResetTable(Versioned):
         self._followed.add(place)
         return None
 
-    def drop(self, place: Place) -> None:
+    def drop(self, place: GroupQueue) -> None:
         """By what is committed, at every node."""
         if self._committed.pop(place, None) is not None:
             self.pending.pop(place, None)
@@ -74,25 +74,25 @@ class ResetTable(Versioned):
 
     # --- lines of the state topic
 
-    def take_followed(self) -> list[Place]:
+    def take_followed(self) -> list[GroupQueue]:
         """Rows to be removed by lines now."""
         found = sorted(self._followed)
         self._followed.clear()
         return found
 
-    def give_back(self, places: Iterable[Place]) -> None:
+    def give_back(self, places: Iterable[GroupQueue]) -> None:
         """They could not be written."""
         self._followed.update(place for place in places if place in self._committed and place not in self.pending)
 
     def apply(self, key: Iterable[Any], value: Iterable[Any] | None, time_ms: int = 0) -> None:
         """A committed line; None: a reader has followed it."""
-        place = Place(*key)
+        place = GroupQueue(*key)
         self.drop(place)
         if value is not None:
             self._committed[place] = self.pending[place] = Reset(*value)
         self._version = self._version.risen(time_ms)
 
-    def committed(self) -> Mapping[Place, Reset]:
+    def committed(self) -> Mapping[GroupQueue, Reset]:
         """What a failover keeps."""
         return self._committed
 

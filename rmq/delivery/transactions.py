@@ -11,8 +11,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from rmq.staged import Versioned
 
-ASIDE_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"  # where halves go that were asked back too often
-COMMITTED, ROLLED_BACK, PUT_ASIDE = "committed", "rolled back", "put aside"
+PARKED_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"  # where halves go that were asked back too often
+COMMITTED, ROLLED_BACK, PARKED = "committed", "rolled back", "put aside"
 MOST_OPEN, MOST_OPEN_OF_GROUP = 300_000, 100_000  # about 90 MB; no producer group takes it all
 KEPT_OUTCOMES = 10_000  # of the newest: a repeated END_TRANSACTION is answered by them
 

@@ -13,7 +13,7 @@ from rmq.errors import StoreError
 from rmq.log import recovery
 from rmq.log.files import damage, epochs, ownfiles, smallfile
 from rmq.log.files.disk import Disk
-from rmq.log.files.epochs import FOREIGN, EpochRow
+from rmq.log.files.epochs import ROCKETMQ_EPOCH, EpochRow
 from rmq.log.files.ownfiles import CLEAN, RUNNING, Progress, QueueRow, Run
 from rmq.log.files.segment import FILLER, BadEntry, Segment, walk
 from rmq.log.files.snapshot import Snapshots
@@ -116,7 +116,7 @@ def _has_stranger(disk: Disk, root: str, settings: StoreSettings, run: Run) -> b
     try:
         tail = recovery.Tail(segments, progress, known[0] if known else ())
         tail.walk()
-        return tail.end >= progress.log and _begins_foreign(segments, tail.end)
+        return tail.end >= progress.log and _begins_rocketmq(segments, tail.end)
     finally:
         for segment in segments:
             segment.close()
@@ -126,7 +126,7 @@ def _progress(disk: Disk, own: str) -> Progress:
     return ownfiles.load_progress(disk, own) or recovery.lower_bound(disk, own, Snapshots(disk, own).newest)
 
 
-def _begins_foreign(segments: list[Segment], end: int) -> bool:
+def _begins_rocketmq(segments: list[Segment], end: int) -> bool:
     for segment in segments:
         if segment.end > end:
             try:
@@ -167,7 +167,7 @@ def take_over(disk: Disk, root: str, settings: StoreSettings, writer: str, run: 
                 f"the log in {root} is damaged at {walked.end} ({walked.reason}), and whole records that RocketMQ would drop "
                 "stand behind. Nothing was changed. `rmq store verify` shows the place, `rmq store repair` saves the rest"
             )
-        cut_bytes = keep_lost(disk, own, segments, FOREIGN, walked.end, segments[-1].end) if segments else 0
+        cut_bytes = keep_lost(disk, own, segments, ROCKETMQ_EPOCH, walked.end, segments[-1].end) if segments else 0
         for segment in segments:
             segment.sync()  # theirs may be in the page cache only; our files are going to say that they are durable
         recovery.cut(disk, root, segments, walked.end)
@@ -178,7 +178,7 @@ def take_over(disk: Disk, root: str, settings: StoreSettings, writer: str, run: 
         progress = progress._replace(cq=start)
         _note_queues(disk, root, walked)
     if walked.end > start:
-        rows = epochs.merged(tuple(row for row in rows if row.start < start), EpochRow(FOREIGN, start, writer))
+        rows = epochs.merged(tuple(row for row in rows if row.start < start), EpochRow(ROCKETMQ_EPOCH, start, writer))
     ownfiles.save_epochs(disk, own, rows, walked.end)
     ownfiles.save_progress(disk, own, progress._replace(log=walked.end, hw=walked.end, stored_ms=walked.stored_ms))
     return Adopted(visited, tidy, start, walked.end, walked.count, len(walked.next), cut_bytes)

@@ -16,7 +16,7 @@ from rmq.log.files import epochs
 from rmq.log.files.damage import Damages
 from rmq.log.files.disk import Disk, remedy
 from rmq.log.files.epochs import EpochRecord, EpochRow
-from rmq.log.files.segment import FILLER, Place, Segment
+from rmq.log.files.segment import FILLER, RecordView, Segment
 from rmq.log.files.segments import Segments
 from rmq.log.files.verified import Verified
 from rmq.log.queues.consumequeue import ConsumeQueue
@@ -42,13 +42,24 @@ class Unit:
     it may add more to `parts`, `sizes`, `tags_codes` and `size` (bytes in all). Append fills in `queue_offset` and
     `physical_offset` of the first record, `start` (before a filler, if one was needed) and `end`. `owner` is the
     caller's; units with None are the log's own (epoch records). The parts stay as given: the stamps are in the log.
-    `special`: of a topic of held messages, or with a proof (`rmq.delivery.proof`); dispatch reads such parts again, stamped.
+    `pending_change`: of a topic of pending messages, or with a proof (`rmq.delivery.proof`); dispatch reads it again, stamped.
     `life`: a queue of the topic on whose behalf it is stored, if that is another one; if that topic's life is over by then, it
     is not stored.
     """
 
     __slots__ = (
-        "end", "life", "open", "owner", "parts", "physical_offset", "queue", "queue_offset", "size", "sizes", "special", "start",
+        "end",
+        "life",
+        "open",
+        "owner",
+        "parts",
+        "pending_change",
+        "physical_offset",
+        "queue",
+        "queue_offset",
+        "size",
+        "sizes",
+        "start",
         "tags_codes",
     )  # fmt: skip
 
@@ -65,7 +76,7 @@ class Unit:
         self.sizes = [*sizes]
         self.tags_codes = [*tags_codes]
         self.open = True
-        self.special = False
+        self.pending_change = False
         self.queue = self.life = queue
         self.owner = owner
         self.queue_offset = self.physical_offset = self.start = self.end = -1
@@ -358,7 +369,7 @@ class CommitLog:
         """The records from `from_` to `to` (both ends of records), each checked. Raises BadEntry, OSError."""
         return (record.decode(place.buf, place.at) for place in self.places(from_, to))
 
-    def places(self, from_: int, to: int) -> Iterator[Place]:
+    def places(self, from_: int, to: int) -> Iterator[RecordView]:
         """As `scan`, not decoded."""
         return self._files.places(from_, to, self.rows)
 
@@ -444,7 +455,7 @@ def _are_whole(data: bytes, spans: Spans, rows: tuple[EpochRow, ...]) -> bool:
     at = 0
     try:
         for offset, size in spans:
-            record.verify(data, at, offset, not epochs.is_foreign(rows, offset))
+            record.verify(data, at, offset, not epochs.written_by_rocketmq(rows, offset))
             at += size
     except BadBytes:
         return False

@@ -15,11 +15,12 @@ from collections.abc import Callable, Iterable
 from rmq.errors import InvalidArgument, StoreError
 from rmq.log.commitlog import CommitLog, Unit
 from rmq.log.files import epochs
-from rmq.log.files.segment import BadEntry, Place
+from rmq.log.files.segment import BadEntry, RecordView
 from rmq.log.queues.consumequeue import ConsumeQueue
 from rmq.log.queues.queues import ConsumeQueues
 from rmq.log.records.deletions import deleted_topics
 from rmq.log.records.peek import peek
+from rmq.log.records.pending import is_pending_change
 from rmq.log.records.record import (
     MIN_RECORD_BYTES,
     UNKNOWN_TOPIC,
@@ -30,8 +31,7 @@ from rmq.log.records.record import (
     iterate,
     queue_places,
 )
-from rmq.log.records.special import is_special
-from rmq.model import STATE_TOPIC, is_held_topic
+from rmq.model import STATE_TOPIC, is_pending_topic
 
 TOLD_BYTES = 64 * 1024 * 1024
 _LOG = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ class Dispatcher:
                 done += self._walked(min(pending[0].start, hw) if pending else hw, enough)
             elif pending[0].end <= hw:
                 unit = pending.popleft()
-                if unit.special:
+                if unit.pending_change:
                     self._read_stamped(unit)
                 unit.queue.put_many(unit.queue_offset, unit.physical_offset, unit.sizes, unit.tags_codes)
                 self.position = unit.end
@@ -94,7 +94,7 @@ class Dispatcher:
             except BadEntry as error:
                 self.position = self._log.damages.discover(error, self._log.segments(), self._log.rows, to)
 
-    def _put_everyday(self, place: Place) -> tuple[ConsumeQueue, int, int] | None:
+    def _put_everyday(self, place: RecordView) -> tuple[ConsumeQueue, int, int] | None:
         """Queue, number and tags code of a record that goes to a queue seen before, under the next number, and nowhere else."""
         found = peek(place.buf, place.at, place.size)
         if found is None:
@@ -111,18 +111,18 @@ class Dispatcher:
         units = []
         for place in self._log.places(self.position, to):
             put: Iterable[tuple[ConsumeQueue, int]]
-            special = ""  # its topic
+            pending_topic = ""
             if everyday := self._put_everyday(place):
                 put, code = (everyday[:2],), everyday[2]
             else:
                 record = decode(place.buf, place.at)
                 put, code = self._put(record), entry_code(record)
-                if is_special(record) and not epochs.is_foreign(self._log.rows, place.offset):
-                    special = record.topic
+                if is_pending_change(record) and not epochs.written_by_rocketmq(self._log.rows, place.offset):
+                    pending_topic = record.topic
             for queue, number in put:
                 data = bytes(place.buf[place.at : place.at + place.size])
                 unit = Unit(data, (place.size,), (code,), queue)
-                unit.special = queue.topic == special
+                unit.pending_change = queue.topic == pending_topic
                 unit.queue_offset, unit.physical_offset = number, place.offset
                 unit.start, unit.end = self.position, place.offset + place.size
                 units.append(unit)
@@ -132,7 +132,7 @@ class Dispatcher:
         return units
 
     def _read_stamped(self, unit: Unit) -> None:
-        """What is noted of a special record must be the same at every node: number, place, time as they are in the log."""
+        """What is noted of a pending change must be the same at every node: number, place, time as they are in the log."""
         unit.parts = [self._log.read(unit.physical_offset, unit.size)]
         unit.tags_codes = [entry_code(stored) for stored in iterate(unit.parts[0])]
 
@@ -146,7 +146,7 @@ class Dispatcher:
                 queue = self._queues.get(topic, queue_id)
             except InvalidArgument as error:
                 raise StoreError(f"CommitLog at {record.physical_offset}: {error}; this store needs another version") from error
-            if number != queue.max and epochs.is_foreign(self._log.rows, record.physical_offset):
+            if number != queue.max and epochs.written_by_rocketmq(self._log.rows, record.physical_offset):
                 queue = self._fit(queue, number)
                 if number < queue.max:  # RocketMQ passes over it too [ConsumeQueue.putMessagePositionInfo]
                     continue
@@ -159,7 +159,7 @@ class Dispatcher:
             queue.put_many(number, record.physical_offset, (record.total_size,), (entry_code(record),))
             queue.next = max(queue.next, queue.max)
             put.append((queue, number))
-            if topic != STATE_TOPIC and not is_held_topic(topic):
+            if topic != STATE_TOPIC and not is_pending_topic(topic):
                 self._cached_queues[topic.encode(), queue_id] = queue
         if record.topic == STATE_TOPIC:
             self._delete_topics(record)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from rmq.errors import StoreError
 from rmq.log.files import ownfiles, smallfile
-from rmq.log.files.epochs import FOREIGN, EpochRow
+from rmq.log.files.epochs import ROCKETMQ_EPOCH, EpochRow
 from rmq.log.files.segment import BadEntry, walk_rows
 from rmq.log.records.record import Record, decode
 
@@ -50,7 +50,7 @@ def read_rows(root: str) -> tuple[EpochRow, ...]:
         with open(path, "rb") as file:
             lines = smallfile.parse(path, "epochs", file.read())
     except FileNotFoundError:
-        return () if os.path.isdir(os.path.join(root, "rmq")) else (EpochRow(FOREIGN, 0, "-"),)
+        return () if os.path.isdir(os.path.join(root, "rmq")) else (EpochRow(ROCKETMQ_EPOCH, 0, "-"),)
     return ownfiles.epoch_rows(lines)
 
 

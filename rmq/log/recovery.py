@@ -232,7 +232,9 @@ class Tail:
         last = None
         try:
             for place in walk_rows(segment.read, segment.end, from_, segment.end, self._known):
-                if record.has_topic(place.buf, place.at, EPOCH_TOPIC) and not epochs.is_foreign(self._known, place.offset):
+                if record.has_topic(place.buf, place.at, EPOCH_TOPIC) and not epochs.written_by_rocketmq(
+                    self._known, place.offset
+                ):
                     self._take_epoch(record.decode(place.buf, place.at))  # in foreign bytes it tells of another store's life
                 self.end = place.offset + place.size
                 last = place

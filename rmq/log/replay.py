@@ -5,14 +5,14 @@ from collections.abc import Iterator
 from rmq.errors import StoreError
 from rmq.log.files.epochs import pieces
 from rmq.log.files.segment import BadEntry
+from rmq.log.records.pending import is_pending_change, may_be_pending_change
 from rmq.log.records.record import Record, decode
-from rmq.log.records.special import is_special, may_be_special
 from rmq.log.store import Store
 from rmq.model import STATE_TOPIC
 
 
 def replay(store: Store) -> Iterator[Record]:
-    """The dispatched state records, those of held messages and those handed on, in log order.
+    """The dispatched state records, those of pending messages and those handed on, in log order.
 
     What Apache RocketMQ wrote is passed over: its adoption told what of it counts. Of a damaged log state records only:
     nothing is handed on there. Raises StoreError.
@@ -25,9 +25,9 @@ def replay(store: Store) -> Iterator[Record]:
         begin = max(store.log.start, newest.s0 if newest else 0)
         for from_, to, ours in pieces(store.rows, begin, store.dispatcher.position):
             for place in store.log.places(from_, to) if ours else ():
-                if may_be_special(place.buf, place.at, place.size):
+                if may_be_pending_change(place.buf, place.at, place.size):
                     found = decode(place.buf, place.at)
-                    if found.topic == STATE_TOPIC or is_special(found):
+                    if found.topic == STATE_TOPIC or is_pending_change(found):
                         yield found
     except (BadEntry, OSError) as error:
         raise StoreError(f"the log cannot be read at a start: {error}; run `rmq store repair`") from error

@@ -26,7 +26,7 @@ from rmq.log.reader import SegmentFile
 from rmq.log.records.record import store_timestamp
 from rmq.ops import manifest as manifests
 from rmq.ops.manifest import Kept, Manifest, Stored, checksum
-from rmq.ops.places import ASIDE, BLOCK_BYTES, Folder, Place, Remote
+from rmq.ops.places import BLOCK_BYTES, UNFINISHED, ArchiveStorage, Folder, Remote
 
 Tell = Callable[[str], None]
 _LOOKS = 5  # at snapshots while the broker takes a new one
@@ -66,7 +66,7 @@ def ship(store: Path, place: Folder | Remote, tell: Tell = lambda line: None) ->
     return Shipped(known, len(new), max(0, committed - known.end))
 
 
-def verify(place: Place, tell: Tell = lambda line: None) -> list[str]:
+def verify(place: ArchiveStorage, tell: Tell = lambda line: None) -> list[str]:
     """What is wrong with an archive: every byte of it is read. Raises StoreError where none is, OSError."""
     found = need(place)
     wrong = []
@@ -85,7 +85,7 @@ def verify(place: Place, tell: Tell = lambda line: None) -> list[str]:
     return wrong
 
 
-def need(place: Place) -> Manifest:
+def need(place: ArchiveStorage) -> Manifest:
     """The manifest. Raises StoreError where none is."""
     found = manifests.load(place)
     if found is None:
@@ -104,7 +104,7 @@ def _facts(store: Path) -> tuple[Vote, int, tuple[EpochRow, ...]]:
     return vote, reader.committed_end(str(store)) or 0, reader.read_rows(str(store))
 
 
-def _same_log(known: Manifest, group: str, size: int, rows: tuple[EpochRow, ...], place: Place) -> Manifest:
+def _same_log(known: Manifest, group: str, size: int, rows: tuple[EpochRow, ...], place: ArchiveStorage) -> Manifest:
     """Raises StoreError if the archive is of another group or log."""
     advice = "give each log an archive of its own"
     if known.group != group:
@@ -118,7 +118,7 @@ def _same_log(known: Manifest, group: str, size: int, rows: tuple[EpochRow, ...]
     return known._replace(segment_bytes=size)
 
 
-def _new(known: Manifest, rolled: list[SegmentFile], place: Place) -> list[SegmentFile]:
+def _new(known: Manifest, rolled: list[SegmentFile], place: ArchiveStorage) -> list[SegmentFile]:
     new = [file for file in rolled if file.base >= known.end]
     expected = known.end if known.segments else (new[0].base if new else 0)
     for file in new:
@@ -131,17 +131,17 @@ def _new(known: Manifest, rolled: list[SegmentFile], place: Place) -> list[Segme
     return new
 
 
-def _remove_leftovers(place: Place) -> None:
+def _remove_leftovers(place: ArchiveStorage) -> None:
     for folder in ("commitlog", "rmq", ""):
         for name in place.sizes(folder):
-            if name.endswith(ASIDE):
+            if name.endswith(UNFINISHED):
                 place.remove(f"{folder}/{name}" if folder else name)
 
 
 # --- shipping ---------------------------------------------------------------------------------------------------------
 
 
-def _ship(file: SegmentFile, rows: tuple[EpochRow, ...], known: Manifest, place: Place) -> Manifest:
+def _ship(file: SegmentFile, rows: tuple[EpochRow, ...], known: Manifest, place: ArchiveStorage) -> Manifest:
     records_end, first_ms, last_ms = _checked(file)
     stored = Stored(file.base, file.size, records_end, checksum(_blocks(file.path)), first_ms, last_ms)
     _write(place, stored.path, _blocks(file.path), stored.sha256)
@@ -153,7 +153,7 @@ def _ship(file: SegmentFile, rows: tuple[EpochRow, ...], known: Manifest, place:
     return known
 
 
-def _write(place: Place, path: str, blocks: Iterable[bytes], expected: str) -> None:
+def _write(place: ArchiveStorage, path: str, blocks: Iterable[bytes], expected: str) -> None:
     """Raises StoreError if what was written reads otherwise."""
     place.write(path, blocks)
     if checksum(place.blocks(path)) != expected:
@@ -191,15 +191,15 @@ def _opened(path: str) -> FileIO:
         raise StoreError(f"{path} is gone: retention took it before it was archived (see the setting keep_unarchived)") from None
 
 
-def _publish(known: Manifest, place: Place) -> None:
+def _publish(known: Manifest, place: ArchiveStorage) -> None:
     """What readers of stores look at; written again where a job was killed before it."""
-    with TemporaryDirectory() as aside:
+    with TemporaryDirectory() as temporary:
         disk = RealDisk()
-        ownfiles.save_vote(disk, aside, Vote(_NOBODY, "archive", known.group, known.epoch, "-", 0, False))
-        ownfiles.save_epochs(disk, aside, known.rows, known.end)
-        ownfiles.save_progress(disk, aside, Progress(known.end, known.end, 0, known.last_ms))
+        ownfiles.save_vote(disk, temporary, Vote(_NOBODY, "archive", known.group, known.epoch, "-", 0, False))
+        ownfiles.save_epochs(disk, temporary, known.rows, known.end)
+        ownfiles.save_progress(disk, temporary, Progress(known.end, known.end, 0, known.last_ms))
         for name in ("vote", "epochs", "progress"):  # the last one says that bytes count
-            new = (Path(aside) / name).read_bytes()
+            new = (Path(temporary) / name).read_bytes()
             if name not in place.sizes("rmq") or b"".join(place.blocks(f"rmq/{name}")) != new:
                 place.write(f"rmq/{name}", [new])
 
@@ -207,7 +207,7 @@ def _publish(known: Manifest, place: Place) -> None:
 # --- the tables -------------------------------------------------------------------------------------------------------
 
 
-def _ship_snapshots(store: Path, known: Manifest, rows: tuple[EpochRow, ...], place: Place) -> Manifest:
+def _ship_snapshots(store: Path, known: Manifest, rows: tuple[EpochRow, ...], place: ArchiveStorage) -> Manifest:
     """Keeps the newest one that the archived log reaches, and the oldest that it will reach; others go."""
     found = {kept.s0: kept for kept in known.snapshots if not _is_of_another_log(kept, rows)}
     for snapshot in _snapshots(store):

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from rmq.errors import StoreError
 from rmq.log.files.epochs import EpochRow
 from rmq.log.files.segment import file_name
-from rmq.ops.places import Place
+from rmq.ops.places import ArchiveStorage
 
 FILE, FORMAT = "archive.json", 1
 
@@ -88,7 +88,7 @@ class Manifest(NamedTuple):
         return bool(self.segments) and (self.start == 0 or self.usable is not None)
 
 
-def load(place: Place) -> Manifest | None:
+def load(place: ArchiveStorage) -> Manifest | None:
     """None where no archive is. Raises StoreError, OSError."""
     if FILE not in place.sizes(""):
         return None
@@ -104,7 +104,7 @@ def load(place: Place) -> Manifest | None:
         raise StoreError(f"{place.name}/{FILE} is no manifest of `rmq archive`, or damaged: {error!r}") from error
 
 
-def save(place: Place, manifest: Manifest) -> None:
+def save(place: ArchiveStorage, manifest: Manifest) -> None:
     """Raises OSError."""
     said = _to_json(manifest)
     place.write(FILE, [json.dumps({"format": FORMAT, **said, "sha256": _sum(said)}, indent=1).encode()])

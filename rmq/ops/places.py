@@ -15,10 +15,10 @@ from urllib.parse import unquote, urlsplit
 from rmq.errors import InvalidArgument, StoreError
 
 BLOCK_BYTES = 4 << 20
-ASIDE = ".new"  # the end of a name whose file does not count yet
+UNFINISHED = ".new"  # the end of a name whose file does not count yet
 
 
-class Place(Protocol):
+class ArchiveStorage(Protocol):
     """Paths are relative, with "/". All methods raise OSError."""
 
     name: str
@@ -55,13 +55,13 @@ class Folder:
     def write(self, path: str, blocks: Iterable[bytes]) -> None:
         target = self._root / path
         target.parent.mkdir(parents=True, exist_ok=True)
-        aside = target.with_name(target.name + ASIDE)
-        with open(aside, "wb") as file:
+        temporary = target.with_name(target.name + UNFINISHED)
+        with open(temporary, "wb") as file:
             for block in blocks:
                 file.write(block)
             file.flush()
             os.fsync(file.fileno())
-        aside.replace(target)
+        temporary.replace(target)
         sync_folder(target.parent)
 
     def remove(self, path: str) -> None:
@@ -101,10 +101,10 @@ class Remote:
     def write(self, path: str, blocks: Iterable[bytes]) -> None:
         target = f"{self._root}/{path}"
         self._files.create_dir(target.rpartition("/")[0], recursive=True)
-        with self._files.open_output_stream(target + ASIDE) as file:
+        with self._files.open_output_stream(target + UNFINISHED) as file:
             for block in blocks:
                 file.write(block)
-        self._files.move(target + ASIDE, target)
+        self._files.move(target + UNFINISHED, target)
 
     def remove(self, path: str) -> None:
         self._files.delete_file(f"{self._root}/{path}")

@@ -22,7 +22,7 @@ from rmq.log.records.record import host_bytes
 from rmq.log.store import Store, StoreSettings
 from rmq.ops.archive import need
 from rmq.ops.manifest import Manifest, checksum
-from rmq.ops.places import Folder, Place, sync_folder
+from rmq.ops.places import ArchiveStorage, Folder, sync_folder
 
 Tell = Callable[[str], None]
 
@@ -35,7 +35,7 @@ class Member(NamedTuple):
     port: int = 10911
 
 
-def restore(place: Place, directory: Path, member: Member, clock: Clock, tell: Tell = lambda line: None) -> Manifest:
+def restore(place: ArchiveStorage, directory: Path, member: Member, clock: Clock, tell: Tell = lambda line: None) -> Manifest:
     """Raises StoreError (the directory is in use, the archive is damaged or has no tables yet), OSError."""
     manifest = need(place)
     working, done = directory / "restoring", directory / "restored"
@@ -52,7 +52,7 @@ def restore(place: Place, directory: Path, member: Member, clock: Clock, tell: T
     return manifest
 
 
-def _check(directory: Path, manifest: Manifest, place: Place) -> None:
+def _check(directory: Path, manifest: Manifest, place: ArchiveStorage) -> None:
     others = {entry.name for entry in directory.iterdir()} - {".lock", "restoring", "lost+found"}
     if others:
         raise StoreError(f"{directory} is not empty ({min(others)}): give a new directory")
@@ -63,7 +63,7 @@ def _check(directory: Path, manifest: Manifest, place: Place) -> None:
         )
 
 
-def _fetch(place: Place, manifest: Manifest, working: Path, tell: Tell) -> None:
+def _fetch(place: ArchiveStorage, manifest: Manifest, working: Path, tell: Tell) -> None:
     if working.exists():
         for entry in working.iterdir():  # all but segments is made anew
             if entry.is_dir() and entry.name != "commitlog":
@@ -83,7 +83,7 @@ def _fetch(place: Place, manifest: Manifest, working: Path, tell: Tell) -> None:
             tell(path)
 
 
-def _checked(place: Place, path: str, expected: str) -> Iterator[bytes]:
+def _checked(place: ArchiveStorage, path: str, expected: str) -> Iterator[bytes]:
     """The blocks; raises StoreError instead of ending when their checksum is wrong: what was written does not count then."""
     found = sha256()
     for block in place.blocks(path):

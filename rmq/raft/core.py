@@ -12,7 +12,7 @@ from typing import Any
 
 from rmq.raft import electing, epochs, fixed, following, leading, membership, messages as m, trust
 from rmq.raft.electing import HURRY_S, election_timeout, turn
-from rmq.raft.roles import Candidate, Follower, Leader, Opening, Role, State
+from rmq.raft.roles import Candidate, Follower, Leader, Role, StartingMaster, State
 
 _SOON_S = 0.05  # the longest time between two ticks
 
@@ -20,7 +20,7 @@ _SOON_S = 0.05  # the longest time between two ticks
 class Core:
     """`role` and `state` are for reading. `chance()` gives numbers in [0, 1)."""
 
-    def __init__(self, me: m.Identity, boot: m.Boot, timing: m.Timing, chance: Callable[[], float], now: float) -> None:
+    def __init__(self, me: m.Identity, boot: m.RestoredState, timing: m.Timing, chance: Callable[[], float], now: float) -> None:
         self.state = State(me, boot, timing, chance)
         self.stopped = ""
         self.state.last_tick = now
@@ -106,7 +106,7 @@ def _tick(state: State, _: m.Tick, now: float) -> None:
     state.last_tick = now
     if isinstance(role, Leader):
         leading.tick(state, role, now)
-    elif isinstance(role, Opening):
+    elif isinstance(role, StartingMaster):
         fixed.tick(state, role, now)
     elif late:  # after a pause nobody's silence counts yet; leases get no such grace
         if isinstance(role, Candidate):
@@ -143,7 +143,7 @@ def _on_fetch(state: State, fetch: m.Fetch, ticket: m.Ticket, now: float) -> Non
     if fetch.pull_back:
         fixed.give_back(state, fetch, ticket)
     elif not isinstance(state.role, Leader) or not state.role.start_end:
-        if isinstance(state.role, Opening):
+        if isinstance(state.role, StartingMaster):
             fixed.hear_slave(state, state.role, fetch)
         state.out.append(m.Reply(ticket, m.NotLeader(state.epoch, state.leader)))
     elif fetch.epoch < state.epoch:
@@ -157,7 +157,7 @@ def _on_ack(state: State, ack: m.Ack, ticket: m.Ticket, now: float) -> None:
         leading.on_ack(state, state.role, ack, now)
 
 
-def _fetched(state: State, event: m.Answered, now: float) -> None:
+def _fetched(state: State, event: m.PeerAnswer, now: float) -> None:
     """Only the answer to the request under way, from the present leader and epoch, changes anything (R16)."""
     role, answer = state.role, event.answer
     if not isinstance(role, Follower) or event.request != role.fetch or event.node != role.leader:
@@ -171,8 +171,8 @@ def _fetched(state: State, event: m.Answered, now: float) -> None:
     elif isinstance(answer, m.Diverged):
         role.heard = now
         following.on_diverged(state, role, answer, now)
-    elif isinstance(answer, m.ReseedFrom):
-        following.on_reseed(state, role, answer)
+    elif isinstance(answer, m.NeedsSnapshot):
+        following.on_needs_snapshot(state, role, answer)
     elif isinstance(answer, m.NotLeader) and answer.hint == event.node:
         role.heard = now  # it has no snapshot yet: the next tick asks again
     else:
@@ -183,7 +183,7 @@ def _fetched(state: State, event: m.Answered, now: float) -> None:
             electing.follow(state, answer.hint, now)
 
 
-def _asked(state: State, event: m.Asked, now: float) -> None:
+def _asked(state: State, event: m.PeerRequest, now: float) -> None:
     doubt = trust.doubt(state, event.request)
     if doubt:
         electing.refuse(state, event.ticket, doubt, now)
@@ -191,13 +191,13 @@ def _asked(state: State, event: m.Asked, now: float) -> None:
         _ASKED[type(event.request)](state, event.request, event.ticket, now)
 
 
-def _answered(state: State, event: m.Answered, now: float) -> None:
+def _answered(state: State, event: m.PeerAnswer, now: float) -> None:
     """A newer epoch in any answer is taken over first; an answer to an older question says nothing else (R12)."""
     answer = event.answer
     doubt = trust.leap(state, answer)
     if doubt:
         electing.suspect(state, f"an answer of node {event.node}: {doubt}", now)
-    elif isinstance(state.role, Opening):
+    elif isinstance(state.role, StartingMaster):
         fixed.on_pulled(state, state.role, event, now)
     elif answer.epoch > state.epoch:
         leader = event.node if isinstance(answer, m.Fenced) else ""
@@ -231,7 +231,7 @@ def _grown(state: State, event: m.Grown, now: float) -> None:
         leading.grown(state, role, now)
     elif isinstance(role, Follower):
         following.grown(state, role, event, advanced, now)
-    elif isinstance(role, Opening):
+    elif isinstance(role, StartingMaster):
         fixed.pull(state, role, now)
 
 
@@ -274,14 +274,14 @@ def _retained(state: State, event: m.Retained, now: float) -> None:
     state.rows = epochs.from_start(state.rows, event.log_start)
 
 
-def _reseeded(state: State, event: m.Reseeded, now: float) -> None:
-    following.reseeded(state, event)
+def _snapshot_installed(state: State, event: m.SnapshotInstalled, now: float) -> None:
+    following.snapshot_installed(state, event)
     if isinstance(state.role, Follower):
         following.fetch(state, state.role, now)
 
 
-def _reseed_failed(state: State, event: m.ReseedFailed, now: float) -> None:
-    state.reseeding = False
+def _install_failed(state: State, event: m.InstallFailed, now: float) -> None:
+    state.installing = False
 
 
 def _administer(state: State, event: m.Join | m.Leave | m.Transfer, now: float) -> None:
@@ -300,8 +300,8 @@ def _administer(state: State, event: m.Join | m.Leave | m.Transfer, now: float) 
 
 _ON: dict[type, Callable[[State, Any, float], None]] = {
     m.Tick: _tick,
-    m.Asked: _asked,
-    m.Answered: _answered,
+    m.PeerRequest: _asked,
+    m.PeerAnswer: _answered,
     m.Unreachable: _unreachable,
     m.Grown: _grown,
     m.AppendFailed: _append_failed,
@@ -309,8 +309,8 @@ _ON: dict[type, Callable[[State, Any, float], None]] = {
     m.Health: _health,
     m.Stop: _stop,
     m.Retained: _retained,
-    m.Reseeded: _reseeded,
-    m.ReseedFailed: _reseed_failed,
+    m.SnapshotInstalled: _snapshot_installed,
+    m.InstallFailed: _install_failed,
     m.Join: _administer,
     m.Leave: _administer,
     m.Transfer: _administer,

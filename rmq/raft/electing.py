@@ -33,7 +33,7 @@ def become(state: State, role: Role) -> None:
 def election_timeout(state: State) -> float:
     """How long this node waits for a leader before it stands, in s. A node that is unfit lets others stand first."""
     timing = state.timing
-    unfit = any(state.health) or state.reseeding
+    unfit = any(state.health) or state.installing
     return timing.fetch_timeout * (3 if unfit else 1) + state.chance() * timing.fetch_random
 
 
@@ -78,7 +78,7 @@ def adopt(state: State, epoch: int, leader: str, now: float) -> None:
 
 def stand(state: State, now: float, pre: bool, transfer: bool) -> None:
     """Asks every voter for its vote; with `pre` only whether it would be granted, which changes nothing (R10)."""
-    if state.me.fixed or not state.may_stand() or not state.ready or state.reseeding or state.stopping:
+    if state.me.fixed or not state.may_stand() or not state.ready or state.installing or state.stopping:
         if isinstance(state.role, Candidate):
             follow(state, "", now)
         return
@@ -157,7 +157,7 @@ def _reply_vote(state: State, ticket: m.Ticket, refusal: str) -> None:
     state.out.append(m.Reply(ticket, m.VoteAnswer(state.epoch, not refusal, state.proven, state.me.store, refusal, state.leader)))
 
 
-def on_voted(state: State, event: m.Answered, now: float) -> None:
+def on_voted(state: State, event: m.PeerAnswer, now: float) -> None:
     """Only answers to the running round count (R16)."""
     role, vote, answer = state.role, event.request, event.answer
     assert isinstance(vote, m.Vote)
@@ -234,7 +234,7 @@ def objection(state: State, vote: m.Vote) -> str:
     """Why this vote is not granted, "" if it is: an older or given vote, or a log that lacks what is here (R8, R9)."""
     if vote.epoch < state.epoch or (vote.epoch == state.epoch and state.voted_for not in ("-", vote.store)):
         return f"the vote in epoch {state.epoch} is given"
-    if state.reseeding:  # afterwards it may: it is not proven, so its vote counts only where everybody's is needed
+    if state.installing:  # afterwards it may: it is not proven, so its vote counts only where everybody's is needed
         return "this node is being filled from a snapshot"
     if (vote.last_epoch, vote.end) < (epochs.last(state.rows)[0], state.end):
         return "the log here goes further"

@@ -8,7 +8,7 @@ masters the one with the older epoch becomes a slave as soon as it hears of the 
 from math import inf
 
 from rmq.raft import electing, epochs, following, leading, messages as m, trust
-from rmq.raft.roles import Follower, Leader, Opening, Role, State
+from rmq.raft.roles import Follower, Leader, Role, StartingMaster, State
 
 
 def begin(state: State, now: float) -> None:
@@ -18,12 +18,12 @@ def begin(state: State, now: float) -> None:
     promoted = wrote_last(state) and any((voter.node, voter.store) == (me.node, me.store) for voter in state.voters)
     if (me.master or promoted) and state.ready:
         patient = me.in_sync > 1 and not state.proven
-        state.role = Opening(inf if patient else now + state.timing.master_catch_up)
+        state.role = StartingMaster(inf if patient else now + state.timing.master_catch_up)
     else:
         state.role = Follower(inf)
 
 
-def tick(state: State, role: Opening, now: float) -> None:
+def tick(state: State, role: StartingMaster, now: float) -> None:
     """Begins its epoch when nothing can be missing, when enough slaves have given back what was, or when the time is up."""
     if role.source:
         if now - role.fetch_sent >= following.LOST_S:
@@ -40,7 +40,7 @@ def tick(state: State, role: Opening, now: float) -> None:
         electing.open_epoch(state, now, lossy=True)
 
 
-def pull(state: State, role: Opening, now: float) -> None:
+def pull(state: State, role: StartingMaster, now: float) -> None:
     me = state.me
     state.fetches += 1
     role.fetch = m.Fetch(
@@ -51,13 +51,13 @@ def pull(state: State, role: Opening, now: float) -> None:
     state.out.append(m.Send(role.source, role.fetch))
 
 
-def hear_slave(state: State, role: Opening, fetch: m.Fetch) -> None:
+def hear_slave(state: State, role: StartingMaster, fetch: m.Fetch) -> None:
     """A slave fetches before this master's epoch began; its tail counts only if both logs end in the same row."""
     same = (fetch.last_epoch, fetch.last_writer) == epochs.last(state.rows)
     role.heard[fetch.node] = fetch.from_ if same else 0
 
 
-def on_pulled(state: State, role: Opening, event: m.Answered, now: float) -> None:
+def on_pulled(state: State, role: StartingMaster, event: m.PeerAnswer, now: float) -> None:
     answer = event.answer
     if event.request != role.fetch:
         return

@@ -14,12 +14,12 @@ from rmq.raft.messages import (
     Fetch,
     FetchOk,
     Grown,
-    Reseed,
-    Reseeded,
-    ReseedFrom,
+    InstallSnapshot,
+    NeedsSnapshot,
     Resign,
     Rows,
     Send,
+    SnapshotInstalled,
     Warn,
 )
 from rmq.raft.roles import BEHIND_BYTES, Follower, State
@@ -30,7 +30,7 @@ UNKNOWN_END = 1 << 62
 
 def fetch(state: State, role: Follower, now: float) -> None:
     """Asks the leader for what is behind the end."""
-    if not role.leader or state.reseeding:
+    if not role.leader or state.installing:
         return
     me, health = state.me, state.health
     state.fetches += 1
@@ -39,8 +39,8 @@ def fetch(state: State, role: Follower, now: float) -> None:
     request = Fetch(
         state.fetches, me.group, me.node, me.store, me.incarnation, state.epoch, end, *epochs.last(rows),
         min(state.ack, end), state.hw, state.log_start, role.echo,
-        learner=not state.is_named(), unproven=not state.proven, disk_full=health.disk_full,
-        reseed=state.keep_from >= 0 and not state.probing, sync_flush=me.sync_flush,
+        learner=not state.is_named(), may_have_lost_data=not state.proven, disk_full=health.disk_full,
+        wants_snapshot=state.keep_from >= 0 and not state.probing, sync_flush=me.sync_flush,
         max_bytes=MAX_CATCH_UP_BYTES if far else MAX_FETCH_BYTES, max_wait=state.timing.max_wait,
         stopping=state.stopping,
     )  # fmt: skip
@@ -141,16 +141,16 @@ def on_diverged(state: State, role: Follower, answer: Diverged, now: float) -> N
     fetch(state, role, now)
 
 
-def on_reseed(state: State, role: Follower, answer: ReseedFrom) -> None:
+def on_needs_snapshot(state: State, role: Follower, answer: NeedsSnapshot) -> None:
     state.save_vote(state.epoch, state.voted_for, False)
-    state.reseeding, state.ready_at, state.required = True, UNKNOWN_END, None
-    state.out.append(Reseed(role.leader, answer, state.keep_from))
+    state.installing, state.ready_at, state.required = True, UNKNOWN_END, None
+    state.out.append(InstallSnapshot(role.leader, answer, state.keep_from))
 
 
-def reseeded(state: State, event: Reseeded) -> None:
+def snapshot_installed(state: State, event: SnapshotInstalled) -> None:
     """The log is empty and begins at the leader's; nothing is served until everything committed is here."""
     state.log_start = state.end = state.durable = state.hw = event.log_start
     state.rows = epochs.known_at(event.rows, event.log_start)
     state.lists = [(-1, event.voters)]
-    state.reseeding, state.keep_from, state.probing = False, -1, False
+    state.installing, state.keep_from, state.probing = False, -1, False
     state.required, state.ready_at = None, UNKNOWN_END

@@ -12,11 +12,11 @@ from rmq.raft.messages import (
     Fenced,
     Fetch,
     FetchOk,
+    NeedsSnapshot,
     NotLeader,
     Replicated,
     Reply,
     ReplyBytes,
-    ReseedFrom,
     Resign,
     Send,
     SteppedDown,
@@ -38,9 +38,14 @@ def on_fetch(state: State, role: Leader, request: Fetch, ticket: Ticket, now: fl
         state.out.append(Reply(ticket, Fenced(state.epoch, peer)))
         return
     _release(state, role, peer, now)
-    peer.touched, peer.disk_full, peer.unproven, peer.stopping = now, request.disk_full, request.unproven, request.stopping
-    if request.from_ < state.log_start or request.reseed:
-        _reseed(state, request, ticket)
+    peer.touched, peer.disk_full, peer.may_have_lost_data, peer.stopping = (
+        now,
+        request.disk_full,
+        request.may_have_lost_data,
+        request.stopping,
+    )
+    if request.from_ < state.log_start or request.wants_snapshot:
+        _answer_needs_snapshot(state, request, ticket)
         return
     if not epochs.holds(state.rows, state.log_start, state.end, request.from_, request.last_epoch, request.last_writer):
         _diverge(state, request, ticket)
@@ -91,17 +96,17 @@ def _refusal(state: State, role: Leader, request: Fetch) -> str:
     return ""
 
 
-def _reseed(state: State, request: Fetch, ticket: Ticket) -> None:
+def _answer_needs_snapshot(state: State, request: Fetch, ticket: Ticket) -> None:
     if state.snapshot is None:
         state.out.append(Reply(ticket, NotLeader(state.epoch, state.me.node)))  # one is being made: ask again
         return
-    state.out.append(Reply(ticket, ReseedFrom(request.id, state.epoch, *state.snapshot, state.log_start)))
+    state.out.append(Reply(ticket, NeedsSnapshot(request.id, state.epoch, *state.snapshot, state.log_start)))
 
 
 def _diverge(state: State, request: Fetch, ticket: Ticket) -> None:
     found = epochs.parting(state.rows, state.end, request.last_epoch)
     if found is None:
-        _reseed(state, request, ticket)
+        _answer_needs_snapshot(state, request, ticket)
     else:
         answer = Diverged(request.id, state.epoch, found.epoch, found.end, found.writer, found.lossy)
         state.out.append(Reply(ticket, answer))
@@ -265,18 +270,18 @@ def successors(state: State, role: Leader, now: float) -> list[Peer]:
     able = [
         peer
         for store, peer in role.peers.items()
-        if store in stores and now - peer.touched < GONE_S and not (peer.disk_full or peer.unproven or peer.stopping)
+        if store in stores and now - peer.touched < GONE_S and not (peer.disk_full or peer.may_have_lost_data or peer.stopping)
     ]
     return sorted(able, key=lambda peer: (-peer.ack, peer.node != state.me.preferred, peer.node))
 
 
 def hand_over(state: State, role: Leader, node: str, ticket: Ticket, now: float) -> None:
-    """Stops writes until that node has everything, then resigns; gives up after 2 s. A young leader waits for nodes to come."""
+    """Stops writes until that node has everything, then resigns; gives up after 2 s. A new leader waits for nodes to come."""
     able = successors(state, role, now)
     chosen = node or (able[0].node if able else "")
     named = any(voter.node == chosen != state.me.node for voter in state.voters)
-    young = now - role.since < state.timing.transfer
-    if role.handing_to or not (any(peer.node == chosen for peer in able) or (named and young)):
+    just_elected = now - role.since < state.timing.transfer
+    if role.handing_to or not (any(peer.node == chosen for peer in able) or (named and just_elected)):
         why = "leadership is being handed over already" if role.handing_to else f"node {chosen!r} cannot lead now"
         state.out.append(Done(ticket, f"{why}: look at haStatus"))
         return

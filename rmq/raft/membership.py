@@ -119,7 +119,7 @@ def _replaced(voters: Voters) -> Voter | None:
 
 
 def _may_vote(state: State, role: Leader, peer: Peer, now: float) -> bool:
-    if any(voter.store == peer.store for voter in state.voters) or state.me.fixed or peer.unproven:
+    if any(voter.store == peer.store for voter in state.voters) or state.me.fixed or peer.may_have_lost_data:
         return False  # a voter that is not proven could be one too many to wait for
     known = peer.node in role.joining or any(voter.node == peer.node for voter in state.voters)
     return known and now - peer.caught_up >= state.timing.caught_up and now - peer.touched < state.timing.fetch_timeout

@@ -42,9 +42,9 @@ class Fetch(NamedTuple):
     log_start: int
     echo: float = -1.0
     learner: bool = False
-    unproven: bool = False
+    may_have_lost_data: bool = False
     disk_full: bool = False
-    reseed: bool = False
+    wants_snapshot: bool = False
     pull_back: bool = False
     sync_flush: bool = False
     max_bytes: int = MAX_FETCH_BYTES
@@ -79,7 +79,7 @@ class Diverged(NamedTuple):
     lossy: bool
 
 
-class ReseedFrom(NamedTuple):
+class NeedsSnapshot(NamedTuple):
     """What the follower needs is gone here: it takes the snapshot `s0` (exact at `s1`), then the log from `log_start` on."""
 
     id: int
@@ -153,7 +153,7 @@ class EpochAnswer(NamedTuple):
     epoch: int
 
 
-FetchAnswer = FetchOk | Diverged | ReseedFrom | NotLeader | Fenced
+FetchAnswer = FetchOk | Diverged | NeedsSnapshot | NotLeader | Fenced
 Request = Fetch | Ack | Vote | Announce | Resign
 Answer = FetchAnswer | VoteAnswer | EpochAnswer
 
@@ -164,14 +164,14 @@ class Tick(NamedTuple):
     """Time passes: at least every 50 ms, and after the sockets were read."""
 
 
-class Asked(NamedTuple):
+class PeerRequest(NamedTuple):
     """A request came from another node; `Reply` with this ticket answers it (None: one-way)."""
 
     request: Request
     ticket: Ticket = None
 
 
-class Answered(NamedTuple):
+class PeerAnswer(NamedTuple):
     """`node` answered `request`, which was sent by a `Send` before."""
 
     node: str
@@ -232,8 +232,8 @@ class Retained(NamedTuple):
     snapshot: tuple[int, int] | None
 
 
-class Reseeded(NamedTuple):
-    """A `Reseed` is done: the log is empty and starts at `log_start`; the tables hold what was true at `s1`."""
+class SnapshotInstalled(NamedTuple):
+    """An `InstallSnapshot` is done: the log is empty and starts at `log_start`; the tables hold what was true at `s1`."""
 
     log_start: int
     rows: Rows
@@ -241,7 +241,7 @@ class Reseeded(NamedTuple):
     s1: int
 
 
-class ReseedFailed(NamedTuple):
+class InstallFailed(NamedTuple):
     """The snapshot could not be fetched; the answer to the next fetch says what to do."""
 
 
@@ -283,8 +283,8 @@ class Promote(NamedTuple):
 
 Event = (
     Tick
-    | Asked
-    | Answered
+    | PeerRequest
+    | PeerAnswer
     | Unreachable
     | Grown
     | AppendFailed
@@ -292,8 +292,8 @@ Event = (
     | Health
     | Stop
     | Retained
-    | Reseeded
-    | ReseedFailed
+    | SnapshotInstalled
+    | InstallFailed
     | Join
     | Leave
     | Transfer
@@ -343,7 +343,7 @@ class Cut(NamedTuple):
 
 
 class Send(NamedTuple):
-    """`node`'s answer comes back as `Answered`."""
+    """`node`'s answer comes back as `PeerAnswer`."""
 
     node: str
     request: Request
@@ -387,13 +387,13 @@ class SteppedDown(NamedTuple):
     reason: str
 
 
-class Reseed(NamedTuple):
-    """Delete log and derived files, take the snapshot from `node`; then report `Reseeded` or `ReseedFailed`.
+class InstallSnapshot(NamedTuple):
+    """Delete log and derived files, take the snapshot from `node`; then report `SnapshotInstalled` or `InstallFailed`.
 
     `keep_from`: the log from there on is saved before, as in `Cut` (-1: nothing is)."""
 
     node: str
-    answer: ReseedFrom
+    answer: NeedsSnapshot
     keep_from: int = -1
 
 
@@ -428,7 +428,7 @@ Effect = (
     | Replicated
     | BecameLeader
     | SteppedDown
-    | Reseed
+    | InstallSnapshot
     | Done
     | Warn
     | Fatal
@@ -470,7 +470,7 @@ class Identity(NamedTuple):
     unclean: bool = False
 
 
-class Boot(NamedTuple):
+class RestoredState(NamedTuple):
     """What the store holds at the start. `lists`: (start of the record, voters), oldest first; what is configured begins at -1.
 
     `ready_at`: the S1 of a snapshot whose log is not all here yet (0: nothing is missing)."""

@@ -18,7 +18,6 @@ from math import inf
 from rmq.model import Voter
 from rmq.raft import epochs
 from rmq.raft.messages import (
-    Boot,
     Commit,
     Effect,
     EpochMark,
@@ -26,6 +25,7 @@ from rmq.raft.messages import (
     FetchOk,
     Health,
     Identity,
+    RestoredState,
     SaveVote,
     Ticket,
     Timing,
@@ -39,7 +39,7 @@ LAST_EPOCH = 2**63 - 1  # what fits into a message
 class State:
     """What outlives a change of role. `out`: the effects of the running step."""
 
-    def __init__(self, me: Identity, boot: Boot, timing: Timing, chance: Callable[[], float]) -> None:
+    def __init__(self, me: Identity, boot: RestoredState, timing: Timing, chance: Callable[[], float]) -> None:
         self.me = me
         self.timing = timing
         self.chance = chance
@@ -50,7 +50,7 @@ class State:
         self.lists = list(boot.lists)
         self.ready_at = boot.ready_at
         self.required: int | None = None  # committed when this run first heard of a leader; a store that has it is proven
-        self.reseeding = False
+        self.installing = False
         self.keep_from = -1  # where the lossy leader's log parts from this one, below what was committed here
         self.probing = False  # fixed mode: that place is still being looked for
         self.fetches = 0
@@ -65,7 +65,7 @@ class State:
     @property
     def leader(self) -> str:
         """The node id of the leader, "" if unknown."""
-        if isinstance(self.role, Leader | Opening):
+        if isinstance(self.role, Leader | StartingMaster):
             return self.me.node
         return self.role.leader if isinstance(self.role, Follower) else ""
 
@@ -134,7 +134,7 @@ class State:
 
     def prove(self) -> None:
         """Everything that may have been acknowledged before this run is here again (D3)."""
-        if not self.proven and self.required is not None and self.ack >= self.required and self.ready and not self.reseeding:
+        if not self.proven and self.required is not None and self.ack >= self.required and self.ready and not self.installing:
             self.save_vote(self.epoch, self.voted_for, True)
 
 
@@ -196,7 +196,7 @@ class Peer:
     goal_at: float = -inf  # which was then
     level: float = -inf  # when it last had everything
     disk_full: bool = False
-    unproven: bool = False
+    may_have_lost_data: bool = False
     stopping: bool = False
     fetch: Fetch | None = None  # parked
     ticket: Ticket = None
@@ -234,7 +234,7 @@ class Leader:
 
 
 @dataclass(slots=True)
-class Opening:
+class StartingMaster:
     """A fixed master before its epoch: it may lack what its slaves have. `heard`: their ends, by node."""
 
     until: float
@@ -244,8 +244,8 @@ class Opening:
     fetch_sent: float = -inf
 
 
-Role = Follower | Candidate | Leader | Opening
+Role = Follower | Candidate | Leader | StartingMaster
 MOVES = {
     (Follower, Follower), (Follower, Candidate), (Candidate, Candidate), (Candidate, Follower), (Candidate, Leader),
-    (Leader, Follower), (Opening, Leader), (Opening, Follower), (Follower, Leader),
+    (Leader, Follower), (StartingMaster, Leader), (StartingMaster, Follower), (Follower, Leader),
 }  # fmt: skip

@@ -18,7 +18,7 @@ from rmq.delivery.offsets import OffsetKey, OffsetTable, offsets_json
 from rmq.errors import StoreError
 from rmq.log.commitlog import Unit
 from rmq.log.files.disk import RealDisk
-from rmq.log.files.epochs import FOREIGN
+from rmq.log.files.epochs import ROCKETMQ_EPOCH
 from rmq.log.queues.consumequeue import ENTRY
 from rmq.log.records import record
 from rmq.log.store import Store, StoreSettings
@@ -76,7 +76,7 @@ def test_every_record_is_there_as_it_was(taken: Taken) -> None:
     assert {offset: ours[offset] for offset in theirs} == theirs
     assert all(one.topic.startswith("rmq_sys_") for offset, one in ours.items() if offset not in theirs)
     end = max(offset + one.total_size for offset, one in theirs.items())
-    assert [(row.epoch, row.start) for row in store.rows] == [(FOREIGN, min(theirs)), (1, end)]
+    assert [(row.epoch, row.start) for row in store.rows] == [(ROCKETMQ_EPOCH, min(theirs)), (1, end)]
     assert len(theirs) == told(name)["checked"]["records"]
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from rmq.broker.held import delayexport
+from rmq.broker.pending import delayexport
 from rmq.delivery.due import timer_out_ms
 from rmq.javahash import java_hash
 from rmq.net.commands import GetRuntimeInfo

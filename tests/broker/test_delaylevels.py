@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rmq import cli
-from rmq.broker.held.delays import source_of
+from rmq.broker.pending.delays import source_of
 from rmq.commands import exits
 from rmq.config.settings import NodeSettings, parse
 from rmq.delivery.due import level_slot

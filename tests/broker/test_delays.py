@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from rmq.broker.held.delays import DelayService
-from rmq.broker.held.outlet import Outlet
+from rmq.broker.pending.delays import DelayService
+from rmq.broker.pending.internalproducer import InternalProducer
 from rmq.client import Message
 from rmq.codes import ResponseCode
 from rmq.delivery.due import DueTable, level_slot
@@ -270,11 +270,11 @@ async def test_timer_fired_then_failover_once(tmp_path: Path) -> None:
             assert node.serving.tables.due.pending == 0, name
 
 
-def service_of(broker: LocalBroker, outlet: type[Outlet]) -> tuple[DelayService, DueTable]:
+def service_of(broker: LocalBroker, internal_producer: type[InternalProducer]) -> tuple[DelayService, DueTable]:
     """A second one beside the broker's own, which stands still with the clock."""
     serving = broker.serving
     table, topics = serving.tables.due, serving.tables.topics
-    made = outlet(serving.reader, topics, serving.writer)
+    made = internal_producer(serving.reader, topics, serving.writer)
     return DelayService(table, made, serving.writer.commit, topics, broker.clock), table
 
 
@@ -282,7 +282,7 @@ async def test_one_that_cannot_be_read_holds_up_no_other() -> None:
     """It is tried again 10 s later."""
     broken: set[int] = set()
 
-    class Failing(Outlet):
+    class Failing(InternalProducer):
         async def read(self, offsets: Sequence[int]) -> list[Record]:
             if broken & set(offsets):
                 raise StoreError("the device does not answer")
@@ -309,7 +309,7 @@ async def test_one_that_cannot_be_read_holds_up_no_other() -> None:
 async def test_a_bite_of_a_leadership_that_was_lost_is_not_handed_on() -> None:
     """C13: while its records were read the leadership was lost and won again; the new leadership hands them on itself."""
 
-    class Losing(Outlet):
+    class Losing(InternalProducer):
         async def read(self, offsets: Sequence[int]) -> list[Record]:
             found = await super().read(offsets)
             table.drop_overlay()

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from rmq.broker.held.outlet import Outlet
-from rmq.broker.held.taking import QueueReader, Read
 from rmq.broker.node import Broker
+from rmq.broker.pending.internalproducer import InternalProducer
+from rmq.broker.pending.popreader import QueueReader, Read
 from rmq.codes import ResponseCode as R
 from rmq.config.settings import NodeSettings
 from rmq.delivery.due import Source
@@ -148,15 +148,15 @@ async def test_no_retry_topic_is_made_for_a_topic_that_was_deleted_meanwhile(nod
     """Revive was reading the messages: an empty topic stayed for good."""
     await node.peer.send(send("T", b"old"))
     assert len(await take(node.peer.ask, hidden_ms=1000)) == 1
-    reading, go_on, read = asyncio.Event(), asyncio.Event(), Outlet.read
+    reading, go_on, read = asyncio.Event(), asyncio.Event(), InternalProducer.read
 
-    async def slowly(self: Outlet, offsets: Sequence[int]) -> list[Record]:
+    async def slowly(self: InternalProducer, offsets: Sequence[int]) -> list[Record]:
         found = await read(self, offsets)
         reading.set()
         await go_on.wait()
         return found
 
-    monkeypatch.setattr(Outlet, "read", slowly)
+    monkeypatch.setattr(InternalProducer, "read", slowly)
     await node.clock.advance_until(reading.is_set)
     await node.peer.ask(DeleteTopic("T"))
     go_on.set()

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from rmq.broker import longpoll
-from rmq.broker.longpoll import Held, LongPolls
+from rmq.broker.longpoll import HeldPull, LongPolls
 from rmq.codes import ResponseCode as R
 from rmq.delivery.shares import Owner, Share
 from rmq.errors import Refusal
@@ -119,9 +119,9 @@ async def test_a_stopping_broker_answers_who_waits(broker: LocalBroker, peer: Pe
     assert (await pull).status == R.PULL_NOT_FOUND
 
 
-def held(log: list[str], name: str, deadline: float = 10.0, codes: set[int] | None = None, alive: bool = True) -> Held:
+def held(log: list[str], name: str, deadline: float = 10.0, codes: set[int] | None = None, alive: bool = True) -> HeldPull:
     wanted = None if codes is None else frozenset(codes)
-    return Held(name, deadline, wanted, lambda _: log.append(name), lambda: alive, OWNER, 1)
+    return HeldPull(name, deadline, wanted, lambda _: log.append(name), lambda: alive, OWNER, 1)
 
 
 def test_bookkeeping() -> None:
@@ -146,7 +146,7 @@ def test_one_that_is_woken_may_wait_again() -> None:
         log.append("again")
         polls.hold("T", 0, held(log, "second"))
 
-    polls.hold("T", 0, Held("g", 10.0, None, again, lambda: True, OWNER, 1))
+    polls.hold("T", 0, HeldPull("g", 10.0, None, again, lambda: True, OWNER, 1))
     polls.hold("T", 0, held(log, "other", codes={3}))
     polls.wake("T", 0, (1,))
     assert (log, len(polls)) == (["again"], 2)

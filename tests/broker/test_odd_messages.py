@@ -270,4 +270,4 @@ def test_no_record_of_rocketmq_stops_a_node(records: list[tuple[str, list[tuple[
         tables.note(stored)
     for table in tables.by_name.values():
         msgpack.packb(list(table.committed().items()))
-    tables.held.alive_from()
+    tables.pending.alive_from()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rmq.broker.held.receipts import ReceiptNotes, ReceiptWriter
+from rmq.broker.pending.receipts import ReceiptNotes, ReceiptWriter
 from rmq.codes import ResponseCode as R
 from rmq.errors import RmqError
 from rmq.net.commands import DeleteExpiredLog, GetConsumeStats, GetMaxOffset, GetMinOffset, UpdateTopic
@@ -171,7 +171,7 @@ class History:
         self.chance = random.Random(seed)
         self.sent: set[bytes] = set()
         self.acked: set[bytes] = set()  # and answered
-        self.held: dict[bytes, tuple[Popped, float]] = {}  # and until when nobody else may have it
+        self.pending: dict[bytes, tuple[Popped, float]] = {}  # and until when nobody else may have it
 
     async def begin(self) -> "History":
         self.peer = await Peer.connect(self.broker.address)
@@ -195,12 +195,12 @@ class History:
         until = self.now() + hidden_ms
         for one in await take(self.peer.ask, count=self.chance.randint(1, 4), hidden_ms=hidden_ms):
             assert one.body not in self.acked, f"{one.body!r} was acknowledged"
-            assert one.body not in self.held or self.held[one.body][1] <= self.now(), f"{one.body!r} is with somebody else"
-            self.held[one.body] = one, until
+            assert one.body not in self.pending or self.pending[one.body][1] <= self.now(), f"{one.body!r} is with somebody else"
+            self.pending[one.body] = one, until
 
     def _mine(self) -> list[Popped]:
         """Those whose time is not over."""
-        return [one for one, until in self.held.values() if until > self.now() + 500]
+        return [one for one, until in self.pending.values() if until > self.now() + 500]
 
     def _some(self) -> list[Popped]:
         mine = self._mine()
@@ -213,13 +213,13 @@ class History:
         await ack(self.peer.ask, *some)
         for one in some:
             self.acked.add(one.body)
-            del self.held[one.body]
+            del self.pending[one.body]
 
     async def change(self) -> None:
         for one in self._some()[:2]:
             hidden_ms = self.chance.choice((1, 5000, 40_000))
             until = self.now() + hidden_ms
-            self.held[one.body] = await change(self.peer.ask, one, hidden_ms), until
+            self.pending[one.body] = await change(self.peer.ask, one, hidden_ms), until
 
     async def pass_time(self) -> None:
         await self.broker.clock.advance(self.chance.choice((0.5, 3.0, 15.0)))

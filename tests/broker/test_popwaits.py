@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from rmq.broker import longpoll
-from rmq.broker.held import popwaits
-from rmq.broker.held.popwaits import PopWaits
 from rmq.broker.longpoll import LongPolls
+from rmq.broker.pending import popwaits
+from rmq.broker.pending.popwaits import PopWaits
 from rmq.delivery.shares import Owner, Share
 
 OWNER = Owner(1, "10.0.0.1")

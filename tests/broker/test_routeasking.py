@@ -2,8 +2,8 @@
 
 import pytest
 
-from rmq.broker.held import routeasking
-from rmq.broker.held.routeasking import RouteAsking
+from rmq.broker.pending import routeasking
+from rmq.broker.pending.routeasking import RouteAsking
 from rmq.net.commands import GetRoute
 from rmq.net.transport.dialer import Dialer
 from rmq.testing import TestClock

@@ -130,8 +130,8 @@ async def test_sends_to_a_deleted_topic_make_a_new_one_without_ghosts(peer: Peer
 
 
 @pytest.mark.parametrize("name", ["DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "TRAN_MSG"])
-async def test_what_no_taker_takes_in_is_never_stored_as_plain(broker: LocalBroker, peer: Peer, name: str) -> None:
-    """C11, C13: in a batch there is no taker for them; a broken promise that nobody sees is the worst answer."""
+async def test_what_no_interceptor_takes_is_never_stored_by_the_fast_path(broker: LocalBroker, peer: Peer, name: str) -> None:
+    """C11, C13: in a batch there is no interceptor for them; a broken promise that nobody sees is the worst answer."""
     value = {"TRAN_MSG": "true", "TIMER_DELIVER_MS": str(broker.clock.wall_ms() + 3000)}.get(name, "3")
     properties = record.properties_to_bytes({name: value})
     draft = record.draft("T", b"body", properties, born_timestamp=1000, born_host=BORN)

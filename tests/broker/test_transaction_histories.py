@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from rmq.broker.held import halves
-from rmq.broker.held.halves import HalfNotes
+from rmq.broker.pending import halves
+from rmq.broker.pending.halves import HalfNotes
 from rmq.delivery.transactions import Half, HalfTable
 from rmq.errors import RmqError
 from rmq.net.commands import SendAnswer

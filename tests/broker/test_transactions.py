@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from rmq.broker.features.transactions import Transactions
-from rmq.broker.held.halves import first_of, half_of
+from rmq.broker.pending.halves import first_of, half_of
 from rmq.codes import ResponseCode as R
-from rmq.delivery.transactions import ASIDE_TOPIC, Half
+from rmq.delivery.transactions import PARKED_TOPIC, Half
 from rmq.log.records import record
 from rmq.model import HALF_TOPIC, OP_TOPIC
 from rmq.net.commands import GetTopicConfig, QueryMessage
@@ -248,16 +248,16 @@ async def test_put_aside_after_the_last_check_and_begun_anew(connect: Connect) -
         [sent] = await peer.send(half(b"forgotten"))
         await asked(broker, peer, 2)
         await broker.clock.advance_until(lambda: not tables(broker).halves.open.rows, 5.0)
-        found = await stored(peer, ASIDE_TOPIC)
+        found = await stored(peer, PARKED_TOPIC)
         assert (found[0].body, properties(found[0])["REAL_TOPIC"]) == (b"forgotten", "T")
-        assert (await peer.ask(GetTopicConfig(ASIDE_TOPIC))).perm == 6
+        assert (await peer.ask(GetTopicConfig(PARKED_TOPIC))).perm == 6
         await broker.clock.advance(2 * EVERY_S)
         assert (len(checks(peer)), await stored(peer, "T")) == (2, [])
         assert await outcome(peer, end(sent)) == R.ILLEGAL_OPERATION
 
         wrong = (record.message_id(found[0].store_host, sent.physical_offset), "nonsense")
-        assert [await peer.refusal(ResumeCheck(ASIDE_TOPIC, one)) for one in wrong] == [R.SYSTEM_ERROR] * 2
-        again = ResumeCheck(ASIDE_TOPIC, record.message_id(found[0].store_host, found[0].physical_offset))
+        assert [await peer.refusal(ResumeCheck(PARKED_TOPIC, one)) for one in wrong] == [R.SYSTEM_ERROR] * 2
+        again = ResumeCheck(PARKED_TOPIC, record.message_id(found[0].store_host, found[0].physical_offset))
         for _ in range(2):  # once more is no second half
             await peer.ask(again)
         assert len(tables(broker).halves.open.rows) == 1

@@ -1,9 +1,9 @@
 """Resets that readers have not followed yet."""
 
 from rmq.delivery.offsets import OffsetTable
-from rmq.delivery.resets import Place, ResetTable
+from rmq.delivery.resets import GroupQueue, ResetTable
 
-P = Place("g", "T", 0)
+P = GroupQueue("g", "T", 0)
 
 
 def pending(offset: int = 4, reader: str = "me") -> ResetTable:
@@ -62,10 +62,10 @@ def test_what_could_not_be_written_is_written_later():
 def test_a_new_leader_begins_with_what_is_committed():
     table = pending()
     table.take(P, 4, "other")
-    table.stage([Place("g", "T", 1)])
+    table.stage([GroupQueue("g", "T", 1)])
     table.drop_overlay()
     assert P in table
-    assert Place("g", "T", 1) not in table
+    assert GroupQueue("g", "T", 1) not in table
 
 
 def test_commits_that_wait_do_not_come_behind_a_reset():

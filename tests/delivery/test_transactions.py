@@ -7,7 +7,7 @@ import msgpack
 from hypothesis import given, settings, strategies as st
 
 from rmq.delivery import transactions
-from rmq.delivery.transactions import COMMITTED, PUT_ASIDE, ROLLED_BACK, Half, HalfTable, op_body, op_numbers
+from rmq.delivery.transactions import COMMITTED, PARKED, ROLLED_BACK, Half, HalfTable, op_body, op_numbers
 
 Note = Callable[[HalfTable], None]
 
@@ -30,7 +30,7 @@ def test_the_first_committed_resolution_wins() -> None:
     """C11: whatever is said of it afterwards, and by whom."""
     table = with_one()
     table.resolved(100, COMMITTED)
-    for late in (ROLLED_BACK, PUT_ASIDE, COMMITTED):
+    for late in (ROLLED_BACK, PARKED, COMMITTED):
         table.resolved(100, late)
         assert (table.outcome(100), table.open.rows, list(table.owed.rows)) == (COMMITTED, {}, [7])
 
@@ -164,7 +164,7 @@ def _appended(first: int, one: Half) -> Note:
 
 
 def _resolved(first: int, how: str) -> Note:
-    return lambda table: table.resolved(first, {"c": COMMITTED, "r": ROLLED_BACK, "a": PUT_ASIDE}[how])
+    return lambda table: table.resolved(first, {"c": COMMITTED, "r": ROLLED_BACK, "a": PARKED}[how])
 
 
 def _op(numbers: list[int]) -> Note:

@@ -49,8 +49,8 @@ LONGEST_S = 1.5  # of a life: the leader looks every second for what was popped 
 PLANTED = (  # what an older release did
     ("rmq/log/commitlog.py", "        if queue.ended or life.ended or (", "        if (False and "),
     ("rmq/routing/topics.py", "        if value is not None:\n            self._not_leaving(name)\n", ""),
-    ("rmq/broker/held/outlet.py", "if self.topic(topic) is None and not is_system_topic(topic):", "if False:"),
-    ("rmq/broker/held/revive.py", "if self._topics.is_leaving(key.topic) or self._topics.is_leaving(retry):", "if False:"),
+    ("rmq/broker/pending/internalproducer.py", "if self.topic(topic) is None and not is_system_topic(topic):", "if False:"),
+    ("rmq/broker/pending/revive.py", "if self._topics.is_leaving(key.topic) or self._topics.is_leaving(retry):", "if False:"),
 )
 
 

@@ -14,7 +14,7 @@ from rmq.log.files.epochs import EpochRow
 from rmq.log.files.memory import MemoryDisk, PowerLoss
 from rmq.log.index.index import Index, LastRun
 from rmq.log.index.indexfile import ENTRY, Shape, file_name
-from rmq.log.index.query import Wanted, by_key, record_at
+from rmq.log.index.query import KeyQuery, by_key, record_at
 from rmq.log.records import record
 from rmq.log.records.indexkeys import Harvester, key_hash
 from rmq.log.records.record import Record
@@ -33,7 +33,7 @@ class ToyLog:
 
     segment_bytes = 1 << 30
     start = 0
-    rows = (EpochRow(epochs.FOREIGN, 0, ""),)  # its records carry no checksum of the whole
+    rows = (EpochRow(epochs.ROCKETMQ_EPOCH, 0, ""),)  # its records carry no checksum of the whole
 
     def __init__(self) -> None:
         self.data = b""
@@ -154,7 +154,7 @@ def test_every_word_is_found_in_every_window_of_time(seed: int) -> None:
             for one in log.records
             if one.topic == topic and (word, tag) in words_of(one) and begin <= one.store_timestamp <= end
         ]
-        found = by_key(log, index, Wanted(topic, word, tag, limit, begin, end), len(log.data))
+        found = by_key(log, index, KeyQuery(topic, word, tag, limit, begin, end), len(log.data))
         assert [record.decode(one).physical_offset for one in found.records] == expected[-limit:]
         assert found.complete
     assert index.last.end_offset == max(one.physical_offset for one in log.records if words_of(one))
@@ -165,7 +165,7 @@ def test_nothing_above_the_committed_end_is_found() -> None:
     log = random_log(1)
     index, last = built(log), next(one for one in reversed(log.records) if words_of(one))
     topic, (word, tag) = last.topic, words_of(last)[0]
-    wanted = Wanted(topic, word, tag, 64, 0, 2**62)
+    wanted = KeyQuery(topic, word, tag, 64, 0, 2**62)
     end = last.physical_offset + last.total_size
     assert len(by_key(log, index, wanted, end).records) == len(by_key(log, index, wanted, end - 1).records) + 1
     assert record_at(log, last.physical_offset, end)
@@ -181,8 +181,8 @@ def test_many_words_with_one_hash_are_told_apart_or_said() -> None:
     while index.position < len(log.data):
         index.advance(len(log.data), 1)
     assert key_hash("T", "AaAa") == key_hash("T", "BBBB")
-    assert len(by_key(log, index, Wanted("T", "AaAa", False, 64, 0, 2**62), len(log.data)).records) == 64
-    assert by_key(log, index, Wanted("T", "BBBB", False, 64, 0, 2**62), len(log.data)) == ([], False)
+    assert len(by_key(log, index, KeyQuery("T", "AaAa", False, 64, 0, 2**62), len(log.data)).records) == 64
+    assert by_key(log, index, KeyQuery("T", "BBBB", False, 64, 0, 2**62), len(log.data)) == ([], False)
 
 
 def test_a_key_is_found_while_its_file_is_filled() -> None:
@@ -190,7 +190,7 @@ def test_a_key_is_found_while_its_file_is_filled() -> None:
     log = random_log(4, 4000)
     index = Index(MemoryDisk(), "/index", Shape(4, 30_000), log, LastRun(None, 0, True))
     first = next(one for one in log.records if words_of(one))
-    wanted, end = Wanted(first.topic, words_of(first)[0][0], False, 64, 0, 2**62), len(log.data)
+    wanted, end = KeyQuery(first.topic, words_of(first)[0][0], False, 64, 0, 2**62), len(log.data)
     index.advance(first.physical_offset + first.total_size, 1)
     filling = threading.Thread(target=fill_slowly, args=(index, log))
     filling.start()

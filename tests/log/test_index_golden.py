@@ -15,7 +15,7 @@ from rmq.log.files.epochs import EpochRow
 from rmq.log.files.memory import MemoryDisk
 from rmq.log.index.index import Index, IndexRow, LastRun
 from rmq.log.index.indexfile import ENTRY, Shape
-from rmq.log.index.query import Wanted, by_key, record_at
+from rmq.log.index.query import KeyQuery, by_key, record_at
 from rmq.log.reader import read_records, read_segments
 from rmq.log.records import record
 from rmq.log.records.indexkeys import key_hash
@@ -45,7 +45,7 @@ class Golden:
         segments = read_segments(str(self.root))
         self.start, self.segment_bytes = segments[0].base, segments[0].size
         self._data = b"".join(Path(segment.path).read_bytes() for segment in segments)
-        self.rows = (EpochRow(epochs.FOREIGN, 0, ""),)
+        self.rows = (EpochRow(epochs.ROCKETMQ_EPOCH, 0, ""),)
         self.records: list[Record] = [one for segment in segments for one in read_records(segment)]
         self.end = self.records[-1].physical_offset + self.records[-1].total_size
 
@@ -68,7 +68,7 @@ class Golden:
         return index, [bytes(disk.content(path)) for path in disk.paths() if path.startswith("/index/")]
 
     def ask(self, index: Index, topic: str, word: str, *, tag: bool = False) -> list[int]:
-        found = by_key(self, index, Wanted(topic, word, tag, 64, 0, FOREVER_MS), self.end)
+        found = by_key(self, index, KeyQuery(topic, word, tag, 64, 0, FOREVER_MS), self.end)
         assert found.complete
         return [record.decode(one).physical_offset for one in found.records]
 

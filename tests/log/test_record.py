@@ -11,8 +11,8 @@ from hypothesis import given, strategies as st
 from rmq.codes import ResponseCode
 from rmq.errors import BadBytes, InvalidArgument, Refusal
 from rmq.log.records import record
-from rmq.log.records.plain import plain_check
-from rmq.log.records.properties import MAX_PROPERTIES_BYTES, check_properties, check_thoroughly, plain_given, plain_properties
+from rmq.log.records.fastpath import fast_check
+from rmq.log.records.properties import MAX_PROPERTIES_BYTES, check_properties, check_thoroughly, fast_given, fast_properties
 from rmq.log.records.record import Record
 from tests.log.conftest import BORN, HOST, draft
 
@@ -274,16 +274,16 @@ def test_reserved_properties_are_refused(name: str) -> None:
 def test_what_must_not_be_seen_yet_is_told_from_the_rest(properties: dict[str, str]) -> None:
     """C11, C13: such a message is never taken for a plain one, alone or in a batch."""
     data = draft("T", b"", **properties)
-    assert plain_check("T")(data) is None
-    assert record.check(data, "T").held
-    assert record.check(draft("T", b"") + data, "T").held
+    assert fast_check("T")(data) is None
+    assert record.check(data, "T").pending
+    assert record.check(draft("T", b"") + data, "T").pending
 
 
 def test_the_prepared_flag_is_told_too() -> None:
     """C11"""
     data = changed("sys_flag", 0x4)
-    assert plain_check("T")(data) is None
-    assert record.check(data, "T").held
+    assert fast_check("T")(data) is None
+    assert record.check(data, "T").pending
 
 
 @pytest.mark.parametrize(
@@ -299,7 +299,7 @@ def test_the_prepared_flag_is_told_too() -> None:
     ],
 )
 def test_names_that_only_look_like_them_pass(properties: dict[str, str]) -> None:
-    assert not record.check(draft("T", b"", **properties), "T").held
+    assert not record.check(draft("T", b"", **properties), "T").pending
 
 
 @pytest.mark.parametrize(
@@ -356,7 +356,7 @@ def test_the_quick_check_of_properties_is_the_thorough_one(raw: bytes, end: byte
     assert quick == verdict(lambda: check_thoroughly(raw + end))
 
 
-@pytest.mark.parametrize("look", [plain_properties, plain_given])
+@pytest.mark.parametrize("look", [fast_properties, fast_given])
 @pytest.mark.parametrize("piece", [b"A\x01", b"TAGS\x01a", b"A\x01b\x02", b"K", b"_", b"\x01"])
 def test_properties_that_never_match_are_given_up_soon(look: Callable[[bytes], object], piece: bytes) -> None:
     """S10: an expression that could read them in two ways would take longer than the universe has been there."""

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from rmq.log.records import plain
+from rmq.log.records import fastpath
 from rmq.net.remoting.codec import Remoting, RemotingSettings
 from rmq.net.remoting.headers import Header, read
 
-REMOTING_SETTINGS = RemotingSettings(plain, "DefaultCluster", store_host=("10.0.0.1", 10911))
+REMOTING_SETTINGS = RemotingSettings(fastpath, "DefaultCluster", store_host=("10.0.0.1", 10911))
 
 
 def codec(ip: str = "10.0.0.9") -> Remoting:

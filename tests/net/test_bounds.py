@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rmq.errors import Unreachable
-from rmq.log.records import plain
+from rmq.log.records import fastpath
 from rmq.net.codec.limits import Limits
 from rmq.net.codec.native import Native
 from rmq.net.commands import GetMaxOffset, Hello, OffsetAnswer, Ping, Pull, PullAnswer, Send, SendAnswer
@@ -36,7 +36,7 @@ class Broker:
         self.server = Server(
             {Send: self.send, Pull: self.pull, GetMaxOffset: lambda request, call: OffsetAnswer(1)},
             limits=Limits(**limits),
-            remoting=RemotingSettings(plain),
+            remoting=RemotingSettings(fastpath),
             clock=self.clock,
             on_close=self.reasons.append,
         )

@@ -5,13 +5,13 @@ from typing import Any
 import orjson
 import pytest
 
-from rmq.log.records import plain
+from rmq.log.records import fastpath
 from rmq.model import Subscription
 from rmq.net.commands import GetMaxOffset, Heartbeat
 from rmq.net.remoting.codec import RemotingSettings
 from rmq.net.remoting.headers import write
 
-CODEC = RemotingSettings(plain).codec(("10.0.0.9", 4000))
+CODEC = RemotingSettings(fastpath).codec(("10.0.0.9", 4000))
 
 
 def decode(frame: bytes) -> tuple[Any, int, bool, Any, int]:

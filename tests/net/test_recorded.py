@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from rmq.errors import Refusal
-from rmq.log.records import plain
+from rmq.log.records import fastpath
 from rmq.log.records.record import iterate
 from rmq.net.codec.limits import Limits
 from rmq.net.codec.native import Native
@@ -33,7 +33,7 @@ class Exchange(NamedTuple):
 
 
 def settings() -> RemotingSettings:
-    return RemotingSettings(plain, "DefaultCluster", store_host=("127.0.0.1", 22911))
+    return RemotingSettings(fastpath, "DefaultCluster", store_host=("127.0.0.1", 22911))
 
 
 def frames(name: str) -> Iterator[tuple[dict[str, Any], bytes]]:

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from rmq.errors import Refusal
-from rmq.log.records import plain
+from rmq.log.records import fastpath
 from rmq.net.codec.native import Native
 from rmq.net.codec.remembered import MAX_REMEMBERED, MAX_REMEMBERED_OF_CONNECTION, Memory, Part
 from rmq.net.commands import Hello, Send
@@ -37,7 +37,7 @@ def test_a_full_memory_begins_anew() -> None:
 
 
 def test_forms_of_java_producers_are_remembered_for_all_connections() -> None:
-    settings = RemotingSettings(plain)
+    settings = RemotingSettings(fastpath)
     assert settings.sends is not None
     for peer in range(3):
         assert isinstance(decoded(settings.codec(("10.0.0.1", peer))), Send)
@@ -46,7 +46,7 @@ def test_forms_of_java_producers_are_remembered_for_all_connections() -> None:
 
 def test_a_long_header_is_not_remembered() -> None:
     """Of a form only what the answer needs is kept, of a long one nothing."""
-    settings = RemotingSettings(plain)
+    settings = RemotingSettings(fastpath)
     remoting = settings.codec(("10.0.0.1", 1))
     assert settings.sends is not None
     for number in range(50):
@@ -61,7 +61,7 @@ def test_a_long_header_is_not_remembered() -> None:
 
 def test_what_waits_for_its_answer_keeps_no_texts() -> None:
     """25 bytes of memory for each byte of a header with many short fields."""
-    remoting = RemotingSettings(plain).codec(("10.0.0.1", 1))
+    remoting = RemotingSettings(fastpath).codec(("10.0.0.1", 1))
     many = {f"{number}": "x" for number in range(1000)}
     for code in (310, 11):
         _, _, _, context, _ = remoting.decode(java_peer.send_frame(1, b"body", code=code, **many)[4:])
@@ -84,7 +84,7 @@ def test_who_a_client_says_it_is_has_some_length() -> None:
     for hello in (Hello(1, "x" * 256), Hello(1, "c", "x" * 256)):
         with pytest.raises(Refusal, match="255"):
             native.greet(hello, None)
-    remoting = RemotingSettings(plain).codec(("10.0.0.1", 1))
+    remoting = RemotingSettings(fastpath).codec(("10.0.0.1", 1))
     _, _, _, context, _ = remoting.decode(_with_language("x" * 100_000))
     greeting = remoting.greet(None, context)
     assert greeting is not None

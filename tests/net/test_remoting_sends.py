@@ -7,7 +7,7 @@ import pytest
 
 from rmq.codes import RequestCode
 from rmq.errors import BadBytes, Refusal
-from rmq.log.records import plain
+from rmq.log.records import fastpath
 from rmq.log.records.record import Record, iterate
 from rmq.net.commands import Pull, Send, SendAnswer
 from rmq.net.remoting.codec import Remoting, RemotingSettings
@@ -115,7 +115,7 @@ def test_send_answers(binary: bool, key: str) -> None:
 
 
 def test_the_store_host_may_be_told_later() -> None:
-    settings = RemotingSettings(plain)
+    settings = RemotingSettings(fastpath)
     settings.set_store_host(("192.168.0.1", 256))
     one = settings.codec(("10.0.0.9", 1))
     _, call_id, _, context, _ = one.decode(java_peer.send_frame(1, b"x")[4:])
@@ -201,7 +201,7 @@ def _longer(head: bytes) -> bytes:
 def test_a_send_that_looks_like_an_earlier_one_is_read_the_same() -> None:
     """The twin of the long way: whatever a known shape decides, parsing the header decides too."""
     chance = random.Random(3)
-    known = RemotingSettings(plain, "DefaultCluster", store_host=("10.0.0.1", 10911)).codec(("10.0.0.9", 4000))
+    known = RemotingSettings(fastpath, "DefaultCluster", store_host=("10.0.0.1", 10911)).codec(("10.0.0.9", 4000))
     frames = [
         java_peer.send_frame(n, b"body %d" % n, False, b=f"T{n % 3}", e=str(n % 4), g=str(1_700_000_000_000 + n), i=text)
         for n in range(1, 200, 7)

@@ -9,7 +9,7 @@ import msgpack
 import pytest
 
 from rmq.errors import Refusal, Unknown, Unreachable
-from rmq.log.records import plain
+from rmq.log.records import fastpath
 from rmq.net.codec.limits import Limits
 from rmq.net.commands import (
     CODES,
@@ -63,7 +63,7 @@ class Broker:
                 GetEarliestStoreTime: lambda request, call: TimestampAnswer(5),
             },
             limits=Limits(),
-            remoting=RemotingSettings(plain, store_host=("127.0.0.1", 10911)),
+            remoting=RemotingSettings(fastpath, store_host=("127.0.0.1", 10911)),
             clock=self.clock,
             allow=self.allow,
             on_close=self.ended.append,

@@ -13,7 +13,7 @@ import uvloop
 
 from rmq.clock import SystemClock
 from rmq.errors import InvalidArgument, Unknown, Unreachable
-from rmq.log.records import plain
+from rmq.log.records import fastpath
 from rmq.net.codec.limits import Limits
 from rmq.net.commands import GetMaxOffset, Hello, OffsetAnswer, Ping
 from rmq.net.commands.peers import LogPart, ReadLog
@@ -65,7 +65,7 @@ class Node:
         self.calls: list[Call] = []
         self.asked: list[int] = []
         accepts = Accepts(self.contexts, plain_too, hello_s)
-        remoting = RemotingSettings(plain, store_host=("127.0.0.1", 10911))
+        remoting = RemotingSettings(fastpath, store_host=("127.0.0.1", 10911))
         handlers = {GetMaxOffset: self._offset, ReadLog: lambda asked, call: LogPart(b"%06d" % asked.from_offset * 100_000, [])}
         self.server = Server(handlers, Limits(), remoting, self.clock, network=TcpNetwork(accepts))
         self.address = ("", 0)

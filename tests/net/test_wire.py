@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from rmq.errors import BadBytes, Refusal
-from rmq.log.records import plain
+from rmq.log.records import fastpath
 from rmq.net.codec.limits import Limits
 from rmq.net.codec.native import Native
 from rmq.net.codec.wire import Reader
@@ -17,7 +17,7 @@ from tests.net import java_peer
 
 LIMITS = Limits(max_frame_bytes=4096)
 NATIVE = Native(1 << 20)
-REMOTING_SETTINGS = RemotingSettings(plain)
+REMOTING_SETTINGS = RemotingSettings(fastpath)
 
 
 def reader(limits: Limits = LIMITS, remoting: bool = True) -> Reader:

@@ -10,7 +10,7 @@ def test_stale_divergence_answer() -> None:
     lead(world, count=3)
     b = world["b"]
     old = m.Fetch(1, "g", "b", "s-b", b.incarnation, b.epoch, 0, 0, "", 0, 0, 0)
-    b.feed(m.Answered("a", old, m.Diverged(1, b.epoch, 1, 10, "s-a", False)))
+    b.feed(m.PeerAnswer("a", old, m.Diverged(1, b.epoch, 1, 10, "s-a", False)))
     assert b.end == 40
     assert not b.of(m.Cut)
     assert not b.core.stopped

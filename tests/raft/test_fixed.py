@@ -4,7 +4,7 @@ from rmq.model import EpochRow, Voter
 from rmq.raft import messages as m
 from rmq.raft.core import Core
 from rmq.raft.fixed import last_epoch_led
-from rmq.raft.roles import Follower, Leader, Opening
+from rmq.raft.roles import Follower, Leader, StartingMaster
 from tests.raft.toy import World
 
 
@@ -73,7 +73,7 @@ def test_an_epoch_whose_record_was_lost_is_still_its_own() -> None:
     master.stop()
     master.log, master.proven = [], False
     master.start()
-    assert isinstance(master.core.role, Opening)
+    assert isinstance(master.core.role, StartingMaster)
     assert last_epoch_led(master.core.state, master.epoch, master.voted_for) == 1
     master.feed(m.Follow("b", 5, True))
     assert last_epoch_led(master.core.state, master.epoch, master.voted_for) == 0
@@ -83,7 +83,7 @@ def test_a_node_that_is_being_filled_from_a_snapshot_begins_no_epoch() -> None:
     """Its tables and the numbers of its queues are ahead of its log: it would number new messages with a gap (D12)."""
     voters = (Voter("a", "s-a", "a:1"),)
     me = m.Identity("g", "a", "s-a", 2, "a:1", False, "", fixed=True, in_sync=1, master=True)
-    boot = m.Boot(3, "-", False, 100, 140, 100, (EpochRow(3, 100, "s-b"),), ((-1, voters),), ready_at=200)
+    boot = m.RestoredState(3, "-", False, 100, 140, 100, (EpochRow(3, 100, "s-b"),), ((-1, voters),), ready_at=200)
     core = Core(me, boot, m.Timing(), lambda: 0.5, 0.0)
     for now in range(1, 100):
         assert not any(isinstance(effect, m.AppendEpoch) for effect in core.step(m.Tick(), float(now)))
@@ -99,7 +99,7 @@ def test_fixed_master_behind_its_slave_pulls_back() -> None:
     world["a"].log, world["a"].proven = world["a"].log[:2], False
     world["a"].start()
     world.run(0.05)
-    assert isinstance(world["a"].core.role, Opening)
+    assert isinstance(world["a"].core.role, StartingMaster)
     world.run(3.0)
     assert world["a"].core.leads()
     assert world["a"].log[:-1] == whole
@@ -136,7 +136,7 @@ def test_a_sync_master_waits_for_its_slaves() -> None:
     world["a"].log, world["a"].proven = world["a"].log[:2], False
     world["a"].start()
     world.run(60.0)
-    assert isinstance(world["a"].core.role, Opening)
+    assert isinstance(world["a"].core.role, StartingMaster)
     world["b"].start()
     world["b"].feed(m.Follow("a"))
     world.run(2.0)
@@ -302,7 +302,7 @@ def test_a_master_that_was_a_slave_last_first_asks_what_the_others_have() -> Non
     world["b"].stop()
     world["a"].start()
     world.run(1.0)
-    assert isinstance(world["a"].core.role, Opening)
+    assert isinstance(world["a"].core.role, StartingMaster)
     world["c"].feed(m.Follow("a"))
     world.run(3.0)
     assert world["a"].core.leads()
@@ -355,4 +355,4 @@ def test_a_master_that_heard_of_a_newer_epoch_does_not_go_on_with_its_own() -> N
     world["a"].epoch, world["a"].voted_for = 4, "-"
     world["a"].start()
     world.tick("a")
-    assert isinstance(world["a"].core.role, Opening)
+    assert isinstance(world["a"].core.role, StartingMaster)

@@ -63,11 +63,11 @@ def test_forgotten_vote() -> None:
     world = World()
     first = m.Vote(5, "a", "s-a", 0, 0, False, False)
     c = world["c"]
-    c.feed(m.Asked(first, ("a", first)))
+    c.feed(m.PeerRequest(first, ("a", first)))
     c.stop()
     c.start()
     for vote in (first._replace(candidate="b", store="s-b"), first):
-        c.feed(m.Asked(vote, (vote.candidate, vote)))
+        c.feed(m.PeerRequest(vote, (vote.candidate, vote)))
     answers = [effect.answer for effect in c.of(m.Reply)]  # type: ignore[union-attr]
     assert [answer.granted for answer in answers] == [True, False, True]
 
@@ -81,7 +81,7 @@ def test_behind_candidate_refused_in_vote_not_only_prevote(pre: bool) -> None:
     c.feed(m.Unreachable("a"))
     for end, granted in ((20, False), (30, True), (40, True)):
         vote = m.Vote(c.epoch + 1, "b", "s-b", c.epoch, end, pre, False)
-        c.feed(m.Asked(vote, ("b", vote)))
+        c.feed(m.PeerRequest(vote, ("b", vote)))
         answer = c.of(m.Reply)[-1].answer  # type: ignore[union-attr]
         assert answer.granted is granted, answer
         if granted:
@@ -97,7 +97,7 @@ def test_a_longer_log_of_an_older_epoch_is_behind(pre: bool) -> None:
     c.feed(m.Unreachable("a"))
     for last_epoch, end, granted in ((0, 900, False), (2, 10, True)):
         vote = m.Vote(c.epoch + 1, "b", "s-b", last_epoch, end, pre, False)
-        c.feed(m.Asked(vote, ("b", vote)))
+        c.feed(m.PeerRequest(vote, ("b", vote)))
         assert c.of(m.Reply)[-1].answer.granted is granted  # type: ignore[union-attr]
 
 
@@ -276,12 +276,12 @@ def test_unproven_meets_new_leader_without_commit() -> None:
     c.log, c.proven = c.log[:1], False
     c.start()
     announce = m.Announce(2, "b", "b:1", c.core.state.voters)
-    c.feed(m.Asked(announce, ("b", announce)))
+    c.feed(m.PeerRequest(announce, ("b", announce)))
     for hw, proven in ((10, False), (50, False)):
         assert isinstance(c.core.role, Follower)
         request = c.core.role.fetch
         assert request is not None
-        c.feed(m.Answered("b", request, m.FetchOk(request.id, 2, "b", 10, b"", hw, 50, 0, 1.0)))
+        c.feed(m.PeerAnswer("b", request, m.FetchOk(request.id, 2, "b", 10, b"", hw, 50, 0, 1.0)))
         assert c.proven is proven
     assert c.core.state.required == 50
 
@@ -294,18 +294,18 @@ def test_a_reseeded_node_serves_and_counts_when_it_has_everything() -> None:
     assert isinstance(c.core.role, Follower)
     request = c.core.role.fetch
     assert request is not None
-    c.feed(m.Answered("a", request, m.ReseedFrom(request.id, 1, 20, 30, 0)))
-    assert c.of(m.Reseed)
+    c.feed(m.PeerAnswer("a", request, m.NeedsSnapshot(request.id, 1, 20, 30, 0)))
+    assert c.of(m.InstallSnapshot)
     c.flush()
     assert not c.proven  # though it has all it needed before: it is about to be deleted
     vote = m.Vote(2, "b", "s-b", 1, 40, True, True)
-    c.feed(m.Asked(vote, ("b", vote)))
+    c.feed(m.PeerRequest(vote, ("b", vote)))
     assert not c.of(m.Reply)[-1].answer.granted  # type: ignore[union-attr]
     c.log = []
-    c.feed(m.Reseeded(0, (), c.core.state.voters, 30))
+    c.feed(m.SnapshotInstalled(0, (), c.core.state.voters, 30))
     assert not c.core.serves_reads(world.now)
     c.flush()
-    c.feed(m.Asked(vote, ("b", vote)))
+    c.feed(m.PeerRequest(vote, ("b", vote)))
     answer = c.of(m.Reply)[-1].answer  # type: ignore[union-attr]
     assert (answer.granted, answer.proven) == (True, False)
     world.run(0.5)
@@ -385,10 +385,10 @@ def test_old_incarnation_ack_after_restart() -> None:
     world["c"].stop()
     world["a"].write()
     world["a"].flush()
-    world["a"].feed(m.Asked(late))
+    world["a"].feed(m.PeerRequest(late))
     assert world["a"].committed == 10
     stale = m.Fetch(99, "g", "b", "s-b", late.incarnation, 1, 20, 1, "s-a", 20, 10, 0)
-    world["a"].feed(m.Asked(stale, ("b", stale)))
+    world["a"].feed(m.PeerRequest(stale, ("b", stale)))
     assert isinstance(world["a"].of(m.Reply)[-1].answer, m.Fenced)  # type: ignore[union-attr]
     assert world["a"].committed == 10
 
@@ -402,7 +402,7 @@ def test_never_cut_below_committed() -> None:
     assert isinstance(b.core.role, Follower)
     request = b.core.role.fetch
     assert request is not None
-    b.feed(m.Answered("a", request, m.Diverged(request.id, b.epoch, 1, 20, "s-a", False)))
+    b.feed(m.PeerAnswer("a", request, m.Diverged(request.id, b.epoch, 1, 20, "s-a", False)))
     assert "committed" in b.core.stopped
     assert b.end == 40
     assert b.core.step(m.Tick(), world.now) == []

@@ -25,7 +25,7 @@ def question(kind: str, epoch: int, **fields: object) -> m.Request:
 
 def refused(node: Node, request: m.Request) -> str:
     """Why; "" if it was taken."""
-    node.feed(m.Asked(request, "ticket"))
+    node.feed(m.PeerRequest(request, "ticket"))
     return node.done.pop("ticket", "")
 
 
@@ -64,7 +64,7 @@ def test_nor_is_one_in_an_answer(answer: m.Answer) -> None:
     for name in "ab":
         node = world[name]
         epoch = node.epoch
-        node.feed(m.Answered("c", question("fetch", epoch), answer))
+        node.feed(m.PeerAnswer("c", question("fetch", epoch), answer))
         assert (node.epoch, node.core.stopped) == (epoch, "")
     world["a"].write()
     world.run(0.1)
@@ -163,7 +163,7 @@ def test_odd_questions_end_nobody(seed: int, fixed: bool) -> None:
     world = World.fixed("abc") if fixed else World()
     for _ in range(200):
         node = world[chance.choice("abc")]
-        node.feed(m.Asked(odd_question(chance, world), "nobody" if chance.random() < 0.8 else None))
+        node.feed(m.PeerRequest(odd_question(chance, world), "nobody" if chance.random() < 0.8 else None))
         node.effects.clear()
         world.post = [letter for letter in world.post if letter.to in world.nodes]
         if chance.random() < 0.2:

@@ -63,7 +63,7 @@ class Node:
             "g", self.name, self.store, self.incarnation, f"{self.name}:1", self.sync_flush, "",
             self.fixed, self.in_sync, self.master, self.unclean,
         )  # fmt: skip
-        start = m.Boot(self.epoch, self.voted_for, self.proven, 0, self.end, 0, rows, tuple(lists))
+        start = m.RestoredState(self.epoch, self.voted_for, self.proven, 0, self.end, 0, rows, tuple(lists))
         self.core = Core(me, start, m.Timing(), self.world.chance, self.world.now)
         self.alive = True
 
@@ -182,9 +182,9 @@ class World:
         if node is None or not node.alive or (letter.source, letter.to) in self.cut:
             return
         if letter.answer is None:
-            node.feed(m.Asked(letter.request, (letter.source, letter.request)))
+            node.feed(m.PeerRequest(letter.request, (letter.source, letter.request)))
         else:
-            node.feed(m.Answered(letter.source, letter.request, letter.answer))
+            node.feed(m.PeerAnswer(letter.source, letter.request, letter.answer))
 
     def tick(self, *names: str) -> None:
         for name in names or tuple(self.nodes):

@@ -13,7 +13,7 @@ from rmq.log.files.epochs import EpochRecord
 from rmq.model import EpochRow, Voter
 from rmq.raft import messages as m
 from rmq.raft.fixed import last_epoch_led
-from rmq.raft.roles import Leader, Opening
+from rmq.raft.roles import Leader, StartingMaster
 from tests.sim.chain import Chain
 from tests.sim.ending import check_end
 from tests.sim.faults import Faults
@@ -189,7 +189,7 @@ class FixedWorld(World):
     def look_at_names(self) -> None:
         """The nameserver keeps the larger epoch, of equal ones the first; who is gone or a slave now is not named."""
         up = [node for node in self.nodes.values() if node.up and not node.paused]
-        masters = [node for node in up if isinstance(node.core.role, Leader | Opening)]
+        masters = [node for node in up if isinstance(node.core.role, Leader | StartingMaster)]
         epoch, name = self.named
         if name and (not self.nodes[name].up or (self.nodes[name] in up and self.nodes[name] not in masters)):
             name = ""

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import msgpack
 import orjson
 
-from rmq.broker.held import halves
-from rmq.broker.held.delays import take_level
-from rmq.broker.held.outlet import handed_on
+from rmq.broker.pending import halves
+from rmq.broker.pending.delays import take_level
+from rmq.broker.pending.internalproducer import handed_on
 from rmq.broker.tables import Tables
 from rmq.delivery.due import Source
 from rmq.delivery.groups import GroupTable
@@ -45,7 +45,7 @@ class Holding:
         self.due, self.halves, self.notes, self.by_name = (
             self.tables.due,
             self.tables.halves,
-            self.tables.held,
+            self.tables.pending,
             self.tables.by_name,
         )
         self.lives = Lives(node, self.tables)
@@ -67,7 +67,7 @@ class Holding:
         return self._node.core.state.hw if alive is None else alive
 
     def committed(self, unit: Unit) -> None:
-        if unit.special:
+        if unit.pending_change:
             for stored in record.iterate(unit.records):
                 self.notes.note(stored)
 
@@ -113,27 +113,27 @@ class Holding:
         queues, stored = self._node.store.queues, self._node.stored(half.offset)
         if outcome == COMMITTED:
             message = halves.whole(stored)
-            return _special(halves.committed(message, message.topic, first, first), queues.get(message.topic, message.queue_id))
+            return _pending(halves.committed(message, message.topic, first, first), queues.get(message.topic, message.queue_id))
         if outcome == ROLLED_BACK:
-            return _special(halves.op_draft([half.number], 1, HOST, first), queues.get(OP_TOPIC, 0))
-        return _special(halves.again(stored, first, half.checks + 1), queues.get(HALF_TOPIC, 0))
+            return _pending(halves.op_draft([half.number], 1, HOST, first), queues.get(OP_TOPIC, 0))
+        return _pending(halves.again(stored, first, half.checks + 1), queues.get(HALF_TOPIC, 0))
 
     def _unit(self, source: Source, stored: record.Record) -> Unit:
         said = record.bytes_to_properties(stored.properties)
         queue = self._node.store.queues.get(said["REAL_TOPIC"], int(said["REAL_QID"]))
-        return _special(handed_on(stored, queue.topic, Proof(DUE, source.offset, source.due_ms)), queue)
+        return _pending(handed_on(stored, queue.topic, Proof(DUE, source.offset, source.due_ms)), queue)
 
     def held(self, draft: bytes, how: dict[str, str], queue_id: int) -> Unit:
         """A message that is to wait, because its properties say so."""
         message = record.decode(draft)._replace(properties=record.properties_to_bytes(how))
-        takers = (halves.half_taker(self.halves, reject=False), take_level)
-        placed = next(found for taker in takers if (found := taker(message, queue_id)))
-        return _special(placed.draft, self._node.store.queues.get(placed.topic, placed.queue_id))
+        interceptors = (halves.half_interceptor(self.halves, reject=False), take_level)
+        placed = next(found for interceptor in interceptors if (found := interceptor(message, queue_id)))
+        return _pending(placed.draft, self._node.store.queues.get(placed.topic, placed.queue_id))
 
 
-def _special(draft: bytes, queue: ConsumeQueue) -> Unit:
+def _pending(draft: bytes, queue: ConsumeQueue) -> Unit:
     unit = Unit(draft, (len(draft),), (0,), queue)
-    unit.special = True
+    unit.pending_change = True
     return unit
 
 

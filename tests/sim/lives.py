@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgpack
 import orjson
 
-from rmq.broker.held.outlet import handed_on
-from rmq.broker.held.receipts import OPEN
+from rmq.broker.pending.internalproducer import handed_on
+from rmq.broker.pending.receipts import OPEN
 from rmq.broker.tables import Tables
 from rmq.delivery.popping import pop_retry_topic
 from rmq.delivery.proof import POP, Proof
@@ -99,7 +99,7 @@ class Lives:
         names = [one for one in (name, pop_retry_topic(GROUP, name)) if topics.decided(one) is not None]
         for one in names:
             topics.stage(one, None)
-        waiting = bool(self._tables.held.alive_from() is not None)
+        waiting = bool(self._tables.pending.alive_from() is not None)
         if self.append("topics deleted", self.lines(*(["topic", one, None] for one in names))):
             self._node.world.judge.counts["topics deleted while something waits"] += waiting
         else:
@@ -127,7 +127,7 @@ class Lives:
         properties = record.properties_to_bytes({"TAGS": OPEN})
         topic = f"{REVIVE_PREFIX}c"
         draft = record.draft(topic, orjson.dumps(said), properties, born_timestamp=1, born_host=HOST)
-        self.append("popped", _special(draft, self._node.store.queues.get(topic, 0), queue))
+        self.append("popped", _pending(draft, self._node.store.queues.get(topic, 0), queue))
 
     def _revive(self) -> None:
         for key, receipt in list(self._tables.receipts.due(self._node.wall_ms()))[:AT_ONCE]:
@@ -143,11 +143,11 @@ class Lives:
             if not queue.min <= number < queue.max or not self._tables.receipts.stage(key, number):
                 continue
             draft = handed_on(self._node.stored(queue.entry(number).offset), back, Proof(POP, receipt.place, number))
-            if not self.append("came back", _special(draft, queues.get(back, 0), queue)):
+            if not self.append("came back", _pending(draft, queues.get(back, 0), queue)):
                 self._tables.receipts.unstage(key, (number,))
 
 
-def _special(draft: bytes, queue: ConsumeQueue, life: ConsumeQueue) -> Unit:
+def _pending(draft: bytes, queue: ConsumeQueue, life: ConsumeQueue) -> Unit:
     unit = Unit(draft, (len(draft),), (0,), queue)
-    unit.special, unit.life = True, life
+    unit.pending_change, unit.life = True, life
     return unit

@@ -102,7 +102,7 @@ class Node:
         rows = [row[:2] for row in state.rows[-2:]]
         return (
             f"{self.name}/{state.me.store[-2:]} {type(core.role).__name__} epoch {state.epoch} {rows} "
-            f"end {state.end} hw {state.hw} proven {state.proven} ready {state.ready} reseeding {state.reseeding} {voters}"
+            f"end {state.end} hw {state.hw} proven {state.proven} ready {state.ready} installing {state.installing} {voters}"
         )
 
     # --- life ---------------------------------------------------------------------------------------------------------
@@ -251,7 +251,7 @@ class Node:
             pre = isinstance(request, m.Vote) and request.pre
             state = self.core.state
             before = state.epoch, state.voted_for
-            self.do(lambda: self._take(m.Asked(request, ticket), sent))
+            self.do(lambda: self._take(m.PeerRequest(request, ticket), sent))
             if pre and not self.paused and self.up and before != (state.epoch, state.voted_for):
                 self.world.judge.fail(f"R10: {self.name}: a pre-vote changed {before}")
         elif self.world.resets and (self.name, source.name) not in self.world.network.cut:
@@ -263,10 +263,10 @@ class Node:
         name, run, request = ticket
         self.world.judge.said.answers(self, request, answer)
         self.world.trace_letter(self.name, name, answer)
-        event, sent, to = m.Answered(self.name, request, answer), self.world.now, self.world.nodes[name]
+        event, sent, to = m.PeerAnswer(self.name, request, answer), self.world.now, self.world.nodes[name]
         self.world.network.carry(self.name, name, lambda: to.do(lambda: to._take(event, sent)) if to.run == run else None)
 
-    def _take(self, event: m.Asked | m.Answered, sent: float) -> None:
+    def _take(self, event: m.PeerRequest | m.PeerAnswer, sent: float) -> None:
         said, state = self.world.judge.said, self.core.state
         late, before = said.is_late(self, event), (state.end, state.hw, state.fetches)
         said.hears(self, event, sent)
@@ -306,16 +306,16 @@ class Node:
         for unit in self.store.log.pending:
             unit.owner = None
 
-    def reseed(self, order: m.Reseed) -> None:
+    def install_snapshot(self, order: m.InstallSnapshot) -> None:
         self.later(self.world.chance.uniform(0.01, 0.5), lambda: self.fetch_snapshot(order))
 
-    def fetch_snapshot(self, order: m.Reseed) -> None:
+    def fetch_snapshot(self, order: m.InstallSnapshot) -> None:
         other, s0 = self.world.nodes[order.node], order.answer.s0
         path = f"{ROOT}/rmq/snapshot-{s0:020d}"
         network = self.world.network
         reachable = other.up and network.open(self.name, other.name) and network.open(other.name, self.name)
         if not reachable or self.disk_full or path not in other.disk.paths():
-            self.member.handle(m.ReseedFailed())
+            self.member.handle(m.InstallFailed())
             return
         write_file(self.disk, f"{ROOT}/rmq/{RECEIVED}", bytes(other.disk.content(path)))
         found = {section: rows for section, rows in other.store.snapshots.rows() if section in (EPOCHS, VOTERS)}
@@ -323,7 +323,7 @@ class Node:
         voters = tuple(Voter(*row) for row in found[VOTERS])
         self.world.judge.counts["re-seeded"] += 1
         self.world.judge.tainted.add(self.core.state.me.store)  # it is not proven: what it had goes now, file by file
-        self.member.reseed_from(
+        self.member.install_from(
             order.answer.log_start, order.answer.s1, rows, voters, lambda: _none(self.store.snapshots.install())
         )
         self.load_tables()

@@ -316,7 +316,7 @@ def test_follower_damaged_bytes_refetched() -> None:
 
     def twisted(event: m.Event) -> None:
         nonlocal broken
-        if isinstance(event, m.Answered) and isinstance(event.answer, m.FetchOk) and event.answer.data and broken < 2:
+        if isinstance(event, m.PeerAnswer) and isinstance(event.answer, m.FetchOk) and event.answer.data and broken < 2:
             broken += 1
             data = bytearray(event.answer.data)
             data[len(data) // 2] ^= 16

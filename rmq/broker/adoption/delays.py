@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from rmq.broker.held.delays import source_of
+from rmq.broker.pending.delays import source_of
 from rmq.broker.state import Line
 from rmq.delivery.due import DueTable, Source, timer_slot
-from rmq.log.files.epochs import is_foreign
+from rmq.log.files.epochs import written_by_rocketmq
 from rmq.log.records.record import Record, bytes_to_properties
 from rmq.log.store import Store
 from rmq.model import DELAY_TOPIC, TIMER_TOPIC
@@ -51,7 +51,7 @@ def lines(store: Store, table: DueTable, positions: Positions) -> Iterator[Line]
     before = {source for slot in table.below(store.log.end, 1000) for source in slot}
     yield from (("due", list(source), None) for source in sorted(before - alive.keys()))
     for source, cancels in alive.items():
-        if source not in before and is_foreign(store.rows, source.offset):
+        if source not in before and written_by_rocketmq(store.rows, source.offset):
             yield "due", list(source), cancels or True
 
 

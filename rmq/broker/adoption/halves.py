@@ -2,16 +2,16 @@
 
 RocketMQ keeps no list: a half is open if its checker has not passed it (the offset of CID_RMQ_SYS_TRANS), no op record names
 it, and it was not appended again. Its offset may be some seconds old and its op records may lack the last ones after a kill; so
-what was put aside, or is in its own topic already, counts as ended too (C11).
+what was put parked, or is in its own topic already, counts as ended too (C11).
 """
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from rmq.broker.held.halves import first_of, half_of, real_place
+from rmq.broker.pending.halves import first_of, half_of, real_place
 from rmq.broker.state import Line
 from rmq.delivery.offsets import OffsetKey
-from rmq.delivery.transactions import ASIDE_TOPIC, Half, HalfTable, op_numbers
+from rmq.delivery.transactions import PARKED_TOPIC, Half, HalfTable, op_numbers
 from rmq.errors import BadBytes
 from rmq.log.records import record
 from rmq.log.records.record import Record
@@ -51,8 +51,8 @@ def _open(store: Store, from_number: int) -> list[_Found]:
         except BadBytes:
             continue  # nobody could say where it goes
     passed = {number for stored in store.records(OP_TOPIC, 0) for number in op_numbers(stored.body)}
-    aside = {_name(stored): stored.physical_offset for stored in store.records(ASIDE_TOPIC, 0)}
-    left = [one for name, one in newest.items() if one.half.number not in passed and aside.get(name, -1) < one.half.offset]
+    parked = {_name(stored): stored.physical_offset for stored in store.records(PARKED_TOPIC, 0)}
+    left = [one for name, one in newest.items() if one.half.number not in passed and parked.get(name, -1) < one.half.offset]
     delivered = _delivered(store, left)
     return [one for one in left if one.half.offset not in delivered]
 

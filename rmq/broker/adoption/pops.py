@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rmq.broker.held.receipts import ACK, BATCH_ACK, OPEN, REVIVE_GROUP, read_body, receipt_of
+from rmq.broker.pending.receipts import ACK, BATCH_ACK, OPEN, REVIVE_GROUP, read_body, receipt_of
 from rmq.broker.state import Line
 from rmq.broker.tables import Tables
 from rmq.delivery import modes, orders
@@ -41,7 +41,7 @@ def _receipts(store: Store, known: ReceiptTable, offsets: Mapping[OffsetKey, int
             begin = offsets.get(OffsetKey(REVIVE_GROUP, queue.topic, queue.queue_id), -1) + 1  # it names the last one done
             now.revived_below(queue.queue_id, begin)
             for stored in store.records(queue.topic, queue.queue_id, begin):
-                if epochs.is_foreign(store.rows, stored.physical_offset):
+                if epochs.written_by_rocketmq(store.rows, stored.physical_offset):
                     _note(store, now, stored)
     after = now.committed()
     gone: list[Line] = [("receipt", key, None) for key in sorted(before.keys() - after.keys())]

@@ -36,7 +36,7 @@ _POPPING = ("consumerOrderInfo.json", "messageRequestMode.json")
 _BARE_KEY = re.compile(rb'"(?:[^"\\]|\\.)*"|([{,]\s*)(-?\d+)(\s*:)')
 
 
-class Found(NamedTuple):
+class AdoptedTables(NamedTuple):
     """What the files say; None for a table whose file is not there. `notes`: for the operator."""
 
     topics: list[TopicConfig] | None
@@ -85,7 +85,7 @@ def parse_json(data: bytes) -> Any:
         raise BadBytes(f"this is no JSON: {error}") from error
 
 
-def read_tables(config: Path) -> Found:
+def read_tables(config: Path) -> AdoptedTables:
     """Reads the files of a directory config/. Raises StoreError for what this release could not serve."""
     notes: list[str] = []
 
@@ -131,7 +131,7 @@ def read_tables(config: Path) -> Found:
     popping = {name: load(name) for name in _POPPING}
     none_said = plain is None and lmq is None
     group_configs = None if group_rows is None else groups.from_json(group_rows)
-    return Found(configs, group_configs, None if none_said else committed, kept, waiting, notes, popping)
+    return AdoptedTables(configs, group_configs, None if none_said else committed, kept, waiting, notes, popping)
 
 
 def _rows(value: Any, name: str) -> dict[str, Any]:
@@ -159,7 +159,7 @@ def _kept_offsets(value: Mapping[str, Any]) -> dict[cursors.Key, Any]:
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
-def plan(found: Found, tables: Tables, with_queues: set[str], complete: bool) -> list[Line]:
+def plan(found: AdoptedTables, tables: Tables, with_queues: set[str], complete: bool) -> list[Line]:
     """The state lines after which the tables say what the files say.
 
     `with_queues`: topics that have messages. `complete`: RocketMQ stopped in order, so what its tables lack was deleted.

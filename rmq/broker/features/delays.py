@@ -5,10 +5,10 @@ from functools import partial
 
 from rmq.broker.feature import Feature
 from rmq.broker.handlers.recall import RecallHandler
-from rmq.broker.held.delayexport import DelayExport
-from rmq.broker.held.delays import DelayService, TimerTaker, take_level
-from rmq.broker.held.intake import Taker
-from rmq.broker.held.outlet import Outlet
+from rmq.broker.pending.delayexport import DelayExport
+from rmq.broker.pending.delays import DelayService, TimerInterceptor, take_level
+from rmq.broker.pending.intake import Interceptor
+from rmq.broker.pending.internalproducer import InternalProducer
 from rmq.broker.ports import Reader
 from rmq.broker.state import Line
 from rmq.clock import Clock
@@ -19,7 +19,7 @@ from rmq.routing.topics import TopicTable
 
 
 class Delays(Feature):
-    """`commit` writes state lines. `takers`: of its two kinds, for the intake."""
+    """`commit` writes state lines. `interceptors`: of its two kinds, for the intake."""
 
     def __init__(
         self,
@@ -27,16 +27,16 @@ class Delays(Feature):
         table: DueTable,
         topics: TopicTable,
         reader: Reader,
-        outlet: Outlet,
+        internal_producer: InternalProducer,
         commit: Callable[[list[Line]], Awaitable[None]],
         clock: Clock,
     ) -> None:
         self._table, self._clock = table, clock
-        timers = TimerTaker(clock, settings.broker_name, settings.timer_max_delay_s)
-        self.takers: Sequence[Taker] = (timers.take, partial(take_level, delays_ms=settings.delays_ms))
-        self._service = DelayService(table, outlet, commit, topics, clock)
+        timers = TimerInterceptor(clock, settings.broker_name, settings.timer_max_delay_s)
+        self.interceptors: Sequence[Interceptor] = (timers.take, partial(take_level, delays_ms=settings.delays_ms))
+        self._service = DelayService(table, internal_producer, commit, topics, clock)
         self._export = DelayExport(table, reader.log, reader.queues, settings.store_dir, clock, settings.timer_log_file_bytes)
-        self.handlers = RecallHandler(timers, outlet, clock, settings.recall_messages).by_request()
+        self.handlers = RecallHandler(timers, internal_producer, clock, settings.recall_messages).by_request()
         self.jobs = self._service.jobs
         self.exports = {"delayOffset.json": self._export.delay_offsets, "timercheck": self._export.timercheck}
 

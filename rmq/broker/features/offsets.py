@@ -2,13 +2,13 @@
 
 from collections.abc import Awaitable, Callable
 
-from rmq.broker.ahead import Ahead, reader_of
 from rmq.broker.catalog import Catalog
 from rmq.broker.feature import Feature, Job
 from rmq.broker.handlers.offsets import OffsetHandlers
 from rmq.broker.handlers.resets import ResetHandlers
 from rmq.broker.ports import Reader
 from rmq.broker.state import Line
+from rmq.broker.truncation import TruncationGuard, reader_of
 from rmq.delivery.cursors import CursorTable
 from rmq.delivery.groups import ConsumerRegistry
 from rmq.delivery.offsets import OffsetKey, OffsetTable, lmq_offsets_json, offsets_json
@@ -35,26 +35,26 @@ class Offsets(Feature):
         self._table = table
         self._log = reader.log
         self._leave = leave
-        self._ahead = Ahead(table, reader.queues, registry)
-        self._ahead.learn(reader.log.rows)
+        self._truncation_guard = TruncationGuard(table, reader.queues, registry)
+        self._truncation_guard.learn(reader.log.rows)
         kept = OffsetHandlers(table, catalog, reader, commit)
         resets = ResetHandlers(table, catalog, registry, reader, commit, broker_name)
         self.pulled = kept.pulled
         self.handlers = {
             **kept.by_request(),
-            UpdateConsumerOffset: self._ahead.guarding(resets.committing(kept.check, kept.update)),
+            UpdateConsumerOffset: self._truncation_guard.guarding(resets.committing(kept.check, kept.update)),
             ResetOffset: resets.reset,
         }
         self.jobs = (Job(WRITE_S, "offsets", kept.write, at_stop=True),)
 
     def on_epoch(self) -> None:
-        self._ahead.learn(self._log.rows)
+        self._truncation_guard.learn(self._log.rows)
 
     def on_anew(self) -> None:
-        self._ahead.learn(self._log.rows)
+        self._truncation_guard.learn(self._log.rows)
 
     def sent_back(self, request: Pull, call: Call) -> int | None:
-        return self._ahead.send_back(request, reader_of(call)) if self._ahead.starts else None
+        return self._truncation_guard.send_back(request, reader_of(call)) if self._truncation_guard.starts else None
 
     def set_to(self, request: Pull, call: Call) -> int | None:
         resets = self._table.resets

@@ -8,13 +8,13 @@ from rmq.broker.feature import Feature, Job
 from rmq.broker.handlers.ack import AckHandler
 from rmq.broker.handlers.assign import AssignHandler
 from rmq.broker.handlers.pop import PopHandler
-from rmq.broker.held.ordered import OrderedTaker
-from rmq.broker.held.outlet import Outlet
-from rmq.broker.held.popwaits import PopWaits
-from rmq.broker.held.receipts import ReceiptWriter
-from rmq.broker.held.revive import ReviveService
-from rmq.broker.held.taking import QueueReader, Taker
 from rmq.broker.longpoll import LongPolls
+from rmq.broker.pending.internalproducer import InternalProducer
+from rmq.broker.pending.ordered import OrderedPopReader
+from rmq.broker.pending.popreader import PopReader, QueueReader
+from rmq.broker.pending.popwaits import PopWaits
+from rmq.broker.pending.receipts import ReceiptWriter
+from rmq.broker.pending.revive import ReviveService
 from rmq.broker.ports import Reader
 from rmq.broker.state import Line
 from rmq.broker.stats import BrokerStats
@@ -46,9 +46,9 @@ class Pop(Feature):
         self._places = places
         self._clock = clock
         self._waits = waits = PopWaits(polls)
-        taker = Taker(places, receipts.table, receipts, waits.freed)
-        ordered = OrderedTaker(places, orders, waits.freed)
-        pops = PopHandler(catalog, taker, ordered, waits, receipts, clock, chance)
+        pop_reader = PopReader(places, receipts.table, receipts, waits.freed)
+        ordered = OrderedPopReader(places, orders, waits.freed)
+        pops = PopHandler(catalog, pop_reader, ordered, waits, receipts, clock, chance)
         acks = AckHandler(receipts.table, catalog.known_topic, places.reader.queues, receipts, ordered, clock)
         self.handlers = {**pops.by_request(), **acks.by_request(), PopRequest: _counted(pops.pop, places.reader.stats)}
         self.jobs = (Job(SWEEP_S, "pops that wait", self._sweep),)
@@ -68,13 +68,13 @@ class Revival(Feature):
         self,
         catalog: Catalog,
         reader: Reader,
-        outlet: Outlet,
+        internal_producer: InternalProducer,
         receipts: ReceiptWriter,
         waits_from_ms: Callable[[], int | None],
         clock: Clock,
     ) -> None:
         self._table, self._clock = receipts.table, clock
-        self._service = ReviveService(receipts.table, catalog, reader.queues, outlet, receipts, waits_from_ms, clock)
+        self._service = ReviveService(receipts.table, catalog, reader.queues, internal_producer, receipts, waits_from_ms, clock)
         self.jobs = self._service.jobs
 
     def led_metrics(self) -> Iterable[Family]:

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable
 from rmq.broker.catalog import Catalog
 from rmq.broker.feature import Feature
 from rmq.broker.handlers.sendback import SendBackHandlers
-from rmq.broker.held.intake import Intake
-from rmq.broker.held.outlet import Outlet
+from rmq.broker.pending.intake import Intake
+from rmq.broker.pending.internalproducer import InternalProducer
 from rmq.delivery.groups import is_system_group
 from rmq.measures import Family, Row
 
@@ -14,8 +14,10 @@ from rmq.measures import Family, Row
 class Retries(Feature):
     """For the arguments, and `given_up`, see `SendBackHandlers`."""
 
-    def __init__(self, catalog: Catalog, outlet: Outlet, intake: Intake, locked: Callable[[str], bool]) -> None:
-        failed = SendBackHandlers(catalog, outlet, intake, locked)
+    def __init__(
+        self, catalog: Catalog, internal_producer: InternalProducer, intake: Intake, locked: Callable[[str], bool]
+    ) -> None:
+        failed = SendBackHandlers(catalog, internal_producer, intake, locked)
         self._failed = failed
         self.given_up = failed.given_up
         self.handlers = failed.by_request()

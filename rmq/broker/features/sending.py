@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from rmq.broker.catalog import Catalog
 from rmq.broker.feature import Feature
 from rmq.broker.handlers.send import SendHandler
-from rmq.broker.held.intake import Placed
+from rmq.broker.pending.intake import Placed
 from rmq.broker.ports import Writer
 from rmq.config.settings import NodeSettings
 from rmq.log.queues.queues import ConsumeQueues

@@ -5,26 +5,26 @@ from collections.abc import Iterable
 from rmq.broker.catalog import Catalog
 from rmq.broker.feature import Feature
 from rmq.broker.handlers.transactions import TransactionHandlers
-from rmq.broker.held.halves import half_taker
-from rmq.broker.held.intake import Intake, Taker
-from rmq.broker.held.outlet import Outlet
-from rmq.broker.held.transactions import CheckService, CheckSettings, Producers
+from rmq.broker.pending.halves import half_interceptor
+from rmq.broker.pending.intake import Intake, Interceptor
+from rmq.broker.pending.internalproducer import InternalProducer
+from rmq.broker.pending.transactions import CheckService, CheckSettings, Producers
 from rmq.clock import Clock
 from rmq.config.settings import NodeSettings
-from rmq.delivery.transactions import ASIDE_TOPIC, COMMITTED, PUT_ASIDE, ROLLED_BACK, HalfTable
+from rmq.delivery.transactions import COMMITTED, PARKED, PARKED_TOPIC, ROLLED_BACK, HalfTable
 from rmq.measures import Family, counter
 from rmq.model import TopicConfig
 
 
 class Transactions(Feature):
-    """`later`: what waits again when it is committed. `taker`: of halves, for the intake."""
+    """`later`: what waits again when it is committed. `interceptor`: of halves, for the intake."""
 
     def __init__(
         self,
         settings: NodeSettings,
         table: HalfTable,
         catalog: Catalog,
-        outlet: Outlet,
+        internal_producer: InternalProducer,
         producers: Producers,
         later: Intake,
         clock: Clock,
@@ -35,9 +35,9 @@ class Transactions(Feature):
         limits = CheckSettings(
             immunity_ms, settings.transaction_check_interval_ms / 1000, settings.transaction_check_max, settings.broker_name
         )
-        self.taker: Taker = half_taker(table, reject=settings.reject_transactions)
-        self.checks = CheckService(table, outlet, limits, producers, self._make_aside, clock)
-        self.handlers = TransactionHandlers(table, outlet, later, immunity_ms, clock).by_request()
+        self.interceptor: Interceptor = half_interceptor(table, reject=settings.reject_transactions)
+        self.checks = CheckService(table, internal_producer, limits, producers, self._make_parked_topic, clock)
+        self.handlers = TransactionHandlers(table, internal_producer, later, immunity_ms, clock).by_request()
         self.jobs = self.checks.jobs
 
     def led_metrics(self) -> Iterable[Family]:
@@ -46,7 +46,7 @@ class Transactions(Feature):
         ended = self._table.outcomes
         yield counter("rocketmq_commit_messages_total", "transactions that were committed", ended[COMMITTED])
         yield counter("rocketmq_rollback_messages_total", "transactions that were rolled back", ended[ROLLED_BACK])
-        yield counter("rmq_transactions_put_aside_total", "transactions that were asked after too often", ended[PUT_ASIDE])
+        yield counter("rmq_transactions_put_aside_total", "transactions that were asked after too often", ended[PARKED])
         asked = [(("false",), float(self.checks.asked)), (("true",), float(self.checks.asked_again))]
         about = "questions to producers what became of a transaction; again: not the first one"
         yield Family("rmq_transaction_checks_total", "counter", about, ("again",), asked)
@@ -54,6 +54,6 @@ class Transactions(Feature):
     async def carry(self, below: int) -> None:
         await self.checks.carry(below)
 
-    async def _make_aside(self) -> None:
-        if self._catalog.topic(ASIDE_TOPIC) is None:
-            await self._catalog.create(TopicConfig(ASIDE_TOPIC, 1, 1))
+    async def _make_parked_topic(self) -> None:
+        if self._catalog.topic(PARKED_TOPIC) is None:
+            await self._catalog.create(TopicConfig(PARKED_TOPIC, 1, 1))

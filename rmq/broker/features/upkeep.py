@@ -38,6 +38,6 @@ class Upkeep(Feature):
         self._store.queues.trim()
 
     async def _take_snapshot(self) -> None:
-        if not self._membership.reseeding:
+        if not self._membership.installing:
             await self._snapshots.take()
             self._membership.retained()

@@ -7,8 +7,8 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from rmq.broker.held.ordered import OrderedTaker
-from rmq.broker.held.receipts import Opening, ReceiptWriter
+from rmq.broker.pending.ordered import OrderedPopReader
+from rmq.broker.pending.receipts import NewReceipt, ReceiptWriter
 from rmq.broker.state import undoing
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
@@ -41,7 +41,7 @@ class AckHandler:
         known_topic: Callable[[str], TopicConfig],
         queues: ConsumeQueues,
         writer: ReceiptWriter,
-        ordered: OrderedTaker,
+        ordered: OrderedPopReader,
         clock: Clock,
     ) -> None:
         self._table = table
@@ -116,7 +116,7 @@ class AckHandler:
         new = key._replace(start=number, pop_time=max(now_ms, key.pop_time + 1))
         while self._table.get(new) is not None:
             new = new._replace(pop_time=new.pop_time + 1)
-        opening = Opening(new, request.invisible_time, [number], None, queue.entry(number).offset)
+        opening = NewReceipt(new, request.invisible_time, [number], None, queue.entry(number).offset)
         drafts = [self._writer.opening(opening), self._writer.ending(key, [number])]
         await asyncio.shield(asyncio.create_task(self._write(key, [number], receipt.revive[0], drafts, queue), name="renew"))
         return InvisibleTimeAnswer(new.pop_time, request.invisible_time, receipt.revive[0])

@@ -9,7 +9,7 @@ from typing import Any
 
 from rmq.broker.replication import haview
 from rmq.broker.replication.elected import ElectedReplica
-from rmq.broker.replication.mender import Mender
+from rmq.broker.replication.peerrepair import PeerRepairer
 from rmq.broker.replication.places import check_newcomer
 from rmq.log.store import Store
 from rmq.net.commands.peers import (
@@ -37,7 +37,7 @@ class GroupHandlers:
         store: Store,
         names: tuple[str, str],
         broker_id: Callable[[], int],
-        mender: Mender,
+        repairer: PeerRepairer,
         address_of: Callable[[str], str],
         nodes: int,
     ) -> None:
@@ -45,7 +45,7 @@ class GroupHandlers:
         self._store = store
         self._cluster, self._group = names
         self._broker_id = broker_id
-        self._mender = mender
+        self._repairer = repairer
         self._address_of = address_of
         self._nodes = nodes
 
@@ -89,7 +89,7 @@ class GroupHandlers:
         return GroupStatus(
             self._replica.role, me.node, me.store, core.leader, self._replica.leader_address, state.epoch, state.log_start,
             state.end, state.durable, state.hw, state.proven, core.lease_good(now), me.sync_flush, list(state.rows),
-            self._members(now), self._mender.trouble, me.fixed,
+            self._members(now), self._repairer.trouble, me.fixed,
             now - core.role.since if isinstance(core.role, Leader) else -1.0, self._address_of(me.node),
         )  # fmt: skip
 
@@ -101,7 +101,7 @@ class GroupHandlers:
         peers = dict(core.role.peers) if isinstance(core.role, Leader) else {}
         full = state.health.disk_full
         peers[me.store] = Peer(
-            me.node, me.store, end=state.end, ack=state.ack, touched=now, disk_full=full, unproven=not state.proven
+            me.node, me.store, end=state.end, ack=state.ack, touched=now, disk_full=full, may_have_lost_data=not state.proven
         )
         rows = []
         for voter in state.voters:
@@ -117,6 +117,6 @@ def _row(peer: Peer, address: str, voter: bool, end: int, now: float) -> MemberS
     ago = -1.0 if math.isinf(peer.touched) else max(0.0, now - peer.touched)
     lag = max(0, end - peer.end) if peer.end >= 0 else -1
     return MemberStatus(
-        peer.node, peer.store, address, voter, peer.end, peer.ack, lag, ago, peer.disk_full, peer.unproven,
+        peer.node, peer.store, address, voter, peer.end, peer.ack, lag, ago, peer.disk_full, peer.may_have_lost_data,
         -1.0 if math.isinf(peer.level) else max(0.0, now - peer.level),
     )  # fmt: skip

@@ -54,16 +54,16 @@ class OffsetHandlers:
         }
 
     def query(self, request: QueryConsumerOffset, _call: Call) -> OffsetAnswer:
-        """A group without an offset starts at 0 while message 0 is young: so a new group on a new topic misses nothing."""
+        """A group without an offset starts at 0 while message 0 is in memory: so a new group on a new topic misses nothing."""
         offset = self._table.query(request.consumer_group, request.topic, request.queue_id)
         if offset is not None:
             return OffsetAnswer(offset)
         queue = self._existing(request.topic, request.queue_id)
-        if request.set_zero_if_not_found and (queue is None or self._young(queue)):
+        if request.set_zero_if_not_found and (queue is None or self._first_in_memory(queue)):
             return OffsetAnswer(0)
         raise Refusal(ResponseCode.QUERY_NOT_FOUND, "Not found, maybe this group consumes for the first time")
 
-    def _young(self, queue: ConsumeQueue) -> bool:
+    def _first_in_memory(self, queue: ConsumeQueue) -> bool:
         return queue.min <= 0 and (queue.max == 0 or self._in_memory(queue.entry(0).offset))
 
     def update(self, request: UpdateConsumerOffset, call: Call) -> Awaitable[None] | None:

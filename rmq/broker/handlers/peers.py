@@ -11,7 +11,7 @@ from typing import Any
 
 from rmq.broker.replication.elected import ElectedReplica
 from rmq.broker.replication.gate import Gate
-from rmq.broker.replication.mender import Lending, read_log
+from rmq.broker.replication.peerrepair import Lending, read_log
 from rmq.broker.replication.peerwire import to_request
 from rmq.broker.replication.places import check_address
 from rmq.codes import ResponseCode
@@ -65,7 +65,7 @@ class PeerHandlers:
     def tell(self, request: AckLog, call: Call) -> None:
         """What a store acknowledges is believed only from its own connection: messages are committed by it."""
         self._gate.speaks_for(request.group, call, "", request.store, request.incarnation)
-        self._replica.member.handle(m.Asked(to_request(request)))
+        self._replica.member.handle(m.PeerRequest(to_request(request)))
 
     def vote(self, request: AskVote, call: Call) -> Later:
         self._gate.speaks_for(request.group, call, request.candidate, request.store)
@@ -87,7 +87,7 @@ class PeerHandlers:
         return self._ask(request, call)
 
     def _ask(self, request: FetchLog | AskVote | ResignLeader | AnnounceLeader, call: Call) -> Later:
-        self._replica.member.handle(m.Asked(to_request(request), call))
+        self._replica.member.handle(m.PeerRequest(to_request(request), call))
         return LATER
 
     def read_snapshot(self, request: ReadSnapshot, call: Call) -> Awaitable[SnapshotPart]:

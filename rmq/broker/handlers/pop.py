@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rmq.broker.catalog import Catalog
-from rmq.broker.held.ordered import OrderedTaker
-from rmq.broker.held.popwaits import POP_BYTES, PopWaits
-from rmq.broker.held.receipts import ReceiptWriter
-from rmq.broker.held.taking import FIRST, LAST, MAX_BYTES, Place, Taken, Taker, Wish
+from rmq.broker.pending.ordered import OrderedPopReader
+from rmq.broker.pending.popreader import FIRST, LAST, MAX_BYTES, GroupQueue, PopReader, Taken, Wish
+from rmq.broker.pending.popwaits import POP_BYTES, PopWaits
+from rmq.broker.pending.receipts import ReceiptWriter
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.delivery import filters
@@ -55,13 +55,13 @@ SEARCH_S = 1.0  # of one pop for the first message with a tag that it wants
 NOTHING, FULL, TIMEOUT = map(int, (ResponseCode.PULL_NOT_FOUND, ResponseCode.POLLING_FULL, ResponseCode.POLLING_TIMEOUT))
 
 
-class Asked(NamedTuple):
+class CheckedPop(NamedTuple):
     """A checked request: where it looks, and for what."""
 
     group: str
     topic: str
     queue_id: int
-    places: list[Place]
+    places: list[GroupQueue]
     wanted: Selection
 
 
@@ -69,17 +69,17 @@ class PopHandler:
     def __init__(
         self,
         catalog: Catalog,
-        taker: Taker,
-        ordered: OrderedTaker,
+        pop_reader: PopReader,
+        ordered: OrderedPopReader,
         waits: PopWaits,
         receipts: ReceiptWriter,
         clock: Clock,
         chance: random.Random,
     ) -> None:
         self._catalog = catalog
-        self._taker = taker
+        self._pop_reader = pop_reader
         self._ordered = ordered
-        self._reader = taker.reader
+        self._reader = pop_reader.reader
         self._waits = waits
         self._receipts = receipts
         self._clock = clock
@@ -106,7 +106,7 @@ class PopHandler:
             if status:
                 return self._nothing(asked, status)
 
-    async def _looks(self, request: Pop, asked: Asked) -> PopAnswer | None:
+    async def _looks(self, request: Pop, asked: CheckedPop) -> PopAnswer | None:
         """Looks on as long as something may be there: one look goes through 800 messages of a queue, wanted or not."""
         until, idle = self._clock.monotonic() + SEARCH_S, 0
         while idle < LOOKS and self._clock.monotonic() < until:
@@ -118,16 +118,16 @@ class PopHandler:
             idle += self._left(asked) == left
         return None
 
-    def _worth_a_look(self, request: Pop | Notification, asked: Asked) -> bool:
+    def _worth_a_look(self, request: Pop | Notification, asked: CheckedPop) -> bool:
         now_ms = self._clock.wall_ms()
         if request.order:
             return any(self._ordered.may_have(place, asked.wanted, request.attempt_id, now_ms) for place in asked.places)
-        return any(self._taker.may_have(place, self._wanted_at(asked, place)) for place in asked.places)
+        return any(self._pop_reader.may_have(place, self._wanted_at(asked, place)) for place in asked.places)
 
-    def _wanted_at(self, asked: Asked, place: Place) -> Selection:
+    def _wanted_at(self, asked: CheckedPop, place: GroupQueue) -> Selection:
         return asked.wanted if place[1] == asked.topic else None
 
-    async def _wait(self, request: Pop | Notification, asked: Asked, deadline: float, call: Call) -> int:
+    async def _wait(self, request: Pop | Notification, asked: CheckedPop, deadline: float, call: Call) -> int:
         """0: something may be there now. Else the code to answer with."""
         if deadline <= self._clock.monotonic():
             return TIMEOUT
@@ -153,7 +153,7 @@ class PopHandler:
             return TIMEOUT
         return 0
 
-    async def _look(self, request: Pop, asked: Asked) -> PopAnswer | None:
+    async def _look(self, request: Pop, asked: CheckedPop) -> PopAnswer | None:
         """What the first queues have; None: nothing. Raises Refusal."""
         wish = Wish(
             asked.group,
@@ -185,11 +185,11 @@ class PopHandler:
         try:
             if request.order:
                 return await self._ordered.take(wish, request.attempt_id, topic, queue_id, room)
-            return await self._taker.take(wish, topic, queue_id, room)
+            return await self._pop_reader.take(wish, topic, queue_id, room)
         except (StoreError, OSError) as error:
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"queue {queue_id} of {topic} cannot be read: {error}") from error
 
-    def _in_turn(self, asked: Asked, ordered: bool) -> Iterable[Place]:
+    def _in_turn(self, asked: CheckedPop, ordered: bool) -> Iterable[GroupQueue]:
         """From a queue by chance on; what came back first, now and then, so that neither side starves."""
         own = [place for place in asked.places if place[1] == asked.topic]
         back = [place for place in asked.places if place[1] != asked.topic]
@@ -197,7 +197,7 @@ class PopHandler:
         own = own[first:] + own[:first]
         return back + own if not ordered and self._chance.random() < RETRY_FIRST else own + back
 
-    def _answer(self, request: Pop, wish: Wish, asked: Asked, shown: Sequence[Taken]) -> PopAnswer:
+    def _answer(self, request: Pop, wish: Wish, asked: CheckedPop, shown: Sequence[Taken]) -> PopAnswer:
         parts = [one.part for one in shown]
         revive_queue = ORDERED if request.order else wish.revive_queue
         counts = [order_count_info(part, self._ordered.tries(asked.group, asked.topic, part.queue_id)) for part in parts]
@@ -227,10 +227,10 @@ class PopHandler:
             )
         return b"".join(found)
 
-    def _nothing(self, asked: Asked, status: int) -> PopAnswer:
+    def _nothing(self, asked: CheckedPop, status: int) -> PopAnswer:
         return PopAnswer(self._clock.wall_ms(), 0, 0, self._left(asked), status=status)
 
-    def _left(self, asked: Asked) -> int:
+    def _left(self, asked: CheckedPop) -> int:
         return sum(self._reader.left(*place) for place in asked.places)
 
     # --- looking without taking
@@ -276,7 +276,7 @@ class PopHandler:
 
     # --- checks
 
-    def _asked(self, request: Pop | Peek | Notification | PollingInfo, kind: str, expression: str, ordered: bool) -> Asked:
+    def _asked(self, request: Pop | Peek | Notification | PollingInfo, kind: str, expression: str, ordered: bool) -> CheckedPop:
         """Raises Refusal."""
         group, topic, queue_id = request.consumer_group, request.topic, request.queue_id
         self._catalog.check_group(group)
@@ -292,7 +292,7 @@ class PopHandler:
             check_known_topic(name)
             self._catalog.topics.check_room(name, ours=True)
         places += [(group, name, 0) for name in back if self._catalog.topic(name) is not None]
-        return Asked(group, topic, queue_id, places, wanted)
+        return CheckedPop(group, topic, queue_id, places, wanted)
 
     async def _check_expression(self, request: Pop | Notification) -> None:
         if request.exp_type == filters.SQL92:

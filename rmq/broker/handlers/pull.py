@@ -9,7 +9,7 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from rmq.broker.catalog import Catalog
-from rmq.broker.longpoll import PULL_BYTES, Held, LongPolls
+from rmq.broker.longpoll import PULL_BYTES, HeldPull, LongPolls
 from rmq.broker.ports import Reader
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
@@ -17,7 +17,7 @@ from rmq.delivery import filters
 from rmq.delivery.filters import Selection
 from rmq.delivery.shares import Owner
 from rmq.errors import Refusal, RmqError, StoreError
-from rmq.log.queues.consumequeue import MAX_SCANNED, ConsumeQueue, Found
+from rmq.log.queues.consumequeue import MAX_SCANNED, ConsumeQueue, MatchingEntries
 from rmq.model import PERM_READ, Subscription
 from rmq.net.commands import PULL_SUBSCRIPTION, PULL_SUSPEND, CheckClient, Pull, PullAnswer
 from rmq.net.transport.server import LATER, Call, Connection, Later
@@ -55,7 +55,7 @@ class Guide(Protocol):
         """Raises NotLeading where what is missing here may be at the leader; `only`: also while nobody leads."""
 
 
-class Wanted(NamedTuple):
+class CheckedPull(NamedTuple):
     """A checked pull: what to read, and for whom."""
 
     request: Pull
@@ -90,7 +90,7 @@ class PullHandler:
         wanted = self._wanted(request, call)
         return self._pull_sql(wanted, call) if isinstance(wanted.selection, str) else self._pull(wanted, call)
 
-    async def _pull_sql(self, wanted: Wanted, call: Call) -> Later:
+    async def _pull_sql(self, wanted: CheckedPull, call: Call) -> Later:
         assert isinstance(wanted.selection, str)
         try:
             await self._reader.compiled(wanted.selection)
@@ -103,7 +103,7 @@ class PullHandler:
         result = self._pull(wanted, call)
         return result if result is LATER else await result
 
-    def _pull(self, wanted: Wanted, call: Call) -> Later | Awaitable[Later]:
+    def _pull(self, wanted: CheckedPull, call: Call) -> Later | Awaitable[Later]:
         request = wanted.request
         try:
             if (back := self._readers.sent_back(request, call)) is not None:
@@ -153,7 +153,7 @@ class PullHandler:
             raise Refusal(ResponseCode.SYSTEM_ERROR, about)
         return selection
 
-    def _read(self, wanted: Wanted, call: Call, may_wait: bool, until: float = 0.0) -> Later | Awaitable[Later]:
+    def _read(self, wanted: CheckedPull, call: Call, may_wait: bool, until: float = 0.0) -> Later | Awaitable[Later]:
         """`until`: a pull that was woken by a message it does not want (SQL92) waits on till then."""
         request, queue = wanted.request, wanted.queue
         offset, low, high = request.queue_offset, queue.min, queue.max
@@ -187,7 +187,7 @@ class PullHandler:
         return LATER
 
     def _answer_found(
-        self, call: Call, group: str, queue: ConsumeQueue, found: Found, messages: bytes, cold: bool = False
+        self, call: Call, group: str, queue: ConsumeQueue, found: MatchingEntries, messages: bytes, cold: bool = False
     ) -> Later:
         if not found.spans:
             answer = PullAnswer(found.next_offset, queue.min, queue.max, b"", PULL_RETRY)
@@ -197,12 +197,12 @@ class PullHandler:
         call.answer(PullAnswer(found.next_offset, queue.min, queue.max, messages, 0, where), FOUND)
         return LATER
 
-    async def _read_cold(self, wanted: Wanted, call: Call) -> Later:
+    async def _read_cold(self, wanted: CheckedPull, call: Call) -> Later:
         request, codes = wanted.request, filters.tag_codes(wanted.selection)
         read = partial(self._reader.find_cold, wanted.queue, request.queue_offset, max(1, request.max_msg_nums), codes)
         return await self._read_slowly(wanted, call, self._reader.cold.run(request.consumer_group, read))
 
-    async def _sift(self, wanted: Wanted, call: Call, count: int, until: float) -> Later:
+    async def _sift(self, wanted: CheckedPull, call: Call, count: int, until: float) -> Later:
         request, queue, expression = wanted.request, wanted.queue, wanted.selection
         assert isinstance(expression, str)
         sifting = self._reader.sift(
@@ -211,7 +211,7 @@ class PullHandler:
         return await self._read_slowly(wanted, call, sifting, until)
 
     async def _read_slowly(
-        self, wanted: Wanted, call: Call, reading: Awaitable[tuple[Found, bytes]], until: float = 0.0
+        self, wanted: CheckedPull, call: Call, reading: Awaitable[tuple[MatchingEntries, bytes]], until: float = 0.0
     ) -> Later:
         request, queue = wanted.request, wanted.queue
         try:
@@ -227,11 +227,11 @@ class PullHandler:
             call, request.consumer_group, queue, found, messages, cold=not isinstance(wanted.selection, str)
         )
 
-    def _hold(self, wanted: Wanted, call: Call, until: float = 0.0) -> Later:
+    def _hold(self, wanted: CheckedPull, call: Call, until: float = 0.0) -> Later:
         """Raises Refusal for one too many: "nothing" at once would only be asked again, at once."""
         request, connection = wanted.request, call.connection
         deadline = until or self._clock.monotonic() + min(request.suspend_timeout_millis / 1000, MAX_SUSPEND_S)
-        held = Held(
+        held = HeldPull(
             request.consumer_group,
             deadline,
             filters.tag_codes(wanted.selection),
@@ -259,9 +259,9 @@ class PullHandler:
             if result is not LATER:
                 call.answer_with(result)
 
-    def _wanted(self, request: Pull, call: Call) -> Wanted:
+    def _wanted(self, request: Pull, call: Call) -> CheckedPull:
         try:
-            return Wanted(request, self._check(request), self._selection(request))
+            return CheckedPull(request, self._check(request), self._selection(request))
         except Refusal:
             self._leave(call)
             raise

@@ -43,7 +43,7 @@ class QueryHandlers:
                 "this broker keeps no index of keys: set message_index (messageIndexEnable) and restart it",
             )
         limit = MAX_FOUND_UNIQUE if request.unique_key_query else max(0, min(request.max_num, MAX_FOUND))
-        wanted = query.Wanted(
+        wanted = query.KeyQuery(
             request.topic, request.key, request.index_type == BY_TAG, limit, request.begin_timestamp, request.end_timestamp
         )
         reached = await indexer.reach(committed)

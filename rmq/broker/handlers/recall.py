@@ -5,8 +5,8 @@ import binascii
 from collections.abc import Mapping
 from typing import Any
 
-from rmq.broker.held.delays import TimerTaker
-from rmq.broker.held.outlet import Outlet
+from rmq.broker.pending.delays import TimerInterceptor
+from rmq.broker.pending.internalproducer import InternalProducer
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal
@@ -22,9 +22,9 @@ _MAX_HANDLE = 1024
 class RecallHandler:
     """`enabled`: whether messages may be taken back at all."""
 
-    def __init__(self, timers: TimerTaker, outlet: Outlet, clock: Clock, enabled: bool) -> None:
+    def __init__(self, timers: TimerInterceptor, internal_producer: InternalProducer, clock: Clock, enabled: bool) -> None:
         self._timers = timers
-        self._outlet = outlet
+        self._internal_producer = internal_producer
         self._clock = clock
         self._enabled = enabled
 
@@ -35,7 +35,7 @@ class RecallHandler:
         """Good for every well-formed handle that is not due yet, as in RocketMQ; nobody looks whether such a message waits."""
         if not self._enabled:
             raise Refusal(ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden: set recallMessageEnable=true")
-        config = self._outlet.topic(request.topic)
+        config = self._internal_producer.topic(request.topic)
         if config is None:
             raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"recall failed, there is no topic {request.topic}")
         if not config.perm & PERM_WRITE:
@@ -56,11 +56,11 @@ class RecallHandler:
                 "BORN_TIMESTAMP": str(now_ms),
             }
         )
-        draft = record.draft(topic, b"0", properties, born_timestamp=now_ms, born_host=self._outlet.host)
+        draft = record.draft(topic, b"0", properties, born_timestamp=now_ms, born_host=self._internal_producer.host)
         placed = self._timers.take(record.decode(draft), 0)
         if placed is None:  # its time has come since the clock was read
             raise _illegal("recall failed, timestamp invalid: the message is due")
-        await self._outlet.send(placed.topic, placed.queue_id, placed.draft)
+        await self._internal_producer.send(placed.topic, placed.queue_id, placed.draft)
         return RecallAnswer(key)
 
 

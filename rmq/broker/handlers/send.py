@@ -7,14 +7,14 @@ name, forbidden topics, the topic itself (made if it may be), permission, queue,
 from collections.abc import Awaitable, Callable
 from itertools import accumulate
 
-from rmq.broker.held.intake import Placed
+from rmq.broker.pending.intake import Placed
 from rmq.broker.ports import Writer
 from rmq.codes import ResponseCode
 from rmq.config.settings import NodeSettings
 from rmq.errors import Refusal, RmqError
 from rmq.log.commitlog import Unit
 from rmq.log.queues.consumequeue import ConsumeQueue
-from rmq.log.records import plain, record
+from rmq.log.records import fastpath, record
 from rmq.model import PERM_WRITE, RETRY_PREFIX, TopicConfig
 from rmq.net.commands import DraftedSend, Send, SendAnswer
 from rmq.net.transport.server import LATER, Call, Later, answer_all
@@ -38,12 +38,12 @@ class QueueBatch:
     def __init__(self, config: TopicConfig, queue: ConsumeQueue) -> None:
         self.config = config
         self.queue = queue
-        self.tag_of = plain.plain_check(config.name)
-        self.asked: Asked = []
+        self.tag_of = fastpath.fast_check(config.name)
+        self.asked: WaitingCalls = []
         self.unit: Unit | None = None
 
 
-Asked = list[tuple[Call, int]]
+WaitingCalls = list[tuple[Call, int]]
 
 
 class SendHandler:
@@ -107,14 +107,14 @@ class SendHandler:
         return self._add(request, call, batch, request.tags_code)
 
     def _add(self, request: Send, call: Call, batch: QueueBatch, code: int | None) -> Later | Awaitable[SendAnswer]:
-        """The long way: a record that is not plain, several, or the first of this turn. Raises Refusal."""
+        """The long way: a record that the fast path does not know, several, or the first of this turn. Raises Refusal."""
         records = request.records
-        sizes, codes, held = record.check(records, request.topic) if code is None else ((len(records),), (code,), False)
+        sizes, codes, pending = record.check(records, request.topic) if code is None else ((len(records),), (code,), False)
         if len(sizes) > 1 or request.batch or len(records) > self._max_body_bytes:
             self._check_size(request, len(sizes))
         if code is None and request.topic.startswith(RETRY_PREFIX) and (answer := self._given_up(request)):
             return answer
-        if held and (placed := self._take(records, len(sizes), batch.queue.queue_id)):
+        if pending and (placed := self._take(records, len(sizes), batch.queue.queue_id)):
             return self._hold(placed, batch.queue.queue_id, call)
         unit = batch.unit
         if unit is not None and unit.open and unit.size + len(records) <= self._shared_bytes:
@@ -133,7 +133,7 @@ class SendHandler:
     def _hold(self, placed: Placed, queue_id: int, call: Call) -> Later:
         """A message that waits first. The answer names the queue it is for, and number and place where it waits, as RocketMQ."""
         unit = Unit(placed.draft, (len(placed.draft),), (0,), self._queues.get(placed.topic, placed.queue_id))
-        unit.special, unit.owner = True, (_held, (call, queue_id, placed.recall_handle))
+        unit.pending_change, unit.owner = True, (_pending_stored, (call, queue_id, placed.recall_handle))
         self._propose(unit)
         return LATER
 
@@ -189,10 +189,10 @@ class SendHandler:
 
 
 def _never(records: bytes) -> None:
-    """Nothing is plain."""
+    """No record takes the fast path."""
 
 
-def _held(asked: tuple[Call, int, str], unit: Unit, error: RmqError | None, late: int) -> None:
+def _pending_stored(asked: tuple[Call, int, str], unit: Unit, error: RmqError | None, late: int) -> None:
     call, queue_id, handle = asked
     if error is None:
         call.answer(SendAnswer(queue_id, unit.queue_offset, unit.physical_offset, late, handle))
@@ -202,7 +202,7 @@ def _held(asked: tuple[Call, int, str], unit: Unit, error: RmqError | None, late
         raise error
 
 
-def _stored(of: tuple[QueueBatch, Asked], unit: Unit, error: RmqError | None, late: int) -> None:
+def _stored(of: tuple[QueueBatch, WaitingCalls], unit: Unit, error: RmqError | None, late: int) -> None:
     batch, asked = of
     if batch.unit is unit:
         batch.unit, batch.asked = None, []

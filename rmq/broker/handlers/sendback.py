@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from rmq.broker.catalog import Catalog
-from rmq.broker.held.intake import Intake
-from rmq.broker.held.outlet import Outlet, handed_on
+from rmq.broker.pending.intake import Intake
+from rmq.broker.pending.internalproducer import InternalProducer, handed_on
 from rmq.codes import ResponseCode
 from rmq.delivery.retry import DROPPED, Fate, after_failure, counted, group_of, is_given_up, properties_of
 from rmq.errors import InvalidArgument, Refusal
@@ -27,9 +27,11 @@ from rmq.routing.topics import not_sendable
 class SendBackHandlers:
     """`locked(group)`: whether a member of the group holds a queue."""
 
-    def __init__(self, catalog: Catalog, outlet: Outlet, intake: Intake, locked: Callable[[str], bool]) -> None:
+    def __init__(
+        self, catalog: Catalog, internal_producer: InternalProducer, intake: Intake, locked: Callable[[str], bool]
+    ) -> None:
         self._catalog = catalog
-        self._outlet = outlet
+        self._internal_producer = internal_producer
         self._intake = intake
         self._locked = locked
         self.retried: Counter[str] = Counter()  # by group: messages that come again, and those that do not
@@ -53,7 +55,7 @@ class SendBackHandlers:
         await self._store(request.group, again, fate, properties_of(known, source.topic, message_id, *fate[1:]))
 
     async def _source(self, request: SendBack) -> Record:
-        found = await asyncio.to_thread(self._outlet.find, request.offset)
+        found = await asyncio.to_thread(self._internal_producer.find, request.offset)
         source = None if found is None else record.decode(found)
         # What stands in the broker's own topics waits, or is state: it was never handed to a consumer.
         if source is None or not_sendable(source.topic) or not _is_meant(request.origin_msg_id, source):
@@ -73,14 +75,14 @@ class SendBackHandlers:
     async def _store(self, group: str, message: Record, fate: Fate, properties: dict[str, str]) -> SendAnswer:
         """In a queue of that topic, or where it waits until then. Raises Refusal."""
         config = await self._topic(fate)
-        queue_id = self._outlet.pick(config.write_queue_nums)
+        queue_id = self._internal_producer.pick(config.write_queue_nums)
         try:
             draft = handed_on(message, fate.topic, None, properties=properties.items(), without=DROPPED)
         except InvalidArgument as error:  # no room for what says where it came from
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
         placed = None if fate.dead else self._intake.take(record.decode(draft), queue_id)
         place = (fate.topic, queue_id, draft) if placed is None else (placed.topic, placed.queue_id, placed.draft)
-        unit = await self._outlet.send(*place)
+        unit = await self._internal_producer.send(*place)
         (self.dead if fate.dead else self.retried)[group] += 1
         return SendAnswer(queue_id, unit.queue_offset, unit.physical_offset)
 

@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from string import hexdigits
 from typing import Any
 
-from rmq.broker.held import halves
-from rmq.broker.held.intake import Intake
-from rmq.broker.held.outlet import Outlet
+from rmq.broker.pending import halves
+from rmq.broker.pending.intake import Intake
+from rmq.broker.pending.internalproducer import InternalProducer
 from rmq.broker.state import undoing
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
-from rmq.delivery.transactions import ASIDE_TOPIC, COMMITTED, ROLLED_BACK, Half, HalfTable
+from rmq.delivery.transactions import COMMITTED, PARKED_TOPIC, ROLLED_BACK, Half, HalfTable
 from rmq.errors import OUTCOME_UNKNOWN, BadBytes, Refusal, StoreError
 from rmq.log.records import record
 from rmq.log.records.record import Record
@@ -30,10 +30,12 @@ _OUTCOMES = {COMMIT: COMMITTED, ROLLBACK: ROLLED_BACK}
 class TransactionHandlers:
     """`later`: what waits again when it is committed (a delay)."""
 
-    def __init__(self, table: HalfTable, outlet: Outlet, later: Intake, immunity_ms: int, clock: Clock) -> None:
+    def __init__(
+        self, table: HalfTable, internal_producer: InternalProducer, later: Intake, immunity_ms: int, clock: Clock
+    ) -> None:
         """`immunity_ms`: how long a half is left alone."""
         self._table = table
-        self._outlet = outlet
+        self._internal_producer = internal_producer
         self._later = later
         self._immunity_ms = immunity_ms
         self._clock = clock
@@ -67,7 +69,7 @@ class TransactionHandlers:
             return offset
         if offset in table.ended.rows:
             return offset
-        found = await asyncio.to_thread(self._outlet.find, offset)
+        found = await asyncio.to_thread(self._internal_producer.find, offset)
         stored = None if found is None else record.decode(found)
         first = -1 if stored is None or stored.topic != HALF_TOPIC else halves.first_of(stored)
         if stored is None or not (first in table.open.rows or table.outcome(first)):
@@ -84,7 +86,7 @@ class TransactionHandlers:
             if wanted == COMMITTED:
                 await self._commit(first, half, request.commit_log_offset)
             else:
-                draft = halves.op_draft([half.number], self._clock.wall_ms(), self._outlet.host, first)
+                draft = halves.op_draft([half.number], self._clock.wall_ms(), self._internal_producer.host, first)
                 await self._write(first, wanted, OP_TOPIC, 0, draft)
         finally:
             del self._running[first]
@@ -100,20 +102,20 @@ class TransactionHandlers:
 
     async def _commit(self, first: int, half: Half, named: int) -> None:
         try:
-            [stored] = await self._outlet.read([half.offset])
+            [stored] = await self._internal_producer.read([half.offset])
             message = halves.whole(stored)
         except (BadBytes, StoreError) as error:
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"the half message cannot be read: {error}") from error
         if self._table.outcome(first):  # put aside while it was read
             raise Refusal(ResponseCode.ILLEGAL_OPERATION, f"this transaction was {self._table.outcome(first)}")
         await self._check_life(first, half, message.topic)
-        config = self._outlet.topic(message.topic)
+        config = self._internal_producer.topic(message.topic)
         if config is None:
             about = f"topic {message.topic} does not exist (any more): make it, and the commit works until the half is put aside"
             raise Refusal(ResponseCode.TOPIC_NOT_EXIST, about)
         queue_id = message.queue_id
         if queue_id >= max(config.read_queue_nums, config.write_queue_nums):
-            queue_id = self._outlet.pick(config.write_queue_nums)
+            queue_id = self._internal_producer.pick(config.write_queue_nums)
         place, topic = message, message.topic
         if (placed := self._later.take(message, queue_id)) is not None:
             place, topic, queue_id = record.decode(placed.draft), placed.topic, placed.queue_id
@@ -121,11 +123,11 @@ class TransactionHandlers:
 
     async def _check_life(self, first: int, half: Half, topic: str) -> None:
         """Raises Refusal if the topic was deleted behind the half, which ends it, or that is on its way."""
-        life = self._outlet.life(topic, first)
+        life = self._internal_producer.life(topic, first)
         if life is Life.ENDING:
             raise Refusal(ResponseCode.SYSTEM_BUSY, f"topic {topic} is being deleted: ask again in a moment")
         if life is Life.OVER:
-            draft = halves.op_draft([half.number], self._clock.wall_ms(), self._outlet.host, first)
+            draft = halves.op_draft([half.number], self._clock.wall_ms(), self._internal_producer.host, first)
             await self._write(first, ROLLED_BACK, OP_TOPIC, 0, draft)
             about = f"topic {topic} was deleted while this transaction was open: it is rolled back"
             raise Refusal(ResponseCode.TOPIC_NOT_EXIST, about)
@@ -133,19 +135,19 @@ class TransactionHandlers:
     async def _write(self, first: int, outcome: str, topic: str, queue_id: int, draft: bytes) -> None:
         self._table.end(first, outcome)
         with undoing(lambda: self._table.not_ended(first)):
-            await self._outlet.send(topic, queue_id, draft, state=True)
+            await self._internal_producer.send(topic, queue_id, draft, state=True)
 
     async def resume(self, request: ResumeCheck, _call: Call) -> None:
         """A half that was put aside begins anew: it is asked after, and may be committed. Raises Refusal."""
         offset = _offset_in(request.msg_id)
-        found = await asyncio.to_thread(self._outlet.find, offset)
+        found = await asyncio.to_thread(self._internal_producer.find, offset)
         stored: Record | None = None if found is None else record.decode(found)
-        if stored is None or stored.topic != ASIDE_TOPIC:
-            about = f"{request.msg_id} is no message of {ASIDE_TOPIC} at this broker: look there for the id (offsetMsgId)"
+        if stored is None or stored.topic != PARKED_TOPIC:
+            about = f"{request.msg_id} is no message of {PARKED_TOPIC} at this broker: look there for the id (offsetMsgId)"
             raise Refusal(ResponseCode.SYSTEM_ERROR, about)
         if outcome := self._table.outcome(offset):
             raise Refusal(ResponseCode.ILLEGAL_OPERATION, f"it was begun anew before, and {outcome}")
-        await self._outlet.send(HALF_TOPIC, 0, halves.resumed(stored))
+        await self._internal_producer.send(HALF_TOPIC, 0, halves.resumed(stored))
 
 
 def _check(request: EndTransaction, group: str, number: int) -> None:

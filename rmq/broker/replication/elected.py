@@ -36,19 +36,19 @@ ANSWER_WITHIN_S = 5.0  # a send that is not committed by then has an unknown out
 class LeadershipEvents(Protocol):
     """What the rest of the broker does when this node's place in the group changes."""
 
-    def settled(self) -> None:
+    def leader_ready(self) -> None:
         """As leader: everything of earlier epochs is committed and applied; tables may be changed, routes told."""
         ...
 
-    def left(self) -> None:
+    def leadership_lost(self) -> None:
         """Leadership is lost: whatever was not committed is forgotten."""
         ...
 
-    def begun_anew(self) -> None:
+    def log_replaced(self) -> None:
         """The log began anew from the leader's snapshot: the tables are to be read again."""
         ...
 
-    def renumbered(self) -> None:
+    def registration_changed(self) -> None:
         """This node has another number, or others may lead after it: the routes are to say so."""
         ...
 
@@ -65,7 +65,7 @@ class ElectedReplica:
         sync_flush: bool,
         on_committed: Callable[[Sequence[Unit], int], None],
         events: LeadershipEvents,
-        fetch_snapshot: Callable[[m.Reseed], None],
+        fetch_snapshot: Callable[[m.InstallSnapshot], None],
     ) -> None:
         self._log = store.log
         self._clock = clock
@@ -79,7 +79,7 @@ class ElectedReplica:
         self._events = events
         self._fetch_snapshot = fetch_snapshot
         self._waiting: deque[tuple[float, Unit]] = deque()
-        self._settled = False
+        self._leader_ready = False
         self._replicated: int | None = None  # fixed roles, SYNC_MASTER: what enough nodes have
         self._ticking: asyncio.Task[None] | None = None
         self._leader_addresses: dict[str, str] = {}
@@ -96,9 +96,9 @@ class ElectedReplica:
         return self._member
 
     @property
-    def settled(self) -> bool:
+    def leader_ready(self) -> bool:
         """Whether this node leads and all of earlier epochs is applied."""
-        return self._settled
+        return self._leader_ready
 
     @property
     def leader_address(self) -> str:
@@ -120,12 +120,12 @@ class ElectedReplica:
 
     def check_accepts(self) -> None:
         """Raises Refusal if this node takes no sends now."""
-        if not self._settled:
+        if not self._leader_ready:
             self.check()
 
     def check_leads(self) -> None:
         """Raises Refusal if this node may not change tables now."""
-        if not self._settled or not self._member.core.accepts():
+        if not self._leader_ready or not self._member.core.accepts():
             raise self.not_leader()
 
     # --- life ---------------------------------------------------------------------------------------------------------
@@ -302,10 +302,10 @@ class ElectedReplica:
         except Exception as bug:  # half of a turn is done: nobody may go on from there
             raise AssertionError(f"applying committed records broke off: {bug!r}") from bug
         role = self._member.core.role
-        if not self._settled and isinstance(role, Leader) and role.start_end and self.committed_end >= role.start_end:
-            self._settled = True
+        if not self._leader_ready and isinstance(role, Leader) and role.start_end and self.committed_end >= role.start_end:
+            self._leader_ready = True
             log.info("this node leads the group in epoch %d", self._member.core.state.epoch)
-            self._events.settled()
+            self._events.leader_ready()
         self._release()
 
     def replicated(self, offset: int) -> None:
@@ -320,14 +320,14 @@ class ElectedReplica:
 
     def stepped_down(self, epoch: int, reason: str) -> None:
         log.warning("this node no longer leads the group (epoch %d): %s", epoch, reason)
-        self._settled, self._replicated = False, None
+        self._leader_ready, self._replicated = False, None
         waiting, self._waiting = self._waiting, deque()
         unknown = Refusal(ResponseCode.SYSTEM_ERROR, f"outcome unknown: this node lost leadership ({reason})")
         answer([unit for _, unit in waiting], unknown)
         self.latencies.forget()
-        self._events.left()
+        self._events.leadership_lost()
 
-    def reseed(self, order: m.Reseed) -> None:
+    def install_snapshot(self, order: m.InstallSnapshot) -> None:
         log.warning("this node's log cannot go on: it begins anew from the snapshot of %s", order.node)
         self._fetch_snapshot(order)
 

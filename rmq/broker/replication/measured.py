@@ -53,7 +53,7 @@ def group_families(status: GroupStatus, fetches: Histogram) -> Iterator[Family]:
 
 def why_not(member: MemberStatus, fixed: bool) -> dict[str, bool]:
     """What keeps a node from counting, by reason. With fixed roles nobody votes."""
-    return {"not_a_voter": not member.voter and not fixed, "unproven": member.unproven, "disk_full": member.disk_full}
+    return {"not_a_voter": not member.voter and not fixed, "unproven": member.may_have_lost_data, "disk_full": member.disk_full}
 
 
 def _family(name: str, about: str, rows: Sequence[tuple[str, float]]) -> Family:

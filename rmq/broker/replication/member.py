@@ -65,8 +65,8 @@ class Shell(Protocol):
         """All who wait get "unknown"."""
         ...
 
-    def reseed(self, order: m.Reseed) -> None:
-        """Fetch the snapshot, then call `reseed_from` or feed `ReseedFailed`."""
+    def install_snapshot(self, order: m.InstallSnapshot) -> None:
+        """Fetch the snapshot, then call `install_from` or feed `InstallFailed`."""
         ...
 
     def done(self, ticket: m.Ticket, refusal: str) -> None: ...
@@ -95,7 +95,7 @@ class Member:
         lists = replicated.voter_lists()
         store.voters = lists[-1][1] if lists else peers
         vote, log = store.vote, store.log
-        boot = m.Boot(
+        boot = m.RestoredState(
             vote.epoch, vote.voted_for, vote.proven, log.start, log.end, store.dispatcher.position, store.rows,
             lists or ((-1, peers),), store.ready_at, _newest(store),
         )  # fmt: skip
@@ -121,7 +121,7 @@ class Member:
             m.Replicated: lambda effect: shell.replicated(*effect),
             m.BecameLeader: lambda effect: shell.became_leader(effect.epoch),
             m.SteppedDown: self._stepped_down,
-            m.Reseed: self._reseed,
+            m.InstallSnapshot: self._install_snapshot,
             m.Done: lambda effect: shell.done(*effect),
             m.Warn: lambda effect: shell.warn(*effect),
             m.Fatal: lambda effect: shell.fatal(*effect),
@@ -259,17 +259,17 @@ class Member:
         self._log.end_epoch()
         self._shell.stepped_down(effect.epoch, effect.reason)
 
-    def _reseed(self, effect: m.Reseed) -> None:
+    def _install_snapshot(self, effect: m.InstallSnapshot) -> None:
         if effect.keep_from >= 0:
             self._replicated.keep(effect.keep_from)
-        self._shell.reseed(effect)
+        self._shell.install_snapshot(effect)
 
-    def reseed_from(self, log_start: int, s1: int, rows: m.Rows, voters: m.Voters, place: Callable[[], None]) -> None:
+    def install_from(self, log_start: int, s1: int, rows: m.Rows, voters: m.Voters, place: Callable[[], None]) -> None:
         """The leader's snapshot is here (`place` puts it into the directory): the log begins anew at `log_start`."""
         self._replicated.begin_anew(log_start, rows, voters, place)
         self._committed_end = log_start
         self._ready_at = s1
-        self.handle(m.Reseeded(log_start, rows, voters, s1))
+        self.handle(m.SnapshotInstalled(log_start, rows, voters, s1))
 
 
 def _newest(store: Store) -> tuple[int, int] | None:

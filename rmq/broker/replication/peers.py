@@ -84,7 +84,7 @@ class Peers:
             peer.tell("")
             if isinstance(command, c.FetchLog):
                 self.fetches.observe(self._dialer.clock.monotonic() - began)
-            self._handle(m.Answered(node, request, read_answer(request, answer)))
+            self._handle(m.PeerAnswer(node, request, read_answer(request, answer)))
 
 
 class _Peer:

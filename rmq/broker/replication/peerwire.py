@@ -38,7 +38,7 @@ def encode_answer(answer: m.Answer) -> c.FetchLogAnswer | c.AskVoteAnswer | c.Ep
         return c.FetchLogAnswer(
             c.DIVERGED, answer.epoch, parted_epoch=answer.parted_epoch, end=answer.end, writer=answer.writer, lossy=answer.lossy
         )
-    if isinstance(answer, m.ReseedFrom):
+    if isinstance(answer, m.NeedsSnapshot):
         return c.FetchLogAnswer(c.RESEED, answer.epoch, log_start=answer.log_start, s0=answer.s0, s1=answer.s1)
     if isinstance(answer, m.NotLeader):
         return c.FetchLogAnswer(c.NOT_LEADER, answer.epoch, hint=answer.hint)
@@ -65,7 +65,7 @@ def read_answer(request: m.Request, answer: object) -> m.Answer:
     if answer.kind == c.DIVERGED:
         return m.Diverged(request.id, answer.epoch, answer.parted_epoch, answer.end, answer.writer, answer.lossy)
     if answer.kind == c.RESEED:
-        return m.ReseedFrom(request.id, answer.epoch, answer.s0, answer.s1, answer.log_start)
+        return m.NeedsSnapshot(request.id, answer.epoch, answer.s0, answer.s1, answer.log_start)
     if answer.kind == c.NOT_LEADER:
         return m.NotLeader(answer.epoch, answer.hint)
     return m.Fenced(answer.epoch, answer.reason or f"an answer of unknown kind {answer.kind}")

@@ -12,7 +12,7 @@ from rmq.errors import Refusal, Unknown, Unreachable
 from rmq.model import BrokerAddresses
 from rmq.net.commands.peers import GroupStatus, MemberStatus
 
-Place = tuple[BrokerAddresses, int, str]  # broker group, broker id (-1: not registered), address
+MemberAddress = tuple[BrokerAddresses, int, str]  # broker group, broker id (-1: not registered), address
 Statuses = Mapping[str, GroupStatus]  # by address; nodes that stand alone, or do not answer, are missing
 NOWHERE = "unknown"  # address of a node that nobody has heard of
 
@@ -31,15 +31,15 @@ async def statuses(client: Client, addresses: list[str]) -> dict[str, GroupStatu
 
 
 async def with_silent(
-    client: Client, places: Sequence[Place], found: dict[str, GroupStatus]
-) -> tuple[list[Place], dict[str, GroupStatus]]:
+    client: Client, places: Sequence[MemberAddress], found: dict[str, GroupStatus]
+) -> tuple[list[MemberAddress], dict[str, GroupStatus]]:
     """The same and the members that no nameserver tells, asked where the others dial them."""
     missing = silent(places, found)
     asked = [address for _, _, address in missing if address != NOWHERE]
     return [*places, *missing], found | await statuses(client, asked)
 
 
-def furthest(places: Iterable[Place], statuses: Statuses) -> dict[str, int]:
+def furthest(places: Iterable[MemberAddress], statuses: Statuses) -> dict[str, int]:
     """End of the leader's log by broker name, else of the longest one known."""
     ends: dict[str, int] = {}
     for group, _, address in places:
@@ -59,7 +59,7 @@ def votes(status: GroupStatus) -> str:
     return "yes" if status.proven else "no: unproven"
 
 
-def silent(places: Iterable[Place], statuses: Statuses) -> list[Place]:
+def silent(places: Iterable[MemberAddress], statuses: Statuses) -> list[MemberAddress]:
     """Members of these groups that did not answer: no nameserver tells one that is gone, or whose log is being repaired."""
     heard: dict[str, set[str]] = {}
     for group, _, address in places:
@@ -75,7 +75,7 @@ def silent(places: Iterable[Place], statuses: Statuses) -> list[Place]:
     return list(found.values())
 
 
-def warnings(places: Sequence[Place], statuses: Statuses) -> Iterator[str]:
+def warnings(places: Sequence[MemberAddress], statuses: Statuses) -> Iterator[str]:
     """What an operator should know of these groups, a sentence each."""
     for name in sorted({group.name for group, _, address in places if address in statuses}):
         nodes = {address: statuses[address] for group, _, address in places if group.name == name and address in statuses}
@@ -103,7 +103,7 @@ def warnings(places: Sequence[Place], statuses: Statuses) -> Iterator[str]:
             yield f"{name}: the flush modes of its nodes differ ({modes}): what survives a power loss depends on who leads"
 
 
-def ills(places: Sequence[Place], statuses: Statuses) -> Iterator[tuple[str, str, str]]:
+def ills(places: Sequence[MemberAddress], statuses: Statuses) -> Iterator[tuple[str, str, str]]:
     """What keeps groups from being whole: "broker" and address of a member, or "group" and its name; and why."""
     for name in sorted({group.name for group, _, address in places if address in statuses}):
         nodes = {address: statuses[address] for group, _, address in places if group.name == name and address in statuses}

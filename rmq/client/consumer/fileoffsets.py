@@ -16,7 +16,7 @@ from rmq.model import MessageQueue
 
 
 class FileOffsets:
-    """Offsets of a broadcast group in one JSON file: read once, written aside and swapped (C15, D5) [LocalFileOffsetStore]."""
+    """Offsets of a broadcast group in one JSON file: read once, replaced as a whole (C15, D5) [LocalFileOffsetStore]."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -56,13 +56,13 @@ class FileOffsets:
 
     async def _write(self, offsets: Mapping[MessageQueue, int]) -> None:
         await aiofiles.os.makedirs(self._path.parent, mode=0o700, exist_ok=True)
-        aside = self._path.with_suffix(".new")
-        async with aiofiles.open(aside, "w", encoding="utf-8") as file:
+        temporary = self._path.with_suffix(".new")
+        async with aiofiles.open(temporary, "w", encoding="utf-8") as file:
             rows = [_row(queue, offset) for queue, offset in sorted(offsets.items())]
             await file.write(json.dumps({"offsets": rows}, indent=1))
             await file.flush()
             await asyncio.to_thread(os.fsync, file.fileno())
-        await aiofiles.os.replace(aside, self._path)
+        await aiofiles.os.replace(temporary, self._path)
 
 
 def _row(queue: MessageQueue, offset: int) -> dict[str, Any]:

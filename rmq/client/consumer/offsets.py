@@ -40,20 +40,20 @@ class OffsetStore(Protocol):
 class BrokerOffsets:
     """Offsets of a group at the brokers that hold its queues [RemoteBrokerOffsetStore].
 
-    `young_from_zero`: for a queue whose first message is still there and recent the broker may answer 0 instead of
+    `zero_if_in_memory`: for a queue whose first message is still there and recent the broker may answer 0 instead of
     "none", so that a group that is new on a young topic misses nothing.
     """
 
-    def __init__(self, group: str, session: Session, young_from_zero: bool) -> None:
+    def __init__(self, group: str, session: Session, zero_if_in_memory: bool) -> None:
         self._group = group
         self._session = session
-        self._young_from_zero = young_from_zero
+        self._zero_if_in_memory = zero_if_in_memory
 
     async def open(self) -> None:
         """Brokers are asked queue by queue."""
 
     async def load(self, queue: MessageQueue) -> Stored:
-        query = QueryConsumerOffset(self._group, queue.topic, queue.queue_id, self._young_from_zero)
+        query = QueryConsumerOffset(self._group, queue.topic, queue.queue_id, self._zero_if_in_memory)
         session = self._session
         answer, by_follower = await session.leaders.read(queue.broker_name, query, session.settings.request_timeout_s)
         if isinstance(answer, Refusal):

@@ -37,7 +37,7 @@ class Window:
         self._ready: deque[ReceivedMessage] = deque()
         self._unfinished: dict[int, int] = {}  # offset -> body bytes, rising offsets
         self._failures: dict[int, int] = {}  # offset -> how often its handler failed
-        self._aside: set[int] = set()  # offsets of held messages that nobody waits for
+        self._held_alone: set[int] = set()  # offsets of messages that are held while the queue goes on
         self._bytes = 0
         self._changed = asyncio.Event()
 
@@ -89,7 +89,7 @@ class Window:
         message. Returns how often it failed."""
         self.handed -= 1
         if alone:
-            self._aside.add(message.queue_offset)
+            self._held_alone.add(message.queue_offset)
         else:
             self.held += 1
         self._changed.set()
@@ -102,8 +102,8 @@ class Window:
 
     def again(self, message: ReceivedMessage) -> None:
         """The pause after `hold` is over: the message is the next one again."""
-        if message.queue_offset in self._aside:
-            self._aside.remove(message.queue_offset)
+        if message.queue_offset in self._held_alone:
+            self._held_alone.remove(message.queue_offset)
         else:
             self.held -= 1
         self._ready.appendleft(message)

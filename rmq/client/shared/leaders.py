@@ -18,7 +18,7 @@ _ELSEWHERE = (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.REQUEST_CODE_NOT_SUPPOR
 _HOPS = 3  # leaders may change while we follow; two nodes that name each other must not keep us
 
 
-class Found(NamedTuple):
+class LeaderAnswer(NamedTuple):
     """`answer`: also a refusal, if it is one of the question and not of the node."""
 
     answer: Answer | Refusal
@@ -58,18 +58,18 @@ class Leaders:
                     raise
         raise AssertionError("unreachable: the last hop returns or raises")
 
-    async def read(self, broker_name: str, request: Request, timeout_s: float) -> Found:
+    async def read(self, broker_name: str, request: Request, timeout_s: float) -> LeaderAnswer:
         """The answer of the leader, or of a follower if there was no leader for `LEADERLESS_S`. Raises RmqError."""
         began = self._clock.monotonic()
         found = await self._tried(self.request(broker_name, request, timeout_s))
         if not _passing(found):
             self._failing.pop(broker_name, None)
-            return Found(_answer(found), False)
+            return LeaderAnswer(_answer(found), False)
         if self._clock.monotonic() - self._failing.setdefault(broker_name, began) >= LEADERLESS_S:
             for _, address in sorted(self._routes.followers(broker_name).items()):
                 other = await self._tried(self._connections.request(address, request, timeout_s))
                 if not _passing(other):
-                    return Found(_answer(other), True)
+                    return LeaderAnswer(_answer(other), True)
         assert isinstance(found, RmqError)
         raise found
 

@@ -17,14 +17,14 @@ from rmq.net.commands import PullAnswer
 _log = logging.getLogger("rmq.client")
 
 
-class Found(NamedTuple):
+class CheckedRecord(NamedTuple):
     """A record whose body is what its sender made. `exact`: so is all the rest of it, by the record's own checksum."""
 
     stored: Record
     exact: bool
 
 
-def read(messages: bytes) -> Iterator[Found]:
+def read(messages: bytes) -> Iterator[CheckedRecord]:
     """The records in order. Raises BadBytes at the first one that is damaged; those before it are good."""
     at, end = 0, len(messages)
     while at < end:
@@ -32,7 +32,7 @@ def read(messages: bytes) -> Iterator[Found]:
         if not record.body_is_right(stored):
             raise BadBytes(f"the message at {stored.physical_offset} of the log came with a damaged body")
         stop = at + stored.total_size
-        yield Found(stored, not record.has_crc(stored) or record.crc_is_right(messages[at:stop]))
+        yield CheckedRecord(stored, not record.has_crc(stored) or record.crc_is_right(messages[at:stop]))
         at = stop
 
 
@@ -77,7 +77,7 @@ class PullReader:
             raise BadBytes("an answer that says FOUND brought no message")
         return Pulled(good, end)
 
-    def _check(self, found: Found, lowest: int, end: int) -> None:
+    def _check(self, found: CheckedRecord, lowest: int, end: int) -> None:
         """A message that differs from its record's checksum is asked for once more: if it comes so again it is stored so (Apache
         RocketMQ may leave the checksum of another record in one). Raises BadBytes."""
         stored, (topic, _, queue_id) = found.stored, self._queue

@@ -1,6 +1,6 @@
 """Damage: bytes below what was durable that are no records any more (D8). Found here, named, never cut off or passed over.
 
-Whoever reads checks with `Damages` first. Mending is the business of `rmq.log.repair.mending` and of `rmq store repair`.
+Whoever reads checks with `Damages` first. Repair is the business of `rmq.log.repair.peerrepair` and of `rmq store repair`.
 """
 
 import errno
@@ -44,9 +44,9 @@ class Damages:
         with self._changing:
             self.ranges = _united((*self.ranges, found))
 
-    def drop(self, mended: DamagedRange) -> None:
+    def drop(self, repaired: DamagedRange) -> None:
         with self._changing:
-            self.ranges = tuple(one for one in self.ranges if one != mended)
+            self.ranges = tuple(one for one in self.ranges if one != repaired)
 
     def drop_before(self, log_start: int) -> None:
         """The log begins there now."""
@@ -65,7 +65,7 @@ class Damages:
         cannot read it any more."""
         try:
             data = read(offset, size)
-            record.verify(data, 0, offset, not epochs.is_foreign(rows, offset))
+            record.verify(data, 0, offset, not epochs.written_by_rocketmq(rows, offset))
         except BadBytes as error:
             self.add(DamagedRange(offset, offset + size, str(error)))
             self.check(offset, size)
@@ -141,7 +141,7 @@ def first_record(segments: Sequence[Segment], from_: int, rows: tuple[EpochRow, 
     """Where the first whole record at or behind `from_` stands. By `rows` it must carry our checksum, or need not."""
     for segment in segments:
         if segment.end > from_:
-            found = find_record(segment, from_, not epochs.is_foreign(rows, max(from_, segment.base)))
+            found = find_record(segment, from_, not epochs.written_by_rocketmq(rows, max(from_, segment.base)))
             if found is not None:
                 return found
     return None

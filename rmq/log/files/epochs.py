@@ -17,7 +17,7 @@ from rmq.model import EpochRow, Voter
 __all__ = ["EpochRecord", "EpochRow", "Voter", "merged", "pack", "unpack"]
 
 START, ROLL = "start", "roll"
-FOREIGN = 0  # the epoch of bytes that Apache RocketMQ wrote; their rows may stand between ours
+ROCKETMQ_EPOCH = 0  # the epoch of bytes that Apache RocketMQ wrote; their rows may stand between ours
 MAX_ROWS = 64  # in a record
 
 
@@ -63,7 +63,7 @@ _KEYS = ("e", "s", "w", "n", "k", "lossy", "voters", "table")
 
 def merged(table: tuple[EpochRow, ...], row: EpochRow) -> tuple[EpochRow, ...]:
     """The table with that row as its newest; rows that begin at or behind it go."""
-    return (*(old for old in table if old.start < row.start and (old.epoch < row.epoch or row.epoch == FOREIGN)), row)
+    return (*(old for old in table if old.start < row.start and (old.epoch < row.epoch or row.epoch == ROCKETMQ_EPOCH)), row)
 
 
 def joined(table: tuple[EpochRow, ...], record: EpochRecord) -> tuple[EpochRow, ...]:
@@ -82,12 +82,12 @@ def pieces(rows: tuple[EpochRow, ...], from_: int, to: int) -> Iterator[tuple[in
             start = end
         if start >= to:
             return
-        ours = row.epoch != FOREIGN
+        ours = row.epoch != ROCKETMQ_EPOCH
     if start < to:
         yield start, to, ours
 
 
-def is_foreign(rows: tuple[EpochRow, ...], offset: int) -> bool:
+def written_by_rocketmq(rows: tuple[EpochRow, ...], offset: int) -> bool:
     """Whether Apache RocketMQ wrote the byte at `offset`."""
     after = bisect_right(rows, offset, key=_start)
-    return after > 0 and rows[after - 1].epoch == FOREIGN
+    return after > 0 and rows[after - 1].epoch == ROCKETMQ_EPOCH

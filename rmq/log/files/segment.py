@@ -33,7 +33,7 @@ def gone(path: str) -> OSError:
     return OSError(errno.ESTALE, "deleted by retention", path)
 
 
-class Place(NamedTuple):
+class RecordView(NamedTuple):
     """A whole record: at `offset` of the log, at `at` of `buf`, `size` bytes."""
 
     offset: int
@@ -143,7 +143,7 @@ def walk(
     from_: int,
     to: int,
     protected: bool,
-) -> Iterator[Place]:
+) -> Iterator[RecordView]:
     """The whole records of one segment from `from_`, which is the end of an entry, up to `to`, checked one by one.
 
     Ends at `to` or at the filler. `read(offset, size)` gives bytes of the segment. Raises BadEntry at the first thing
@@ -166,13 +166,13 @@ def walk(
             raise BadEntry(position, str(error)) from error
         if position + size > to:
             raise BadEntry(position, f"a record ends at {position + size}, behind {to}")
-        yield Place(position, buf, at, size)
+        yield RecordView(position, buf, at, size)
         position += size
 
 
 def walk_rows(
     read: Callable[[int, int], bytes], segment_end: int, from_: int, to: int, rows: tuple[EpochRow, ...]
-) -> Iterator[Place]:
+) -> Iterator[RecordView]:
     """As `walk`, each stretch as its row of the epoch table says: ours or Apache RocketMQ's."""
     for start, end, ours in epochs.pieces(rows, from_, to):
         yield from walk(read, segment_end, start, end, ours)

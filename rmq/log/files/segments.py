@@ -10,7 +10,7 @@ from threading import Lock
 
 from rmq.log.files.disk import Disk
 from rmq.log.files.epochs import EpochRow
-from rmq.log.files.segment import BadEntry, Place, Segment, file_name, gone, walk_rows
+from rmq.log.files.segment import BadEntry, RecordView, Segment, file_name, gone, walk_rows
 
 
 class Segments:
@@ -45,7 +45,7 @@ class Segments:
         """Where the file with `offset` ends, whether it is there or not."""
         return (offset // self.segment_bytes + 1) * self.segment_bytes
 
-    def places(self, from_: int, to: int, rows: tuple[EpochRow, ...]) -> Iterator[Place]:
+    def places(self, from_: int, to: int, rows: tuple[EpochRow, ...]) -> Iterator[RecordView]:
         """The records from `from_` to `to` (both ends of records), each checked. Raises BadEntry, too."""
         position = from_
         while position < to:

@@ -29,7 +29,7 @@ class ReadableLog(Protocol):
     def read(self, offset: int, size: int) -> bytes: ...
 
 
-class Wanted(NamedTuple):
+class KeyQuery(NamedTuple):
     """At most `limit` messages of `topic` that have `word` as a key or unique key (`tag`: as tag), by store time (ms)."""
 
     topic: str
@@ -40,7 +40,7 @@ class Wanted(NamedTuple):
     end_ms: int
 
 
-class Found(NamedTuple):
+class KeyMatches(NamedTuple):
     """Stored records by their place in the log. `complete`: nothing was left out but what exceeded the limit.
 
     What is damaged is left out (D8).
@@ -60,13 +60,13 @@ def record_at(log: ReadableLog, offset: int, committed: int) -> bytes | None:
         return None
     data = log.read(offset, size)
     try:
-        record.verify(data, 0, offset, not epochs.is_foreign(log.rows, offset))
+        record.verify(data, 0, offset, not epochs.written_by_rocketmq(log.rows, offset))
     except BadBytes:
         return None
     return data
 
 
-def by_key(log: ReadableLog, index: Index, wanted: Wanted, committed: int) -> Found:
+def by_key(log: ReadableLog, index: Index, wanted: KeyQuery, committed: int) -> KeyMatches:
     """The newest of them. What the index does not hold yet cannot be found: compare its position. Raises StoreError."""
     matches = matcher(wanted.word, tag=wanted.tag)
     found: list[bytes] = []
@@ -75,7 +75,7 @@ def by_key(log: ReadableLog, index: Index, wanted: Wanted, committed: int) -> Fo
         offsets = index.find(wanted.topic, wanted.word, wanted.begin_ms, wanted.end_ms, tag=wanted.tag)
         for examined, offset in enumerate(offsets):
             if len(found) >= wanted.limit or examined >= _MAX_EXAMINED:
-                return Found(found[::-1], complete and len(found) >= wanted.limit)
+                return KeyMatches(found[::-1], complete and len(found) >= wanted.limit)
             data = record_at(log, offset, committed)
             if data is None:
                 complete = complete and not log.start <= offset < committed
@@ -85,4 +85,4 @@ def by_key(log: ReadableLog, index: Index, wanted: Wanted, committed: int) -> Fo
                 found.append(data)
     except OSError as error:
         raise StoreError(f"cannot read the index: {remedy(error, 'check the disk')}") from error
-    return Found(found[::-1], complete)
+    return KeyMatches(found[::-1], complete)

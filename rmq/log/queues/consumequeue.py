@@ -27,7 +27,7 @@ _pack = ENTRY.pack
 _PAGE_BYTES = 4096
 
 
-class Found(NamedTuple):
+class MatchingEntries(NamedTuple):
     """`spans`: (offset, size) of the matching records; `next_offset`: behind the last of the `examined` entries."""
 
     next_offset: int
@@ -124,7 +124,7 @@ class ConsumeQueue:
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
-    def find(self, offset: int, max_count: int, max_bytes: int, codes: frozenset[int] | None) -> Found:
+    def find(self, offset: int, max_count: int, max_bytes: int, codes: frozenset[int] | None) -> MatchingEntries:
         """Records from message `offset` on whose tag hash is one of `codes` (None: all).
 
         Stops at `max_count` records, before `max_bytes` would be exceeded (the first record always passes), or when
@@ -135,7 +135,7 @@ class ConsumeQueue:
             spans = _fitting(list(_PLACES.iter_unpack(self._entries(offset, min(offset + max_count, self.max)))), max_bytes)
             if self._has_blanks:
                 return self._without_blanks(offset, max_count, max_bytes)
-            return Found(offset + len(spans), spans, len(spans))
+            return MatchingEntries(offset + len(spans), spans, len(spans))
         number, room = offset, max_bytes
         spans = []
         limit = max(MAX_SCANNED, max_count)
@@ -146,13 +146,13 @@ class ConsumeQueue:
                 spans.append((position, size))
                 room -= size
             number += 1
-        return Found(number, spans, number - offset)
+        return MatchingEntries(number, spans, number - offset)
 
-    def _without_blanks(self, offset: int, max_count: int, max_bytes: int) -> Found:
+    def _without_blanks(self, offset: int, max_count: int, max_bytes: int) -> MatchingEntries:
         entries = list(_PLACES.iter_unpack(self._entries(offset, min(offset + max_count, self.max))))
         spans = _fitting([span for span in entries if span[1] != _BLANK_SIZE], max_bytes)
         last = entries.index(spans[-1]) + 1 if spans else len(entries)
-        return Found(offset + last, spans, last)
+        return MatchingEntries(offset + last, spans, last)
 
     def is_at_hand(self, offset: int, count: int) -> bool:
         """Whether so many entries from there on can be read without waiting for the device. For the thread that puts."""

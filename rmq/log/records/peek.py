@@ -5,9 +5,9 @@ Rebuilding queues reads every record of the log, so this is most of its time. An
 
 from struct import Struct
 
+from rmq.log.records.pending import HANDED_ON
 from rmq.log.records.properties import tags_code_in
 from rmq.log.records.record import MAGIC_V1, MAGIC_V2, SYS_BORN_V6, SYS_COMPRESSED, SYS_MULTI_TAGS, SYS_STORE_V6, Buffer
-from rmq.log.records.special import HANDED_ON
 
 _fields = Struct(">4xi4xi4xq8xi").unpack_from  # magic, queueId, queueOffset, sysFlag
 _EVERYDAY = ~(SYS_COMPRESSED | SYS_MULTI_TAGS | 0x700)  # no transaction, no IPv6 host, no inner batch

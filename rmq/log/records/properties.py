@@ -107,13 +107,13 @@ _PAIRS = (
     rb"(?:TAGS\x01([\x03-\x7f]++)\x02"
     rb"|(?![_RPITD](?:_CRC32#|MQ_SRC|EAL_|OP_CK|NNER_|IMER_|RAN_MSG|ELAY\x01|AGS\x01))[\x03-\x7f]++\x01[\x03-\x7f]*+\x02)*"
 )
-plain_properties = re.compile(_PAIRS + rb"__CRC32#\x01[0-9]{10}\x02").fullmatch
+fast_properties = re.compile(_PAIRS + rb"__CRC32#\x01[0-9]{10}\x02").fullmatch
 """What nearly all properties are: ASCII pairs, no name that begins like a reserved one, the checksum last. Group 1: the tag.
 
 No pair can be read in two ways, so it takes time in proportion to the length (S10); its repetition is not possessive because
 Python 3.11.2, which Debian has, matches nothing then. What it does not match is not wrong yet.
 """
-plain_given = re.compile(
+fast_given = re.compile(
     _PAIRS.replace(rb"(?:TAGS", rb"(?:UNIQ_KEY\x01([0-9A-Za-z]++)\x02|TAGS").replace(
         rb"(?![_RPITD](?:", rb"(?![_RPITDMCU](?:SG_REGION\x01|RACE_ON\x01|LUSTER\x01|NIQ_KEY\x01|"
     )
@@ -126,7 +126,7 @@ def check_properties(buf: bytes, at: int, end: int) -> tuple[int, bool]:
 
     Refusal(MESSAGE_ILLEGAL) unless these are whole pairs, nothing reserved, `__CRC32#` last and once.
     """
-    match = plain_properties(buf, at, end)
+    match = fast_properties(buf, at, end)
     if match is None:
         return check_thoroughly(buf[at:end])
     tag = match[1]
@@ -135,10 +135,10 @@ def check_properties(buf: bytes, at: int, end: int) -> tuple[int, bool]:
 
 def check_thoroughly(properties: bytes) -> tuple[int, bool]:
     """As `check_properties`, slowly: pair by pair."""
-    held = _check_pairs(properties)
+    pending = _check_pairs(properties)
     if not properties.isascii():
         _check_utf8(properties)
-    return tags_code_in(properties), held
+    return tags_code_in(properties), pending
 
 
 def _check_pairs(properties: bytes) -> bool:
@@ -164,8 +164,8 @@ def _check_utf8(properties: bytes) -> None:
 
 
 def _check_names(found: Mapping[bytes, bytes]) -> bool:
-    """Whether it is to be held."""
-    held = False
+    """Whether the message is to wait."""
+    pending = False
     for name in _WATCHED.intersection(found):
         value = found[name]
         if not name:
@@ -173,8 +173,8 @@ def _check_names(found: Mapping[bytes, bytes]) -> bool:
         if name in _STRIPPED:
             raise _illegal(f"property {name.decode()} is reserved for brokers: send without it")
         delayed = name in _TIMERS or (name == b"DELAY" and value.strip() not in (b"", b"0"))
-        held = held or delayed or (name == b"TRAN_MSG" and value.lower() == b"true")
-    return held
+        pending = pending or delayed or (name == b"TRAN_MSG" and value.lower() == b"true")
+    return pending
 
 
 def _illegal(why: str) -> Refusal:

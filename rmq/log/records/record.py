@@ -129,12 +129,12 @@ class Record(NamedTuple):
 class Checked(NamedTuple):
     """What `check` found out: of each record its size in bytes and the hash of its tag.
 
-    `held`: there is one that must not be seen yet (a delay or a time is asked for, or it is a half of a transaction).
+    `pending`: there is one that must not be seen yet (a delay or a time is asked for, or it is a half of a transaction).
     """
 
     sizes: tuple[int, ...]
     tags_codes: tuple[int, ...]
-    held: bool = False
+    pending: bool = False
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
@@ -352,7 +352,7 @@ def check(records: bytes, topic: str) -> Checked:
     reserved property.
     """
     magic, topic_field = topic_field_of(topic)
-    at, room, held = 0, len(records), False
+    at, room, pending = 0, len(records), False
     sizes: list[int] = []
     codes: list[int] = []
     while at < room or not room:
@@ -363,7 +363,7 @@ def check(records: bytes, topic: str) -> Checked:
         if sys_flag:
             if sys_flag & ~_SYS_FROM_CLIENT:
                 raise _illegal_head(said, magic, sys_flag)
-            held = held or sys_flag & SYS_PREPARED != 0
+            pending = pending or sys_flag & SYS_PREPARED != 0
             if sys_flag & SYS_BORN_V6 and room - at > 100:
                 *_, prepared, body_length = _claims_v6(records, at)
                 body_at = at + 100
@@ -381,13 +381,13 @@ def check(records: bytes, topic: str) -> Checked:
         if crc32(records[body_at:topic_at]) & CRC_MASK != body_crc:
             raise _illegal("wrong body checksum: the record was damaged on its way; send it again")
         code, asked = check_properties(records, lengths_end, end)
-        held = held or asked
+        pending = pending or asked
         if total == room:
-            return _new(Checked, ((total,), (code,), held))
+            return _new(Checked, ((total,), (code,), pending))
         sizes.append(total)
         codes.append(code)
         at = end
-    return _new(Checked, (tuple(sizes), tuple(codes), held))
+    return _new(Checked, (tuple(sizes), tuple(codes), pending))
 
 
 def _illegal(why: str) -> Refusal:

@@ -105,7 +105,7 @@ def _epoch_records(root: str) -> Iterator[Record]:
     """Those that we wrote; bytes of Apache RocketMQ tell of another store's life."""
     for segment in reader.read_segments(root):
         for stored in reader.read_records(segment):
-            if stored.topic == EPOCH_TOPIC and not epochs.is_foreign(segment.rows, stored.physical_offset):
+            if stored.topic == EPOCH_TOPIC and not epochs.written_by_rocketmq(segment.rows, stored.physical_offset):
                 yield stored
 
 

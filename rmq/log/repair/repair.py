@@ -48,12 +48,12 @@ def plan(disk: Disk, root: str, report: Report, segment_bytes: int, host: bytes)
     """For a store whose lock is held, after `Verifier` looked at it. Nothing has been changed when it returns."""
     own = f"{root}/rmq"
     disk.make_directory(own)
-    mender = _Mender(disk, root, segment_bytes, host, report.rows)
+    repairer = _Repairer(disk, root, segment_bytes, host, report.rows)
     steps = [step for kind in ("vote", "run", *_DERIVED) for step in _own_file(disk, own, kind, report)]
-    steps += [Step(text, partial(mender.fill, hole, pieces)) for hole, pieces, text in mender.holes(report)]
+    steps += [Step(text, partial(repairer.fill, hole, pieces)) for hole, pieces, text in repairer.holes(report)]
     if _tail_is_lost(report):
         what = f"the log ends at {report.end}, though more was durable: what stands behind is kept aside and cut off; it is lost"
-        steps.append(Step(what, partial(mender.end_at, report.end)))
+        steps.append(Step(what, partial(repairer.end_at, report.end)))
     if report.holes or _tail_is_lost(report):
         what = "from now on this store says that it is not proven: it has lost acknowledged messages"
         steps.append(Step(what, partial(_distrust, disk, own)))
@@ -109,7 +109,7 @@ def _distrust(disk: Disk, own: str) -> None:
 # --- the log ----------------------------------------------------------------------------------------------------------
 
 
-class _Mender:
+class _Repairer:
     """Puts tombstones into holes of the log."""
 
     def __init__(self, disk: Disk, root: str, segment_bytes: int, host: bytes, rows: tuple[EpochRow, ...]) -> None:
@@ -179,7 +179,7 @@ class _Mender:
         return tiles
 
     def _is_ours(self, offset: int) -> bool:
-        return not epochs.is_foreign(self._rows, offset)
+        return not epochs.written_by_rocketmq(self._rows, offset)
 
     def fill(self, hole: Hole, pieces: list[_Piece]) -> None:
         """Crash-safe by repetition: what is not filled yet is a hole again."""

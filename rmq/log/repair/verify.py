@@ -13,7 +13,7 @@ from rmq.log import adoption, recovery
 from rmq.log.files import epochs, ownfiles, smallfile
 from rmq.log.files.damage import find_record
 from rmq.log.files.disk import Disk
-from rmq.log.files.epochs import FOREIGN, EpochRow
+from rmq.log.files.epochs import ROCKETMQ_EPOCH, EpochRow
 from rmq.log.files.ownfiles import CLEAN, Progress, Run
 from rmq.log.files.segment import BadEntry, Segment, walk_rows
 from rmq.log.files.snapshot import Snapshots
@@ -121,7 +121,7 @@ class Verifier:
 
     def _check_own_files(self) -> None:
         if not self._ours:
-            self._rows = (EpochRow(FOREIGN, 0, "-"),)
+            self._rows = (EpochRow(ROCKETMQ_EPOCH, 0, "-"),)
             return
         vote = self._load("vote", ownfiles.load_vote)
         self._run = self._load("run", ownfiles.load_run)
@@ -210,7 +210,7 @@ class Verifier:
                 f"{queues.delays_unchecked} due times are none of RocketMQ's usual delay levels: not checked; "
                 "give --config FILE with its messageDelayLevel"
             )
-        if self._ours is False or any(row.epoch == FOREIGN for row in self._rows):
+        if self._ours is False or any(row.epoch == ROCKETMQ_EPOCH for row in self._rows):
             self._unchecked.append(
                 "headers unprotected: records of Apache RocketMQ carry no checksum of the whole, so a flip in "
                 "a header field, topic or property is not seen there"
@@ -250,7 +250,7 @@ class Verifier:
         self._told(segment.end - told)
 
     def _is_protected(self, offset: int) -> bool:
-        return not epochs.is_foreign(self._rows, offset)
+        return not epochs.written_by_rocketmq(self._rows, offset)
 
     def _goes_on(self, segments: list[Segment], offset: int) -> bool:
         later = [segment for segment in segments if segment.base >= offset]
@@ -267,7 +267,7 @@ class Verifier:
                 return
 
     def _check_rows(self, seen: "_Seen", end: int) -> None:
-        self._checked["epochs"] = sum(row.epoch != FOREIGN for row in self._rows)
+        self._checked["epochs"] = sum(row.epoch != ROCKETMQ_EPOCH for row in self._rows)
         if not self._ours:
             return
         cached = {row.start: row for row in self._rows if row.start < end}
@@ -340,8 +340,8 @@ class _Seen:
 
     def take(self, found: Record, rows: tuple[EpochRow, ...]) -> None:
         self.holes = self.holes or (record.is_tombstone(found) and found.topic == record.UNKNOWN_TOPIC)
-        foreign = epochs.is_foreign(rows, found.physical_offset)
-        self._queues.take(found, foreign, self.holes)
+        by_rocketmq = epochs.written_by_rocketmq(rows, found.physical_offset)
+        self._queues.take(found, by_rocketmq, self.holes)
         if record.is_tombstone(found):
             self._index.skip(found.physical_offset + found.total_size)
         else:
@@ -349,7 +349,7 @@ class _Seen:
         if found.topic == STATE_TOPIC:
             for topic in deleted_topics(found.body):
                 self._queues.delete(topic)
-        elif found.topic == EPOCH_TOPIC and not foreign:
+        elif found.topic == EPOCH_TOPIC and not by_rocketmq:
             self.rows = epochs.joined(self.rows, epochs.unpack(found.body))
         self.end = found.physical_offset + found.total_size
         self.stored_ms = max(self.stored_ms, found.store_timestamp)

@@ -104,7 +104,7 @@ class QueueWalk:
         for key in [key for key in self._queues if key[0] == topic]:
             del self._queues[key]
 
-    def take(self, found: Record, foreign: bool, holes: bool) -> None:
+    def take(self, found: Record, by_rocketmq: bool, holes: bool) -> None:
         """`holes`: some records before it could not be read, so numbers may be left out."""
         if found.topic in self._batches:
             self._take_batch(found)
@@ -114,7 +114,7 @@ class QueueWalk:
         for topic, queue_id, number in queue_places(found):
             queue = self._queue(topic, queue_id)
             if queue.next >= 0 and number != queue.next:
-                queue = self._renumbered(queue, (topic, queue_id), number, found, foreign, holes)
+                queue = self._renumbered(queue, (topic, queue_id), number, found, by_rocketmq, holes)
             queue.next = max(number + 1, queue.next)
             self._compare(queue, number, found)
 
@@ -139,8 +139,10 @@ class QueueWalk:
             queue = self._queues[topic, queue_id] = _Queue(_Files(self._disk, directory, ENTRY))
         return queue
 
-    def _renumbered(self, queue: _Queue, key: tuple[str, int], number: int, found: Record, foreign: bool, holes: bool) -> _Queue:
-        if foreign and number == 0:  # RocketMQ deleted the topic, which leaves no trace in the log
+    def _renumbered(
+        self, queue: _Queue, key: tuple[str, int], number: int, found: Record, by_rocketmq: bool, holes: bool
+    ) -> _Queue:
+        if by_rocketmq and number == 0:  # RocketMQ deleted the topic, which leaves no trace in the log
             self.delete(key[0])
             return self._queue(*key)
         if number == 0 and (self._from or key[0] in self._deleted):  # as dispatch does
@@ -149,7 +151,7 @@ class QueueWalk:
             self._told.append((_name(*key), behind, False))
             del self._queues[key]
             return self._queue(*key)
-        damage = not (foreign or (holes and number > queue.next))
+        damage = not (by_rocketmq or (holes and number > queue.next))
         what = f"the record at {found.physical_offset} has number {number}, {queue.next} would be next"
         self._told.append((_name(*key), what, damage))
         return queue

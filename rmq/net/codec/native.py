@@ -247,7 +247,7 @@ def _structured_bytes(frame: bytes) -> int:
     return rest
 
 
-Place = tuple[str, str, int]
+SendTarget = tuple[str, str, int]
 """Producer group, topic and queue of a send."""
 
 
@@ -281,7 +281,7 @@ class Native:
 
     __slots__ = ("_learn_route", "_max_structured_bytes", "_routes")
 
-    def __init__(self, max_structured_bytes: int, memory: Memory[Place] | None = None) -> None:
+    def __init__(self, max_structured_bytes: int, memory: Memory[SendTarget] | None = None) -> None:
         part = Part(memory or Memory())
         self._max_structured_bytes = max_structured_bytes
         self._routes, self._learn_route = part.known, part.learn

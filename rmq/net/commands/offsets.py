@@ -12,7 +12,7 @@ class OffsetAnswer(NamedTuple):
 
 @command(RequestCode.QUERY_CONSUMER_OFFSET, OffsetAnswer)
 class QueryConsumerOffset(NamedTuple):
-    """QUERY_NOT_FOUND when the group has none. `set_zero_if_not_found` False: also for a young queue."""
+    """QUERY_NOT_FOUND when the group has none. `set_zero_if_not_found` False: also if the first message is in memory."""
 
     consumer_group: str
     topic: str

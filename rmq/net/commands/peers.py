@@ -73,9 +73,9 @@ class FetchLog(NamedTuple):
     log_start: int
     echo: float = -1.0
     learner: bool = False
-    unproven: bool = False
+    may_have_lost_data: bool = False
     disk_full: bool = False
-    reseed: bool = False
+    wants_snapshot: bool = False
     pull_back: bool = False
     sync_flush: bool = False
     max_bytes: int = 1 << 20
@@ -223,7 +223,7 @@ class MemberStatus(NamedTuple):
     lag: int
     seen_seconds_ago: float
     disk_full: bool
-    unproven: bool
+    may_have_lost_data: bool
     level_seconds_ago: float = -1.0
 
     @property

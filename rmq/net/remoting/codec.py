@@ -85,7 +85,7 @@ class RemotingAnswer(NamedTuple):
 class RemotingSettings:
     """What all remoting connections of one server share.
 
-    `records` is `rmq.log.records.plain`, or None where nothing can be sent (a nameserver). `cluster_name` goes into the
+    `records` is `rmq.log.records.fastpath`, or None where nothing can be sent (a nameserver). `cluster_name` goes into the
     messages' properties, `store_host` into their ids; it may be set later, when the port is known. `broker_name` is
     what recall handles name, which come with timer messages. `keeps_frames`: what the answer to a request needs of it
     has the whole frame too, so that it can be forwarded as it came.

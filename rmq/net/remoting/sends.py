@@ -47,7 +47,7 @@ _is_dropped = re.compile(rb"(?:^|\x02)(?:" + b"|".join(map(re.escape, sorted(_DR
 
 
 class Records(Protocol):
-    """`rmq.log.records.plain`, as far as it makes records. Raises `struct.error` for numbers that do not fit a record."""
+    """`rmq.log.records.fastpath`, as far as it makes records. Raises `struct.error` for numbers that do not fit a record."""
 
     def draft(
         self,
@@ -65,7 +65,7 @@ class Records(Protocol):
         """Raises InvalidArgument."""
         ...
 
-    def plain_draft(
+    def fast_draft(
         self, topic: str, added: bytes, /
     ) -> Callable[[bytes, bytes, int, int, bytes, int], tuple[bytes, int, bytes] | None]: ...
 
@@ -99,7 +99,7 @@ class Sends:
 
     def __init__(self, records: Records, cluster: str, region: str, store_host: Address) -> None:
         self._draft = records.draft
-        self._plain_draft = records.plain_draft
+        self._fast_draft = records.fast_draft
         self._added = _joined({b"MSG_REGION": region.encode(), b"TRACE_ON": b"true", b"CLUSTER": cluster.encode()})
         self._answer_ext = {"TRACE_ON": "true", "MSG_REGION": region}
         self._region = region
@@ -173,7 +173,7 @@ class Sends:
                 if properties and properties[-1] != 2:
                     properties += b"\x02"  # which RocketMQ 4 leaves out
                 if not sys_flag:
-                    plain = self._plain_draft(topic, self._added)(
+                    plain = self._fast_draft(topic, self._added)(
                         body, properties, flag, born_timestamp, born_host, reconsume_times
                     )
                     if plain is not None:

@@ -15,7 +15,7 @@ from rmq.codes import ResponseCode
 from rmq.errors import InvalidArgument, Refusal
 from rmq.net.codec.frames import Address
 from rmq.net.codec.limits import Limits
-from rmq.net.codec.native import VERSION, Native, Place
+from rmq.net.codec.native import VERSION, Native, SendTarget
 from rmq.net.codec.remembered import Memory
 from rmq.net.codec.wire import Reader
 from rmq.net.commands import Answer, DraftedSend, Hello, HelloAnswer, Ping, Request, Send
@@ -55,7 +55,7 @@ class Server:
         self.remoting = remoting
         self.clock = clock
         self.allow = allow
-        self._sends: Memory[Place] = Memory()  # how native ones look
+        self._sends: Memory[SendTarget] = Memory()  # how native ones look
         self.forward: Forward | None = None
         self.buffer = memoryview(bytearray(READ_BYTES))
         self.on_close = on_close

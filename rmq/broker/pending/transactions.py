@@ -11,12 +11,12 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from rmq.broker.feature import Job
-from rmq.broker.held import halves
-from rmq.broker.held.outlet import Outlet
+from rmq.broker.pending import halves
+from rmq.broker.pending.internalproducer import InternalProducer
 from rmq.broker.state import undoing
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
-from rmq.delivery.transactions import ASIDE_TOPIC, PUT_ASIDE, HalfTable
+from rmq.delivery.transactions import PARKED, PARKED_TOPIC, HalfTable
 from rmq.errors import BadBytes, Refusal, RmqError, StoreError
 from rmq.log.records import record
 from rmq.log.records.record import Record
@@ -52,22 +52,22 @@ class CheckSettings(NamedTuple):
 
 
 class CheckService:
-    """Asks after halves. `make_aside()`: makes the topic of those that are put aside, unless it is there."""
+    """Asks after halves. `make_parked_topic()`: makes the topic of those that are put aside, unless it is there."""
 
     def __init__(
         self,
         table: HalfTable,
-        outlet: Outlet,
+        internal_producer: InternalProducer,
         settings: CheckSettings,
         producers: Producers,
-        make_aside: Callable[[], Awaitable[None]],
+        make_parked_topic: Callable[[], Awaitable[None]],
         clock: Clock,
     ) -> None:
         self._table = table
-        self._outlet = outlet
+        self._internal_producer = internal_producer
         self._settings = settings
         self._producers = producers
-        self._make_aside = make_aside
+        self._make_parked_topic = make_parked_topic
         self._clock = clock
         self._unreadable: set[int] = set()  # told once
         self.asked = self.asked_again = 0  # questions: the first of each half, and all later ones
@@ -92,8 +92,8 @@ class CheckService:
         """Apache RocketMQ, when it opens this store, must not ask after what has ended (story 37). Raises Refusal."""
         numbers = sorted(self._table.owed.rows)
         for at in range(0, len(numbers), OP_NUMBERS):
-            draft = halves.op_draft(numbers[at : at + OP_NUMBERS], self._clock.wall_ms(), self._outlet.host)
-            await self._outlet.send(OP_TOPIC, 0, draft, state=True)
+            draft = halves.op_draft(numbers[at : at + OP_NUMBERS], self._clock.wall_ms(), self._internal_producer.host)
+            await self._internal_producer.send(OP_TOPIC, 0, draft, state=True)
 
     # --- one half -----------------------------------------------------------------------------------------------------
 
@@ -115,13 +115,15 @@ class CheckService:
         rows = self._table.open.rows
         places = [(first, rows[first].offset) for first in firsts if first in rows]
         try:
-            return list(zip([first for first, _ in places], await self._outlet.read([at for _, at in places]), strict=True))
+            return list(
+                zip([first for first, _ in places], await self._internal_producer.read([at for _, at in places]), strict=True)
+            )
         except StoreError:
             return [pair for first, at in places for pair in await self._read_alone(first, at)]
 
     async def _read_alone(self, first: int, offset: int) -> list[tuple[int, Record]]:
         try:
-            return [(first, (await self._outlet.read([offset]))[0])]
+            return [(first, (await self._internal_producer.read([offset]))[0])]
         except StoreError as error:
             self._tell(first, error)
             return []
@@ -138,7 +140,7 @@ class CheckService:
         if self._producers.is_behind(half.group):  # the next round
             return
         if half.checks >= self._settings.most:
-            await self._put_aside(first, stored)
+            await self._park(first, stored)
             return
         again = await self._append(first, halves.again(stored, first, half.checks + 1))
         self.asked += not half.checks
@@ -155,7 +157,7 @@ class CheckService:
         """False: its topic was deleted behind it, so it ends here; or that is on its way, and the next round tells. Raises
         BadBytes, Refusal."""
         topic, _ = halves.real_place(stored)
-        life = self._outlet.life(topic, first)
+        life = self._internal_producer.life(topic, first)
         if life is Life.OVER:
             await self._roll_back(first, f"topic {topic} was deleted")
         return life in (Life.GOES_ON, Life.NEVER)
@@ -164,19 +166,19 @@ class CheckService:
         """As it lies in the log then."""
         self._table.move(first)
         with undoing(lambda: self._table.not_moved(first)):
-            unit = await self._outlet.send(HALF_TOPIC, 0, draft, state=True)
+            unit = await self._internal_producer.send(HALF_TOPIC, 0, draft, state=True)
         return record.decode(unit.records)
 
-    async def _put_aside(self, first: int, stored: Record) -> None:
+    async def _park(self, first: int, stored: Record) -> None:
         halves.real_place(stored)
-        await self._make_aside()
+        await self._make_parked_topic()
         half = self._table.at_rest(first)
         if half is None:
             return
-        log.warning("the transaction at %d was asked after %d times: put aside in %s", first, half.checks, ASIDE_TOPIC)
-        self._table.end(first, PUT_ASIDE)
+        log.warning("the transaction at %d was asked after %d times: put aside in %s", first, half.checks, PARKED_TOPIC)
+        self._table.end(first, PARKED)
         with undoing(lambda: self._table.not_ended(first)):
-            await self._outlet.send(ASIDE_TOPIC, 0, halves.aside(stored, first), state=True)
+            await self._internal_producer.send(PARKED_TOPIC, 0, halves.parked_half(stored, first), state=True)
 
     async def _give_up(self, first: int, error: BadBytes) -> None:
         """Where the half stood is something else: a repair found it lost (`store repair` said so)."""
@@ -187,8 +189,8 @@ class CheckService:
         half = self._table.at_rest(first)
         if half is not None:
             log.warning("the transaction at %d counts as rolled back: %s", first, why)
-            draft = halves.op_draft([half.number], self._clock.wall_ms(), self._outlet.host, first)
-            await self._outlet.send(OP_TOPIC, 0, draft, state=True)
+            draft = halves.op_draft([half.number], self._clock.wall_ms(), self._internal_producer.host, first)
+            await self._internal_producer.send(OP_TOPIC, 0, draft, state=True)
 
     def _question(self, again: Record) -> CheckTransactionState:
         unique_id = record.bytes_to_properties(again.properties).get("UNIQ_KEY", "")

@@ -20,7 +20,7 @@ MAX_CHECKED = 200_000
 Commit = Callable[[UpdateConsumerOffset, Call], Awaitable[None] | None]
 
 
-class Ahead:
+class TruncationGuard:
     """`starts`: where the lossy epochs of this log begin; nothing needs to be asked while there is none."""
 
     def __init__(self, offsets: OffsetTable, queues: ConsumeQueues, registry: ConsumerRegistry) -> None:

@@ -1,4 +1,4 @@
-"""What is damaged in this node's log is fetched from the other nodes of its group, and put right (`rmq.log.repair.mending`).
+"""What is damaged in this node's log is fetched from the other nodes of its group, and put right (`rmq.log.repair.peerrepair`).
 
 Any node may give bytes that it has whole: which they must be, the epoch table says, and their checksums.
 """
@@ -14,7 +14,7 @@ from rmq.codes import ResponseCode
 from rmq.errors import BadBytes, Refusal, RmqError, StoreError
 from rmq.log.files.damage import DamagedRange
 from rmq.log.files.disk import Disk
-from rmq.log.repair.mending import Mending, Tombstone, read_part, rows_over
+from rmq.log.repair.peerrepair import PeerRepair, Tombstone, read_part, rows_over
 from rmq.log.store import Store
 from rmq.net.commands.peers import LogPart, ReadLog
 from rmq.net.transport.server import Connection
@@ -23,7 +23,7 @@ T = TypeVar("T")
 log = logging.getLogger("rmq.mender")
 
 
-class Mender:
+class PeerRepairer:
     """`nodes()`: whom to ask, in this order. `before_tombstones()` is called in a thread before one is written; None: none
     is taken. `waits_for`: why something is still damaged."""
 
@@ -52,9 +52,9 @@ class Mender:
         damages = self._log.damages
         return f"{damages}; it waits for a node that has these bytes: {self.waits_for or 'asking'}" if damages else ""
 
-    async def mend(self) -> bool:
+    async def repair(self) -> bool:
         """Tries each damaged range once. True if nothing is damaged any more."""
-        waits = [reason for found in self._log.damages.ranges if (reason := await self._mend(found))]
+        waits = [reason for found in self._log.damages.ranges if (reason := await self._repair_range(found))]
         waits_for = "; ".join(waits)
         if waits_for and waits_for != self.waits_for:
             log.error(
@@ -66,15 +66,15 @@ class Mender:
         self.waits_for = waits_for
         return not self._log.damages
 
-    async def _mend(self, found: DamagedRange) -> str:
+    async def _repair_range(self, found: DamagedRange) -> str:
         """Why it could not be repaired; "" if it is whole again."""
         try:
-            mending = await _done(partial(Mending, self._disk, self._root, self._log.segment_bytes, self._log.rows, found))
+            repair = await _done(partial(PeerRepair, self._disk, self._root, self._log.segment_bytes, self._log.rows, found))
             try:
-                source = await self._fill(mending)
-                await _done(mending.put)
+                source = await self._fill(repair)
+                await _done(repair.put)
             finally:
-                await _done(mending.close)
+                await _done(repair.close)
         except OSError as error:
             return f"the disk does not take them: {error}"
         except StoreError as error:
@@ -89,38 +89,38 @@ class Mender:
         )
         return ""
 
-    async def _fill(self, mending: Mending) -> str:
+    async def _fill(self, repair: PeerRepair) -> str:
         """The node that had the last of it. Raises StoreError, OSError.
 
         A tombstone is taken only when every node has answered and none has the message itself.
         """
         nodes = [*self._nodes()]
-        source, errors = await self._ask_all(mending, nodes, tombstones=False)
+        source, errors = await self._ask_all(repair, nodes, tombstones=False)
         if self._before_tombstones is not None and _only_tombstones(errors):
             await _done(self._before_tombstones)
-            source, errors = await self._ask_all(mending, nodes, tombstones=True)
+            source, errors = await self._ask_all(repair, nodes, tombstones=True)
         if not source:
             told = [error.remark if isinstance(error, Refusal) else str(error) for error in errors]
             raise StoreError(", ".join(map(": ".join, zip(nodes, told, strict=True))) or "no other node is known")
         return source
 
-    async def _ask_all(self, mending: Mending, nodes: list[str], tombstones: bool) -> tuple[str, list[RmqError]]:
+    async def _ask_all(self, repair: PeerRepair, nodes: list[str], tombstones: bool) -> tuple[str, list[RmqError]]:
         """The node that had the last of it, or "", and why each had not. Raises OSError."""
         errors = []
         for node in nodes:
             try:
-                while mending.position < mending.end:
-                    await self._ask(mending, node, tombstones)
+                while repair.position < repair.end:
+                    await self._ask(repair, node, tombstones)
                 return node, []
             except RmqError as error:
                 errors.append(error)
         return "", errors
 
-    async def _ask(self, mending: Mending, node: str, tombstones: bool) -> None:
-        to = min(mending.position + mending.wanted, mending.end)
-        part = await self._peers.request(node, ReadLog(self._group, mending.position, to))
+    async def _ask(self, repair: PeerRepair, node: str, tombstones: bool) -> None:
+        to = min(repair.position + repair.wanted, repair.end)
+        part = await self._peers.request(node, ReadLog(self._group, repair.position, to))
         assert isinstance(part, LogPart)
-        await _done(partial(mending.take, part.data, tuple(part.rows), tombstones))
+        await _done(partial(repair.take, part.data, tuple(part.rows), tombstones))
 
 
 def _only_tombstones(errors: list[RmqError]) -> bool:

@@ -32,7 +32,7 @@ log = logging.getLogger("rmq.receipts")
 
 OPEN, ACK, BATCH_ACK = "ck", "ack", "bAck"  # tags of records
 REVIVE_QUEUES = 8
-FOREIGN_GRACE_MS = 3000  # RocketMQ's acknowledgements come through its timer, a little later than its receipts end
+ROCKETMQ_GRACE_MS = 3000  # RocketMQ's acknowledgements come through its timer, a little later than its receipts end
 REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"  # its offsets: up to which record RocketMQ's revive service is done
 
 _OFFSETS, _MOST_NUMBERS = range(1 << 62), 256
@@ -43,7 +43,7 @@ _RANGES = {
 _LISTS = {"d", "aol"}
 
 
-class Opening(NamedTuple):
+class NewReceipt(NamedTuple):
     """What a `ck` record says. `cursor`: where the group reads on in that queue, None if it stays where it is.
     `pins`: the lowest log offset of a message of it."""
 
@@ -85,11 +85,11 @@ class ReceiptWriter:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         sizes = [len(draft) for draft in drafts]
         unit = Unit(b"".join(drafts), sizes, [0] * len(sizes), self._queues.get(self._topic, revive_queue))
-        unit.special, unit.owner, unit.life = True, told(future), life or unit.queue
+        unit.pending_change, unit.owner, unit.life = True, told(future), life or unit.queue
         self._propose(unit)
         return future
 
-    def opening(self, opening: Opening) -> bytes:
+    def opening(self, opening: NewReceipt) -> bytes:
         """The draft of a `ck` record."""
         group, topic, queue_id, start, pop_time = opening.key
         body = {
@@ -126,7 +126,7 @@ class ReceiptWriter:
 
 
 class ReceiptNotes:
-    """What every node notes (`held.Kind`). A receipt of a topic that is deleted by then is none."""
+    """What every node notes (`kinds.Kind`). A receipt of a topic that is deleted by then is none."""
 
     def __init__(self, table: ReceiptTable, offsets: OffsetTable, topics: TopicTable) -> None:
         self._table = table
@@ -186,7 +186,7 @@ def receipt_of(said: dict[str, Any], stored: Record, pins: int) -> Receipt:
     bits &= (1 << len(numbers)) - 1  # RocketMQ's have a sign
     due_ms = said["pt"] + said["it"]
     if "at" not in said:
-        due_ms = max(due_ms, stored.store_timestamp) + FOREIGN_GRACE_MS
+        due_ms = max(due_ms, stored.store_timestamp) + ROCKETMQ_GRACE_MS
     return Receipt(stored.physical_offset, pins, due_ms, numbers, bits, (stored.queue_id, stored.queue_offset))
 
 

@@ -59,7 +59,7 @@ class Tombstone(BadBytes):
     """Where a node was repaired by hand; another one may have the message itself."""
 
 
-class Mending:
+class PeerRepair:
     """`take` what others have from `position` on until that is `end`, then `put`, then `close`. All raise OSError.
 
     `wanted`: how many bytes should be asked for.
@@ -74,8 +74,8 @@ class Mending:
         self.end = damaged.end
         self.wanted = PART_BYTES
         self._path = f"{root}/rmq/mending"
-        self._aside = disk.create(self._path)
-        disk.truncate(self._aside, self.end - self.start)
+        self._temporary = disk.create(self._path)
+        disk.truncate(self._temporary, self.end - self.start)
 
     def _last_good(self, start: int) -> int:
         """A file that is too short ends anywhere: the end of its last whole record."""
@@ -108,7 +108,7 @@ class Mending:
                 why = "it has the same bytes: not the log is damaged but the queue that leads there"
                 raise BadBytes(f"at {first} {why}; stop this node, remove consumequeue/ and start it") from None
             raise
-        self._write(self._aside, data[:size], first - self.start)
+        self._write(self._temporary, data[:size], first - self.start)
 
     def _walk(self, data: bytes, tombstones: bool) -> int:
         """Bytes of whole entries, past which `position` moves; if there is none `wanted` says what one needs."""
@@ -150,13 +150,13 @@ class Mending:
             return FILLER.size
         if int.from_bytes(data[at : at + 4], "big") > len(data) - at:
             return 0
-        foreign = epochs.is_foreign(self._rows, position)
-        size = record.verify(data, at, position, not foreign)
+        by_rocketmq = epochs.written_by_rocketmq(self._rows, position)
+        size = record.verify(data, at, position, not by_rocketmq)
         if position + size > min(segment_end, self.end):
             raise BadBytes(f"at {position} it has a record of {size} bytes, which reaches into what is whole here")
         if not tombstones and record.is_tombstone(record.decode(data[at : at + size])):
             raise Tombstone(f"at {position} it has a tombstone of a lost message")
-        if record.has_topic(data, at, EPOCH_TOPIC) and not foreign:
+        if record.has_topic(data, at, EPOCH_TOPIC) and not by_rocketmq:
             self._check_epoch(data[at : at + size])
         self.position += size
         return size
@@ -193,8 +193,8 @@ class Mending:
 
     def _make_whole(self, path: str, start: int, end: int, base: int) -> None:
         """A file that is missing or short comes to its place with all its bytes: half of it might not be noticed again."""
-        aside = f"{self._path}-file"
-        handle = self._disk.create(aside)
+        temporary = f"{self._path}-file"
+        handle = self._disk.create(temporary)
         try:
             self._disk.allocate(handle, self._segment_bytes)
             if self._disk.exists(path):
@@ -202,7 +202,7 @@ class Mending:
             self._copy(handle, start, end, base)
         finally:
             self._disk.close(handle)
-        self._disk.rename(aside, path)
+        self._disk.rename(temporary, path)
         self._disk.fsync_directory(f"{self._root}/commitlog")
 
     def _copy_old(self, path: str, to: int, base: int) -> None:
@@ -215,7 +215,7 @@ class Mending:
 
     def _copy(self, handle: int, start: int, end: int, base: int) -> None:
         for at in range(start, end, PART_BYTES):
-            data = self._disk.pread(self._aside, min(PART_BYTES, end - at), at - self.start)
+            data = self._disk.pread(self._temporary, min(PART_BYTES, end - at), at - self.start)
             self._write(handle, data, at - base)
         self._disk.fdatasync(handle)
 
@@ -224,7 +224,7 @@ class Mending:
             raise OSError(28, "short write", self._path)
 
     def close(self) -> None:
-        self._disk.close(self._aside)
+        self._disk.close(self._temporary)
         self._disk.unlink(self._path)
 
 

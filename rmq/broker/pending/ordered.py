@@ -6,7 +6,7 @@ Every change is one state record that is committed before it is answered, so a n
 import asyncio
 from collections.abc import Callable
 
-from rmq.broker.held.taking import Place, QueueReader, Taken, Wish
+from rmq.broker.pending.popreader import GroupQueue, QueueReader, Taken, Wish
 from rmq.broker.state import Line, undoing
 from rmq.codes import ResponseCode
 from rmq.delivery.filters import Selection
@@ -15,7 +15,7 @@ from rmq.delivery.popping import NORMAL, Part
 from rmq.errors import Refusal
 
 
-class OrderedTaker:
+class OrderedPopReader:
     """`freed(group, topic, queue)`: the next pop may have that queue."""
 
     def __init__(
@@ -27,9 +27,9 @@ class OrderedTaker:
         self._reader = reader
         self._table = table
         self._freed = freed
-        self._busy: set[Place] = set()
+        self._busy: set[GroupQueue] = set()
 
-    def may_have(self, place: Place, wanted: Selection, attempt: str, now_ms: int) -> bool:
+    def may_have(self, place: GroupQueue, wanted: Selection, attempt: str, now_ms: int) -> bool:
         """Whether `take` is worth a try."""
         row = self._table.decided(name_of(*place))
         closed = row is not None and row.is_closed(attempt, now_ms)
@@ -63,7 +63,7 @@ class OrderedTaker:
         done.set_result(None)
         return Taken(topic, Part(NORMAL, queue_id, read.numbers[0], read.numbers), read.messages, done)
 
-    async def ack(self, place: Place, number: int, pop_time: int, now_ms: int) -> None:
+    async def ack(self, place: GroupQueue, number: int, pop_time: int, now_ms: int) -> None:
         """What an older pop handed out is not its holder's any more: nothing happens then. Raises Refusal."""
         row = self._row(place, number, pop_time)
         if row is None:
@@ -74,14 +74,14 @@ class OrderedTaker:
         if not row.is_closed("", now_ms):
             self._freed(*place)
 
-    async def change_visible(self, place: Place, number: int, pop_time: int, visible_ms: int) -> None:
+    async def change_visible(self, place: GroupQueue, number: int, pop_time: int, visible_ms: int) -> None:
         """That message is visible again then. Raises Refusal: also when it is another pop's by now."""
         row = self._row(place, number, pop_time)
         if row is None or row.done >> row.numbers.index(number) & 1:
             raise Refusal(ResponseCode.NO_MESSAGE, "this receipt has ended: its message was acknowledged or handed out again")
         await self._change(place, row._replace(visible={**row.visible, number: visible_ms}), None)
 
-    def _row(self, place: Place, number: int, pop_time: int) -> OrderRow | None:
+    def _row(self, place: GroupQueue, number: int, pop_time: int) -> OrderRow | None:
         row = self._table.decided(name_of(*place))
         if row is None or row.pop_time != pop_time:
             return None
@@ -89,7 +89,7 @@ class OrderedTaker:
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, f"message {number} is none of those that this pop handed out")
         return row
 
-    async def _change(self, place: Place, row: OrderRow, offset: int | None) -> None:
+    async def _change(self, place: GroupQueue, row: OrderRow, offset: int | None) -> None:
         name = name_of(*place)
         lines: list[Line] = [("orderInfo", name, list(row))]
         if offset is not None:

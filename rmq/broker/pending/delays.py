@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from rmq.broker.feature import Job
-from rmq.broker.held.intake import Placed
-from rmq.broker.held.outlet import Outlet, handed_on
+from rmq.broker.pending.intake import Placed
+from rmq.broker.pending.internalproducer import InternalProducer, handed_on
 from rmq.broker.state import Line, is_unknown, undoing
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
@@ -23,7 +23,7 @@ from rmq.log.commitlog import Unit
 from rmq.log.records import record
 from rmq.log.records.delays import LEVELS_MS, OWN_DELAY, delay_ms
 from rmq.log.records.record import Record, bytes_to_properties
-from rmq.model import DELAY_TOPIC, REVIVE_PREFIX, TIMER_TOPIC, is_held_topic
+from rmq.model import DELAY_TOPIC, REVIVE_PREFIX, TIMER_TOPIC, is_pending_topic
 from rmq.routing.lives import Life
 from rmq.routing.topics import TopicTable
 
@@ -42,7 +42,7 @@ _number = re.compile(r"[+-]?[0-9]{1,18}").fullmatch
 
 
 def take_level(message: Record, queue_id: int, delays_ms: Sequence[int] = LEVELS_MS) -> Placed | None:
-    """Taker of messages with a delay level; a level wins over a time. Raises Refusal."""
+    """Interceptor of messages with a delay level; a level wins over a time. Raises Refusal."""
     said = bytes_to_properties(message.properties)
     level = min(_level(said), len(delays_ms))
     if level <= 0:
@@ -54,8 +54,8 @@ def take_level(message: Record, queue_id: int, delays_ms: Sequence[int] = LEVELS
     return Placed(DELAY_TOPIC, level - 1, _draft(message, DELAY_TOPIC, waits))
 
 
-class TimerTaker:
-    """Taker of messages that are to come at a time of their own, at most `max_delay_s` ahead [timerMaxDelaySec]."""
+class TimerInterceptor:
+    """Interceptor of messages that are to come at a time of their own, at most `max_delay_s` ahead [timerMaxDelaySec]."""
 
     def __init__(self, clock: Clock, broker_name: str, max_delay_s: int) -> None:
         self._clock = clock
@@ -126,7 +126,7 @@ def _illegal(about: str) -> Refusal:
 
 
 class DelayNotes:
-    """A `held.Kind`: committed records of both topics, and what was handed on."""
+    """A `kinds.Kind`: committed records of both topics, and what was handed on."""
 
     def __init__(self, table: DueTable) -> None:
         self._table = table
@@ -175,13 +175,13 @@ class DelayService:
     def __init__(
         self,
         table: DueTable,
-        outlet: Outlet,
+        internal_producer: InternalProducer,
         commit: Callable[[list[Line]], Awaitable[None]],
         topics: TopicTable,
         clock: Clock,
     ) -> None:
         self._table = table
-        self._outlet = outlet
+        self._internal_producer = internal_producer
         self._commit = commit
         self._topics = topics
         self._clock = clock
@@ -219,8 +219,8 @@ class DelayService:
         left = MOST_BITES
         for bite in self._table.below(below, BITE):
             soon_ms = self._clock.wall_ms() + TIMER_SLOT_MS
-            if held := [source for source in bite if source.due_ms > soon_ms and self._table.hold(source)]:
-                await self._put(held, _copy_of)
+            if pending := [source for source in bite if source.due_ms > soon_ms and self._table.hold(source)]:
+                await self._put(pending, _copy_of)
                 left -= 1
                 if not left:
                     return
@@ -240,10 +240,10 @@ class DelayService:
                 source, stored = waiting[0]
                 said = bytes_to_properties(stored.properties)
                 topic = said.get("REAL_TOPIC", "")
-                life = self._outlet.life(topic, source.offset)
+                life = self._internal_producer.life(topic, source.offset)
                 put = made(source, stored, said) if life in (Life.GOES_ON, Life.NEVER) else None
                 if put is not None:
-                    self._outlet.put(*put, (way.arrived, source))
+                    self._internal_producer.put(*put, (way.arrived, source))
                     way.left += 1
                 elif life is Life.ENDING:
                     self._later.append((leadership, source))
@@ -279,8 +279,10 @@ class DelayService:
             }
         )
         try:
-            held = is_held_topic(topic) and not topic.startswith(REVIVE_PREFIX)  # where RocketMQ's receipts go after a while
-            if self._topics.get(topic) is None or held:
+            pending = is_pending_topic(topic) and not topic.startswith(
+                REVIVE_PREFIX
+            )  # where RocketMQ's receipts go after a while
+            if self._topics.get(topic) is None or pending:
                 raise InvalidArgument(f"there is no topic {topic!r} any more")
             draft = handed_on(stored, topic, Proof(DUE, source.offset, source.due_ms), properties=more.items())
         except InvalidArgument as error:
@@ -291,13 +293,13 @@ class DelayService:
     async def _read(self, sources: Sequence[Source]) -> list[tuple[Source, Record]]:
         """Without those that cannot be read: one damaged record does not hold up the others."""
         try:
-            return list(zip(sources, await self._outlet.read([source.offset for source in sources]), strict=True))
+            return list(zip(sources, await self._internal_producer.read([source.offset for source in sources]), strict=True))
         except RmqError as error:
             log.error("a message that waits cannot be read, it is tried again every %d s: %s", DAMAGED_S, error)
         found: list[tuple[Source, Record]] = []
         for source in sources:
             try:
-                found += zip([source], await self._outlet.read([source.offset]), strict=True)
+                found += zip([source], await self._internal_producer.read([source.offset]), strict=True)
             except RmqError:
                 self._unread.append(source)
                 self._unread_until = self._clock.monotonic() + DAMAGED_S

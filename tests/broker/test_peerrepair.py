@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from rmq.broker.replication import mender
-from rmq.broker.replication.mender import read_log
+from rmq.broker.replication import peerrepair
+from rmq.broker.replication.peerrepair import read_log
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal, RmqError
 from rmq.log.files.disk import RealDisk
 from rmq.log.records.record import host_bytes
 from rmq.log.repair import repair
-from rmq.log.repair.mending import read_part
+from rmq.log.repair.peerrepair import read_part
 from rmq.log.repair.verify import Verifier
 from rmq.model import EpochRow
 from rmq.net.commands import GetRuntimeInfo, Ping, UpdateTopic
@@ -289,7 +289,7 @@ async def test_parts_are_read_one_after_the_other(group: LocalGroup, monkeypatch
         reading -= 1
         return read_part(*about)
 
-    monkeypatch.setattr(mender, "read_part", slow)
+    monkeypatch.setattr(peerrepair, "read_part", slow)
     insider = await Peer.connect(group.peer_address(asked))
     await insider.ask(IntroducePeer(GROUP, other, (await group.status(other)).store, 1 << 40))
     parts = [asyncio.create_task(insider.ask(ReadLog(GROUP, 0, 100))) for _ in range(20)]

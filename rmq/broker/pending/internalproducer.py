@@ -24,7 +24,7 @@ from rmq.routing.topics import TopicTable, is_system_topic
 _SIZE_BYTES = 4
 
 
-class Outlet:
+class InternalProducer:
     """`host`: as records name this broker. `find(offset)`: the committed record that begins there, or None; it may wait for the
     disk, and raises StoreError. `topic(name)`: its settings, if it is there."""
 
@@ -78,7 +78,7 @@ class Outlet:
             raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"not stored: there is no topic {topic}")
         unit = Unit(draft, (len(draft),), (0,), self._queues.get(topic, queue_id), waiter)
         unit.life = life or unit.queue
-        unit.special = True  # so dispatch finds its tag out
+        unit.pending_change = True  # so dispatch finds its tag out
         (self._propose_state if state else self._propose)(unit)
         return unit
 

@@ -7,11 +7,11 @@ aside). Appended again it is a record of the half topic with such a proof.
 
 from collections.abc import Iterable
 
-from rmq.broker.held.intake import Placed, Taker
-from rmq.broker.held.outlet import handed_on
+from rmq.broker.pending.intake import Interceptor, Placed
+from rmq.broker.pending.internalproducer import handed_on
 from rmq.codes import ResponseCode
 from rmq.delivery.proof import HALF, PROPERTY, Proof, proof_of
-from rmq.delivery.transactions import ASIDE_TOPIC, COMMITTED, PUT_ASIDE, ROLLED_BACK, Half, HalfTable, op_body, op_numbers
+from rmq.delivery.transactions import COMMITTED, PARKED, PARKED_TOPIC, ROLLED_BACK, Half, HalfTable, op_body, op_numbers
 from rmq.errors import BadBytes, Refusal
 from rmq.log.records import record
 from rmq.log.records.properties import CRC_NAME, strip_names
@@ -28,7 +28,7 @@ _OP_TAG = "d"
 
 
 class HalfNotes:
-    """What every node learns of committed records (`held.Kind`)."""
+    """What every node learns of committed records (`kinds.Kind`)."""
 
     def __init__(self, table: HalfTable) -> None:
         self._table = table
@@ -44,7 +44,7 @@ class HalfNotes:
 
     def done(self, proof: Proof, stored: Record) -> None:
         if stored.topic != HALF_TOPIC:
-            outcome = {OP_TOPIC: ROLLED_BACK, ASIDE_TOPIC: PUT_ASIDE}.get(stored.topic, COMMITTED)
+            outcome = {OP_TOPIC: ROLLED_BACK, PARKED_TOPIC: PARKED}.get(stored.topic, COMMITTED)
             self._table.resolved(proof.source, outcome)
 
     def alive_from(self) -> int | None:
@@ -77,7 +77,7 @@ def _number(text: str) -> int:
     return int(text) if text.isdecimal() and len(text) <= _DIGITS else 0
 
 
-def half_taker(table: HalfTable, *, reject: bool) -> Taker:
+def half_interceptor(table: HalfTable, *, reject: bool) -> Interceptor:
     """Of the intake. `reject`: this broker takes no transactions [rejectTransactionMessage]."""
 
     def take(message: Record, queue_id: int) -> Placed | None:
@@ -112,14 +112,14 @@ def again(stored: Record, first: int, checks: int) -> bytes:
     return handed_on(stored, HALF_TOPIC, Proof(HALF, first), properties=[(CHECKS, str(checks))] if checks else ())
 
 
-def resumed(put_aside: Record) -> bytes:
+def resumed(parked: Record) -> bytes:
     """A half again, of one that was put aside. It is named by its place there, so beginning anew twice does not make two."""
-    return handed_on(put_aside, HALF_TOPIC, Proof(HALF, put_aside.physical_offset), properties=[(CHECKS, "0")])
+    return handed_on(parked, HALF_TOPIC, Proof(HALF, parked.physical_offset), properties=[(CHECKS, "0")])
 
 
-def aside(stored: Record, first: int) -> bytes:
+def parked_half(stored: Record, first: int) -> bytes:
     """Its copy for whoever looks after those that nobody answered for."""
-    return handed_on(stored, ASIDE_TOPIC, Proof(HALF, first))
+    return handed_on(stored, PARKED_TOPIC, Proof(HALF, first))
 
 
 def whole(stored: Record) -> Record:

@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from rmq.broker.catalog import Catalog
 from rmq.broker.feature import Job
-from rmq.broker.held.outlet import Outlet, handed_on
-from rmq.broker.held.receipts import ReceiptWriter
+from rmq.broker.pending.internalproducer import InternalProducer, handed_on
+from rmq.broker.pending.receipts import ReceiptWriter
 from rmq.broker.state import undoing
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
@@ -42,7 +42,7 @@ class ReviveService:
         table: ReceiptTable,
         catalog: Catalog,
         queues: ConsumeQueues,
-        outlet: Outlet,
+        internal_producer: InternalProducer,
         writer: ReceiptWriter,
         waits_from_ms: Callable[[], int | None],
         clock: Clock,
@@ -51,7 +51,7 @@ class ReviveService:
         self._topics = catalog.topics
         self._create = catalog.create
         self._queues = queues
-        self._outlet = outlet
+        self._internal_producer = internal_producer
         self._writer = writer
         self._waits_from_ms = waits_from_ms
         self._clock = clock
@@ -69,7 +69,7 @@ class ReviveService:
         now_ms, first_ms = self._clock.wall_ms(), self._waits_from_ms()
         out_ms = now_ms if first_ms is None else max(first_ms - 1, now_ms - MOST_BEHIND_MS)
         pairs = self._table.due(now_ms)
-        await self._hand_on_all([pair for pair in pairs if not pair[1].is_foreign or pair[1].due_ms <= out_ms])
+        await self._hand_on_all([pair for pair in pairs if not pair[1].by_rocketmq or pair[1].due_ms <= out_ms])
 
     async def carry(self, below: int) -> None:
         """A receipt that keeps a segment from being deleted ends early, unless it ends soon by itself."""
@@ -138,7 +138,7 @@ class ReviveService:
             spans = queue.find(number, 1, 0, None).spans if low <= number < high else ()
             if spans:
                 places[number] = spans[0][0]
-        read = await self._outlet.read(list(places.values()))
+        read = await self._internal_producer.read(list(places.values()))
         found = [pair for pair in zip(places, read, strict=True) if not is_tombstone(pair[1])]
         there = {number for number, _ in found}
         return [number for number in numbers if number not in there], found
@@ -155,7 +155,7 @@ class ReviveService:
         except InvalidArgument:  # its own properties leave no room: it says nothing of where it comes from, a record of ours does
             draft, proof = handed_on(again, topic, None, without=("POP_CK",)), None
         with undoing(lambda: self._table.unstage(key, (number,))):
-            await self._outlet.send(topic, 0, draft, life=life)
+            await self._internal_producer.send(topic, 0, draft, life=life)
         if proof is None:
             await self._end(key, receipt, [number])
 

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from rmq.broker import ahead
-from rmq.broker.ahead import Ahead
+from rmq.broker import truncation
+from rmq.broker.truncation import TruncationGuard
 from rmq.client import Client, Consumer
 from rmq.codes import ResponseCode as R
 from rmq.delivery.groups import ConsumerRegistry
@@ -40,20 +40,20 @@ class Told:
         if stored is not None:
             self.offsets.update("g", "T", 0, stored)
         self.registry = ConsumerRegistry()
-        self.ahead = Ahead(self.offsets, queues, self.registry)
-        self.ahead.learn(LOSSY)
+        self.guard = TruncationGuard(self.offsets, queues, self.registry)
+        self.guard.learn(LOSSY)
 
     def pull(self, offset: int, after: int = -1, reader: str = "c") -> int | None:
-        return self.ahead.send_back(Pull("g", "T", 0, offset, after=after), reader)
+        return self.guard.send_back(Pull("g", "T", 0, offset, after=after), reader)
 
     def early(self, offset: int, reader: str = "c", oneway: bool = True) -> bool:
-        return self.ahead.is_early(UpdateConsumerOffset("g", "T", 0, offset), reader, oneway)
+        return self.guard.is_early(UpdateConsumerOffset("g", "T", 0, offset), reader, oneway)
 
 
 def test_without_a_lossy_epoch_nothing_is_asked() -> None:
     told = Told()
-    told.ahead.learn((EpochRow(1, 0, "a"), EpochRow(2, 700, "b")))
-    assert told.ahead.starts == ()
+    told.guard.learn((EpochRow(1, 0, "a"), EpochRow(2, 700, "b")))
+    assert told.guard.starts == ()
 
 
 @pytest.mark.parametrize(
@@ -89,21 +89,21 @@ def test_only_the_first_pull_of_a_reader_is_looked_at() -> None:
     assert told.pull(5) is None
     assert told.pull(10) is None
     assert told.pull(10, reader="another") == 5
-    told.ahead.learn((*LOSSY, EpochRow(3, 1150, "a", True)))
+    told.guard.learn((*LOSSY, EpochRow(3, 1150, "a", True)))
     assert told.pull(12) == 5
 
 
 def test_readers_that_were_looked_at_are_remembered_of_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ahead, "MAX_CHECKED", 2)
+    monkeypatch.setattr(truncation, "MAX_CHECKED", 2)
     told = Told()
     for number in range(5):
-        assert told.ahead.send_back(Pull(f"g{number}", "T", 0, 0), "me") is None
-    assert len(told.ahead._checked) <= 2
+        assert told.guard.send_back(Pull(f"g{number}", "T", 0, 0), "me") is None
+    assert len(told.guard._checked) <= 2
 
 
 def test_the_newest_part_that_the_reader_crossed_counts() -> None:
     told = Told(stored=None)
-    told.ahead.learn((*LOSSY, EpochRow(3, 1050, "a", True)))
+    told.guard.learn((*LOSSY, EpochRow(3, 1050, "a", True)))
     assert told.pull(11, 1000) == 7
     assert told.pull(12, 1100) == 10
 

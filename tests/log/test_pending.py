@@ -1,12 +1,12 @@
-"""Records of held messages and of those handed on: all nodes must note the same of them, live and after a start."""
+"""Records of pending messages and of those handed on: all nodes must note the same of them, live and after a start."""
 
 import random
 
 from rmq.log.commitlog import Unit
 from rmq.log.records import record
 from rmq.log.records.peek import peek
+from rmq.log.records.pending import is_pending_change, may_be_pending_change
 from rmq.log.records.record import Record
-from rmq.log.records.special import is_special, may_be_special
 from rmq.log.replay import replay
 from rmq.log.replicated import read_entries
 from rmq.model import DELAY_TOPIC, HALF_TOPIC, OP_TOPIC, REVIVE_PREFIX, STATE_TOPIC, TIMER_TOPIC
@@ -16,21 +16,21 @@ from tests.log.test_replicated import Replica
 HELD = (DELAY_TOPIC, TIMER_TOPIC, HALF_TOPIC, OP_TOPIC, f"{REVIVE_PREFIX}DefaultCluster")
 
 
-def special(store_bench: Bench, topic: str, body: bytes, **properties: str) -> Unit:
+def pending(store_bench: Bench, topic: str, body: bytes, **properties: str) -> Unit:
     data = draft(topic, body, **properties)
     unit = Unit(data, (len(data),), (0,), store_bench.store.queues.get(topic, 0))
-    unit.special = True
+    unit.pending_change = True
     return unit
 
 
 def noted(units: list[Unit]) -> list[Record]:
-    return [stored for unit in units if unit.special for stored in record.iterate(unit.records)]
+    return [stored for unit in units if unit.pending_change for stored in record.iterate(unit.records)]
 
 
 def test_what_is_noted_is_what_stands_in_the_log(bench: Bench) -> None:
-    """A leader dispatches its own units as it proposed them; of special ones number, place and time must be the stored ones."""
+    """A leader dispatches its own units as it proposed them; a pending change has the number, place and time that are stored."""
     for topic in HELD:
-        bench.append(special(bench, topic, b"one", RMQ_SRC="due 7 9"), bench.unit(b"between"))
+        bench.append(pending(bench, topic, b"one", RMQ_SRC="due 7 9"), bench.unit(b"between"))
     found = noted(bench.commit())
     assert [stored.topic for stored in found] == list(HELD)
     for stored in found:
@@ -40,7 +40,7 @@ def test_what_is_noted_is_what_stands_in_the_log(bench: Bench) -> None:
 
 def test_a_delayed_message_waits_in_its_queue_under_its_due_time(bench: Bench) -> None:
     """[ConsumeQueue, tagsCode]: store time and delay, by the clock of the append, not of the proposal."""
-    unit = special(bench, DELAY_TOPIC, b"late", DELAY="3", REAL_TOPIC="T", TAGS="a")
+    unit = pending(bench, DELAY_TOPIC, b"late", DELAY="3", REAL_TOPIC="T", TAGS="a")
     bench.append(unit)
     bench.commit()
     queue = bench.store.queues.get(DELAY_TOPIC, 0)
@@ -59,7 +59,7 @@ def test_leader_follower_and_start_note_the_same() -> None:
         proof = {"RMQ_SRC": f"due {number} 5"} if chance.random() < 0.4 and topic != STATE_TOPIC else {}
         data = draft(topic, b"RMQ_SRC" if number % 7 else b"", TAGS="a", **proof)
         unit = Unit(data, (len(data),), (0,), leader.store.queues.get(topic, 0))
-        unit.special = bool(proof) or topic in HELD
+        unit.pending_change = bool(proof) or topic in HELD
         leader.log.append([unit], 2000 + number)
         if chance.random() < 0.3:
             at_leader += noted(leader.store.dispatcher.advance(leader.log.end))
@@ -76,27 +76,27 @@ def test_leader_follower_and_start_note_the_same() -> None:
 
 
 def test_the_cheap_look_never_misses_one(bench: Bench) -> None:
-    """`may_be_special` is asked of every record at a start; `peek` must leave all special ones to the long way."""
+    """`may_be_pending_change` is asked of every record at a start; `peek` must leave all of them to the long way."""
     for topic in (*HELD, "T"):
         for body in (b"", b"x" * 300):
             for properties in ({}, {"TAGS": "a"}, {"RMQ_SRC": "half 1 2"}, {"A": "b", "RMQ_SRC": "pop 3 4"}):
                 for host in (record.host_bytes("10.0.0.1", 1), record.host_bytes("::1", 1)):
                     flat = record.properties_to_bytes(properties)
                     data = record.draft(topic, body, flat, born_timestamp=1, born_host=host)
-                    assert may_be_special(b"xx" + data, 2, len(data)) or not is_special(record.decode(data))
+                    assert may_be_pending_change(b"xx" + data, 2, len(data)) or not is_pending_change(record.decode(data))
                     assert peek(data, 0, len(data)) is None or "RMQ_SRC" not in properties
     plain = draft("T", DELAY_TOPIC.encode() + b"RMQ_SRC\x01", TAGS="a")
-    assert not may_be_special(plain, 0, len(plain)), "what a body says does not count"
+    assert not may_be_pending_change(plain, 0, len(plain)), "what a body says does not count"
 
 
 def test_a_start_tells_again_only_what_the_snapshot_does_not_hold(bench: Bench) -> None:
     for number in range(5):
-        bench.append(special(bench, TIMER_TOPIC, b"%d" % number))
+        bench.append(pending(bench, TIMER_TOPIC, b"%d" % number))
         bench.commit()
     writer = bench.store.begin_snapshot()
     s0 = bench.store.dispatcher.position
     bench.store.publish_snapshot(writer, s0, s0)
-    bench.append(special(bench, TIMER_TOPIC, b"later"))
+    bench.append(pending(bench, TIMER_TOPIC, b"later"))
     bench.commit()
     bench.store.close()
     assert [stored.body for stored in replay(bench.open())] == [b"later"]

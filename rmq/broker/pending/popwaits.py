@@ -14,7 +14,7 @@ from rmq.delivery.shares import Owner
 MAX_OF_QUEUE = 1024  # [popPollingSize]
 POP_BYTES = 4096  # keeping one that waits: it has a task of its own
 
-Place = tuple[str, str, int]
+GroupQueue = tuple[str, str, int]
 """Group, topic, queue asked for (-1: any)."""
 
 
@@ -36,17 +36,17 @@ class PopWaits:
         self._polls = polls
         polls.at_end(self.wake_all)
         polls.at_change(self._changed)
-        self._waiting: dict[Place, dict[asyncio.Future[bool], Waiter]] = {}  # in the order in which they came
-        self._watchers: dict[str, set[Place]] = {}  # by the topic whose messages wake them
-        self._watched: dict[Place, tuple[str, ...]] = {}
+        self._waiting: dict[GroupQueue, dict[asyncio.Future[bool], Waiter]] = {}  # in the order in which they came
+        self._watchers: dict[str, set[GroupQueue]] = {}  # by the topic whose messages wake them
+        self._watched: dict[GroupQueue, tuple[str, ...]] = {}
 
-    def count(self, place: Place) -> int:
+    def count(self, place: GroupQueue) -> int:
         """How many wait there."""
         return len(self._waiting.get(place, ()))
 
     def hold(
         self,
-        place: Place,
+        place: GroupQueue,
         topics: Collection[str],
         codes: frozenset[int] | None,
         deadline: float,
@@ -67,7 +67,7 @@ class PopWaits:
         waiting[waiter.woken] = waiter
         return waiter.woken
 
-    def _watch(self, place: Place, topics: Collection[str]) -> None:
+    def _watch(self, place: GroupQueue, topics: Collection[str]) -> None:
         self._watched[place] = tuple(dict.fromkeys(topics))
         for topic in self._watched[place]:
             if topic not in self._watchers:
@@ -75,7 +75,7 @@ class PopWaits:
                 self._polls.watch(topic, self._rung)
             self._watchers[topic].add(place)
 
-    def _unwatch(self, place: Place) -> None:
+    def _unwatch(self, place: GroupQueue) -> None:
         for topic in self._watched.pop(place):
             self._watchers[topic].discard(place)
             if not self._watchers[topic]:
@@ -115,18 +115,18 @@ class PopWaits:
         for place, waiting in list(self._waiting.items()):
             self._end(list(waiting.values()), place)
 
-    def _wake_one(self, place: Place, fits: Callable[[Waiter], bool]) -> None:
+    def _wake_one(self, place: GroupQueue, fits: Callable[[Waiter], bool]) -> None:
         """The first one who fits, as they came."""
         waiting = self._waiting.get(place, {})
         chosen = next((waiter for waiter in waiting.values() if fits(waiter) and not waiter.woken.done()), None)
         if chosen is not None:
             self._leave(place, chosen, look=True)
 
-    def _end(self, chosen: Iterable[Waiter], place: Place) -> None:
+    def _end(self, chosen: Iterable[Waiter], place: GroupQueue) -> None:
         for waiter in chosen:
             self._leave(place, waiter, look=False)
 
-    def _leave(self, place: Place, waiter: Waiter, look: bool) -> None:
+    def _leave(self, place: GroupQueue, waiter: Waiter, look: bool) -> None:
         waiting = self._waiting[place]
         del waiting[waiter.woken]
         self._polls.shares.give(waiter.owner, waiter.size)

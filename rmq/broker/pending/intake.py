@@ -1,4 +1,4 @@
-"""Messages that are to wait: recognised when they come in, and given the place where they wait (docs/storage, held messages)."""
+"""Messages that are to wait are recognised here, and get the place where they wait (docs/storage, pending messages)."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -21,23 +21,23 @@ class Placed(NamedTuple):
     recall_handle: str = ""
 
 
-Taker = Callable[[Record, int], Placed | None]
+Interceptor = Callable[[Record, int], Placed | None]
 """One kind: given a message and the queue it was meant for, where it waits instead; None if it need not. Raises Refusal."""
 
 
 class Intake:
-    """`takers`: who is asked, in this order."""
+    """`interceptors`: who is asked, in this order."""
 
-    def __init__(self, takers: Sequence[Taker]) -> None:
-        self._takers = takers
+    def __init__(self, interceptors: Sequence[Interceptor]) -> None:
+        self._interceptors = interceptors
 
     def take(self, message: Record, queue_id: int) -> Placed | None:
         """Where a message with true fields (draft, or one that is sent again) waits; None: it goes straight to its queue.
 
         Raises Refusal MESSAGE_ILLEGAL for a wish that cannot be met.
         """
-        for taker in self._takers:
-            if placed := taker(message, queue_id):
+        for interceptor in self._interceptors:
+            if placed := interceptor(message, queue_id):
                 if len(message.properties) > MAX_PROPERTIES_BYTES - ROOM_BYTES:
                     about = f"properties of a message that waits: at most {MAX_PROPERTIES_BYTES - ROOM_BYTES} bytes"
                     raise Refusal(ResponseCode.MESSAGE_ILLEGAL, about)
@@ -45,7 +45,7 @@ class Intake:
         return None
 
     def take_sent(self, records: bytes, count: int, queue_id: int) -> Placed | None:
-        """The same for the records of a send that `record.check` calls held. None for several that all go straight to their
+        """The same for the records of a send that `record.check` calls pending. None for several that all go straight to their
         queue. Raises Refusal."""
         if count == 1:
             return self.take(record.decode(records), queue_id)

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from rmq.broker.held.receipts import Opening, ReceiptWriter
+from rmq.broker.pending.receipts import NewReceipt, ReceiptWriter
 from rmq.broker.ports import Reader
 from rmq.broker.state import Line
 from rmq.delivery.filters import Selection
@@ -17,14 +17,14 @@ from rmq.delivery.offsets import OffsetKey, OffsetTable
 from rmq.delivery.popping import MAX_MESSAGES, Part, retry_flag
 from rmq.delivery.receipts import ReceiptKey, ReceiptTable
 from rmq.errors import RmqError
-from rmq.log.queues.consumequeue import MAX_SCANNED, ConsumeQueue, Found
+from rmq.log.queues.consumequeue import MAX_SCANNED, ConsumeQueue, MatchingEntries
 from rmq.model import RETRY_PREFIX
 
 MAX_BYTES = 256 * 1024  # of one queue in one answer [maxTransferBytesOnMessageInMemory]
 MAX_PASSED = 100_000
 FIRST, LAST = 0, 1  # where a group without an offset begins [ConsumeInitMode]
 
-Place = tuple[str, str, int]
+GroupQueue = tuple[str, str, int]
 """Group, topic, queue."""
 
 
@@ -74,7 +74,7 @@ class QueueReader:
         self._queues = reader.queues
         self._offsets = offsets
         self.commit = commit
-        self._passed: dict[Place, tuple[ConsumeQueue, int, int, Selection]] = {}  # from, to: nothing wanted is there
+        self._passed: dict[GroupQueue, tuple[ConsumeQueue, int, int, Selection]] = {}  # from, to: nothing wanted is there
         self._leaving = 0  # what stands before this offset of the log is about to be deleted
 
     def leave(self, below: int) -> None:
@@ -119,7 +119,7 @@ class QueueReader:
         queue, known = self._queues.look(topic, queue_id), self._offsets.query(group, topic, queue_id)
         return min(max(known or 0, queue.min), queue.max)
 
-    def _behind_passed(self, place: Place, start: int, wanted: Selection) -> int:
+    def _behind_passed(self, place: GroupQueue, start: int, wanted: Selection) -> int:
         known = self._passed.get(place)
         same = known is not None and known[0] is self._queues.look(*place[1:]) and known[1] == start and known[3] == wanted
         return known[2] if known is not None and same else start
@@ -137,9 +137,11 @@ class QueueReader:
             position += size
         return Read(queue, start, found.next_offset, found.spans, numbers, messages)
 
-    async def _read(self, group: str, queue: ConsumeQueue, start: int, count: int, wanted: Selection) -> tuple[Found, bytes]:
+    async def _read(
+        self, group: str, queue: ConsumeQueue, start: int, count: int, wanted: Selection
+    ) -> tuple[MatchingEntries, bytes]:
         if start >= queue.max:
-            return Found(start, [], 0), b""
+            return MatchingEntries(start, [], 0), b""
         if isinstance(wanted, str):
             return await self.reader.sift(group, queue, start, count, MAX_BYTES, wanted)
         if queue.is_at_hand(start, count if wanted is None else MAX_SCANNED):
@@ -149,7 +151,7 @@ class QueueReader:
                 return found, messages
         return await self.reader.cold.run(group, partial(self.reader.find_cold, queue, start, count, wanted))
 
-    async def passed(self, place: Place, read: Read, wanted: Selection) -> None:
+    async def passed(self, place: GroupQueue, read: Read, wanted: Selection) -> None:
         """Nothing that is wanted stands before `read.next`. Much of it is noted for good. Raises Refusal."""
         if read.next - read.start >= MAX_SCANNED:
             self._passed.pop(place, None)
@@ -160,7 +162,7 @@ class QueueReader:
             self._passed[place] = self._queues.look(*place[1:]), read.start, read.next, wanted
 
 
-class Taker:
+class PopReader:
     """Takes messages of one queue for one pop."""
 
     def __init__(
@@ -171,9 +173,9 @@ class Taker:
         self._receipts = receipts
         self._writer = writer
         self._freed = freed
-        self._busy: set[Place] = set()
+        self._busy: set[GroupQueue] = set()
 
-    def may_have(self, place: Place, wanted: Selection) -> bool:
+    def may_have(self, place: GroupQueue, wanted: Selection) -> bool:
         """Whether `take` is worth a try."""
         return place not in self._busy and not self._receipts.is_full(*place) and self.reader.has_more(*place, wanted)
 
@@ -196,7 +198,7 @@ class Taker:
             self._busy.discard(place)
         return taken
 
-    def _free(self, place: Place) -> None:
+    def _free(self, place: GroupQueue) -> None:
         self._busy.discard(place)
         if self.reader.left(*place):
             self._freed(*place)
@@ -215,6 +217,6 @@ class Taker:
         if self._receipts.get(key) is not None:  # in this millisecond, from the same place
             return None
         lowest = min(offset for offset, _ in read.spans)
-        opening = Opening(key, wish.invisible_ms, read.numbers, read.next, lowest)
+        opening = NewReceipt(key, wish.invisible_ms, read.numbers, read.next, lowest)
         committed = self._writer.write(wish.revive_queue, [self._writer.opening(opening)], read.queue)
         return Taken(topic, Part(retry_flag(wish.group, topic), queue_id, start, read.numbers), read.messages, committed)

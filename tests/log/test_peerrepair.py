@@ -12,8 +12,8 @@ from rmq.log.files.memory import MemoryDisk, PowerLoss
 from rmq.log.files.segment import FILLER
 from rmq.log.records import record
 from rmq.log.records.record import BLANK_MAGIC
-from rmq.log.repair import mending
-from rmq.log.repair.mending import Mending, read_part, rows_over
+from rmq.log.repair import peerrepair
+from rmq.log.repair.peerrepair import PeerRepair, read_part, rows_over
 from rmq.log.store import Store
 from rmq.model import EpochRow
 from tests.log.conftest import HOST, ROOT, Bench, nth
@@ -36,9 +36,9 @@ def pair() -> tuple[Bench, Bench]:
 
 
 def put_right(bench: Bench, log: CommitLog) -> None:
-    """As `rmq.broker.replication.mender` does."""
+    """As `rmq.broker.replication.peerrepair` does."""
     for found in bench.store.log.damages.ranges:
-        one = Mending(bench.disk, ROOT, log.segment_bytes, bench.store.rows, found)
+        one = PeerRepair(bench.disk, ROOT, log.segment_bytes, bench.store.rows, found)
         try:
             fill(one, log)
             one.put()
@@ -46,7 +46,7 @@ def put_right(bench: Bench, log: CommitLog) -> None:
             one.close()
 
 
-def fill(one: Mending, log: CommitLog) -> None:
+def fill(one: PeerRepair, log: CommitLog) -> None:
     while one.position < one.end:
         data = read_part(log, one.position, min(one.position + one.wanted, one.end))
         one.take(data, rows_over(log.rows, one.position, one.position + len(data)))
@@ -154,14 +154,14 @@ def test_a_crash_at_each_operation_of_a_repair_is_done_again(pair: tuple[Bench, 
 # --- what is not written back -----------------------------------------------------------------------------------------
 
 
-def damaged(pair: tuple[Bench, Bench]) -> tuple[Store, Mending, bytes, tuple[EpochRow, ...]]:
-    """One record is damaged: the mending of it, the right bytes and whose they are."""
+def damaged(pair: tuple[Bench, Bench]) -> tuple[Store, PeerRepair, bytes, tuple[EpochRow, ...]]:
+    """One record is damaged: the repair of it, the right bytes and whose they are."""
     bench, other = pair
     flip_one(bench)
     store = bench.open()
     (found,) = store.log.damages.ranges
     data = read_part(other.store.log, found.start, found.end)
-    return store, Mending(bench.disk, ROOT, 8192, store.rows, found), data, rows_over(store.rows, found.start, found.end)
+    return store, PeerRepair(bench.disk, ROOT, 8192, store.rows, found), data, rows_over(store.rows, found.start, found.end)
 
 
 def test_the_right_bytes_are_taken(pair: tuple[Bench, Bench]) -> None:
@@ -179,7 +179,7 @@ def test_bytes_of_another_leader_are_not_taken(pair: tuple[Bench, Bench], change
     with pytest.raises(BadBytes, match="not known whose"):
         one.take(data, ())
     bench, _ = pair
-    unknown = Mending(bench.disk, ROOT, 8192, (), bench.store.log.damages.ranges[0])
+    unknown = PeerRepair(bench.disk, ROOT, 8192, (), bench.store.log.damages.ranges[0])
     with pytest.raises(BadBytes, match="not known whose"):
         unknown.take(data, ())
 
@@ -199,7 +199,7 @@ def test_a_record_that_reaches_into_what_is_whole_is_not_taken(pair: tuple[Bench
     """Nor half of one, nor one that leaves a rest in which no record stands."""
     bench, other = pair
     _, one, data, rows = damaged(pair)
-    shorter = Mending(bench.disk, ROOT, 8192, bench.store.rows, one_less(one))
+    shorter = PeerRepair(bench.disk, ROOT, 8192, bench.store.rows, one_less(one))
     with pytest.raises(BadBytes, match="whole here"):
         shorter.take(data, rows)
     with pytest.raises(BadBytes, match="no whole record"):
@@ -213,8 +213,8 @@ def test_a_record_that_reaches_into_what_is_whole_is_not_taken(pair: tuple[Bench
         one.take(behind, rows)
 
 
-def one_less(one: Mending) -> mending.DamagedRange:
-    return mending.DamagedRange(one.start, one.end - 1, "")
+def one_less(one: PeerRepair) -> peerrepair.DamagedRange:
+    return peerrepair.DamagedRange(one.start, one.end - 1, "")
 
 
 def test_a_queue_that_leads_nowhere_is_told_from_a_damaged_log(pair: tuple[Bench, Bench]) -> None:
@@ -222,7 +222,7 @@ def test_a_queue_that_leads_nowhere_is_told_from_a_damaged_log(pair: tuple[Bench
     bench, other = pair
     store = bench.open()
     offset, size, _ = store.queues.get("U", 0).entry(3)
-    wrong = Mending(bench.disk, ROOT, 8192, store.rows, mending.DamagedRange(offset + 7, offset + size, ""))
+    wrong = PeerRepair(bench.disk, ROOT, 8192, store.rows, peerrepair.DamagedRange(offset + 7, offset + size, ""))
     data = read_part(other.store.log, offset + 7, offset + size)
     with pytest.raises(BadBytes, match="remove consumequeue/"):
         wrong.take(data, rows_over(store.rows, offset + 7, offset + size))
@@ -238,7 +238,7 @@ def test_an_epoch_record_of_another_epoch_is_not_taken(pair: tuple[Bench, Bench]
     found = next(one for one in store.log.damages.ranges if one.start == row.start)
     data = read_part(other.store.log, found.start, found.end)
     rows = (store.rows[0], row._replace(epoch=row.epoch + 1))
-    wrong = Mending(bench.disk, ROOT, 8192, rows, found)
+    wrong = PeerRepair(bench.disk, ROOT, 8192, rows, found)
     with pytest.raises(BadBytes, match="here it is of"):
         wrong.take(data, rows_over(rows, found.start, found.end))
 
@@ -271,7 +271,7 @@ def test_what_one_node_lacks_comes_from_the_next(pair: tuple[Bench, Bench]) -> N
     flip(other, 16384 + 5000)
     store = bench.open()
     (found,) = store.log.damages.ranges
-    one = Mending(bench.disk, ROOT, 8192, store.rows, found)
+    one = PeerRepair(bench.disk, ROOT, 8192, store.rows, found)
     sources = [other.store.log, Bench(disk=third).store.log]
     with pytest.raises(BadBytes):
         fill(one, sources[0])
@@ -283,7 +283,7 @@ def test_what_one_node_lacks_comes_from_the_next(pair: tuple[Bench, Bench]) -> N
 
 
 def test_a_record_larger_than_a_part_is_asked_for_as_a_whole(pair: tuple[Bench, Bench], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mending, "PART_BYTES", 50)
+    monkeypatch.setattr(peerrepair, "PART_BYTES", 50)
     bench, other = pair
     lose_a_file(bench)
     bench.open()
@@ -296,9 +296,9 @@ def test_a_part_is_small_unless_one_record_is_large(pair: tuple[Bench, Bench], m
     """S5: whatever is asked for, a node reads little at a time; a record that is larger comes alone."""
     log = pair[1].store.log
     first, second = (pair[1].store.queues.get("U", 0).entry(number) for number in (3, 4))
-    monkeypatch.setattr(mending, "PART_BYTES", first[1] + 10)
+    monkeypatch.setattr(peerrepair, "PART_BYTES", first[1] + 10)
     assert len(read_part(log, first[0], log.end)) == first[1] + 10
-    monkeypatch.setattr(mending, "PART_BYTES", 10)
+    monkeypatch.setattr(peerrepair, "PART_BYTES", 10)
     for offset, size, _ in (first, second):
         assert len(read_part(log, offset, log.end)) == size
         assert len(read_part(log, offset, offset + 20)) == 20

@@ -4,7 +4,7 @@ import inspect
 import random
 
 from rmq.errors import InvalidArgument, Refusal
-from rmq.log.records import indexkeys, plain, properties, record
+from rmq.log.records import fastpath, indexkeys, properties, record
 
 ADDED = b"CLUSTER\x01c\x02"
 HOST = bytes([10, 0, 0, 9, 0, 0, 15, 160])
@@ -22,7 +22,7 @@ TEXTS = (
 GIVEN = (*TEXTS[:5], b"MSG_REGION\x01r\x02", b"TRACE_ON\x01true\x02")
 
 
-def test_a_plain_check_says_what_the_check_says() -> None:
+def test_the_fast_check_says_what_the_check_says() -> None:
     chance = random.Random(1)
     decided = 0
     for _ in range(4000):
@@ -30,20 +30,20 @@ def test_a_plain_check_says_what_the_check_says() -> None:
         data = bytearray(_draft(chance, topic))
         if chance.random() < 0.5:
             data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
-        code = plain.plain_check(topic)(bytes(data))
+        code = fastpath.fast_check(topic)(bytes(data))
         if code is not None:
             decided += 1
             assert record.check(bytes(data), topic) == ((len(data),), (code,), False)
     assert decided > 500
 
 
-def test_a_plain_draft_is_the_draft_and_passes_the_check() -> None:
+def test_the_fast_draft_is_the_draft_and_passes_the_check() -> None:
     chance = random.Random(2)
     decided = 0
     for _ in range(2000):
         topic, body = chance.choice(TOPICS), chance.randbytes(chance.randrange(50))
         properties = b"UNIQ_KEY\x010A\x02" + b"".join(chance.choices(GIVEN, weights=(9, 1, 9, 1, 1, 1, 1), k=chance.randrange(4)))
-        made = plain.plain_draft(topic, ADDED)(body, properties, 7, 1_700_000_000_000, HOST, 2)
+        made = fastpath.fast_draft(topic, ADDED)(body, properties, 7, 1_700_000_000_000, HOST, 2)
         if made is not None:
             decided += 1
             slowly = record.draft(
@@ -55,15 +55,15 @@ def test_a_plain_draft_is_the_draft_and_passes_the_check() -> None:
     assert decided > 500
 
 
-def test_what_is_not_plain_goes_the_long_way() -> None:
+def test_what_the_fast_path_does_not_know_goes_the_long_way() -> None:
     good = record.draft("T", b"x", b"TAGS\x01a\x02", born_timestamp=1, born_host=HOST)
-    assert plain.plain_check("T")(good) == record.tags_code("a")
-    assert plain.plain_check("T")(good + good) is None
-    assert plain.plain_check("U")(good) is None
-    assert plain.plain_check("T")(b"") is None
-    assert plain.plain_draft("T", b"")(b"x", b"KEYS\x01" + b"k" * 32_768 + b"\x02", 0, 1, HOST, 0) is None
-    assert plain.plain_draft("T", b"")(b"x", b"UNIQ_KEY\x010A\x02", 0, 1, bytes(20), 0) is None
-    assert plain.plain_draft("T", b"")(b"x", b"TAGS\x01a\x02", 0, 1, HOST, 0) is None
+    assert fastpath.fast_check("T")(good) == record.tags_code("a")
+    assert fastpath.fast_check("T")(good + good) is None
+    assert fastpath.fast_check("U")(good) is None
+    assert fastpath.fast_check("T")(b"") is None
+    assert fastpath.fast_draft("T", b"")(b"x", b"KEYS\x01" + b"k" * 32_768 + b"\x02", 0, 1, HOST, 0) is None
+    assert fastpath.fast_draft("T", b"")(b"x", b"UNIQ_KEY\x010A\x02", 0, 1, bytes(20), 0) is None
+    assert fastpath.fast_draft("T", b"")(b"x", b"TAGS\x01a\x02", 0, 1, HOST, 0) is None
 
 
 def _draft(chance: random.Random, topic: str) -> bytes:
@@ -77,17 +77,17 @@ def _draft(chance: random.Random, topic: str) -> bytes:
 
 def test_little_is_remembered_of_a_topic_and_its_tags() -> None:
     """A client that sends each time something else fills nothing."""
-    check, draft = plain.plain_check("Remembered"), plain.plain_draft("Remembered", b"CLUSTER\x01c\x02")
-    for number in range(3 * plain.MAX_LENGTHS):
+    check, draft = fastpath.fast_check("Remembered"), fastpath.fast_draft("Remembered", b"CLUSTER\x01c\x02")
+    for number in range(3 * fastpath.MAX_LENGTHS):
         made = draft(b"x", b"UNIQ_KEY\x01A1\x02KEYS\x01" + b"k" * (number + 1) + b"\x02", 0, 0, bytes(8), 0)
         assert made is not None
         assert check(made[0]) == 0
     for remembers in (check, draft):
-        assert len(inspect.getclosurevars(remembers).nonlocals["middles"]) <= plain.MAX_LENGTHS
+        assert len(inspect.getclosurevars(remembers).nonlocals["middles"]) <= fastpath.MAX_LENGTHS
     for number in range(2 * properties.MAX_CODES):
         properties.code_of(b"tag%d" % number)
     assert properties.code_of.cache_info().currsize == properties.MAX_CODES
-    assert plain.plain_check.cache_info().maxsize == plain.plain_draft.cache_info().maxsize == plain.MAX_TOPICS
+    assert fastpath.fast_check.cache_info().maxsize == fastpath.fast_draft.cache_info().maxsize == fastpath.MAX_TOPICS
 
 
 def test_the_index_remembers_little_of_a_topic() -> None:

@@ -23,7 +23,7 @@ log = logging.getLogger("rmq.reseed")
 PART_S = 10.0
 
 
-class Reseeder:
+class SnapshotInstaller:
     """`done()` is called when the store has begun anew."""
 
     def __init__(self, store: Store, disk: Disk, own: str, group: str, done: Callable[[], None]) -> None:
@@ -39,7 +39,7 @@ class Reseeder:
         self._member = member
         self._peers = peers
 
-    def begin(self, order: m.Reseed) -> None:
+    def begin(self, order: m.InstallSnapshot) -> None:
         self._task = asyncio.create_task(self._run(order), name="reseed")
 
     async def stop(self) -> None:
@@ -47,20 +47,20 @@ class Reseeder:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
-    async def _run(self, order: m.Reseed) -> None:
+    async def _run(self, order: m.InstallSnapshot) -> None:
         try:
             await self._fetch(order)
             rows, voters = await asyncio.to_thread(self._read)
             self._check(rows)
         except (RmqError, OSError) as error:
             log.warning("the snapshot of %s could not be had: %s; trying again", order.node, error)
-            self._member.handle(m.ReseedFailed())
+            self._member.handle(m.InstallFailed())
             return
         answer = order.answer
-        self._member.reseed_from(answer.log_start, answer.s1, rows, voters, self._install)
+        self._member.install_from(answer.log_start, answer.s1, rows, voters, self._install)
         self._done()
 
-    async def _fetch(self, order: m.Reseed) -> None:
+    async def _fetch(self, order: m.InstallSnapshot) -> None:
         """Into the file aside. Raises RmqError, OSError."""
         handle, position, total = self._disk.create(self._path), 0, 1
         try:

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from rmq.delivery.proof import PROPERTY, Proof, proof_of
+from rmq.log.records.pending import HANDED_ON
 from rmq.log.records.record import Record, bytes_to_properties
-from rmq.log.records.special import HANDED_ON
 
 
 class Kind(Protocol):
@@ -28,7 +28,7 @@ class Kind(Protocol):
         """An offset of the log below which nothing that waits is needed any more; None: nothing waits."""
 
 
-class Held:
+class Pending:
     """`kinds`: by the word that their proofs begin with."""
 
     def __init__(self, kinds: Mapping[str, Kind]) -> None:
@@ -36,7 +36,7 @@ class Held:
         self._by_topic: dict[str, list[Kind]] = {}
 
     def note(self, stored: Record) -> None:
-        """A committed special record: it waits, or was handed on, or (a half that is appended again) both."""
+        """A committed pending change: the record waits, or was handed on, or (a half that is appended again) both."""
         proof = proof_of(bytes_to_properties(stored.properties).get(PROPERTY, "")) if HANDED_ON in stored.properties else None
         if proof is not None and proof.kind in self._kinds:
             self._kinds[proof.kind].done(proof, stored)

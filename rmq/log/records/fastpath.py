@@ -9,12 +9,12 @@ from functools import lru_cache
 from struct import Struct
 
 from rmq.log.records.crc import crc32
-from rmq.log.records.properties import CRC_BYTES, MAX_PROPERTIES_BYTES, code_of, plain_given, plain_properties
+from rmq.log.records.properties import CRC_BYTES, MAX_PROPERTIES_BYTES, code_of, fast_given, fast_properties
 from rmq.log.records.record import CRC_MASK, EMPTY_CRC, claims, draft, topic_field_of
 
-__all__ = ["draft", "plain_check", "plain_draft"]
+__all__ = ["draft", "fast_check", "fast_draft"]
 
-PlainDraft = Callable[[bytes, bytes, int, int, bytes, int], tuple[bytes, int, bytes] | None]
+FastDraft = Callable[[bytes, bytes, int, int, bytes, int], tuple[bytes, int, bytes] | None]
 
 _length = Struct(">H").pack
 _head = Struct(">iiiiiqqiq8sq8siqi").pack
@@ -24,7 +24,7 @@ MAX_LENGTHS = 64  # of properties that are remembered for a topic
 
 
 @lru_cache(maxsize=MAX_TOPICS)
-def plain_check(topic: str) -> Callable[[bytes], int | None]:
+def fast_check(topic: str) -> Callable[[bytes], int | None]:
     """A function for the records of that topic: the tag's hash, if it is given exactly one record of the usual kind.
 
     It sees at once what `check` finds out step by step; where it gives None, nothing is wrong yet, but `check` must look.
@@ -50,7 +50,7 @@ def plain_check(topic: str) -> Callable[[bytes], int | None]:
         topic_at = 88 + body_length
         if not records.startswith(middle, topic_at) or crc32(records[88:topic_at]) & CRC_MASK != body_crc:
             return None
-        match = plain_properties(records, total - length)
+        match = fast_properties(records, total - length)
         if match is None:
             return None
         tag = match[1]
@@ -60,7 +60,7 @@ def plain_check(topic: str) -> Callable[[bytes], int | None]:
 
 
 @lru_cache(maxsize=MAX_TOPICS)
-def plain_draft(topic: str, added: bytes) -> PlainDraft:
+def fast_draft(topic: str, added: bytes) -> FastDraft:
     """A function for the messages of that topic: `draft` and `check` in one, for a message of the usual kind.
 
     It is given body, properties, flag, born timestamp, born host and reconsumeTimes, and gives the record, the hash of its
@@ -71,10 +71,10 @@ def plain_draft(topic: str, added: bytes) -> PlainDraft:
     fixed, more, tail = 90 + len(topic_field), len(added) + CRC_BYTES, added + EMPTY_CRC
     middles: dict[int, bytes] = {}  # length of the properties -> what stands before them
 
-    def draft_plain(
+    def draft_fast(
         body: bytes, properties: bytes, flag: int, born_timestamp: int, born_host: bytes, reconsume_times: int
     ) -> tuple[bytes, int, bytes] | None:
-        match = plain_given(properties)
+        match = fast_given(properties)
         if match is None or len(born_host) != 8:
             return None
         unique_key, tag = match.groups()
@@ -92,4 +92,4 @@ def plain_draft(topic: str, added: bytes) -> PlainDraft:
         head = _head(total, magic, crc, 0, flag, 0, 0, 0, born_timestamp, born_host, 0, _NO_HOST, reconsume_times, 0, size)
         return b"".join((head, body, middle, properties, tail)), 0 if tag is None else code_of(tag), unique_key
 
-    return draft_plain
+    return draft_fast
