@@ -59,7 +59,7 @@ class Front:
             fastpath, settings.cluster_name, settings.broker_name, store_host=(host, port), limits=limits, keeps_frames=grouped
         )
         self.server = Server({}, limits, remoting, dialer.clock, on_close=self._closed, network=dialer.network)
-        self._told: Callable[[Connection], None] | None = None
+        self._on_close: Callable[[Connection], None] | None = None
         node = settings.node_id if settings.elected else f"n{settings.broker_id}"
         self.forwarding = Forwarding(settings.broker_name, node, self._where, replace(dialer, limits=limits)) if grouped else None
         self.server.forward = self.forwarding.forward if self.forwarding else None
@@ -120,7 +120,7 @@ class Front:
         where: Callable[[], str] | None,
     ) -> None:
         """From now on the node serves. `where`: as of `Forwarding`. Raises OSError."""
-        self._told, self.server.allow = on_close, allow
+        self._on_close, self.server.allow = on_close, allow
         self.server.serve(handlers)
         if self.forwarding is not None and where is not None:
             self.forwarding.where = where
@@ -171,8 +171,8 @@ class Front:
     def _closed(self, connection: Connection) -> None:
         if self.forwarding is not None:
             self.forwarding.closed(connection)
-        if self._told is not None:
-            self._told(connection)
+        if self._on_close is not None:
+            self._on_close(connection)
 
 
 def _ports(settings: NodeSettings, address: str) -> list[int]:

@@ -43,8 +43,8 @@ class LimitedServer:
     def _info(self, _request: c.GetRuntimeInfo, _call: Call) -> c.RuntimeInfo:
         store = self._store
         known = runtime_facts(self._settings.store_dir, store.log, store.rebuild_to, self._start_time, self._clock)
-        told = ("waitsFor", self._excuse()), *self._facts(), *known
-        return c.RuntimeInfo({name: str(value) for name, value in told})
+        facts = ("waitsFor", self._excuse()), *self._facts(), *known
+        return c.RuntimeInfo({name: str(value) for name, value in facts})
 
 
 def _alive(_request: c.Ping, _call: Call) -> None:

@@ -44,8 +44,8 @@ class Broker:
             running.push_async_callback(front.close)  # again, if nothing goes wrong
             await front.open()
             us = Identity(settings.cluster_name, settings.broker_name, record.host_bytes(host, port), front.address)
-            told = store_settings(settings, us.host, self._disk)
-            store = await open_store(self._disk, told, settings, front, dialer)
+            log_settings = store_settings(settings, us.host, self._disk)
+            store = await open_store(self._disk, log_settings, settings, front, dialer)
             running.push_async_callback(asyncio.to_thread, store.close)
             tell(store.recovered, store.adopted is not None)
             self._serving = Serving(settings, store, self._disk, front, us, self._start_time, dialer)

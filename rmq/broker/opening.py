@@ -18,17 +18,17 @@ log = logging.getLogger("rmq.broker")
 REBUILD_APART_BYTES = 256 * 1024 * 1024  # of log; queues of less are made anew within a few seconds, before anything is served
 
 
-async def open_store(disk: Disk, told: StoreSettings, settings: NodeSettings, front: Front, dialer: Dialer) -> Store:
+async def open_store(disk: Disk, log_settings: StoreSettings, settings: NodeSettings, front: Front, dialer: Dialer) -> Store:
     """Queues made anew; of a member of a group what was damaged repaired. One that stands alone may still be damaged.
 
     Raises StoreError, OSError; then it is closed.
     """
     while True:
-        store = await asyncio.to_thread(Store.open, disk, str(settings.store_dir), told)
+        store = await asyncio.to_thread(Store.open, disk, str(settings.store_dir), log_settings)
         try:
             if store.rebuild_to:
                 await Rebuilding(store, settings, front, dialer.clock).run()
-            if not store.read_only or told.alone:
+            if not store.read_only or log_settings.alone:
                 return store
             await Damaged(store, disk, settings, front, dialer).run()
         except BaseException:

@@ -124,6 +124,6 @@ class Retention:
         drifted = abs(drift_ms) > MAX_DRIFT_MS
         if drifted != self._drifted:
             self._drifted = drifted
-            told = "nothing is deleted by age until it is back, or this node is restarted" if drifted else "it is back"
-            log.warning("the wall clock moved by %d s against the monotonic one: %s", drift_ms // 1000, told)
+            consequence = "nothing is deleted by age until it is back, or this node is restarted" if drifted else "it is back"
+            log.warning("the wall clock moved by %d s against the monotonic one: %s", drift_ms // 1000, consequence)
         return drift_ms

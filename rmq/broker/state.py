@@ -97,7 +97,7 @@ def _resolve(future: "asyncio.Future[None]", error: RmqError | None) -> None:
         future.exception()  # whoever went away need not hear it
 
 
-def told(future: "asyncio.Future[None]") -> Waiter:
+def resolving(future: "asyncio.Future[None]") -> Waiter:
     """For `Unit.owner`: the future is done when the unit is committed, or holds the error; see `tell`."""
     return tell, partial(_resolve, future)
 

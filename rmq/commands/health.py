@@ -50,8 +50,8 @@ async def _ask_all(nameservers: list[str], timeout_s: float) -> list[Row]:
     alive = [address for _, address, ok, _, _ in rows if ok]
     if not alive:
         return rows
-    told = await asyncio.gather(*(_brokers(address, timeout_s) for address in alive))
-    brokers = sorted({address for groups in told for group in groups for address in group.addresses.values()})
+    answers = await asyncio.gather(*(_brokers(address, timeout_s) for address in alive))
+    brokers = sorted({address for groups in answers for group in groups for address in group.addresses.values()})
     rows += await asyncio.gather(*(_ping("broker", address, timeout_s) for address in brokers))
     return rows + await _missing(";".join(alive), timeout_s)
 

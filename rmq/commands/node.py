@@ -132,7 +132,7 @@ async def _nameserver(settings: NodeSettings, clock: Clock, parts: "list[Part]")
     from rmq.nameserver.node import Nameserver
 
     nameserver = Nameserver(settings, clock)
-    with _told("nameserver", settings.listen_host, settings.namesrv_port, "--namesrv-port"):
+    with _explaining_bind_errors("nameserver", settings.listen_host, settings.namesrv_port, "--namesrv-port"):
         await nameserver.start()
     parts.append(nameserver)
     log.info("nameserver listens", extra={"address": nameserver.address})
@@ -148,17 +148,17 @@ async def _broker(settings: NodeSettings, clock: Clock, stop: asyncio.Event, par
 
     broker = Broker(settings, clock)
     parts.append(broker)
-    with _told("broker", settings.listen_host, settings.listen_port, "--listen HOST:PORT"):
+    with _explaining_bind_errors("broker", settings.listen_host, settings.listen_port, "--listen HOST:PORT"):
         if not await _started(broker.start(), stop):
             yield
             return
-    told = {
+    listening = {
         "address": broker.address,
         "broker": settings.broker_name,
         "store": str(settings.store_dir.absolute()),
         "nameservers": ";".join(settings.namesrv_addresses),
     }
-    log.info("broker listens", extra=told)
+    log.info("broker listens", extra=listening)
     try:
         yield
     finally:
@@ -177,7 +177,9 @@ async def _watched(settings: NodeSettings, parts: "Sequence[Part]", clock: Clock
     watch = LoopWatch(clock)
     async with contextlib.AsyncExitStack() as serving:
         await serving.enter_async_context(watch.running())
-        with _told("metrics", settings.metrics_host, settings.metrics_port, "metrics_port (RocketMQ: metricsPromExporterPort)"):
+        with _explaining_bind_errors(
+            "metrics", settings.metrics_host, settings.metrics_port, "metrics_port (RocketMQ: metricsPromExporterPort)"
+        ):
             exporter = Exporter(parts, watch).served(settings.metrics_host, settings.metrics_port)
             address = await serving.enter_async_context(exporter)
         log.info("metrics: http://%s/metrics", address)
@@ -198,7 +200,7 @@ async def _started(start: Coroutine[Any, Any, None], stop: asyncio.Event) -> boo
 
 
 @contextlib.contextmanager
-def _told(what: str, host: str, port: int, flag: str) -> Iterator[None]:
+def _explaining_bind_errors(what: str, host: str, port: int, flag: str) -> Iterator[None]:
     """A failure to listen says whose, where, and what to do."""
     try:
         yield

@@ -83,8 +83,8 @@ def _delays_ms(file: Path | None) -> tuple[int, ...] | None:
 
 
 def _look(disk: RealDisk, directory: Path, index_slots: int, delays_ms: tuple[int, ...] | None = None) -> Report:
-    with _bar("verify", _log_bytes(directory)) as told:
-        return Verifier(disk, str(directory), index_slots, told, delays_ms).run()
+    with _bar("verify", _log_bytes(directory)) as on_progress:
+        return Verifier(disk, str(directory), index_slots, on_progress, delays_ms).run()
 
 
 def _wrong_tables(folder: Path) -> Iterator[str]:
@@ -192,13 +192,13 @@ def dump(
 def stats(directory: Path, queues: bool, form: str) -> int:
     """Count messages: how many, how large, when, by topic or queue; and what the parts take on the disk."""
     found: dict[tuple[str, int], list[int]] = {}
-    with _bar("stats", _log_bytes(directory)) as told:
+    with _bar("stats", _log_bytes(directory)) as on_progress:
         for one in records(directory):
             row = found.setdefault((one.topic, one.queue_id if queues else 0), [0, 0, one.store_timestamp, one.store_timestamp])
             row[0] += 1
             row[1] += one.total_size
             row[3] = one.store_timestamp
-            told(one.total_size)
+            on_progress(one.total_size)
     columns = {
         "topic": "Topic",
         **({"queueId": "QID"} if queues else {}),

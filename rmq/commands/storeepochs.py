@@ -44,13 +44,13 @@ def epochs(directory: Path, wild: list[int], after: int | None, yes: bool) -> in
             _show(found)
             return exits.OK
         new = _new_numbers(found, wild, after)
-        told = ", ".join(f"{old} becomes {instead}" for old, instead in new.items())
-        if not yes and not click.confirm(f"{told}. Are all nodes of {found.group} stopped, and do all get the same?", err=True):
+        plan = ", ".join(f"{old} becomes {instead}" for old, instead in new.items())
+        if not yes and not click.confirm(f"{plan}. Are all nodes of {found.group} stopped, and do all get the same?", err=True):
             raise StoreError("nothing was done")
         changed = lowering.lower(disk, root, new)
     finally:
         disk.unlock(lock)
-    click.echo(f"{told}; {changed} records of the log named them. Start the node when all nodes of the group are done")
+    click.echo(f"{plan}; {changed} records of the log named them. Start the node when all nodes of the group are done")
     return exits.OK
 
 

@@ -49,13 +49,13 @@ class Receipt(NamedTuple):
     def is_done(self) -> bool:
         return self.done == (1 << len(self.numbers)) - 1
 
-    def bit(self, number: int) -> int:
+    def bit(self, queue_offset: int) -> int:
         """Of a message of the queue; 0 if it is none of this receipt."""
-        return 1 << self.numbers.index(number) if number in self.numbers else 0
+        return 1 << self.numbers.index(queue_offset) if queue_offset in self.numbers else 0
 
     def left(self) -> list[int]:
         """Numbers of the messages that are not done."""
-        return [number for i, number in enumerate(self.numbers) if not self.done >> i & 1]
+        return [queue_offset for i, queue_offset in enumerate(self.numbers) if not self.done >> i & 1]
 
 
 class ReceiptTable(Versioned):
@@ -91,18 +91,18 @@ class ReceiptTable(Versioned):
 
     def acked(self, key: ReceiptKey, numbers: Iterable[int]) -> None:
         """These messages need not come back. Of a receipt that has ended, and of numbers it has not, nothing is noted."""
-        for number in numbers:
-            self._coming.discard((key, number))
+        for queue_offset in numbers:
+            self._coming.discard((key, queue_offset))
             receipt = self._rows.get(key)
-            bit = receipt.bit(number) if receipt else 0
+            bit = receipt.bit(queue_offset) if receipt else 0
             if receipt is not None and bit and not receipt.done & bit:
                 self._finish(key, receipt, bit)
 
-    def handed_on(self, place: int, number: int) -> None:
+    def handed_on(self, place: int, queue_offset: int) -> None:
         """That message of the receipt whose record is at `place` has come back as another one."""
         key = self._keys.get(place)
         if key is not None:
-            self.acked(key, (number,))
+            self.acked(key, (queue_offset,))
 
     def _finish(self, key: ReceiptKey, receipt: Receipt, bit: int) -> None:
         receipt = receipt._replace(done=receipt.done | bit)
@@ -117,11 +117,11 @@ class ReceiptTable(Versioned):
         self._slots.setdefault(receipt.due_ms // _SLOT_MS, set()).add(key)
         self._open[key[:3]] += 1
         self._of_group[key.group] += 1
-        queue_id, number = receipt.revive
+        queue_id, queue_offset = receipt.revive
         numbers = self._revives.setdefault(queue_id, {})
-        if numbers and number < next(reversed(numbers)):
-            numbers = self._revives[queue_id] = dict.fromkeys(sorted((*numbers, number)))
-        numbers[number] = None
+        if numbers and queue_offset < next(reversed(numbers)):
+            numbers = self._revives[queue_id] = dict.fromkeys(sorted((*numbers, queue_offset)))
+        numbers[queue_offset] = None
 
     def _drop(self, key: ReceiptKey) -> None:
         receipt = self._rows.pop(key, None)
@@ -148,9 +148,9 @@ class ReceiptTable(Versioned):
         """The group was deleted at this place of the log: nobody waits for its messages."""
         self._remove(key for key in self._rows if key.group == group)
 
-    def revived_below(self, queue_id: int, number: int) -> None:
-        """Apache RocketMQ has done with all records of that revive queue before `number`."""
-        self._remove(key for key, row in self._rows.items() if row.revive[0] == queue_id and row.revive[1] < number)
+    def revived_below(self, queue_id: int, queue_offset: int) -> None:
+        """Apache RocketMQ has done with all records of that revive queue before `queue_offset`."""
+        self._remove(key for key, row in self._rows.items() if row.revive[0] == queue_id and row.revive[1] < queue_offset)
 
     def _remove(self, keys: Iterable[ReceiptKey]) -> None:
         for key in list(keys):
@@ -188,20 +188,20 @@ class ReceiptTable(Versioned):
 
     # --- deciding: at the leader only
 
-    def stage(self, key: ReceiptKey, number: int) -> bool:
+    def stage(self, key: ReceiptKey, queue_offset: int) -> bool:
         """Whether that message may be acknowledged, or handed on: not if it is done, or that is being written already."""
         receipt = self._rows.get(key)
-        if receipt is None or (key, number) in self._coming:
+        if receipt is None or (key, queue_offset) in self._coming:
             return False
-        bit = receipt.bit(number)
+        bit = receipt.bit(queue_offset)
         if not bit or receipt.done & bit:
             return False
-        self._coming.add((key, number))
+        self._coming.add((key, queue_offset))
         return True
 
     def unstage(self, key: ReceiptKey, numbers: Iterable[int]) -> None:
         """Their end was certainly not written."""
-        self._coming -= {(key, number) for number in numbers}
+        self._coming -= {(key, queue_offset) for queue_offset in numbers}
 
     def drop_overlay(self) -> None:
         """This node no longer leads: what was not committed is the new leader's to know."""

@@ -34,7 +34,7 @@ class ResetTable(Versioned):
         self.pending: dict[GroupQueue, Reset] = {}
         self._committed: dict[GroupQueue, Reset] = {}
         self._staged: Counter[GroupQueue] = Counter()  # being written by this node
-        self._told: dict[GroupQueue, str] = {}  # readers that were sent to the new place
+        self._sent_back: dict[GroupQueue, str] = {}  # readers that were sent to the new place
         self._followed: set[GroupQueue] = set()  # that is not written yet
 
     def __contains__(self, place: GroupQueue) -> bool:
@@ -56,12 +56,12 @@ class ResetTable(Versioned):
         reset = self.pending.get(place)
         if reset is None:
             return None
-        known = self._told.get(place, reset.reader)
-        if self._told.get(place) != owner and (asked != reset.offset or known == owner):
-            self._told[place] = owner
+        known = self._sent_back.get(place, reset.reader)
+        if self._sent_back.get(place) != owner and (asked != reset.offset or known == owner):
+            self._sent_back[place] = owner
             return reset.offset
         del self.pending[place]
-        self._told.pop(place, None)
+        self._sent_back.pop(place, None)
         self._followed.add(place)
         return None
 
@@ -69,7 +69,7 @@ class ResetTable(Versioned):
         """By what is committed, at every node."""
         if self._committed.pop(place, None) is not None:
             self.pending.pop(place, None)
-            self._told.pop(place, None)
+            self._sent_back.pop(place, None)
             self._followed.discard(place)
 
     # --- lines of the state topic
@@ -99,7 +99,7 @@ class ResetTable(Versioned):
     def drop_overlay(self) -> None:
         """This node no longer leads: who has followed is the new leader's to find out."""
         self.pending = dict(self._committed)
-        for of_this_leadership in (self._staged, self._told, self._followed):
+        for of_this_leadership in (self._staged, self._sent_back, self._followed):
             of_this_leadership.clear()
 
     def remove_topic(self, topic: str) -> None:

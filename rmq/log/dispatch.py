@@ -33,7 +33,7 @@ from rmq.log.records.record import (
 )
 from rmq.model import STATE_TOPIC, is_pending_topic
 
-TOLD_BYTES = 64 * 1024 * 1024
+REPORT_BYTES = 64 * 1024 * 1024
 _LOG = logging.getLogger(__name__)
 
 
@@ -81,16 +81,16 @@ class Dispatcher:
 
     def catch_up(self, to: int, tell: Callable[[int], None] = lambda position: None) -> None:
         """As `advance`, for a start: nothing is kept in memory, what is damaged is noted in the log's `damages`."""
-        told = self.position
+        reported = self.position
         while self.position < to:
             try:
                 for place in self._log.places(self.position, to):
                     if self._put_everyday(place) is None:
                         self._put(decode(place.buf, place.at))
                     self.position = place.offset + place.size
-                    if self.position - told > TOLD_BYTES:
-                        told = self.position
-                        tell(told)
+                    if self.position - reported > REPORT_BYTES:
+                        reported = self.position
+                        tell(reported)
             except BadEntry as error:
                 self.position = self._log.damages.discover(error, self._log.segments(), self._log.rows, to)
 
@@ -182,7 +182,7 @@ class Dispatcher:
             return bool(self._log.start)
         number = state.min
         while number < state.max:
-            found = state.find(number, 256, TOLD_BYTES, None)
+            found = state.find(number, 256, REPORT_BYTES, None)
             if any(topic in deleted_topics(decode(self._log.read(*span)).body) for span in found.spans):
                 return True
             number = found.next_offset

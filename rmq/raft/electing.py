@@ -39,7 +39,7 @@ def election_timeout(state: State) -> float:
 
 def follow(state: State, leader: str, now: float, transfer: bool = False, successor: str = "") -> None:
     """Becomes a follower, of no leader if `leader` is ""."""
-    role = Follower(now + election_timeout(state), leader, now, transfer=transfer, successor=successor, successor_told=now)
+    role = Follower(now + election_timeout(state), leader, now, transfer=transfer, successor=successor, successor_notified=now)
     become(state, role)
     following.fetch(state, role, now)
 

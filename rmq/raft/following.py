@@ -55,8 +55,8 @@ def common(state: State) -> tuple[int, Rows]:
 
 def tick(state: State, role: Follower, now: float) -> None:
     """Asks again when an answer was lost, or when the last one could not be used."""
-    if role.successor and now - role.successor_told >= LOST_S:
-        role.successor_told = now
+    if role.successor and now - role.successor_notified >= LOST_S:
+        role.successor_notified = now
         state.out.append(Send(role.successor, Resign(state.epoch, (role.successor,))))
     waited = now - role.fetch_sent
     if role.pending is None and waited >= state.timing.max_wait + (LOST_S if role.fetch else 0.0):

@@ -55,7 +55,7 @@ def on_fetch(state: State, role: Leader, request: Fetch, ticket: Ticket, now: fl
     peer.ack = max(peer.ack, min(request.ack, request.from_))
     peer.seen = max(peer.seen, min(request.echo, now))
     peer.hw = request.hw
-    peer.told = state.hw if request.disk_full else request.hw
+    peer.sent_hw = state.hw if request.disk_full else request.hw
     renew_lease(state, role)
     _note_near(state, peer, now)
     _note_level(state, peer, now)
@@ -144,7 +144,7 @@ def _serve(state: State, role: Leader, peer: Peer, now: float) -> None:
     assert peer.fetch is not None
     if peer.until <= now or (peer.fetch.from_ < state.end and not peer.disk_full):
         _release(state, role, peer, now)
-    elif peer.told < state.hw:
+    elif peer.sent_hw < state.hw:
         peer.until = min(peer.until, now + HW_WAIT_S)
 
 
@@ -161,7 +161,7 @@ def _release(state: State, role: Leader, peer: Peer, now: float) -> None:
         state.out.append(ReplyBytes(peer.ticket, answer, min(request.max_bytes, MAX_CATCH_UP_BYTES)))
     else:
         state.out.append(Reply(peer.ticket, answer))
-    peer.told, peer.fetch, peer.ticket = state.hw, None, None
+    peer.sent_hw, peer.fetch, peer.ticket = state.hw, None, None
 
 
 def _place(state: State, role: Leader, peer: Peer) -> int:

@@ -157,7 +157,7 @@ class Follower:
     leader_hw: int = 0
     bad: int = 0  # times in a row that the leader's bytes were no entries
     successor: str = ""
-    successor_told: float = -inf
+    successor_notified: float = -inf
     place: int = -1  # among the followers, as the leader said last
     gone_until: float = -inf  # until then the leader's process is certainly gone, so nobody need wait for it
 
@@ -188,7 +188,7 @@ class Peer:
     end: int = -1
     ack: int = -1
     hw: int = 0  # that it knew when it asked
-    told: int = 0  # that this leader has sent it since; it may not have arrived
+    sent_hw: int = 0  # that this leader has sent it since; it may not have arrived
     seen: float = -inf
     touched: float = -inf  # when it last fetched
     caught_up: float = inf  # since when it is near the end

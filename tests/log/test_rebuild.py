@@ -34,7 +34,7 @@ def work(bench: Bench) -> list[int]:
 
 @pytest.fixture
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dispatch, "TOLD_BYTES", 3000)
+    monkeypatch.setattr(dispatch, "REPORT_BYTES", 3000)
 
 
 def test_the_queues_are_the_same(bench: Bench, small_steps: None) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from rmq.broker.ports import Reader, Writer
 from rmq.broker.replication.appender import Waiter
-from rmq.broker.state import told
+from rmq.broker.state import resolving
 from rmq.codes import ResponseCode
 from rmq.delivery.proof import PROPERTY, Proof
 from rmq.errors import BadBytes, Refusal, StoreError
@@ -87,7 +87,7 @@ class InternalProducer:
     ) -> Unit:
         """The same, and waits until it is committed. Raises Refusal: nothing was stored, or (code 1) nobody knows."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        unit = self.put(topic, queue_id, draft, told(future), state=state, life=life)
+        unit = self.put(topic, queue_id, draft, resolving(future), state=state, life=life)
         await future
         return unit
 

@@ -63,30 +63,30 @@ class OrderedPopReader:
         done.set_result(None)
         return Taken(topic, Part(NORMAL, queue_id, read.numbers[0], read.numbers), read.messages, done)
 
-    async def ack(self, place: GroupQueue, number: int, pop_time: int, now_ms: int) -> None:
+    async def ack(self, place: GroupQueue, queue_offset: int, pop_time: int, now_ms: int) -> None:
         """What an older pop handed out is not its holder's any more: nothing happens then. Raises Refusal."""
-        row = self._row(place, number, pop_time)
+        row = self._row(place, queue_offset, pop_time)
         if row is None:
             return
-        row = row._replace(done=row.done | 1 << row.numbers.index(number))
+        row = row._replace(done=row.done | 1 << row.numbers.index(queue_offset))
         known = self._reader.reached(*place)
         await self._change(place, row, row.next() if row.numbers[0] <= known < row.next() or not known else None)
         if not row.is_closed("", now_ms):
             self._freed(*place)
 
-    async def change_visible(self, place: GroupQueue, number: int, pop_time: int, visible_ms: int) -> None:
+    async def change_visible(self, place: GroupQueue, queue_offset: int, pop_time: int, visible_ms: int) -> None:
         """That message is visible again then. Raises Refusal: also when it is another pop's by now."""
-        row = self._row(place, number, pop_time)
-        if row is None or row.done >> row.numbers.index(number) & 1:
+        row = self._row(place, queue_offset, pop_time)
+        if row is None or row.done >> row.numbers.index(queue_offset) & 1:
             raise Refusal(ResponseCode.NO_MESSAGE, "this receipt has ended: its message was acknowledged or handed out again")
-        await self._change(place, row._replace(visible={**row.visible, number: visible_ms}), None)
+        await self._change(place, row._replace(visible={**row.visible, queue_offset: visible_ms}), None)
 
-    def _row(self, place: GroupQueue, number: int, pop_time: int) -> OrderRow | None:
+    def _row(self, place: GroupQueue, queue_offset: int, pop_time: int) -> OrderRow | None:
         row = self._table.decided(name_of(*place))
         if row is None or row.pop_time != pop_time:
             return None
-        if number not in row.numbers:
-            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, f"message {number} is none of those that this pop handed out")
+        if queue_offset not in row.numbers:
+            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, f"message {queue_offset} is none of those that this pop handed out")
         return row
 
     async def _change(self, place: GroupQueue, row: OrderRow, offset: int | None) -> None:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from rmq.broker.ports import Identity
-from rmq.broker.state import told
+from rmq.broker.state import resolving
 from rmq.clock import Clock
 from rmq.delivery.offsets import OffsetKey, OffsetTable
 from rmq.delivery.proof import Proof
@@ -85,7 +85,7 @@ class ReceiptWriter:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         sizes = [len(draft) for draft in drafts]
         unit = Unit(b"".join(drafts), sizes, [0] * len(sizes), self._queues.get(self._topic, revive_queue))
-        unit.pending_change, unit.owner, unit.life = True, told(future), life or unit.queue
+        unit.pending_change, unit.owner, unit.life = True, resolving(future), life or unit.queue
         self._propose(unit)
         return future
 

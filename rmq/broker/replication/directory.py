@@ -70,16 +70,18 @@ class Directory:
         """Asks now who is there."""
         answers = await asyncio.gather(*(self._ask(address, GetClusterInfo()) for address in self._nameservers))
         infos = [found for found in answers if isinstance(found, ClusterInfo)]
-        told = [group for info in infos for group in info.brokers if group.name == self._group]
-        if not told:
+        registered = [group for info in infos for group in info.brokers if group.name == self._group]
+        if not registered:
             return
-        ids = {address: number for group in told for number, address in group.addresses.items() if address != self._own_address}
+        ids = {
+            address: number for group in registered for number, address in group.addresses.items() if address != self._own_address
+        }
         statuses = await asyncio.gather(*(self._ask(address, GetGroupStatus()) for address in ids))
         found = {address: status for address, status in zip(ids, statuses, strict=True) if isinstance(status, GroupStatus)}
         names = {address: self._name(address, status.node) for address, status in found.items()}
         self.addresses |= {name: found[address].peers_address or address for address, name in names.items()}
         self.ids = {name: ids[address] for address, name in names.items()}
-        epoch, address = max(group.epoch for group in told), named_master(told)
+        epoch, address = max(group.epoch for group in registered), named_master(registered)
         master = found.get(address)
         if master is None:
             self._heard(CurrentMaster("", "", epoch, False))
@@ -104,7 +106,7 @@ class Directory:
             return None
 
 
-def named_master(told: Iterable[BrokerAddresses]) -> str:
+def named_master(registered: Iterable[BrokerAddresses]) -> str:
     """Where the master with the newest epoch is; "" if nobody knows one. Of two with the same epoch everybody takes the same."""
-    masters = [(-group.epoch, group.addresses[0]) for group in told if 0 in group.addresses]
+    masters = [(-group.epoch, group.addresses[0]) for group in registered if 0 in group.addresses]
     return min(masters)[1] if masters else ""

@@ -100,8 +100,8 @@ class PeerRepairer:
             await _done(self._before_tombstones)
             source, errors = await self._ask_all(repair, nodes, tombstones=True)
         if not source:
-            told = [error.remark if isinstance(error, Refusal) else str(error) for error in errors]
-            raise StoreError(", ".join(map(": ".join, zip(nodes, told, strict=True))) or "no other node is known")
+            reasons = [error.remark if isinstance(error, Refusal) else str(error) for error in errors]
+            raise StoreError(", ".join(map(": ".join, zip(nodes, reasons, strict=True))) or "no other node is known")
         return source
 
     async def _ask_all(self, repair: PeerRepair, nodes: list[str], tombstones: bool) -> tuple[str, list[RmqError]]:

@@ -74,9 +74,9 @@ class Puller:
     async def _guarded_start(self) -> None:
         try:
             stored, sure = await self._offsets.load(self.queue)
-            start, told = (stored, True) if stored is not None else await self._first_offset()
+            start, from_leader = (stored, True) if stored is not None else await self._first_offset()
             self.window = self._begin(start, -1 if stored is None else stored)
-            self.window.sure = sure and told
+            self.window.sure = sure and from_leader
             self._began = start
             self._failures = 0
         except RmqError as error:

@@ -34,14 +34,14 @@ class Heartbeats:
         self._producers: dict[str, int] = {}
         self._consumers: dict[str, ConsumerData] = {}
         self._due = asyncio.Event()
-        self._told: set[str] = set()
+        self._joined: set[str] = set()
         self._telling: set[str] = set()  # followers
         self._tasks = TaskSet()
         connections.on_lost.append(self._lost)
         routes.on_change.append(self._route_changed)
 
     def _route_changed(self, topic: str) -> None:
-        if not self._told.issuperset(self._addresses()):
+        if not self._joined.issuperset(self._addresses()):
             self.hurry()
 
     def _addresses(self) -> set[str]:
@@ -49,7 +49,7 @@ class Heartbeats:
 
     def _lost(self, address: str) -> None:
         """Who lost us has forgotten us."""
-        self._told.discard(address)
+        self._joined.discard(address)
         if address in self._addresses():
             self.hurry()
 
@@ -86,7 +86,7 @@ class Heartbeats:
             except RmqError as error:
                 _log.info("%s was not told that we leave, it will notice: %s", address, error)
 
-        await asyncio.gather(*(one(address) for address in self._told))
+        await asyncio.gather(*(one(address) for address in self._joined))
 
     async def beat(self) -> bool:
         """One heartbeat to every known broker; True if all leaders took it. Followers are told behind."""
@@ -109,7 +109,7 @@ class Heartbeats:
             if isinstance(error, Unknown):  # a link that swallows requests looks open for ever
                 await self._connections.drop(address)
             return error
-        self._told.add(address)
+        self._joined.add(address)
         return None
 
     async def _tell_follower(self, address: str, heartbeat: Heartbeat) -> None:

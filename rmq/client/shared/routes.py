@@ -59,7 +59,7 @@ class Routes:
         self._hints: dict[str, str] = {}  # broker name -> leader as a refusal named it
         self._doubted: dict[str, int] = {}  # broker name -> epoch in which its leader did not lead
         self._doubt = asyncio.Event()
-        self._told: dict[str, float] = {}  # broker name -> when a nameserver last told the epoch that is believed
+        self._believed_since: dict[str, float] = {}  # broker name -> when a nameserver last told the epoch that is believed
         self._troubles: dict[str, Trouble] = {}  # broker name -> with its leader
         connections.on_lost.append(self.lost)
         self.on_change: list[Callable[[str], None]] = []
@@ -132,7 +132,7 @@ class Routes:
         now, trouble = self._clock.monotonic(), self._troubles.get(broker_name, Trouble(inf, -inf))
         of_no_use = broker_name in self._doubted or now - trouble.last <= _TROUBLE_LASTS_S
         patience_s = _BELIEVED_IN_TROUBLE_S if of_no_use and now - trouble.first >= _BELIEVED_IN_TROUBLE_S else _BELIEVED_S
-        return now - self._told.get(broker_name, -inf) >= patience_s
+        return now - self._believed_since.get(broker_name, -inf) >= patience_s
 
     def _take_back(self, address: str) -> None:
         self._hints = {name: hint for name, hint in self._hints.items() if hint != address}
@@ -269,7 +269,7 @@ class Routes:
             changed = known is not None and group.epoch != known.epoch
             if known is None or group.epoch >= known.epoch or self._is_over(group.name):
                 self._brokers[group.name] = group
-                self._told[group.name] = self._clock.monotonic()
+                self._believed_since[group.name] = self._clock.monotonic()
             else:
                 changed = False
             if changed:
@@ -300,7 +300,7 @@ class Routes:
         used = {group.name for route in self._routes.values() for group in route.brokers}
         self._brokers = {name: group for name, group in self._brokers.items() if name in used}
         self._hints = {name: hint for name, hint in self._hints.items() if name in used}
-        self._told = {name: when for name, when in self._told.items() if name in used}
+        self._believed_since = {name: when for name, when in self._believed_since.items() if name in used}
         self._troubles = {name: one for name, one in self._troubles.items() if name in used}
 
     def _tell(self, topic: str) -> None:

@@ -84,33 +84,33 @@ class ConsumeQueue:
         self._block = 0, b""
         self._whole = (maximum - 1) // self._file_entries * self._file_entries if maximum > minimum else -1
 
-    def put_many(self, number: int, offset: int, sizes: Sequence[int], tags_codes: Sequence[int]) -> None:
-        """Entries of records that stand back to back from `offset`; the first is message `number` of the queue (D12)."""
-        if number != self.max:
-            self._begin_behind(number)
+    def put_many(self, queue_offset: int, offset: int, sizes: Sequence[int], tags_codes: Sequence[int]) -> None:
+        """Entries of records that stand back to back from `offset`; the first is message `queue_offset` of the queue (D12)."""
+        if queue_offset != self.max:
+            self._begin_behind(queue_offset)
         count = len(sizes)
         if count == 1:
             self._tail += _pack(offset, sizes[0], tags_codes[0])
         else:
             self._tail += b"".join(map(_pack, accumulate(sizes, initial=offset), sizes, tags_codes))
-        self.max = number + count
+        self.max = queue_offset + count
         if self.flushed - self._tail_start > 2 * _KEPT:
             self.trim(_KEPT)
 
-    def _begin_behind(self, number: int) -> None:
+    def _begin_behind(self, queue_offset: int) -> None:
         """A queue whose older messages are gone begins at a number above 0."""
-        if self.max or number < 0:
-            raise AssertionError(f"queue {self.topic}/{self.queue_id} has {self.max} entries, a record says {number} (D12)")
-        self._tail_start = self.min = self.flushed = number
+        if self.max or queue_offset < 0:
+            raise AssertionError(f"queue {self.topic}/{self.queue_id} has {self.max} entries, a record says {queue_offset} (D12)")
+        self._tail_start = self.min = self.flushed = queue_offset
 
-    def skip_to(self, number: int) -> None:
-        """Blank entries for messages that the log does not have, up to `number`; readers pass over them."""
-        if number > self.max > self.min:
-            self._tail += _BLANK * (number - self.max)
-            self.max = number
+    def skip_to(self, queue_offset: int) -> None:
+        """Blank entries for messages that the log does not have, up to `queue_offset`; readers pass over them."""
+        if queue_offset > self.max > self.min:
+            self._tail += _BLANK * (queue_offset - self.max)
+            self.max = queue_offset
             self._has_blanks = True
-        elif number > self.max:
-            self.begin_at(number, number)
+        elif queue_offset > self.max:
+            self.begin_at(queue_offset, queue_offset)
 
     def trim(self, kept: int = 0) -> None:
         """Drops durable entries from memory but for the last `kept`. For the thread that calls put_many only."""
@@ -136,7 +136,7 @@ class ConsumeQueue:
             if self._has_blanks:
                 return self._without_blanks(offset, max_count, max_bytes)
             return MatchingEntries(offset + len(spans), spans, len(spans))
-        number, room = offset, max_bytes
+        queue_offset, room = offset, max_bytes
         spans = []
         limit = max(MAX_SCANNED, max_count)
         for position, size, code in ENTRY.iter_unpack(self._entries(offset, min(offset + limit, self.max))):
@@ -145,8 +145,8 @@ class ConsumeQueue:
                     break
                 spans.append((position, size))
                 room -= size
-            number += 1
-        return MatchingEntries(number, spans, number - offset)
+            queue_offset += 1
+        return MatchingEntries(queue_offset, spans, queue_offset - offset)
 
     def _without_blanks(self, offset: int, max_count: int, max_bytes: int) -> MatchingEntries:
         entries = list(_PLACES.iter_unpack(self._entries(offset, min(offset + max_count, self.max))))
@@ -193,11 +193,11 @@ class ConsumeQueue:
         self._block = first, bytes(block)
         return True
 
-    def entry(self, number: int) -> Entry:
+    def entry(self, queue_offset: int) -> Entry:
         """One entry. InvalidArgument outside [min, max)."""
-        if not self.min <= number < self.max:
-            raise InvalidArgument(f"{self.topic}/{self.queue_id} has messages {self.min} to {self.max - 1}, not {number}")
-        return Entry(*ENTRY.unpack(self._entries(number, number + 1)))
+        if not self.min <= queue_offset < self.max:
+            raise InvalidArgument(f"{self.topic}/{self.queue_id} has messages {self.min} to {self.max - 1}, not {queue_offset}")
+        return Entry(*ENTRY.unpack(self._entries(queue_offset, queue_offset + 1)))
 
     def _entries(self, first: int, end: int) -> bytes | bytearray:
         """The bytes of entries [first, end), from memory or the files. In any thread."""
@@ -239,12 +239,12 @@ class ConsumeQueue:
                 high = middle
         return low if boundary == LOWER else max(low - 1, self.min)
 
-    def _solid(self, number: int) -> Entry:
+    def _solid(self, queue_offset: int) -> Entry:
         """The entry, or for a blank one that of the message before it: in the order of the log it stands there."""
-        found = self.entry(number)
-        while found.size == _BLANK_SIZE and number > self.min:
-            number -= 1
-            found = self.entry(number)
+        found = self.entry(queue_offset)
+        while found.size == _BLANK_SIZE and queue_offset > self.min:
+            queue_offset -= 1
+            found = self.entry(queue_offset)
         return found
 
     def first_at_or_behind(self, offset: int) -> int:

@@ -27,7 +27,7 @@ from rmq.model import EPOCH_TOPIC, STATE_TOPIC
 _CHECKPOINT = Struct(">6q")
 _CHECKPOINT_BYTES = 4096
 _T = TypeVar("_T")
-_STEP_BYTES = 1 << 20  # between two calls of `told`
+_STEP_BYTES = 1 << 20  # between two calls of `on_progress`
 
 
 class Finding(NamedTuple):
@@ -67,7 +67,7 @@ class Report(NamedTuple):
 
 
 class Verifier:
-    """`run()` does it all, once. `told(bytes)` hears how far the walk over the log is. `index_slots`: [maxHashSlotNum].
+    """`run()` does it all, once. `on_progress(bytes)` hears how far the walk over the log is. `index_slots`: [maxHashSlotNum].
     `delays_ms`: of delay levels, None if they are not known."""
 
     def __init__(
@@ -75,14 +75,14 @@ class Verifier:
         disk: Disk,
         root: str,
         index_slots: int,
-        told: Callable[[int], None] = lambda _: None,
+        on_progress: Callable[[int], None] = lambda _: None,
         delays_ms: Sequence[int] | None = None,
     ) -> None:
         self._delays_ms = delays_ms
         self._disk = disk
         self._root = root
         self._own = f"{root}/rmq"
-        self._told = told
+        self._on_progress = on_progress
         self._findings: list[Finding] = []
         self._unchecked: list[str] = []
         self._checked: dict[str, int] = {}
@@ -224,15 +224,15 @@ class Verifier:
 
     def _walk_segment(self, segment: Segment, segments: list[Segment], seen: "_Seen", durable: int) -> None:
         """Every record of one file; a hole is passed over where whole records stand behind it."""
-        position, told = segment.base, segment.base
+        position, reported = segment.base, segment.base
         while True:
             try:
                 for place in walk_rows(segment.read, segment.end, position, segment.end, self._rows):
                     seen.take(record.decode(place.buf, place.at), self._rows)
                     position = place.offset + place.size
-                    if position - told > _STEP_BYTES:
-                        self._told(position - told)
-                        told = position
+                    if position - reported > _STEP_BYTES:
+                        self._on_progress(position - reported)
+                        reported = position
                 break
             except BadEntry as error:
                 behind = find_record(segment, error.at + 1, self._is_protected(error.at))
@@ -247,7 +247,7 @@ class Verifier:
                 position = resume
                 if position >= segment.end:
                     break
-        self._told(segment.end - told)
+        self._on_progress(segment.end - reported)
 
     def _is_protected(self, offset: int) -> bool:
         return not epochs.written_by_rocketmq(self._rows, offset)

@@ -11,9 +11,9 @@ from rmq.log.records.indexkeys import key_hash
 from rmq.log.records.record import SYS_ROLLBACK, SYS_TRANSACTION, Record, bytes_to_properties
 
 _HEADER = Struct(">qqqqii")
-_TOLD = 5
+_MOST_FINDINGS = 5
 
-Told = tuple[str, str, bool]
+Finding = tuple[str, str, bool]
 
 
 class IndexWalk:
@@ -25,7 +25,7 @@ class IndexWalk:
         self._disk = disk
         self._directory = directory
         self._slots = slots
-        self._told: list[Told] = []
+        self._findings: list[Finding] = []
         self._lacking = 0
         self._entries = self._read_all()
         self._next: tuple[int, int, str] | None = next(self._entries, None)
@@ -81,8 +81,8 @@ class IndexWalk:
             self._tell(path, f"{ahead} slots are ahead of its header: a node was writing", damage=False)
 
     def _tell(self, path: str, what: str, damage: bool = True) -> None:
-        if len(self._told) < _TOLD * 4:
-            self._told.append((path, what, damage))
+        if len(self._findings) < _MOST_FINDINGS * 4:
+            self._findings.append((path, what, damage))
 
     def take(self, found: Record) -> None:
         """Consumes the entries of that record, and those that speak of no record at all."""
@@ -109,13 +109,13 @@ class IndexWalk:
         while self._next is not None and self._next[0] < end:
             self._next = next(self._entries, None)
 
-    def finish(self, end: int, must: int) -> Iterator[Told]:
+    def finish(self, end: int, must: int) -> Iterator[Finding]:
         """What is wrong. `must`: the log below is said to be in the index."""
         while self._next is not None:
             if self._next[0] >= end:
                 self._tell(self._next[2], f"an entry points to {self._next[0]}, behind the end of the log", self._next[0] < must)
             self._next = next(self._entries, None)
-        yield from self._told
+        yield from self._findings
         if self._lacking:
             yield "index", f"{self._lacking} messages are not under all their keys in it", must > 0
 

@@ -24,9 +24,9 @@ from rmq.model import DELAY_TOPIC
 _BATCH = Struct(">qiqqqhii")  # offset, size, code, store time, base number, count, -1, 0
 _BLANK_SIZE = 0x7FFFFFFF
 _WINDOW = 64  # units read at once
-_TOLD = 3  # mismatches of one queue that are spelled out
+_MOST_FINDINGS = 3  # mismatches of one queue that are spelled out
 
-Told = tuple[str, str, bool]
+Finding = tuple[str, str, bool]
 
 
 class _Files:
@@ -96,7 +96,7 @@ class QueueWalk:
         self._queues: dict[tuple[str, int], _Queue] = {}
         self._batches = set(disk.listdir(f"{root}/batchconsumequeue"))
         self._batch_units: dict[tuple[str, int], int] = {}
-        self._told: list[Told] = []
+        self._findings: list[Finding] = []
 
     def delete(self, topic: str) -> None:
         """A committed line deletes the topic: what was wrong with queues that went is nobody's business."""
@@ -122,11 +122,11 @@ class QueueWalk:
         """What is lost, and was replaced: its number stays, its unit is blank (or its queue begins behind it)."""
         if found.topic == UNKNOWN_TOPIC:
             what = f"{found.total_size} bytes at {found.physical_offset} are lost, and were replaced"
-            self._told.append(("commitlog", what, False))
+            self._findings.append(("commitlog", what, False))
             return
         queue, number = self._queue(found.topic, found.queue_id), found.queue_offset
         what = f"message {number} at {found.physical_offset} is lost, and was replaced"
-        self._told.append((_name(found.topic, found.queue_id), what, False))
+        self._findings.append((_name(found.topic, found.queue_id), what, False))
         if queue.next in (-1, number):
             queue.next = number + 1
             if queue.files.raw(number)[8:12] not in (b"", bytes(4), _BLANK_SIZE.to_bytes(4, "big")):
@@ -148,12 +148,12 @@ class QueueWalk:
         if number == 0 and (self._from or key[0] in self._deleted):  # as dispatch does
             behind = f"the record at {found.physical_offset} begins the queue anew at 0, {queue.next} would be next: an older "
             behind += "release stored messages behind the deletion of their topic; those have no number any more, only their ids"
-            self._told.append((_name(*key), behind, False))
+            self._findings.append((_name(*key), behind, False))
             del self._queues[key]
             return self._queue(*key)
         damage = not (by_rocketmq or (holes and number > queue.next))
         what = f"the record at {found.physical_offset} has number {number}, {queue.next} would be next"
-        self._told.append((_name(*key), what, damage))
+        self._findings.append((_name(*key), what, damage))
         return queue
 
     def _compare(self, queue: _Queue, number: int, found: Record) -> None:
@@ -192,16 +192,16 @@ class QueueWalk:
             self.units += 1
         else:
             unit = _BATCH.unpack(raw) if len(raw) == _BATCH.size else raw.hex()
-            self._told.append((_name(*key), f"batch unit {number} says {unit}, its record {expected}", True))
+            self._findings.append((_name(*key), f"batch unit {number} says {unit}, its record {expected}", True))
 
-    def finish(self, end: int, must: int, ours: bool, killed: bool) -> Iterator[Told]:
+    def finish(self, end: int, must: int, ours: bool, killed: bool) -> Iterator[Finding]:
         """What is wrong. Units of records that end at or below `must` have to be there; others may come with the next start.
         `killed`: the node was not stopped in order; then a whole queue may be made anew by it.
 
         Units behind the last record are damage in a store of ours only when `must` covers the whole log: RocketMQ leaves
         old ones behind its cuts.
         """
-        yield from self._told
+        yield from self._findings
         for (topic, queue_id), queue in sorted(self._queues.items()):
             name = _name(topic, queue_id)
             self.count += 1
@@ -218,17 +218,17 @@ class QueueWalk:
                 yield name, f"unit {behind[0]} points to {behind[1]}, which is no record of it", ours and must >= end
         self.count += len(self._batch_units)
 
-    def _problems(self, name: str, queue: _Queue, must: int) -> Iterator[Told]:
+    def _problems(self, name: str, queue: _Queue, must: int) -> Iterator[Finding]:
         lacking = [end for end in queue.missing if end <= must]
         if lacking:
             yield name, f"{len(lacking)} units are missing, the first for the record that ends at {lacking[0]}", True
         if len(queue.missing) > len(lacking):
             late = len(queue.missing) - len(lacking)
             yield name, f"{late} units are not written yet; the next start makes them", False
-        for what, end in queue.wrong[:_TOLD]:
+        for what, end in queue.wrong[:_MOST_FINDINGS]:
             yield name, what, end <= must or not must
-        if len(queue.wrong) > _TOLD:
-            yield name, f"{len(queue.wrong) - _TOLD} more units are wrong", True
+        if len(queue.wrong) > _MOST_FINDINGS:
+            yield name, f"{len(queue.wrong) - _MOST_FINDINGS} more units are wrong", True
 
 
 def _name(topic: str, queue_id: int) -> str:

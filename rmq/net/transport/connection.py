@@ -152,7 +152,7 @@ class Connection(Link):
         self._speaks_for = False
         self._greeted = False
         self._draining = False
-        self._in_flight_bytes = self._told_bytes = 0  # the second: what the host counts for us
+        self._in_flight_bytes = self._counted_bytes = 0  # the second: what the host counts for us
         self._calls = 0
         self._backlog: list[Received] = []  # read, but not handled yet
         self._half_frame_bytes = 0
@@ -248,8 +248,8 @@ class Connection(Link):
 
     def tell_in_flight(self) -> None:
         """The host's sum is brought up to now; once for each read, and each second."""
-        self._host.in_flight_bytes += self._in_flight_bytes - self._told_bytes
-        self._told_bytes = self._in_flight_bytes
+        self._host.in_flight_bytes += self._in_flight_bytes - self._counted_bytes
+        self._counted_bytes = self._in_flight_bytes
 
     def look_again(self) -> None:
         """Others may have been answered meanwhile, so that this one may go on."""
@@ -262,8 +262,8 @@ class Connection(Link):
         return min(limits.fair_in_flight_bytes, limits.max_in_flight_bytes) if crowded else limits.max_in_flight_bytes
 
     def _gone(self, why: str) -> None:
-        self._host.in_flight_bytes -= self._told_bytes
-        self._told_bytes = 0
+        self._host.in_flight_bytes -= self._counted_bytes
+        self._counted_bytes = 0
         if self._half_frame_bytes:
             self._host.half_frames_grew(self, -self._half_frame_bytes)
         self._host.forget(self, why)

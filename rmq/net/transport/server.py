@@ -66,7 +66,7 @@ class Server:
         self.in_flight_bytes = 0
         self._half_frame_bytes = 0
         self._descriptors = 0  # those from there on are not for connections
-        self._told = False
+        self._warned = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._sweeper: asyncio.Task[None] | None = None
         self._emptied = asyncio.Event()
@@ -140,15 +140,15 @@ class Server:
         if len(self._connections) > self.limits.max_connections:
             return f"more than {self.limits.max_connections} connections"
         if connection.descriptor >= self._descriptors:
-            self._tell_once("connections are refused: this process has too few file descriptors left for more (max_connections)")
+            self._warn_once("connections are refused: this process has too few file descriptors left for more (max_connections)")
             return f"fewer than {descriptors.LEFT} file descriptors are left"
         if self._per_address[host] > self.limits.max_connections_per_address:
             return f"more than {self.limits.max_connections_per_address} connections from {host}"
         return ""
 
-    def _tell_once(self, what: str) -> None:
-        if not self._told:
-            self._told = True
+    def _warn_once(self, what: str) -> None:
+        if not self._warned:
+            self._warned = True
             log.error(what)
 
     def forget(self, connection: Connection, why: str) -> None:
