@@ -20,6 +20,7 @@ from rmq.log.files.disk import Disk
 from rmq.log.store import Store
 from rmq.net.commands.peers import GetGroupStatus, GroupStatus, IntroducePeer, LogPart, ReadLog
 from rmq.net.transport.dialer import Dialer
+from rmq.net.transport.members import Members
 from rmq.net.transport.server import Call
 
 log = logging.getLogger("rmq.damaged")
@@ -29,7 +30,7 @@ AGAIN_S = 1.0
 
 def wall(settings: NodeSettings, store: Store, address: str) -> Wall:
     ports = () if settings.peers_on_client_port else (int(settings.own_peers_address(address).rpartition(":")[2]),)
-    return Wall(settings.broker_name, store.vote.store_id, ports, settings.peer_sources)
+    return Wall(settings.broker_name, store.vote.store_id, ports, settings.peer_sources, Members(settings))
 
 
 class Damaged:

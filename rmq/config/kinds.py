@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 WILDCARDS = frozenset({"0.0.0.0", "::", "[::]"})
 _NAME = re.compile(r"[A-Za-z0-9_%|-]{1,127}")
 _HOST = re.compile(r"[A-Za-z0-9._-]{1,253}|\[?[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]+\]?")
+_CERTIFIED = re.compile(rf"(\*\.)?({_HOST.pattern})")
 _WORDS = re.compile(r"|[!-~]|[!-~][ -~]*[!-~]")
 _SIZE = re.compile(r"(\d+)\s*(|k|m|g|ki|mi|gi|kib|mib|gib|kb|mb|gb)", re.IGNORECASE)
 _POWER = {"": 0, "k": 1, "m": 2, "g": 3}
@@ -175,7 +176,7 @@ def _listed(raw: object) -> list[object]:
 def names() -> Kind:
     """Host names and IP addresses."""
     return Kind(
-        "host names or IP addresses with ; between", lambda raw: tuple(_full(_HOST, one).strip("[]") for one in _listed(raw))
+        "host names or IP addresses with ; between", lambda raw: tuple(_full(_CERTIFIED, one).strip("[]") for one in _listed(raw))
     )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from rmq.config.kinds import choice, file, flag, host, optional, protocols, setting, words
+from rmq.config.kinds import choice, file, flag, host, names, optional, protocols, setting, words
 
 LOOPBACK = ("127.", "localhost", "::1")
 
@@ -36,6 +36,15 @@ class SecuritySettings:
         "", optional(host()), "name that the certificates of others bear; empty: each the host that is dialled"
     )
 
+    member_names: tuple[str, ...] = setting(
+        (), names(), "names in certificates of nodes, besides the hosts at which they are known, as *.brokers.example.com"
+    )
+
+    @property
+    def certifies_all(self) -> bool:
+        """Whether everybody who comes shows a certificate."""
+        return self.tls_mode == "enforcing" and self.tls_client_auth == "require"
+
     @property
     def dials_tls(self) -> bool:
         return self.tls_dial or self.tls_mode == "enforcing"
@@ -49,3 +58,5 @@ def contradictions(settings: SecuritySettings) -> Iterator[str]:
         )
     if settings.tls_client_auth != "none" and not settings.tls_ca:
         yield "tls_ca: whose certificates may clients show? Name the file of that authority (tls.server.trustCertPath)"
+    if settings.member_names and (settings.tls_mode == "disabled" or settings.tls_client_auth == "none"):
+        yield "member_names: they stand in certificates, and nobody shows one; set tls_mode and tls_client_auth too"

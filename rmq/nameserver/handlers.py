@@ -20,6 +20,7 @@ from rmq.net.commands import (
     TopicList,
     UnregisterBroker,
 )
+from rmq.net.transport.members import Members
 from rmq.net.transport.server import Call, Connection, Handler
 from rmq.routing.parts import Parts
 from rmq.routing.table import Outcome, Registration, Removed, RouteTable
@@ -28,8 +29,9 @@ log = logging.getLogger("rmq.nameserver")
 
 
 class RouteHandlers:
-    def __init__(self, table: RouteTable, clock: Clock) -> None:
+    def __init__(self, table: RouteTable, members: Members, clock: Clock) -> None:
         self._table = table
+        self._members = members
         self._clock = clock
         self._parts = Parts()
         self._registered = 0
@@ -57,7 +59,8 @@ class RouteHandlers:
         return TopicList(self._table.topics())
 
     def register(self, request: RegisterBroker, call: Call) -> Registered:
-        """Raises Refusal: see `rmq.routing.claims`."""
+        """Raises Refusal: see `rmq.routing.claims`, `Members`."""
+        self._members.check(call.connection, [request.broker_addr])
         connection_id = call.connection.id
         whose = (request._replace(topics=[], part=0), request.parts)
         topics = self._parts.join(connection_id, whose, request.part, request.parts, request.topics)

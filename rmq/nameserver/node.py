@@ -9,6 +9,7 @@ from rmq.measures import Family, gauge
 from rmq.nameserver.handlers import RouteHandlers
 from rmq.net.codec.limits import MIB, Limits
 from rmq.net.remoting.codec import RemotingSettings
+from rmq.net.transport.members import Members
 from rmq.net.transport.network import Network, network_of
 from rmq.net.transport.server import Server
 from rmq.routing.table import RouteTable
@@ -29,7 +30,7 @@ class Nameserver:
         limits = limits or _limits(settings)
         self._settings = settings
         self._clock = clock
-        self._handlers = RouteHandlers(RouteTable(settings.broker_expiry_ms / 1000), clock)
+        self._handlers = RouteHandlers(RouteTable(settings.broker_expiry_ms / 1000), Members(settings), clock)
         self._server = Server(
             self._handlers.by_request(),
             limits,

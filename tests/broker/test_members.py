@@ -1,160 +1,114 @@
-"""Heartbeats: who is a member, what that makes, and who is told when members change."""
+"""What a hostile peer may try with real messages and a good certificate of the house: it is no node, so nothing is done (S3)."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
 
 from rmq.codes import ResponseCode as R
-from rmq.model import RETRY_PREFIX, GroupConfig
-from rmq.net.commands import (
-    GetConsumerConnection,
-    GetConsumerList,
-    GetGroupConfig,
-    GetTopicConfig,
-    NotifyConsumerIdsChanged,
-    Ping,
-    QueryTopicConsumeByWho,
-    UnregisterClient,
-    UpdateGroup,
+from rmq.net.commands import ClusterInfo, GetClusterInfo, RegisterBroker, Request, UnregisterBroker, UpdateTopic
+from rmq.net.commands.peers import ForwardedClient, IntroducePeer
+from rmq.net.transport.members import bears
+from tests.broker.groups import GROUP, LocalGroup
+from tests.broker.support import Peer, send
+from tests.broker.test_gate import questions, runs
+from tests.broker.test_tls import settings
+from tests.certificates import Certificates
+
+STRANGERS = ("client", "elsewhere")
+
+
+@pytest.fixture(scope="module")
+def certs(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture
+async def group(certs: Certificates, tmp_path: Path) -> AsyncIterator[LocalGroup]:
+    encrypted = settings(certs, "enforcing", tls_client_auth="require")
+    async with LocalGroup(tmp_path, tls=certs.tls("client"), **encrypted) as group:
+        yield group
+
+
+def registration(address: str, broker_id: int = 0, epoch: int = 1 << 20) -> RegisterBroker:
+    return RegisterBroker("DefaultCluster", GROUP, broker_id, address, epoch, [], store="stranger")
+
+
+async def brokers(peer: Peer) -> Any:
+    info: ClusterInfo = await peer.ask(GetClusterInfo())
+    return info.brokers
+
+
+async def test_a_stranger_is_no_node_of_the_group(group: LocalGroup, certs: Certificates) -> None:
+    """It neither deposes a leader, nor makes a follower cut, fetches bytes, acknowledges for a member, or speaks for clients."""
+    names = {name: (await group.leader()) == name for name in group.nodes}
+    client = await group.connect(await group.leader())
+    await client.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
+    await client.send(send("T"))
+    await group.level()
+    before = {name: await group.status(name) for name in names}
+    known = await runs(group)
+    epoch = before[await group.leader()].epoch
+    for shown in STRANGERS:
+        for victim in names:
+            stranger = await Peer.connect(group.peer_address(victim), tls=certs.tls(shown))
+            for name in names:
+                assert await stranger.refusal(known[name]._replace(incarnation=1 << 40)) in (R.NO_PERMISSION, R.INVALID_PARAMETER)
+                for question in questions(name, known[name].store, epoch=epoch + 5):
+                    assert await stranger.refusal(question) == R.NO_PERMISSION
+            for asked in (IntroducePeer(GROUP, "n9", "s", 1), ForwardedClient(GROUP, next(iter(names)), "10.0.0.1", 1)):
+                assert await stranger.refusal(asked) == R.NO_PERMISSION
+            await stranger.close()
+    after = {name: await group.status(name) for name in names}
+    assert {(one.epoch, one.leader, one.end) for one in after.values()} == {
+        (one.epoch, one.leader, one.end) for one in before.values()
+    }
+    assert (await client.send(send("T")))[0].queue_offset == 1
+
+
+async def test_a_stranger_registers_no_broker_and_takes_no_name(group: LocalGroup, certs: Certificates) -> None:
+    leader = await group.leader()
+    for shown in STRANGERS:
+        stranger = await Peer.connect(group.nameserver, tls=certs.tls(shown))
+        before = await brokers(stranger)
+        for address in (group.address(leader), "127.0.0.1:1", "10.0.0.9:10911", "alice.example:1"):
+            assert await stranger.refusal(registration(address)) == R.NO_PERMISSION
+            assert await stranger.ask_code(UnregisterBroker("DefaultCluster", GROUP, 0, address)) in (0, R.NO_PERMISSION)
+        assert await brokers(stranger) == before
+        await stranger.close()
+
+
+async def test_names_for_nodes_hold_while_plain_clients_are_still_taken(certs: Certificates, tmp_path: Path) -> None:
+    """Permissive, with `member_names`: plain connections are for clients only; nodes show the name."""
+    given = settings(certs, "permissive", tls_dial=True, tls_client_auth="optional", member_names=("localhost",))
+    async with LocalGroup(tmp_path, **given) as group:
+        leader = await group.leader()
+        client = await group.connect(leader)
+        await client.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
+        await client.send(send("T"))
+        plain = await Peer.connect(group.nameserver)
+        assert await plain.refusal(registration("127.0.0.1:1")) == R.NO_PERMISSION
+        await plain.close()
+        asked: list[Request] = [(await runs(group))[leader], *questions(leader, "s", epoch=9)]
+        stranger = await Peer.connect(group.peer_address(next(name for name in group.nodes if name != leader)))
+        for question in asked:
+            assert await stranger.refusal(question) == R.NO_PERMISSION
+        await stranger.close()
+
+
+@pytest.mark.parametrize(
+    ("certified", "host", "stands"),
+    [
+        ("n0.example.com", "N0.example.com.", True),
+        ("*.example.com", "n0.example.com", True),
+        ("*.example.com", "example.com", False),
+        ("*.example.com", "a.n0.example.com", False),
+        ("*", "localhost", False),
+        ("*.0.0.1", "127.0.0.1", False),
+        ("0:0:0:0:0:0:0:1", "::1", True),
+        ("10.0.0.1", "10.0.0.10", False),
+    ],
 )
-from rmq.testing import LocalBroker
-from tests.broker.conftest import Connect
-from tests.broker.support import Peer, beat
-
-NOTICE = NotifyConsumerIdsChanged("g")
-
-
-async def members(peer: Peer, group: str = "g") -> list[str]:
-    return list((await peer.ask(GetConsumerList(group))).client_ids)
-
-
-async def test_a_heartbeat_makes_group_and_retry_topic(peer: Peer) -> None:
-    await peer.ask(beat("c", "g"))
-    assert await peer.ask(GetGroupConfig("g")) == GroupConfig("g")
-    retry = await peer.ask(GetTopicConfig(RETRY_PREFIX + "g"))
-    assert (retry.read_queue_nums, retry.write_queue_nums, retry.perm) == (1, 1, 6)
-    await peer.ask(UpdateGroup(GroupConfig("h", retry_queue_nums=3)))
-    await peer.ask(beat("c", "h"))
-    assert (await peer.ask(GetTopicConfig(RETRY_PREFIX + "h"))).write_queue_nums == 3
-
-
-async def test_members_are_one_sorted_list_for_all(broker: LocalBroker, connect: Connect) -> None:
-    """C8."""
-    peers = [await connect(broker, name) for name in ("b", "c", "a")]
-    assert await peers[0].refusal(GetConsumerList("g")) == R.SYSTEM_ERROR
-    for peer, name in zip(peers, "bca", strict=True):
-        await peer.ask(beat(name, "g"))
-    assert [await members(peer) for peer in peers] == [["a", "b", "c"]] * 3
-
-
-async def test_all_members_hear_of_join_leave_and_loss(broker: LocalBroker, connect: Connect) -> None:
-    """C8: each change once, also to the newcomer; a heartbeat that changes nothing tells nobody."""
-    first, second, third = [await connect(broker, name) for name in ("1", "2", "3")]
-    await first.ask(beat("1", "g"))
-    await first.wait_for_pushes(1)
-    await second.ask(beat("2", "g"))
-    await first.wait_for_pushes(2)
-    await second.wait_for_pushes(1)
-    await third.ask(beat("3", "g"))
-    for _ in range(3):
-        await third.ask(beat("3", "g"))
-    await third.close()
-    await first.wait_for_pushes(4)
-    assert await members(first) == ["1", "2"]
-    await second.ask(UnregisterClient("2", consumer_group="g"))
-    await first.wait_for_pushes(5)
-    assert await members(first) == ["1"]
-    await first.ask(Ping())
-    assert first.pushed == [NOTICE] * 5
-    assert second.pushed == [NOTICE] * 3, "who left is told no more"
-
-
-async def test_a_changed_subscription_is_told_to_all(broker: LocalBroker, connect: Connect) -> None:
-    first, second = await connect(broker, "1"), await connect(broker, "2")
-    await first.ask(beat("1", "g"))
-    await second.ask(beat("2", "g"))
-    await first.wait_for_pushes(2)
-    await second.ask(beat("2", "g", expression="A", version=2))
-    await first.wait_for_pushes(3)
-    await second.ask(beat("2", "g", expression="A", version=3))
-    await first.ask(Ping())
-    assert len(first.pushed) == 3, "a newer version alone is no change"
-
-
-async def test_a_silent_member_is_dropped(connect: Connect) -> None:
-    """T1: by the broker's monotonic clock, within expiry and scan period."""
-    async with LocalBroker(client_expiry_ms=30_000) as broker:
-        alive, silent = await connect(broker, "alive"), await connect(broker, "silent")
-        await silent.ask(beat("silent", "g"))
-        await alive.ask(beat("alive", "g"))
-        await alive.wait_for_pushes(1)
-        broker.clock.jump_wall(3_600_000)
-        await broker.clock.advance(25)
-        assert await members(alive) == ["alive", "silent"], "the wall clock is nobody's business here"
-        await alive.ask(beat("alive", "g"))
-        pushes = len(alive.pushed)
-        await broker.clock.advance(16)
-        await alive.wait_for_pushes(pushes + 1)
-        assert await members(alive) == ["alive"]
-
-
-async def test_a_group_may_switch_notices_off(broker: LocalBroker, connect: Connect) -> None:
-    first, second = await connect(broker, "1"), await connect(broker, "2")
-    await first.ask(UpdateGroup(GroupConfig("g", notify_consumer_ids_changed_enable=False)))
-    await first.ask(beat("1", "g"))
-    await second.ask(beat("2", "g"))
-    assert await members(first) == ["1", "2"]
-    assert first.pushed == []
-
-
-async def test_a_client_that_reconnects_is_one_member(broker: LocalBroker, connect: Connect) -> None:
-    first, again, other = await connect(broker, "1"), await connect(broker, "1"), await connect(broker, "2")
-    await other.ask(beat("2", "g"))
-    await first.ask(beat("1", "g"))
-    await again.ask(beat("1", "g"))
-    assert await members(other) == ["1", "2"]
-    await first.close()
-    await other.ask(Ping())
-    assert await members(other) == ["1", "2"], "its new connection stays"
-
-
-async def test_one_refused_group_does_not_cost_the_others_their_membership(connect: Connect) -> None:
-    async with LocalBroker(auto_create_group=False) as broker:
-        peer = await connect(broker)
-        await peer.ask(UpdateGroup(GroupConfig("known")))
-        assert await peer.refusal(beat("c", "unknown", "known")) == R.SUBSCRIPTION_GROUP_NOT_EXIST
-        assert await members(peer, "known") == ["c"]
-        assert await peer.refusal(GetConsumerList("unknown")) == R.SYSTEM_ERROR
-
-
-async def test_a_group_that_is_switched_off_keeps_its_members(peer: Peer) -> None:
-    """Only its pulls are refused, so that it goes on at once when it is switched on again."""
-    await peer.ask(UpdateGroup(GroupConfig("g", consume_enable=False)))
-    await peer.ask(beat("c", "g", "other"))
-    assert await members(peer) == ["c"]
-    assert (await peer.ask(GetGroupConfig("g"))).consume_enable is False
-    await peer.ask(UpdateGroup(GroupConfig("g")))
-    assert (await peer.pull("T", 0, flag=0)).status == R.PULL_NOT_FOUND
-
-
-async def test_bad_names_are_refused(peer: Peer) -> None:
-    """S9."""
-    assert await peer.refusal(beat("c", "a b")) == R.INVALID_PARAMETER
-    assert await peer.refusal(beat("c\n", "g")) == R.INVALID_PARAMETER
-
-
-async def test_a_heartbeat_of_a_connection_that_went_meanwhile_leaves_nobody_behind(connect: Connect) -> None:
-    """The group is made while the connection ends; a member without connection would keep its queues for 120 s."""
-    async with LocalBroker(flush="sync") as broker:
-        watcher = await connect(broker, "watcher")
-        for number in range(20):
-            gone = await connect(broker, f"gone-{number}")
-            gone.channel.post(beat(f"gone-{number}", f"new-{number}"))
-            await gone.close()
-            await watcher.ask(UpdateGroup(GroupConfig(f"other-{number}")))  # written behind the heartbeat's own
-            assert await watcher.refusal(GetConsumerList(f"new-{number}")) == R.SYSTEM_ERROR
-
-
-async def test_connection_view_and_readers_of_a_topic(peer: Peer) -> None:
-    assert await peer.refusal(GetConsumerConnection("g")) == R.CONSUMER_NOT_ONLINE
-    await peer.ask(beat("c", "g", expression="A"))
-    view = await peer.ask(GetConsumerConnection("g"))
-    assert [(one.client_id, one.language) for one in view.connections] == [("c", "PYTHON")]
-    assert [(one.topic, one.expression) for one in view.subscriptions] == [("T", "A")]
-    assert (await peer.ask(QueryTopicConsumeByWho("T"))).groups == ["g"]
+def test_what_a_name_stands_for(certified: str, host: str, stands: bool) -> None:
+    assert bears([certified], host) == stands

@@ -28,7 +28,7 @@ async def through(client: Client, body: bytes) -> None:
     """Sent and received."""
     async with client, client.producer() as producer:
         await producer.send(Message("T", body))
-        async with client.consumer("g", "T", start="first") as consumer:
+        async with client.consumer(f"g-{body.decode()}", "T", start="first") as consumer:
             async for message in consumer:
                 if message.body == body:
                     return

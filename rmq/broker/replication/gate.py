@@ -1,7 +1,7 @@
 """Who may speak as a node of the group: whoever comes to the peers' port, from the address of a node of the group, and says
 which node, store and run it is. What it says afterwards on that connection counts for that store only.
 
-Without keys that is all that can be checked; it keeps out everybody who has no machine among the nodes.
+Without certificates (`members`) that is all that can be checked; it keeps out everybody who has no machine among the nodes.
 """
 
 import asyncio
@@ -15,6 +15,7 @@ from rmq.broker.replication.places import resolve, same_machine
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal
 from rmq.net.commands.peers import IntroducePeer
+from rmq.net.transport.members import Members
 from rmq.net.transport.server import Call, Connection
 
 log = logging.getLogger("rmq.gate")
@@ -28,12 +29,14 @@ _introduced: WeakKeyDictionary[Connection, IntroducePeer] = WeakKeyDictionary()
 
 class Wall(NamedTuple):
     """`group`: the broker name. `own_store`: of this node. `ports`: where the nodes of the group come to; empty: every port.
-    `sources`: networks from which they come besides, as where their addresses are translated."""
+    `sources`: networks from which they come besides, as where their addresses are translated. `members`: asks for
+    certificates."""
 
     group: str
     own_store: str
     ports: Sequence[int]
     sources: Sequence[str]
+    members: Members | None = None
 
 
 class Gate:
@@ -61,7 +64,7 @@ class Gate:
         try:
             check_group(self._wall.group, said.group)
             self._check_port(connection)
-            await self._check_source(said.node, connection.peer[0])
+            await self._check_source(said.node, connection)
             self._check_run(said, connection)
         except Refusal as refusal:
             self._tell("%s:%d says that it is node %r: %s", *connection.peer, said.node[:40], refusal.remark)
@@ -72,7 +75,7 @@ class Gate:
         """Whether that node may forward there what a client says. Raises Refusal."""
         check_group(self._wall.group, group)
         self._check_port(connection)
-        await self._check_source(node, connection.peer[0])
+        await self._check_source(node, connection)
 
     def who(self, group: str, call: Call) -> IntroducePeer:
         """Who speaks there. Raises Refusal."""
@@ -101,12 +104,15 @@ class Gate:
             about = f"port {connection.local[1]} is the clients': the nodes of the group talk on {' or '.join(map(str, ports))}"
             raise _refused(f"{about} (dLegerPeers; peers_on_client_port)")
 
-    async def _check_source(self, node: str, source: str) -> None:
+    async def _check_source(self, node: str, connection: Connection) -> None:
+        source = connection.peer[0]
         if not self._addresses(node) and self._refresh is not None:
             await self._refresh()
         addresses = self._addresses(node)
         if not addresses:
             raise _refused(f"node {node!r} is no member of this group: add it with 'rmq admin addPeer'")
+        if self._wall.members is not None:
+            self._wall.members.check(connection, addresses)
         came = ipaddress.ip_address(source.partition("%")[0])
         if any(came in network for network in self._networks):
             return

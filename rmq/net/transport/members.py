@@ -1,0 +1,64 @@
+"""Who proves by a certificate that it is a node of the cluster.
+
+What nodes say to each other (votes, logs, registrations) is taken from a connection only if its certificate bears the host at
+which that node is known, or one of the names that the settings give to nodes (S3). Certificates of clients bear neither.
+"""
+
+import ipaddress
+from collections.abc import Iterable
+from typing import Protocol
+
+from rmq.codes import ResponseCode
+from rmq.errors import Refusal
+from rmq.net.transport.connection import Connection
+
+
+class MemberSettings(Protocol):
+    """What a node's settings say of it."""
+
+    @property
+    def member_names(self) -> tuple[str, ...]: ...
+    @property
+    def tls_server_name(self) -> str: ...
+    @property
+    def certifies_all(self) -> bool: ...
+
+
+class Members:
+    """Asks for a certificate where everybody has one anyway, or where nodes have names; elsewhere it takes everybody."""
+
+    def __init__(self, settings: MemberSettings) -> None:
+        self._asks = settings.certifies_all or bool(settings.member_names)
+        self._names = {*settings.member_names, settings.tls_server_name} - {""}
+
+    def check(self, connection: Connection, addresses: Iterable[str]) -> None:
+        """Whether a node that is at one of these ("host:port") may be at the other end. Raises Refusal (NO_PERMISSION)."""
+        if not self._asks:
+            return
+        hosts = [address.rpartition(":")[0].strip("[]") for address in addresses]
+        certified = connection.certified
+        if any(bears(certified, name) for name in (*self._names, *hosts)):
+            return
+        shown = ", ".join(sorted(certified)) or "nothing"
+        about = f"only nodes may say that: its certificate names {shown}, not {' or '.join(hosts) or 'a node'} (member_names)"
+        raise Refusal(ResponseCode.NO_PERMISSION, about)
+
+
+def bears(certified: Iterable[str], host: str) -> bool:
+    """Whether one of the names in a certificate stands for that host [RFC 6125: `*` for one whole label, the first]."""
+    wanted = _plain(host)
+    _, _, parent = wanted.partition(".")
+    names = {_plain(name) for name in certified}
+    return wanted in names or (not _is_ip(wanted) and bool(parent) and f"*.{parent}" in names)
+
+
+def _plain(name: str) -> str:
+    return str(ipaddress.ip_address(name)) if _is_ip(name) else name.lower().rstrip(".")
+
+
+def _is_ip(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
