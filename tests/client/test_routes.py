@@ -8,7 +8,7 @@ from rmq.client import Refusal, Unreachable
 from rmq.client.shared.routes import merge, parse_addresses
 from rmq.model import BrokerAddresses, QueueData, Route
 from rmq.net.commands import GetRoute
-from rmq.testing import TestClock
+from rmq.testing import TestClock, until
 from tests.client.conftest import MakeClient
 from tests.client.scripted import Broker, never_answer
 
@@ -44,6 +44,22 @@ async def test_a_silent_nameserver_delays_little(broker: Broker, make_client: Ma
     asking = asyncio.create_task(client.session.routes.get("T"))
     await clock.advance_until(asking.done, 0.05)
     assert (await asking).queues
+    assert clock.monotonic() < 1
+    await silent.stop()
+
+
+async def test_administrators_do_not_wait_for_a_silent_nameserver(broker: Broker, make_client: MakeClient) -> None:
+    silent = await Broker().start()
+    silent.faults[GetRoute] = [never_answer] * 9
+    clock = TestClock(running=False)
+    client = make_client(f"{silent.address};{broker.address}", clock=clock)
+    for _ in range(5):  # it was asked first every other time
+        asking = asyncio.create_task(client.session.routes.ask(GetRoute("T")))
+        await until(asking.done)
+        assert isinstance(asking.result(), Route)
+    refused = asyncio.create_task(client.session.routes.ask(GetRoute("Nowhere")))
+    await clock.advance_until(refused.done, 0.05)
+    assert isinstance(refused.exception(), Refusal)
     assert clock.monotonic() < 1
     await silent.stop()
 

@@ -5,7 +5,6 @@ Answers are kept: with every nameserver down a client that has a route goes on (
 
 import asyncio
 import logging
-import random
 from collections.abc import Callable, Iterable, Sequence
 from math import inf
 from typing import NamedTuple
@@ -216,16 +215,37 @@ class Routes:
         self._tell(topic)
 
     async def ask(self, request: Request) -> Answer:
-        """The answer of the first nameserver that gives one, in random order. Raises Refusal, Unreachable."""
-        trouble: RmqError | None = None
-        for address in random.sample(self._nameservers, len(self._nameservers)):
-            try:
-                return await self._connections.request(address, request)
-            except Refusal:
-                raise
-            except RmqError as error:
-                trouble = error
-        raise Unreachable(f"no nameserver of {';'.join(self._nameservers)} answers: {trouble}") from trouble
+        """The first good answer: all nameservers are asked at once, so that a silent one delays nobody.
+
+        Raises Refusal (of those that answer none does better), Unreachable.
+        """
+        tasks = TaskSet()
+        waiting = {tasks.start(self._tried(address, request), f"ask {address}") for address in self._nameservers}
+        failures: list[RmqError] = []
+        alarm: asyncio.Task[None] | None = None
+        try:
+            while waiting and not (alarm and alarm.done()):
+                watched = waiting | {alarm} if alarm else waiting
+                done, _ = await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
+                for answer in (task.result() for task in done & waiting):
+                    if not isinstance(answer, RmqError):
+                        return answer
+                    failures.append(answer)
+                    if isinstance(answer, Refusal) and alarm is None:
+                        alarm = tasks.start(self._clock.sleep(_OTHERS_MAY_TAKE_S), "others may answer")
+                waiting -= done
+        finally:
+            await tasks.close()
+        for failure in failures:
+            if isinstance(failure, Refusal):
+                raise failure
+        raise Unreachable(f"no nameserver of {';'.join(self._nameservers)} answers: {failures[0]}") from failures[0]
+
+    async def _tried(self, address: str, request: Request) -> Answer | RmqError:
+        try:
+            return await self._connections.request(address, request)
+        except RmqError as error:
+            return error
 
     async def _ask_all(self, topic: str) -> Route:
         tasks = TaskSet()
@@ -243,12 +263,9 @@ class Routes:
         raise Unreachable(f"no nameserver of {';'.join(self._nameservers)} answers: {answers[0]}")
 
     async def _ask_one(self, address: str, topic: str) -> Route | RmqError:
-        try:
-            answer = await self._connections.request(address, GetRoute(topic))
-        except RmqError as error:
-            return error
-        assert isinstance(answer, Route)
-        return believable(answer)
+        answer = await self._tried(address, GetRoute(topic))
+        assert isinstance(answer, Route | RmqError)
+        return believable(answer) if isinstance(answer, Route) else answer
 
     async def _collect(self, questions: "list[asyncio.Task[Route | RmqError]]") -> list[Route | RmqError]:
         """All answers, but no long wait for a silent nameserver once another one has told a route."""
