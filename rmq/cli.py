@@ -22,6 +22,7 @@ _COMMANDS = {
     "send": ("rmq.commands.send:send", "Send messages from the command line or from stdin."),
     "consume": ("rmq.commands.consume:consume", "Receive messages and print them."),
     "msg": ("rmq.commands.msg:msg", "Look messages up by id, key, place or time."),
+    "dashboard": ("rmq.commands.dashboard:dashboard", "Show a cluster in a browser (needs the extra `dashboard`)."),
     "health": ("rmq.commands.health:health", "Ask nodes whether they serve; for health checks."),
     "store": ("rmq.commands.store:store", "Check a store directory, look into it, repair it."),
     "archive": ("rmq.commands.archive:archive", "Ship rolled log files of a store to a directory or object store."),
@@ -34,7 +35,10 @@ _COMMANDS = {
     "completion": ("rmq.commands.completion:completion", "Print the completion script of a shell."),
 }
 
-_EXTRAS = {"cryptography": "tls"}  # package -> our extra with it
+_EXTRAS = {  # package -> our extra with it
+    "cryptography": "tls",
+    **dict.fromkeys(("starlette", "uvicorn", "jinja2", "xlsxwriter"), "dashboard"),
+}
 
 
 class _ReaderGone(Exception):

@@ -160,3 +160,33 @@ async def _pull(client: Client, queue: MessageQueue, offset: int, count: int) ->
     answer = await client.session.connections.request(routes.leader(queue.broker_name), request)
     assert isinstance(answer, PullAnswer)
     return answer
+
+
+class Span(NamedTuple):
+    """Messages `begin` to before `end` of a queue."""
+
+    queue: MessageQueue
+    begin: int
+    end: int
+
+
+async def span(client: Client, queue: MessageQueue, begin_ms: int = 0, end_ms: int = FOREVER_MS) -> Span:
+    """What the queue has now that was stored in that time."""
+    asked = [search_offset(client, queue, begin_ms)]
+    asked += [max_offset(client, queue) if end_ms == FOREVER_MS else search_offset(client, queue, end_ms + 1)]
+    begin, end = await asyncio.gather(*asked)
+    return Span(queue, begin, max(begin, end))
+
+
+async def newest(client: Client, within: Span, limit: int = _PULL_COUNT) -> list[ReceivedMessage]:
+    """At most `limit` of the last messages of the span, oldest first; fewer where they are so long that one answer has no room
+    for more."""
+    count = min(limit, _PULL_COUNT)
+    while within.end > within.begin:
+        start = max(within.begin, within.end - count)
+        answer = await _pull(client, within.queue, start, within.end - start)
+        if answer.next_begin_offset >= within.end or count == 1:
+            found = _received(answer.messages, within.queue.broker_name)
+            return [message for message in found if start <= message.queue_offset < within.end]
+        count = max(1, min(count - 1, answer.next_begin_offset - start))
+    return []

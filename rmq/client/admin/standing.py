@@ -10,7 +10,7 @@ from rmq.client.admin import groups
 from rmq.client.client import Client
 from rmq.errors import Refusal, Unknown, Unreachable
 from rmq.model import BrokerAddresses
-from rmq.net.commands.peers import GroupStatus, MemberStatus
+from rmq.net.commands.peers import GroupStatus as GroupStatus, MemberStatus
 
 MemberAddress = tuple[BrokerAddresses, int, str]  # broker group, broker id (-1: not registered), address
 Statuses = Mapping[str, GroupStatus]  # by address; nodes that stand alone, or do not answer, are missing

@@ -1,0 +1,76 @@
+"""What one node answers, for whoever asks several and shows also who did not answer.
+
+Every function raises Refusal (with the reason), Unreachable or Unknown.
+"""
+
+from rmq.client.client import Client
+from rmq.codes import ResponseCode
+from rmq.errors import Refusal
+from rmq.net.commands import (
+    ClusterInfo as ClusterInfo,
+    ConsumerConnection as ConsumerConnection,
+    ConsumeStats as ConsumeStats,
+    GetClusterInfo,
+    GetConsumerConnection,
+    GetConsumeStats,
+    GetTopicList,
+    GetTopicStats,
+    GroupList,
+    QueryTopicConsumeByWho,
+    TopicList,
+    TopicStats as TopicStats,
+)
+
+_ABSENT = (ResponseCode.CONSUMER_NOT_ONLINE, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, ResponseCode.TOPIC_NOT_EXIST)
+
+
+async def cluster_info(client: Client, nameserver: str) -> ClusterInfo:
+    """The broker groups that this nameserver knows."""
+    answer = await client.session.connections.request(nameserver, GetClusterInfo())
+    assert isinstance(answer, ClusterInfo)
+    return answer
+
+
+async def topics(client: Client, nameserver: str) -> list[str]:
+    """The topics that this nameserver knows."""
+    answer = await client.session.connections.request(nameserver, GetTopicList())
+    assert isinstance(answer, TopicList)
+    return answer.topics
+
+
+async def topic_stats(client: Client, topic: str, address: str) -> TopicStats:
+    """Queues of the topic at one broker."""
+    answer = await client.session.leaders.request_from(address, GetTopicStats(topic))
+    assert isinstance(answer, TopicStats)
+    return answer
+
+
+async def consume_stats(client: Client, group: str, address: str, topic: str = "") -> ConsumeStats:
+    """How far the group is at one broker; no queues if that one does not know it."""
+    try:
+        answer = await client.session.leaders.request_from(address, GetConsumeStats(group, topic))
+    except Refusal as refusal:
+        if refusal.code in _ABSENT:
+            return ConsumeStats([])
+        raise
+    assert isinstance(answer, ConsumeStats)
+    return answer
+
+
+async def connection(client: Client, group: str, address: str) -> ConsumerConnection | None:
+    """Members of the group that are connected to one broker; None if there are none."""
+    try:
+        answer = await client.session.connections.request(address, GetConsumerConnection(group))
+    except Refusal as refusal:
+        if refusal.code in _ABSENT:
+            return None
+        raise
+    assert isinstance(answer, ConsumerConnection)
+    return answer
+
+
+async def groups_of_topic(client: Client, topic: str, address: str) -> list[str]:
+    """Groups that consume the topic at one broker."""
+    answer = await client.session.leaders.request_from(address, QueryTopicConsumeByWho(topic))
+    assert isinstance(answer, GroupList)
+    return answer.groups

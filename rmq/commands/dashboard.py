@@ -1,0 +1,77 @@
+"""`rmq dashboard`: the cluster in a browser (needs the extra `dashboard`)."""
+
+import asyncio
+import signal
+from pathlib import Path
+
+import click
+
+from rmq.client import Client
+from rmq.clock import SystemClock
+from rmq.commands import asking, options
+from rmq.dashboard.access import READ, WRITE, write_user
+from rmq.dashboard.bounded import BROKERS_S
+from rmq.dashboard.serve import Options, served
+
+
+@click.group(invoke_without_command=True)
+@options.namesrv
+@click.option("--listen", default="127.0.0.1:8082", show_default=True, metavar="HOST:PORT", help="Where browsers find it.")
+@click.option("--users", type=click.Path(path_type=Path), metavar="FILE", help="Who may log in; `rmq dashboard user` makes it.")
+@click.option("--no-login", "open_to_all", is_flag=True, help="Nobody logs in, also where other machines can reach it.")
+@click.option("--read-only", is_flag=True, help="Without users: nobody may change anything.")
+@click.option(
+    "--data", type=click.Path(path_type=Path), default=Path("rmq-dashboard"), show_default=True, help="Directory of the history."
+)
+@click.option("--allow-host", "hosts", multiple=True, metavar="NAME", help="Without users: a further name it is called by.")
+@click.option("--root-path", "root", default="", metavar="/PATH", help="The path that a proxy puts it under.")
+@click.pass_context
+def dashboard(
+    context: click.Context,
+    namesrv: str,
+    listen: str,
+    users: Path | None,
+    open_to_all: bool,
+    read_only: bool,
+    data: Path,
+    hosts: tuple[str, ...],
+    root: str,
+) -> None:
+    """Show a cluster in a browser, and change it there. On loopback nobody logs in, unless --users says who may."""
+    if context.invoked_subcommand is not None:
+        return
+    host, _, port = listen.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise click.BadParameter(f"{listen!r}: write HOST:PORT", param_hint="--listen")
+    asked = Options(
+        host=host.strip("[]"),
+        port=int(port),
+        users=users,
+        open=open_to_all,
+        read_only=read_only,
+        data=data,
+        hosts=hosts,
+        root=root,
+    )
+    options.run_fast(_serve(asking.client_of(namesrv, BROKERS_S), asked))
+
+
+async def _serve(client: Client, asked: Options) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    async with served(client, asked, SystemClock()) as url:
+        click.echo(f"the dashboard is at {url}")
+        await stop.wait()
+
+
+@dashboard.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("name")
+@click.option("--role", type=click.Choice([READ, WRITE]), default=READ, show_default=True, help="write: may also change things.")
+@click.option("--password", envvar="RMQ_DASHBOARD_PASSWORD", prompt=True, hide_input=True, confirmation_prompt=True)
+def user(file: Path, name: str, role: str, password: str) -> None:
+    """Add NAME to the users in FILE, or give it another role and password. A running dashboard is started again to take it."""
+    write_user(file, name, role, password)
+    click.echo(f"{name} may {'look and change' if role == WRITE else 'look'}: {file}")

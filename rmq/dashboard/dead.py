@@ -1,0 +1,146 @@
+"""Dead letters of a consumer group: looked at, given to the group once more, exported."""
+
+import csv
+import io
+from collections.abc import Iterable
+
+import xlsxwriter
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+
+from rmq.client import Client, MessageQueue, ReceivedMessage
+from rmq.client.admin import again, calls, lookups
+from rmq.client.admin.lookups import FOREVER_MS
+from rmq.dashboard.addresses import link
+from rmq.dashboard.bounded import ask, ask_all
+from rmq.dashboard.formats import body, field_time, moment, sent_body, to_ms
+from rmq.dashboard.messages import Listed, listed, place
+from rmq.dashboard.page import Page, Visit
+from rmq.errors import InvalidArgument, Refusal, RmqError
+from rmq.model import DLQ_PREFIX
+
+MOST_EXPORTED = 10_000
+_LONGEST_CELL = 32_000  # a sheet takes 32 767 letters
+COLUMNS = ("message id", "topic", "broker", "queue", "offset", "stored", "born", "tags", "keys", "tries", "properties", "body")
+_XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
+
+
+class DeadLetterPages:
+    def __init__(self, client: Client, page: Page) -> None:
+        self._client = client
+        self.routes: list[BaseRoute] = [
+            page.view("/dead", self.dead),
+            page.view("/dead/export", self.export),
+            page.action("/dead/again", self.again),
+        ]
+
+    async def dead(self, visit: Visit) -> Response:
+        group, begin_ms, end_ms = visit.text("group"), to_ms(visit.text("from")), to_ms(visit.text("until"))
+        found, why, groups = Listed([], "", {}), "", []
+        if group:
+            try:
+                found = await listed(self._client, DLQ_PREFIX + group, begin_ms, end_ms, visit.text("older"))
+            except Refusal as refusal:
+                why = "" if "TOPIC_NOT_EXIST" in str(refusal) else str(refusal)
+        else:
+            groups = await self._groups()
+        return visit.show(
+            "dead.html",
+            group=group,
+            begin=field_time(begin_ms),
+            end=field_time(end_ms),
+            found=found,
+            why=why,
+            groups=groups,
+            place=place,
+        )
+
+    async def again(self, visit: Visit) -> Response:
+        """All ticked ones; what was refused is told, and the others are done."""
+        group, ticked = visit.needed("group"), visit.ticked("letter")
+        if not ticked:
+            raise InvalidArgument("tick the messages that are to be consumed again")
+        topic, back = DLQ_PREFIX + group, link("/dead", group=group)
+        done, failed = 0, list[str]()
+        for text in ticked:
+            try:
+                broker, queue, offset = text.rsplit(":", 2)
+                message = await lookups.at(self._client, MessageQueue(topic, broker, int(queue)), int(offset))
+                await again.consume_again(self._client, group, message)
+                done += 1
+            except (RmqError, ValueError) as error:
+                failed.append(f"{text}: {error}")
+        if failed:
+            return visit.go(back, f"{done} sent, {len(failed)} not: {'; '.join(failed[:3])}", "bad")
+        return visit.go(back, f"{done} message{'s' if done > 1 else ''} sent: members of {group} get them once more.")
+
+    async def export(self, visit: Visit) -> Response:
+        group = visit.needed("group")
+        begin_ms, end_ms = to_ms(visit.text("from")) or 0, to_ms(visit.text("until"))
+        rows = []
+        async for message in lookups.between(
+            self._client, DLQ_PREFIX + group, begin_ms=begin_ms, end_ms=FOREVER_MS if end_ms is None else end_ms
+        ):
+            rows.append(_row(message))
+            if len(rows) == MOST_EXPORTED:
+                break
+        name = "".join(letter if letter.isalnum() or letter in "-_" else "_" for letter in group)
+        if visit.text("form") == "xlsx":
+            return _file(as_xlsx(rows), _XLSX, f"dead-letters-{name}.xlsx")
+        return _file(as_csv(rows), "text/csv; charset=utf-8", f"dead-letters-{name}.csv")
+
+    async def _groups(self) -> list[tuple[str, int]]:
+        """Groups that have a topic for dead letters, and how many lie there (-1: not known), most first."""
+        topics = [topic for topic in await ask(calls.topic_list(self._client)) if topic.startswith(DLQ_PREFIX)]
+        stats, _ = await ask_all({topic: calls.topic_stats(self._client, topic) for topic in topics})
+        counts = {topic: sum(row.max_offset - row.min_offset for row in one.queues) for topic, one in stats.items()}
+        return sorted(
+            ((topic.removeprefix(DLQ_PREFIX), counts.get(topic, -1)) for topic in topics), key=lambda row: (-row[1], row[0])
+        )
+
+
+def _row(message: ReceivedMessage) -> tuple[str, ...]:
+    queue = message.queue
+    properties = " ".join(f"{name}={value}" for name, value in sorted(message.properties.items()))
+    return (
+        message.message_id,
+        message.topic,
+        queue.broker_name,
+        str(queue.queue_id),
+        str(message.queue_offset),
+        moment(message.store_timestamp),
+        moment(message.born_timestamp),
+        message.tags,
+        " ".join(message.keys),
+        str(message.reconsume_times),
+        properties,
+        body(sent_body(message)),
+    )
+
+
+def as_csv(rows: Iterable[tuple[str, ...]]) -> bytes:
+    """For spreadsheets: with the mark by which they know UTF-8, and nothing that they would take for a formula."""
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(COLUMNS)
+    writer.writerows([_no_formula(cell) for cell in row] for row in rows)
+    return b"\xef\xbb\xbf" + text.getvalue().encode()
+
+
+def _no_formula(cell: str) -> str:
+    return f"'{cell}" if cell.startswith(("=", "+", "-", "@", "\t", "\r")) and cell != "-" else cell
+
+
+def as_xlsx(rows: Iterable[tuple[str, ...]]) -> bytes:
+    """Every cell is text."""
+    data = io.BytesIO()
+    with xlsxwriter.Workbook(data, {"in_memory": True}) as book:
+        sheet = book.add_worksheet("dead letters")
+        for number, row in enumerate([COLUMNS, *rows]):
+            for column, cell in enumerate(row):
+                sheet.write_string(number, column, cell[:_LONGEST_CELL])
+    return data.getvalue()
+
+
+def _file(data: bytes, kind: str, name: str) -> Response:
+    return Response(data, media_type=kind, headers={"Content-Disposition": f'attachment; filename="{name}"'})

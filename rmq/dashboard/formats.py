@@ -1,0 +1,117 @@
+"""How values are shown. Pure but for the local time zone."""
+
+import json
+from datetime import UTC, datetime
+from ipaddress import ip_address
+
+from rmq.client import ReceivedMessage
+from rmq.errors import BadBytes, InvalidArgument
+
+_SHOWN_BYTES, _SHOWN_HEX = 64 * 1024, 4096
+
+
+def moment(timestamp_ms: int) -> str:
+    """Local time of the dashboard; "-" for never."""
+    if timestamp_ms <= 0:
+        return "-"
+    try:
+        return datetime.fromtimestamp(timestamp_ms / 1000, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    except (ValueError, OverflowError, OSError):
+        return str(timestamp_ms)
+
+
+def to_ms(text: str) -> int | None:
+    """What a time field of a browser says (local time of the dashboard), or Unix ms; None if empty. Raises InvalidArgument."""
+    if not text:
+        return None
+    if text.isdecimal() and len(text) <= 15:
+        return int(text)
+    try:
+        return round(datetime.fromisoformat(text).timestamp() * 1000)
+    except (ValueError, OverflowError):
+        raise InvalidArgument(f"{text!r} is no time: write 2026-11-21T09:00") from None
+
+
+def field_time(timestamp_ms: int | None) -> str:
+    """As a time field of a browser takes it."""
+    if timestamp_ms is None:
+        return ""
+    return datetime.fromtimestamp(timestamp_ms / 1000, UTC).astimezone().strftime("%Y-%m-%dT%H:%M:%S")
+
+
+def duration(seconds: float) -> str:
+    """The largest unit that counts, as "3 min"."""
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if abs(seconds) >= size:
+            return f"{seconds / size:.1f} {unit}" if abs(seconds) < 10 * size else f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def count(number: float) -> str:
+    return f"{number:,.0f}".replace(",", "\u202f")
+
+
+def rate(number: float) -> str:
+    return f"{number:.1f}" if 0 < abs(number) < 100 else count(number)
+
+
+def size(bytes_: float) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(bytes_) < 1024:
+            return f"{bytes_:.0f} B" if unit == "B" else f"{bytes_:.1f} {unit}"
+        bytes_ /= 1024
+    return f"{bytes_:.1f} TiB"
+
+
+def bytes_of(text: str) -> float:
+    """Of "80.5 GiB" as nodes write it; 0 for anything else."""
+    number, _, unit = text.strip().partition(" ")
+    try:
+        return float(number) * 1024.0 ** ("B", "KiB", "MiB", "GiB", "TiB").index(unit)
+    except ValueError:
+        return 0.0
+
+
+def body(data: bytes) -> str:
+    """The text if it is one that a page can show, JSON laid out, else hex digits; at most 64 KiB of it."""
+    text = data[:_SHOWN_BYTES].decode(errors="replace")
+    cut = f"\n... {len(data) - _SHOWN_BYTES:,} more bytes" if len(data) > _SHOWN_BYTES else ""
+    if "\ufffd" in text[:-3] or not all(letter.isprintable() or letter in "\r\n\t" for letter in text):
+        cut = f"\n... {len(data):,} bytes in all" if len(data) > _SHOWN_HEX else ""
+        return data[:_SHOWN_HEX].hex(" ") + cut
+    if not cut and text[:1] in ("{", "["):
+        try:
+            return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+        except (ValueError, RecursionError):
+            return text
+    return text + cut
+
+
+def sent_body(message: ReceivedMessage) -> bytes:
+    """What the sender sent; as it is stored if that cannot be inflated."""
+    try:
+        return message.body
+    except BadBytes:
+        return message.stored.body
+
+
+def host(data: bytes) -> str:
+    """Address and port as records hold them."""
+    address, port = data[:-4], int.from_bytes(data[-4:], "big")
+    try:
+        return f"{ip_address(address)}:{port}"
+    except ValueError:
+        return data.hex()
+
+
+FILTERS = {
+    "moment": moment,
+    "duration": duration,
+    "count": count,
+    "rate": rate,
+    "size": size,
+    "body": body,
+    "field_time": field_time,
+    "sent_body": sent_body,
+    "host": host,
+}

@@ -1,0 +1,192 @@
+"""One look at the cluster: what nameservers and nodes say now, and what is wrong with that."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from rmq.client import Client
+from rmq.client.admin import calls, groups, one, standing
+from rmq.client.admin.standing import NOWHERE, GroupStatus, MemberAddress
+from rmq.client.shared.routes import newest
+from rmq.dashboard.bounded import MEMBERS_S, NAMESERVERS_S, ask_all
+from rmq.dashboard.formats import bytes_of
+from rmq.model import BrokerAddresses, Route
+
+_FULL, _NEARLY_FULL = 0.90, 0.85  # of the disk [diskSpaceWarningLevelRatio, diskSpaceCleanForciblyRatio]
+_DAY_S = 86_400.0
+_LEAST_S = 600.0  # from less than ten minutes of messages nothing is foretold
+
+
+class Node(NamedTuple):
+    """A node of a broker group. `number`: its broker id, -1: no nameserver tells it. `silent`: why it said nothing, or ""."""
+
+    group: BrokerAddresses
+    number: int
+    address: str
+    facts: dict[str, str]
+    status: GroupStatus | None
+    silent: str
+
+    @property
+    def role(self) -> str:
+        if self.status is not None:
+            return self.status.role
+        return "alone" if not self.silent and self.number == 0 else "?"
+
+    @property
+    def votes(self) -> str:
+        return standing.votes(self.status) if self.status else "-"
+
+    def rate(self, name: str) -> float:
+        """The average over 10 s out of `a b c` (10 s, 60 s, 600 s)."""
+        words = self.facts.get(name, "").split()
+        return float(words[0]) if words else 0.0
+
+    def between(self, way: str, until: str, since: str) -> int:
+        """Messages that were put or got, as "TodayNow" since "TodayMorning"."""
+        return int(self.facts.get(f"msg{way}Total{until}", "0")) - int(self.facts.get(f"msg{way}Total{since}", "0"))
+
+    @property
+    def disk_ratio(self) -> float | None:
+        text = self.facts.get("commitLogDiskRatio")
+        return float(text) if text else None
+
+    @property
+    def disk_free(self) -> float:
+        """Bytes."""
+        return bytes_of(self.facts.get("commitLogDirCapacity", "").partition("Free : ")[2].rstrip("."))
+
+    def disk_days(self, now_ms: int) -> float | None:
+        """How long the free space lasts if messages come as they have come since the oldest one, and none is deleted."""
+        oldest = int(self.facts.get("earliestMessageTimeStamp", "-1"))
+        seconds = (now_ms - oldest) / 1000
+        kept = int(self.facts.get("commitLogMaxOffset", "0")) - int(self.facts.get("commitLogMinOffset", "0"))
+        if oldest <= 0 or seconds < _LEAST_S or kept <= 0:
+            return None
+        return self.disk_free / (kept / seconds) / _DAY_S
+
+
+class Trouble(NamedTuple):
+    """`grave`: messages cannot be taken or read; else somebody should look. `page`: where more is to be seen."""
+
+    grave: bool
+    text: str
+    page: str
+
+
+class Look(NamedTuple):
+    """`nameservers`: what each said, or why it said nothing. `nodes`: by cluster, group and broker id."""
+
+    nameservers: dict[str, list[BrokerAddresses]]
+    deaf: dict[str, str]
+    nodes: list[Node]
+
+    @property
+    def places(self) -> list[MemberAddress]:
+        return [(node.group, node.number, node.address) for node in self.nodes]
+
+    @property
+    def statuses(self) -> dict[str, GroupStatus]:
+        return {node.address: node.status for node in self.nodes if node.status is not None}
+
+    def lag(self, node: Node) -> int | None:
+        """Bytes of the log that the node lacks."""
+        if node.status is None:
+            return None
+        return standing.furthest(self.places, self.statuses)[node.group.name] - node.status.end
+
+    @property
+    def clusters(self) -> list[str]:
+        return sorted({node.group.cluster for node in self.nodes})
+
+
+async def registered(client: Client) -> tuple[dict[str, list[BrokerAddresses]], dict[str, str]]:
+    """Broker groups by nameserver, and why other nameservers said nothing."""
+    asked = {address: one.cluster_info(client, address) for address in client.session.routes.nameservers}
+    found, deaf = await ask_all(asked, NAMESERVERS_S)
+    return {address: info.brokers for address, info in found.items()}, deaf
+
+
+async def broker_groups(client: Client) -> list[BrokerAddresses]:
+    """All that any nameserver knows, sorted; of each the newest word."""
+    found, _ = await registered(client)
+    return merged(found)
+
+
+def merged(told: dict[str, list[BrokerAddresses]]) -> list[BrokerAddresses]:
+    return sorted(newest([Route(brokers, []) for brokers in told.values()]), key=lambda group: (group.cluster, group.name))
+
+
+async def look(client: Client) -> Look:
+    """Never raises RmqError: who does not answer is part of it."""
+    told, deaf = await registered(client)
+    places: list[MemberAddress] = [
+        (group, number, address) for group in merged(told) for number, address in sorted(group.addresses.items())
+    ]
+    addresses = list(dict.fromkeys(address for _, _, address in places))
+    facts, silent = await ask_all({address: calls.runtime_info(client, address) for address in addresses})
+    # A node that stands alone answers None; so does, at once, each whose connection is open by now.
+    asked = {address: groups.group_status(client, address) for address in addresses if address in facts}
+    statuses = {address: status for address, status in (await ask_all(asked, MEMBERS_S))[0].items() if status is not None}
+    missing = standing.silent(places, statuses)
+    unregistered = {address for _, _, address in missing if address not in (NOWHERE, *addresses)}
+    late, _ = await ask_all({address: groups.group_status(client, address) for address in unregistered}, MEMBERS_S)
+    statuses |= {address: status for address, status in late.items() if status is not None}
+    nodes = [
+        Node(*place, facts.get(place[2], {}), statuses.get(place[2]), _why(place, {*facts, *statuses}, silent))
+        for place in [*places, *(each for each in missing if each[2] not in addresses)]
+    ]
+    return Look(told, deaf, sorted(nodes, key=lambda node: (node.group.cluster, node.group.name, node.number < 0, node.number)))
+
+
+def _why(place: MemberAddress, heard: set[str], silent: dict[str, str]) -> str:
+    _, number, address = place
+    if address in heard:
+        return ""
+    return silent.get(address) or ("no nameserver tells it, and it does not answer" if number < 0 else "no answer")
+
+
+def troubles(seen: Look, now_ms: int) -> list[Trouble]:
+    """What is wrong, the gravest first."""
+    return sorted(_troubles(seen, now_ms), key=lambda trouble: not trouble.grave)
+
+
+def _troubles(seen: Look, now_ms: int) -> Iterator[Trouble]:
+    if not seen.nameservers:
+        yield Trouble(True, "No nameserver answers: clients that start now find no broker.", "/nameservers")
+        return
+    for address, why in seen.deaf.items():
+        yield Trouble(False, f"The nameserver {address} does not answer: {why}", "/nameservers")
+    views = {frozenset((group.name, *group.addresses.items()) for group in told) for told in seen.nameservers.values()}
+    if len(views) > 1:
+        yield Trouble(
+            False, "The nameservers tell different brokers: one has just started, or a broker cannot reach it.", "/nameservers"
+        )
+    ill = {name: why for kind, name, why in standing.ills(seen.places, seen.statuses) if kind == "group"}
+    for name, why in ill.items():
+        yield Trouble(True, f"{name}: {why}", "/cluster")
+    for sentence in standing.warnings(seen.places, seen.statuses):
+        if "no leader is registered" not in sentence:
+            yield Trouble(False, sentence, "/cluster")
+    for node in seen.nodes:
+        yield from _of_node(node, ill, now_ms)
+
+
+def _of_node(node: Node, ill: dict[str, str], now_ms: int) -> Iterator[Trouble]:
+    name = f"{node.group.name} at {node.address}"
+    if node.silent and node.number >= 0:
+        alone = not any(number for number in node.group.addresses) and node.group.name not in ill
+        yield Trouble(alone, f"{name} is registered and does not answer: {node.silent}", "/cluster")
+    if trouble := node.facts.get("registrationTrouble"):
+        yield Trouble(False, f"{name} is not registered at {trouble}", "/nameservers")
+    if left_out := node.facts.get("topicsLeftOut"):
+        yield Trouble(False, f"{name}: topics are left out by {left_out}", "/nameservers")
+    if damage := node.facts.get("storeDamaged"):
+        yield Trouble(False, f"{name}: {damage}", "/cluster")
+    ratio, days = node.disk_ratio or 0.0, node.disk_days(now_ms)
+    if ratio >= _NEARLY_FULL:
+        what = "sends are refused" if ratio >= _FULL else "from 90 % on sends are refused"
+        yield Trouble(ratio >= _FULL, f"{name}: its disk is {ratio:.0%} full; {what}", "/cluster")
+    elif days is not None and days < 3:
+        yield Trouble(
+            False, f"{name}: its disk is full in {days:.1f} days if messages come as they do and none is deleted", "/cluster"
+        )

@@ -1,0 +1,147 @@
+"""Messages: found by topic and time, by key, by id; one in all detail, with what each group did with it; consumed once more."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+
+from rmq.client import Client, MessageQueue, ReceivedMessage
+from rmq.client.admin import again, calls, lookups, tracks
+from rmq.client.admin.lookups import FOREVER_MS, Hits
+from rmq.dashboard.addresses import link
+from rmq.dashboard.bounded import ask, ask_all
+from rmq.dashboard.formats import field_time, to_ms
+from rmq.dashboard.looks import broker_groups
+from rmq.dashboard.page import Page, Visit
+from rmq.errors import InvalidArgument, RmqError
+from rmq.model import PERM_READ
+
+PER_PAGE = 32
+
+
+class Listed(NamedTuple):
+    """One page of a topic, the newest first. `older`: where the next page goes on, "" if nothing is left."""
+
+    messages: list[ReceivedMessage]
+    older: str
+    silent: dict[str, str]
+
+
+class MessagePages:
+    def __init__(self, client: Client, page: Page) -> None:
+        self._client = client
+        self.routes: list[BaseRoute] = [
+            page.view("/messages", self.messages),
+            page.view("/message", self.message),
+            page.action("/message/again", self.again),
+        ]
+
+    async def messages(self, visit: Visit) -> Response:
+        """`word`: a key or an id. Without one the newest of the topic, or of that time."""
+        topic, word = visit.text("topic"), visit.text("word")
+        begin_ms, end_ms = to_ms(visit.text("from")), to_ms(visit.text("until"))
+        found, why = Listed([], "", {}), ""
+        try:
+            if word:
+                hits = await self._found(topic, word, begin_ms, end_ms)
+                found = found._replace(messages=hits.messages[::-1])
+                why = "" if hits.complete else "A broker is still building its index: there may be more."
+                if len(found.messages) == 1 and hits.complete:
+                    return visit.go(place(found.messages[0]))
+            elif topic:
+                found = await listed(self._client, topic, begin_ms, end_ms, visit.text("older"))
+        except (RmqError, TimeoutError) as error:
+            why = str(error) or "Nobody answered in time."
+        return visit.show(
+            "messages.html",
+            topic=topic,
+            word=word,
+            begin=field_time(begin_ms),
+            end=field_time(end_ms),
+            found=found,
+            why=why,
+            place=place,
+            asked=bool(topic or word),
+        )
+
+    async def message(self, visit: Visit) -> Response:
+        topic, broker = visit.needed("topic"), visit.needed("broker")
+        queue = MessageQueue(topic, broker, visit.number("queue"))
+        message = await ask(lookups.at(self._client, queue, visit.number("offset", most=2**63 - 1)))
+        found: Sequence[tracks.Track] = []
+        why = ""
+        try:
+            found = await ask(tracks.tracks(self._client, message))
+        except (RmqError, TimeoutError) as error:
+            why = str(error) or "Nobody answered in time."
+        return visit.show("message.html", message=message, tracks=found, why=why)
+
+    async def again(self, visit: Visit) -> Response:
+        group = visit.needed("group")
+        queue = MessageQueue(visit.needed("topic"), visit.needed("broker"), visit.number("queue"))
+        message = await ask(lookups.at(self._client, queue, visit.number("offset", most=2**63 - 1)))
+        await again.consume_again(self._client, group, message)
+        return visit.go(place(message), f"A member of {group} gets it once more.")
+
+    async def _found(self, topic: str, word: str, begin_ms: int | None, end_ms: int | None) -> Hits:
+        """By id with the place in the log, which names no topic; by unique id; by key."""
+        try:
+            address = lookups.parse_offset_id(word).address
+        except InvalidArgument:
+            address = ""
+        if address and address in {at for group in await broker_groups(self._client) for at in group.addresses.values()}:
+            return Hits([await self._by_place(word)], True)
+        if not topic:
+            raise InvalidArgument("say the topic, too: only an id with the place in the log (offset id) names its broker")
+        when = {"begin_ms": begin_ms or 0, "end_ms": FOREVER_MS if end_ms is None else end_ms}
+        by_id, by_key = await ask(
+            asyncio.gather(
+                lookups.by_key(self._client, topic, word, unique=True, begin_ms=when["begin_ms"], end_ms=when["end_ms"]),
+                lookups.by_key(self._client, topic, word, begin_ms=when["begin_ms"], end_ms=when["end_ms"]),
+            )
+        )
+        return by_id if by_id.messages else by_key
+
+    async def _by_place(self, word: str) -> ReceivedMessage:
+        """With the name of its broker, by which it is found again."""
+        found = await ask(lookups.by_offset_id(self._client, word))
+        address = lookups.parse_offset_id(word).address
+        names = [group.name for group in await broker_groups(self._client) if address in group.addresses.values()]
+        return ReceivedMessage(found.stored, found.queue._replace(broker_name=names[0])) if names else found
+
+
+def place(message: ReceivedMessage) -> str:
+    """Its page."""
+    topic, broker, queue = message.queue
+    return link("/message", topic=topic, broker=broker, queue=str(queue), offset=str(message.queue_offset))
+
+
+async def listed(client: Client, topic: str, begin_ms: int | None, end_ms: int | None, older: str = "") -> Listed:
+    """`older`: as the page before said it. Raises Refusal (no such topic), InvalidArgument."""
+    route = await ask(calls.topic_route(client, topic))
+    queues = [
+        MessageQueue(topic, data.broker_name, number)
+        for data in sorted(route.queues)
+        for number in range(data.read_queue_nums if data.perm & PERM_READ else 0)
+    ]
+    until = FOREVER_MS if end_ms is None else end_ms
+    spans, silent = await ask_all({queue: lookups.span(client, queue, begin_ms or 0, until) for queue in queues}, 0.8)
+    spans |= {queue: spans[queue]._replace(end=end) for queue, end in _ends(older, queues).items() if queue in spans}
+    found, late = await ask_all({queue: lookups.newest(client, each, PER_PAGE) for queue, each in spans.items()}, 0.9)
+    merged = sorted((one for some in found.values() for one in some), key=lambda one: one.store_timestamp, reverse=True)
+    shown = merged[:PER_PAGE]
+    ends = {queue: min((one.queue_offset for one in shown if one.queue == queue), default=spans[queue].end) for queue in found}
+    more = any(end > spans[queue].begin for queue, end in ends.items())
+    rest = ".".join(str(ends.get(queue, spans[queue].end if queue in spans else 0)) for queue in queues) if more and shown else ""
+    return Listed(shown, rest, {f"{queue.broker_name}, queue {queue.queue_id}": why for queue, why in (silent | late).items()})
+
+
+def _ends(older: str, queues: Sequence[MessageQueue]) -> dict[MessageQueue, int]:
+    if not older:
+        return {}
+    words = older.split(".")
+    if len(words) != len(queues) or not all(word.isdecimal() and len(word) < 19 for word in words):
+        raise InvalidArgument("the topic has other queues by now: begin with its newest messages")
+    return dict(zip(queues, map(int, words), strict=True))

@@ -1,0 +1,136 @@
+"""The process: pages joined to one client of the cluster, served over HTTP."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.routing import Mount
+from starlette.staticfiles import StaticFiles
+
+from rmq.client import Client
+from rmq.clock import Clock
+from rmq.dashboard.access import READ, WRITE, Access, read_users
+from rmq.dashboard.consumers import ConsumerPages
+from rmq.dashboard.dead import DeadLetterPages
+from rmq.dashboard.login import LoginPages
+from rmq.dashboard.messages import MessagePages
+from rmq.dashboard.overview import OverviewPages
+from rmq.dashboard.page import Page
+from rmq.dashboard.topics import TopicPages
+from rmq.dashboard.watch import Watch
+from rmq.errors import InvalidArgument
+
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_STOP_S = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """`users`: a file; None: nobody logs in. `open`: so also where others than this machine can reach it. `data`: a directory for
+    the history. `hosts`: further names by which browsers may call it. `root`: the path that a proxy puts it under."""
+
+    host: str = "127.0.0.1"
+    port: int = 8082
+    users: Path | None = None
+    open: bool = False
+    read_only: bool = False
+    data: Path
+    hosts: tuple[str, ...] = ()
+    root: str = ""
+
+    def checked(self) -> "Options":
+        """Raises InvalidArgument where everybody on a network could change the cluster without anybody having meant it."""
+        if self.host not in _LOOPBACK and self.users is None and not self.open:
+            raise InvalidArgument(
+                f"on {self.host} others than this machine can reach the dashboard: name who may log in with --users FILE "
+                "(`rmq dashboard user` makes it), or let everybody with --no-login"
+            )
+        if self.root and (not self.root.startswith("/") or self.root.endswith("/")):
+            raise InvalidArgument(f"root path {self.root!r}: write it as /rmq")
+        return self
+
+
+@contextlib.asynccontextmanager
+async def served(client: Client, options: Options, clock: Clock) -> AsyncIterator[str]:
+    """Serves until the block ends; its URL. `client` is opened and closed here. Raises InvalidArgument."""
+    options.checked()
+    users = read_users(options.users) if options.users else None
+    access = Access(users, READ if options.read_only else WRITE, clock.monotonic)
+    async with client, contextlib.AsyncExitStack() as stack:
+        watch = Watch(client, clock)
+        app = _app(client, access, clock, watch, options)
+        listening = _listen(options.host, options.port)
+        server = _Server(
+            uvicorn.Config(
+                app,
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                lifespan="off",
+                root_path=options.root,
+                timeout_graceful_shutdown=_STOP_S,
+                limit_concurrency=500,
+            )
+        )
+        jobs = [asyncio.create_task(watch.keep_looking(), name="watch groups")]
+        serving = asyncio.create_task(server.serve([listening]), name="serve pages")
+
+        async def stop() -> None:
+            server.should_exit = True
+            for job in jobs:
+                job.cancel()
+            await asyncio.gather(serving, *jobs, return_exceptions=True)
+            listening.close()
+
+        stack.push_async_callback(stop)
+        host, port = listening.getsockname()[:2]
+        yield f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def _app(client: Client, access: Access, clock: Clock, watch: Watch, options: Options) -> Starlette:
+    page = Page(access, clock)
+    routes = [
+        *LoginPages(access, page).routes,
+        *OverviewPages(client, page, watch.lagging).routes,
+        *TopicPages(client, page).routes,
+        *ConsumerPages(client, page).routes,
+        *MessagePages(client, page).routes,
+        *DeadLetterPages(client, page).routes,
+    ]
+    page.known(routes)
+    routes.append(Mount("/static", StaticFiles(packages=[("rmq.dashboard", "static")])))
+    return Starlette(routes=routes, middleware=list(_guards(access, options)))
+
+
+def _guards(access: Access, options: Options) -> Sequence[Middleware]:
+    """Without login a page of a stranger must not reach this one under a name of his own (DNS rebinding)."""
+    if access.needs_login:
+        return []
+    hosts = [*_LOOPBACK, "[::1]", *options.hosts, *(() if options.host in ("0.0.0.0", "::") else (options.host,))]
+    return [Middleware(TrustedHostMiddleware, allowed_hosts=hosts, www_redirect=False)]
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    found = socket.socket(family)
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        found.bind((host, port))
+    except OSError as error:
+        found.close()
+        raise InvalidArgument(f"cannot listen on {host}:{port}: {error.strerror}; choose another port with --listen") from error
+    return found
+
+
+class _Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals are the command's."""
+        yield

@@ -1,0 +1,173 @@
+"""Topics: listed by type, one in all detail, made, changed, deleted, sent to."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+
+from rmq.client import Client, Message
+from rmq.client.admin import calls, one
+from rmq.client.admin.calls import leading
+from rmq.client.admin.topickinds import KINDS, kind
+from rmq.dashboard.addresses import link
+from rmq.dashboard.bounded import ask, ask_all
+from rmq.dashboard.lags import groups_now
+from rmq.dashboard.looks import broker_groups
+from rmq.dashboard.page import Page, Visit
+from rmq.errors import InvalidArgument
+from rmq.model import BrokerAddresses, TopicConfig
+
+PER_PAGE = 50
+_OWN = ("NORMAL", "DELAY", "FIFO", "TRANSACTION", "MIXED", "UNSPECIFIED")  # of users; the others are hidden until asked for
+
+
+class Row(NamedTuple):
+    """A topic at all brokers that have it."""
+
+    name: str
+    kind: str
+    read_queues: int
+    write_queues: int
+    perm: int
+    brokers: list[str]
+
+
+class TopicPages:
+    def __init__(self, client: Client, page: Page) -> None:
+        self._client = client
+        self.routes: list[BaseRoute] = [
+            page.view("/topics", self.topics),
+            page.view("/topic", self.topic),
+            page.action("/topic/save", self.save),
+            page.action("/topic/delete", self.delete),
+            page.action("/topic/send", self.send),
+        ]
+
+    async def topics(self, visit: Visit) -> Response:
+        brokers = await broker_groups(self._client)
+        found, silent = await self._configs(brokers)
+        all_rows = rows(brokers, found)
+        wanted, word, number = visit.text("type"), visit.text("q").lower(), visit.number("page", 1, 1)
+        kinds = [wanted] if wanted in KINDS else KINDS if wanted == "all" else _OWN
+        shown = [row for row in all_rows if row.kind in kinds and word in row.name.lower()]
+        counts = {each: sum(row.kind == each for row in all_rows) for each in KINDS}
+        begin = (number - 1) * PER_PAGE
+        return visit.show(
+            "topics.html",
+            rows=shown[begin : begin + PER_PAGE],
+            total=len(shown),
+            number=number,
+            pages=-(-len(shown) // PER_PAGE),
+            type=wanted,
+            q=visit.text("q"),
+            counts=counts,
+            brokers=brokers,
+            silent=silent,
+            kinds=KINDS,
+        )
+
+    async def topic(self, visit: Visit) -> Response:
+        name = visit.needed("name")
+        brokers = await broker_groups(self._client)
+        configs, silent = await self._of_topic(name, brokers)
+        if not configs:
+            raise InvalidArgument(f"no broker that answers has a topic {name}")
+        having = [group for group in brokers if group.name in configs]
+        addresses = [leading(group) for group in having]
+        (stats, late), (consumers, _) = await asyncio.gather(
+            ask_all({at: one.topic_stats(self._client, name, at) for at in addresses}),
+            ask_all({at: one.groups_of_topic(self._client, name, at) for at in addresses}),
+        )
+        queues = [row for answer in stats.values() for row in answer.queues]
+        tps = sum(answer.topic_put_tps for answer in stats.values())
+        names = sorted({group for some in consumers.values() for group in some})
+        groups = await groups_now(self._client, names, [group for group in having if leading(group) in stats], name)
+        first = next(iter(configs.values()))
+        return visit.show(
+            "topic.html",
+            name=name,
+            configs=configs,
+            brokers=having,
+            everywhere=brokers,
+            queues=sorted(queues),
+            tps=tps,
+            groups=groups,
+            silent=silent | late,
+            kind=kind_of(first, brokers),
+            first=first,
+        )
+
+    async def save(self, visit: Visit) -> Response:
+        """Make it, or change it, at the ticked broker groups."""
+        name, where = visit.needed("name"), visit.ticked("broker")
+        if not where:
+            raise InvalidArgument("tick at least one broker that is to have the topic")
+        known = await broker_groups(self._client)
+        if strangers := set(where) - {group.name for group in known}:
+            raise InvalidArgument(f"no broker {', '.join(sorted(strangers))}")
+        read, write = visit.number("read", 8, 1, 1024), visit.number("write", 8, 1, 1024)
+        message_type = visit.text("type")
+        attributes = f"+message.type={message_type}" if message_type else ""
+        for broker in where:
+            await calls.update_topic(
+                self._client,
+                name,
+                broker=broker,
+                read_queues=read,
+                write_queues=write,
+                perm=visit.number("perm", 6, 0, 7),
+                order=visit.text("order") == "yes",
+                attributes=attributes,
+            )
+        return visit.go(link("/topic", name=name), f"Topic {name} is saved at {', '.join(where)}.")
+
+    async def delete(self, visit: Visit) -> Response:
+        name = visit.needed("name")
+        if visit.text("typed") != name:
+            raise InvalidArgument(f"to delete the topic type its name, {name}; you typed {visit.text('typed')!r}")
+        configs, silent = await self._of_topic(name, await broker_groups(self._client))
+        for broker in configs:
+            await calls.delete_topic(self._client, name, broker=broker)
+        if silent:
+            left = f"{', '.join(silent)} did not answer and may keep it"
+            return visit.go("/topics", f"Topic {name} is deleted at {', '.join(configs)}; {left}.", "bad")
+        return visit.go("/topics", f"Topic {name} is deleted with its messages.")
+
+    async def send(self, visit: Visit) -> Response:
+        name = visit.needed("name")
+        message = Message(name, visit.raw("body").replace("\r\n", "\n").encode(), visit.text("tag"), visit.text("keys").split())
+        if visit.text("delay"):
+            message = message._replace(delay_s=visit.number("delay", 0, 0, 3 * 86_400))
+        async with self._client.producer("rmq_dashboard") as producer:
+            sent = await ask(producer.send(message), 5.0)
+        place = f"{sent.queue.broker_name}, queue {sent.queue.queue_id}, offset {sent.queue_offset}"
+        return visit.go(link("/topic", name=name), f"Sent: {sent.message_id} at {place}.")
+
+    async def _configs(self, brokers: Sequence[BrokerAddresses]) -> tuple[dict[str, list[TopicConfig]], dict[str, str]]:
+        return await ask_all({group.name: calls.topic_configs(self._client, leading(group)) for group in brokers})
+
+    async def _of_topic(self, name: str, brokers: Sequence[BrokerAddresses]) -> tuple[dict[str, TopicConfig], dict[str, str]]:
+        """Settings by broker name; who did not answer. Brokers that do not have it are in neither."""
+        found, silent = await ask_all({group.name: calls.topic_config(self._client, name, leading(group)) for group in brokers})
+        return found, {broker: why for broker, why in silent.items() if "TOPIC_NOT_EXIST" not in why}
+
+
+def kind_of(config: TopicConfig, brokers: Sequence[BrokerAddresses]) -> str:
+    return kind(config, frozenset(group.cluster for group in brokers), frozenset(group.name for group in brokers))
+
+
+def rows(brokers: Sequence[BrokerAddresses], configs: dict[str, list[TopicConfig]]) -> list[Row]:
+    """By name."""
+    clusters, names = frozenset(group.cluster for group in brokers), frozenset(group.name for group in brokers)
+    found: dict[str, Row] = {}
+    for broker, topics in configs.items():
+        for config in topics:
+            known = found.get(config.name) or Row(config.name, kind(config, clusters, names), 0, 0, config.perm, [])
+            found[config.name] = known._replace(
+                read_queues=known.read_queues + config.read_queue_nums,
+                write_queues=known.write_queues + config.write_queue_nums,
+                brokers=[*known.brokers, broker],
+            )
+    return sorted(found.values())

@@ -1,0 +1,55 @@
+"""Looks at all consumer groups now and then, so that Home tells at once who lags."""
+
+import logging
+from collections.abc import Sequence
+
+from rmq.client import Client
+from rmq.client.admin import calls
+from rmq.client.admin.calls import leading
+from rmq.client.admin.topickinds import is_system_group
+from rmq.clock import Clock
+from rmq.dashboard.bounded import ask_all
+from rmq.dashboard.lags import Group, groups_now
+from rmq.dashboard.looks import broker_groups
+from rmq.errors import RmqError
+
+log = logging.getLogger("rmq.dashboard")
+PERIOD_S = 15.0
+_AT_A_TIME = 200  # groups of one round of questions
+
+
+class Watch:
+    """`lagging()` is what Home shows."""
+
+    def __init__(self, client: Client, clock: Clock) -> None:
+        self._client = client
+        self._clock = clock
+        self._at_ms = 0
+        self._lags: list[Group] = []
+
+    def lagging(self) -> tuple[int, list[Group]]:
+        """When groups were looked at (Unix ms; 0: not yet), and those that are behind, the furthest first."""
+        return self._at_ms, self._lags
+
+    async def keep_looking(self) -> None:
+        """Until cancelled."""
+        while True:
+            try:
+                await self.look()
+            except RmqError as error:
+                log.warning("the lag of groups is not known: %s", error)
+            await self._clock.sleep(PERIOD_S)
+
+    async def look(self) -> None:
+        brokers = await broker_groups(self._client)
+        configs, _ = await ask_all({group.name: calls.group_configs(self._client, leading(group)) for group in brokers})
+        names = sorted({each.name for some in configs.values() for each in some if not is_system_group(each.name)})
+        found: list[Group] = []
+        for begin in range(0, len(names), _AT_A_TIME):
+            found += behind(await groups_now(self._client, names[begin : begin + _AT_A_TIME], brokers))
+        self._at_ms, self._lags = self._clock.wall_ms(), sorted(found, key=lambda group: (-group.lag, group.name))
+
+
+def behind(groups: Sequence[Group]) -> list[Group]:
+    """Those for which messages wait; of a broadcast nobody but its members knows."""
+    return [group for group in groups if group.lag and not group.is_broadcast]

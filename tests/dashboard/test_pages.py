@@ -1,0 +1,193 @@
+"""Every page over HTTP, against real nodes."""
+
+import asyncio
+import csv
+import io
+import re
+import socket
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from rmq.client import Client, Message, RetryLater
+from rmq.client.admin import calls
+from rmq.config.settings import NodeSettings
+from rmq.model import GroupConfig, TopicConfig
+from rmq.nameserver.node import Nameserver
+from rmq.net.commands import RegisterBroker
+from rmq.testing import LocalBroker, until
+from tests.broker.groups import LocalGroup
+from tests.broker.support import Peer
+from tests.dashboard.visitor import Visitor, visiting
+
+NASTY = "<script>alert(1)</script>\"'><img/src=x/onerror=alert(2)>"
+
+
+async def fail_all(client: Client, group: str, topic: str, count: int) -> None:
+    """The group gives all messages up."""
+    failed = 0
+
+    async def give_up(_: object) -> None:
+        nonlocal failed
+        failed += 1
+        raise RetryLater(-1)
+
+    async with client.consumer(group, topic, start="first") as consumer:
+        working = asyncio.create_task(consumer.run(give_up))
+        await until(lambda: failed == count)
+        dead = [f"%DLQ%{group}"]
+        while not set(dead) <= set(await calls.topic_list(client)):
+            await asyncio.sleep(0)
+        while sum(row.max_offset for row in (await calls.topic_stats(client, dead[0])).queues) < count:
+            await asyncio.sleep(0)
+        working.cancel()
+
+
+async def received(client: Client, group: str, topic: str) -> bytes:
+    async with client.consumer(group, topic) as consumer:
+        async for message in consumer:
+            return message.body
+    raise AssertionError
+
+
+async def test_a_new_user_finds_a_message_sees_who_lags_and_replays_a_dead_letter(tmp_path: Path) -> None:
+    async with LocalBroker() as broker, broker.client() as client, visiting(broker.nameserver, tmp_path) as visitor:
+        assert "Healthy" in await visitor.get("/")
+        assert "No topic yet" in await visitor.get("/topics")
+        assert "No consumer group yet" in await visitor.get("/groups")
+        made = await visitor.post("/topic/save", name="Orders", read="2", write="2", perm="6", broker="broker-a", type="NORMAL")
+        assert "Topic Orders is saved at broker-a" in made
+        sent = await visitor.post("/topic/send", name="Orders", body='{"a": 1}', tag="new", keys="order-7")
+        assert "Sent: " in sent
+        async with client.producer() as producer:
+            for number in range(4):
+                await producer.send(Message("Orders", f"more {number}".encode()))
+        await fail_all(client, "shipping", "Orders", 5)
+
+        await until_shown(visitor, "/groups", "shipping")
+        assert "order-7" in await visitor.get("/messages", topic="Orders", word="order-7")
+        assert "given up: a dead letter" in visitor.text
+        assert '"a": 1' in visitor.text
+        assert "shipping 5" in await visitor.get("/dead")
+        assert visitor.page.count('name="letter"') == 0
+        await visitor.get("/dead", group="shipping")
+        letters = re.findall(r'name="letter" value="([^"]+)"', visitor.page)
+        assert len(letters) == 5
+        assert "2 messages sent" in await visitor.post("/dead/again", group="shipping", letter=letters[:2])
+        assert await received(client, "shipping", "Orders") in (b'{"a": 1}', b"more 0", b"more 1", b"more 2", b"more 3")
+
+        moved = await visitor.get("/group/reset", group="shipping", topic="Orders", to="first")
+        assert "5 messages come again" in moved
+        moves = re.findall(r'name="move" value="([^"]+)"', visitor.page)
+        assert "goes on at the chosen place in 2 queues" in await visitor.post(
+            "/group/reset", group="shipping", topic="Orders", move=moves
+        )
+        assert "5 waiting" in await visitor.get("/group", name="shipping")
+        assert "shipping" in await visitor.get("/topic", name="Orders")
+        refused = await visitor.post("/topic/delete", name="Orders", typed="orders")
+        assert "type its name" in refused
+        assert "deleted with its messages" in await visitor.post("/topic/delete", name="Orders", typed="Orders")
+        assert "its offsets are deleted" in await visitor.post("/group/delete", name="shipping", typed="shipping")
+
+
+async def until_shown(visitor: Visitor, path: str, words: str) -> None:
+    async with asyncio.timeout(20):
+        while words not in await visitor.get(path):
+            pass
+
+
+async def test_dead_letters_are_exported_and_nothing_in_a_message_is_executed(tmp_path: Path) -> None:
+    """S16, in pages and in spreadsheets."""
+    async with LocalBroker() as broker, broker.client() as client, visiting(broker.nameserver, tmp_path) as visitor:
+        async with client.producer() as producer:
+            await producer.send(Message("Odd", NASTY.encode(), NASTY, [NASTY.replace(" ", "")], {"name" + NASTY: NASTY}))
+            await producer.send(Message("Odd", b"=HYPERLINK(1)", "=1+1"))
+            await producer.send(Message("Odd", bytes(range(256))))
+        await fail_all(client, "g", "Odd", 3)
+        for path in ("/messages?topic=Odd", "/dead?group=g", "/topic?name=Odd", "/"):
+            await visitor.get(path)
+            assert visitor.status == 200
+            assert "<script>alert" not in visitor.page
+            assert "<img" not in visitor.page
+        links = re.findall(r'href="(/message\?[^"]+)"', (await visitor.get("/messages?topic=Odd")) and visitor.page)
+        for link in links:
+            await visitor.get(link.replace("&amp;", "&"))
+            assert "<script>alert" not in visitor.page
+        for path in ("/topic", "/group", "/node", "/messages", "/dead", "/group/reset"):
+            await visitor.get(path, name=NASTY, topic=NASTY, group=NASTY, address=NASTY, word=NASTY, to=NASTY)
+            assert "<script>alert" not in visitor.page
+        answer = await visitor.http.get("/dead/export", params={"group": "g", "form": "csv"})
+        rows = list(csv.reader(io.StringIO(answer.content.decode("utf-8-sig"))))
+        assert len(rows) == 4
+        assert {row[-1][:5] for row in rows[1:]} == {"<scri", "'=HYP", "00 01"}
+        book = (await visitor.http.get("/dead/export", params={"group": "g", "form": "xlsx"})).content
+        with zipfile.ZipFile(io.BytesIO(book)) as parts:
+            assert b"<f>" not in parts.read("xl/worksheets/sheet1.xml")
+            assert b"=HYPERLINK(1)" in parts.read("xl/sharedStrings.xml")
+
+
+async def test_an_empty_cluster_says_what_to_do(tmp_path: Path) -> None:
+    nameserver = Nameserver(NodeSettings(role="nameserver", namesrv_port=0))
+    await nameserver.start()
+    async with visiting(nameserver.address, tmp_path) as visitor:
+        for path in ("/", "/cluster", "/topics", "/groups"):
+            assert "No broker is registered" in await visitor.get(path)
+            assert "rmq node" in visitor.text
+        await nameserver.stop()
+        assert "No nameserver answers" in await visitor.get("/")
+        for path in ("/cluster", "/topics", "/groups", "/messages?topic=T", "/dead?group=g", "/dead"):
+            await visitor.get(path)
+            assert visitor.status in (200, 503)
+
+
+async def test_a_group_without_its_leader_and_a_silent_broker(tmp_path: Path) -> None:
+    """No page waits for them: they are shown as what they are."""
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # takes connections, says nothing
+        await _trouble_is_shown(tmp_path, f"127.0.0.1:{silent.getsockname()[1]}")
+
+
+async def _trouble_is_shown(tmp_path: Path, silent: str) -> None:
+    async with LocalGroup(tmp_path / "nodes") as group, visiting(group.nameserver, tmp_path) as visitor:
+        async with group.client() as client:
+            await calls.update_topic(client, "T", broker="RaftNode00")
+        leader, followers = await group.leader(), await group.followers()
+        await group.level()
+        assert "Healthy" in await visitor.get("/")
+        assert "leader" in await visitor.get("/cluster")
+        assert visitor.text.count("follower") >= 2
+        shown = await visitor.get("/node", address=group.address(leader))
+        assert "Its group as it sees it" in shown
+        assert "commitLogMaxOffset" in shown
+        await visitor.get("/node", address="127.0.0.1:1")
+        assert visitor.status == 400, "the dashboard dials nobody whom a stranger names"
+        registered = await Peer.connect(group.nameserver)
+        await registered.ask(RegisterBroker("C", "hung", 0, silent, 0, [TopicConfig("T")]))
+        for path in ("/cluster", "/topics", "/groups", "/topic?name=T"):
+            assert "no answer within" in await visitor.get(path)
+            assert visitor.status == 200
+            assert "RaftNode00" in visitor.text or path == "/groups"
+        await group.stop(leader, followers[0])
+        await until_shown(visitor, "/", "nobody leads")
+        assert "Not healthy" in visitor.text
+        await registered.close()
+
+
+@pytest.mark.parametrize("path", ["/topics", "/groups"])
+async def test_long_lists_are_searched_and_paged_on_the_server(tmp_path: Path, path: str) -> None:
+    async with LocalBroker() as broker, broker.client() as client, visiting(broker.nameserver, tmp_path) as visitor:
+        for number in range(120):
+            if path == "/topics":
+                await calls.update_topic(client, f"Topic-{number:03}", broker=broker.address, read_queues=1, write_queues=1)
+            else:
+                await calls.update_group(client, GroupConfig(f"Group-{number:03}"), broker=broker.address)
+        name = "Topic" if path == "/topics" else "Group"
+        first = await visitor.get(path)
+        assert f"{name}-049" in first
+        assert f"{name}-050" not in first
+        assert "page 1 of 3" in first
+        assert f"{name}-119" in await visitor.get(path, page=3)
+        found = await visitor.get(path, q="-11")
+        assert f"{name}-110" in found
+        assert f"{name}-109" not in found
