@@ -136,7 +136,13 @@ def _batch_ack(request: pop.BatchAck) -> bytes:
     return json.dumps({"brokerName": request.broker_name, "acks": acks}).encode()
 
 
+def _check(request: commands.CheckClient) -> bytes:
+    asked = {"clientId": request.client_id, "group": request.group, "subscriptionData": _subscription_json(request.subscription)}
+    return json.dumps(asked).encode()
+
+
 BODIES: dict[type[Any], Any] = {
+    commands.CheckClient: _check,
     commands.Heartbeat: _heartbeat,
     commands.RegisterBroker: _registration,
     commands.UpdateGroup: _group,

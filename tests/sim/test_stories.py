@@ -291,7 +291,7 @@ def test_a_follower_that_was_away_goes_on_voting() -> None:
     stage.until(lambda: late.store.dispatcher.position < late.core.state.hw)
     first = late.store.dispatcher.position
     stage.until(lambda: first < late.store.dispatcher.position < late.core.state.hw)
-    late.core.role = Leader(late.monotonic(), start_end=late.core.state.hw, lease=late.monotonic() + 10)
+    late.core.state.role = Leader(late.monotonic(), start_end=late.core.state.hw, lease=late.monotonic() + 10)
     assert late.core.serves_reads(late.monotonic())
     assert not late.member.serves_reads(late.monotonic())
 
