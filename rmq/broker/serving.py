@@ -23,6 +23,7 @@ from rmq.broker.features.lookups import Lookups
 from rmq.broker.features.offsets import OffsetExports, Offsets
 from rmq.broker.features.pop import Assignments, Pop, Revival
 from rmq.broker.features.pulling import Pulling
+from rmq.broker.features.replies import Replies
 from rmq.broker.features.retention import Cleaning
 from rmq.broker.features.retries import Retries
 from rmq.broker.features.sending import Sending
@@ -132,6 +133,7 @@ class Serving:
             Revival(catalog, reader, internal_producer, receipts, tables.due.first_ms, clock),
             Assignments(settings.broker_name, catalog, tables.modes, registry, self._routes.queues, commit),
             retries,
+            Replies(catalog, outlet, groups.clients.of_producer, self._us.address, settings.max_message_bytes, clock),
             Sending(settings, writer, catalog, topics.all_known, intake.take_sent, retries.given_up),
             Pulling(reader, catalog, registry, progress, guide, polls, clock),
             Lookups(reader, self.store.indexed.index, clock),

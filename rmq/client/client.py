@@ -8,14 +8,17 @@ from rmq.client.consumer.consumer import Consumer
 from rmq.client.consumer.offsets import BrokerOffsets, OffsetStore
 from rmq.client.consumer.plan import FIRST, LAST, Mode, Plan, Start, make_plan, wanted_of
 from rmq.client.consumer.simple import SimpleConsumer
-from rmq.client.producer.producer import Producer
+from rmq.client.producer.producer import Producer, Selector
+from rmq.client.producer.requests import Requests
 from rmq.client.producer.transactions import Check, TransactionProducer
 from rmq.client.shared.liveness import Liveness
+from rmq.client.shared.message import Message, ReceivedMessage
 from rmq.client.shared.session import Session, checked_group, open_session
 from rmq.client.shared.settings import ClientSettings
 from rmq.client.shared.tasks import TaskSet
 from rmq.clock import Clock, SystemClock
 from rmq.errors import Closed, InvalidArgument
+from rmq.model import MessageQueue
 from rmq.net.transport.dialer import Dialer
 from rmq.net.transport.network import network_with
 from rmq.net.transport.tls import Tls
@@ -51,6 +54,7 @@ class Client:
         self._tasks = TaskSet()
         self._producers: list[Producer] = []
         self._consumers: list[Consumer] = []
+        self._requests: Requests | None = None
         self._state = "new"
 
     async def __aenter__(self) -> "Client":
@@ -85,6 +89,8 @@ class Client:
             await consumer.close()
         for producer in self._producers:
             await producer.close()
+        if self._requests is not None:
+            await self._requests.close()
         await self._tasks.close()
         await self.session.heartbeats.close()
         await self.session.connections.close()
@@ -95,6 +101,21 @@ class Client:
         producer = Producer(self.session, group)
         self._producers = [*(each for each in self._producers if not each.closed), producer]
         return producer
+
+    async def request(
+        self,
+        message: Message,
+        *,
+        key: str | None = None,
+        queue: MessageQueue | Selector | None = None,
+        timeout: float = 3.0,
+    ) -> ReceivedMessage:
+        """Send a message and wait, `timeout` seconds in all, for the reply of whoever handles it (`Consumer.reply`, or
+        RocketMQ's clients). `key`, `queue`: as of `Producer.send`. Raises as that, and Unknown if no reply came in time."""
+        self._check_open()
+        if self._requests is None:
+            self._requests = Requests(self.session)
+        return await self._requests.ask(message, key, queue, timeout)
 
     def transaction_producer(
         self, check: Check, group: str = DEFAULT_PRODUCER_GROUP, *, topics: Iterable[str] = ()

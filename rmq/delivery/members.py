@@ -19,6 +19,7 @@ SUBSCRIPTION_BYTES: Final = Share(of_connection=2 << 20, of_address=16 << 20, in
 MAX_GROUP_LENGTH: Final = 255  # of a producer group [Validators]; nothing is stored of it
 _ROW_BYTES = 128  # what a subscription, a tag or a code costs beside its text
 K = TypeVar("K")
+V = TypeVar("V")
 
 
 class HeartbeatOutcome(NamedTuple):
@@ -91,6 +92,7 @@ class ConsumerRegistry:
         self._producers: dict[str, dict[int, _Member]] = {}
         self._places: dict[int, set[str]] = {}  # connection id -> consumer groups
         self._produces: dict[int, set[str]] = {}  # connection id -> producer groups
+        self._producing: dict[str, set[int]] = {}  # client id -> connection ids
         self._topics: dict[str, set[str]] = {}  # topic -> groups that subscribe
         self._shares = Shares(PLACES)
         self._bytes = Shares(SUBSCRIPTION_BYTES)
@@ -140,6 +142,7 @@ class ConsumerRegistry:
         if why := self._place(owner, self._produces, group):
             return f"producer group {group}: {why}"
         self._producers.setdefault(group, {})[owner.connection] = me
+        self._producing.setdefault(me.client.client_id, set()).add(owner.connection)
         return ""
 
     def _place(self, owner: Owner, places: dict[int, set[str]], group: str) -> str:
@@ -232,6 +235,8 @@ class ConsumerRegistry:
         if member is None:
             return
         _discard(self._produces, connection_id, group)
+        if connection_id not in self._produces:
+            _discard(self._producing, member.client.client_id, connection_id)
         self._shares.give(_owner(connection_id, member.client.address), 1)
         if not members:
             del self._producers[group]
@@ -264,6 +269,10 @@ class ConsumerRegistry:
     def producer_connections(self, group: str) -> list[int]:
         found = self._producers.get(group)
         return sorted(found) if found else []
+
+    def producing(self, client_id: str) -> list[int]:
+        """Connections of that client, as a producer of any group."""
+        return sorted(self._producing.get(client_id, ()))
 
     def producers_of(self, group: str) -> list[ConnectionInfo]:
         return [member.client for _, member in sorted(self._producers.get(group, {}).items())]
@@ -303,7 +312,7 @@ def _size(one: Subscription) -> int:
     return texts + _ROW_BYTES * (1 + len(one.tags) + len(one.codes))
 
 
-def _discard(index: dict[K, set[str]], key: K, name: str) -> None:
+def _discard(index: dict[K, set[V]], key: K, name: V) -> None:
     """Takes `name` out of the set at `key`, and an empty set out of the index."""
     names = index.get(key, set())
     names.discard(name)

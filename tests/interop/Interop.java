@@ -1,3 +1,5 @@
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
@@ -9,6 +11,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
@@ -20,9 +23,11 @@ import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.client.producer.TransactionListener;
 import org.apache.rocketmq.client.producer.TransactionMQProducer;
 import org.apache.rocketmq.client.producer.TransactionSendResult;
+import org.apache.rocketmq.client.utils.MessageUtil;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.tools.command.MQAdminStartup;
 
 /**
  * Apache RocketMQ's own Java client, driven by the tests of rmq: one line of output for each thing that happened.
@@ -38,6 +43,9 @@ import org.apache.rocketmq.common.message.MessageExt;
  *   crossing NAMESRV TOPIC GROUP RATE  sends RATE messages a second with default settings and consumes them; says which sends failed,
  *                                     when, and how long nothing came; a line of input: no more sends; until input closes
  *   transact NAMESRV TOPIC GROUP ANSWER STATES   a message in a transaction for each state; ANSWER when asked; until input closes
+ *   asking NAMESRV TOPIC GROUP SQL ASKED   answers what is asked in TOPIC, as far as SQL is true of it, and asks in ASKED for each
+ *                                     line of input; until input closes
+ *   tools NAMESRV                     an mqadmin command for each line of input, each followed by a line "DONE"; until input closes
  */
 public final class Interop {
     public static void main(String[] args) throws Exception {
@@ -50,6 +58,8 @@ public final class Interop {
             case "late" -> late(args[1], args[2], args[3]);
             case "popping" -> popping(args[1], args[2], args[3], Integer.parseInt(args[4]));
             case "transact" -> transact(args);
+            case "asking" -> asking(args);
+            case "tools" -> tools(args[1]);
             case "crossing" -> crossing(args[1], args[2], args[3], Integer.parseInt(args[4]));
             default -> throw new IllegalArgumentException(args[0]);
         }
@@ -151,6 +161,46 @@ public final class Interop {
         System.out.println("STARTED");
         while (System.in.read() >= 0) { }
         producer.shutdown();
+    }
+
+    private static void asking(String[] args) throws Exception {
+        DefaultMQProducer producer = new DefaultMQProducer(args[3] + "-producers");
+        producer.setNamesrvAddr(args[1]);
+        producer.start();
+        DefaultMQPushConsumer consumer = member(args[1], args[2], args[3], "*");
+        consumer.subscribe(args[2], MessageSelector.bySql(args[4]));
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            for (MessageExt m : messages) {
+                System.out.printf("ASKED %s%n", new String(m.getBody(), StandardCharsets.UTF_8));
+                byte[] body = ("java:" + new String(m.getBody(), StandardCharsets.UTF_8)).getBytes(StandardCharsets.UTF_8);
+                try {
+                    print(producer.send(MessageUtil.createReplyMessage(m, body), 3000));
+                } catch (Exception error) {
+                    System.out.printf("FAILED %s%n", error);
+                    return ConsumeConcurrentlyStatus.RECONSUME_LATER;
+                }
+            }
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        consumer.start();
+        System.out.println("STARTED");
+        BufferedReader input = new BufferedReader(new InputStreamReader(System.in));
+        for (String line = input.readLine(); line != null; line = input.readLine()) {
+            Message reply = producer.request(message(args[5], "red", line), 10_000);
+            System.out.printf("REPLY %s%n", new String(reply.getBody(), StandardCharsets.UTF_8));
+        }
+        consumer.shutdown();
+        producer.shutdown();
+    }
+
+    private static void tools(String nameservers) throws Exception {
+        System.setProperty("rocketmq.namesrv.addr", nameservers);
+        System.out.println("STARTED");
+        BufferedReader input = new BufferedReader(new InputStreamReader(System.in));
+        for (String line = input.readLine(); line != null; line = input.readLine()) {
+            MQAdminStartup.main0(line.split(" "), null);
+            System.out.println("DONE");
+        }
     }
 
     private static void crossing(String nameservers, String topic, String group, int rate) throws Exception {

@@ -134,6 +134,11 @@ class ClientHandlers:
         found = self._producers(group)
         return bool(found) and all(one.unread_bytes >= MOST_UNREAD for one in found)
 
+    def of_producer(self, client_id: str) -> list[Connection]:
+        """Open connections of that client, as a producer of any group; the newest is the last."""
+        found = map(self._connection, self._registry.producing(client_id))
+        return [one for one in found if one is not None and not one.closed]
+
     def _producers(self, group: str) -> list[Connection]:
         found = map(self._connection, self._registry.producer_connections(group))
         return [one for one in found if one is not None and not one.closed]

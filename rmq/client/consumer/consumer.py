@@ -10,6 +10,7 @@ from rmq.client.consumer.assignment import Assignment
 from rmq.client.consumer.inbox import Delivery, Inbox
 from rmq.client.consumer.offsets import OffsetStore
 from rmq.client.consumer.plan import Plan
+from rmq.client.consumer.replies import Answerer, Replies
 from rmq.client.consumer.retries import DEAD, Retries, checked_level, tell
 from rmq.client.shared.message import ReceivedMessage
 from rmq.client.shared.session import Session
@@ -87,6 +88,13 @@ class Consumer:
             except Refusal as refusal:
                 if not topic.startswith(RETRY_PREFIX):
                     _log.warning("%s is consumed as soon as it exists: %s", topic, refusal)
+
+    def reply(self, answerer: Answerer) -> Handler:
+        """A handler for `run`: the bytes that `answerer` returns (async or plain) go back to who asked by `Client.request`.
+
+        Also as `@consumer.reply`. It is not told whether they arrived: who asked waits only so long.
+        """
+        return Replies(self._session, self._plan.group).replying(answerer)
 
     async def run(self, handler: Handler, *, concurrency: int = 1) -> None:
         """Hand every message to `handler`, `concurrency` at a time, until `stop` or `close` is called or this is cancelled.

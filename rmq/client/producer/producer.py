@@ -1,7 +1,7 @@
 """Sending: which queue, how often to try, what the outcome was. Connections and routes are the session's."""
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 
@@ -11,7 +11,7 @@ from rmq.client.shared.settings import MAX_MESSAGE_BYTES
 from rmq.client.shared.tasks import within
 from rmq.codes import ResponseCode
 from rmq.errors import Closed, InvalidArgument, Refusal, RmqError, Unknown, Unreachable
-from rmq.log.records.record import draft
+from rmq.log.records.record import draft, properties_to_bytes
 from rmq.model import TEMPLATE_TOPIC, MessageQueue, Route
 from rmq.net.commands import Send, SendAnswer
 from rmq.net.commands.timers import Recall
@@ -102,6 +102,20 @@ class Producer:
         outgoing = self._outgoing(message, records, key, queue, timeout)
         outgoing.retry_unknown = retry_unknown
         used, answer = await self._deliver(outgoing)
+        return SendResult(message_id, used, answer.queue_offset, send_status(answer.status), answer.recall_handle)
+
+    async def send_with(
+        self,
+        message: Message,
+        more: Mapping[str, str],
+        *,
+        key: str | None,
+        queue: MessageQueue | Selector | None,
+        timeout: float,
+    ) -> SendResult:
+        """As `send`, with properties of the system."""
+        message_id, records = self._encode(message, properties_to_bytes(more))
+        used, answer = await self._deliver(self._outgoing(message, records, key, queue, timeout))
         return SendResult(message_id, used, answer.queue_offset, send_status(answer.status), answer.recall_handle)
 
     async def recall(self, sent: SendResult, *, timeout: float = 3.0) -> None:

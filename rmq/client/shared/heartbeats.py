@@ -121,6 +121,11 @@ class Heartbeats:
         finally:
             self._telling.discard(address)
 
+    async def introduce(self) -> None:
+        """Every leader that is known has heard of this client, as far as it can be reached."""
+        if not self._told.issuperset(self._routes.brokers().values()):
+            await self.beat()
+
     async def close(self) -> None:
         await self._tasks.close()
 

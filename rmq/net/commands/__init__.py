@@ -74,6 +74,7 @@ from rmq.net.commands.registration import (
     Registered as Registered,
     UnregisterBroker as UnregisterBroker,
 )
+from rmq.net.commands.replies import ReplyRequest as ReplyRequest
 from rmq.net.commands.resets import ResetOffsets as ResetOffsets, ResetRequest as ResetRequest
 from rmq.net.commands.retries import RetryRequest as RetryRequest
 from rmq.net.commands.routes import (
@@ -107,7 +108,7 @@ Request = Union[
     GetTopicStats, UpdateGroup, DeleteGroup, GetGroupConfig, GetAllGroupConfig,
     GetConsumeStats, GetConsumerConnection, QueryTopicConsumeByWho, GetRuntimeInfo, DeleteExpiredLog,
     CleanExpiredQueues, PeerRequest, RetryRequest, TransactionRequest, TimerRequest, PopRequest,
-    ResetRequest,
+    ResetRequest, ReplyRequest,
 ]  # fmt: skip
 Answer = Union[
     None, HelloAnswer, Route, ClusterInfo, TopicList, HeartbeatAnswer, ConsumerList, SendAnswer, PullAnswer, OffsetAnswer,

@@ -27,6 +27,7 @@ from rmq.net.commands import (
 )
 from rmq.net.commands.peers import ForwardedClient
 from rmq.net.commands.pop import Assignments, PopAnswer
+from rmq.net.commands.replies import PushReply, SendReply
 from rmq.net.commands.transactions import CheckTransactionState
 from rmq.net.remoting.bodies import ANSWER_WRITERS, REQUEST_READERS
 from rmq.net.remoting.fields import read as read_fields, write as write_fields
@@ -166,7 +167,7 @@ class Remoting:
 
     def _read(self, header: Header, body: bytes, asked: _Asked) -> Request:
         cls = _REQUESTS.get(header.code)
-        if cls is None or cls is Send:
+        if cls is None or cls in (Send, SendReply):
             raise Refusal(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {header.code} not supported")
         if cls is RegisterBroker:
             self._check_body(body, self._limits.max_registration_bytes)
@@ -209,7 +210,7 @@ class Remoting:
     def request(self, request: Request, call_id: int, oneway: bool) -> bytes:
         """A request of ours: text fields and, where it tells of one, a message."""
         flag = ONEWAY_FLAG if oneway else 0
-        body = request.message if type(request) is CheckTransactionState else b""
+        body = request.message if isinstance(request, CheckTransactionState | PushReply) else b""
         return write(False, int(CODES[type(request)]), flag, call_id, "", write_fields(request), body)
 
     def greet(self, first: object, context: Context) -> Greeting | None:

@@ -18,6 +18,7 @@ from rmq.errors import InvalidArgument, Refusal
 from rmq.net.codec.frames import Address
 from rmq.net.codec.remembered import Memory
 from rmq.net.commands import DraftedSend, Send, SendAnswer
+from rmq.net.commands.replies import SendReply
 from rmq.net.remoting.fields import bad_field
 from rmq.net.remoting.headers import VERSION, Ext, Header, bare, write
 from rmq.net.remoting.shapes import Fields, Shape, Shapes
@@ -29,7 +30,9 @@ _ITEM = Struct(">iiiii")  # total size, magic, checksum, flag, length of the bod
 _SHORT = Struct(">h")
 _HOST_FLAGS = 0x10 | 0x20  # born or store host is IPv6: said by us, not by a client [MessageSysFlag]
 _INT32 = 2**31
-_SEND_MESSAGE, _SEND_BATCH = int(RequestCode.SEND_MESSAGE), int(RequestCode.SEND_BATCH_MESSAGE)
+_SEND_BATCH = int(RequestCode.SEND_BATCH_MESSAGE)
+_LONG_NAMES = frozenset(map(int, (RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE)))
+_REPLIES = frozenset(map(int, (RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)))
 _new = tuple.__new__  # a NamedTuple in half the time
 _MAX_TOPIC_CHARACTERS = 255  # more is no name, whatever the rules for names say
 _LETTERS = {  # SendMessageRequestHeaderV2 -> SendMessageRequestHeader
@@ -122,10 +125,10 @@ class Sends:
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
-    def read(self, frame: bytes, header: Header, body: bytes, born_host: bytes, shapes: Shapes) -> tuple[Send, Sent]:
+    def read(self, frame: bytes, header: Header, body: bytes, born_host: bytes, shapes: Shapes) -> tuple[Send | SendReply, Sent]:
         """`frame`: the whole of it, without its length. `shapes`: of this connection. Raises Refusal."""
         ext = header.ext
-        if header.code == _SEND_MESSAGE:
+        if header.code in _LONG_NAMES:
             ext = {_TO_LETTERS[name]: value for name, value in ext.items() if name in _TO_LETTERS}
         try:
             fields = _fields(ext, header.code == _SEND_BATCH)
@@ -137,8 +140,11 @@ class Sends:
             raise bad_field(Send, f"field {name} ({_LETTERS[name]}) is missing") from None
         except ValueError as error:
             raise bad_field(Send, f"a number cannot be read: {str(error)[:80]}") from None
-        if not header.binary:
+        if header.code not in _REPLIES and not header.binary:
             shapes.learn(frame[4 : len(frame) - len(body)], header, fields)
+        if header.code in _REPLIES:
+            request, sent = send
+            return SendReply(*request[:4]), sent._replace(unique_key=b"")  # their answers tell none
         return send
 
     def read_known(self, frame: bytes, born_host: bytes, shapes: Shapes) -> tuple[Send, Sent] | None:
@@ -321,5 +327,6 @@ _CODES: frozenset[Any] = frozenset(
         int(RequestCode.SEND_MESSAGE_V2),
         int(RequestCode.SEND_BATCH_MESSAGE),
         int(RequestCode.SEND_MESSAGE),
+        *_REPLIES,
     }
 )

@@ -180,6 +180,11 @@ class Connection(Link):
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     @property
+    def is_forwarded(self) -> bool:
+        """Whether the peer is a node that forwards for the client: what asks for an answer does not get through."""
+        return self._speaks_for
+
+    @property
     def follows_hints(self) -> bool:
         """Whether a refusal that names the leader helps: our own client finds it by itself, and so does a node."""
         return not self._greeted or self._speaks_for or isinstance(self._codec, Native)

@@ -1,0 +1,26 @@
+"""Replies to those who asked."""
+
+from collections.abc import Callable
+
+from rmq.broker.catalog import Catalog
+from rmq.broker.feature import Feature
+from rmq.broker.handlers.replies import ReplyHandler
+from rmq.broker.held.outlet import Outlet
+from rmq.clock import Clock
+from rmq.net.commands.replies import SendReply
+from rmq.net.transport.server import Connection
+
+
+class Replies(Feature):
+    """For the arguments see `ReplyHandler`."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        outlet: Outlet,
+        clients: Callable[[str], list[Connection]],
+        store_host: str,
+        max_body_bytes: int,
+        clock: Clock,
+    ) -> None:
+        self.handlers = {SendReply: ReplyHandler(catalog, outlet, clients, store_host, max_body_bytes, clock).reply}

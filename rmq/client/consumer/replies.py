@@ -1,0 +1,74 @@
+"""Answering: what a handler returns goes back to whoever asked [MessageUtil.createReplyMessage]."""
+
+import inspect
+import logging
+from collections.abc import Awaitable, Callable
+
+from rmq.client.shared.message import ReceivedMessage
+from rmq.client.shared.session import Session
+from rmq.errors import InvalidArgument, Refusal, RmqError
+from rmq.log.records import record
+from rmq.net.commands.replies import CORRELATION_ID, MSG_TYPE, REPLY, REPLY_TO_CLIENT, TTL, SendReply
+
+_log = logging.getLogger("rmq.client")
+_TRY_S = 3.0
+_PAUSE_S = 0.1
+
+Answerer = Callable[[ReceivedMessage], bytes | Awaitable[bytes | None] | None]
+
+
+class Replies:
+    """Of one consumer. `group`: its own, which brokers see as the sender's."""
+
+    def __init__(self, session: Session, group: str) -> None:
+        self._session = session
+        self._group = group
+
+    def replying(self, answerer: Answerer) -> Callable[[ReceivedMessage], Awaitable[None]]:
+        """A handler that sends back what `answerer` returns, if that is not None and the message asks for a reply."""
+
+        async def handle(message: ReceivedMessage) -> None:
+            found = answerer(message)
+            body = await found if inspect.isawaitable(found) else found
+            if body is not None and REPLY_TO_CLIENT in message.properties:
+                await self._send(message, body)
+
+        return handle
+
+    async def _send(self, question: ReceivedMessage, body: bytes) -> None:
+        """Until somebody took it, or nobody waits for it any more. First to the broker of the question: who asked is there."""
+        if not isinstance(body, bytes | bytearray | memoryview) or not len(body):
+            raise InvalidArgument(f"a reply of {type(body).__name__}: return bytes, at least one, or None")
+        clock, properties = self._session.clock, question.properties
+        until_ms = question.born_timestamp + int(properties.get(TTL, "0"))
+        topic, trouble = f"{properties.get('CLUSTER', '')}_REPLY_TOPIC", None
+        request = SendReply(self._group, topic, -1, self._record(topic, question, bytes(body)))
+        while True:
+            for name in await self._brokers(topic, question.queue.broker_name):
+                try:
+                    await self._session.leaders.request(name, request, _TRY_S)
+                    return
+                except RmqError as error:
+                    trouble = error
+            if clock.wall_ms() >= until_ms:
+                _log.warning("the reply to %s was taken by nobody: %s", question, trouble)
+                return
+            await clock.sleep(_PAUSE_S)
+
+    async def _brokers(self, topic: str, first: str) -> list[str]:
+        try:
+            names = {data.broker_name for data in (await self._session.routes.get(topic)).queues}
+        except Refusal:
+            return [first]
+        return [first, *sorted(names - {first})]
+
+    def _record(self, topic: str, question: ReceivedMessage, body: bytes) -> bytes:
+        kept = {name: question.properties.get(name, "") for name in (CORRELATION_ID, REPLY_TO_CLIENT, TTL)}
+        properties = {"UNIQ_KEY": self._session.ids.next(), MSG_TYPE: REPLY, **{name: one for name, one in kept.items() if one}}
+        return record.draft(
+            topic,
+            body,
+            record.properties_to_bytes(properties),
+            born_timestamp=self._session.clock.wall_ms(),
+            born_host=self._session.born_host,
+        )

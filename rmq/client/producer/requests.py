@@ -1,0 +1,96 @@
+"""Asking: a message that wants a reply, and the reply [DefaultMQProducerImpl.request].
+
+A reply comes by the connection of whoever answers last: to a broker that this client is connected to, as the producer that it
+said to be. So before a question leaves every broker that could bring its reply has heard of this client.
+"""
+
+import asyncio
+import uuid
+from struct import error as StructError
+
+from rmq.client.producer.producer import Producer, Selector
+from rmq.client.shared.message import Message, ReceivedMessage
+from rmq.client.shared.session import Session
+from rmq.client.shared.tasks import within
+from rmq.errors import BadBytes, InvalidArgument, Unknown
+from rmq.log.records import record
+from rmq.model import MessageQueue
+from rmq.net.commands import Request
+from rmq.net.commands.replies import CORRELATION_ID, REPLY_TO_CLIENT, TTL, PushReply
+
+GROUP = "rmq_requests"
+
+
+class Requests:
+    """The questions of one client that wait for their replies."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._producer = Producer(session, GROUP)
+        self._waiting: dict[str, asyncio.Future[ReceivedMessage]] = {}
+        session.connections.on_request.append(self._pushed)
+
+    async def close(self) -> None:
+        """Who still waits gets Unknown."""
+        self._session.connections.on_request.remove(self._pushed)
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                waiting.set_exception(Unknown("the client was closed before the reply came"))
+        await self._producer.close()
+
+    async def ask(
+        self, message: Message, key: str | None, queue: MessageQueue | Selector | None, timeout: float
+    ) -> ReceivedMessage:
+        """See `Client.request`."""
+        clock = self._session.clock
+        deadline = clock.monotonic() + timeout
+        cluster = await self._introduce(message.topic)
+        correlation = str(uuid.uuid4())
+        more = {
+            CORRELATION_ID: correlation,
+            REPLY_TO_CLIENT: self._session.client_id,
+            TTL: str(int(timeout * 1000)),
+            "CLUSTER": cluster,
+        }
+        reply = self._waiting[correlation] = asyncio.get_running_loop().create_future()
+        try:
+            await self._producer.send_with(message, more, key=key, queue=queue, timeout=deadline - clock.monotonic())
+            return await within(clock, max(deadline - clock.monotonic(), 0.0), reply)
+        except TimeoutError:
+            raise Unknown(f"no reply within {timeout:g} s; the message may or may not have been handled") from None
+        finally:
+            del self._waiting[correlation]
+
+    async def _introduce(self, topic: str) -> str:
+        """Every broker that takes replies for the topic's cluster knows this client. Gives the cluster's name."""
+        routes = self._session.routes
+        cluster = (await routes.get(topic)).brokers[0].cluster
+        await routes.get(f"{cluster}_REPLY_TOPIC")
+        await self._session.heartbeats.introduce()
+        return cluster
+
+    def _pushed(self, push: Request) -> None:
+        if not isinstance(push, PushReply):
+            return
+        properties = push.properties.encode()
+        waiting = self._waiting.get(record.bytes_to_properties(properties).get(CORRELATION_ID, ""))
+        if waiting is not None and not waiting.done():
+            waiting.set_result(ReceivedMessage(_stored(push, properties), MessageQueue(push.topic, "", push.queue_id)))
+
+
+def _stored(push: PushReply, properties: bytes) -> record.Record:
+    """As a message that was read. Raises BadBytes."""
+    host = bytes(8)  # who answered stands in no field of it that we could prove
+    try:
+        draft = record.draft(
+            push.topic,
+            push.message,
+            properties,
+            flag=push.flag,
+            sys_flag=push.sys_flag & record.SYS_COMPRESSED | push.sys_flag & 0x700,
+            born_timestamp=push.born_timestamp,
+            born_host=host,
+        )
+    except (InvalidArgument, StructError) as error:
+        raise BadBytes(f"a reply that is no message: {error}") from None
+    return record.decode(draft)._replace(store_timestamp=push.store_timestamp)

@@ -1,0 +1,122 @@
+"""Questions and their replies: at one broker, at two, through a change of leaders, and when nobody is there."""
+
+import asyncio
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from rmq.broker.node import Broker
+from rmq.client import Client, Consumer, Message, ReceivedMessage, Unknown
+from rmq.codes import ResponseCode as R
+from rmq.config.settings import NodeSettings
+from rmq.log.records import record
+from rmq.net.commands import UpdateTopic
+from rmq.net.commands.replies import CORRELATION_ID, REPLY_TO_CLIENT, SendReply
+from rmq.testing import LocalBroker
+from tests.broker.groups import LocalGroup
+from tests.broker.support import BORN, Peer, everything
+
+
+async def shout(message: ReceivedMessage) -> bytes:
+    return message.body.upper()
+
+
+async def answering(stack: AsyncExitStack, client: Client, topic: str = "T", answer: object = shout) -> Consumer:
+    """A member that answers until the test ends."""
+    consumer = await stack.enter_async_context(client.consumer("answerers", topic, start="first"))
+    running = asyncio.create_task(consumer.run(consumer.reply(answer)))  # type: ignore[arg-type]
+    stack.callback(running.cancel)
+    return consumer
+
+
+async def test_questions_are_answered() -> None:
+    """Many at once, each with its own reply; a plain message is handled and not answered."""
+    async with AsyncExitStack() as stack:
+        broker = await stack.enter_async_context(LocalBroker())
+        await broker.create_topic("T", 2)
+        asker, other = [await stack.enter_async_context(broker.client(instance=name)) for name in ("a", "b")]
+        await answering(stack, other)
+        await asker.producer().send(Message("T", b"no question"))
+        replies = await asyncio.gather(*(asker.request(Message("T", b"word %d" % each), timeout=20) for each in range(20)))
+        assert [each.body for each in replies] == [b"WORD %d" % each for each in range(20)]
+        assert replies[0].properties["MSG_TYPE"] == "reply"
+        peer = await Peer.connect(broker.address)
+        stack.push_async_callback(peer.close)
+        await peer.ask(UpdateTopic("Silent", read_queue_nums=1, write_queue_nums=1))
+        stored = await everything(peer, "DefaultCluster_REPLY_TOPIC")
+        assert sorted(each.body for each in stored) == sorted(each.body for each in replies)
+        asking = asyncio.create_task(asker.request(Message("Silent", b"anybody?"), timeout=5))
+        await broker.clock.advance_until(asking.done)
+        with pytest.raises(Unknown, match="no reply within 5 s"):
+            await asking
+
+
+async def test_replies_to_nobody_are_refused() -> None:
+    """They are stored all the same, as RocketMQ does."""
+    async with AsyncExitStack() as stack:
+        broker = await stack.enter_async_context(LocalBroker())
+        peer = await Peer.connect(broker.address)
+        stack.push_async_callback(peer.close)
+        topic = "DefaultCluster_REPLY_TOPIC"
+
+        def reply(**properties: str) -> SendReply:
+            raw = record.properties_to_bytes(properties)
+            return SendReply("p", topic, -1, record.draft(topic, b"x", raw, born_timestamp=1, born_host=BORN))
+
+        asking = asyncio.create_task(peer.refusal(reply(**{CORRELATION_ID: "1", REPLY_TO_CLIENT: "gone"})))
+        await broker.clock.advance_until(asking.done)
+        assert await asking == R.SYSTEM_ERROR
+        assert await peer.refusal(reply()) == R.SYSTEM_ERROR
+        assert len(await everything(peer, topic)) == 2
+        assert await peer.refusal(reply()._replace(topic="nowhere")) == R.TOPIC_NOT_EXIST
+        assert await peer.refusal(reply()._replace(queue_id=1)) == R.INVALID_PARAMETER
+        twice = reply()
+        assert await peer.refusal(twice._replace(records=twice.records * 2)) == R.MESSAGE_ILLEGAL
+        assert await peer.refusal(reply(DELAY="3")) == R.MESSAGE_ILLEGAL
+
+
+async def test_across_two_brokers(tmp_path: Path) -> None:
+    """Who answers may send its reply to any broker of the cluster that takes replies: the asker is known at each."""
+    async with AsyncExitStack() as stack:
+        broker = await stack.enter_async_context(LocalBroker())
+        settings = NodeSettings(
+            role="broker", broker_name="broker-b", store_dir=tmp_path, namesrv_addresses=(broker.nameserver,), listen_port=0,
+            segment_bytes=1 << 23, index_slots=1000, index_entries=4000, vip_port=False,
+        )  # fmt: skip
+        second = Broker(settings, broker.clock)
+        await second.start()
+        stack.push_async_callback(second.stop)
+        await broker.create_topic("T", 1)  # only at the first
+        asker, other = [await stack.enter_async_context(broker.client(instance=name)) for name in ("a", "b")]
+        await answering(stack, other)
+        assert (await asker.request(Message("T", b"word"), timeout=20)).body == b"WORD"
+        peer = await Peer.connect(second.address)
+        stack.push_async_callback(peer.close)
+        topic = "DefaultCluster_REPLY_TOPIC"
+        properties = record.properties_to_bytes({CORRELATION_ID: "unknown", REPLY_TO_CLIENT: asker.client_id})
+        draft = record.draft(topic, b"x", properties, born_timestamp=1, born_host=BORN)
+        await peer.ask(SendReply("p", topic, 0, draft))  # at the other broker
+
+
+async def test_through_a_change_of_leaders(tmp_path: Path) -> None:
+    """The leader stops while the question is being answered: the reply comes by the next one."""
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    async def slowly(message: ReceivedMessage) -> bytes:
+        begun.set()
+        await go.wait()
+        return message.body.upper()
+
+    async with LocalGroup(tmp_path) as group, AsyncExitStack() as stack:
+        name = await group.leader()
+        leader = await group.connect(name)
+        await leader.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
+        asker, other = [await stack.enter_async_context(group.client()) for _ in range(2)]
+        await answering(stack, other, answer=slowly)
+        asking = asyncio.create_task(asker.request(Message("T", b"word"), timeout=3600))
+        await group.clock.advance_until(begun.is_set)
+        await group.stop(name)
+        go.set()
+        await group.clock.advance_until(asking.done)
+        assert (await asking).body == b"WORD"
