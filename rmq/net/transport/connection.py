@@ -139,7 +139,8 @@ class Host(Protocol):
 
 class Connection(Link):
     """One peer. `id` is unique in this process; `client_id`, `language` and `version` are what the peer says of itself;
-    `client` is where it sits, also when another node forwards for it."""
+    `client` is where it sits, also when another node forwards for it
+    (`is_forwarded`: no question to the client gets through then)."""
 
     def __init__(self, host: Host) -> None:
         super().__init__(host.limits, host.clock, host.buffer)
@@ -149,7 +150,7 @@ class Connection(Link):
         self.language = ""
         self.version = 0
         self.client: Address = ("", 0)
-        self._speaks_for = False
+        self.is_forwarded = False
         self._greeted = False
         self._draining = False
         self._in_flight_bytes = self._counted_bytes = 0  # the second: what the host counts for us
@@ -180,14 +181,9 @@ class Connection(Link):
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     @property
-    def is_forwarded(self) -> bool:
-        """Whether the peer is a node that forwards for the client: what asks for an answer does not get through."""
-        return self._speaks_for
-
-    @property
     def follows_hints(self) -> bool:
         """Whether a refusal that names the leader helps: our own client finds it by itself, and so does a node."""
-        return not self._greeted or self._speaks_for or isinstance(self._codec, Native)
+        return not self._greeted or self.is_forwarded or isinstance(self._codec, Native)
 
     def forward(self, call: Call, refusal: NotLeading) -> bool:
         """Whether the call is answered by the leader, through this node."""
@@ -196,7 +192,7 @@ class Connection(Link):
 
     def speak_for(self, client: Address) -> None:
         """The peer is a node of this group, which forwards what that client says."""
-        self._speaks_for, self.client = True, client
+        self.is_forwarded, self.client = True, client
         cast(Remoting, self._codec).speak_for(client)
 
     def again(self, call: Call) -> None:
