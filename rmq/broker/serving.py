@@ -133,7 +133,7 @@ class Serving:
             Revival(catalog, reader, internal_producer, receipts, tables.due.first_ms, clock),
             Assignments(settings.broker_name, catalog, tables.modes, registry, self._routes.queues, commit),
             retries,
-            Replies(catalog, outlet, groups.clients.of_producer, self._us.address, settings.max_message_bytes, clock),
+            Replies(catalog, internal_producer, groups.clients.of_producer, self._us.address, settings.max_message_bytes, clock),
             Sending(settings, writer, catalog, topics.all_known, intake.take_sent, retries.given_up),
             Pulling(reader, catalog, registry, progress, guide, polls, clock),
             Lookups(reader, self.store.indexed.index, clock),

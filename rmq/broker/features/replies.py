@@ -5,7 +5,7 @@ from collections.abc import Callable
 from rmq.broker.catalog import Catalog
 from rmq.broker.feature import Feature
 from rmq.broker.handlers.replies import ReplyHandler
-from rmq.broker.held.outlet import Outlet
+from rmq.broker.pending.internalproducer import InternalProducer
 from rmq.clock import Clock
 from rmq.net.commands.replies import SendReply
 from rmq.net.transport.server import Connection
@@ -17,10 +17,10 @@ class Replies(Feature):
     def __init__(
         self,
         catalog: Catalog,
-        outlet: Outlet,
+        internal_producer: InternalProducer,
         clients: Callable[[str], list[Connection]],
         store_host: str,
         max_body_bytes: int,
         clock: Clock,
     ) -> None:
-        self.handlers = {SendReply: ReplyHandler(catalog, outlet, clients, store_host, max_body_bytes, clock).reply}
+        self.handlers = {SendReply: ReplyHandler(catalog, internal_producer, clients, store_host, max_body_bytes, clock).reply}

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from rmq.broker.catalog import Catalog
-from rmq.broker.held.outlet import Outlet
+from rmq.broker.pending.internalproducer import InternalProducer
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal, RmqError
@@ -31,14 +31,14 @@ class ReplyHandler:
     def __init__(
         self,
         catalog: Catalog,
-        outlet: Outlet,
+        internal_producer: InternalProducer,
         clients: Callable[[str], list[Connection]],
         store_host: str,
         max_body_bytes: int,
         clock: Clock,
     ) -> None:
         self._catalog = catalog
-        self._outlet = outlet
+        self._outlet = internal_producer
         self._clients = clients
         self._store_host = store_host
         self._max_body_bytes = max_body_bytes

@@ -139,8 +139,7 @@ class Host(Protocol):
 
 class Connection(Link):
     """One peer. `id` is unique in this process; `client_id`, `language` and `version` are what the peer says of itself;
-    `client` is where it sits, also when another node forwards for it
-    (`is_forwarded`: no question to the client gets through then)."""
+    `client` is where it sits. `is_forwarded`: a node forwards for it, and lets no question to it through."""
 
     def __init__(self, host: Host) -> None:
         super().__init__(host.limits, host.clock, host.buffer)
