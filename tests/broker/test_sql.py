@@ -8,7 +8,7 @@ from rmq.broker import sifting
 from rmq.client import InvalidArgument, Message
 from rmq.codes import ResponseCode as R
 from rmq.delivery.sql import compile_sql
-from rmq.log.queues.consumequeue import Found
+from rmq.log.queues.consumequeue import MatchingEntries
 from rmq.log.records import record
 from rmq.model import Subscription
 from rmq.net.commands import CheckClient, GetMaxOffset, Pull
@@ -118,11 +118,11 @@ async def test_our_consumers(broker: LocalBroker) -> None:
             client.consumer("g", {"T": "A"}, sql="a > 3")
 
 
-def stored(count: int, properties: dict[str, str]) -> tuple[Found, bytes]:
+def stored(count: int, properties: dict[str, str]) -> tuple[MatchingEntries, bytes]:
     one = record.draft("T", b"x", record.properties_to_bytes(properties), born_timestamp=1, born_host=BORN)
     records = [one[:20] + number.to_bytes(8, "big") + one[28:] for number in range(count)]
     spans = [(number * len(one), len(one)) for number in range(count)]
-    return Found(count, spans, count), b"".join(records)
+    return MatchingEntries(count, spans, count), b"".join(records)
 
 
 @pytest.mark.parametrize(

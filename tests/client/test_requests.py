@@ -81,9 +81,16 @@ async def test_across_two_brokers(tmp_path: Path) -> None:
     async with AsyncExitStack() as stack:
         broker = await stack.enter_async_context(LocalBroker())
         settings = NodeSettings(
-            role="broker", broker_name="broker-b", store_dir=tmp_path, namesrv_addresses=(broker.nameserver,), listen_port=0,
-            segment_bytes=1 << 23, index_slots=1000, index_entries=4000, vip_port=False,
-        )  # fmt: skip
+            role="broker",
+            broker_name="broker-b",
+            store_dir=tmp_path,
+            namesrv_addresses=(broker.nameserver,),
+            listen_port=0,
+            segment_bytes=1 << 23,
+            index_slots=1000,
+            index_entries=4000,
+            vip_port=False,
+        )
         second = Broker(settings, broker.clock)
         await second.start()
         stack.push_async_callback(second.stop)

@@ -38,7 +38,7 @@ class ReplyHandler:
         clock: Clock,
     ) -> None:
         self._catalog = catalog
-        self._outlet = internal_producer
+        self._internal_producer = internal_producer
         self._clients = clients
         self._store_host = store_host
         self._max_body_bytes = max_body_bytes
@@ -47,7 +47,7 @@ class ReplyHandler:
     async def reply(self, request: SendReply, _call: Call) -> SendAnswer:
         """Raises Refusal (SYSTEM_ERROR: it is stored, and the client did not take it)."""
         queue_id, reply = self._checked(request)
-        unit = await self._outlet.send(request.topic, queue_id, request.records)
+        unit = await self._internal_producer.send(request.topic, queue_id, request.records)
         client_id = record.bytes_to_properties(reply.properties).get(REPLY_TO_CLIENT, "")
         if not client_id:
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"reply message properties[{REPLY_TO_CLIENT}] is null")
@@ -69,7 +69,7 @@ class ReplyHandler:
         if len(reply.body) > self._max_body_bytes:
             about = f"a reply of {len(reply.body)} bytes: at most {self._max_body_bytes} are allowed"
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, about)
-        return request.queue_id if request.queue_id >= 0 else self._outlet.pick(config.write_queue_nums), reply
+        return request.queue_id if request.queue_id >= 0 else self._internal_producer.pick(config.write_queue_nums), reply
 
     def _pushed(self, request: SendReply, queue_id: int, reply: Record) -> PushReply:
         now_ms = self._clock.wall_ms()
