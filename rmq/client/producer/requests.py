@@ -27,6 +27,7 @@ class Requests:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._producer = Producer(session, GROUP)
+        self._announced = False
         self._waiting: dict[str, asyncio.Future[ReceivedMessage]] = {}
         session.connections.on_request.append(self._pushed)
 
@@ -66,6 +67,8 @@ class Requests:
         routes = self._session.routes
         cluster = (await routes.get(topic)).brokers[0].cluster
         await routes.get(f"{cluster}_REPLY_TOPIC")
+        if not self._announced:  # brokers may know this client, but not that it asks
+            self._announced = await self._session.heartbeats.beat()
         await self._session.heartbeats.introduce()
         return cluster
 

@@ -123,7 +123,7 @@ class Heartbeats:
 
     async def introduce(self) -> None:
         """Every leader that is known has heard of this client, as far as it can be reached."""
-        if not self._told.issuperset(self._routes.brokers().values()):
+        if not self._joined.issuperset(self._routes.brokers().values()):
             await self.beat()
 
     async def close(self) -> None:
