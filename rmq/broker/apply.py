@@ -18,7 +18,7 @@ OWN_TOPICS = frozenset({EPOCH_TOPIC, STATE_TOPIC})
 
 
 class Applier:
-    """`features`: they hear of what was changed; may still be filled while nothing is committed."""
+    """`features` hear of each change; the list may still be filled while nothing is committed."""
 
     def __init__(self, tables: Tables, polls: LongPolls, features: Sequence[Feature]) -> None:
         self._tables = tables

@@ -1,4 +1,4 @@
-"""Which topics and consumer groups there are: asked by all features, changed here alone.
+"""Which topics and consumer groups there are. All features ask here, and only this file changes them.
 
 Each change is planned by a pure table (a refusal or a new value), staged so that nobody takes the same decision twice,
 written as a state line, and in force once committed.
@@ -28,7 +28,7 @@ class Catalog:
     ) -> None:
         self.topics = topics
         self.groups = groups
-        self.topic, self.group = topics.get, groups.get  # its settings; None: it is not there
+        self.topic, self.group = topics.get, groups.get  # returns the topic's settings; None: it does not exist
         self.write = write
         self._auto_group = auto_group
         self._may_make = may_make
@@ -36,19 +36,19 @@ class Catalog:
     # --- topics
 
     def known_topic(self, topic: str) -> TopicConfig:
-        """Its settings. Raises Refusal TOPIC_NOT_EXIST."""
+        """The topic's settings. Raises Refusal TOPIC_NOT_EXIST."""
         config = self.topic(topic)
         if config is None:
             raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic {topic} does not exist")
         return config
 
     async def create(self, config: TopicConfig) -> None:
-        """Make or change a topic. Two who ask for the same new topic at the same time wait for the same record."""
+        """Make or change a topic. Two requests for the same new topic at the same time wait for the same record."""
         self.topics.stage(config.name, config)
         await self.commit([("topic", config.name, list(config))])
 
     async def ensure_topic(self, topic: str, template: str = "", queue_nums: int = 1, may_make: bool = False) -> TopicConfig:
-        """Its settings, made now if need be: after that template where `may_make`; those of groups always. Raises Refusal."""
+        """The topic's settings. Makes a missing one after the template if `may_make`, a group's always. Raises Refusal."""
         config = self.topics.plan_auto_create(topic, template, queue_nums, may_make)
         if config is not self.topic(topic):
             await self.create(config)
@@ -63,7 +63,7 @@ class Catalog:
             raise Refusal(ResponseCode.NO_PERMISSION, f"consumer group {group} is switched off (consumeEnable)")
 
     def check_known_group(self, group: str) -> None:
-        """The same where something is to be kept of it: it must be there, or on its way."""
+        """The same, for a request that stores something for the group: the group must exist, or be on its way."""
         self.check_group(group)
         if self.groups.decided(group) is None:
             about = f"consumer group {group} does not exist: its consumers make it when they connect, or create it first"
@@ -102,7 +102,7 @@ class Catalog:
             raise Refusal(ResponseCode.SYSTEM_BUSY, f"topic {retry} is being deleted: try again in a moment")
         if config is None or config.retry_queue_nums > 0:
             self.topics.check_room(retry, ours=True)
-        if config is None:  # or on its way only: who asks meanwhile waits for a line of their own
+        if config is None:  # or on its way only: whoever asks meanwhile waits for a line of their own
             config = self.groups.plan_update(self.groups.decided(group) or GroupConfig(group))
             self.groups.stage(group, config)
             lines.append(("group", group, list(config)))
@@ -114,7 +114,7 @@ class Catalog:
             await self.commit(lines)
 
     async def commit(self, lines: list[Line]) -> None:
-        """Lines of what was staged before."""
+        """Writes the lines of changes that are staged."""
         with undoing(lambda: self._unstage(lines)):
             await self.write(lines)
 

@@ -1,4 +1,4 @@
-"""Reads that wait for the device: in a few threads of their own, so that nobody else waits, and not without bound (D18)."""
+"""Reads that wait for the device run in a few threads of their own: nobody else waits, and their number is bounded (D18)."""
 
 import asyncio
 from collections import Counter
@@ -27,7 +27,7 @@ class ColdReads:
         self._of_group: Counter[str] = Counter()
 
     async def run(self, group: str, read: Callable[[], T]) -> T:
-        """What `read` gives. Raises Refusal SYSTEM_BUSY when too many wait already, and whatever `read` raises."""
+        """Returns what `read` returns. Raises Refusal SYSTEM_BUSY when too many wait already, and whatever `read` raises."""
         if self._waiting >= MAX_WAITING or self._of_group[group] >= MAX_WAITING_OF_GROUP:
             mine = self._of_group[group]
             about = f"{mine} reads of group {group}, {self._waiting} in all, wait for the disk: try again in a moment"

@@ -1,4 +1,4 @@
-"""A member of a group whose log is found damaged at its start: it takes no part in the group until it is whole again.
+"""A member whose log is found damaged at its start takes no part in its group until the log is whole again.
 
 It neither votes nor acknowledges what it cannot read, so no majority rests on it (docs/decisions). Meanwhile it gives the
 other nodes what they lack, and says what it waits for.

@@ -22,7 +22,7 @@ _OPTIONS = orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS
 
 
 class Exports(Feature):
-    """`tables`: file name -> the JSON value (or bytes) it should hold now, or what makes that value of a copy, in a thread: with
+    """`tables`: file name -> the JSON value (or bytes) it should hold now, or what makes it from a copy in a thread: with
     hundreds of thousands of rows it takes seconds. None: no such file is needed."""
 
     def __init__(self, folder: Path, tables: Mapping[str, Callable[[], object]]) -> None:

@@ -42,11 +42,11 @@ class Feature:
         return ()
 
     def metrics(self) -> Iterable[Family]:
-        """What it measures at this node. Taken some at a time: nothing that may change meanwhile is iterated over."""
+        """What the feature measures at this node. It is read some samples at a time, so iterate over nothing that may change."""
         return ()
 
     def led_metrics(self) -> Iterable[Family]:
-        """The same of what only the leader tells, so that sums over all nodes count it once."""
+        """The measurements that only the leader reports, so that sums over all nodes count them once."""
         return ()
 
     def waits_for(self) -> Iterable[str]:
@@ -54,13 +54,13 @@ class Feature:
         return ()
 
     async def begin(self) -> None:
-        """Before anybody is served, if the store may be written. What is raised ends the start."""
+        """Called before anybody is served, if the store may be written. An exception ends the start."""
 
     async def finish(self) -> None:
-        """At a stop, before the last exports, if the store may be written. Raises RmqError, OSError: it is logged."""
+        """Called at a stop, before the last exports, if the store may be written. Raises RmqError, OSError, which are logged."""
 
     def stopping(self) -> None:
-        """This node stops: who waits is answered, and long work ends soon."""
+        """This node stops: answer whoever waits, and end long work soon."""
 
     def on_closed(self, connection: Connection) -> None:
         """A client's connection has ended."""
@@ -87,4 +87,4 @@ class Feature:
         """A committed record made, changed or deleted that consumer group, or set it to another place."""
 
     async def carry(self, below: int) -> None:
-        """Appends again what waits and stands below that offset of the log, so that those bytes may go. Raises Refusal."""
+        """Appends again the pending messages below that log offset, so that those bytes may be deleted. Raises Refusal."""

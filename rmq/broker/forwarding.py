@@ -1,4 +1,4 @@
-"""A member that does not lead forwards what clients ask that take it for the leader (docs/decisions/members-forward.md).
+"""A member that does not lead forwards the requests of clients that take it for the leader (docs/decisions/members-forward.md).
 
 Clients of RocketMQ ask for routes every 30 s and follow no hints: until then they talk to the node that led before. Each has
 a line of its own to the leader, a connection that begins with the client's last heartbeat: to the leader it is that client, so
@@ -27,9 +27,9 @@ from rmq.net.transport.dialer import Dialer
 log = logging.getLogger("rmq.forwarding")
 
 HERE: Final = "here"  # this node serves it itself
-AGAIN_S, LOOK_S = 0.02, 0.25  # between two looks while something waits, and while there are lines
-RETIRED_S = 5.0  # how long a node that no longer leads may take for the answers it owes
-IDLE_S = 60.0  # who has asked nothing for so long has found the leader
+AGAIN_S, LOOK_S = 0.02, 0.25  # between two looks: while something waits, and while there are lines
+RETIRED_S = 5.0  # so long a node that no longer leads may take for its pending answers
+IDLE_S = 60.0  # a client that has asked nothing for so long has found the leader
 NOBODY_S = 3.0  # without a leader for so long there is nobody to forward to
 BEAT_S, LATE_S = 10.0, 3.0  # heartbeats that follow each other faster are not the regular ones; a regular one may be so late
 MAX_REQUESTS, MAX_REQUESTS_EACH = 50_000, 10_000
@@ -65,9 +65,9 @@ class Forwarding:
         self._retired: dict[Line, float] = {}
         self._kept: dict[int, list[Kept]] = {}
         self._kept_bytes = 0
-        self._leaned: dict[int, tuple[Connection, float]] = {}  # who took this node for the leader, and when last
+        self._leaned: dict[int, tuple[Connection, float]] = {}  # clients that took this node for the leader, and when last
         self._beats: dict[int, Beats] = {}
-        self._moving: dict[int, Connection] = {}  # the next leader should know them at once
+        self._moving: dict[int, Connection] = {}  # clients that the next leader should know at once
         self._wanted = asyncio.Event()
         self._running = asyncio.create_task(self._run(), name="forwarding")
 
@@ -76,7 +76,7 @@ class Forwarding:
         """Connections to the leader."""
         return len(self._lines)
 
-    # --- what connections bring ---------------------------------------------------------------------------------------
+    # --- requests from connections ---------------------------------------------------------------------------------------
 
     def forward(self, call: Call, refusal: NotLeading) -> bool:
         """Takes the call if it can be forwarded, now or soon. The bounds are per client and in all."""
@@ -106,8 +106,8 @@ class Forwarding:
         )
 
     def heard(self, call: Call, at_once: bool = False) -> None:
-        """A heartbeat, or a goodbye to a group: kept for the leaders to come, and told to this one by who has a line; who has
-        none gets one if it should be known `at_once`."""
+        """A heartbeat, or a goodbye to a group: kept for later leaders, and sent to this one on the client's line. A client
+        without a line gets one if the leader should know it `at_once`."""
         connection, frame = call.connection, call.frame
         if not frame or connection.follows_hints:
             return
@@ -137,7 +137,7 @@ class Forwarding:
         self._kept_bytes -= sum(len(one.frame) for one in self._kept.pop(client, ()))
 
     def lean(self, connection: Connection) -> None:
-        """It took this node for the leader just now, or reads here."""
+        """The client took this node for the leader just now, or reads here."""
         self._leaned[connection.id] = (connection, self.clock.monotonic())
 
     def closed(self, connection: Connection) -> None:
@@ -154,7 +154,7 @@ class Forwarding:
     # --- changes ------------------------------------------------------------------------------------------------------
 
     def left_leadership(self, connections: Iterable[Connection]) -> None:
-        """Who talked to this node as the leader goes on with it for a while: the next leader should know them."""
+        """Clients that talked to this node as the leader go on doing so for a while: the next leader should know them."""
         for connection in connections:
             if not connection.closed and not connection.follows_hints:
                 self.lean(connection)
@@ -163,7 +163,7 @@ class Forwarding:
         self._wanted.set()
 
     def replay(self, connections: Iterable[Connection]) -> None:
-        """This node serves now: what it was told before that is told to its own tables."""
+        """This node serves now: heartbeats that came before go into its own tables."""
         for connection in connections:
             for kept in self.kept(connection.id):
                 connection.take(kept.frame)
@@ -203,7 +203,7 @@ class Forwarding:
             line.close()
         await asyncio.gather(self._running, return_exceptions=True)
 
-    # --- what lines bring back ----------------------------------------------------------------------------------------
+    # --- answers from lines ----------------------------------------------------------------------------------------
 
     def hold(self, held: HeldCall) -> None:
         self._held.append(held)
@@ -275,7 +275,7 @@ class Forwarding:
                 line.close()
 
     def _retire(self, line: Line) -> None:
-        """It may still bring the answers that it owes."""
+        """The line may still bring answers."""
         line.dismissed = True
         self._retired[line] = self.clock.monotonic() + RETIRED_S
 

@@ -1,4 +1,4 @@
-"""What one client says on its way to the leader: a connection that is that client to the node at its other end."""
+"""The requests of one client on their way to the leader: for the leader's node this connection is that client."""
 
 import asyncio
 import logging
@@ -22,7 +22,7 @@ HOLD_S = 2.5  # a client of RocketMQ waits 3 s for the answer to a send
 OPEN_S = 1.0
 MAX_BYTES_EACH = 32 * MIB
 _NOT_LEADING = frozenset({int(ResponseCode.NOT_LEADING), short(ResponseCode.NOT_LEADING)})
-_REPEATABLE = frozenset({  # change nothing, or the second time nothing more
+_REPEATABLE = frozenset({  # they change nothing, or nothing more the second time
     RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE, RequestCode.QUERY_CONSUMER_OFFSET,
     RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, RequestCode.GET_MAX_OFFSET, RequestCode.GET_MIN_OFFSET,
     RequestCode.GET_EARLIEST_MSG_STORETIME, RequestCode.QUERY_MESSAGE, RequestCode.VIEW_MESSAGE_BY_ID,
@@ -61,7 +61,7 @@ class Owner(Protocol):
 
 
 class Line:
-    """What one client says on its way to the leader. `pending`: written and not answered, by the client's numbers."""
+    """The requests of one client on their way to the leader. `pending`: sent and not answered, by the client's request ids."""
 
     def __init__(self, owner: Owner, connection: Connection, address: str, greeting: ForwardedClient) -> None:
         self.connection = connection
@@ -97,7 +97,7 @@ class Line:
         self._ended()
 
     async def _open(self) -> None:
-        """The leader hears for whom this is, then who that client is; only then what it asks."""
+        """The leader first hears for whom this connection is, then who that client is, then the client's requests."""
         owner = self._owner
         try:
             async with asyncio.timeout(OPEN_S):
@@ -143,7 +143,7 @@ class Line:
 
     def _received(self, header: Header, frame: bytes) -> None:
         if not header.flag & ANSWER_FLAG:
-            if header.flag & ONEWAY_FLAG:  # it asks nothing that wants an answer
+            if header.flag & ONEWAY_FLAG:  # a one-way request: nobody waits for an answer
                 self.connection.relay(frame)
             return
         waiting = self._introducing.pop(header.opaque, None)
@@ -161,7 +161,7 @@ class Line:
             held.call.pass_on(frame)
 
     def _ended(self) -> None:
-        """What was not written waits for the next leader; nobody knows what became of the rest."""
+        """Requests that were not written wait for the next leader; nobody knows what became of the others."""
         if self._over:
             return
         self._over = True

@@ -1,4 +1,4 @@
-"""What a node shows to the world: its ports, from before its store is open until its clients have left.
+"""A node's ports, from before its store is open until its clients have left.
 
 A member of an elected group listens from the first moment and forwards to the leader what it cannot serve yet; other nodes
 listen when they can say something.
@@ -74,7 +74,7 @@ class Front:
             await self.listen()
 
     async def listen(self) -> None:
-        """At all ports, if it does not yet. Raises OSError."""
+        """Listens at all ports, if it does not yet. Raises OSError."""
         if self._listens:
             return
         self._listens = True
@@ -89,7 +89,7 @@ class Front:
                 log.warning("port %d, where old clients of RocketMQ look (VIP channel), is not served: %s", self._vip, why)
 
     def excuse(self, why: Callable[[], str], served: Mapping[type[Any], Handler] | None = None) -> None:
-        """Serves nothing but `served`; everything else is the leader's, or is to be asked again later."""
+        """Serves nothing but `served`; other requests go to the leader, or are refused until later."""
         self._excuse = why
         kinds: list[type[c.Request]] = [*c.CODES, c.DraftedSend]
         handlers: dict[type[c.Request], Handler] = dict.fromkeys(kinds, self._refuse)
@@ -135,12 +135,12 @@ class Front:
             self.forwarding.left_leadership(self.server.connections)
 
     def leans(self, call: Call) -> None:
-        """A client reads here, though this node does not lead."""
+        """Notes that a client reads here, though this node does not lead."""
         if self.forwarding is not None and not call.connection.follows_hints:
             self.forwarding.lean(call.connection)
 
     def hearing(self, handler: Handler, leads: Callable[[], bool]) -> Handler:
-        """The same handler of heartbeats and goodbyes; the leader hears them too, or the next one will."""
+        """Wraps a handler of heartbeats and goodbyes: the leader hears them too, or the next leader will."""
         forwarding = self.forwarding
         if forwarding is None:
             return handler
@@ -192,7 +192,7 @@ async def resolve(host: str) -> str:
 
 
 def free_port(host: str) -> int:
-    """A port of its own for a broker that was not given one: the store needs its address before it can be opened."""
+    """Chooses a port for a broker that was given none: its store needs the address before it can be opened."""
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.bind((host, 0))
         port: int = probe.getsockname()[1]

@@ -1,4 +1,4 @@
-"""A node's part in a group that elects its leader, or has a fixed master: joins machine, log, connections, handlers.
+"""A node's part in a group that elects its leader, or has a fixed master: connects state machine, log, channels, handlers.
 
 A `membership.Membership`.
 """
@@ -110,7 +110,7 @@ class Group:
             Job(LATE_S, "late", self.replica.answer_late, At.EVERYWHERE),
         )
 
-    # --- what is told to those who watch ------------------------------------------------------------------------------
+    # --- what it reports ------------------------------------------------------------------------------
 
     def metrics(self) -> Iterable[Family]:
         replica = self.replica
@@ -144,11 +144,11 @@ class Group:
         return sorted(self._roster.successors(self.member.core) - {""})[:MAX_SUCCESSORS]
 
     def allow(self, connection: Connection, request: Request) -> None:
-        """Raises Refusal for what this node may not answer now (`rmq.requests`)."""
+        """Raises Refusal for requests that this node may not answer now (`rmq.requests`)."""
         served = self._served[type(request)]
         if served is Served.SENDS:
             if not self.replica.leader_ready and not connection.follows_hints:
-                self.replica.check_accepts()  # before tables are asked that may be behind
+                self.replica.check_accepts()  # before anybody asks tables that may be behind
             return
         if served is Served.MEMBER:
             return
@@ -207,7 +207,7 @@ class Group:
         return self.member.core.state.installing
 
     def retained(self) -> None:
-        """The machine hears where the log begins now."""
+        """Tells the state machine where the log begins now."""
         self.member.retained()
 
     async def look_at_health(self) -> None:
@@ -225,10 +225,10 @@ class Group:
             await self._repairer.repair()
 
     def open_epoch(self) -> None:
-        """A leader does it."""
+        """Only a leader does it."""
 
     def begin(self) -> None:
-        """It waits until this node serves."""
+        """Waits until this node serves."""
 
     async def start(self) -> None:
         await self._roster.start()
@@ -246,7 +246,7 @@ class Group:
     # --- joints -------------------------------------------------------------------------------------------------------
 
     def _heard(self, master: CurrentMaster) -> None:
-        """Of the master, where roles are fixed."""
+        """With fixed roles: what was heard of the master."""
         if master.node:
             self.replica.note_leader(master.node, master.address)
         self.member.handle(m.Follow(master.node, master.epoch, master.leads))
@@ -268,11 +268,11 @@ class Group:
             self.replica.hurry()  # an election is under way
 
     def _owner(self, store: str) -> str:
-        """The node whose disk that is, as the log names it; with fixed roles nobody says."""
+        """The node that has this store, as the log names it; "" with fixed roles."""
         return next((voter.node for _, voters in self.member.core.state.lists for voter in voters if voter.store == store), "")
 
     def _places(self, node: str) -> Sequence[str]:
-        """Where that node may come from."""
+        """The addresses from which that node may connect."""
         return self._roster.places(node, self.member.core)
 
     def _address_of(self, node: str) -> str:

@@ -1,4 +1,4 @@
-"""When the index is brought behind the committed offset: piece by piece, and at once when somebody asks.
+"""When committed messages are entered into the index: piece by piece, and at once when somebody asks.
 
 A piece of what was just appended takes some tenths of a ms and is done on the loop, between two turns: a thread would take
 more of both cores, and fight with the loop for the interpreter. What may wait for a device is done in a thread.
@@ -13,7 +13,7 @@ from rmq.errors import RmqError
 from rmq.log.index.index import BURST_BYTES, Index
 
 IDLE_S = 2.0  # less than a burst may wait so long: one large burst costs less than many small ones
-WAIT_S = 3.0  # what a question waits for the index at most
+WAIT_S = 3.0  # a question waits at most so long for the index
 
 
 class Indexer:
@@ -28,16 +28,16 @@ class Indexer:
         self._stopped = False
 
     async def work(self) -> None:
-        """For several times a second. Raises StoreError, BadBytes; what could not be entered is tried again."""
+        """Called several times a second. Raises StoreError, BadBytes; entries that could not be written are tried again."""
         now = self._clock.monotonic()
         if self._committed() - self._index.position < BURST_BYTES and now - self._worked < IDLE_S:
             return
         while self._index.position < self._committed() and not self._stopped:
             await self._burst()
-        self._worked = now  # who failed has not rested
+        self._worked = now  # after a failure the pause goes on
 
     def stop(self) -> None:
-        """A long work ends with its present burst."""
+        """Long work ends with its present burst."""
         self._stopped = True
 
     async def reach(self, offset: int) -> bool:

@@ -33,7 +33,7 @@ class LimitedServer:
         self._start_time = StartTime(clock.wall_ms(), clock.monotonic())
 
     async def open(self, served: Mapping[type[Any], Handler]) -> None:
-        """`served`: what is answered all the same. Raises OSError."""
+        """`served`: the requests that are answered all the same. Raises OSError."""
         self._front.excuse(self._excuse, {c.Ping: _alive, c.GetRuntimeInfo: self._info, **served})
         await self._front.listen()
 
@@ -48,4 +48,4 @@ class LimitedServer:
 
 
 def _alive(_request: c.Ping, _call: Call) -> None:
-    """It is at work, which may take long: nobody should end it for that."""
+    """The node is at work, which may take long: health checks should not end it."""

@@ -1,4 +1,4 @@
-"""Pulls that found nothing and wait: woken by a matching committed message, or answered "nothing" at their deadline.
+"""Pulls that found nothing wait here: a matching committed message wakes them, or they get "nothing" at their deadline.
 
 [PullRequestHoldService]. Pure bookkeeping: the pull handler gives an `again`, to be called once: when a message came, at
 the deadline, or when what the pull was checked against has changed. A sweep by the broker's timers drives the deadlines.
@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from rmq.delivery.shares import Owner, Share, Shares
 
 HELD_BYTES: Final = Share(of_connection=8 << 20, of_address=32 << 20, in_all=128 << 20)
-"""Of requests that wait for messages: their frames, and what keeping them costs beside."""
+"""Bytes that waiting requests may take: their frames, and what keeping them costs beside."""
 PULL_BYTES: Final = 512  # keeping one
 
 
@@ -29,14 +29,14 @@ class HeldPull(NamedTuple):
 
 
 Bell = Callable[[str, int, Iterable[int]], None]
-"""Called with topic, queue and tag codes of committed messages."""
+"""`committed` is called with topic, queue and tag codes of committed messages."""
 
 
 class LongPolls:
     def __init__(self) -> None:
         self._held: dict[tuple[str, int], list[HeldPull]] = {}
         self._count = 0
-        self.shares = Shares(HELD_BYTES)  # of all who wait, pops too
+        self.shares = Shares(HELD_BYTES)  # of all requests that wait, pops too
         self._bells: dict[str, Bell] = {}
         self._ends: list[Callable[[], None]] = []
         self._changes: list[Callable[[str], None]] = []
@@ -60,7 +60,7 @@ class LongPolls:
         del self._bells[topic]
 
     def hold(self, topic: str, queue_id: int, held: HeldPull) -> str:
-        """Why it cannot wait, if its peer, or all, have too many that wait already; "" if it does now."""
+        """Why the pull cannot wait: its peer, or all peers together, have too many waiting pulls. "" if it waits now."""
         if why := self.shares.refused(held.owner, held.size):
             return why
         self.shares.take(held.owner, held.size)
@@ -83,14 +83,14 @@ class LongPolls:
         self._everywhere(lambda held: held.deadline <= now or not held.alive())
 
     def topic_changed(self, topic: str) -> None:
-        """Those who wait for this topic are checked again: it may be gone, or closed to readers."""
+        """Pulls that wait for this topic are checked again: the topic may be deleted, or closed to readers."""
         for place in [place for place in self._held if place[0] == topic]:
             self._part(place, self._held.pop(place), lambda held: True)
         for changed in self._changes:
             changed(topic)
 
     def groups_changed(self, groups: Container[str]) -> None:
-        """Those who wait for these groups are checked again: they may want other tags now (C14), or may not consume."""
+        """Pulls of these groups are checked again: they may want other tags now (C14), or may not consume any more."""
         self._everywhere(lambda held: held.group in groups)
 
     def wake_all(self) -> None:
@@ -108,7 +108,7 @@ class LongPolls:
     def _part(
         self, place: tuple[str, int], waiting: list[HeldPull], is_due: Callable[[HeldPull], bool], may_wait: bool = False
     ) -> None:
-        """Those who are due go, the others wait on."""
+        """Pulls that are due are woken, the others wait on."""
         due: list[HeldPull] = []
         kept: list[HeldPull] = []
         for held in waiting:

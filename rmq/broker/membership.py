@@ -1,6 +1,6 @@
 """A node's place among those that share its log: alone (here), or in a group that elects its leader or has a fixed one (`group`).
 
-Whoever needs to know whether this node leads, and what that means, asks a `Membership`; nobody asks which one it is.
+Code that needs to know whether this node leads, and what follows, asks a `Membership`, and never which kind it is.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,7 +24,7 @@ LATE_S = 1.0
 
 
 class Membership(Protocol):
-    """`handlers`: of requests among the nodes and about them. `jobs`: what is to be done every so often."""
+    """`handlers`: for requests among the nodes and about them. `jobs`: regular work."""
 
     @property
     def appender(self) -> Appender: ...
@@ -37,10 +37,10 @@ class Membership(Protocol):
 
     @property
     def status(self) -> Callable[[], GroupStatus] | None:
-        """What it says of its group, if it has one."""
+        """Returns the group's status; None if the node stands alone."""
 
     def metrics(self) -> Iterable[Family]:
-        """Of its log and its group."""
+        """What it measures of its log and its group."""
 
     def waits_for(self) -> Iterable[str]:
         """What this node lacks before it can do its part."""
@@ -53,7 +53,7 @@ class Membership(Protocol):
 
     @property
     def epoch(self) -> int:
-        """The one that it registers for."""
+        """The epoch that this node registers for."""
 
     @property
     def successors(self) -> list[str]:

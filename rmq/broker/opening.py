@@ -1,4 +1,4 @@
-"""From a store's directory to a store that can be served: what must be made anew or repaired before that."""
+"""From a store's directory to a store that can be served: what must be rebuilt or repaired before that."""
 
 import asyncio
 import logging
@@ -15,13 +15,13 @@ from rmq.net.transport.dialer import Dialer
 
 log = logging.getLogger("rmq.broker")
 
-REBUILD_APART_BYTES = 256 * 1024 * 1024  # of log; queues of less are made anew within a few seconds, before anything is served
+REBUILD_APART_BYTES = 256 * 1024 * 1024  # of log; below that the queues are made anew before anything is served
 
 
 async def open_store(disk: Disk, log_settings: StoreSettings, settings: NodeSettings, front: Front, dialer: Dialer) -> Store:
-    """Queues made anew; of a member of a group what was damaged repaired. One that stands alone may still be damaged.
+    """Queues are made anew; a member of a group gets its damaged log repaired. A node that stands alone may still have damage.
 
-    Raises StoreError, OSError; then it is closed.
+    Raises StoreError, OSError; then the store is closed.
     """
     while True:
         store = await asyncio.to_thread(Store.open, disk, str(settings.store_dir), log_settings)
@@ -38,7 +38,7 @@ async def open_store(disk: Disk, log_settings: StoreSettings, settings: NodeSett
 
 
 def tell(found: Report, adopted: bool) -> None:
-    """What opening the store found, for the operator."""
+    """Tells the operator what opening the store found."""
     if not found.end:
         log.info("a new store was made")
         return

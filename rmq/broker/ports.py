@@ -1,4 +1,4 @@
-"""What features reach the world through: who this broker is, and its log, to read and to write."""
+"""The ports of the features: the broker's identity, and its log, to read and to write."""
 
 import asyncio
 import os
@@ -62,7 +62,7 @@ class Reader:
     async def sift(
         self, group: str, queue: ConsumeQueue, start: int, count: int, max_bytes: int, expression: str
     ) -> tuple[MatchingEntries, bytes]:
-        """As `find`, with the bytes, by what SQL92 says of each message's properties. It may examine fewer. Raises StoreError,
+        """As `find`, with the bytes, filtered by an SQL92 expression over properties. It may examine fewer. Raises StoreError,
         OSError, Refusal."""
         async with self._turn:
             await asyncio.sleep(0)
@@ -87,7 +87,7 @@ class Reader:
         return query.record_at(self.log, offset, self.committed())
 
     def find(self, queue: ConsumeQueue, start: int, count: int, max_bytes: int, codes: frozenset[int] | None) -> MatchingEntries:
-        """In any thread. Of a damaged log only what lies before the damage. Raises StoreError when that is nothing."""
+        """In any thread. Of a damaged log it returns only messages before the damage. Raises StoreError when there are none."""
         found, damages = queue.find(start, count, max_bytes, codes), self.log.damages
         if damages and (good := damages.count_good(found.spans)) < len(found.spans):
             if not good:
@@ -110,7 +110,7 @@ class Reader:
 
 
 class Writer:
-    """What this broker appends. `propose`: messages, `propose_state`: its own records (`Appender`); `commit`: state lines, done
+    """Appends to the log. `propose`: messages, `propose_state`: its own records (`Appender`); `commit`: state lines, done
     once they are committed and applied. `chance`: which queue. `host`: as records name this broker."""
 
     def __init__(self, appender: Appender, queues: ConsumeQueues, host: bytes, clock: Clock, chance: random.Random) -> None:

@@ -1,4 +1,4 @@
-"""While the queues of a large log are made anew, which takes seconds a GiB: a worker process does it, this node says so.
+"""Rebuilds the queues of a large log in a worker process, which takes seconds a GiB; meanwhile this node says so.
 
 Clients are told to try again, or go to other brokers (it is not registered meanwhile); operators can look, and read
 messages by their offset in the log.

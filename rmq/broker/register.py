@@ -30,7 +30,7 @@ FIRST_PAUSE_S, AWAY_PAUSE_S, REFUSED_PAUSE_S = 0.1, 0.5, 2.0  # before another t
 
 
 def description(settings: NodeSettings, address: str, store: Store, topics: TopicTable, membership: Membership) -> RegisterBroker:
-    """As things stand now."""
+    """The registration as things stand now."""
     found = topics.all()
     if store.read_only:  # producers go elsewhere
         found = [topic._replace(perm=topic.perm & ~PERM_WRITE) for topic in found]
@@ -84,7 +84,7 @@ class Registration(Feature):
             yield f"not registered: {troubles}"
 
     def facts(self) -> Iterable[tuple[str, object]]:
-        """For this broker's runtime info."""
+        """Names and values for this broker's runtime info."""
         yield "registrationTrouble", "; ".join(f"{peer.address}: {peer.trouble}" for peer in self._peers if peer.trouble)
         yield "topicsLeftOut", "; ".join(f"{peer.address}: {peer.left_out}" for peer in self._peers if peer.left_out)
 
@@ -126,7 +126,7 @@ class _Peer:
         self._pause_s = 0.0
 
     async def until_due(self) -> None:
-        """Until something changed, the connection has ended, or it is time for the next registration."""
+        """Waits until something changed, the connection has ended, or it is time for the next registration."""
         closed = asyncio.Event() if self._channel is None else self._channel.closed
         seconds = FIRST_PAUSE_S if closed.is_set() else PERIOD_S
         waits = [asyncio.create_task(self._dialer.clock.sleep(self._pause_s or seconds)), asyncio.create_task(_set(self.changed))]
@@ -160,7 +160,7 @@ class _Peer:
         self.trouble, self.left_out, self._pause_s, self.has_it = "", left_out, 0.0, True
 
     def failed(self, error: RmqError) -> None:
-        """One that stays away is worth one line, not one for every try."""
+        """A nameserver that stays away is worth one log line, not one for every try."""
         refused = isinstance(error, Refusal)
         self.has_it = False
         self._pause_s = min(max(2 * self._pause_s, FIRST_PAUSE_S), REFUSED_PAUSE_S if refused else AWAY_PAUSE_S)

@@ -1,4 +1,4 @@
-"""Deleting what is old, and refusing what a full disk cannot take. Which segments go is decided in rmq.log.retention."""
+"""Deletes old segments, and refuses sends that a full disk cannot take. rmq.log.retention decides which segments go."""
 
 import asyncio
 import logging
@@ -42,17 +42,17 @@ class Retention:
         self._working = asyncio.Lock()
         self._drifted = False
         self._held = False
-        self.full = ""  # why sends are refused
+        self.full = ""  # why sends are refused now
         self.used: float | None = None  # of the disk, 0 to 1; None: not asked yet
 
     async def run(self) -> None:
-        """For every 10 s. Raises StoreError."""
+        """Called every 10 s. Raises StoreError."""
         used = await asyncio.to_thread(self._store.cleaning.used_ratio)
         self._tell_full(used)
         await self._delete(used, by_hand=False)
 
     async def delete_expired(self) -> int:
-        """All that is expired, at any hour, because an administrator says so. The number of segments.
+        """Deletes all expired segments, at any hour, because an administrator asks. Returns how many.
 
         Raises StoreError, Refusal: a damaged log stays as it is.
         """
@@ -65,7 +65,7 @@ class Retention:
         return total
 
     async def clean_queues(self) -> None:
-        """Queue files whose messages are all gone; the numbers of those queues stay. Raises StoreError, Refusal."""
+        """Deletes queue files whose messages are all gone; the offsets of those queues stay. Raises StoreError, Refusal."""
         self._check_writable()
         async with self._working:
             await asyncio.to_thread(self._store.cleaning.drop_empty_queues)
@@ -90,7 +90,7 @@ class Retention:
                 self._tell_unarchived(segments, facts)
             count = count_to_delete(segments, facts, self._settings)
             if count and (alive := self._alive_from()) is not None and alive < segments[count - 1].end:
-                await self._carry(segments[count - 1].end)  # deleted next time, once the copies are committed everywhere
+                await self._carry(segments[count - 1].end)  # they are deleted next time, once the copies are committed everywhere
                 count = sum(segment.end <= alive for segment in segments[:count])
             if not count:
                 return 0
@@ -102,7 +102,7 @@ class Retention:
             return count
 
     def _tell_unarchived(self, segments: Sequence[SegmentFacts], facts: Facts) -> None:
-        """Once, when files that would go stay because nobody shipped them."""
+        """Tells the operator once that expired files stay because nobody archived them."""
         would_go = count_to_delete(segments, facts, self._settings._replace(archived_only=False))
         held = would_go > count_to_delete(segments, facts, self._settings)
         if held and not self._held:

@@ -71,7 +71,7 @@ class Serving:
         self._clock = clock = dialer.clock
         self.store = store
         self.front = front
-        self.features: list[Feature] = []  # filled below; nobody is told of anything before the start
+        self.features: list[Feature] = []  # filled below; no feature is told of anything before the start
         self.tables = _tables(settings, store)
         self._polls = LongPolls()
         leadership = Leadership(self.features, self.tables.drop_overlays, self._read_again, front.left_leadership)
@@ -98,7 +98,7 @@ class Serving:
         ]
 
     def _listed(self) -> list[Feature]:
-        """Each gets of the others what it names, and nothing else."""
+        """Each feature gets from the others the functions that it names, and nothing else."""
         settings, clock, tables, polls, membership = self._settings, self._clock, self.tables, self._polls, self.membership
         reader, writer, commit, chance = self.reader, self.writer, self.writer.commit, self.writer.chance
         registry, offsets = ConsumerRegistry(settings.client_expiry_ms / 1000), tables.offsets
@@ -197,7 +197,7 @@ class Serving:
         return handlers
 
     async def _save(self) -> None:
-        """What is saved at a stop. A store that takes nothing more (full disk, failed flush) must still be closed."""
+        """Saves what a stop saves. A store that takes nothing more (full disk, failed flush) must still be closed."""
         last = [job.work for job in self._jobs() if job.at_stop] if self.membership.leads else []
         for save in (*last, *(feature.finish for feature in self.features)):
             try:
@@ -208,7 +208,7 @@ class Serving:
             except Exception:  # the log itself is well, and the next start makes all of these from it
                 log.exception("not saved at the end; this is a bug, please report it")
 
-    # --- what features ask of all others ------------------------------------------------------------------------------
+    # --- what a feature asks of all others ------------------------------------------------------------------------------
 
     async def carry(self, below: int) -> None:
         """See `Feature.carry`. A follower does nothing: the leader's copies come by themselves."""
@@ -224,7 +224,7 @@ class Serving:
             yield from feature.facts()
 
     def metrics(self) -> Iterable[Family]:
-        """What all of them measure; see `Feature.metrics`."""
+        """The measurements of all features; see `Feature.metrics`."""
         for feature in self.features:
             yield from feature.metrics()
             if self.membership.leads:

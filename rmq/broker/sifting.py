@@ -15,9 +15,9 @@ STEP_COST: Final = 5_000
 
 
 def sifted(found: MatchingEntries, messages: bytes, sql: Sql, count: int, max_bytes: int) -> tuple[MatchingEntries, bytes]:
-    """Of these messages (records back to back, at `found.spans` of the log) those that match, up to `count` and `max_bytes`.
+    """The matching ones of these messages (records back to back, from `found.spans` of the log), up to `count` and `max_bytes`.
 
-    Those behind the last one examined are left for the next step; one is always examined, and the first match always given.
+    Messages behind the last examined one are left for the next step; one is always examined, and the first match always returned.
     """
     spans: list[tuple[int, int]] = []
     kept: list[bytes] = []

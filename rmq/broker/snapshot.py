@@ -44,7 +44,7 @@ class SnapshotTaker:
             writer.abandon()
 
     def _sections(self) -> Iterator[tuple[str, list[Any]]]:
-        """Slice after slice, each read in one go and never changed again."""
+        """Yields slices of rows, each read in one go and never changed again."""
         for name, table in self._tables.items():
             yield _VERSION + name, list(table.data_version)
             committed = table.committed()

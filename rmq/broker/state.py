@@ -42,10 +42,10 @@ class Table(Protocol):
         """This node leads no more."""
 
     def remove_topic(self, topic: str) -> None:
-        """A committed record deleted it."""
+        """A committed record deleted that key."""
 
     def remove_group(self, group: str) -> None:
-        """A committed record deleted it."""
+        """A committed record deleted that key."""
 
 
 class StateWriter:
@@ -58,7 +58,7 @@ class StateWriter:
         self._clock = clock
 
     def write(self, lines: Sequence[Line], done: Callable[[RmqError | None], None]) -> None:
-        """`done` is called once all lines are committed and applied, or with the error. Raises Refusal as Appender.propose."""
+        """`done` is called once all lines are committed and applied, or with the error. Raises Refusal like Appender.propose."""
         parts = [lines[i : i + MAX_LINES_A_RECORD] for i in range(0, len(lines), MAX_LINES_A_RECORD)]
         for part in parts[:-1]:
             self._propose(self._unit(part, None))
@@ -80,7 +80,7 @@ class StateWriter:
 
 
 def tell(done: Callable[[RmqError | None], None], _unit: Unit, error: RmqError | None, late: int) -> None:
-    """For `Unit.owner`. A line that is stored but not committed in time is not in force: whoever waits for it must not go on."""
+    """For `Unit.owner`. A line that is stored but not committed in time is not in force: its waiter must not go on."""
     if late:
         about = "outcome unknown: the disk, or the slaves, did not have it in time; look before doing it again"
         error = Refusal(ResponseCode.SYSTEM_ERROR, about)
@@ -94,7 +94,7 @@ def _resolve(future: "asyncio.Future[None]", error: RmqError | None) -> None:
         future.set_result(None)
     else:
         future.set_exception(error)
-        future.exception()  # whoever went away need not hear it
+        future.exception()  # a waiter that went away need not hear it
 
 
 def resolving(future: "asyncio.Future[None]") -> Waiter:
@@ -103,13 +103,13 @@ def resolving(future: "asyncio.Future[None]") -> Waiter:
 
 
 def is_unknown(error: RmqError) -> bool:
-    """Of a proposal that was not answered well: it may be stored all the same. The log, or the next leader, tells."""
+    """Whether a proposal that failed may be stored all the same. The log, or the next leader, will tell."""
     return isinstance(error, Refusal) and error.code == ResponseCode.SYSTEM_ERROR
 
 
 @contextmanager
 def undoing(undo: Callable[[], None]) -> Iterator[None]:
-    """Around the wait for a proposal that an overlay knows of already: `undo` is called if it was certainly not stored."""
+    """Wraps the wait for a proposal that an overlay has already: calls `undo` if it was certainly not stored."""
     try:
         yield
     except RmqError as error:

@@ -1,4 +1,4 @@
-"""How much goes in and out: rates of the last 10, 60 and 600 seconds and totals, for clusterList and brokerStatus.
+"""Counts messages in and out: rates of the last 10, 60 and 600 seconds and totals, for clusterList and brokerStatus.
 
 Sampled every 10 s from counters that exist anyway, so the hot path pays one addition per request.
 """
@@ -44,7 +44,7 @@ class DayMarks:
         self.yesterday = 0
 
     def sample(self, day: int) -> None:
-        """`day`: any number that changes at midnight."""
+        """`day`: a number that changes at midnight."""
         if day != self._day:
             self.yesterday, self.today = self.today, self._rate.total
             self._day = day
@@ -75,7 +75,7 @@ class BrokerStats:
         self._topics: dict[str, Rate] = {}
 
     def handed_out(self, topic: str, group: str, count: int, size: int) -> None:
-        """One answer with messages."""
+        """Counts one answer with messages."""
         self.found.total += 1
         self.transferred.total += count
         row = self.out.get((topic, group))

@@ -30,7 +30,7 @@ LATE = frozenset({"offset", "reset", "lock", "orderInfo", "mode"})  # lines may 
 
 
 class Tables:
-    """All of them, and the kinds of messages that wait (docs/decisions/tables-stand-in-one-list.md)."""
+    """All tables, and the kinds of messages that wait (docs/decisions/tables-stand-in-one-list.md)."""
 
     def __init__(
         self,
@@ -74,21 +74,21 @@ class Tables:
                 table.apply(key, None)
 
     def note(self, stored: record.Record) -> None:
-        """A committed record that a start tells again (`rmq.log.replay`)."""
+        """Applies a committed record that a start replays (`rmq.log.replay`)."""
         if stored.topic == STATE_TOPIC:
             self.apply(lines_of(stored.body), stored.store_timestamp, stored.physical_offset)
         else:
             self.pending.note(stored)
 
     def drop_overlays(self) -> None:
-        """This node leads no more: what was on its way is the new leader's to know."""
+        """This node leads no more: forget changes that are not committed."""
         self.halves.drop_overlay()
         for table in self.by_name.values():
             table.drop_overlay()
 
     def apply(self, lines: Sequence[Line], time_ms: int, offset: int) -> None:
-        """One committed record, at `offset` of the log. A deleted topic, or group, takes along what others keep of it; what is
-        said of a topic behind its deletion goes with it."""
+        """Applies one committed record, at `offset` of the log. A deleted topic, or group, takes along what other tables keep
+        of it, also lines about a topic that come behind its deletion."""
         apply_lines(self.by_name, lines, time_ms)
         for table, name, value in lines:
             if table in LATE:

@@ -27,11 +27,11 @@ class Timers:
 
     @property
     def stopping(self) -> bool:
-        """A job that could go on for long ends soon now."""
+        """Asks a long job to end soon."""
         return self._stopped
 
     async def stop(self) -> None:
-        """A job that is at work ends first: half a file would be in the way of whoever writes it next."""
+        """A running job ends first: half a file would be in the way of the next writer."""
         self._stopped = True
         for task in self._sleeping:
             task.cancel()
@@ -54,7 +54,7 @@ class Timers:
             self._sleeping.discard(task)
 
     async def _once(self, name: str, job: Job, before: str) -> str:
-        """What is wrong with the job now ("": nothing). The same trouble again is not worth another line."""
+        """Notes what is wrong with the job now ("": nothing). The same trouble again is not worth another log line."""
         try:
             pending = job()
             if pending is not None:

@@ -1,9 +1,9 @@
 """Readers that are ahead of a log that lost bytes: they are sent back, so that they see what came instead.
 
 After a leadership that may lack acknowledged bytes (a lossy epoch, which begins at `s`), the numbers above a queue's count at `s`
-are given to new messages. Who read old ones under these numbers would take the new ones for known. So the first pull of each
-reader of a queue is looked at: ours names the place in the log of the message before; of others only the group's stored
-offset tells. What was true of the log at `s` is in the queue itself: its first message at or behind `s`.
+are given to new messages. A reader of the old messages would take the new ones for known. So the first pull of each
+reader of a queue is checked: our client names the log offset of the message before; for others only the group's stored
+offset tells. The queue itself knows its count at `s`: its first message at or behind `s`.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -28,10 +28,10 @@ class TruncationGuard:
         self._offsets = offsets
         self._queues = queues
         self._registry = registry
-        self._checked: dict[OffsetKey, str] = {}  # the reader of the queue that is known to read this log
+        self._checked: dict[OffsetKey, str] = {}  # the reader of the queue that certainly reads this log
 
     def learn(self, rows: Sequence[EpochRow]) -> None:
-        """The epoch table as it is now."""
+        """Takes note of the epoch table as it is now."""
         starts = tuple(row.start for row in rows if row.lossy)
         if starts != self.starts:
             self.starts = starts
@@ -49,12 +49,12 @@ class TruncationGuard:
             back = self._by_count(queue, request.queue_offset, key)
         if back is None:
             if len(self._checked) >= MAX_CHECKED:
-                self._checked.clear()  # they are looked at once more
+                self._checked.clear()  # they are checked once more
             self._checked[key] = reader
         return back
 
     def guarding(self, commit: Commit) -> Commit:
-        """The same commit; not of a reader that may be ahead and did not pull here yet. An administrator's counts."""
+        """Wraps a commit: drops that of a reader that may be ahead and did not pull here yet. An administrator's counts."""
 
         def checked(request: UpdateConsumerOffset, call: Call) -> Awaitable[None] | None:
             if self.starts and self.is_early(request, reader_of(call), call.oneway):
@@ -64,7 +64,7 @@ class TruncationGuard:
         return checked
 
     def is_early(self, request: UpdateConsumerOffset, reader: str, oneway: bool) -> bool:
-        """Whether this commit may be of numbers that are others now. Raises StoreError."""
+        """Whether this commit may be about offsets that now have other messages. Raises StoreError."""
         key = OffsetKey(request.consumer_group, request.topic, request.queue_id)
         queue = self._queues.find(request.topic, request.queue_id)
         if queue is None or self._checked.get(key) == reader:
@@ -83,7 +83,7 @@ class TruncationGuard:
         return max(queue.min, count if stored is None else min(count, stored))
 
     def _by_count(self, queue: ConsumeQueue, offset: int, key: OffsetKey) -> int | None:
-        """`offset` counts messages behind a lossy start; the group's stored offset, which is of this log, does not.
+        """`offset` lies behind a lossy start; the group's stored offset, which belongs to this log, does not.
 
         Back to the stored one, not only to the count: a client of RocketMQ drops what it pulled and did not handle yet. A
         group without one may be anybody (a tool, a broadcast group that keeps its own): they are left alone.
@@ -97,5 +97,5 @@ class TruncationGuard:
 
 
 def reader_of(call: Call) -> str:
-    """Who asks: a client keeps its name when it connects again."""
+    """The reader's name: a client keeps it when it connects again."""
     return call.connection.client_id or str(call.connection.id)

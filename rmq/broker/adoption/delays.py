@@ -38,7 +38,7 @@ def timercheck(config: Path) -> tuple[int, int]:
 
 
 def lines(store: Store, table: DueTable, positions: Positions) -> Iterator[Line]:
-    """After them the table says what is to come. Of what we wrote ourselves the table knows what was delivered before.
+    """State lines after which the table says which messages are to come. It knows already which of ours were delivered.
 
     Raises StoreError.
     """
@@ -56,7 +56,7 @@ def lines(store: Store, table: DueTable, positions: Positions) -> Iterator[Line]
 
 
 def _timers(store: Store, positions: Positions) -> dict[Source, str]:
-    """One that RocketMQ parked half-way was written again, with one roll more, and that copy counts."""
+    """RocketMQ writes a message that it rolled half-way again, with one roll more; that copy counts."""
     alive: dict[Source, str] = {}
     copies: dict[tuple[str | None, ...], list[Source]] = {}
     for stored in store.records(TIMER_TOPIC, 0):
@@ -72,7 +72,7 @@ def _timers(store: Store, positions: Positions) -> dict[Source, str]:
 
 
 def _name(stored: Record) -> tuple[str | None, str | None, str | None, int]:
-    """What its copies have in common, and how often it was rolled."""
+    """The key that all copies of a message share, and how often it was rolled."""
     said = bytes_to_properties(stored.properties)
     rolls = said.get("TIMER_ROLL_TIMES", "0")
     return said.get("UNIQ_KEY"), said.get("REAL_TOPIC"), said.get("TIMER_OUT_MS"), int(rolls) if rolls.isdecimal() else 0

@@ -2,7 +2,7 @@
 
 RocketMQ keeps no list: a half is open if its checker has not passed it (the offset of CID_RMQ_SYS_TRANS), no op record names
 it, and it was not appended again. Its offset may be some seconds old and its op records may lack the last ones after a kill; so
-what was put parked, or is in its own topic already, counts as ended too (C11).
+a half that was put aside, or is in its own topic already, counts as ended too (C11).
 """
 
 from collections.abc import Iterable, Mapping
@@ -49,7 +49,7 @@ def _open(store: Store, from_number: int) -> list[_Found]:
         try:
             newest[_name(stored)] = _Found(half_of(stored), first_of(stored), real_place(stored))
         except BadBytes:
-            continue  # nobody could say where it goes
+            continue  # its topic and queue are unknown
     passed = {number for stored in store.records(OP_TOPIC, 0) for number in op_numbers(stored.body)}
     parked = {_name(stored): stored.physical_offset for stored in store.records(PARKED_TOPIC, 0)}
     left = [one for name, one in newest.items() if one.half.number not in passed and parked.get(name, -1) < one.half.offset]

@@ -1,4 +1,4 @@
-"""POP of a store of Apache RocketMQ: receipts that are open, what is handed out in order, and which groups pop."""
+"""POP state of a store of Apache RocketMQ: open receipts, what is handed out in order, and which groups pop."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -49,7 +49,7 @@ def _receipts(store: Store, known: ReceiptTable, offsets: Mapping[OffsetKey, int
 
 
 def _note(store: Store, table: ReceiptTable, stored: Record) -> None:
-    """What cannot be read is of no receipt."""
+    """A record that cannot be read belongs to no receipt."""
     tag = record.bytes_to_properties(stored.properties).get("TAGS")
     try:
         key, said = read_body(stored.body)

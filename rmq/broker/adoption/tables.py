@@ -139,7 +139,7 @@ def _rows(value: Any, name: str) -> dict[str, Any]:
 
 
 def _is_used(value: Any) -> bool:
-    """Whether a table has any row."""
+    """Whether any table has a row."""
     return any(rows for name, rows in (value or {}).items() if isinstance(rows, dict) and name != "dataVersion")
 
 
@@ -209,10 +209,10 @@ def import_tables(store: Store, tables: Tables, config: Path, host: bytes, wall_
 
 
 def adopt(disk: Disk, root: str, settings: StoreSettings, wall_ms: int, delays_ms: Sequence[int] = LEVELS_MS) -> str | None:
-    """The whole of it without a node: takes the directory over and closes it. Says what was done; None if nothing was due.
+    """The whole adoption without a node: takes the directory over and closes it. Returns what was done; None if nothing was due.
     `delays_ms`: of RocketMQ's delay levels, as its configuration has them.
 
-    Raises StoreError, BadBytes; what is half done then is done by the next try.
+    Raises StoreError, BadBytes; the next try completes a half-done adoption.
     """
     store = Store.open(disk, root, settings)
     try:

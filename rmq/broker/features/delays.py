@@ -1,4 +1,4 @@
-"""Messages that come later: after a delay level, or at a time of their own, which may be taken back."""
+"""Delayed messages: after a delay level, or at a time of their own; these can be recalled."""
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
@@ -19,7 +19,7 @@ from rmq.routing.topics import TopicTable
 
 
 class Delays(Feature):
-    """`commit` writes state lines. `interceptors`: of its two kinds, for the intake."""
+    """`commit` writes state lines. `interceptors`: one for each of the two kinds, for the intake."""
 
     def __init__(
         self,

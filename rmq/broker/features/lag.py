@@ -21,8 +21,8 @@ from rmq.measures import Family, Labels, Row
 from rmq.model import RETRY_PREFIX
 from rmq.routing.topics import TopicTable
 
-MAX_COUNTED: Final = 20_000  # messages that one group has not consumed of a topic, and that are looked at one by one
-MAX_LOOKED: Final = 1_000  # groups and topics, those that lag most, whose messages are looked at
+MAX_COUNTED: Final = 20_000  # messages of a topic that a group has not consumed: up to so many are looked at one by one
+MAX_LOOKED: Final = 1_000  # pairs of group and topic whose messages are looked at, those that lag most
 _STEP: Final = 4_000
 _LABELS = ("topic", "consumer_group", "is_retry", "is_system")
 _ABOUT = {
@@ -35,7 +35,7 @@ _ABOUT = {
 
 
 class _Behind(NamedTuple):
-    """Of one group and topic. `wants`: what of it. `queues`: where the group is in each that has more."""
+    """One group and topic. `wants`: its filter. `queues`: the group's offset in each queue that has more."""
 
     labels: Labels
     lag: int
@@ -45,7 +45,7 @@ class _Behind(NamedTuple):
 
 
 class _Looked(NamedTuple):
-    """What takes reading. `oldest_ms`: when the oldest message that is not consumed was stored; -1: none, or it is gone."""
+    """The figures that need reads. `oldest_ms`: when the oldest unconsumed message was stored; -1: none, or it is gone."""
 
     lag: int
     estimated: bool
@@ -53,7 +53,7 @@ class _Looked(NamedTuple):
 
 
 class Lag(Feature):
-    """`receipts`: what is popped and not acknowledged."""
+    """`receipts`: messages that are popped and not acknowledged."""
 
     def __init__(
         self,
@@ -112,12 +112,12 @@ class Lag(Feature):
         wanted = self._registry.subscription(group, topic)
         try:
             return None if wanted is None else filters.selection(wanted.expression, wanted.expression_type)
-        except Refusal:  # what a client says it wants may be nonsense: it is refused when it pulls
+        except Refusal:  # a client may subscribe to nonsense: it is refused when it pulls
             return None
 
 
 class _Looking:
-    """Rows of what one pass found. Each is looked at once, whoever asks first; in a thread."""
+    """The rows that one pass found. Each is read once, by whoever asks first; in a thread."""
 
     def __init__(self, found: list[_Behind], reader: Reader, now_ms: int) -> None:
         self._found = found
@@ -149,7 +149,7 @@ class _Looking:
         ]
 
     def _one(self, behind: _Behind) -> _Looked:
-        """What cannot be read now (damaged, or just deleted) is counted as it stands."""
+        """Messages that cannot be read now (damaged, or just deleted) all count."""
         codes = filters.tag_codes(behind.wants)
         exact = behind.wants is None or (codes is not None and behind.lag <= MAX_COUNTED)
         lag = behind.lag
@@ -162,7 +162,7 @@ class _Looking:
         return _Looked(lag, not exact, min((at for at in oldest if at >= 0), default=-1))
 
     def _stored_ms(self, queue: ConsumeQueue, offset: int, codes: frozenset[int] | None) -> int:
-        """Of the first message from there on that is wanted, if it is near."""
+        """Store time of the first wanted message from there on, if it is near."""
         spans = queue.find(offset, 1, 0, codes).spans
         return self._reader.store_time(spans[0][0]) if spans else -1
 

@@ -27,7 +27,7 @@ class Locks(Feature):
         self.handlers = LockHandlers(table, broker_name, topic, check_group, commit, clock).by_request()
 
     def on_lead(self) -> None:
-        """Who had a lock has a full life of it again: nobody could keep it meanwhile."""
+        """Each lock holder gets the full time again: nobody could renew a lock meanwhile."""
         self._table.begin(self._clock.monotonic())
 
     def is_locked(self, group: str) -> bool:

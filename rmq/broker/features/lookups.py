@@ -1,4 +1,4 @@
-"""Single messages for those who look one up, and the index of their keys."""
+"""Lookups of single messages, and the index of their keys."""
 
 from rmq.broker.feature import At, Feature, Job
 from rmq.broker.handlers.query import QueryHandlers
@@ -11,7 +11,7 @@ INDEX_S = 0.2
 
 
 class Lookups(Feature):
-    """`index` None: this broker keeps none."""
+    """`index` None: this broker keeps no index."""
 
     def __init__(self, reader: Reader, index: Index | None, clock: Clock) -> None:
         self._indexer = None if index is None else Indexer(index, reader.committed, clock)

@@ -1,4 +1,4 @@
-"""Where groups are in their queues: kept, asked for, set to another place, and sent back after a loss."""
+"""Consumer offsets: committing, asking, resetting, and sending readers back after a loss."""
 
 from collections.abc import Awaitable, Callable
 
@@ -20,7 +20,7 @@ WRITE_S = 0.2
 
 
 class Offsets(Feature):
-    """`leave(connection)` raises Refusal if another node leads. What pulls ask of it: see `pull.Readers`."""
+    """`leave(connection)` raises Refusal if another node leads. For what pulls ask see `pull.Readers`."""
 
     def __init__(
         self,
@@ -63,12 +63,12 @@ class Offsets(Feature):
         key = OffsetKey(request.consumer_group, request.topic, request.queue_id)
         if key not in resets.pending:
             return None
-        self._leave(call.connection)  # that a reader went there is the leader's to note
+        self._leave(call.connection)  # only the leader notes that a reader followed a reset
         return resets.take(key, request.queue_offset, reader_of(call))
 
 
 class OffsetExports(Feature):
-    """Offsets as RocketMQ's own programs find them. `revived()`: those of its group that brings popped messages back."""
+    """Offsets as RocketMQ's programs read them. `revived()`: the offsets of its revive group."""
 
     def __init__(self, offsets: OffsetTable, cursors: CursorTable, revived: Callable[[], dict[str, dict[str, int]]]) -> None:
         self.exports = {

@@ -1,4 +1,4 @@
-"""POP: messages are handed out for a time, acknowledged, or come back; and who of a group pops or pulls which queue."""
+"""POP: messages are handed out for a time, then acknowledged, or they come back. Also which member pops or pulls which queue."""
 
 import random
 from collections.abc import Awaitable, Callable, Iterable
@@ -31,7 +31,7 @@ SWEEP_S = 1.0
 
 
 class Pop(Feature):
-    """`places`: where groups are in queues. `orders`: of ordered pops; `receipts`: of the others."""
+    """`places`: the groups' offsets. `orders`: the state of ordered pops; `receipts`: the state of the others."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Pop(Feature):
 
 
 class Revival(Feature):
-    """What was popped and not acknowledged comes back. `waits_from_ms`: as of `ReviveService`."""
+    """Popped messages that nobody acknowledged come back. `waits_from_ms`: as for `ReviveService`."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Deleting what is old, by itself and when an administrator asks; refusing what a full disk cannot take."""
+"""Deletes old segments, regularly and when an administrator asks; refuses sends that a full disk cannot take."""
 
 from collections.abc import Awaitable, Callable, Iterable
 

@@ -1,4 +1,4 @@
-"""Messages that a consumer failed: they come again, or go to the dead letters."""
+"""Messages whose handling failed: they come again, or become dead letters."""
 
 from collections.abc import Callable, Iterable
 

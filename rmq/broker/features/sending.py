@@ -38,7 +38,7 @@ class Sending(Feature):
         yield Family("rocketmq_throughput_in_total", "counter", "bytes that came", labels, self._rows(queues, "came_bytes"))
 
     def _rows(self, queues: ConsumeQueues, count: str) -> Iterator[Row]:
-        """Queue by queue: who shows them adds those of one topic up."""
+        """One value for each queue: the exporter adds those of a topic up."""
         for queue in queues.all():
             if queue.came:
                 kind = message_type(queue.topic, self._topic(queue.topic))

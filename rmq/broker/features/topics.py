@@ -37,7 +37,7 @@ class Topics(Feature):
         yield gauge("rocketmq_topic_number", "topics, the broker's own included", self._catalog.topics.count)
 
     def on_lead(self) -> None:
-        """What every group needs is made, if it is missing."""
+        """Makes the topics that every group needs, if they are missing."""
         self._making = asyncio.create_task(self._make_system_topics(), name="system topics")
         self._making.add_done_callback(_tell_failure)
 
@@ -46,7 +46,7 @@ class Topics(Feature):
             await self._making
 
     async def all_known(self) -> None:
-        """A leader takes sends before that. Raises Refusal if it does not lead."""
+        """A leader accepts sends before this is done. Raises Refusal if this node does not lead."""
         self._check_leads()
         if self._making is not None:
             await asyncio.wait([self._making])

@@ -1,4 +1,4 @@
-"""Transactions: half messages, their end, and the questions to producers that were silent."""
+"""Transactions: half messages, their end, and the questions to producers that stay silent."""
 
 from collections.abc import Iterable
 
@@ -17,7 +17,7 @@ from rmq.model import TopicConfig
 
 
 class Transactions(Feature):
-    """`later`: what waits again when it is committed. `interceptor`: of halves, for the intake."""
+    """`later`: the intake for committed messages, which may have a delay. `interceptor`: recognises halves."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What a node saves so that its next start is short: snapshots of the tables, and how far queues and log are known whole."""
+"""What a node saves so that its next start is short: snapshots of the tables, and up to where queues and log are complete."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -14,7 +14,7 @@ STEP_QUEUES = 200  # flushed together, with four or five flushes of the device e
 
 
 class Upkeep(Feature):
-    """`tables`: by the name of their sections. `committed`: as of `SnapshotTaker`."""
+    """`tables`: by the name of their sections. `committed`: as for `SnapshotTaker`."""
 
     def __init__(self, store: Store, tables: Mapping[str, Table], committed: Callable[[], int], membership: Membership) -> None:
         self._store = store

@@ -22,18 +22,18 @@ from rmq.net.commands.pop import Ack, AckedRange, BatchAck, ChangeInvisibleTime,
 from rmq.net.transport.server import Call, Handler
 
 MAX_INVISIBLE_MS = 3 * 24 * 3600 * 1000  # [timerMaxDelaySec]
-MAX_BITS_BYTES = 128  # no receipt reaches over more numbers: one look goes through 800 entries
+MAX_BITS_BYTES = 128  # no receipt spans more offsets: one look goes through 800 entries
 
 
 class Bundle(NamedTuple):
-    """Numbers of messages that one record is to acknowledge, and the task that writes it."""
+    """Queue offsets of messages that one record is to acknowledge, and the task that writes it."""
 
     numbers: list[int]
     written: "asyncio.Task[None]"
 
 
 class AckHandler:
-    """`known_topic(name)`: its settings. Raises Refusal if it is not there."""
+    """`known_topic(name)`: its settings. Raises Refusal if it does not exist."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class AckHandler:
         return {Ack: self.ack, BatchAck: self.batch_ack, ChangeInvisibleTime: self.change}
 
     async def ack(self, request: Ack, _call: Call) -> None:
-        """Once more, or too late, is no error: the client can do nothing about it."""
+        """A repeated or late acknowledgement is no error: the client can do nothing about it."""
         self._queue(request.topic, request.queue_id, request.offset)
         handle = parse_handle(request.extra_info)
         key = ReceiptKey(request.consumer_group, request.topic, request.queue_id, handle.start, handle.pop_time)

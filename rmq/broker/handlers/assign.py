@@ -57,7 +57,7 @@ class AssignHandler:
             await self._commit([("mode", name, list(mode))])
 
     async def query(self, request: QueryAssignment, _call: Call) -> Assignments:
-        """A group whose heartbeat is still on its way, and a strategy that is not served, are not known."""
+        """Answers "not known" for a group whose heartbeat is still on its way, and for a strategy that is not served."""
         topic, group, me = request.topic, request.consumer_group, request.client_id
         queues, members = await self._queues(topic), sorted(self._registry.members(group))
         strategy = STRATEGIES.get(request.strategy_name)
@@ -71,7 +71,7 @@ class AssignHandler:
         return Assignments([Assignment(queue, POP) for queue in popped_by(queues, members, me, mode.share, strategy)])
 
     async def _queues(self, topic: str) -> list[MessageQueue]:
-        """Without a nameserver those of this broker."""
+        """Without a nameserver the queues of this broker."""
         known = await self._routes(topic)
         if known is not None:
             return known
@@ -88,7 +88,7 @@ def popped_by(
         brokers = sorted({queue.broker_name for queue in queues})
         return [MessageQueue(queues[0].topic, name, ANY) for name in brokers]
     place = members.index(me)
-    if len(members) > len(queues):  # nobody goes without
+    if len(members) > len(queues):  # each member gets a queue
         return [sorted(queues)[place % len(queues)]] if queues else []
     sharers = [members[(place + i) % len(members)] for i in range(share + 1)]
     return sorted({queue for member in sharers for queue in strategy(queues, members, member)})

@@ -1,4 +1,4 @@
-"""Deleting old files because an administrator asks, instead of at the usual hour."""
+"""Deletes old files because an administrator asks, not at the usual hour."""
 
 from collections.abc import Awaitable, Callable
 

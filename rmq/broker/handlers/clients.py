@@ -1,4 +1,4 @@
-"""Who is connected: heartbeats, the members of a group, and the notice to all of them when the members change."""
+"""Connected clients: heartbeats, the members of a group, and the notice to all of them when the members change."""
 
 from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
 from typing import Any
@@ -23,12 +23,12 @@ from rmq.net.commands import (
 from rmq.net.commands.transactions import CheckTransactionState
 from rmq.net.transport.server import Call, Connection, Handler
 
-MOST_UNREAD = 1024 * 1024  # bytes that a producer was sent and has not taken: it is asked nothing more
+MOST_UNREAD = 1024 * 1024  # a producer that has not read so many bytes yet is asked nothing more
 
 
 class ClientHandlers:
     """`ensure_group(name)` makes group and retry topic if they may be made; `connection(id)` finds an open connection;
-    `subscriptions_changed(groups)` hears of groups whose members or subscriptions are other ones now."""
+    `subscriptions_changed(groups)` hears of groups whose members or subscriptions changed."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class ClientHandlers:
         self._turn = 0
 
     def by_request(self, hearing: Callable[[Handler], Handler]) -> Mapping[type[Any], Handler]:
-        """`hearing(handler)`: the same one, and what it hears is told elsewhere too."""
+        """`hearing(handler)` wraps a handler, so that the leader hears too what it hears."""
         return {
             Heartbeat: hearing(self.heartbeat),
             UnregisterClient: hearing(self.unregister),
@@ -57,14 +57,14 @@ class ClientHandlers:
         }
 
     async def heartbeat(self, request: Heartbeat, call: Call) -> HeartbeatAnswer:
-        """A group that may not be is left out and the client told so; its other groups stay members all the same."""
+        """A group that must not exist is left out, and the client is told; it stays a member of its other groups."""
         check_client_id(request.client_id)
         if len(request.consumers) > PLACES.of_connection:
             about = f"a heartbeat with {len(request.consumers)} consumer groups: at most {PLACES.of_connection} are allowed"
             raise Refusal(ResponseCode.INVALID_PARAMETER, about)
         consumers, refused = await self._allowed(request)
         peer = call.connection
-        if peer.closed:  # it went while a group was made: nobody would ever tell the registry again
+        if peer.closed:  # the connection ended while a group was made: nobody would ever tell the registry again
             raise Refusal(ResponseCode.SYSTEM_ERROR, "the connection has ended")
         peer.client_id = peer.client_id or request.client_id
         host, port = peer.client
@@ -112,7 +112,7 @@ class ClientHandlers:
         self.notify(self._registry.expire(self._clock.monotonic()))
 
     def notify(self, groups: Iterable[str]) -> None:
-        """Every member of these groups should rebalance now."""
+        """Tells every member of these groups to rebalance now."""
         for group in groups:
             config = self._groups.get(group) or GroupConfig(group)
             if not config.notify_consumer_ids_changed_enable:
@@ -123,14 +123,14 @@ class ClientHandlers:
                     connection.push(NotifyConsumerIdsChanged(group))
 
     def ask_producer(self, group: str, question: CheckTransactionState) -> None:
-        """One producer of the group gets it; those that read take turns. None if none is connected."""
+        """Sends the request to one producer of the group; those that read take turns. None if none is connected."""
         found = [one for one in self._producers(group) if one.unread_bytes < MOST_UNREAD] or self._producers(group)
         if found:
             self._turn += 1
             found[self._turn % len(found)].push(question)
 
     def is_behind(self, group: str) -> bool:
-        """Whether the group has producers, and none reads what it was asked."""
+        """Whether the group has producers, and none of them reads its questions."""
         found = self._producers(group)
         return bool(found) and all(one.unread_bytes >= MOST_UNREAD for one in found)
 

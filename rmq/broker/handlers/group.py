@@ -1,6 +1,6 @@
-"""What an administrator tells and asks a group.
+"""An administrator's commands and questions to a group.
 
-The machine decides (`rmq.raft`); here questions are handed to it, and its answer comes back through the call.
+The state machine decides (`rmq.raft`). This file hands it the requests; its answer comes back through the call.
 """
 
 import math
@@ -29,7 +29,7 @@ from rmq.raft.roles import Leader, Peer
 
 
 class GroupHandlers:
-    """`names`: of cluster and group. `address_of(node)`: "" if unknown. `nodes`: so many a group with fixed roles should have."""
+    """`names`: of cluster and group. `address_of(node)`: "" if unknown. `nodes`: so many should a group with fixed roles have."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class GroupHandlers:
         return LATER
 
     def promote(self, _request: Promote, call: Call) -> Later:
-        """Lossy by what is not here: only an administrator knows whether the old master is gone for good."""
+        """Makes a fixed slave the master. What is not here is lost: only an administrator knows that the old one is gone."""
         self._replica.member.handle(m.Promote(False, call))
         return LATER
 
@@ -94,8 +94,8 @@ class GroupHandlers:
         )  # fmt: skip
 
     def _members(self, now: float) -> list[MemberStatus]:
-        """Voters first, then who else fetches, or did while this node led; then those that a group with fixed roles should have
-        and that never came. Only the leader knows how far the others are."""
+        """Voters first, then other nodes that fetch, or did while this node led; then nodes that a group with fixed roles should
+        have and that never came. Only the leader knows how far the others are."""
         core = self._replica.member.core
         state, me = core.state, core.state.me
         peers = dict(core.role.peers) if isinstance(core.role, Leader) else {}

@@ -42,7 +42,7 @@ class ConsumerGroupHandlers:
         await self._catalog.commit(lines)
 
     def group(self, request: GetGroupConfig, _call: Call) -> GroupConfig:
-        """Looking makes none: of one that its first consumer would make it tells how it would be (RocketMQ makes it)."""
+        """A lookup makes no group: for one that its first consumer would make it answers how it would be (RocketMQ makes it)."""
         return self._catalog.group_or_may_be(request.group) or GroupConfig(request.group)
 
     def all_groups(self, _request: GetAllGroupConfig, _call: Call) -> GroupConfigs:

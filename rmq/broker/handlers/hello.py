@@ -1,4 +1,4 @@
-"""The first answer on a connection: who this is."""
+"""The first answer on a connection: which node this is."""
 
 from rmq.config.settings import NodeSettings
 from rmq.net.codec.native import VERSION
@@ -7,7 +7,7 @@ from rmq.net.transport.server import Call, Handler
 
 
 def hello(settings: NodeSettings, address: str) -> Handler:
-    """A handler that says it. `address`: where clients reach this node."""
+    """A handler for `Hello`. `address`: where clients reach this node."""
 
     def answer(request: Hello, _call: Call) -> HelloAnswer:
         return HelloAnswer(

@@ -1,4 +1,4 @@
-"""What operators ask: queues of a topic, progress of a group, who reads a topic, and how the broker is doing."""
+"""Operators' questions: queues of a topic, progress of a group, readers of a topic, and how the broker is doing."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
@@ -25,7 +25,7 @@ from rmq.net.commands import (
 from rmq.net.transport.server import Call, Handler
 from rmq.routing.topics import TopicTable
 
-MAX_ROWS = 50_000  # queues in one answer, which RocketMQ's form spells in some 250 bytes each
+MAX_ROWS = 50_000  # queues in one answer: each takes some 250 bytes in RocketMQ's form
 
 
 class InspectHandlers:
@@ -89,7 +89,7 @@ class InspectHandlers:
         return ConsumeStats(rows)
 
     def _keeps_its_own(self, group: str) -> bool:
-        """A broadcast: each member keeps its offsets, where it runs; what is stored here, if anything, is of another time."""
+        """A broadcast group: each member keeps its offsets where it runs; offsets stored here, if any, are old."""
         view = self._registry.connection_view(group)
         return view is not None and view.message_model == BROADCASTING
 
@@ -106,7 +106,7 @@ class InspectHandlers:
 
 
 class RuntimeInfoHandler:
-    """RocketMQ's runtime info: `facts` give what is this node's own, the last one's word counts; the rates are added here."""
+    """RocketMQ's runtime info: `facts` give this node's own values, later ones override earlier ones; this adds the rates."""
 
     def __init__(self, stats: BrokerStats, *facts: Callable[[], Iterable[tuple[str, object]]]) -> None:
         self._stats = stats

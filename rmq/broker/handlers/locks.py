@@ -16,11 +16,11 @@ from rmq.names import check_client_id, check_group_name
 from rmq.net.commands.locks import MAX_QUEUES, LockedQueues, LockQueues, UnlockQueues
 from rmq.net.transport.server import Call, Handler
 
-MAX_LOCKS = 200_000  # of groups that order what they consume
+MAX_LOCKS = 200_000  # of groups that consume in order
 
 
 class LockHandlers:
-    """`topic(name)`: its settings, if it is there. `check_group` raises Refusal for a group that is not there or may not consume.
+    """`topic(name)`: its settings, if it exists. `check_group` raises Refusal for a group that does not exist or may not consume.
     `commit(lines)` returns once the lines, one record of them, are committed and applied."""
 
     def __init__(
@@ -43,7 +43,7 @@ class LockHandlers:
         return {LockQueues: self.lock, UnlockQueues: self.unlock}
 
     async def lock(self, request: LockQueues, _call: Call) -> LockedQueues:
-        """Queues that are not here are left out, as those of others are: the client asks again."""
+        """Leaves out queues that do not exist here, or that others have locked: the client asks again."""
         self._check_group(request.consumer_group)
         keys = {queue: key for queue, key in _keys(request).items() if self._is_here(queue)}
         known = self._table.committed()

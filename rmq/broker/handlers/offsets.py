@@ -1,7 +1,7 @@
-"""Where a group is in a queue, and which offsets a queue has.
+"""A group's offset in a queue, and which offsets a queue has.
 
-A one-way commit is kept in the overlay at once and written with all others within 200 ms; a commit sent as a request is
-answered when its record is committed. Only committed messages are counted in any answer (R18).
+A one-way commit goes into the overlay at once and is written with all others within 200 ms; a commit that is sent as a
+request is answered when its record is committed. Only committed messages are counted in any answer (R18).
 """
 
 import asyncio
@@ -44,7 +44,7 @@ class OffsetHandlers:
         self._last_write: asyncio.Task[None] | None = None
 
     def by_request(self) -> Mapping[type[Any], Handler]:
-        """All but the commit, which others look at first."""
+        """All handlers but that of commits, which others check first."""
         return {
             QueryConsumerOffset: self.query,
             GetMaxOffset: self.max_offset,
@@ -72,7 +72,7 @@ class OffsetHandlers:
         return None if call.oneway else self.write()
 
     def check(self, request: UpdateConsumerOffset) -> None:
-        """Raises Refusal for what nobody may commit."""
+        """Raises Refusal for an offset that nobody may commit."""
         config = self._catalog.known_topic(request.topic)
         count = max(config.read_queue_nums, config.write_queue_nums)
         if not 0 <= request.queue_id < count:
@@ -84,12 +84,12 @@ class OffsetHandlers:
             raise Refusal(ResponseCode.INVALID_PARAMETER, about)
 
     def _is_beyond(self, topic: str, queue_id: int, offset: int) -> bool:
-        """No reader can have come so far: it knows another topic of that name, or counts wrong."""
+        """No reader can have come so far: it knows an older topic of that name, or counts wrong."""
         queue = self._queues.find(topic, queue_id)
         return offset > (queue.max if queue else 0)
 
     async def write(self) -> None:
-        """The overlay as it is now, committed. Raises Refusal; the next try writes what this one could not.
+        """Commits the overlay as it is now. Raises Refusal; the next try writes what this one could not.
 
         With nothing new to write it still waits for the write on its way: what its caller commits may be in there.
         """
@@ -146,7 +146,7 @@ class OffsetHandlers:
         return TimestampAnswer(await asyncio.to_thread(self._store_time, queue.entry(queue.min).offset))
 
     def _existing(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """Asking must not make a queue: None for a topic or queue that is not there."""
+        """A question must not make a queue: None for a topic or queue that does not exist."""
         config = self._catalog.topic(topic)
         if config is None or not 0 <= queue_id < max(config.read_queue_nums, config.write_queue_nums):
             return None

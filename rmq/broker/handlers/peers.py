@@ -1,7 +1,7 @@
-"""What the nodes of a group ask each other.
+"""Requests between the nodes of a group.
 
-The machine decides (`rmq.raft`); here it is made sure that the one who asks is a node of the group and speaks for itself
-(`replication.gate`), questions are handed to the machine, and its answer comes back through the call.
+The state machine decides (`rmq.raft`). This file makes sure that the sender is a node of the group and speaks for itself
+(`replication.gate`), then hands the request to the state machine, whose answer comes back through the call.
 """
 
 import asyncio
@@ -63,7 +63,7 @@ class PeerHandlers:
         return self._ask(request, call)
 
     def tell(self, request: AckLog, call: Call) -> None:
-        """What a store acknowledges is believed only from its own connection: messages are committed by it."""
+        """A store's acknowledgement counts only from its own connection, because it commits messages."""
         self._gate.speaks_for(request.group, call, "", request.store, request.incarnation)
         self._replica.member.handle(m.PeerRequest(to_request(request)))
 
@@ -79,10 +79,10 @@ class PeerHandlers:
         return self._ask(request, call)
 
     def resigned(self, request: ResignLeader, call: Call) -> Later:
-        """Only who leads can lay that down; a node that has not heard of its leader yet believes it."""
+        """Only the leader itself can give leadership up; a node that has not heard of its leader yet believes it."""
         speaker, core = self._gate.who(request.group, call), self._replica.member.core
         leader = core.leader
-        if leader not in ("", speaker.node) and not core.state.me.fixed:  # fixed: two nodes may have one name
+        if leader not in ("", speaker.node) and not core.state.me.fixed:  # with fixed roles two nodes may have one name
             raise Refusal(ResponseCode.NO_PERMISSION, f"node {speaker.node!r} does not lead here, {leader!r} does")
         return self._ask(request, call)
 
@@ -106,7 +106,7 @@ class PeerHandlers:
         return self._lending.give(call.connection, lambda: read_log(self._store, request))
 
     async def forwarded(self, request: ForwardedClient, call: Call) -> None:
-        """What comes on this connection from now on is of a client of that node."""
+        """All requests on this connection from now on come from a client of that node."""
         await self._gate.check_line(request.group, request.node, call.connection)
         if not call.frame or not 0 <= request.port < 65536:
             raise Refusal(ResponseCode.INVALID_PARAMETER, "clients are forwarded in RocketMQ's codec, host and port named")

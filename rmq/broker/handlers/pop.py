@@ -1,6 +1,6 @@
-"""POP: messages are handed out for a time, of any queue of a topic, and with those that came back [PopMessageProcessor].
+"""POP: hands out messages for a time, from any queue of a topic, together with those that came back [PopMessageProcessor].
 
-What an answer shows is committed with its receipt. A pop that finds nothing waits for the first message.
+The receipt of the messages in an answer is committed first. A pop that finds nothing waits for the first message.
 """
 
 import asyncio
@@ -50,13 +50,13 @@ from rmq.net.transport.server import Call, Handler
 RETRY_FIRST = 0.2  # chance of looking at messages that came back before all others [popFromRetryProbability]
 MAX_POLL_S = 60.0
 MAX_INVISIBLE_MS = 3 * 24 * 3600 * 1000  # [timerMaxDelaySec]
-LOOKS = 3  # that find nothing, while something seems to be there
-SEARCH_S = 1.0  # of one pop for the first message with a tag that it wants
+LOOKS = 3  # so many looks may find nothing, while something seems to be there
+SEARCH_S = 1.0  # so long one pop searches for the first message that it wants
 NOTHING, FULL, TIMEOUT = map(int, (ResponseCode.PULL_NOT_FOUND, ResponseCode.POLLING_FULL, ResponseCode.POLLING_TIMEOUT))
 
 
 class CheckedPop(NamedTuple):
-    """A checked request: where it looks, and for what."""
+    """A checked pop: where it looks, and for what."""
 
     group: str
     topic: str
@@ -94,10 +94,10 @@ class PopHandler:
         if not 0 < request.invisible_time <= MAX_INVISIBLE_MS:
             raise _invalid(f"invisible time {request.invisible_time} ms: 1 to {MAX_INVISIBLE_MS} are allowed")
         deadline = self._deadline(request.poll_time)
-        if self._catalog.topic(request.topic) is None:  # refused; no group is made for its sake
+        if self._catalog.topic(request.topic) is None:  # it is refused before any group is made for it
             self._asked(request, request.exp_type, request.exp, request.order)
         await self._check_expression(request)
-        await self._catalog.ensure_group(request.consumer_group)  # those who only pop send no heartbeat
+        await self._catalog.ensure_group(request.consumer_group)  # clients that only pop send no heartbeat
         while True:
             asked = self._asked(request, request.exp_type, request.exp, request.order)
             if (answer := await self._looks(request, asked)) is not None:
@@ -107,7 +107,7 @@ class PopHandler:
                 return self._nothing(asked, status)
 
     async def _looks(self, request: Pop, asked: CheckedPop) -> PopAnswer | None:
-        """Looks on as long as something may be there: one look goes through 800 messages of a queue, wanted or not."""
+        """Goes on looking as long as something may be there: one look goes through 800 messages of a queue, wanted or not."""
         until, idle = self._clock.monotonic() + SEARCH_S, 0
         while idle < LOOKS and self._clock.monotonic() < until:
             left = self._left(asked)
@@ -128,7 +128,7 @@ class PopHandler:
         return asked.wanted if place[1] == asked.topic else None
 
     async def _wait(self, request: Pop | Notification, asked: CheckedPop, deadline: float, call: Call) -> int:
-        """0: something may be there now. Else the code to answer with."""
+        """Returns 0 if something may be there now, else the code to answer with."""
         if deadline <= self._clock.monotonic():
             return TIMEOUT
         place = (asked.group, asked.topic, asked.queue_id)
@@ -148,13 +148,13 @@ class PopHandler:
             return FULL
         if not await woken:
             return TIMEOUT
-        if call.connection.closed:  # another one shall have it
+        if call.connection.closed:  # another pop shall have it
             self._waits.freed(*place)
             return TIMEOUT
         return 0
 
     async def _look(self, request: Pop, asked: CheckedPop) -> PopAnswer | None:
-        """What the first queues have; None: nothing. Raises Refusal."""
+        """Messages of the first queues that have some; None: nothing. Raises Refusal."""
         wish = Wish(
             asked.group,
             request.invisible_time,
@@ -170,7 +170,7 @@ class PopHandler:
                 break
             try:
                 found = await self._take(request, wish, topic, queue_id, room)
-            except Refusal as refusal:  # one queue that cannot be read does not keep the others from anybody
+            except Refusal as refusal:  # one queue that cannot be read does not block the others
                 trouble = refusal
                 continue
             if found is not None:
@@ -190,7 +190,7 @@ class PopHandler:
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"queue {queue_id} of {topic} cannot be read: {error}") from error
 
     def _in_turn(self, asked: CheckedPop, ordered: bool) -> Iterable[GroupQueue]:
-        """From a queue by chance on; what came back first, now and then, so that neither side starves."""
+        """All queues, from a random one on; now and then those with returned messages first, so that neither kind starves."""
         own = [place for place in asked.places if place[1] == asked.topic]
         back = [place for place in asked.places if place[1] != asked.topic]
         first = self._chance.randrange(len(own))
@@ -208,7 +208,7 @@ class PopHandler:
         )  # fmt: skip
 
     def _renamed(self, taken: Taken, topic: str, wish: Wish) -> bytes:
-        """Messages that came back, as those of the topic that was asked for; their receipts with them."""
+        """Returned messages appear under the topic that was asked for, with their receipts."""
         part = taken.part
         found = []
         for stored in record.iterate(taken.messages):
@@ -233,7 +233,7 @@ class PopHandler:
     def _left(self, asked: CheckedPop) -> int:
         return sum(self._reader.left(*place) for place in asked.places)
 
-    # --- looking without taking
+    # --- looking without handing out
 
     async def peek(self, request: Peek, _call: Call) -> PopAnswer:
         asked = self._asked(request, "TAG", "*", False)
@@ -267,7 +267,7 @@ class PopHandler:
             status = await self._wait(request, asked, deadline, call)
             if status:
                 return NotificationAnswer(False, status == FULL)
-        self._waits.freed(asked.group, asked.topic, asked.queue_id)  # it took nothing
+        self._waits.freed(asked.group, asked.topic, asked.queue_id)  # nothing was handed out
         return NotificationAnswer(True)
 
     def polling(self, request: PollingInfo, _call: Call) -> PollingInfoAnswer:
@@ -288,7 +288,7 @@ class PopHandler:
         wanted = filters.selection(expression, kind)
         places = [(group, topic, each) for each in (range(config.read_queue_nums) if queue_id < 0 else (queue_id,))]
         back = [] if ordered else pop_retry_topics(group, topic)
-        for name in back[:1]:  # where nothing could come back nothing is handed out
+        for name in back[:1]:  # without a place where messages come back nothing is handed out
             check_known_topic(name)
             self._catalog.topics.check_room(name, ours=True)
         places += [(group, name, 0) for name in back if self._catalog.topic(name) is not None]
@@ -299,15 +299,15 @@ class PopHandler:
             await self._reader.reader.compiled(request.exp)
 
     def _deadline(self, poll_ms: int) -> float:
-        """Counted from now, not from when the client says that it asked: clocks differ."""
+        """Counted from now, not from the time that the client gives: clocks differ."""
         return self._clock.monotonic() + min(max(poll_ms, 0) / 1000, MAX_POLL_S)
 
 
 async def _committed(taken: Sequence[Taken]) -> list[Taken]:
-    """Those whose receipts are committed. Raises RmqError if that is none of them."""
+    """The messages whose receipts are committed. Raises RmqError if there are none."""
     if not taken:
         return []
-    # Shielded: a queue is not free before its record is committed, also when nobody waits for the answer any more.
+    # Shielded: a queue is not free before its record is committed, even when nobody waits for the answer any more.
     outcomes = await asyncio.gather(*(asyncio.shield(one.committed) for one in taken), return_exceptions=True)
     shown = [one for one, outcome in zip(taken, outcomes, strict=True) if outcome is None]
     if not shown:

@@ -1,4 +1,4 @@
-"""Pulling: which records a group gets from where it asks, or how long it waits.
+"""Pulling: which records a group gets from the offset that it asks for, or how long it waits.
 
 Order of checks and the table of findings: broker-semantics of RocketMQ [PullMessageProcessor, DefaultMessageStore].
 Bodies are raw log bytes that nobody re-encodes. Bytes that are not in the page cache are read in a thread.
@@ -26,27 +26,27 @@ PULL_NOTHING, PULL_RETRY, PULL_MOVED = map(
     int, (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED)
 )
 FOUND, EMPTY, RESET = "FOUND", "NO_MESSAGE_IN_QUEUE", "OFFSET_RESET"  # remarks are the store's findings [GetMessageStatus]
-MAX_SUSPEND_S = 60.0  # clients ask for 15 or 20; a peer that vanished without a word must not be kept longer
+MAX_SUSPEND_S = 60.0  # clients ask for 15 or 20; a peer that vanished silently must not be kept longer
 
 
 class Readers(Protocol):
-    """What is known of those who read."""
+    """What other features know of readers."""
 
     def sent_back(self, request: Pull, call: Call) -> int | None:
-        """From where this reader has to begin again, because the log lost what it read; None: it may go on. Raises StoreError."""
+        """Offset from which this reader must begin again, as the log lost what it read; None: it goes on. Raises StoreError."""
 
     def set_to(self, request: Pull, call: Call) -> int | None:
-        """Where an administrator has set the group to; None: nowhere else."""
+        """The offset to which an administrator has set the group; None: there was no reset."""
 
     def pulled(self, request: Pull, call: Call) -> None:
-        """A good pull: who pulled a queue last, and the offset it may carry."""
+        """Notes a good pull: who pulled a queue last, and the offset that the pull may carry."""
 
 
 class Guide(Protocol):
-    """Who else may know better, or has the messages too."""
+    """Which other nodes may know better, or have the messages too."""
 
     def keeps_offsets(self, call: Call) -> bool:
-        """Whether this node keeps them: they are the leader's. Else it remembers that the client reads here."""
+        """Whether this node keeps offsets, as only the leader does. A follower notes that the client reads here."""
 
     def suggest(self, end: int, cold: bool) -> int:
         """The broker id that a reader who has read up to `end` should ask next; `cold`: this node had to wait for its disk."""
@@ -116,7 +116,7 @@ class PullHandler:
             raise _unreadable(request, error) from error
 
     async def check(self, request: CheckClient, _call: Call) -> None:
-        """Raises Refusal for a subscription that no pull would be served with."""
+        """Raises Refusal for a subscription with which no pull would be served."""
         wanted = request.subscription
         selection = self._allowed(filters.selection(wanted.expression, wanted.expression_type))
         if isinstance(selection, str):
@@ -177,7 +177,7 @@ class PullHandler:
                 return self._hold(wanted, call)
             return self._nothing(call, PullAnswer(offset, low, high, b"", PULL_NOTHING), "OFFSET_OVERFLOW_ONE" if high else EMPTY)
         if offset > high:
-            self._leave(call, only=True)  # who was sent back would read again what it has finished
+            self._leave(call, only=True)  # a reader that was sent back would read again what it has finished
         moved = PullAnswer(high if offset > high else low, low, high, b"", PULL_MOVED)
         return self._nothing(call, moved, _why_moved(offset, low, high))
 
@@ -217,7 +217,7 @@ class PullHandler:
         try:
             found, messages = await reading
         except (StoreError, OSError) as error:
-            if request.queue_offset < queue.min:  # retention was faster
+            if request.queue_offset < queue.min:  # retention deleted it meanwhile
                 result = self._read(wanted, call, may_wait=False)
                 return result if result is LATER else await result
             raise _unreadable(request, error) from error
@@ -228,7 +228,7 @@ class PullHandler:
         )
 
     def _hold(self, wanted: CheckedPull, call: Call, until: float = 0.0) -> Later:
-        """Raises Refusal for one too many: "nothing" at once would only be asked again, at once."""
+        """Raises Refusal if too many wait: a client that gets "nothing" at once would ask again at once."""
         request, connection = wanted.request, call.connection
         deadline = until or self._clock.monotonic() + min(request.suspend_timeout_millis / 1000, MAX_SUSPEND_S)
         held = HeldPull(
@@ -245,9 +245,9 @@ class PullHandler:
         return LATER
 
     def _again(self, request: Pull, call: Call, deadline: float, may_wait: bool) -> None:
-        """A woken pull is checked anew and may not wait again; what it finds now is its answer.
+        """Checks a woken pull anew; it may not wait again, and is answered with what it finds now.
 
-        What goes wrong here is this pull's trouble, not that of the message that woke it.
+        An error here concerns this pull, not the message that woke it.
         """
         try:
             result = self._read(self._wanted(request, call), call, may_wait=False, until=deadline if may_wait else 0.0)

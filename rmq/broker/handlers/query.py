@@ -1,6 +1,6 @@
-"""Single messages for those who look one up: by key, unique key or tag, and by the offset in a message id.
+"""Lookups of single messages: by key, unique key or tag, and by the offset in a message id.
 
-Only committed messages are answered (R18), all of them or with the word "incomplete" (C16). Everything is read in threads.
+Answers have committed messages only (R18), all of them or with the word "incomplete" (C16). All reads run in threads.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ _NOT_FOUND = "can not find message, maybe time range not correct"
 
 
 class QueryHandlers:
-    """`index` None: this broker keeps none."""
+    """`index` None: this broker keeps no index."""
 
     def __init__(self, reader: Reader, index: Index | None, indexer: Indexer | None) -> None:
         self._reader = reader

@@ -1,4 +1,4 @@
-"""Taking a timed message back before it comes [RecallMessageProcessor]: a message that cancels it waits in the same slot."""
+"""Recalls a timed message before it is due [RecallMessageProcessor]: a message that cancels it waits in the same slot."""
 
 import base64
 import binascii
@@ -20,7 +20,7 @@ _MAX_HANDLE = 1024
 
 
 class RecallHandler:
-    """`enabled`: whether messages may be taken back at all."""
+    """`enabled`: whether messages may be recalled at all."""
 
     def __init__(self, timers: TimerInterceptor, internal_producer: InternalProducer, clock: Clock, enabled: bool) -> None:
         self._timers = timers
@@ -32,7 +32,7 @@ class RecallHandler:
         return {Recall: self.recall}
 
     async def recall(self, request: Recall, _call: Call) -> RecallAnswer:
-        """Good for every well-formed handle that is not due yet, as in RocketMQ; nobody looks whether such a message waits."""
+        """Succeeds for every well-formed handle that is not due yet, as in RocketMQ, whether such a message waits or not."""
         if not self._enabled:
             raise Refusal(ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden: set recallMessageEnable=true")
         config = self._internal_producer.topic(request.topic)
@@ -58,7 +58,7 @@ class RecallHandler:
         )
         draft = record.draft(topic, b"0", properties, born_timestamp=now_ms, born_host=self._internal_producer.host)
         placed = self._timers.take(record.decode(draft), 0)
-        if placed is None:  # its time has come since the clock was read
+        if placed is None:  # it became due since the clock was read
             raise _illegal("recall failed, timestamp invalid: the message is due")
         await self._internal_producer.send(placed.topic, placed.queue_id, placed.draft)
         return RecallAnswer(key)

@@ -1,8 +1,8 @@
-"""Setting a group to another place in its queues [AdminBrokerProcessor.resetOffsetInner, useServerSideResetOffset].
+"""Resets a group's offsets [AdminBrokerProcessor.resetOffsetInner, useServerSideResetOffset].
 
-Members that are connected have their own idea of where they are: the next pull of the queue is sent to the new place, those
-that wait at once, and what they commit before they go on from there counts for nothing (`rmq.delivery.resets`). RocketMQ's
-clients of all languages follow that answer; it pushes them nothing either.
+Connected members keep offsets of their own. So the next pull of the queue is sent to the new offset (pulls that wait, at
+once), and commits before the reader goes on from there do not count (`rmq.delivery.resets`). RocketMQ's clients of all
+languages follow that answer; RocketMQ pushes them nothing either.
 """
 
 import asyncio
@@ -86,8 +86,8 @@ class ResetHandlers:
             self._offsets.resets.unstage(wanted)
 
     def committing(self, check: Callable[[UpdateConsumerOffset], None], commit: Commit) -> Commit:
-        """The same commit. One that is asked for by somebody outside the group is a tool's: members that are connected have to
-        hear of it, or their next commit would undo it; and it may be lower. `check` raises Refusal for what nobody may commit."""
+        """Wraps a commit. One from outside the group comes from a tool: connected members have to hear of it, or their next
+        commit would undo it; and it may be lower. `check` raises Refusal for an offset that nobody may commit."""
 
         def checked(request: UpdateConsumerOffset, call: Call) -> Awaitable[None] | None:
             group, topic, number, offset = request

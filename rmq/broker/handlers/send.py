@@ -21,16 +21,16 @@ from rmq.net.transport.server import LATER, Call, Later, answer_all
 from rmq.routing.topics import not_sendable
 
 MAX_OPEN_BATCHES = 100_000
-SHARED_BYTES = 32 * 1024  # of the requests of one unit: it lies in one segment, so this is what a segment's end may waste
+SHARED_BYTES = 32 * 1024  # of the requests of one unit: a unit lies in one segment, so a segment's end may waste so much
 _answer = tuple.__new__  # SendAnswer(...) costs twice as much, and this is made for every message
 
 
 class QueueBatch:
     """A queue that may be sent to, as long as its topic's settings are this very object.
 
-    `unit` holds what this turn of the loop sent to it: the requests of one turn are appended, indexed and answered
-    together. Its owner's argument is the batch and [(call, index of its first record in the unit)]. An answered one is
-    forgotten, or each queue would keep its last message and who sent it.
+    `unit` holds the sends of this turn of the loop: they are appended, indexed and answered together. The argument of its
+    owner is the batch and [(call, index of its first record in the unit)]. An answered unit is forgotten, or each queue
+    would keep its last message and who sent it.
     """
 
     __slots__ = ("asked", "config", "queue", "tag_of", "unit")
@@ -47,9 +47,9 @@ WaitingCalls = list[tuple[Call, int]]
 
 
 class SendHandler:
-    """`topic(name)`: its settings, if it is there; `ensure_topic`: see `Catalog`. `all_known()` returns once this node knows all
-    topics there are, or raises Refusal: one that is not known before that may be there all the same. `take`: as
-    `Intake.take_sent`. `given_up`: what a message to a retry topic becomes that came too often; None if it may come again."""
+    """`topic(name)`: its settings, if it exists; `ensure_topic`: see `Catalog`. `all_known()` returns once this node knows all
+    topics, or raises Refusal: before that a topic may exist that this node does not know. `take`: as
+    `Intake.take_sent`. `given_up` makes a dead letter of a retry that came too often; None if it may come again."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class SendHandler:
         return LATER
 
     def drafted(self, request: DraftedSend, call: Call) -> Later | Awaitable[Later | SendAnswer]:
-        """The same for a record that the remoting codec made: it needs no second look."""
+        """The same for a record that the remoting codec made: it is checked already."""
         batch = self._batches.get((request.topic, request.queue_id))
         config = self._topic(request.topic)
         if batch is None or batch.config is not config or len(request.records) > self._max_body_bytes:
@@ -107,7 +107,7 @@ class SendHandler:
         return self._add(request, call, batch, request.tags_code)
 
     def _add(self, request: Send, call: Call, batch: QueueBatch, code: int | None) -> Later | Awaitable[SendAnswer]:
-        """The long way: a record that the fast path does not know, several, or the first of this turn. Raises Refusal."""
+        """The slow path: a record that the fast path does not know, several, or the first of this turn. Raises Refusal."""
         records = request.records
         sizes, codes, pending = record.check(records, request.topic) if code is None else ((len(records),), (code,), False)
         if len(sizes) > 1 or request.batch or len(records) > self._max_body_bytes:
@@ -131,7 +131,7 @@ class SendHandler:
         return LATER
 
     def _hold(self, placed: Placed, queue_id: int, call: Call) -> Later:
-        """A message that waits first. The answer names the queue it is for, and number and place where it waits, as RocketMQ."""
+        """Stores a message that waits first. As in RocketMQ the answer names its target queue, and the offsets where it waits."""
         unit = Unit(placed.draft, (len(placed.draft),), (0,), self._queues.get(placed.topic, placed.queue_id))
         unit.pending_change, unit.owner = True, (_pending_stored, (call, queue_id, placed.recall_handle))
         self._propose(unit)
@@ -146,7 +146,7 @@ class SendHandler:
         most = max(config.write_queue_nums, config.read_queue_nums)
         if queue_id >= most:
             raise Refusal(ResponseCode.INVALID_PARAMETER, f"queue {queue_id} of {topic}: it has queues 0 to {most - 1}")
-        if topic.startswith(RETRY_PREFIX):  # always the long way, to be counted
+        if topic.startswith(RETRY_PREFIX):  # always the slow path, where retries are counted
             queue_id = queue_id if queue_id >= 0 else self._chance.randrange(config.write_queue_nums)
             batch = QueueBatch(config, self._queues.get(topic, queue_id))
             batch.tag_of = _never
@@ -154,7 +154,7 @@ class SendHandler:
         if queue_id < 0:
             return QueueBatch(config, self._queues.get(topic, self._chance.randrange(config.write_queue_nums)))
         if len(self._batches) >= MAX_OPEN_BATCHES:
-            self._batches.clear()  # of topics that are no more, mostly; the others come back with their next send
+            self._batches.clear()  # most are of deleted topics; the others come back with their next send
         batch = self._batches[topic, queue_id] = QueueBatch(config, self._queues.get(topic, queue_id))
         return batch
 
@@ -175,7 +175,7 @@ class SendHandler:
         return await self._send_to_known(request, call)
 
     async def _look_again(self, request: Send, call: Call) -> Later | SendAnswer:
-        """What refuses the send may have been changed in an earlier epoch that this leader has not applied."""
+        """Tries a refused send again: the topic may have changed in an earlier epoch that this leader has not applied yet."""
         await self._all_known()
         return await self._send_to_known(request, call)
 

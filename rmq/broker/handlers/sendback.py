@@ -1,7 +1,7 @@
-"""Failed messages: given back by their consumer (36), or sent to the retry topic by it when it could not [SendMessageProcessor].
+"""Failed messages, which a consumer gives back (36), or sends to the retry topic when it cannot [SendMessageProcessor].
 
-Each becomes a new record in the log, of the retry topic (by way of the delay) or of the dead letters, and is answered when
-that is committed: only then its old place counts as finished (C10).
+Each becomes a new record in the log: in the retry topic (after a delay), or a dead letter. The answer goes out when that is
+committed: only then the original counts as finished (C10).
 """
 
 import asyncio
@@ -34,14 +34,14 @@ class SendBackHandlers:
         self._internal_producer = internal_producer
         self._intake = intake
         self._locked = locked
-        self.retried: Counter[str] = Counter()  # by group: messages that come again, and those that do not
+        self.retried: Counter[str] = Counter()  # by group: messages that come again, and dead letters
         self.dead: Counter[str] = Counter()
 
     def by_request(self) -> Mapping[type[Any], Handler]:
         return {SendBack: self.send_back}
 
     async def send_back(self, request: SendBack, _call: Call) -> None:
-        """Raises Refusal; SYSTEM_ERROR when no message begins at that offset: the consumer sends it itself then."""
+        """Raises Refusal; SYSTEM_ERROR when no message begins at that offset: then the consumer sends it itself."""
         await self._catalog.ensure_group(request.group)
         config = self._catalog.group(request.group) or GroupConfig(request.group)
         if config.retry_queue_nums <= 0:
@@ -57,13 +57,13 @@ class SendBackHandlers:
     async def _source(self, request: SendBack) -> Record:
         found = await asyncio.to_thread(self._internal_producer.find, request.offset)
         source = None if found is None else record.decode(found)
-        # What stands in the broker's own topics waits, or is state: it was never handed to a consumer.
+        # A record of the broker's own topics was never handed to a consumer: it waits, or is state.
         if source is None or not_sendable(source.topic) or not _is_meant(request.origin_msg_id, source):
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {request.offset}")
         return source
 
     def given_up(self, request: Send) -> Awaitable[SendAnswer] | None:
-        """Of one message that a consumer sends to its retry topic: the way to the dead letters, if it came too often."""
+        """Makes a dead letter of a message that a consumer sends to its retry topic, if it came too often."""
         message = record.decode(request.records)
         group = group_of(request.topic)
         config = self._catalog.group(group) or GroupConfig(group)
@@ -73,12 +73,12 @@ class SendBackHandlers:
         return self._store(group, message, Fate(DLQ_PREFIX + group, 0), {"DELAY": "0"})
 
     async def _store(self, group: str, message: Record, fate: Fate, properties: dict[str, str]) -> SendAnswer:
-        """In a queue of that topic, or where it waits until then. Raises Refusal."""
+        """Stores the message in a queue of that topic, or where it waits first. Raises Refusal."""
         config = await self._topic(fate)
         queue_id = self._internal_producer.pick(config.write_queue_nums)
         try:
             draft = handed_on(message, fate.topic, None, properties=properties.items(), without=DROPPED)
-        except InvalidArgument as error:  # no room for what says where it came from
+        except InvalidArgument as error:  # no room for properties that say where it came from
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
         placed = None if fate.dead else self._intake.take(record.decode(draft), queue_id)
         place = (fate.topic, queue_id, draft) if placed is None else (placed.topic, placed.queue_id, placed.draft)
@@ -94,6 +94,6 @@ class SendBackHandlers:
 
 
 def _is_meant(message_id: str, source: Record) -> bool:
-    """After a change of master that lost the log's end another message may stand there."""
+    """Whether it is the right message: after a change of master that lost the log's end another one may stand there."""
     unique = record.bytes_to_properties(source.properties).get("UNIQ_KEY", "")
     return not (message_id and unique) or message_id in (unique, record.message_id(source.store_host, source.physical_offset))

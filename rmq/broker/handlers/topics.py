@@ -11,7 +11,7 @@ from rmq.net.transport.server import Call, Handler
 
 
 class TopicHandlers:
-    """`readers(topic)`: groups that have an offset there. `drop_pending(topic)`: what they said and nobody wrote yet goes."""
+    """`readers(topic)`: groups that have an offset there. `drop_pending(topic)` drops their commits that are not written yet."""
 
     def __init__(self, catalog: Catalog, readers: Callable[[str], Iterable[str]], drop_pending: Callable[[str], None]) -> None:
         self._catalog = catalog
@@ -31,11 +31,11 @@ class TopicHandlers:
         await self._catalog.create(self._topics.plan_update(request))
 
     async def delete(self, request: DeleteTopic, _call: Call) -> None:
-        """Deleting what is not there is no error, so that repeating helps."""
+        """Deleting a topic that does not exist is no error, so that repeating helps."""
         if not self._topics.plan_delete(request.topic):
             return
         groups = self._readers(request.topic)
-        back = [name for group in sorted(groups) for name in pop_retry_topics(group, request.topic)]  # of what was popped there
+        back = [name for group in sorted(groups) for name in pop_retry_topics(group, request.topic)]
         names = [request.topic, *(name for name in dict.fromkeys(back) if self._topics.decided(name))]
         for name in names:
             self._topics.stage(name, None)

@@ -1,7 +1,7 @@
 """The end of a transaction [EndTransactionProcessor], and a half that was put aside and is to be asked after again.
 
-A producer's word is answered when it is committed, so an answer is a promise. Whoever says the same again gets the same
-answer, also from the next leader; whoever says the opposite is told what was decided.
+A producer is answered when its decision is committed, so an answer is a promise. A producer that repeats it gets the same
+answer, also from the next leader; one that says the opposite is told what was decided.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ _OUTCOMES = {COMMIT: COMMITTED, ROLLBACK: ROLLED_BACK}
 
 
 class TransactionHandlers:
-    """`later`: what waits again when it is committed (a delay)."""
+    """`later`: the intake for committed messages that have a delay."""
 
     def __init__(
         self, table: HalfTable, internal_producer: InternalProducer, later: Intake, immunity_ms: int, clock: Clock
@@ -39,7 +39,7 @@ class TransactionHandlers:
         self._later = later
         self._immunity_ms = immunity_ms
         self._clock = clock
-        self._running: dict[int, asyncio.Future[None]] = {}  # by the first offset of the half that is being ended
+        self._running: dict[int, asyncio.Future[None]] = {}  # halves that are being ended, by their first offset
 
     def by_request(self) -> Mapping[type[Any], Handler]:
         return {EndTransaction: self.end, ResumeCheck: self.resume}
@@ -79,7 +79,7 @@ class TransactionHandlers:
         return first
 
     async def _alone(self, first: int, half: Half, request: EndTransaction, wanted: str) -> None:
-        """Nobody else ends that half meanwhile."""
+        """Ends that half while nobody else does."""
         running = self._running[first] = asyncio.get_running_loop().create_future()
         try:
             self._check_in_time(half, request)
@@ -93,7 +93,7 @@ class TransactionHandlers:
             running.set_result(None)
 
     def _check_in_time(self, half: Half, request: EndTransaction) -> None:
-        """Who asked to be left alone for a time of its own has no more to say by itself when that is over. Raises Refusal."""
+        """A producer that set its own immunity time cannot end the half by itself after that time. Raises Refusal."""
         if not half.immunity_ms or request.from_transaction_check:
             return
         if self._clock.wall_ms() - half.since_ms > max(half.immunity_ms, self._immunity_ms):
@@ -138,7 +138,7 @@ class TransactionHandlers:
             await self._internal_producer.send(topic, queue_id, draft, state=True)
 
     async def resume(self, request: ResumeCheck, _call: Call) -> None:
-        """A half that was put aside begins anew: it is asked after, and may be committed. Raises Refusal."""
+        """Resumes a half that was put aside: its producers are asked again, and it may be committed. Raises Refusal."""
         offset = _offset_in(request.msg_id)
         found = await asyncio.to_thread(self._internal_producer.find, offset)
         stored: Record | None = None if found is None else record.decode(found)

@@ -1,4 +1,4 @@
-"""What waits, as Apache RocketMQ would find it: config/delayOffset.json, config/timercheck, timerwheel and timerlog.
+"""Pending delays in Apache RocketMQ's files: config/delayOffset.json, config/timercheck, timerwheel and timerlog.
 
 For RocketMQ's eyes, as all exports. RocketMQ knows positions only: whatever stands behind the first message of a level that
 still waits is delivered by it, also if it was delivered before. Its timer wheel is written at a stop in order; after a crash
@@ -22,7 +22,7 @@ from rmq.log.files.disk import private
 from rmq.log.queues.queues import ConsumeQueues
 from rmq.model import DELAY_TOPIC, TIMER_TOPIC, DataVersion
 
-_MANY = 10_000  # are not looked through every few seconds
+_MANY = 10_000  # more than so many are not looked through every few seconds
 _TIMERCHECK = Struct(">7q")
 _TIMERCHECK_BYTES = 4096
 _SLOT = Struct(">qqqii")  # second, first and last position in the timer log, messages, magic
@@ -46,7 +46,7 @@ class DelayExport:
         self._root = root
         self._clock = clock
         self._timer_file_bytes = timer_file_bytes
-        self._reached: dict[tuple[str, int], int] | None = None  # topic, queue -> first number that waits, or comes next
+        self._reached: dict[tuple[str, int], int] | None = None  # topic, queue -> first offset that waits, or comes next
         self._finished = False
 
     def begin(self) -> None:
@@ -66,7 +66,7 @@ class DelayExport:
         return {"dataVersion": DataVersion().json(), "offsetTable": table} if table else None
 
     def facts(self) -> Iterator[tuple[str, object]]:
-        """For RocketMQ's runtime info: of each level "next,end" [ScheduleMessageService.buildRunningStats], and how many wait."""
+        """For RocketMQ's runtime info: "next,end" of each level [ScheduleMessageService.buildRunningStats], how many wait."""
         for level, number in ((self.delay_offsets() or {}).get("offsetTable") or {}).items():
             yield f"scheduleMessageOffset_{level}", f"{number},{self._queues.look(DELAY_TOPIC, int(level) - 1).max}"
         yield "timerCongestNum", self._table.pending
@@ -95,7 +95,7 @@ class DelayExport:
         for source in self._timers():
             read_ms = min(read_ms, source.due_ms - TIMER_SLOT_MS)
             wheel.add(source.due_ms - TIMER_SLOT_MS, source, *self._size_and_hash(source.offset))
-        # RocketMQ goes on behind the message that the last entry names. This one is in a slot that it has read.
+        # An entry after which RocketMQ goes on behind the message that it names. It is in a slot that RocketMQ has read.
         last = Source(0, queue.entry(queue.max - 1).offset, TIMER)
         wheel.add(read_ms - TIMER_SLOT_MS, last, *self._size_and_hash(last.offset))
         wheel.finish()
@@ -108,7 +108,7 @@ class DelayExport:
             yield from (source for source in some if source.level in (TIMER, CANCEL))
 
     def _look(self) -> dict[tuple[str, int], int]:
-        """Numbers below which nothing waits: whatever comes later has a higher one, so old numbers are no lie."""
+        """Offsets below which nothing waits. Later messages have higher ones, so old offsets stay true."""
         if self._reached is None or self._table.pending <= _MANY:
             lowest = self._table.lowest()
             self._reached = {}
@@ -120,7 +120,7 @@ class DelayExport:
         return self._reached
 
     def _size_and_hash(self, offset: int) -> tuple[int, int]:
-        """Of the record there, and of the topic it is for."""
+        """The size of the record there, and the hash of the topic it is for."""
         size = int.from_bytes(self._log.read(offset, 4), "big")
         stored = self._log.read(offset, size)
         return size, _hash_of(stored[stored.rfind(_REAL_TOPIC) + len(_REAL_TOPIC) :].partition(b"\x02")[0])
@@ -132,12 +132,12 @@ def _hash_of(topic: bytes) -> int:
 
 
 def _timercheck(read_ms: int, log_end: int, number: int) -> bytes:
-    """Slots before `read_ms` are done, the wheel is of messages before `number`."""
+    """Slots before `read_ms` are done; the wheel has the messages before `number`."""
     return _TIMERCHECK.pack(read_ms, log_end, number, number, 0, read_ms, 1).ljust(_TIMERCHECK_BYTES, b"\0")
 
 
 class _Wheel:
-    """A timer wheel with its log in the making. `end`: of the log, in bytes."""
+    """A timer wheel and its log while they are built. `end`: of the log, in bytes."""
 
     def __init__(self, root: Path, file_bytes: int) -> None:
         self.end = 0
@@ -171,7 +171,7 @@ class _Wheel:
                 file.write(_SLOT.pack(second, first, last, count, 0))
 
     def _write_log(self) -> None:
-        """The file that `end` lies in, which has only these entries."""
+        """The file in which `end` lies; it has only these entries."""
         path = self._root / "timerlog" / f"{self.end // self._file_bytes * self._file_bytes:020d}"
         with open(path, "wb", opener=private) as file:
             file.write(b"".join(self._entries))

@@ -1,6 +1,6 @@
-"""Delay levels and timers: taken in as RocketMQ stores them, known at every node, handed on by the leader in time.
+"""Delay levels and timers: stored as RocketMQ stores them, noted at every node, handed on in time by the leader.
 
-[HookUtils, ScheduleMessageService, TimerMessageStore]. What waits and when it is due is known to `rmq.delivery.due`.
+[HookUtils, ScheduleMessageService, TimerMessageStore]. `rmq.delivery.due` knows what waits and when it is due.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from rmq.routing.topics import TopicTable
 log = logging.getLogger("rmq.delays")
 
 TICK_S = 0.1
-BITE = 200  # handed on together, then others have their turn: some milliseconds of the loop's time
+BITE = 200  # so many are handed on together, then others have their turn: some milliseconds of the loop's time
 MOST_BITES = 50  # at once: half a second or so
 DAMAGED_S = 10.0  # until a source that could not be read is tried again
 _DELAY_S, _DELAY_MS, _DELIVER_MS = "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"
@@ -38,7 +38,7 @@ _TIMES = (_DELAY_S, _DELAY_MS, _DELIVER_MS)
 _number = re.compile(r"[+-]?[0-9]{1,18}").fullmatch
 
 
-# --- coming in --------------------------------------------------------------------------------------------------------
+# --- sends --------------------------------------------------------------------------------------------------------
 
 
 def take_level(message: Record, queue_id: int, delays_ms: Sequence[int] = LEVELS_MS) -> Placed | None:
@@ -63,7 +63,7 @@ class TimerInterceptor:
         self._max_delay_s = max_delay_s
 
     def take(self, message: Record, queue_id: int) -> Placed | None:
-        """A time that has passed is no time: the message goes straight to its queue. Raises Refusal."""
+        """A time that has passed does not count: the message goes straight to its queue. Raises Refusal."""
         said = bytes_to_properties(message.properties)
         if not any(name in said for name in _TIMES) or _level(said) > 0:
             return None
@@ -82,7 +82,7 @@ class TimerInterceptor:
 
 
 def recall_handle(topic: str, broker_name: str, out_ms: int, unique_key: str) -> str:
-    """What takes a timer back; "" if it has no key. It names a time that becomes `out_ms` again [RecallMessageHandle]."""
+    """The handle that recalls a timer; "" if it has no key. It names a time that becomes `out_ms` again [RecallMessageHandle]."""
     text = f"v1 {topic} {broker_name} {out_ms + 1} {unique_key}"
     return base64.urlsafe_b64encode(text.encode()).decode() if unique_key else ""
 
@@ -104,7 +104,7 @@ def _deliver_ms(said: Mapping[str, str], now_ms: int) -> int:
 
 
 def _draft(message: Record, topic: str, properties: Mapping[str, str]) -> bytes:
-    """With the proof that the message may have of another kind."""
+    """Keeps the proof of another kind that the message may have."""
     return record.draft(
         topic,
         message.body,
@@ -191,7 +191,7 @@ class DelayService:
         self.jobs = (Job(TICK_S, "delays", self.hand_on),)
 
     async def hand_on(self) -> None:
-        """What is due, bite by bite; the rest next time, so that a node that stops need not wait for it. Raises Refusal."""
+        """Hands on what is due, bite by bite; the rest next time, so that a node that stops need not wait. Raises Refusal."""
         if self._unread and self._clock.monotonic() >= self._unread_until:
             self._give_back(self._unread)
             self._unread = []
@@ -205,7 +205,7 @@ class DelayService:
             self._end_round()
 
     async def carry(self, below: int) -> None:
-        """What is due before long is handed on instead; the rest next time. Raises Refusal."""
+        """What is due soon is handed on instead; the rest comes next time. Raises Refusal."""
         try:
             await self._carry(below)
         finally:
@@ -291,7 +291,7 @@ class DelayService:
         return topic, _whole(said.get("REAL_QID")), draft
 
     async def _read(self, sources: Sequence[Source]) -> list[tuple[Source, Record]]:
-        """Without those that cannot be read: one damaged record does not hold up the others."""
+        """Leaves out records that cannot be read: one damaged record does not hold up the others."""
         try:
             return list(zip(sources, await self._internal_producer.read([source.offset for source in sources]), strict=True))
         except RmqError as error:
@@ -306,7 +306,7 @@ class DelayService:
         return found
 
     async def _drop(self, sources: Sequence[Source]) -> None:
-        """They are done, though nothing was handed on. Raises Refusal."""
+        """Marks them as done, though nothing was handed on. Raises Refusal."""
         if not sources:
             return
         with undoing(lambda: self._give_back(sources)):
@@ -321,7 +321,7 @@ Put = tuple[str, int, bytes]  # topic, queue, draft
 
 
 def _copy_of(source: Source, stored: Record, said: Mapping[str, str]) -> Put:
-    """The same message behind all others of its topic, due at the same time."""
+    """The same message, appended again at the end of its topic's queue, due at the same time."""
     rolled = {} if stored.topic == DELAY_TOPIC else {"TIMER_ROLL_TIMES": str(_whole(said.get("TIMER_ROLL_TIMES")) + 1)}
     proof = Proof(DUE, source.offset, source.due_ms)
     return stored.topic, stored.queue_id, handed_on(stored, stored.topic, proof, properties=rolled.items())
@@ -341,7 +341,7 @@ class _Way:
         self._one_less()
 
     async def end(self) -> None:
-        """Returns when all have arrived."""
+        """Returns when all are committed."""
         self._one_less()
         await self._over
 

@@ -1,7 +1,7 @@
-"""Messages of transactions, as they lie in the log: halves, op records, and what is made of a half [TransactionalMessageBridge].
+"""Messages of transactions in the log: halves, op records, and the records made from a half [TransactionalMessageBridge].
 
-A half waits in RMQ_SYS_TRANS_HALF_TOPIC, queue 0, exactly as Apache RocketMQ stores it. What ends it is one record that names
-it in its proof: the message itself (committed), an op record (rolled back), or its copy in TRANS_CHECK_MAX_TIME_TOPIC (put
+A half waits in RMQ_SYS_TRANS_HALF_TOPIC, queue 0, exactly as Apache RocketMQ stores it. One record ends it, which names it in
+its proof: the message itself (committed), an op record (rolled back), or its copy in TRANS_CHECK_MAX_TIME_TOPIC (put
 aside). Appended again it is a record of the half topic with such a proof.
 """
 
@@ -52,7 +52,7 @@ class HalfNotes:
 
 
 def half_of(stored: Record) -> Half:
-    """What the table keeps of a record of the half topic."""
+    """What the table keeps of a record in the half topic."""
     said = record.bytes_to_properties(stored.properties)
     immunity_ms = min(_number(said.get(_IMMUNITY, "")), _HIGHEST_S) * 1000
     return Half(
@@ -73,12 +73,12 @@ def first_of(stored: Record) -> int:
 
 
 def _number(text: str) -> int:
-    """0 for what is none: whoever sent it, a committed record must never stop a node."""
+    """0 if it is no number: whoever sent it, a committed record must never stop a node."""
     return int(text) if text.isdecimal() and len(text) <= _DIGITS else 0
 
 
 def half_interceptor(table: HalfTable, *, reject: bool) -> Interceptor:
-    """Of the intake. `reject`: this broker takes no transactions [rejectTransactionMessage]."""
+    """The intake's interceptor of halves. `reject`: this broker takes no transactions [rejectTransactionMessage]."""
 
     def take(message: Record, queue_id: int) -> Placed | None:
         said = record.bytes_to_properties(message.properties)
@@ -104,32 +104,32 @@ def half_interceptor(table: HalfTable, *, reject: bool) -> Interceptor:
     return take
 
 
-# --- what becomes of one: drafts --------------------------------------------------------------------------------------
+# --- drafts made from a half --------------------------------------------------------------------------------------
 
 
 def again(stored: Record, first: int, checks: int) -> bytes:
-    """The same half once more, asked back `checks` times."""
+    """The same half once more, after `checks` questions to its producers."""
     return handed_on(stored, HALF_TOPIC, Proof(HALF, first), properties=[(CHECKS, str(checks))] if checks else ())
 
 
 def resumed(parked: Record) -> bytes:
-    """A half again, of one that was put aside. It is named by its place there, so beginning anew twice does not make two."""
+    """A new half from one that was put aside. Its proof names the place there, so resuming twice does not make two."""
     return handed_on(parked, HALF_TOPIC, Proof(HALF, parked.physical_offset), properties=[(CHECKS, "0")])
 
 
 def parked_half(stored: Record, first: int) -> bytes:
-    """Its copy for whoever looks after those that nobody answered for."""
+    """Its copy in the topic of halves that nobody answered for."""
     return handed_on(stored, PARKED_TOPIC, Proof(HALF, first))
 
 
 def whole(stored: Record) -> Record:
-    """The message as it was sent, without a proof yet; of its own topic and queue. Raises BadBytes."""
+    """The message as it was sent, with its own topic and queue, without a proof yet. Raises BadBytes."""
     topic, queue_id = real_place(stored)
     return record.decode(handed_on(stored, topic, None, without=_REAL))._replace(queue_id=queue_id)
 
 
 def committed(message: Record, topic: str, first: int, named: int) -> bytes:
-    """`message` (of `whole`, or where that waits on) as a commit stores it. `named`: the offset that the producer gave."""
+    """`message` (from `whole`, or where that waits on) as a commit stores it. `named`: the offset that the producer gave."""
     proof = Proof(HALF, first)
     return handed_on(message, topic, proof, flags=record.SYS_COMMIT, prepared_transaction_offset=named)
 
@@ -150,7 +150,7 @@ def real_place(stored: Record) -> tuple[str, int]:
 
 
 def asked_as(stored: Record) -> bytes:
-    """The half as its producer gets to see it: of its real topic, without what is ours. Raises BadBytes."""
+    """The half as its producer gets to see it: with its real topic, without our properties. Raises BadBytes."""
     topic, queue_id = real_place(stored)
     properties = strip_names(stored.properties, {PROPERTY.encode(), CRC_NAME})
     magic = record.topic_field_of(topic)[0]

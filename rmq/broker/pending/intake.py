@@ -9,7 +9,7 @@ from rmq.log.records import record
 from rmq.log.records.properties import MAX_PROPERTIES_BYTES
 from rmq.log.records.record import Record
 
-ROOM_BYTES = 1024  # for what the broker notes while it waits, and when it is handed on
+ROOM_BYTES = 1024  # for properties that the broker adds while the message waits, and when it hands it on
 
 
 class Placed(NamedTuple):
@@ -26,7 +26,7 @@ Interceptor = Callable[[Record, int], Placed | None]
 
 
 class Intake:
-    """`interceptors`: who is asked, in this order."""
+    """`interceptors` are asked in this order."""
 
     def __init__(self, interceptors: Sequence[Interceptor]) -> None:
         self._interceptors = interceptors
@@ -34,7 +34,7 @@ class Intake:
     def take(self, message: Record, queue_id: int) -> Placed | None:
         """Where a message with true fields (draft, or one that is sent again) waits; None: it goes straight to its queue.
 
-        Raises Refusal MESSAGE_ILLEGAL for a wish that cannot be met.
+        Raises Refusal MESSAGE_ILLEGAL for a delay or time that cannot be kept.
         """
         for interceptor in self._interceptors:
             if placed := interceptor(message, queue_id):
@@ -45,8 +45,8 @@ class Intake:
         return None
 
     def take_sent(self, records: bytes, count: int, queue_id: int) -> Placed | None:
-        """The same for the records of a send that `record.check` calls pending. None for several that all go straight to their
-        queue. Raises Refusal."""
+        """The same for the records of a send that `record.check` calls pending. None for a batch that goes
+        straight to its queue. Raises Refusal."""
         if count == 1:
             return self.take(record.decode(records), queue_id)
         if any(self.take(message, queue_id) for message in record.iterate(records)):

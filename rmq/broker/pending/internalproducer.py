@@ -1,7 +1,7 @@
-"""What the broker itself sends: messages that waited, failed ones that come again. Made from a stored record.
+"""Sends for the broker itself: messages that waited, and failed ones that come again, made from a stored record.
 
-Whatever the broker appends on behalf of a topic goes through here: nothing does for a topic that is not there, or is being
-deleted, and nothing reaches another life of the topic than the one that it was for (`rmq.routing.lives`).
+Whatever the broker appends for a topic goes through here. It refuses a topic that does not exist or is being deleted, and no
+message reaches a later life of a topic than the one that it was for (`rmq.routing.lives`).
 """
 
 import asyncio
@@ -59,7 +59,7 @@ class InternalProducer:
         return self._chance.randrange(queue_nums)
 
     def life(self, topic: str, stored_at: int) -> Life:
-        """Of the topic that something was for when it was stored at that offset of the log."""
+        """The life of the topic when something for it was stored at that log offset."""
         return self._topics.life(topic, stored_at)
 
     def put(
@@ -72,7 +72,7 @@ class InternalProducer:
         state: bool = False,
         life: ConsumeQueue | None = None,
     ) -> Unit:
-        """Proposes one record; `waiter` hears what became of it. `state`: it settles something, so it goes though the disk is
+        """Proposes one record; `waiter` hears the outcome. `state`: it ends something that waits, so it goes though the disk is
         nearly full. `life`: a queue of the topic that it comes from. Raises Refusal (TOPIC_NOT_EXIST also later): not stored."""
         if self.topic(topic) is None and not is_system_topic(topic):
             raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"not stored: there is no topic {topic}")

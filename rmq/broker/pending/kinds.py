@@ -1,7 +1,7 @@
 """Messages that wait inside the broker: for their time, for the end of a transaction, for an acknowledgement.
 
-What every node knows of them comes from committed records alone: those of the system topics where they wait, and those
-that were handed on, each of which names its source (`rmq.delivery.proof`). So a failover neither loses nor repeats one.
+Every node learns of them from committed records alone: records in the system topics where they wait, and records that were
+handed on, which name their source (`rmq.delivery.proof`). So a failover neither loses nor repeats one.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from rmq.log.records.record import Record, bytes_to_properties
 
 
 class Kind(Protocol):
-    """One kind of them. Both notes must be idempotent: a start tells again what a snapshot may already hold."""
+    """One kind of pending messages. `note` and `done` must be idempotent: a start repeats what a snapshot may already hold."""
 
     def holds(self, topic: str) -> bool:
         """Whether its messages wait in that topic."""
@@ -29,7 +29,7 @@ class Kind(Protocol):
 
 
 class Pending:
-    """`kinds`: by the word that their proofs begin with."""
+    """`kinds`: by the word with which their proofs begin."""
 
     def __init__(self, kinds: Mapping[str, Kind]) -> None:
         self._kinds = kinds
@@ -47,5 +47,5 @@ class Pending:
             kind.note(stored)
 
     def alive_from(self) -> int | None:
-        """The log from here on is still needed for what waits; None: nothing waits."""
+        """Pending messages need the log from here on; None: nothing waits."""
         return min((at for kind in self._kinds.values() if (at := kind.alive_from()) is not None), default=None)

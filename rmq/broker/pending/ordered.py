@@ -1,4 +1,4 @@
-"""Ordered pops: a queue is handed out again once all that was handed out of it is acknowledged, or visible again.
+"""Ordered pops: a queue is handed out again once all its messages that were handed out are acknowledged, or visible again.
 
 Every change is one state record that is committed before it is answered, so a new leader knows what is handed out.
 """
@@ -36,7 +36,7 @@ class OrderedPopReader:
         return place not in self._busy and not closed and self._reader.has_more(*place, wanted)
 
     def tries(self, group: str, topic: str, queue_id: int) -> dict[int, int]:
-        """How often each message that was handed out last had been before."""
+        """How often each of the messages handed out last had been handed out before."""
         row = self._table.decided(name_of(group, topic, queue_id))
         return dict(row.tries) if row else {}
 
@@ -64,7 +64,7 @@ class OrderedPopReader:
         return Taken(topic, Part(NORMAL, queue_id, read.numbers[0], read.numbers), read.messages, done)
 
     async def ack(self, place: GroupQueue, queue_offset: int, pop_time: int, now_ms: int) -> None:
-        """What an older pop handed out is not its holder's any more: nothing happens then. Raises Refusal."""
+        """Acknowledges one message. Does nothing for a message that a later pop has handed out again. Raises Refusal."""
         row = self._row(place, queue_offset, pop_time)
         if row is None:
             return
@@ -75,7 +75,7 @@ class OrderedPopReader:
             self._freed(*place)
 
     async def change_visible(self, place: GroupQueue, queue_offset: int, pop_time: int, visible_ms: int) -> None:
-        """That message is visible again then. Raises Refusal: also when it is another pop's by now."""
+        """Sets when that message is visible again. Raises Refusal, also when another pop has it by now."""
         row = self._row(place, queue_offset, pop_time)
         if row is None or row.done >> row.numbers.index(queue_offset) & 1:
             raise Refusal(ResponseCode.NO_MESSAGE, "this receipt has ended: its message was acknowledged or handed out again")

@@ -1,7 +1,7 @@
-"""Handing out messages of a queue: from where the group is, with a receipt that is committed before anybody sees them.
+"""Hands out messages of a queue from the group's offset on, with a receipt that is committed before anybody sees them.
 
 One pop at a time has a queue of a group, until its receipt is committed or refused: so no message is handed out twice, and
-the group's place never moves without a receipt (story 41).
+the group's offset never moves without a receipt (story 41).
 """
 
 import asyncio
@@ -29,7 +29,7 @@ GroupQueue = tuple[str, str, int]
 
 
 class Wish(NamedTuple):
-    """Of one pop. `begin`: FIRST or LAST."""
+    """What one pop asks for. `begin`: FIRST or LAST."""
 
     group: str
     invisible_ms: int
@@ -61,7 +61,7 @@ class Read(NamedTuple):
 
 
 class QueueReader:
-    """Where a group is in a queue, and what stands there. `commit(lines)`: state lines, done when committed."""
+    """A group's offset in a queue, and the messages there. `commit(lines)`: state lines, done when committed."""
 
     def __init__(
         self,
@@ -78,11 +78,11 @@ class QueueReader:
         self._leaving = 0  # what stands before this offset of the log is about to be deleted
 
     def leave(self, below: int) -> None:
-        """What stands before that offset of the log is handed out no more: it is about to be deleted."""
+        """Messages before that log offset are handed out no more: they are about to be deleted."""
         self._leaving = max(self._leaving, below)
 
     def reached(self, group: str, topic: str, queue_id: int) -> int:
-        """The offset of the group there; 0 if it has none."""
+        """The group's offset there; 0 if it has none."""
         return self._offsets.query(group, topic, queue_id) or 0
 
     def left(self, group: str, topic: str, queue_id: int) -> int:
@@ -97,7 +97,7 @@ class QueueReader:
         return queue.max > max(start, queue.min) or known > queue.max
 
     async def settle(self, group: str, topic: str, queue_id: int, begin: int) -> None:
-        """The group's place in that queue is one that a failover keeps. Raises Refusal."""
+        """Makes the group's offset in that queue one that a failover keeps. Raises Refusal."""
         key, queue = OffsetKey(group, topic, queue_id), self._queues.look(topic, queue_id)
         while (waiting := self._offsets.take(*key)) is not None:
             try:
@@ -108,7 +108,7 @@ class QueueReader:
         if begin == LAST and not topic.startswith(RETRY_PREFIX) and self._offsets.query(*key) is None:
             first = queue.min == 0 and queue.max > 0 and self.reader.in_memory(queue.entry(0).offset)
             await self.commit([("offset", key, 0 if first else max(queue.max - 1, 0))])
-        if (self._offsets.query(*key) or 0) > queue.max:  # messages were lost (docs/storage): numbers that are given anew are new
+        if (self._offsets.query(*key) or 0) > queue.max:  # messages were lost (docs/storage): their offsets have new messages
             await self.commit([("offset", key, queue.max)])
         start = self.start(*key)
         if start < queue.max and self._leaving > self._log.start and queue.entry(start).offset < self._leaving:
@@ -152,7 +152,7 @@ class QueueReader:
         return await self.reader.cold.run(group, partial(self.reader.find_cold, queue, start, count, wanted))
 
     async def passed(self, place: GroupQueue, read: Read, wanted: Selection) -> None:
-        """Nothing that is wanted stands before `read.next`. Much of it is noted for good. Raises Refusal."""
+        """Notes that no wanted message stands before `read.next`; a long stretch is noted for good. Raises Refusal."""
         if read.next - read.start >= MAX_SCANNED:
             self._passed.pop(place, None)
             await self.commit([("offset", place, read.next)])
@@ -194,7 +194,7 @@ class PopReader:
             taken.committed.add_done_callback(lambda _: self._free(place))
         elif self.reader.has_more(*place, wish.wanted):
             self._free(place)
-        else:  # for nobody else either: nobody is to look
+        else:  # there is nothing for others either
             self._busy.discard(place)
         return taken
 
@@ -214,7 +214,7 @@ class PopReader:
             return None
         start = read.numbers[0]
         key = ReceiptKey(wish.group, topic, queue_id, start, wish.pop_time)
-        if self._receipts.get(key) is not None:  # in this millisecond, from the same place
+        if self._receipts.get(key) is not None:  # a pop in the same millisecond, from the same offset
             return None
         lowest = min(offset for offset, _ in read.spans)
         opening = NewReceipt(key, wish.invisible_ms, read.numbers, read.next, lowest)

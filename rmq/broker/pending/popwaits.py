@@ -1,7 +1,7 @@
-"""Pops that found nothing and wait [PopLongPollingService]. A message wakes one pop of each group: it goes to one anyway.
+"""Pops that found nothing wait here [PopLongPollingService]. A message wakes one pop of each group, since only one gets it.
 
-A pop waits for its topic and for the topic where its messages come back. Whoever is woken looks again, and wakes the next
-one when it leaves something.
+A pop waits for its topic and for the topic where its messages come back. A woken pop looks again, and wakes the next one
+when it leaves something.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ class PopWaits:
         self._watched: dict[GroupQueue, tuple[str, ...]] = {}
 
     def count(self, place: GroupQueue) -> int:
-        """How many wait there."""
+        """How many pops wait there."""
         return len(self._waiting.get(place, ()))
 
     def hold(
@@ -55,7 +55,7 @@ class PopWaits:
         size: int,
         ordered: bool = False,
     ) -> "asyncio.Future[bool] | None":
-        """True: look again. False: the time is over. None instead of a future: too many wait already."""
+        """The future's result: True: look again; False: the time is over. None instead of a future: too many wait already."""
         waiting, shares = self._waiting.get(place), self._polls.shares
         if shares.refused(owner, size) or (waiting is not None and len(waiting) >= MAX_OF_QUEUE):
             return None
@@ -92,31 +92,31 @@ class PopWaits:
                 self._wake_one(place, lambda waiter: waiter.codes is None or not found.isdisjoint(waiter.codes))
 
     def _changed(self, topic: str) -> None:
-        """The topic may be gone, or closed to readers: all who wait for it look again."""
+        """The topic may be deleted, or closed to readers: all pops that wait for it look again."""
         for place in [place for place in self._watchers.get(topic, ()) if place[1] == topic]:
             for waiter in list(self._waiting.get(place, {}).values()):
                 self._leave(place, waiter, look=True)
 
     def freed(self, group: str, topic: str, queue_id: int) -> None:
-        """Something of that queue may be had now: one who waits for it looks again."""
+        """The queue may have something now: one pop that waits for it looks again."""
         for place in list(self._watchers.get(topic, ())):
             if place[0] == group and (place[1] != topic or place[2] in (-1, queue_id)):
                 self._wake_one(place, lambda waiter: True)
 
     def sweep(self, now: float) -> None:
-        """For every second: those whose time is over or who are gone, and one who may wait for the end of an invisible time."""
+        """Called every second: ends pops whose time is over or whose client is gone; may wake one for an ordered queue."""
         for place, waiting in list(self._waiting.items()):
             over = [one for one in waiting.values() if one.deadline <= now or not one.alive() or one.woken.done()]
             self._end(over, place)
             self._wake_one(place, lambda waiter: waiter.ordered)
 
     def wake_all(self) -> None:
-        """The broker stops, or leads no more: the time of all is over."""
+        """The broker stops, or leads no more: all pops end."""
         for place, waiting in list(self._waiting.items()):
             self._end(list(waiting.values()), place)
 
     def _wake_one(self, place: GroupQueue, fits: Callable[[Waiter], bool]) -> None:
-        """The first one who fits, as they came."""
+        """Wakes the first pop that fits, in the order in which they came."""
         waiting = self._waiting.get(place, {})
         chosen = next((waiter for waiter in waiting.values() if fits(waiter) and not waiter.woken.done()), None)
         if chosen is not None:

@@ -1,6 +1,6 @@
 """Receipts of POP as records of the revive log, in RocketMQ's form, and what every node notes of them.
 
-A `ck` record opens a receipt and moves the group's place in the queue: one record, so that neither is there without the
+A `ck` record opens a receipt and moves the group's offset in the queue: one record, so that neither is there without the
 other (story 41). An `ack` record ends messages of it, and so does the message in the retry topic that names the receipt.
 [PopCheckPoint, AckMsg]. RocketMQ lets both wait in its timer first; here they go straight to the revive log, where its
 revive service looks for them (docs/storage).
@@ -120,13 +120,13 @@ class ReceiptWriter:
     def _draft(self, tag: str, key: ReceiptKey, number: int, body: dict[str, Any]) -> bytes:
         name = f"{key.topic}@{key.queue_id}@{number}@{key.group}@{key.pop_time}@{self.broker_name}@{tag}"
         now_ms = self._clock.wall_ms()
-        # RocketMQ's revive service takes the latest of these times for "all that was said until then is here".
+        # RocketMQ's revive service takes the latest of these times to mean that everything up to then has arrived.
         properties = record.properties_to_bytes({"TAGS": tag, "UNIQ_KEY": name, "TIMER_DELIVER_MS": str(now_ms)})
         return record.draft(self._topic, orjson.dumps(body), properties, born_timestamp=now_ms, born_host=self._host)
 
 
 class ReceiptNotes:
-    """What every node notes (`kinds.Kind`). A receipt of a topic that is deleted by then is none."""
+    """What every node notes (`kinds.Kind`). A receipt of a topic that is deleted by then does not count."""
 
     def __init__(self, table: ReceiptTable, offsets: OffsetTable, topics: TopicTable) -> None:
         self._table = table
@@ -154,7 +154,7 @@ class ReceiptNotes:
         self._table.opened(key, receipt_of(said, stored, said.get("at", stored.physical_offset)))
         if "cu" in said:
             self._offsets.apply((key.group, key.topic, key.queue_id), said["cu"], stored.store_timestamp)
-            self._offsets.resets.drop(OffsetKey(key.group, key.topic, key.queue_id))  # it pops from where it was set to
+            self._offsets.resets.drop(OffsetKey(key.group, key.topic, key.queue_id))  # it pops from the new offset
 
     def done(self, proof: Proof, stored: Record) -> None:
         self._table.handed_on(proof.source, proof.detail)
@@ -164,7 +164,7 @@ class ReceiptNotes:
 
 
 def read_body(body: bytes) -> tuple[ReceiptKey, dict[str, Any]]:
-    """What a record of the revive log says, and of which receipt. Raises ValueError, KeyError, TypeError: nobody wrote that."""
+    """The body of a record of the revive log, and its receipt's key. Raises ValueError, KeyError, TypeError."""
     said = orjson.loads(body)
     if not isinstance(said, dict):
         raise TypeError("no JSON object")

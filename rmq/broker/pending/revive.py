@@ -1,4 +1,4 @@
-"""Messages that were popped and not acknowledged come back: to the retry topic of group and topic [PopReviveService].
+"""Popped messages that nobody acknowledged come back, to the retry topic of group and topic [PopReviveService].
 
 The message put back names its receipt and its number there (`rmq.delivery.proof`): once it is committed, that message of the
 receipt is done, at every node. So a failover neither loses nor repeats one.
@@ -29,13 +29,13 @@ log = logging.getLogger("rmq.revive")
 
 EVERY_S = 1.0
 AT_ONCE = 8  # receipts, of 32 messages at most each: then others have their turn
-WORK_S = 2.0  # of one run: a node that stops waits for it; the rest is done by the next one
-MOST_BEHIND_MS = 60_000  # longer nobody waits for what keeps others in the timer
+WORK_S = 2.0  # of one run: a node that stops waits for it; the next run does the rest
+MOST_BEHIND_MS = 60_000  # nobody waits longer for acknowledgements in the timer
 SOON_MS = 60_000  # receipts that end within that time need not be ended early, when their segment is to be deleted
 
 
 class ReviveService:
-    """Hands on what was not acknowledged. `waits_from_ms()`: from when on what waits in the timer has not come out of it."""
+    """Hands on messages that were not acknowledged. `waits_from_ms()`: when the first message in the timer is due."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class ReviveService:
         return (Job(EVERY_S, "revive", self.revive),)
 
     async def revive(self) -> None:
-        """What is due now. Raises Refusal, StoreError: the rest comes the next time.
+        """Handles receipts that are due now. Raises Refusal, StoreError: the rest comes the next time.
 
         RocketMQ's acknowledgements come out of the timer a slot after their receipt [PopReviveService.consumeReviveMessage].
         """
@@ -81,7 +81,7 @@ class ReviveService:
         await self._hand_on_all(pinning)
 
     async def _hand_on_all(self, receipts: Sequence[tuple[ReceiptKey, Receipt]]) -> None:
-        """What cannot be read does not keep the others. Raises Refusal, StoreError."""
+        """A receipt that cannot be read does not hold up the others. Raises Refusal, StoreError."""
         trouble: StoreError | OSError | None = None
         until = self._clock.monotonic() + WORK_S
         for first in range(0, len(receipts), AT_ONCE):
@@ -95,9 +95,9 @@ class ReviveService:
             raise trouble
 
     async def _hand_on(self, key: ReceiptKey, receipt: Receipt) -> None:
-        """All of it that is not done. Raises Refusal, StoreError.
+        """Hands on the receipt's messages that are not done. Raises Refusal, StoreError.
 
-        The deletion of its topic takes the receipt along (`rmq.broker.apply`); while that is on its way nothing is to be done.
+        The deletion of its topic removes the receipt (`rmq.broker.apply`); while that is on its way this does nothing.
         """
         retry = pop_retry_topic(key.group, key.topic)
         if self._topics.is_leaving(key.topic) or self._topics.is_leaving(retry):
@@ -152,7 +152,7 @@ class ReviveService:
         proof: Proof | None = Proof(POP, receipt.place, number)
         try:
             draft = handed_on(again, topic, proof, properties=properties.items(), without=("POP_CK",))
-        except InvalidArgument:  # its own properties leave no room: it says nothing of where it comes from, a record of ours does
+        except InvalidArgument:  # its own properties leave no room for the proof: a record of ours says where it comes from
             draft, proof = handed_on(again, topic, None, without=("POP_CK",)), None
         with undoing(lambda: self._table.unstage(key, (number,))):
             await self._internal_producer.send(topic, 0, draft, life=life)
@@ -165,7 +165,7 @@ class ReviveService:
 
 
 async def _all(steps: Iterable[Awaitable[None]]) -> None:
-    """All of them are done, or have failed, before the first failure is raised."""
+    """Waits until all are done or have failed, then raises the first failure."""
     for outcome in await asyncio.gather(*steps, return_exceptions=True):
         if isinstance(outcome, BaseException):
             raise outcome

@@ -1,4 +1,4 @@
-"""Which brokers have a topic: a broker asks its nameservers, when it divides the topic among the members of a group."""
+"""Which brokers have a topic: a broker asks its nameservers when it divides the topic among the members of a group."""
 
 import logging
 from collections.abc import Sequence
@@ -54,7 +54,7 @@ class RouteAsking:
         return None
 
     async def _ask(self, address: str, topic: str) -> Route:
-        """One without queues if nobody has the topic. Raises RmqError."""
+        """The topic's route, without queues if nobody has the topic. Raises RmqError."""
         channel = self._channels.get(address)
         if channel is None or channel.closed.is_set():
             hello = Hello(VERSION, f"assignments of {self._name}")

@@ -1,4 +1,4 @@
-"""What a leader does by itself about transactions: asks producers that were silent, and keeps Apache RocketMQ's tools informed.
+"""A leader's own work on transactions: it asks producers that stay silent, and keeps Apache RocketMQ's tools informed.
 
 A half that is asked after is appended again first, with the count of its checks; the question goes out when that is
 committed, and names the new place [TransactionalMessageServiceImpl.check]. So a failover in between forgets no check, and
@@ -32,13 +32,13 @@ AT_ONCE = 20  # halves that are read, and appended, together: some milliseconds 
 
 
 class Producers(Protocol):
-    """Those that are connected, by their group."""
+    """Connected producers, by their group."""
 
     def is_behind(self, group: str) -> bool:
-        """There are some, and none has read what it was asked before."""
+        """The group has producers, and none has read its earlier questions."""
 
     def ask_producer(self, group: str, question: CheckTransactionState) -> None:
-        """One of them gets it; none, if none is connected."""
+        """Asks one of the group's producers; nobody, if none is connected."""
 
 
 class CheckSettings(NamedTuple):
@@ -52,7 +52,7 @@ class CheckSettings(NamedTuple):
 
 
 class CheckService:
-    """Asks after halves. `make_parked_topic()`: makes the topic of those that are put aside, unless it is there."""
+    """Asks producers for the outcome of halves. `make_parked_topic()` makes the topic of halves that are put aside."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class CheckService:
         self._make_parked_topic = make_parked_topic
         self._clock = clock
         self._unreadable: set[int] = set()  # told once
-        self.asked = self.asked_again = 0  # questions: the first of each half, and all later ones
+        self.asked = self.asked_again = 0  # questions: the first one for each half, and all later ones
 
     @property
     def jobs(self) -> tuple[Job, ...]:
@@ -98,7 +98,7 @@ class CheckService:
     # --- one half -----------------------------------------------------------------------------------------------------
 
     async def _each(self, firsts: Sequence[int], work: Callable[[int, Record], Awaitable[None]]) -> None:
-        """Appended in one burst. What is wrong with one half does not stop the others (C12)."""
+        """Appends them in one burst. An error with one half does not stop the others (C12)."""
         found = await self._read(firsts)
         done = await asyncio.gather(*(work(first, stored) for first, stored in found), return_exceptions=True)
         for (first, _), outcome in zip(found, done, strict=True):
@@ -154,7 +154,7 @@ class CheckService:
             await self._append(first, halves.again(stored, first, half.checks))
 
     async def _is_wanted(self, first: int, stored: Record) -> bool:
-        """False: its topic was deleted behind it, so it ends here; or that is on its way, and the next round tells. Raises
+        """False: its topic was deleted after it, so it ends here; or that is on its way, and the next round sees it. Raises
         BadBytes, Refusal."""
         topic, _ = halves.real_place(stored)
         life = self._internal_producer.life(topic, first)
@@ -181,7 +181,7 @@ class CheckService:
             await self._internal_producer.send(PARKED_TOPIC, 0, halves.parked_half(stored, first), state=True)
 
     async def _give_up(self, first: int, error: BadBytes) -> None:
-        """Where the half stood is something else: a repair found it lost (`store repair` said so)."""
+        """Another record stands where the half stood: a repair found it lost (`store repair` said so)."""
         log.error("the half message at %d is lost", first)
         await self._roll_back(first, str(error))
 

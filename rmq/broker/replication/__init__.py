@@ -1,1 +1,1 @@
-"""One log at several nodes: what a member does, what it tells its peers, what the leader does with a burst."""
+"""One log at several nodes: the members of a group, the messages between them, and how the leader appends and commits."""

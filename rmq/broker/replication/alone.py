@@ -1,4 +1,4 @@
-"""How a node commits that no other node follows (fixed mode without a slave, docs/storage).
+"""How a node that no other node follows commits (fixed mode without a slave, docs/storage).
 
 The committed offset is this node's own acknowledgement: the end of the log under asynchronous flush, its durable end under
 synchronous flush.
@@ -44,7 +44,7 @@ class LoneReplica:
         self.flusher = Flusher(log, clock, 0.5, self._flushed, self._flush_failed, self.latencies.fsync)
 
     def start(self) -> None:
-        """Takes over what the log appended by itself when it began its epoch, and starts flushing."""
+        """Takes over what the log appended when it began its epoch, and starts flushing."""
         self.flusher.start()
         self._advance(self._log.end)
 

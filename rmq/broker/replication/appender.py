@@ -25,7 +25,7 @@ stored but flushed or copied late (code 10, 11 or 12), or failed. A tuple becaus
 
 
 class Policy(Protocol):
-    """How what is appended gets committed. `committed_end`: everything below is."""
+    """Decides when appended bytes are committed. `committed_end`: everything below it is."""
 
     committed_end: int
 
@@ -36,14 +36,14 @@ class Policy(Protocol):
         """Raises Refusal if this node may not change tables now."""
 
     def write(self, units: Sequence[Unit]) -> None:
-        """All of them into the log, or none. Raises StoreError, Refusal."""
+        """Appends all units, or none. Raises StoreError, Refusal."""
 
     def appended(self, units: Sequence[Unit]) -> None:
-        """They stand in the log: they are to be committed, and their waiters answered."""
+        """The units are in the log: commit them, then answer their waiters."""
 
 
 class Appender:
-    """Nobody asks which `policy` it has. What came to each queue is counted there, for whoever measures."""
+    """Nobody asks which `policy` it has. Each queue counts what came to it, for metrics."""
 
     def __init__(self, log: CommitLog, policy: Policy, latencies: Latencies) -> None:
         self._log = log
@@ -79,7 +79,7 @@ class Appender:
         self._burst.append(unit)
 
     def refuse(self, sends: str, everything: str) -> None:
-        """From now on `propose` (and `propose_state`) refuse for that reason; "" ends it."""
+        """From now on `propose` (and `propose_state`) refuse for these reasons; "" ends it."""
         self._full = (sends, everything)
 
     @property
@@ -99,7 +99,7 @@ class Appender:
             asyncio.get_running_loop().call_soon(self._append)
 
     def _check_room(self, full: str) -> None:
-        """Once a turn: what one turn brings is bounded by the connections' limits."""
+        """Called once a turn. The connections' limits bound what one turn brings."""
         self._policy.check()
         if full:
             raise Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, f"not stored: {full}")
@@ -129,7 +129,7 @@ class Appender:
         self._policy.appended(burst)
 
     def _tell_trouble(self, trouble: str) -> None:
-        """A disk that takes nothing is worth one line, and so is its recovery, not one for each send (D14)."""
+        """A disk that takes nothing is worth one log line, and so is its recovery, not one for each send (D14)."""
         if trouble and not self._trouble:
             log.error("%s; sends are refused until it is well", trouble)
         elif self._trouble and not trouble:
@@ -137,7 +137,7 @@ class Appender:
         self._trouble = trouble
 
     def _append_one_by_one(self, burst: list[Unit]) -> list[Unit]:
-        """One unit of the burst fits no segment: it alone is refused. Returns the others."""
+        """Refuses a unit that fits no segment, alone of its burst. Returns the others."""
         stored = []
         for unit in burst:
             try:
@@ -150,7 +150,7 @@ class Appender:
 
 
 def _refuse(units: Sequence[Unit], error: StoreError | Refusal) -> None:
-    """Nothing of these was stored, or nobody knows."""
+    """None of these units was stored, or nobody knows."""
     if isinstance(error, PerhapsStored):
         error = Refusal(ResponseCode.SYSTEM_ERROR, f"outcome unknown: {error}")
     answer(units, error if isinstance(error, Refusal) else Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, str(error)))

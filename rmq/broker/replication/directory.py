@@ -1,8 +1,8 @@
-"""Who the brokers of this group are, as nameservers and the brokers themselves tell it: how nodes with fixed roles find each
-other, and how a master hears that another one took over.
+"""The brokers of this group, as nameservers and the brokers themselves tell: so nodes with fixed roles find each other, and a
+master hears that another one took over.
 
-Nodes are named after the broker ids of their configuration, which a broker tells itself: with the nameservers the master
-has number 0, whoever it is. Who does not answer changes nothing.
+Nodes are named after the broker ids of their configuration, which each broker tells itself: for nameservers the master has
+id 0, whichever node it is. A nameserver or broker that does not answer changes nothing.
 """
 
 import asyncio
@@ -67,7 +67,7 @@ class Directory:
             await self.look()
 
     async def look(self) -> None:
-        """Asks now who is there."""
+        """Asks the nameservers and the brokers now."""
         answers = await asyncio.gather(*(self._ask(address, GetClusterInfo()) for address in self._nameservers))
         infos = [found for found in answers if isinstance(found, ClusterInfo)]
         registered = [group for info in infos for group in info.brokers if group.name == self._group]
@@ -94,7 +94,7 @@ class Directory:
         return address if node == self._own_node else node
 
     async def _ask(self, address: str, request: Request) -> Answer:
-        """None if there is no answer; for nameservers the registration tells it aloud."""
+        """None if there is no answer. (The registration logs a nameserver that does not answer.)"""
         try:
             channel = self._channels.get(address)
             if channel is None or channel.closed.is_set():
@@ -107,6 +107,6 @@ class Directory:
 
 
 def named_master(registered: Iterable[BrokerAddresses]) -> str:
-    """Where the master with the newest epoch is; "" if nobody knows one. Of two with the same epoch everybody takes the same."""
+    """Address of the master with the newest epoch; "" if nobody knows one. Of two with one epoch every node takes the same."""
     masters = [(-group.epoch, group.addresses[0]) for group in registered if 0 in group.addresses]
     return min(masters)[1] if masters else ""

@@ -1,7 +1,7 @@
 """How a member of a group appends and commits: the live shell of `member`.
 
-Sends are taken only by the leader; what was appended is committed by the group, and answered while a majority certainly
-follows this leader (R11). Reads are allowed as the machine says.
+Only the leader accepts sends. The group commits them, and they are answered while a majority certainly follows this
+leader (R11). The state machine decides about reads.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from rmq.raft.roles import Candidate, Leader
 log = logging.getLogger("rmq.elected")
 
 SLAVE_GONE_S = 10.0  # a slave that has not asked for so long is not there
-SUCCESSOR_S = 2.0  # so long a node that stops waits for the next leader
+SUCCESSOR_S = 2.0  # a node that stops waits so long for the next leader
 ANSWER_WITHIN_S = 5.0  # a send that is not committed by then has an unknown outcome
 
 
@@ -135,7 +135,7 @@ class ElectedReplica:
         self._ticking = asyncio.create_task(self._tick(), name="group-ticks")
 
     async def hand_over(self) -> None:
-        """Before a stop: another node leads then, so that nobody has to wait for an election. Takes a few seconds at most."""
+        """Called before a stop: hands leadership over, so that nobody waits for an election. Takes a few seconds at most."""
         core = self._member.core
         self._member.handle(m.Stop())
         if not core.leads() or len(core.state.voters) < 2:
@@ -151,13 +151,13 @@ class ElectedReplica:
                 return
 
     async def _transfer(self) -> str:
-        """Why it could not be done, "" when it is."""
+        """Why leadership could not be handed over; "" when it was."""
         handed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._member.handle(m.Transfer("", handed))
         return await handed
 
     async def stop(self) -> None:
-        """After this nobody is answered any more."""
+        """After this no request is answered any more."""
         self._stopped = True
         if self._ticking is not None:
             self._ticking.cancel()
@@ -215,7 +215,7 @@ class ElectedReplica:
             self.flusher.appended()
 
     def answer_late(self) -> None:
-        """Not committed in time: nobody knows what will become of it. With fixed roles it is stored here at least."""
+        """Answers sends that were not committed in time: nobody knows their outcome. With fixed roles they are stored here."""
         now, fixed = self._clock.monotonic(), self._member.core.state.me.fixed
         missing = fixed and not self._slaves_are_there(now)
         for until, unit in self._waiting:
@@ -230,13 +230,13 @@ class ElectedReplica:
                 answer([unit], Refusal(ResponseCode.SYSTEM_ERROR, "outcome unknown: the group did not commit it in time"))
 
     def _slaves_are_there(self, now: float) -> bool:
-        """As many as a SYNC_MASTER waits for [isSlaveOK]."""
+        """Whether as many slaves are there as a SYNC_MASTER waits for [isSlaveOK]."""
         role, wanted = self._member.core.role, self._member.core.state.me.in_sync - 1
         peers = role.peers.values() if isinstance(role, Leader) else ()
         return sum(now - peer.touched < SLAVE_GONE_S for peer in peers) >= wanted
 
     def _release(self) -> None:
-        """Answers who waits for what is committed, while the lease is good; else they wait on."""
+        """Answers senders whose records are committed, while the lease is good; else they wait on."""
         waiting, limit = self._waiting, self.committed_end
         if self._replicated is not None:
             limit = min(limit, self._replicated)
@@ -344,5 +344,5 @@ class ElectedReplica:
         log.warning("%s", text)
 
     def fatal(self, reason: str) -> None:
-        """The node ends, as kill -9 would end it; the group goes on without it."""
+        """Ends the process, as kill -9 would; the group goes on without it."""
         asyncio.get_running_loop().call_exception_handler({"message": reason, "exception": AssertionError(reason)})

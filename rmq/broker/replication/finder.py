@@ -1,4 +1,4 @@
-"""Who leads, as the other nodes say: for a node of an elected group that takes no part in it yet."""
+"""Asks the other nodes who leads, for a node of an elected group that takes no part in it yet."""
 
 import asyncio
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from rmq.net.commands.peers import GetGroupStatus, GroupStatus
 from rmq.net.transport.channel import Channel
 from rmq.net.transport.dialer import Dialer
 
-AGAIN_S, LOOK_S = 0.1, 0.5  # while nobody is known to lead, and to hear of another leader
+AGAIN_S, LOOK_S = 0.1, 0.5  # between two questions: while no leader is known, and to hear of another one
 ANSWER_S = 1.0
 
 

@@ -1,4 +1,4 @@
-"""When the log goes to the disk: one fsync for many appends, always in a thread.
+"""When the log is flushed: one fsync for many appends, always in a thread.
 
 Asynchronous flush: every `interval_s`, or as soon as 32 MiB wait (so that the kernel's own throttling of writers is
 never reached). Synchronous flush: at once, and again as long as somebody asked meanwhile (group commit). What a flush
@@ -63,7 +63,7 @@ class Flusher:
         self._asked.set()
 
     def appended(self) -> None:
-        """Told after each append under asynchronous flush: too much waiting starts a flush early."""
+        """Called after each append under asynchronous flush: too many bytes that wait start a flush early."""
         if self._log.end - self._log.durable_end >= ASYNC_FLUSH_BYTES:
             self._asked.set()
 

@@ -1,5 +1,5 @@
-"""Who may speak as a node of the group: whoever comes to the peers' port, from the address of a node of the group, and says
-which node, store and run it is. What it says afterwards on that connection counts for that store only.
+"""Who may speak as a node of the group: a connection to the peers' port, from the address of a node of the group, that says
+which node, store and run it is. What it says afterwards counts for that store only.
 
 Without certificates (`members`) that is all that can be checked; it keeps out everybody who has no machine among the nodes.
 """
@@ -20,7 +20,7 @@ from rmq.net.transport.server import Call, Connection
 
 log = logging.getLogger("rmq.gate")
 
-SUSPECT_S = 10.0  # between two lines about strangers
+SUSPECT_S = 10.0  # between two log lines about strangers
 
 
 _introduced: WeakKeyDictionary[Connection, IntroducePeer] = WeakKeyDictionary()
@@ -56,7 +56,7 @@ class Gate:
         self._owner = owner
         self._refresh = refresh
         self._quiet_until = 0.0
-        self._resolved: dict[str, frozenset[str]] = {}  # by address: what its host stood for last
+        self._resolved: dict[str, frozenset[str]] = {}  # by address: what its host resolved to last
 
     async def introduce(self, said: IntroducePeer, call: Call) -> None:
         """Raises Refusal, saying what an operator can do."""
@@ -72,13 +72,13 @@ class Gate:
         _introduced[connection] = said
 
     async def check_line(self, group: str, node: str, connection: Connection) -> None:
-        """Whether that node may forward there what a client says. Raises Refusal."""
+        """Checks that the node may forward a client's requests on that connection. Raises Refusal."""
         check_group(self._wall.group, group)
         self._check_port(connection)
         await self._check_source(node, connection)
 
     def who(self, group: str, call: Call) -> IntroducePeer:
-        """Who speaks there. Raises Refusal."""
+        """The node that speaks on that connection. Raises Refusal."""
         check_group(self._wall.group, group)
         said = _introduced.get(call.connection)
         if said is None:
@@ -92,7 +92,7 @@ class Gate:
             raise _refused(f"this connection is of node {said.node!r}: it speaks for no other")
 
     def _tell(self, text: str, *about: object) -> None:
-        """For the operator, but the log does not grow by what a stranger repeats."""
+        """Tells the operator, but a stranger that repeats itself does not fill the log."""
         now = asyncio.get_running_loop().time()
         if now >= self._quiet_until:
             self._quiet_until = now + SUSPECT_S
@@ -123,14 +123,14 @@ class Gate:
         raise _refused(f"it comes from {source}, node {node!r} is at {where} (dLegerPeers, addPeer; peer_sources)")
 
     async def _resolve(self, address: str) -> frozenset[str]:
-        """What the host's name stands for; what it stood for when that cannot be asked now."""
+        """The addresses of the host's name; those found last if it cannot be resolved now."""
         found = await resolve(address)
         if found or address not in self._resolved:
             self._resolved[address] = found
         return self._resolved[address]
 
     def _check_run(self, said: IntroducePeer, connection: Connection) -> None:
-        """Only runs that are here now count: a number that somebody made up is forgotten when he goes."""
+        """Only runs that are connected now count: an incarnation that somebody made up is forgotten when its connection ends."""
         if said.store == self._wall.own_store:
             raise _refused(f"store {said.store} is this node's own: was its directory copied?")
         if self._owner(said.store) not in ("", said.node):

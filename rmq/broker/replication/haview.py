@@ -1,10 +1,10 @@
-"""A group's status in the words of RocketMQ's tool. Pure: no I/O, no clock."""
+"""A group's status in the form of RocketMQ's tool. Pure: no I/O, no clock."""
 
 from rmq.net.commands.peers import EpochCache, EpochEntry, GroupStatus, HaClient, HaConnection, HaStatus
 
 
 def ha_status(status: GroupStatus) -> HaStatus:
-    """[DefaultHAService.getRuntimeInfo] A follower that was never heard of lacks everything; what it has nobody knows."""
+    """[DefaultHAService.getRuntimeInfo] A follower that was never heard of counts as one that lacks everything."""
     if status.role != "leader":
         return HaStatus(False, 0, 0, [], HaClient(status.leader_address, status.end, status.committed))
     followers = [

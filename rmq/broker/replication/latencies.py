@@ -22,11 +22,11 @@ class Latencies:
         return self._clock.monotonic()
 
     def appended(self, end: int, began: float) -> None:
-        """A burst whose append began then ends there in the log."""
+        """Notes a burst: when its append began, and where it ends in the log."""
         self._bursts.append((end, began))
 
     def committed(self, end: int) -> None:
-        """What ends there at most is answered."""
+        """Bursts that end there or before are answered."""
         bursts = self._bursts
         if bursts and bursts[0][0] <= end:
             now = self._clock.monotonic()
@@ -34,5 +34,5 @@ class Latencies:
                 self.commit.observe(now - bursts.popleft()[1])
 
     def forget(self) -> None:
-        """Nobody knows what becomes of what waits."""
+        """Forgets bursts that wait: their outcome is unknown."""
         self._bursts.clear()

@@ -1,4 +1,4 @@
-"""A member of a broker group: feeds the machine (rmq.raft) and carries out what it wants, in its order.
+"""A member of a broker group: feeds events to the state machine (rmq.raft) and carries out its effects, in order.
 
 No network, no loop, no clock: those are the shell's. The live broker and the seeded simulation are two shells of it.
 What takes time (fsync of the vote, a cut) may be carried out elsewhere: the shell says so, and events wait meanwhile.
@@ -18,7 +18,7 @@ from rmq.raft.core import Core
 from rmq.raft.roles import Leader
 
 DISPATCH_ON = m.Grown(-2)  # no event of the machine: more of what is committed is to be dispatched
-LOG_GREW = m.Grown(-1)  # its end is looked up when its turn comes
+LOG_GREW = m.Grown(-1)  # the log's end is looked up when its turn comes
 DISPATCH_BYTES = 256 * 1024  # in one turn: a follower that was away learns of many committed megabytes at once
 
 
@@ -34,7 +34,7 @@ class Shell(Protocol):
         ...
 
     def soon(self, work: Callable[[], None]) -> None:
-        """Calls it in one of the next turns, after what has come in meanwhile."""
+        """Calls `work` in one of the next turns, after whatever has come in meanwhile."""
         ...
 
     def offload(self, work: Callable[[], None], then: Callable[[], None]) -> bool:
@@ -48,7 +48,7 @@ class Shell(Protocol):
     def reply(self, ticket: m.Ticket, answer: m.Answer) -> None: ...
 
     def grew(self) -> None:
-        """A leader's bytes were appended: they want to be flushed."""
+        """A leader's bytes were appended: flush them."""
         ...
 
     def committed(self, units: Sequence[Unit]) -> None:
@@ -106,7 +106,7 @@ class Member:
         self._me = me
         self._shell = shell
         self._dispatch_bytes = dispatch_bytes
-        self._committed_end = store.dispatcher.position  # to be dispatched up to here
+        self._committed_end = store.dispatcher.position  # dispatch up to here
         self._dispatch_waits = False  # for its next turn
         self._events: deque[m.Event] = deque()
         self._effects: deque[m.Effect] = deque()
@@ -133,7 +133,7 @@ class Member:
         self._ready_at = store.ready_at  # the tables of a snapshot are ahead of the log until then
 
     def serves_reads(self, now: float) -> bool:
-        """Whether reads may be answered: what `core` asks to be committed must be applied here, too (R17)."""
+        """Whether reads may be answered: what `core` wants committed must be applied here, too (R17)."""
         if self._ready_at or not self.core.serves_reads(now):
             return False
         role = self.core.role
@@ -142,7 +142,7 @@ class Member:
     # --- events -------------------------------------------------------------------------------------------------------
 
     def handle(self, event: m.Event) -> None:
-        """Now, or as soon as what is being carried out is done."""
+        """Handles the event now, or as soon as the running effect is done."""
         self._events.append(event)
         if not self._busy:
             self._busy = True
@@ -157,12 +157,12 @@ class Member:
         self.handle(m.Flushed(self._log.durable_end))
 
     def retained(self) -> None:
-        """Old segments are gone, or there is a new snapshot."""
+        """Old segments were deleted, or there is a new snapshot."""
         self.handle(m.Retained(self._log.start, _newest(self._store)))
         self._store.rows = self.core.state.rows
 
     def _resume(self) -> None:
-        """What was carried out elsewhere is done."""
+        """An effect that was carried out elsewhere is done."""
         self._run()
 
     def _run(self) -> None:
@@ -188,7 +188,7 @@ class Member:
             effects.extend(self.core.step(event, self._shell.monotonic()))
 
     def _report(self, event: m.Event) -> None:
-        """What an append brought about comes before anything else."""
+        """The effects of an append come before anything else."""
         self._events.appendleft(event)
 
     # --- effects ------------------------------------------------------------------------------------------------------
@@ -243,7 +243,7 @@ class Member:
         self._dispatch()
 
     def _dispatch(self) -> None:
-        """Some at a time, so that a vote need not wait for all of it."""
+        """Dispatches a part at a time, so that a vote need not wait for all of it."""
         dispatcher = self._store.dispatcher
         enough = dispatcher.position + self._dispatch_bytes
         units = dispatcher.advance(self._committed_end, self._dispatch_bytes)

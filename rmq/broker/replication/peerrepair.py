@@ -1,6 +1,6 @@
-"""What is damaged in this node's log is fetched from the other nodes of its group, and put right (`rmq.log.repair.peerrepair`).
+"""Repairs damage in this node's log with bytes from the other nodes of its group (`rmq.log.repair.peerrepair`).
 
-Any node may give bytes that it has whole: which they must be, the epoch table says, and their checksums.
+Any node may give bytes that it has undamaged: the epoch table and their checksums show that they are the right ones.
 """
 
 import asyncio
@@ -24,8 +24,8 @@ log = logging.getLogger("rmq.mender")
 
 
 class PeerRepairer:
-    """`nodes()`: whom to ask, in this order. `before_tombstones()` is called in a thread before one is written; None: none
-    is taken. `waits_for`: why something is still damaged."""
+    """`nodes()`: whom to ask, in this order. `before_tombstones()` is called in a thread before a tombstone is written; None: no
+    tombstones are taken. `waits_for`: why something is still damaged."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class PeerRepairer:
 
     @property
     def trouble(self) -> str:
-        """What is damaged and why it still is; "" if nothing is."""
+        """What is damaged, and why it is not repaired yet; "" if nothing is damaged."""
         damages = self._log.damages
         return f"{damages}; it waits for a node that has these bytes: {self.waits_for or 'asking'}" if damages else ""
 
@@ -90,7 +90,7 @@ class PeerRepairer:
         return ""
 
     async def _fill(self, repair: PeerRepair) -> str:
-        """The node that had the last of it. Raises StoreError, OSError.
+        """The node that had the last part. Raises StoreError, OSError.
 
         A tombstone is taken only when every node has answered and none has the message itself.
         """
@@ -105,7 +105,7 @@ class PeerRepairer:
         return source
 
     async def _ask_all(self, repair: PeerRepair, nodes: list[str], tombstones: bool) -> tuple[str, list[RmqError]]:
-        """The node that had the last of it, or "", and why each had not. Raises OSError."""
+        """The node that had the last part, or "", and why each node did not have it. Raises OSError."""
         errors = []
         for node in nodes:
             try:
@@ -124,7 +124,7 @@ class PeerRepairer:
 
 
 def _only_tombstones(errors: list[RmqError]) -> bool:
-    """Whether nobody has the bytes, but somebody was repaired by hand. Who did not answer may have them."""
+    """Whether no node has the bytes, but one was repaired by hand. A node that did not answer may have them."""
     lacking = all(
         isinstance(error, BadBytes) or (isinstance(error, Refusal) and error.code == ResponseCode.SYSTEM_ERROR)
         for error in errors
@@ -133,7 +133,7 @@ def _only_tombstones(errors: list[RmqError]) -> bool:
 
 
 async def _done(work: Callable[[], T]) -> T:
-    """In a thread; whoever is cancelled meanwhile still waits for its end, for the files it uses are closed then."""
+    """Runs `work` in a thread. A cancelled caller still waits for its end, because the files it uses are closed then."""
     task = asyncio.ensure_future(asyncio.to_thread(work))
     try:
         return await asyncio.shield(task)
@@ -143,8 +143,8 @@ async def _done(work: Callable[[], T]) -> T:
 
 
 class Lending:
-    """What a node gives the others from its disk (`read_log`, snapshots): however many ask, one part at a time is read and in
-    memory."""
+    """What a node reads from its disk for the others (`read_log`, snapshots): one part at a time is in memory, however many
+    nodes ask."""
 
     def __init__(self) -> None:
         self._turn = asyncio.Lock()
@@ -158,12 +158,12 @@ class Lending:
 
 
 async def read_log(store: Store, request: ReadLog) -> LogPart:
-    """What this node gives to one whose log is damaged. Raises Refusal."""
+    """Bytes of this node's log for a node whose log is damaged. Raises Refusal."""
     rows = store.log.rows
     try:
         data = await asyncio.to_thread(read_part, store.log, request.from_offset, request.to_offset)
     except StoreError as error:
         raise Refusal(ResponseCode.SYSTEM_ERROR, str(error)) from error
-    if store.log.rows != rows:  # a cut, or another leader's first bytes: whose these are is not sure
+    if store.log.rows != rows:  # a cut, or another leader's first bytes: nobody can be sure whose bytes these are
         raise Refusal(ResponseCode.SYSTEM_BUSY, "another epoch has begun meanwhile: ask again")
     return LogPart(data, list(rows_over(rows, request.from_offset, request.from_offset + len(data))))

@@ -1,7 +1,7 @@
 """The connections to the other nodes of the group: one each, opened when needed and again when lost.
 
-An answer is handed back with its question; a question without an answer is forgotten, because the machine asks again.
-Only a node whose process is certainly gone (its connection broke and a new one is refused) is told as unreachable.
+An answer comes back with its question; a question without an answer is forgotten, because the state machine asks again.
+Only a node whose process has certainly ended (its connection broke and a new one is refused) is reported as unreachable.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ class Peers:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def send(self, node: str, request: m.Request) -> None:
-        """Asks in the background."""
+        """Sends a question in the background."""
         task = asyncio.create_task(self._ask(node, request), name=f"ask {node}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -145,7 +145,7 @@ class _Peer:
         return channel
 
     async def _until_lost(self, channel: Channel) -> None:
-        """A lost connection is tried again at once: if that is refused, nobody is there any more. A process that is being
+        """A lost connection is opened again at once: if that is refused, the process has ended. A process that is being
         killed may close its connections before it stops listening: so it is tried a few times."""
         await channel.closed.wait()
         for _ in range(TRIES):
@@ -156,13 +156,13 @@ class _Peer:
                     self._gone()
                     return
             except RmqError:
-                return  # it is there, but busy or strange
+                return  # the node is there, but busy or not one of ours
             else:
                 return
             await self._clock.sleep(SOON_S)
 
     def tell(self, trouble: str) -> None:
-        """A node that stays away is worth one line."""
+        """A node that stays away is worth one log line."""
         if trouble and not self._trouble:
             log.warning("%s", trouble)
         elif self._trouble and not trouble:

@@ -1,4 +1,4 @@
-"""Between the machine's messages (`rmq.raft.messages`) and the commands that travel (`rmq.net.commands.peers`). Pure."""
+"""Translates the state machine's messages (`rmq.raft.messages`) to commands and back (`rmq.net.commands.peers`). Pure."""
 
 from rmq.net.commands import peers as c
 from rmq.raft import messages as m

@@ -1,4 +1,4 @@
-"""Where the nodes of a group are: what an address must be, and what its host stands for now."""
+"""Addresses of a group's nodes: what is allowed, and what a host name resolves to now."""
 
 import asyncio
 import ipaddress
@@ -33,13 +33,13 @@ def is_loopback(text: str) -> bool:
 
 
 def same_machine(came: ipaddress.IPv4Address | ipaddress.IPv6Address, resolved: frozenset[str]) -> bool:
-    """A machine that is dialled by any of its loopback addresses may answer from another."""
+    """A machine may answer from another of its loopback addresses than the one that was dialled."""
     mapped = getattr(came, "ipv4_mapped", None) or came
     return str(mapped) in resolved or (mapped.is_loopback and any(map(is_loopback, resolved)))
 
 
 async def check_newcomer(node: str, address: str, others: Iterable[str]) -> None:
-    """Its address goes into the log, where every node reads it. `others`: addresses of the members. Raises Refusal."""
+    """Checks an address that goes into the log, where every node reads it. `others`: addresses of the members. Raises Refusal."""
     try:
         identifier().parse(node)
     except (ValueError, TypeError):

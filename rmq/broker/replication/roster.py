@@ -1,4 +1,4 @@
-"""Who belongs to this node's group, and where they are: as configured (an elected group), or as registered (fixed roles)."""
+"""The nodes of this group and their addresses: as configured (an elected group), or as registered (fixed roles)."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import count
@@ -26,11 +26,11 @@ class Roster(Protocol):
 
     @property
     def voters(self) -> tuple[Voter, ...]:
-        """Those that count while the log names none."""
+        """The voters that count while the log names none."""
 
     @property
     def nodes(self) -> Iterable[str]:
-        """Those that are known without the log."""
+        """The nodes that are known without the log."""
 
     @property
     def ids(self) -> Mapping[str, int]:
@@ -38,13 +38,13 @@ class Roster(Protocol):
 
     @property
     def refresh(self) -> Callable[[], Awaitable[None]] | None:
-        """Asks now who is there."""
+        """Asks the nameservers and the brokers now."""
 
     def address_of(self, node: str, core: Core) -> str:
         """Where other nodes reach it; "" if nobody knows."""
 
     def places(self, node: str, core: Core) -> Sequence[str]:
-        """Addresses that it may come from."""
+        """Addresses from which it may connect."""
 
     def successors(self, core: Core) -> set[str]:
         """Stores of the nodes that may lead after this one."""
@@ -127,15 +127,15 @@ class Registered:
         return self._own_address if node == core.state.me.node else self._directory.addresses.get(node, "")
 
     def places(self, node: str, core: Core) -> Sequence[str]:
-        """From where any of them is registered."""
+        """The addresses at which any of them is registered."""
         return [*self._directory.addresses.values()]
 
     def successors(self, core: Core) -> set[str]:
-        """All that follow, or led before: a master that is given leadership back need not have fetched from this one yet."""
+        """All nodes that follow, or led before: a master that gets leadership back need not have fetched from this one yet."""
         return _voters_and(core, (peer.store for peer in _peers(core))) | {row.writer for row in core.state.rows}
 
     def make_way(self, leader: str) -> None:
-        """A configured master takes its place among the slaves, so that numbers stay apart."""
+        """A configured master gets an id among the slaves, so that all ids differ."""
         if self._configured_master:
             taken = self._directory.ids.values()
             configured = int(leader[1:]) if leader[1:].isdigit() else 0

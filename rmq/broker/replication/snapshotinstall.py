@@ -1,7 +1,7 @@
-"""Beginning anew: this node's log is no prefix of the leader's, so it takes the leader's snapshot and goes on from there.
+"""Installs a snapshot: this node's log is no prefix of the leader's, so it takes the leader's snapshot and goes on from there.
 
-The snapshot is read part by part into a file aside and put in place by the store in one step, before anything of the old
-log goes (docs/storage): a crash at any point leaves the old store, or one that fills up from the leader.
+The snapshot is read part by part into a temporary file. The store puts it in place in one step, before it removes anything of
+the old log (docs/storage): a crash at any point leaves the old store, or one that fills up from the leader.
 """
 
 import asyncio
@@ -61,7 +61,7 @@ class SnapshotInstaller:
         self._done()
 
     async def _fetch(self, order: m.InstallSnapshot) -> None:
-        """Into the file aside. Raises RmqError, OSError."""
+        """Writes into the temporary file. Raises RmqError, OSError."""
         handle, position, total = self._disk.create(self._path), 0, 1
         try:
             while position < total:
@@ -76,14 +76,14 @@ class SnapshotInstaller:
             self._disk.close(handle)
 
     def _read(self) -> tuple[m.Rows, m.Voters]:
-        """Epoch table and voters of what came. Raises StoreError, BadBytes."""
+        """Epoch table and voters of the snapshot. Raises StoreError, BadBytes."""
         found = {section: rows for section, rows in self._store.snapshots.received() if section in (EPOCHS, VOTERS)}
         if len(found) < 2:
             raise BadBytes("it names no epochs or no voters")
         return tuple(EpochRow(*row) for row in found[EPOCHS]), tuple(Voter(*row) for row in found[VOTERS])
 
     def _check(self, rows: m.Rows) -> None:
-        """Raises BadBytes for an epoch newer than this node's: its leader has not held it, and what a log names is durable."""
+        """Raises BadBytes for an epoch newer than this node's: its leader cannot have held it; what a log names is durable."""
         newest, known = max((row.epoch for row in rows), default=0), self._member.core.state.epoch
         if newest > known:
             raise BadBytes(f"it names epoch {newest}, the newest that has begun is {known}")
