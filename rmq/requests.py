@@ -1,6 +1,7 @@
 """The one table of request codes: the right that a request needs, on what, and which node of a group serves it. Pure.
 
-Nothing has a default: a code without a row fails the tests, so none can be forgotten (S2).
+A super user may do all of it but what nodes say to each other; others what policies allow (`rmq.access`, `rmq.guard`). Nothing
+has a default: a code without a row fails the tests, so none can be forgotten (S2).
 """
 
 from enum import Enum
@@ -10,25 +11,32 @@ from rmq.codes import RequestCode
 
 
 class Action(Enum):
-    """What is done [org.apache.rocketmq.auth ... Action]."""
+    """What is done, under the names of policies; a right to one of several is enough [org.apache.rocketmq.auth ... Action]."""
 
-    ANY = "any"  # for everybody who may connect: hello, ping
-    PUB = "pub"
-    SUB = "sub"
-    GET = "get"
-    ADMIN = "admin"
-    NODE = "node"  # between nodes of the cluster
-    CLIENT = "client"  # sent by brokers to clients; a broker serves it for nobody
+    ANY = ()  # for everybody who may connect: hello, login, ping
+    KNOWN = ("known",)  # for every user; what the answer lists is what the user may see
+    PUB = ("Pub",)
+    SUB = ("Sub",)
+    SUB_OR_GET = ("Sub", "Get")
+    SUB_OR_UPDATE = ("Sub", "Update")
+    GET = ("Get",)
+    SEE = ("Pub", "Sub", "Get", "List")
+    CREATE = ("Create",)
+    UPDATE = ("Update",)
+    ADMIN = UPDATE
+    DELETE = ("Delete",)
+    NODE = ("node",)  # between nodes of the cluster
+    CLIENT = ("client",)  # sent by brokers to clients; a broker serves it for nobody
 
 
 class Resource(Enum):
-    """What it is done to."""
+    """What it is done to: all of these."""
 
-    NONE = "none"
-    TOPIC = "topic"
-    GROUP = "group"
-    TOPIC_AND_GROUP = "topic and group"
-    CLUSTER = "cluster"
+    NONE = ()
+    TOPIC = ("Topic",)
+    GROUP = ("Group",)
+    TOPIC_AND_GROUP = ("Topic", "Group")
+    CLUSTER = ("Cluster",)
 
 
 class Served(Enum):
@@ -50,13 +58,16 @@ class Request(NamedTuple):
     served: Served
 
 
-ANY, PUB, SUB, GET, ADMIN, NODE, CLIENT = Action
+ANY, KNOWN, PUB, SUB, SUB_OR_GET, SUB_OR_UPDATE, GET, SEE, CREATE, UPDATE, DELETE, NODE, CLIENT = Action
+ADMIN = UPDATE
 NONE, TOPIC, GROUP, TOPIC_AND_GROUP, CLUSTER = Resource
 MEMBER, MEMBER_BUT_ASK, READER, READER_BUT_ASK, SENDS, LEADER, LEASED, ELSEWHERE = Served
 
 REQUESTS: Final[dict[RequestCode, Request]] = {
     RequestCode.HELLO: Request(ANY, NONE, MEMBER),
     RequestCode.PING: Request(ANY, NONE, MEMBER),
+    RequestCode.BEGIN_LOGIN: Request(ANY, NONE, MEMBER),
+    RequestCode.FINISH_LOGIN: Request(ANY, NONE, MEMBER),
     RequestCode.GOODBYE: Request(CLIENT, NONE, ELSEWHERE),
     RequestCode.SEND_MESSAGE: Request(PUB, TOPIC, SENDS),
     RequestCode.SEND_MESSAGE_V2: Request(PUB, TOPIC, SENDS),
@@ -69,8 +80,8 @@ REQUESTS: Final[dict[RequestCode, Request]] = {
     RequestCode.CHECK_TRANSACTION_STATE: Request(CLIENT, NONE, ELSEWHERE),
     RequestCode.PULL_MESSAGE: Request(SUB, TOPIC_AND_GROUP, READER),
     RequestCode.LITE_PULL_MESSAGE: Request(SUB, TOPIC_AND_GROUP, READER),
-    RequestCode.QUERY_CONSUMER_OFFSET: Request(SUB, TOPIC_AND_GROUP, READER_BUT_ASK),
-    RequestCode.UPDATE_CONSUMER_OFFSET: Request(SUB, TOPIC_AND_GROUP, LEADER),
+    RequestCode.QUERY_CONSUMER_OFFSET: Request(SUB_OR_GET, TOPIC_AND_GROUP, READER_BUT_ASK),
+    RequestCode.UPDATE_CONSUMER_OFFSET: Request(SUB_OR_UPDATE, TOPIC_AND_GROUP, LEADER),
     RequestCode.LOCK_BATCH_MQ: Request(SUB, TOPIC_AND_GROUP, LEASED),
     RequestCode.CONSUMER_SEND_MSG_BACK: Request(SUB, GROUP, LEADER),
     RequestCode.POP_MESSAGE: Request(SUB, TOPIC_AND_GROUP, LEADER),
@@ -81,16 +92,16 @@ REQUESTS: Final[dict[RequestCode, Request]] = {
     RequestCode.NOTIFICATION: Request(SUB, TOPIC_AND_GROUP, LEASED),
     RequestCode.QUERY_ASSIGNMENT: Request(SUB, TOPIC_AND_GROUP, MEMBER_BUT_ASK),
     RequestCode.UNLOCK_BATCH_MQ: Request(SUB, TOPIC_AND_GROUP, LEADER),
-    RequestCode.GET_MAX_OFFSET: Request(GET, TOPIC, READER_BUT_ASK),
-    RequestCode.GET_MIN_OFFSET: Request(GET, TOPIC, READER),
-    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: Request(GET, TOPIC, READER_BUT_ASK),
-    RequestCode.GET_EARLIEST_MSG_STORETIME: Request(GET, TOPIC, READER),
-    RequestCode.QUERY_MESSAGE: Request(GET, TOPIC, READER),
+    RequestCode.GET_MAX_OFFSET: Request(SUB_OR_GET, TOPIC, READER_BUT_ASK),
+    RequestCode.GET_MIN_OFFSET: Request(SUB_OR_GET, TOPIC, READER),
+    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: Request(SUB_OR_GET, TOPIC, READER_BUT_ASK),
+    RequestCode.GET_EARLIEST_MSG_STORETIME: Request(SUB_OR_GET, TOPIC, READER),
+    RequestCode.QUERY_MESSAGE: Request(SUB_OR_GET, TOPIC, READER),
     RequestCode.VIEW_MESSAGE_BY_ID: Request(GET, CLUSTER, READER),  # the topic it names is not looked at
-    RequestCode.HEART_BEAT: Request(SUB, GROUP, MEMBER),
+    RequestCode.HEART_BEAT: Request(SUB, TOPIC_AND_GROUP, MEMBER),
     RequestCode.CHECK_CLIENT_CONFIG: Request(SUB, GROUP, MEMBER),
     RequestCode.UNREGISTER_CLIENT: Request(SUB, GROUP, MEMBER),
-    RequestCode.GET_CONSUMER_LIST_BY_GROUP: Request(SUB, GROUP, MEMBER_BUT_ASK),
+    RequestCode.GET_CONSUMER_LIST_BY_GROUP: Request(SUB_OR_GET, GROUP, MEMBER_BUT_ASK),
     RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: Request(CLIENT, NONE, ELSEWHERE),
     RequestCode.REGISTER_BROKER: Request(NODE, CLUSTER, ELSEWHERE),
     RequestCode.UNREGISTER_BROKER: Request(NODE, CLUSTER, ELSEWHERE),
@@ -103,35 +114,46 @@ REQUESTS: Final[dict[RequestCode, Request]] = {
     RequestCode.READ_SNAPSHOT: Request(NODE, CLUSTER, MEMBER),
     RequestCode.READ_LOG: Request(NODE, CLUSTER, MEMBER),
     RequestCode.FORWARDED_CLIENT: Request(NODE, CLUSTER, MEMBER),
-    RequestCode.ADD_PEER: Request(ADMIN, CLUSTER, MEMBER),
-    RequestCode.REMOVE_PEER: Request(ADMIN, CLUSTER, MEMBER),
-    RequestCode.TRANSFER_LEADER: Request(ADMIN, CLUSTER, MEMBER),
-    RequestCode.PROMOTE: Request(ADMIN, CLUSTER, MEMBER),
+    RequestCode.ADD_PEER: Request(UPDATE, CLUSTER, MEMBER),
+    RequestCode.REMOVE_PEER: Request(UPDATE, CLUSTER, MEMBER),
+    RequestCode.TRANSFER_LEADER: Request(UPDATE, CLUSTER, MEMBER),
+    RequestCode.PROMOTE: Request(UPDATE, CLUSTER, MEMBER),
     RequestCode.GET_GROUP_STATUS: Request(GET, CLUSTER, MEMBER),
     RequestCode.GET_BROKER_HA_STATUS: Request(GET, CLUSTER, MEMBER),
     RequestCode.GET_BROKER_EPOCH_CACHE: Request(GET, CLUSTER, MEMBER),
-    RequestCode.GET_ROUTEINFO_BY_TOPIC: Request(GET, TOPIC, ELSEWHERE),
-    RequestCode.GET_BROKER_CLUSTER_INFO: Request(GET, CLUSTER, ELSEWHERE),
-    RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: Request(GET, CLUSTER, ELSEWHERE),
-    RequestCode.GET_ALL_TOPIC_CONFIG: Request(GET, CLUSTER, MEMBER),
-    RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: Request(GET, CLUSTER, MEMBER),
+    RequestCode.GET_ROUTEINFO_BY_TOPIC: Request(SEE, TOPIC, ELSEWHERE),
+    RequestCode.GET_BROKER_CLUSTER_INFO: Request(KNOWN, CLUSTER, ELSEWHERE),
+    RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: Request(KNOWN, TOPIC, ELSEWHERE),
+    RequestCode.GET_ALL_TOPIC_CONFIG: Request(KNOWN, TOPIC, MEMBER),
+    RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: Request(KNOWN, GROUP, MEMBER),
     RequestCode.GET_BROKER_RUNTIME_INFO: Request(GET, CLUSTER, MEMBER),
     RequestCode.GET_TOPIC_CONFIG: Request(GET, TOPIC, MEMBER),
     RequestCode.GET_TOPIC_STATS_INFO: Request(GET, TOPIC, READER),
     RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: Request(GET, TOPIC, MEMBER),
     RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: Request(GET, GROUP, MEMBER),
-    RequestCode.GET_CONSUME_STATS: Request(GET, GROUP, READER),
-    RequestCode.POLLING_INFO: Request(GET, GROUP, LEADER),
+    RequestCode.GET_CONSUME_STATS: Request(GET, TOPIC_AND_GROUP, READER),
+    RequestCode.POLLING_INFO: Request(GET, TOPIC_AND_GROUP, LEADER),
     RequestCode.GET_CONSUMER_CONNECTION_LIST: Request(GET, GROUP, MEMBER_BUT_ASK),
-    RequestCode.UPDATE_AND_CREATE_TOPIC: Request(ADMIN, TOPIC, LEADER),
-    RequestCode.DELETE_TOPIC_IN_BROKER: Request(ADMIN, TOPIC, LEADER),
-    RequestCode.DELETE_TOPIC_IN_NAMESRV: Request(ADMIN, TOPIC, ELSEWHERE),
-    RequestCode.DELETE_KV_CONFIG: Request(ADMIN, CLUSTER, ELSEWHERE),
-    RequestCode.RESUME_CHECK_HALF_MESSAGE: Request(ADMIN, TOPIC, LEADER),
-    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: Request(ADMIN, GROUP, LEADER),
-    RequestCode.DELETE_SUBSCRIPTIONGROUP: Request(ADMIN, GROUP, LEADER),
-    RequestCode.SET_MESSAGE_REQUEST_MODE: Request(ADMIN, GROUP, LEADER),
-    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: Request(ADMIN, GROUP, LEADER),
-    RequestCode.DELETE_EXPIRED_COMMITLOG: Request(ADMIN, CLUSTER, MEMBER),
-    RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: Request(ADMIN, CLUSTER, MEMBER),
+    RequestCode.UPDATE_AND_CREATE_TOPIC: Request(CREATE, TOPIC, LEADER),
+    RequestCode.DELETE_TOPIC_IN_BROKER: Request(DELETE, TOPIC, LEADER),
+    RequestCode.DELETE_TOPIC_IN_NAMESRV: Request(DELETE, TOPIC, ELSEWHERE),
+    RequestCode.DELETE_KV_CONFIG: Request(UPDATE, CLUSTER, ELSEWHERE),
+    RequestCode.RESUME_CHECK_HALF_MESSAGE: Request(UPDATE, TOPIC, LEADER),
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: Request(CREATE, GROUP, LEADER),
+    RequestCode.DELETE_SUBSCRIPTIONGROUP: Request(DELETE, GROUP, LEADER),
+    RequestCode.SET_MESSAGE_REQUEST_MODE: Request(UPDATE, GROUP, LEADER),
+    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: Request(UPDATE, TOPIC_AND_GROUP, LEADER),
+    RequestCode.DELETE_EXPIRED_COMMITLOG: Request(UPDATE, CLUSTER, MEMBER),
+    RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: Request(UPDATE, CLUSTER, MEMBER),
+    RequestCode.SHARE_ACCESS: Request(NODE, CLUSTER, ELSEWHERE),
+    RequestCode.AUTH_CREATE_USER: Request(UPDATE, CLUSTER, LEADER),
+    RequestCode.AUTH_UPDATE_USER: Request(UPDATE, CLUSTER, LEADER),
+    RequestCode.AUTH_DELETE_USER: Request(UPDATE, CLUSTER, LEADER),
+    RequestCode.AUTH_GET_USER: Request(GET, CLUSTER, READER_BUT_ASK),
+    RequestCode.AUTH_LIST_USER: Request(GET, CLUSTER, READER_BUT_ASK),
+    RequestCode.AUTH_CREATE_ACL: Request(UPDATE, CLUSTER, LEADER),
+    RequestCode.AUTH_UPDATE_ACL: Request(UPDATE, CLUSTER, LEADER),
+    RequestCode.AUTH_DELETE_ACL: Request(UPDATE, CLUSTER, LEADER),
+    RequestCode.AUTH_GET_ACL: Request(GET, CLUSTER, READER_BUT_ASK),
+    RequestCode.AUTH_LIST_ACL: Request(GET, CLUSTER, READER_BUT_ASK),
 }

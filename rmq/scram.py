@@ -7,6 +7,7 @@ import base64
 import binascii
 import hashlib
 import hmac
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from rmq.errors import BadBytes
@@ -16,6 +17,19 @@ ITERATIONS: Final = 16_384
 _MOST_ITERATIONS: Final = 1_000_000  # a server could make its clients calculate for hours
 _MOST_CHARACTERS: Final = 4096
 BINDING: Final = "tls-server-end-point"  # RFC 5929
+
+
+class Credentials:
+    """A name and its secret, which no repr tells (S12)."""
+
+    __slots__ = ("name", "secret")
+
+    def __init__(self, name: str, secret: str) -> None:
+        self.name = name
+        self.secret = secret
+
+    def __repr__(self) -> str:
+        return f"Credentials({self.name!r})"
 
 
 class Keys(NamedTuple):
@@ -38,6 +52,7 @@ def matches(password: str, keys: Keys) -> bool:
     return hmac.compare_digest(keys_of(password, keys.salt, keys.iterations).stored, keys.stored)
 
 
+@lru_cache(64)  # who dials again and again, as nodes do, calculates once
 def _derived(password: str, salt: bytes, iterations: int) -> tuple[bytes, bytes, bytes]:
     """Client key, stored key, server key."""
     salted = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, iterations)
@@ -107,6 +122,7 @@ class Server:
 
     def __init__(self, greeting: Greeting, keys: Keys, nonce: str, cbind: bytes = b"") -> None:
         self.user = greeting.user
+        self.stored = keys.stored
         self._greeting = greeting
         self._keys = keys
         self._nonce = greeting.nonce + nonce
@@ -129,11 +145,11 @@ class Server:
         if not comma or unbound or stripped or fields.get("r") != self._nonce or channel != head.encode() + bound:
             return None
         whole = f"{self._greeting.bare},{self.first},{bare}".encode()
-        signature = _hmac(self._keys.stored, whole)
+        signature = _hmac(self.stored, whole)
         if len(proof) != len(signature):
             return None
         client = bytes(a ^ b for a, b in zip(proof, signature, strict=True))
-        if not hmac.compare_digest(hashlib.sha256(client).digest(), self._keys.stored):
+        if not self.stored or not hmac.compare_digest(hashlib.sha256(client).digest(), self.stored):
             return None
         return "v=" + base64.b64encode(_hmac(self._keys.server, whole)).decode()
 

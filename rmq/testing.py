@@ -185,9 +185,19 @@ class LocalBroker:
         """The nodes that run, as an exporter of metrics takes them."""
         return [part for part in (self._nameserver, self._broker) if part is not None]
 
-    def client(self, *, instance: str = "", settings: ClientSettings | None = None, tls: Tls | None = None) -> Client:
+    def client(
+        self,
+        *,
+        instance: str = "",
+        settings: ClientSettings | None = None,
+        tls: Tls | None = None,
+        user: str = "",
+        password: str = "",
+    ) -> Client:
         """A client of this broker that goes by the same clock."""
-        return Client(self.nameserver, instance=instance, settings=settings, clock=self.clock, tls=tls)
+        return Client(
+            self.nameserver, instance=instance, settings=settings, clock=self.clock, tls=tls, user=user, password=password
+        )
 
     async def create_topic(self, topic: str, queues: int = 4) -> None:
         """Make the topic, or change its number of queues."""

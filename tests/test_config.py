@@ -271,9 +271,11 @@ def test_every_setting_is_read_by_a_node() -> None:
     """A setting that nobody reads would be a promise that is not kept."""
     root = Path(__file__).parents[1] / "rmq"
     nodes = [
-        path.read_text() for room in ("broker", "nameserver", "commands", "net/transport") for path in (root / room).rglob("*.py")
+        path.read_text()
+        for room in ("broker", "nameserver", "commands", "net/transport", "guard")
+        for path in (root / room).rglob("*.py")
     ]
-    text = "\n".join([*nodes, *((root / "config" / file).read_text() for file in ("settings.py", "security.py"))])
+    text = "\n".join([*nodes, *((root / "config" / file).read_text() for file in ("settings.py", "security.py", "access.py"))])
     read = set(re.findall(r"(?:settings|self)\.(?=([a-z_]+))", text))
     assert [name for name in NAMES if name not in read] == []
 

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
+from rmq.access.sealing import ACCESS_KEY, SIGNATURE, content, signature
 from rmq.clock import Clock
 from rmq.codes import RequestCode, ResponseCode
 from rmq.errors import NotLeading, Refusal
@@ -15,6 +16,7 @@ from rmq.net.remoting.headers import ANSWER_FLAG, ONEWAY_FLAG, Header, read, sho
 from rmq.net.transport.connection import Call, Connection
 from rmq.net.transport.dialer import Dialer
 from rmq.net.transport.upstream import Upstream
+from rmq.scram import Credentials
 
 log = logging.getLogger("rmq.forwarding")
 
@@ -102,7 +104,7 @@ class Line:
         try:
             async with asyncio.timeout(OPEN_S):
                 await owner.dialer.connect(lambda: self._upstream, self.address)
-                code = await self._ask(lambda: self._upstream.write_whole(_spelled(self._greeting)), 0)
+                code = await self._ask(lambda: self._upstream.write_whole(_spelled(self._greeting, owner.dialer.credentials)), 0)
                 if code:
                     raise OSError(f"{self.address} does not take what is forwarded: code {code}")
                 for kept in owner.kept(self.connection.id):
@@ -182,5 +184,10 @@ class Line:
         self._owner.line_lost(self)
 
 
-def _spelled(greeting: ForwardedClient) -> bytes:
-    return write(False, int(RequestCode.FORWARDED_CLIENT), 0, 0, "", write_fields(greeting))
+def _spelled(greeting: ForwardedClient, credentials: Credentials | None) -> bytes:
+    """Signed, where nodes have to prove that they are."""
+    ext = write_fields(greeting)
+    if credentials is not None:
+        ext[ACCESS_KEY] = credentials.name
+        ext[SIGNATURE] = signature(credentials.secret, content(ext, b""))
+    return write(False, int(RequestCode.FORWARDED_CLIENT), 0, 0, "", ext)

@@ -14,12 +14,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from rmq.access.directory import Nobody
 from rmq.broker.forwarding import Forwarding
 from rmq.broker.handlers.hello import hello
 from rmq.broker.replication.finder import Finder
 from rmq.codes import ResponseCode
 from rmq.config.settings import NodeSettings
 from rmq.errors import NotLeading, Refusal
+from rmq.guard.making import guard_of, guarded
 from rmq.log.records import fastpath
 from rmq.net import commands as c
 from rmq.net.codec.limits import Limits
@@ -58,7 +60,10 @@ class Front:
         remoting = RemotingSettings(
             fastpath, settings.cluster_name, settings.broker_name, store_host=(host, port), limits=limits, keeps_frames=grouped
         )
+        self.guard = guard_of(settings, Nobody(), dialer.clock)
+        remoting.identify = self.guard.identify if self.guard is not None else None
         self.server = Server({}, limits, remoting, dialer.clock, on_close=self._closed, network=dialer.network)
+        self.server.guard = self.guard
         self._on_close: Callable[[Connection], None] | None = None
         node = settings.node_id if settings.elected else f"n{settings.broker_id}"
         self.forwarding = Forwarding(settings.broker_name, node, self._where, replace(dialer, limits=limits)) if grouped else None
@@ -91,11 +96,12 @@ class Front:
     def excuse(self, why: Callable[[], str], served: Mapping[type[Any], Handler] | None = None) -> None:
         """Serves nothing but `served`; other requests go to the leader, or are refused until later."""
         self._excuse = why
-        kinds: list[type[c.Request]] = [*c.CODES, c.DraftedSend]
+        kinds: list[type[c.Request]] = [*c.CODES.keys() - {c.BeginLogin, c.FinishLogin}, c.DraftedSend]
         handlers: dict[type[c.Request], Handler] = dict.fromkeys(kinds, self._refuse)
         greeting = hello(self._settings, self.address)
         heard = {c.Heartbeat: self._heard, c.UnregisterClient: self._heard}
-        self.server.serve({**handlers, **heard, c.Hello: greeting, **(served or {})})
+        own = self.guard.handlers if self.guard is not None else {}
+        self.server.serve({**handlers, **heard, c.Hello: greeting, **own, **(served or {})})
 
     def why(self) -> str:
         """Why it does not serve yet."""
@@ -121,7 +127,7 @@ class Front:
     ) -> None:
         """From now on the node serves. `where`: as of `Forwarding`. Raises OSError."""
         self._on_close, self.server.allow = on_close, allow
-        self.server.serve(handlers)
+        self.server.serve(guarded(self.guard, dict(handlers)))
         if self.forwarding is not None and where is not None:
             self.forwarding.where = where
             self.forwarding.replay(self.server.connections)

@@ -26,7 +26,7 @@ class Broker:
     def __init__(self, settings: NodeSettings, clock: Clock, disk: Disk | None = None) -> None:
         self._settings = settings
         self._disk = disk or RealDisk()
-        self._dialer = Dialer(clock, network_of(settings, clock))
+        self._dialer = Dialer(clock, network_of(settings, clock), credentials=settings.own_credentials)
         self._start_time = StartTime(clock.wall_ms(), clock.monotonic())
         self._running = AsyncExitStack()
         self._front: Front | None = None

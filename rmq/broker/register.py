@@ -16,7 +16,7 @@ from rmq.log.store import Store
 from rmq.measures import Family
 from rmq.model import PERM_WRITE
 from rmq.net.codec.native import VERSION
-from rmq.net.commands import Hello, RegisterBroker, Registered, UnregisterBroker
+from rmq.net.commands import Hello, RegisterBroker, Registered, ShareAccess, UnregisterBroker
 from rmq.net.transport.channel import Channel
 from rmq.net.transport.dialer import Dialer
 from rmq.routing.parts import cut
@@ -41,10 +41,18 @@ def description(settings: NodeSettings, address: str, store: Store, topics: Topi
 
 
 class Registration(Feature):
-    """`describe()` makes the registration as things stand at that moment."""
+    """`describe()` makes the registration as things stand at that moment. `shares()`: what nameservers should know of users and
+    policies before."""
 
-    def __init__(self, nameservers: Sequence[str], describe: Callable[[], RegisterBroker], dialer: Dialer) -> None:
+    def __init__(
+        self,
+        nameservers: Sequence[str],
+        describe: Callable[[], RegisterBroker],
+        dialer: Dialer,
+        shares: Callable[[], Sequence[ShareAccess]] = tuple,
+    ) -> None:
         self._describe = describe
+        self._shares = shares
         self._peers = [_Peer(address, dialer) for address in nameservers]
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -107,7 +115,7 @@ class Registration(Feature):
         if me.broker_id < 0:  # it gave leadership up and has no other broker id yet
             return
         try:
-            await peer.register(me)
+            await peer.register(me, self._shares())
         except RmqError as error:
             peer.failed(error)
 
@@ -139,12 +147,14 @@ class _Peer:
                 task.cancel()
             await asyncio.gather(*waits, return_exceptions=True)
 
-    async def register(self, request: RegisterBroker) -> None:
+    async def register(self, request: RegisterBroker, shares: Sequence[ShareAccess]) -> None:
         """All parts of it. Raises RmqError."""
         channel = self._channel
         if channel is None or channel.closed.is_set():
             hello = Hello(VERSION, f"{request.broker_name}@{request.broker_addr}")
             channel = self._channel = await self._dialer.open(self.address, hello)
+        for share in shares:
+            await channel.request(share, TIMEOUT_S)
         lists = list(cut(request.topics))
         for number, topics in enumerate(lists):
             part = request._replace(topics=topics, part=number, parts=len(lists))

@@ -8,12 +8,14 @@ from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any
 
+from rmq.access.directory import Tables as AccessTables
 from rmq.broker.adoption import tables as adopt
 from rmq.broker.apply import Applier
 from rmq.broker.catalog import Catalog
 from rmq.broker.exports import Exports
 from rmq.broker.facts import StartTime, runtime_facts
 from rmq.broker.feature import At, Feature, Job
+from rmq.broker.features.access import Access, shares
 from rmq.broker.features.delays import Delays
 from rmq.broker.features.groups import Groups
 from rmq.broker.features.inspection import Inspection, topic_ends
@@ -33,6 +35,7 @@ from rmq.broker.features.transactions import Transactions
 from rmq.broker.features.upkeep import Upkeep
 from rmq.broker.front import Front
 from rmq.broker.group import Group
+from rmq.broker.handlers.access import AccessHandlers
 from rmq.broker.handlers.hello import hello
 from rmq.broker.longpoll import LongPolls
 from rmq.broker.membership import Alone, Guidance, Leadership, Membership
@@ -50,12 +53,14 @@ from rmq.config.settings import NodeSettings
 from rmq.delivery.groups import ConsumerRegistry, GroupTable
 from rmq.delivery.offsets import OffsetTable
 from rmq.errors import RmqError
+from rmq.guard.guard import who_asks
 from rmq.log.files.disk import Disk
 from rmq.log.store import Store
 from rmq.measures import Family
+from rmq.net.commands import ShareAccess
 from rmq.net.commands.link import Hello
 from rmq.net.transport.dialer import Dialer
-from rmq.net.transport.server import Connection, Handler
+from rmq.net.transport.server import Call, Connection, Handler
 from rmq.routing.topics import TopicTable
 
 log = logging.getLogger("rmq.broker")
@@ -88,7 +93,7 @@ class Serving:
         self._routes = RouteAsking(settings.namesrv_addresses, settings.broker_name, dialer)
         self._timers = Timers(clock)
         describe = partial(description, settings, us.address, store, self.tables.topics, self.membership)
-        self.registration = Registration(settings.namesrv_addresses, describe, dialer)
+        self.registration = Registration(settings.namesrv_addresses, describe, dialer, self._shares)
         self.features += self._listed()
         exports = {name: table for feature in self.features for name, table in feature.exports.items()}
         self.features += [
@@ -141,7 +146,27 @@ class Serving:
             Standing(self.store, reader, membership, lambda: len(self.front.server.connections), clock),
             Inspection(settings.broker_name, catalog, offsets, registry, reader, self._facts, clock),
             Cleaning(settings, self.store, membership, tables.pending.alive_from, self.carry, clock),
+            self._access(),
         ]
+
+    def _access(self) -> Access:
+        settings, tables, guard, server = self._settings, self.tables, self.front.guard, self.front.server
+        directory = AccessTables(tables.users, tables.policies)
+        key = settings.node_credentials[0].secret if settings.node_credentials else ""
+        handlers = AccessHandlers(tables.users, tables.policies, self.writer.commit, key, who_asks if guard else _nobody)
+        first = settings.init_user[0] if settings.init_user else None
+        return Access(handlers, directory, first, self.writer.commit, lambda: server.connections, self._access_changed)
+
+    def _access_changed(self) -> None:
+        """Who waits for messages asks again, and is looked at again; nameservers hear of it."""
+        self._polls.wake_all()
+        self.registration.changed()
+
+    def _shares(self) -> list[ShareAccess]:
+        """What nameservers are to know of users and policies."""
+        if self.front.guard is None or not self.membership.leads:
+            return []
+        return shares(self._settings.broker_name, self.tables.users, self.tables.policies)
 
     async def start(self, running: AsyncExitStack) -> None:
         """Starts part after part; `running` is told how each is stopped, the last one first. Raises StoreError, OSError."""
@@ -158,6 +183,8 @@ class Serving:
         self._start_jobs()
         running.push_async_callback(front.close)
         running.callback(self._stopping)
+        if front.guard is not None:
+            front.guard.directory = AccessTables(self.tables.users, self.tables.policies)
         await front.serve(self._handlers(), membership.allow, self._closed, membership.leads_where)
         await membership.start()
         running.push_async_callback(front.until_left)
@@ -251,6 +278,10 @@ class Serving:
     def _stopping(self) -> None:
         for feature in self.features:
             feature.stopping()
+
+
+def _nobody(_call: Call) -> None:
+    return None
 
 
 def _tables(settings: NodeSettings, store: Store) -> Tables:

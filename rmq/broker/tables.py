@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rmq.access.policies import PolicyTable
+from rmq.access.users import UserTable
 from rmq.broker import snapshot
 from rmq.broker.pending.delays import DelayNotes
 from rmq.broker.pending.halves import HalfNotes
@@ -50,6 +52,8 @@ class Tables:
         self.receipts = ReceiptTable()
         self.orders = OrderTable()
         self.modes = ModeTable()
+        self.users = UserTable()
+        self.policies = PolicyTable()
         popped = ReceiptNotes(self.receipts, offsets, topics)
         self.pending = Pending({DUE: DelayNotes(self.due), HALF: HalfNotes(self.halves), POP: popped})
         self.by_name: Mapping[str, Table] = {  # by the name of their lines; sections of snapshots stand in this order
@@ -65,6 +69,8 @@ class Tables:
             "orderInfo": self.orders,
             "mode": self.modes,
             "topicEnd": topics.ends,
+            "user": self.users,
+            "acl": self.policies,
         }
 
     def clear(self) -> None:

@@ -22,6 +22,7 @@ from rmq.model import MessageQueue
 from rmq.net.transport.dialer import Dialer
 from rmq.net.transport.network import network_with
 from rmq.net.transport.tls import Tls
+from rmq.scram import Credentials
 
 DEFAULT_PRODUCER_GROUP = "rmq_producer"
 MAX_CACHED_MESSAGES = 1000  # [pullThresholdForQueue]
@@ -33,7 +34,8 @@ class Client:
     """A program's connection to a cluster: `async with Client("127.0.0.1:9876") as client`.
 
     `nameservers`: "host:port;host:port" or a list. `instance` names this client among those of its host (default: the
-    process and a random number); a broadcast consumer finds its offsets by it, so give one there. `clock` is for tests.
+    process and a random number); a broadcast consumer finds its offsets by it, so give one there. `user`, `password`: each
+    connection logs in with them, if the cluster wants to know; the password itself does not travel. `clock` is for tests.
     `tls`: connections are encrypted, and the other side shows a certificate of one of its authorities (`Tls()`: of the system's)
     with the name or address that a nameserver told. Raises InvalidArgument.
     """
@@ -46,9 +48,11 @@ class Client:
         settings: ClientSettings | None = None,
         clock: Clock | None = None,
         tls: Tls | None = None,
+        user: str = "",
+        password: str = "",
     ) -> None:
         clock = clock or SystemClock()
-        dialer = Dialer(clock, network_with(tls, clock))
+        dialer = Dialer(clock, network_with(tls, clock), credentials=Credentials(user, password) if user else None)
         self.session: Session = open_session(nameservers, instance, settings or ClientSettings(), dialer)
         self._instance = instance
         self._tasks = TaskSet()

@@ -45,14 +45,12 @@ _COPIES = (
     "a majority keeps each message where enableDLegerCommitLog=true, inSyncReplicas nodes where brokerRole=SYNC_MASTER; "
     "remove the key, or stay with RocketMQ"
 )
-_OPEN = "access control is not served yet and running on would leave the broker open; remove the key to accept that"
+_OPEN = "ACL 1.0 is not served; use authenticationEnabled and authorizationEnabled, as RocketMQ from 5.3 on does"
 _PROMISES = {
     "enableControllerMode": Promise(_false, f"controllers are not served: {_COPIES}"),
     "minInSyncReplicas": Promise(_at_most_one, f"it has no meaning here: {_COPIES}"),
     "allAckInSyncStateSet": Promise(_false, f"it has no meaning here: {_COPIES}"),
     "aclEnable": Promise(_false, _OPEN),
-    "authenticationEnabled": Promise(_false, _OPEN),
-    "authorizationEnabled": Promise(_false, _OPEN),
     "tls.server.keyPassword": Promise(lambda value: not value.strip(),
                                       "no secret stands in this file; name one of mode 0600: tls_key_password_file"),
     "tls.client.authServer": Promise(lambda value: value.lower() == "true",
@@ -88,10 +86,12 @@ _LATER = _keys("""
     enableSplitRegistration splitRegistrationSize
     enableRetryTopicV2 retrieveMessageFromPopRetryTopicV1
     forceRegister brokerHeartbeatInterval brokerNotActiveTimeoutMillis fetchNamesrvAddrByAddressServer rmqAddressServerDomain
-    startAcceptSendRequestTimeStamp checkCRCOnRecover commercialEnable initAuthenticationUser authenticationMetadataProvider
+    startAcceptSendRequestTimeStamp checkCRCOnRecover commercialEnable
 """)
 
 _NO_EFFECT = _keys("""
+    authenticationProvider authenticationMetadataProvider authenticationStrategy authorizationProvider
+    authorizationMetadataProvider authorizationStrategy authConfigPath userCacheMaxNum aclCacheMaxNum
     rocketmqHome productEnvName clusterTest
     deleteCommitLogFilesInterval redeleteHangedFileInterval cleanResourceInterval destroyMapedFileIntervalForcibly
     deleteConsumeQueueFilesInterval deleteFileBatchMax

@@ -1,11 +1,15 @@
 """Kinds of settings: what a value may be, and how text becomes one. No settings here, no files, no I/O."""
 
 import ipaddress
+import json
 import re
 from collections.abc import Callable
 from dataclasses import field
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from rmq.scram import Credentials
+from rmq.secretfiles import read_lines
 
 WILDCARDS = frozenset({"0.0.0.0", "::", "[::]"})
 _NAME = re.compile(r"[A-Za-z0-9_%|-]{1,127}")
@@ -26,6 +30,10 @@ class Kind(NamedTuple):
 def setting(default: object, kind: Kind, about: str, rocketmq: str = "") -> Any:
     """A row of settings. `rocketmq`: the key that RocketMQ has for the same thing ("" if none)."""
     return field(default=default, metadata={"kind": kind, "about": about, "rocketmq": rocketmq})
+
+
+class HiddenValue(ValueError):
+    """A secret was not what it should be; no error shows it (S12)."""
 
 
 def _whole(raw: object) -> int:
@@ -129,6 +137,46 @@ def choice(*values: str, **also: str) -> Kind:
 
 def identifier() -> Kind:
     return Kind("1 to 127 letters, digits, - _ % |", lambda raw: _full(_NAME, raw))
+
+
+def credentials() -> Kind:
+    """A name and a secret, as RocketMQ writes them in JSON; a list of such where an old one is still valid; or `file:PATH`, a
+    file of mode 0600 that holds either."""
+
+    def parse(raw: object) -> tuple[Credentials, ...]:
+        if isinstance(raw, tuple) and all(isinstance(each, Credentials) for each in raw):
+            return raw
+        if not isinstance(raw, str):
+            raise HiddenValue
+        text = "\n".join(read_lines(raw.removeprefix("file:"))) if raw.startswith("file:") else raw
+        try:
+            rows = json.loads(text) if text.strip() else []
+            return tuple(_credentials(row) for row in (rows if isinstance(rows, list) else [rows]))
+        except (ValueError, TypeError, KeyError):
+            raise HiddenValue from None
+
+    return Kind('{"accessKey":"NAME","secretKey":"SECRET"} (or username, password), or file:PATH of a file with it', parse)
+
+
+def _credentials(row: dict[str, str]) -> Credentials:
+    name = row["accessKey"] if "accessKey" in row else row["username"]
+    secret = row["secretKey"] if "secretKey" in row else row["password"]
+    if not (isinstance(name, str) and isinstance(secret, str) and name and secret):
+        raise HiddenValue
+    return Credentials(name, secret)
+
+
+def codes() -> Kind:
+    """Request codes as RocketMQ's white lists have them: `105,106`."""
+
+    def parse(raw: object) -> tuple[int, ...]:
+        if isinstance(raw, str):
+            raw = [part for part in raw.split(",") if part.strip()]
+        if not isinstance(raw, (list, tuple)):
+            raise TypeError(raw)
+        return tuple(_within(_whole(part), 0, 2**31 - 1) for part in raw)
+
+    return Kind("request codes with , between", parse)
 
 
 def host() -> Kind:

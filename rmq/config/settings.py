@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rmq.config import keys
+from rmq.config import access, keys
+from rmq.config.access import AccessSettings
 from rmq.config.kinds import (
     WILDCARDS,
+    HiddenValue,
     addresses,
     choice,
     delay_levels,
@@ -33,7 +35,7 @@ from rmq.config.kinds import (
     setting as _setting,
     size,
 )
-from rmq.config.security import LOOPBACK, SecuritySettings, contradictions
+from rmq.config.security import LOOPBACK, contradictions
 from rmq.errors import InvalidArgument
 
 _HIGHEST = 2**31 - 1
@@ -43,7 +45,7 @@ MIB = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeSettings(SecuritySettings):
+class NodeSettings(AccessSettings):
     """Settings of one node. Raises InvalidArgument, naming the field and what is allowed, when made with wrong values.
 
     Names end in their unit. Numbers are RocketMQ's defaults where it has one.
@@ -218,6 +220,8 @@ def _contradictions(settings: NodeSettings) -> Iterator[str]:
             f"segment_bytes: {settings.segment_bytes} is too small for max_message_bytes {settings.max_message_bytes}; "
             f"at least {2 * settings.max_message_bytes}"
         )
+    grouped = settings.with_broker and (settings.elected or bool(settings.broker_role))
+    yield from access.contradictions(settings, grouped or bool(settings.namesrv_addresses) or settings.role != "broker")
     if settings.elected and settings.with_broker:
         yield from _group_contradictions(settings)
     elif settings.with_broker and (settings.broker_role == "SLAVE") != (settings.broker_id > 0):
@@ -252,7 +256,9 @@ _ROWS = {row.name: row for row in dataclasses.fields(NodeSettings)}
 _BY_ROCKETMQ = {row.metadata["rocketmq"]: name for name, row in _ROWS.items() if row.metadata["rocketmq"]}
 NAMES = tuple(_ROWS)
 _ALIASES = {"useTLS": "tls_dial"}  # keys of RocketMQ that say the same as another one
-OTHER_VARIABLES = frozenset({"RMQ_CONFIG", "RMQ_TIMEOUT", "RMQ_TLS", "RMQ_CLUSTER_SECRET"})  # no settings of a node
+OTHER_VARIABLES = frozenset(
+    {"RMQ_CONFIG", "RMQ_TIMEOUT", "RMQ_TLS", "RMQ_CLUSTER_SECRET", "RMQ_USER", "RMQ_PASSWORD_FILE", "RMQ_PASSWORD"}
+)  # no settings of a node
 
 
 def about(name: str) -> str:
@@ -274,6 +280,8 @@ def parse(name: str, raw: object) -> Any:
     """Value of a setting from what a file, variable or flag says. Raises InvalidArgument: what is allowed."""
     try:
         return _ROWS[name].metadata["kind"].parse(raw)
+    except HiddenValue:
+        raise InvalidArgument(f"{name}: what stands there is not allowed; allowed: {allowed(name)}") from None
     except (ValueError, TypeError) as error:
         raise InvalidArgument(f"{name}: {raw!r} is not allowed; allowed: {allowed(name)}") from error
 
@@ -316,12 +324,27 @@ def load(file: Path | None = None, env: Mapping[str, str] | None = None, flags: 
     rows += _from_env(env or {}, warnings)
     rows += flags
     ours = {row.key: row for row in _translate(rows, warnings)}
+    _check_secrets(ours, file)
     values = _values(ours)
     origins = {name: ours[name].origin if name in ours else "default" for name in NAMES}
     settings = _make(values, origins)
     keys.judge_paths([row for row in rows if row.key in keys.PATHS], settings.store_dir)
     warnings += _doubts(settings)
     return Loaded(settings, origins, tuple(dict.fromkeys(warnings)))
+
+
+def _check_secrets(ours: Mapping[str, Entry], file: Path | None) -> None:
+    """Raises InvalidArgument where others could read them (S12)."""
+    for name in access.SECRETS:
+        row = ours.get(name)
+        if row is None or str(row.raw).startswith("file:"):
+            continue
+        if row.origin.startswith("--"):
+            flag = row.origin.partition("=")[0]
+            raise InvalidArgument(f"{flag}: everybody can read flags; write file:PATH, or use the environment")
+        if file is not None and row.origin.startswith(f"{file}:") and file.stat().st_mode & 0o077:
+            about = f"a secret stands here and others may read the file; chmod 600 {file}, or write file:PATH"
+            raise InvalidArgument(f"{row.origin}: {about}")
 
 
 def _values(ours: dict[str, Entry]) -> dict[str, Any]:
@@ -356,10 +379,10 @@ def _doubts(settings: NodeSettings) -> Iterator[str]:
     told, listens = settings.store_host, settings.listen_host
     if settings.with_broker and listens.startswith(LOOPBACK) and not told.startswith(LOOPBACK):
         yield f"clients are told {told}, but the node listens on {listens} only; set listen_host (bindAddress, --listen) too"
-    if not listens.startswith(LOOPBACK):
+    if not listens.startswith(LOOPBACK) and not settings.authentication:
         yield (
-            f"this node listens on {listens}, and there are no users yet: whoever reaches its ports may do everything (read and "
-            "send messages, delete topics, move groups). Admit your own machines only (docs/operators, who may do what)"
+            f"this node listens on {listens}, and authenticationEnabled is false: whoever reaches its ports may do everything "
+            "(read and send messages, delete topics, move groups). Admit your own machines only (docs/operators, who may do what)"
         )
 
 

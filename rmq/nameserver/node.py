@@ -5,13 +5,16 @@ from collections.abc import Iterable
 
 from rmq.clock import Clock, SystemClock
 from rmq.config.settings import NodeSettings
+from rmq.guard.making import guard_of, guarded
 from rmq.measures import Family, gauge
+from rmq.nameserver.access import SharedDirectory
 from rmq.nameserver.handlers import RouteHandlers
 from rmq.net.codec.limits import MIB, Limits
+from rmq.net.commands import ShareAccess
 from rmq.net.remoting.codec import RemotingSettings
 from rmq.net.transport.members import Members
 from rmq.net.transport.network import Network, network_of
-from rmq.net.transport.server import Server
+from rmq.net.transport.server import Connection, Server
 from rmq.routing.table import RouteTable
 
 _LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # of a wildcard
@@ -31,14 +34,15 @@ class Nameserver:
         self._settings = settings
         self._clock = clock
         self._handlers = RouteHandlers(RouteTable(settings.broker_expiry_ms / 1000), Members(settings), clock)
+        self._directory = SharedDirectory()
+        guard = guard_of(settings, self._directory, clock)
+        remoting = RemotingSettings(limits=limits)
+        remoting.identify = guard.identify if guard is not None else None
+        handlers = guarded(guard, {**self._handlers.by_request(), ShareAccess: self._directory.share})
         self._server = Server(
-            self._handlers.by_request(),
-            limits,
-            RemotingSettings(limits=limits),
-            clock,
-            on_close=self._handlers.closed,
-            network=network or network_of(settings, clock),
+            handlers, limits, remoting, clock, on_close=self._closed, network=network or network_of(settings, clock)
         )
+        self._server.guard = guard
         self._scan: asyncio.Task[None] | None = None
         self._address = ""
 
@@ -79,6 +83,10 @@ class Nameserver:
         if self._scan is not None:
             self._scan.cancel()
             await asyncio.gather(self._scan, return_exceptions=True)
+
+    def _closed(self, connection: Connection) -> None:
+        self._directory.closed(connection.id)
+        self._handlers.closed(connection)
 
     async def _look_for_silent_brokers(self) -> None:
         while True:

@@ -7,6 +7,8 @@ import base64
 import json
 from typing import Any
 
+import orjson
+
 from rmq.model import (
     BrokerAddresses,
     ConnectionInfo,
@@ -21,7 +23,7 @@ from rmq.model import (
     TopicConfig,
 )
 from rmq.net import commands
-from rmq.net.commands import locks, peers, pop, resets, timers, transactions
+from rmq.net.commands import access, locks, peers, pop, resets, timers, transactions
 from rmq.net.remoting.fields import java_name, write
 from rmq.net.remoting.headers import Header, write as write_frame
 from tests.net import java_json
@@ -141,8 +143,42 @@ def _check(request: commands.CheckClient) -> bytes:
     return json.dumps(asked).encode()
 
 
+def _user_json(user: access.UserInfo) -> dict[str, str]:
+    return dict(zip(("username", "password", "userType", "userStatus"), user, strict=True))
+
+
+def _acl_json(acl: access.AclInfo) -> dict[str, Any]:
+    fields = ("resource", "actions", "sourceIps", "decision")
+    return {
+        "subject": acl.subject,
+        "policies": [
+            {"policyType": policy.policy_type, "entries": [dict(zip(fields, entry, strict=True)) for entry in policy.entries]}
+            for policy in acl.policies
+        ],
+    }
+
+
+def _acl(source: dict[str, Any]) -> access.AclInfo:
+    policies = [
+        access.Policy(
+            policy["policyType"],
+            [access.PolicyEntry(one["resource"], one["actions"], one["sourceIps"], one["decision"]) for one in policy["entries"]],
+        )
+        for policy in source["policies"]
+    ]
+    return access.AclInfo(source["subject"], policies)
+
+
+def _user(source: dict[str, str]) -> access.UserInfo:
+    return access.UserInfo(source["username"], source["password"], source["userType"], source["userStatus"])
+
+
 BODIES: dict[type[Any], Any] = {
     commands.CheckClient: _check,
+    access.CreateUser: lambda request: orjson.dumps(_user_json(request.user)),
+    access.UpdateUser: lambda request: orjson.dumps(_user_json(request.user)),
+    access.CreateAcl: lambda request: orjson.dumps(_acl_json(request.acl)),
+    access.UpdateAcl: lambda request: orjson.dumps(_acl_json(request.acl)),
     commands.Heartbeat: _heartbeat,
     commands.RegisterBroker: _registration,
     commands.UpdateGroup: _group,
@@ -331,6 +367,10 @@ def _assignments(source: Any) -> pop.Assignments:
 
 
 FROM_JSON: dict[type[Any], Any] = {
+    access.UserInfo: _user,
+    access.UserInfos: lambda source: access.UserInfos([_user(one) for one in source]),
+    access.AclInfo: _acl,
+    access.AclInfos: lambda source: access.AclInfos([_acl(one) for one in source]),
     pop.Assignments: _assignments,
     Route: _route,
     commands.ClusterInfo: lambda source: commands.ClusterInfo([_broker(one) for one in source["brokerAddrTable"].values()]),

@@ -11,6 +11,23 @@ error). Every other refusal is an `errors.Refusal`. Pure: no I/O, no clock.
 from typing import Union
 
 from rmq.model import GroupConfig, Route, TopicConfig
+from rmq.net.commands.access import (
+    AclInfo as AclInfo,
+    AclInfos as AclInfos,
+    CreateAcl as CreateAcl,
+    CreateUser as CreateUser,
+    DeleteAcl as DeleteAcl,
+    DeleteUser as DeleteUser,
+    GetAcl as GetAcl,
+    GetUser as GetUser,
+    ListAcls as ListAcls,
+    ListUsers as ListUsers,
+    ShareAccess as ShareAccess,
+    UpdateAcl as UpdateAcl,
+    UpdateUser as UpdateUser,
+    UserInfo as UserInfo,
+    UserInfos as UserInfos,
+)
 from rmq.net.commands.clients import (
     CheckClient as CheckClient,
     ConsumerConnection as ConsumerConnection,
@@ -31,7 +48,15 @@ from rmq.net.commands.groups import (
     GroupConfigs as GroupConfigs,
     UpdateGroup as UpdateGroup,
 )
-from rmq.net.commands.link import Goodbye as Goodbye, Hello as Hello, HelloAnswer as HelloAnswer, Ping as Ping
+from rmq.net.commands.link import (
+    BeginLogin as BeginLogin,
+    FinishLogin as FinishLogin,
+    Goodbye as Goodbye,
+    Hello as Hello,
+    HelloAnswer as HelloAnswer,
+    LoginAnswer as LoginAnswer,
+    Ping as Ping,
+)
 from rmq.net.commands.locks import LockedQueues as LockedQueues, LockQueues as LockQueues, UnlockQueues as UnlockQueues
 from rmq.net.commands.lookups import (
     MessageAnswer as MessageAnswer,
@@ -99,6 +124,9 @@ from rmq.net.commands.topics import (
 from rmq.net.commands.transactions import TransactionRequest as TransactionRequest
 from rmq.net.commands.vocabulary import ANSWERS as ANSWERS, CODES as CODES, command as command
 
+AccessRequest = Union[
+    CreateUser, UpdateUser, DeleteUser, GetUser, ListUsers, CreateAcl, UpdateAcl, DeleteAcl, GetAcl, ListAcls, ShareAccess
+]  # fmt: skip
 Request = Union[
     Hello, Ping, Goodbye, GetRoute, GetClusterInfo, GetTopicList, RegisterBroker, UnregisterBroker, DeleteTopicInNameserver,
     DeleteSetting,
@@ -108,13 +136,13 @@ Request = Union[
     GetTopicStats, UpdateGroup, DeleteGroup, GetGroupConfig, GetAllGroupConfig,
     GetConsumeStats, GetConsumerConnection, QueryTopicConsumeByWho, GetRuntimeInfo, DeleteExpiredLog,
     CleanExpiredQueues, PeerRequest, RetryRequest, TransactionRequest, TimerRequest, PopRequest,
-    ResetRequest, ReplyRequest,
+    ResetRequest, ReplyRequest, BeginLogin, FinishLogin, AccessRequest,
 ]  # fmt: skip
 Answer = Union[
     None, HelloAnswer, Route, ClusterInfo, TopicList, HeartbeatAnswer, ConsumerList, SendAnswer, PullAnswer, OffsetAnswer,
     TimestampAnswer, TopicConfig, TopicConfigs, TopicStats, GroupConfig, GroupConfigs, ConsumeStats, ConsumerConnection,
     GroupList, RuntimeInfo, PeerAnswer, Registered, QueryMessageAnswer, MessageAnswer, LockedQueues, TimerAnswer,
-    PopRelatedAnswer, ResetOffsets,
+    PopRelatedAnswer, ResetOffsets, LoginAnswer, UserInfo, UserInfos, AclInfo, AclInfos,
 ]  # fmt: skip
 
 REQUESTS: dict[int, type[Request]] = {code: cls for cls, code in CODES.items()}

@@ -35,3 +35,23 @@ class Ping(NamedTuple):
 @command(RequestCode.GOODBYE, None)
 class Goodbye(NamedTuple):
     """Broker to client, one-way, the last that it says: it stops. What it has not answered was not done, ask another node."""
+
+
+class LoginAnswer(NamedTuple):
+    """`message`: SCRAM's next one of the server."""
+
+    message: str
+
+
+@command(RequestCode.BEGIN_LOGIN, LoginAnswer)
+class BeginLogin(NamedTuple):
+    """`message`: SCRAM's first one of the client (`rmq.scram`). At any time, also to log in again."""
+
+    message: str
+
+
+@command(RequestCode.FINISH_LOGIN, LoginAnswer)
+class FinishLogin(NamedTuple):
+    """`message`: SCRAM's last one of the client. Whoever asks this with success is that user on this connection."""
+
+    message: str

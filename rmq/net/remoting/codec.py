@@ -4,6 +4,7 @@ Ties together frames (`headers`), text fields (`fields`), sends (`sends`) and JS
 (`bodies`). Answers come in the header form of the request, requests of ours in JSON. Pure.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from rmq.codes import RequestCode, ResponseCode
@@ -29,6 +30,7 @@ from rmq.net.commands.peers import ForwardedClient
 from rmq.net.commands.pop import Assignments, PopAnswer
 from rmq.net.commands.replies import PushReply, SendReply
 from rmq.net.commands.transactions import CheckTransactionState
+from rmq.net.remoting.accessbodies import ACCESS_READERS, ACCESS_WRITERS
 from rmq.net.remoting.bodies import ANSWER_WRITERS, REQUEST_READERS
 from rmq.net.remoting.fields import read as read_fields, write as write_fields
 from rmq.net.remoting.headers import ANSWER_FLAG, ONEWAY_FLAG, Ext, Header, bare, read as read_header, short as short_code, write
@@ -48,8 +50,8 @@ _REQUESTS: dict[int, type[Any]] = {
     **{int(code): cls for code, cls in _ALIASES.items()},
     int(RequestCode.FORWARDED_CLIENT): ForwardedClient,
 }
-_READERS = REQUEST_READERS | POP_READERS
-_WRITERS = ANSWER_WRITERS | {Assignments: write_assignments}
+_READERS = REQUEST_READERS | POP_READERS | ACCESS_READERS
+_WRITERS = ANSWER_WRITERS | {Assignments: write_assignments} | ACCESS_WRITERS
 _INDEX_EXT = ("indexLastUpdateTimestamp", "indexLastUpdatePhyoffset")
 # Answers in which RocketMQ's broker leaves an empty `extFields` where it has nothing to say.
 _EMPTY_EXT = frozenset({11, 14, 15, 35, 38, 103, 361})
@@ -58,12 +60,17 @@ _EMPTY_EXT = frozenset({11, 14, 15, 35, 38, 103, 361})
 class _Asked:
     """What the answer to a request needs of it."""
 
-    __slots__ = ("frame", "header", "quoted")
+    __slots__ = ("frame", "header", "quoted", "who")
 
     def __init__(self, header: Header, quoted: bool, frame: bytes) -> None:
+        self.who: object = None
         self.header = header
         self.quoted = quoted
         self.frame = frame
+
+
+Identify = Callable[[Header, bytes, str], object]
+"""Who signed a request; None: nobody did. Gets header, body and the client's host. Raises Refusal for a wrong signature."""
 
 
 class RemotingAnswer(NamedTuple):
@@ -104,6 +111,7 @@ class RemotingSettings:
     ) -> None:
         self.broker_name = broker_name
         self.limits = limits
+        self.identify: Identify | None = None
         self.keeps_frames = keeps_frames
         self.sends = None if records is None else Sends(records, cluster_name, region, store_host)
         if self.sends is not None:
@@ -116,29 +124,33 @@ class RemotingSettings:
 
     def codec(self, peer: Address) -> "Remoting":
         """The codec of one connection; `peer` becomes the born host of what it sends."""
-        return Remoting(self.sends, self.limits, host_bytes(peer), self.keeps_frames)
+        return Remoting(self.sends, self.limits, peer, self.keeps_frames, self.identify)
 
 
 class Remoting:
     """The `Codec` of one remoting connection."""
 
-    __slots__ = ("_born_host", "_forwards", "_keeps_frames", "_limits", "_sends", "_shapes")
+    __slots__ = ("_born_host", "_client", "_forwards", "_identify", "_keeps_frames", "_limits", "_sends", "_shapes")
 
-    def __init__(self, sends: Sends | None, limits: Limits, born_host: bytes, keeps_frames: bool) -> None:
+    def __init__(
+        self, sends: Sends | None, limits: Limits, client: Address, keeps_frames: bool, identify: Identify | None = None
+    ) -> None:
         self._sends = sends
         self._limits = limits
-        self._born_host = born_host
+        self._client = client
+        self._born_host = host_bytes(client)
+        self._identify = identify
         self._shapes = Shapes(Memory() if sends is None else sends.shapes)
         self._keeps_frames = keeps_frames
         self._forwards = False
 
     def speak_for(self, client: Address) -> None:
         """The peer is another node, which forwards what this client says."""
-        self._born_host = host_bytes(client)
+        self._client, self._born_host = client, host_bytes(client)
         self._keeps_frames, self._forwards = False, True
 
     def decode(self, frame: bytes) -> Received:
-        if frame[:1] == b"\0" and self._sends is not None:
+        if frame[:1] == b"\0" and self._sends is not None and self._identify is None:
             try:
                 known = self._sends.read_known(frame, self._born_host, self._shapes)
             except Refusal:
@@ -157,9 +169,12 @@ class Remoting:
         context: _Asked | Sent = asked
         request: Request | Refusal
         try:
+            who = None if self._identify is None else self._identify(header, body, self._client[0])
             if is_send(header.code) and self._sends is not None:
-                request, context = self._sends.read(frame, header, body, self._born_host, self._shapes)
+                request, sent = self._sends.read(frame, header, body, self._born_host, self._shapes if who is None else None)
+                context = sent if who is None else sent._replace(who=who)
             else:
+                asked.who = who
                 request = self._read(header, body, asked)
         except Refusal as error:
             request = Refusal(error.code, error.remark)  # a new one: the raised one holds on to the frame

@@ -77,6 +77,7 @@ class Sent(NamedTuple):
     """What the answer to a send needs of the request. `header`: its own, or one of the same shape, but for the opaque.
 
     `sizes`: of the records of a batch, which lie back to back; None for a single message. `frame`: see `RemotingSettings`.
+    `who`: signed it (`codec.Identify`).
     """
 
     header: Header
@@ -84,6 +85,7 @@ class Sent(NamedTuple):
     unique_key: bytes
     sizes: list[int] | None
     frame: bytes
+    who: object = None
 
 
 def host_bytes(address: Address) -> bytes:
@@ -125,8 +127,11 @@ class Sends:
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
-    def read(self, frame: bytes, header: Header, body: bytes, born_host: bytes, shapes: Shapes) -> tuple[Send | SendReply, Sent]:
-        """`frame`: the whole of it, without its length. `shapes`: of this connection. Raises Refusal."""
+    def read(
+        self, frame: bytes, header: Header, body: bytes, born_host: bytes, shapes: Shapes | None
+    ) -> tuple[Send | SendReply, Sent]:
+        """`frame`: the whole of it, without its length. `shapes`: of this connection; None for a signed request, which looks like
+        no other. Raises Refusal."""
         ext = header.ext
         if header.code in _LONG_NAMES:
             ext = {_TO_LETTERS[name]: value for name, value in ext.items() if name in _TO_LETTERS}
@@ -140,7 +145,7 @@ class Sends:
             raise bad_field(Send, f"field {name} ({_LETTERS[name]}) is missing") from None
         except ValueError as error:
             raise bad_field(Send, f"a number cannot be read: {str(error)[:80]}") from None
-        if header.code not in _REPLIES and not header.binary:
+        if header.code not in _REPLIES and not header.binary and shapes is not None:
             shapes.learn(frame[4 : len(frame) - len(body)], header, fields)
         if header.code in _REPLIES:
             request, sent = send
@@ -185,7 +190,7 @@ class Sends:
                     if plain is not None:
                         records, code, unique_key = plain
                         drafted = (group, topic, queue_id, records, reconsume_times, default_topic, queues, batch, limit, code)
-                        return _new(DraftedSend, drafted), _new(Sent, (header, opaque, unique_key, None, kept))
+                        return _new(DraftedSend, drafted), _new(Sent, (header, opaque, unique_key, None, kept, None))
                 properties, unique_key = self._properties(properties, born_timestamp)
                 records = self._draft(
                     topic,
@@ -204,7 +209,7 @@ class Sends:
         except StructError:  # of the draft: the record has 32 bits for flag, sysFlag and reconsumeTimes, 64 for the time
             raise bad_field(Send, "h (flag), f (sysFlag), j (reconsumeTimes) or g (bornTimestamp) is too large") from None
         send = _new(Send, (group, topic, queue_id, records, reconsume_times, default_topic, queues, batch, limit))
-        return send, _new(Sent, (header, opaque, unique_key, sizes, kept))
+        return send, _new(Sent, (header, opaque, unique_key, sizes, kept, None))
 
     def _batch(
         self, topic: str, body: bytes, sys_flag: int, born_timestamp: int, born_host: bytes, reconsume_times: int
@@ -239,7 +244,7 @@ class Sends:
 
     def write_answer(self, sent: Sent, answer: SendAnswer, remark: str) -> bytes:
         """`msgId` is the place of the record, or of all records of a batch [MessageDecoder.createMessageId]."""
-        header, opaque, key, sizes, _ = sent
+        header, opaque, key, sizes, _, _ = sent
         queue_id, queue_offset, place, status, handle = answer
         if sizes is None and not header.binary and not remark and not handle and key.isalnum():
             # By hand: nothing in it needs escaping.

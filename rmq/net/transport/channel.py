@@ -5,18 +5,20 @@ A channel that breaks stays broken; who wants another opens another (see `rmq.cl
 
 import asyncio
 import logging
+import secrets
 from collections.abc import Awaitable, Callable
 from typing import cast
 from weakref import WeakKeyDictionary
 
+from rmq import scram
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
-from rmq.errors import Refusal, RmqError, Unreachable
+from rmq.errors import BadBytes, Refusal, RmqError, Unreachable
 from rmq.net.codec.frames import AnswerFrame, Received
 from rmq.net.codec.limits import Limits
 from rmq.net.codec.native import Native
 from rmq.net.codec.wire import Reader
-from rmq.net.commands import CODES, Answer, Goodbye, Hello, HelloAnswer, Request
+from rmq.net.commands import CODES, Answer, BeginLogin, FinishLogin, Goodbye, Hello, HelloAnswer, LoginAnswer, Request
 from rmq.net.transport.link import READ_BYTES, Link
 
 log = logging.getLogger(__name__)
@@ -59,6 +61,22 @@ class Channel(Link):
     async def greet(self, hello: Hello, timeout_s: float) -> None:
         """The first request on it. Raises Refusal, Unknown, Unreachable."""
         self.hello = cast(HelloAnswer, await self.request(hello, timeout_s))
+
+    async def login(self, credentials: scram.Credentials, timeout_s: float) -> None:
+        """Proves who this is, also again on demand; nothing happens where nobody wants to know. Raises Refusal (NO_PERMISSION:
+        wrong user or password), Unknown, Unreachable."""
+        client = scram.Client(credentials.name, credentials.secret, secrets.token_urlsafe(18))
+        try:
+            first = cast(LoginAnswer, await self.request(BeginLogin(client.first), timeout_s))
+        except Refusal as refusal:
+            if refusal.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                return
+            raise
+        try:
+            final = await asyncio.to_thread(client.answer, first.message)
+            client.check(cast(LoginAnswer, await self.request(FinishLogin(final), timeout_s)).message)
+        except BadBytes as error:
+            raise Refusal(ResponseCode.NO_PERMISSION, f"{self.address}: {error}") from None
 
     def discard(self) -> None:
         """Before it was open. Does not wait for `closed`: uvloop forgets connection_lost when a connect that is just being

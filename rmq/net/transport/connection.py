@@ -108,6 +108,12 @@ Allow = Callable[["Connection", Request], None]
 """Raises Refusal if the peer may not do this."""
 
 
+class Screen(Protocol):
+    """Puts refusals in the place of requests that the peer may not make, before anything else looks at them."""
+
+    def screen(self, connection: "Connection", received: list[Received]) -> list[Received]: ...
+
+
 Forward = Callable[[Call, NotLeading], bool]
 """Whether somebody else answers this call now; otherwise it is to be refused."""
 
@@ -120,6 +126,7 @@ class Host(Protocol):
     buffer: memoryview
     handlers: Mapping[type[Any], Handler]
     allow: Allow | None
+    guard: Screen | None
     forward: Forward | None
 
     def reader_for(self, peer: Address) -> Reader: ...
@@ -137,6 +144,19 @@ class Host(Protocol):
     def failed(self, call: Call, error: Exception) -> None: ...
 
 
+class Standing:
+    """Who a peer has proven to be, once for all its requests, and what it may do, as the guard remembers it. `at`: since which
+    version of users and policies."""
+
+    __slots__ = ("at", "logging_in", "login", "permitted")
+
+    def __init__(self) -> None:
+        self.login: Any = None
+        self.logging_in: object = None
+        self.permitted: set[object] = set()
+        self.at: object = None
+
+
 class Connection(Link):
     """One peer. `id` is unique in this process; `client_id`, `language` and `version` are what the peer says of itself;
     `client` is where it sits. `is_forwarded`: a node forwards for it, and lets no question to it through."""
@@ -145,17 +165,14 @@ class Connection(Link):
         super().__init__(host.limits, host.clock, host.buffer)
         self._host = host
         self.id = next(_ids)
-        self.client_id = ""
-        self.language = ""
+        self.standing = Standing()
+        self.client_id = self.language = ""
         self.version = 0
         self.client: Address = ("", 0)
-        self.is_forwarded = False
-        self._greeted = False
-        self._draining = False
+        self.is_forwarded = self._greeted = self._draining = False
         self._in_flight_bytes = self._counted_bytes = 0  # the second: what the host counts for us
-        self._calls = 0
         self._backlog: list[Received] = []  # read, but not handled yet
-        self._half_frame_bytes = 0
+        self._half_frame_bytes = self._calls = 0
         self._since = self._last_read
         self._closing_since: float | None = None
 
@@ -206,7 +223,8 @@ class Connection(Link):
         self._serve(thing, Call(self, call_id, True, context, size))
 
     def _serve(self, thing: object, call: Call) -> None:
-        host = self._host
+        if (host := self._host).guard is not None:
+            thing = host.guard.screen(self, [(cast(Request, thing), call.id, call.oneway, call.context, 0)])[0][0]
         try:
             if isinstance(thing, Refusal):
                 raise thing
@@ -319,6 +337,8 @@ class Connection(Link):
     def _handle(self, received: list[Received]) -> None:
         """The hot loop of a node: no call into our own code between a request and its handler."""
         host, limits = self._host, self._limits
+        if host.guard is not None:
+            received = host.guard.screen(self, received)
         handlers, allow = host.handlers, host.allow
         most_out, most_in_flight = limits.write_high_bytes, self._in_flight_limit()
         for at, (thing, call_id, oneway, context, size) in enumerate(received):

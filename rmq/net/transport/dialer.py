@@ -16,6 +16,7 @@ from rmq.net.commands import Hello
 from rmq.net.transport.channel import Channel, OnRequest
 from rmq.net.transport.network import TCP, Network, split_address
 from rmq.net.transport.tls import explain
+from rmq.scram import Credentials
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 OPEN_TIMEOUT_SECONDS = 3.0  # [NettyClientConfig.connectTimeoutMillis]
@@ -23,11 +24,13 @@ OPEN_TIMEOUT_SECONDS = 3.0  # [NettyClientConfig.connectTimeoutMillis]
 
 @dataclass(frozen=True, slots=True)
 class Dialer:
-    """`limits`: what the other side may send; `dataclasses.replace` makes a dialer with others."""
+    """`limits`: what the other side may send; `dataclasses.replace` makes a dialer with others. `credentials`: each connection
+    logs in with them, where the other side wants to know."""
 
     clock: Clock
     network: Network = TCP
     limits: Limits = Limits()  # noqa: RUF009 (a constant)
+    credentials: Credentials | None = None
 
     async def open(
         self, address: str, hello: Hello, on_request: OnRequest | None = None, timeout_s: float = OPEN_TIMEOUT_SECONDS
@@ -42,6 +45,8 @@ class Dialer:
             async with asyncio.timeout(timeout_s):
                 await self.connect(lambda: channel, address)
             await channel.greet(hello, timeout_s)
+            if self.credentials is not None:
+                await channel.login(self.credentials, timeout_s)
         except (OSError, TimeoutError, Unknown) as error:
             channel.discard()
             raise Unreachable(f"{address} cannot be reached: {_why(error, channel)}") from None

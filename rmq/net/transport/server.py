@@ -21,7 +21,7 @@ from rmq.net.codec.wire import Reader
 from rmq.net.commands import Answer, DraftedSend, Hello, HelloAnswer, Ping, Request, Send
 from rmq.net.remoting.codec import RemotingSettings
 from rmq.net.transport import descriptors
-from rmq.net.transport.connection import LATER, Allow, Call, Connection, Forward, Handler, Later, answer_all
+from rmq.net.transport.connection import LATER, Allow, Call, Connection, Forward, Handler, Later, Screen, answer_all
 from rmq.net.transport.link import READ_BYTES
 from rmq.net.transport.network import TCP, Listener, Network
 
@@ -34,9 +34,9 @@ _SWEEP_SECONDS = 1.0
 class Server:
     """Serves `handlers` on any number of addresses.
 
-    `remoting` adds the remoting codec; `allow` is asked before each request; `forward` takes calls of clients that cannot
-    find the leader; `on_close` is told of every connection that ends. Times come from `clock`, sockets from `network`.
-    All of these but the last two may be others later.
+    `remoting` adds the remoting codec; `guard`, if there is one, sees each burst of requests first; `allow` is asked
+    before each request; `forward` takes calls of clients that cannot find the leader; `on_close` is told of every
+    connection that ends. Times come from `clock`, sockets from `network`. All of these but the last two may be others later.
     """
 
     def __init__(
@@ -55,6 +55,7 @@ class Server:
         self.remoting = remoting
         self.clock = clock
         self.allow = allow
+        self.guard: Screen | None = None
         self._sends: Memory[SendTarget] = Memory()  # how native ones look
         self.forward: Forward | None = None
         self.buffer = memoryview(bytearray(READ_BYTES))

@@ -1,0 +1,83 @@
+"""Who there is: users and policies of one cluster, and the nodes' own secret. Pure."""
+
+from typing import NamedTuple, Protocol
+
+from rmq.access.policies import Acl, PolicyTable
+from rmq.access.sealing import unseal
+from rmq.access.users import User, UserTable
+
+
+class Identity(NamedTuple):
+    """Who asks. `stored`: of the keys with which that was proven on this connection; b"" where each request proves it.
+    `node`: it has the secret of the cluster's nodes."""
+
+    user: str
+    node: bool = False
+    stored: bytes = b""
+
+
+class Directory(Protocol):
+    """`version`: another one after each change. `ready`: what it does not know does not exist."""
+
+    @property
+    def ready(self) -> bool: ...
+
+    @property
+    def version(self) -> object: ...
+
+    def users(self, name: str) -> list[User]:
+        """Those of that name: one, or at a nameserver one of each broker group that has it."""
+
+    def acls(self, name: str) -> list[Acl]:
+        """What those users may do besides; one list of entries is enough to permit it."""
+
+
+class Nobody:
+    """The directory of a node whose store is not open yet."""
+
+    ready = False
+    version = None
+
+    def users(self, name: str) -> list[User]:
+        return []
+
+    def acls(self, name: str) -> list[Acl]:
+        return []
+
+
+class Tables:
+    """The directory of a broker: what the log says."""
+
+    def __init__(self, users: UserTable, policies: PolicyTable) -> None:
+        self._users = users
+        self._policies = policies
+        self.ready = True
+
+    @property
+    def version(self) -> object:
+        return self._users.data_version.counter, self._policies.data_version.counter
+
+    def users(self, name: str) -> list[User]:
+        found = self._users.committed().get(name)
+        return [found] if found is not None else []
+
+    def acls(self, name: str) -> list[Acl]:
+        found = self._policies.committed().get(f"User:{name}")
+        return [found] if found is not None else []
+
+
+class Secrets:
+    """What users sign with. Opened once, as long as it is the same. `keys`: with which they may be sealed."""
+
+    def __init__(self, keys: list[str]) -> None:
+        self._keys = keys
+        self._open: dict[bytes, str | None] = {}
+
+    def of(self, user: User) -> str | None:
+        """None: it is not kept, or sealed with a key that is not here."""
+        sealed = user.sealed
+        if sealed not in self._open:
+            if len(self._open) > 10_000:
+                self._open.clear()
+            self._open[sealed] = unseal(sealed, user.name, self._keys)
+        return self._open[sealed]

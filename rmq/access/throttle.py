@@ -1,0 +1,33 @@
+"""Who guesses passwords waits longer each time; others are not locked out by it. Pure: times in seconds come in."""
+
+from typing import Final
+
+FREE: Final = 3  # mistakes that cost nothing
+_FIRST_S, _LONGEST_S = 0.5, 30.0
+_FORGET_S = 300.0
+_MOST = 10_000
+Guess = tuple[str, str]
+"""Where it comes from, and the user."""
+
+
+class Throttle:
+    """Failures by guess: the same user from elsewhere, and others from there, log in as ever."""
+
+    def __init__(self) -> None:
+        self._failed: dict[Guess, tuple[int, float]] = {}
+
+    def wait_s(self, guess: Guess, now: float) -> float:
+        """For how long nothing is tried; 0: now."""
+        count, last = self._failed.get(guess, (0, 0.0))
+        if count <= FREE:
+            return 0.0
+        return max(0.0, last + min(_FIRST_S * 2.0 ** (count - FREE - 1), _LONGEST_S) - now)
+
+    def failed(self, guess: Guess, now: float) -> None:
+        count, last = self._failed.pop(guess, (0, now))
+        self._failed[guess] = (count + 1 if now - last < _FORGET_S else 1, now)
+        if len(self._failed) > _MOST:
+            del self._failed[next(iter(self._failed))]  # the oldest
+
+    def succeeded(self, guess: Guess) -> None:
+        self._failed.pop(guess, None)

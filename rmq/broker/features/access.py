@@ -1,0 +1,82 @@
+"""Users and policies of this cluster, and the first of them."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+
+from rmq.access.directory import Directory
+from rmq.access.policies import PolicyTable
+from rmq.access.users import SUPER, UserTable
+from rmq.broker.feature import At, Feature, Job
+from rmq.broker.handlers.access import AccessHandlers, acl_info, user_row
+from rmq.broker.state import Line
+from rmq.errors import RmqError
+from rmq.net.commands.access import ShareAccess, SharedUser
+from rmq.net.transport.server import Connection
+from rmq.scram import Credentials
+
+log = logging.getLogger("rmq.access")
+LOOK_S = 0.25
+ROWS = 100  # of each table in one request to a nameserver
+
+
+class Access(Feature):
+    """`first`: the super user that is made where there is none of that name [initAuthenticationUser]. `connections()`: of this
+    node; `wake()`: everybody who waits here is answered, so that he asks again and is looked at again."""
+
+    def __init__(
+        self,
+        handlers: AccessHandlers,
+        directory: Directory,
+        first: Credentials | None,
+        commit: Callable[[list[Line]], Awaitable[None]],
+        connections: Callable[[], Iterable[Connection]],
+        wake: Callable[[], None],
+    ) -> None:
+        self._access = handlers
+        self._directory = directory
+        self._first = first
+        self._commit = commit
+        self._connections = connections
+        self._wake = wake
+        self._seen = directory.version
+        self._making: asyncio.Task[None] | None = None
+        self.handlers = handlers.by_request()
+        self.jobs = (Job(LOOK_S, "access", self._look, At.EVERYWHERE),)
+
+    def on_lead(self) -> None:
+        if self._first is not None and not self._directory.users(self._first.name):
+            self._making = asyncio.create_task(self._make_first(self._first), name="first user")
+
+    async def _make_first(self, first: Credentials) -> None:
+        try:
+            user = await self._access.made(first.name, first.secret, SUPER)
+            await self._commit([("user", user.name, user_row(user))])
+            log.info("super user %s was made (initAuthenticationUser)", first.name)
+        except RmqError as error:
+            log.warning("super user %s was not made: %s", first.name, error)
+
+    def _look(self) -> None:
+        """Who waits for messages, or logged in long ago, hears of a change within a moment (S1)."""
+        if self._directory.version == self._seen:
+            return
+        self._seen = self._directory.version
+        for connection in list(self._connections()):
+            login = connection.standing.login
+            if login is not None and not login.node and not self._may_stay(login.user, login.stored):
+                connection.close(f"user {login.user} was disabled, deleted, or has another password")
+        self._wake()
+
+    def _may_stay(self, name: str, stored: bytes) -> bool:
+        return any(user.may_enter and user.keys.stored == stored for user in self._directory.users(name))
+
+
+def shares(broker_name: str, users: UserTable, policies: PolicyTable) -> list[ShareAccess]:
+    """All of it for a nameserver, in requests of a bounded size."""
+    kept = [SharedUser._make([user.name, user.type, user.status, *user.keys, user.sealed]) for user in users.committed().values()]
+    acls = [acl_info(subject, acl) for subject, acl in policies.committed().items()]
+    parts = max(1, -(-len(kept) // ROWS), -(-len(acls) // ROWS))
+    return [
+        ShareAccess(broker_name, kept[at * ROWS : (at + 1) * ROWS], acls[at * ROWS : (at + 1) * ROWS], at, parts)
+        for at in range(parts)
+    ]

@@ -1,0 +1,224 @@
+"""Users and policies: making, changing, deleting and showing them [AdminBrokerProcessor.createUser ..., DefaultAuth...]."""
+
+import asyncio
+import base64
+import secrets
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from rmq import scram
+from rmq.access import policies as p, sealing, users as u
+from rmq.access.directory import Identity
+from rmq.broker.state import Line
+from rmq.codes import ResponseCode
+from rmq.errors import Refusal
+from rmq.net.commands import access as c
+from rmq.net.transport.server import Call, Handler
+
+_KEYS = "SCRAM-SHA-256$"  # so begins what stands in the place of a password that nobody knows any more
+
+
+class AccessHandlers:
+    """`commit(lines)` returns once they are committed and applied. `sealing_key`: with which secrets are sealed; "": they are not
+    kept, and RocketMQ's clients cannot log in. `who(call)`: who asks; None where nobody has to say."""
+
+    def __init__(
+        self,
+        users: u.UserTable,
+        policies: p.PolicyTable,
+        commit: Callable[[list[Line]], Awaitable[None]],
+        sealing_key: str,
+        who: Callable[[Call], Identity | None],
+    ) -> None:
+        self._users = users
+        self._policies = policies
+        self._commit = commit
+        self._key = sealing_key
+        self._who = who
+        self._one_at_a_time = asyncio.Lock()  # each change is made from the row as the one before it left it
+
+    def by_request(self) -> Mapping[type[Any], Handler]:
+        return {
+            c.CreateUser: self.create_user,
+            c.UpdateUser: self.update_user,
+            c.DeleteUser: self.delete_user,
+            c.GetUser: self.user,
+            c.ListUsers: self.all_users,
+            c.CreateAcl: self.create_acl,
+            c.UpdateAcl: self.update_acl,
+            c.DeleteAcl: self.delete_acl,
+            c.GetAcl: self.acl,
+            c.ListAcls: self.all_acls,
+        }
+
+    # --- users
+
+    async def create_user(self, request: c.CreateUser, call: Call) -> None:
+        name, said = u.checked_name(request.username), request.user
+        async with self._one_at_a_time:
+            if name in self._users.committed():
+                raise _invalid(f"user {name} is there already; updateUser changes it")
+            if len(self._users.committed()) >= u.MAX_USERS:
+                raise _invalid(f"there are {u.MAX_USERS} users, which is the most")
+            user = await self.made(name, said.password, said.user_type or u.NORMAL, said.user_status or u.ENABLED)
+            self._check_may_change(call, user.type)
+            await self._commit([("user", name, user_row(user))])
+
+    async def update_user(self, request: c.UpdateUser, call: Call) -> None:
+        said = request.user
+        async with self._one_at_a_time:
+            user = self._known(request.username)
+            self._check_may_change(call, user.type)
+            kind = u.checked_choice("userType", said.user_type or user.type, u.SUPER, u.NORMAL)
+            status = u.checked_choice("userStatus", said.user_status or user.status, u.ENABLED, u.DISABLED)
+            self._check_may_change(call, kind)
+            changed = user._replace(type=kind, status=status)
+            if said.password:
+                changed = await self.made(user.name, said.password, kind, status)
+            await self._commit([("user", user.name, user_row(changed))])
+
+    async def made(self, name: str, password: str, kind: str, status: str = u.ENABLED) -> u.User:
+        """A user with the keys of that password, or with those that stand in its place. Raises Refusal."""
+        kind = u.checked_choice("userType", kind, u.SUPER, u.NORMAL)
+        status = u.checked_choice("userStatus", status, u.ENABLED, u.DISABLED)
+        if password.startswith(_KEYS):
+            keys, sealed = _read_keys(password)
+        else:
+            u.checked_password(password)
+            keys = await asyncio.to_thread(scram.keys_of, password, secrets.token_bytes(16))
+            nonce = secrets.token_bytes(sealing.NONCE_BYTES)
+            sealed = sealing.seal(password, name, self._key, nonce) if self._key else b""
+        return u.User(name, kind, status, keys, sealed)
+
+    async def delete_user(self, request: c.DeleteUser, call: Call) -> None:
+        """With what policies say of it. Deleting what is not there is no error, so that repeating helps."""
+        name = request.username
+        async with self._one_at_a_time:
+            user = self._users.committed().get(name)
+            if user is not None:
+                self._check_may_change(call, user.type)
+                lines: list[Line] = [("user", name, None)]
+                if _subject(name) in self._policies.committed():
+                    lines.append(("acl", _subject(name), None))
+                await self._commit(lines)
+
+    def user(self, request: c.GetUser, call: Call) -> c.UserInfo:
+        return self._info(self._known(request.username), call)
+
+    def all_users(self, request: c.ListUsers, call: Call) -> c.UserInfos:
+        found = self._users.committed()
+        return c.UserInfos([self._info(found[name], call) for name in sorted(found) if request.filter in name])
+
+    def _info(self, user: u.User, call: Call) -> c.UserInfo:
+        return c.UserInfo(user.name, _spelled_keys(user) if self._is_super(call) else "", user.type, user.status)
+
+    def _known(self, name: str) -> u.User:
+        user = self._users.committed().get(name)
+        if user is None:
+            raise Refusal(ResponseCode.USER_NOT_EXIST, f"user {name} does not exist")
+        return user
+
+    def _is_super(self, call: Call) -> bool:
+        who = self._who(call)
+        if who is None or who.node:
+            return True
+        user = self._users.committed().get(who.user)
+        return user is not None and user.type == u.SUPER
+
+    def _check_may_change(self, call: Call, kind: str) -> None:
+        """Nobody makes himself a super user by a right to change the cluster."""
+        if kind == u.SUPER and not self._is_super(call):
+            raise Refusal(ResponseCode.NO_PERMISSION, "super users are made and changed by super users only")
+
+    # --- policies
+
+    async def create_acl(self, request: c.CreateAcl, _call: Call) -> None:
+        await self._merge(request.subject, request.acl)
+
+    async def update_acl(self, request: c.UpdateAcl, _call: Call) -> None:
+        await self._merge(request.subject, request.acl)
+
+    async def _merge(self, subject: str, said: c.AclInfo) -> None:
+        added = {
+            policy.policy_type or p.CUSTOM: [p.Entry(*entry) for entry in policy.entries] for policy in said.policies
+        }  # a second policy of one type would be a mistake
+        async with self._one_at_a_time:
+            subject = self._checked(subject)
+            acl = p.merged(self._policies.committed().get(subject), added)
+            await self._commit([("acl", subject, _acl_row(acl))])
+
+    async def delete_acl(self, request: c.DeleteAcl, _call: Call) -> None:
+        async with self._one_at_a_time:
+            subject = self._checked(request.subject)
+            rest = p.without(self._known_acl(subject), request.policy_type, request.resource)
+            await self._commit([("acl", subject, _acl_row(rest) if rest else None)])
+
+    def acl(self, request: c.GetAcl, _call: Call) -> c.AclInfo:
+        subject = self._checked(request.subject)
+        return acl_info(subject, self._known_acl(subject))
+
+    def all_acls(self, request: c.ListAcls, _call: Call) -> c.AclInfos:
+        found = []
+        for subject, acl in sorted(self._policies.committed().items()):
+            chosen = {
+                policy: [entry for entry in entries if request.resource_filter in entry.resource]
+                for policy, entries in acl.items()
+            }
+            if request.subject_filter in subject and any(chosen.values()):
+                found.append(acl_info(subject, {policy: entries for policy, entries in chosen.items() if entries}))
+        return c.AclInfos(found)
+
+    def _checked(self, subject: str) -> str:
+        kind, _, name = subject.partition(":")
+        if kind.lower() != "user":
+            raise _invalid(f"subject {subject[:80]!r}: write User: and a name")
+        self._known(name)
+        return _subject(name)
+
+    def _known_acl(self, subject: str) -> p.Acl:
+        acl = self._policies.committed().get(subject)
+        if acl is None:
+            raise Refusal(ResponseCode.POLICY_NOT_EXIST, f"there is no policy for {subject}")
+        return acl
+
+
+def _subject(name: str) -> str:
+    return f"User:{name}"
+
+
+def user_row(user: u.User) -> list[Any]:
+    return [user.name, user.type, user.status, list(user.keys), user.sealed]
+
+
+def _acl_row(acl: p.Acl) -> dict[str, list[list[Any]]]:
+    return {policy: [list(entry) for entry in entries] for policy, entries in acl.items()}
+
+
+def acl_info(subject: str, acl: Mapping[str, Sequence[p.Entry]]) -> c.AclInfo:
+    """As answers show it."""
+    return c.AclInfo(subject, [c.Policy(policy, [c.PolicyEntry(*entry) for entry in entries]) for policy, entries in acl.items()])
+
+
+def _spelled_keys(user: u.User) -> str:
+    """Instead of the password: another cluster takes it for the same."""
+    salt, stored, server, sealed = (
+        base64.b64encode(part).decode() for part in (user.keys.salt, user.keys.stored, user.keys.server, user.sealed)
+    )
+    return f"{_KEYS}{user.keys.iterations}${salt}${stored}${server}${sealed}"
+
+
+def _read_keys(text: str) -> tuple[scram.Keys, bytes]:
+    """Raises Refusal, which does not repeat it."""
+    try:
+        _, iterations, *parts = text.split("$")
+        salt, stored, server, sealed = (base64.b64decode(part, validate=True) for part in parts)
+        keys = scram.Keys(salt, int(iterations), stored, server)
+    except ValueError:
+        raise _invalid("these are not the keys of a password as getUser tells them; give a password") from None
+    if len(stored) != 32 or len(server) != 32 or len(salt) < 8 or not 4096 <= keys.iterations <= 1_000_000 or len(sealed) > 2048:
+        raise _invalid("these keys of a password are incomplete; give a password")
+    return keys, sealed
+
+
+def _invalid(about: str) -> Refusal:
+    return Refusal(ResponseCode.INVALID_PARAMETER, about)

@@ -1,0 +1,49 @@
+"""Settings about who may do what: users and policies, under RocketMQ's keys."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from rmq.config.kinds import codes, credentials, flag, setting
+from rmq.config.security import SecuritySettings
+from rmq.scram import Credentials
+
+SECRETS: Final = ("init_user", "node_credentials")
+"""Settings that hold secrets: they come from files that only their owner may read, or from the environment."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessSettings(SecuritySettings):
+    """Rows of `NodeSettings`."""
+
+    authentication: bool = setting(False, flag(), "clients and nodes must prove who they are", "authenticationEnabled")
+    authorization: bool = setting(False, flag(), "normal users may do only what policies allow", "authorizationEnabled")
+    init_user: tuple[Credentials, ...] = setting(
+        (), credentials(), "super user that is made where there is none of that name", "initAuthenticationUser"
+    )
+    node_credentials: tuple[Credentials, ...] = setting(
+        (),
+        credentials(),
+        "how the cluster's nodes prove that they are: the first is used, all are taken",
+        "innerClientAuthenticationCredentials",
+    )
+    no_login_codes: tuple[int, ...] = setting((), codes(), "requests that need no login", "authenticationWhitelist")
+    no_policy_codes: tuple[int, ...] = setting((), codes(), "requests that need no policy", "authorizationWhitelist")
+
+    @property
+    def own_credentials(self) -> Credentials | None:
+        """With which this node logs in at others."""
+        return self.node_credentials[0] if self.authentication and self.node_credentials else None
+
+
+def contradictions(settings: AccessSettings, nodes: bool) -> Iterator[str]:
+    """`nodes`: this one talks to others."""
+    if settings.authorization and not settings.authentication:
+        yield "authorization: nobody can be known without authentication = true (RocketMQ: authenticationEnabled)"
+    if settings.authentication and nodes and not settings.node_credentials:
+        yield (
+            "node_credentials: with authentication the nodes of a cluster need a secret of their own; set "
+            "innerClientAuthenticationCredentials to the same at all of them, best file:PATH of a file with mode 0600"
+        )
+    if len(settings.init_user) > 1:
+        yield "init_user: it is one user (RocketMQ: initAuthenticationUser); make the others with rmq admin createUser"

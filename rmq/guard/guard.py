@@ -1,0 +1,250 @@
+"""The guard of a port: every request passes it before its handler runs (S1, S2).
+
+Native clients log in once per connection (SCRAM-SHA-256); requests of RocketMQ's clients are each signed. What was permitted is
+remembered by the connection until a user or a policy changes.
+"""
+
+import base64
+import hmac
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from rmq import scram
+from rmq.access.directory import Directory, Identity, Secrets
+from rmq.access.policies import Need, permits
+from rmq.access.sealing import ACCESS_KEY, SIGNATURE, is_signed
+from rmq.access.throttle import Throttle
+from rmq.access.users import SUPER, User
+from rmq.clock import Clock
+from rmq.codes import RequestCode, ResponseCode
+from rmq.errors import BadBytes, Refusal
+from rmq.guard.needs import CODE_OF, HOT, needs_of
+from rmq.net.codec.frames import Received
+from rmq.net.commands import BeginLogin, FinishLogin, LoginAnswer, Request
+from rmq.net.remoting.headers import Ext, Header
+from rmq.net.transport.connection import Call, Connection
+from rmq.net.transport.server import Handler
+from rmq.requests import REQUESTS, Action
+from rmq.scram import Credentials
+
+log = logging.getLogger("rmq.access")
+
+_MOST_REMEMBERED = 10_000  # decisions of one connection
+_UNIQUE_KEY_QUERY, _OLD = "_UNIQUE_KEY_QUERY", 399
+_OF_RULES: Final = range(RequestCode.AUTH_CREATE_USER, RequestCode.AUTH_LIST_ACL + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """`nodes`: the secrets of the cluster's nodes; the first is the one in use. `no_login`, `no_policy`: white lists of request
+    codes. `policies`: false: who logs in may do everything that no super user is needed for."""
+
+    cluster: str
+    nodes: tuple[Credentials, ...] = ()
+    policies: bool = True
+    no_login: frozenset[int] = frozenset()
+    no_policy: frozenset[int] = frozenset()
+
+
+class Guard:
+    """`screen` is asked for each burst that a connection read; `identify` for each frame of RocketMQ's clients. `random(n)`: so
+    many bytes that nobody can guess."""
+
+    def __init__(self, directory: Directory, rules: Rules, clock: Clock, random: Callable[[int], bytes]) -> None:
+        self.directory = directory  # another one once the store is open
+        self._rules = rules
+        self._clock = clock
+        self._random = random
+        self._throttle = Throttle()
+        self._secrets = Secrets([each.secret for each in rules.nodes])
+        self._salt = random(16)
+        self._node_keys: dict[str, scram.Keys] = {}
+
+    @property
+    def handlers(self) -> Mapping[type[Any], Handler]:
+        return {BeginLogin: self.begin, FinishLogin: self.finish}
+
+    # --- may they -----------------------------------------------------------------------------------------------------
+
+    def screen(self, connection: Connection, received: list[Received]) -> list[Received]:
+        """The same, with a refusal in the place of each request that its sender may not make."""
+        version = self.directory.version
+        permitted = connection.standing.permitted
+        if connection.standing.at != version or len(permitted) > _MOST_REMEMBERED:
+            connection.standing.at = version
+            permitted.clear()
+        for at, (thing, call_id, oneway, context, size) in enumerate(received):
+            kind = type(thing)
+            if kind not in CODE_OF:
+                continue  # an answer to a request of ours, or already a refusal
+            who = connection.standing.login if context is None else getattr(context, "who", None)
+            hot = HOT.get(kind)
+            key = None if hot is None else (who, kind, hot(thing))
+            if key is not None and key in permitted:
+                continue
+            try:
+                self.check(who, thing, connection.client[0])  # type: ignore[arg-type]
+            except Refusal as refusal:
+                received[at] = (Refusal(refusal.code, refusal.remark), call_id, oneway, context, size)
+            else:
+                if key is not None:
+                    permitted.add(key)
+        return received
+
+    def check(self, who: Identity | None, request: Request, source: str) -> None:
+        """Raises Refusal (NO_PERMISSION)."""
+        code = CODE_OF[type(request)]
+        action = REQUESTS[code].action
+        if action in (Action.ANY, Action.CLIENT) or code in self._rules.no_login:
+            return
+        if not self.directory.ready and action is not Action.NODE:
+            return  # nothing is served yet but what a leader, who looks again, is asked for
+        if who is None:
+            raise _no(
+                "this broker serves users only: log in (rmq: RMQ_USER and RMQ_PASSWORD_FILE; RocketMQ: an AclClientRPCHook)"
+            )
+        if who.node:
+            return
+        users = [user for user in self.directory.users(who.user) if who.stored in (b"", user.keys.stored)]
+        if not users:
+            raise _no(f"user {who.user} has another password now, or is no longer there: log in again")
+        users = [user for user in users if user.may_enter]
+        if not users:
+            raise _no(f"user {who.user} is disabled; an administrator can enable it (updateUser -s enable)")
+        if any(user.type == SUPER for user in users) and action is not Action.NODE:
+            return
+        if action is Action.NODE:
+            raise _no("only nodes of this cluster may ask this (innerClientAuthenticationCredentials)")
+        if not self._rules.policies:
+            if code in _OF_RULES:
+                raise _no(f"user {who.user} is not a super user: only those may look at users and policies, or change them")
+            return
+        if code not in self._rules.no_policy and action is not Action.KNOWN:
+            for need in needs_of(request, self._rules.cluster):
+                self._check_need(who, need, source)
+
+    def _check_need(self, who: Identity, need: Need, source: str) -> None:
+        if not self.may(who, need, source):
+            what = " or ".join(need.actions)
+            raise _no(f"User:{who.user} has no permission to access {need.kind}:{need.name} from {source}, {what} is needed")
+
+    def may(self, who: Identity, need: Need, source: str) -> bool:
+        """Whether what policies say, or that they are not asked, allows it."""
+        if who.node or not self._rules.policies or any(user.type == SUPER for user in self.directory.users(who.user)):
+            return True
+        return any(permits(acl, need, source) for acl in self.directory.acls(who.user))
+
+    # --- who are they -------------------------------------------------------------------------------------------------
+
+    def identify(self, header: Header, body: bytes, host: str) -> Identity | None:
+        """Who signed it; None: nobody did. Raises Refusal (NO_PERMISSION) where the signature is not theirs."""
+        ext = header.ext
+        name = ext.get(ACCESS_KEY)
+        if name is None:
+            return None
+        if header.version <= _OLD and header.code == RequestCode.QUERY_MESSAGE:  # they sign before they add it
+            ext = {field: value for field, value in ext.items() if field != _UNIQUE_KEY_QUERY}
+        guess = (host, name)
+        wait_s = self._throttle.wait_s(guess, self._clock.monotonic())
+        if wait_s:
+            raise _again(wait_s)
+        who = self._signer(name, ext, body)
+        if who is None and not self.directory.ready:
+            return None
+        if who is None:
+            self._failed(guess)
+            raise _no(f"the signature is not that of user {name}: wrong secret, unknown user, or a changed request")
+        return who
+
+    def _signer(self, name: str, ext: Ext, body: bytes) -> Identity | None:
+        if SIGNATURE not in ext:
+            return None
+        if any(each.name == name and is_signed(each.secret, ext, body) for each in self._rules.nodes):
+            return Identity(name, node=True)
+        for user in self.directory.users(name):
+            secret = self._secrets.of(user)
+            if secret is not None and is_signed(secret, ext, body):
+                return Identity(name)
+        return None
+
+    def begin(self, request: BeginLogin, call: Call) -> LoginAnswer:
+        """The server's first message. An unknown user gets one too, so that nobody learns who there is."""
+        connection = call.connection
+        try:
+            greeting = scram.read_first(request.message)
+        except BadBytes as error:
+            raise Refusal(ResponseCode.INVALID_PARAMETER, str(error)) from None
+        nonce = base64.b64encode(self._random(18)).decode()
+        connection.standing.logging_in = server = scram.Server(greeting, self._keys_of(greeting.user), nonce)
+        return LoginAnswer(server.first)
+
+    def finish(self, request: FinishLogin, call: Call) -> LoginAnswer:
+        """The server's last message: from here on the connection is that user's."""
+        connection = call.connection
+        server, connection.standing.logging_in = connection.standing.logging_in, None
+        if not isinstance(server, scram.Server):
+            raise Refusal(ResponseCode.INVALID_PARAMETER, "a login begins with BEGIN_LOGIN")
+        guess = (connection.client[0], server.user)
+        wait_s = self._throttle.wait_s(guess, self._clock.monotonic())
+        if wait_s:
+            raise _again(wait_s)
+        message = server.check(request.message)
+        if message is None:
+            self._failed(guess)
+            raise _no(f"user {server.user} cannot log in: wrong password or unknown user")
+        self._throttle.succeeded(guess)
+        node = any(each.name == server.user for each in self._rules.nodes)
+        connection.standing.login = Identity(server.user, node, server.stored)
+        connection.standing.permitted.clear()
+        return LoginAnswer(message)
+
+    def _keys_of(self, name: str) -> scram.Keys:
+        for each in self._rules.nodes:
+            if each.name == name:
+                if name not in self._node_keys:
+                    self._node_keys[name] = scram.keys_of(each.secret, self._salt)
+                return self._node_keys[name]
+        if not self.directory.ready:
+            raise Refusal(ResponseCode.SYSTEM_BUSY, "this node is starting: try again later")
+        found: list[User] = self.directory.users(name)
+        if found:
+            return found[0].keys
+        salt = hmac.digest(self._salt, name.encode(), "sha256")[:16]
+        return scram.Keys(salt, scram.ITERATIONS, b"", b"")
+
+    def _failed(self, guess: tuple[str, str]) -> None:
+        self._throttle.failed(guess, self._clock.monotonic())
+        log.warning("a login failed", extra={"user": guess[1][:64], "source": guess[0]})
+
+    # --- lists --------------------------------------------------------------------------------------------------------
+
+    def listing(self, handler: Handler, cut: Callable[[Any, Callable[[str, str], bool]], Any]) -> Handler:
+        """The same handler; what its asker may not see is left out by `cut(answer, sees)`, `sees(kind, name)`."""
+
+        async def cut_down(request: Any, call: Call) -> Any:
+            answer = handler(request, call)
+            if isinstance(answer, Awaitable):
+                answer = await answer
+            who = who_asks(call)
+            if who is None:
+                return answer
+            source = call.connection.client[0]
+            return cut(answer, lambda kind, name: self.may(who, Need(kind, name, Action.SEE.value), source))
+
+        return cut_down
+
+
+def who_asks(call: Call) -> Identity | None:
+    """None: nobody has proven it."""
+    found: Identity | None = call.connection.standing.login if call.context is None else getattr(call.context, "who", None)
+    return found
+
+
+def _no(about: str) -> Refusal:
+    return Refusal(ResponseCode.NO_PERMISSION, about)
+
+
+def _again(wait_s: float) -> Refusal:
+    return _no(f"too many failed logins of this user from there: try again in {wait_s:.1f} s")

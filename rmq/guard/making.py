@@ -1,0 +1,70 @@
+"""The guard that a node's settings ask for."""
+
+import secrets
+from collections.abc import Callable
+from typing import Any
+
+from rmq.access.directory import Directory
+from rmq.clock import Clock
+from rmq.config.settings import NodeSettings
+from rmq.guard.guard import Guard, Rules
+from rmq.net.commands import (
+    GetAllGroupConfig,
+    GetAllTopicConfig,
+    GetTopicList,
+    GroupConfigs,
+    GroupList,
+    QueryTopicConsumeByWho,
+    Request,
+    TopicConfigs,
+    TopicList,
+)
+from rmq.net.transport.server import Handler
+
+Sees = Callable[[str, str], bool]
+
+
+def guard_of(settings: NodeSettings, directory: Directory, clock: Clock) -> Guard | None:
+    """None: whoever reaches the ports may do everything."""
+    if not settings.authentication:
+        return None
+    rules = Rules(
+        settings.cluster_name,
+        settings.node_credentials,
+        settings.authorization,
+        frozenset(settings.no_login_codes),
+        frozenset(settings.no_policy_codes),
+    )
+    return Guard(directory, rules, clock, secrets.token_bytes)
+
+
+def guarded(guard: Guard | None, handlers: dict[type[Request], Handler]) -> dict[type[Request], Handler]:
+    """The same handlers; those of lists show what the asker may see (S2)."""
+    if guard is None:
+        return handlers
+    cut = {kind: guard.listing(handlers[kind], how) for kind, how in _CUTS.items() if kind in handlers}
+    return {**handlers, **cut, **guard.handlers}
+
+
+def _topics(answer: TopicConfigs, sees: Sees) -> TopicConfigs:
+    return answer._replace(topics=[topic for topic in answer.topics if sees("Topic", topic.name)])
+
+
+def _names(answer: TopicList, sees: Sees) -> TopicList:
+    return answer._replace(topics=[topic for topic in answer.topics if sees("Topic", topic)])
+
+
+def _groups(answer: GroupConfigs, sees: Sees) -> GroupConfigs:
+    return answer._replace(groups=[group for group in answer.groups if sees("Group", group.name)])
+
+
+def _readers(answer: GroupList, sees: Sees) -> GroupList:
+    return answer._replace(groups=[group for group in answer.groups if sees("Group", group)])
+
+
+_CUTS: dict[type[Request], Callable[[Any, Sees], Any]] = {
+    GetAllTopicConfig: _topics,
+    GetTopicList: _names,
+    GetAllGroupConfig: _groups,
+    QueryTopicConsumeByWho: _readers,
+}

@@ -1,0 +1,101 @@
+"""What a request needs: the row of the one table (`rmq.requests`) with the names that stand in the request. Pure."""
+
+from collections.abc import Callable, Iterable
+from operator import attrgetter
+from typing import Any, Final
+
+from rmq.access.policies import Need
+from rmq.codes import RequestCode
+from rmq.model import RETRY_PREFIX
+from rmq.net.commands import (
+    CODES,
+    DraftedSend,
+    GetRoute,
+    Heartbeat,
+    LockQueues,
+    Pull,
+    QueryConsumerOffset,
+    Request,
+    Send,
+    UnlockQueues,
+    UnregisterClient,
+    UpdateConsumerOffset,
+    UpdateGroup,
+)
+from rmq.net.commands.pop import Ack, BatchAck, ChangeInvisibleTime, Notification, Pop
+from rmq.net.commands.timers import Recall
+from rmq.net.commands.transactions import EndTransaction
+from rmq.requests import REQUESTS, Action, Resource
+
+Names = Callable[[Any], Iterable[str]]
+
+CODE_OF: Final[dict[type[Any], RequestCode]] = {**CODES, DraftedSend: CODES[Send]}
+
+HOT: Final[dict[type[Any], Callable[[Any], Any]]] = {  # what tells two requests of that type apart: the rest needs the same
+    DraftedSend: attrgetter("topic"),
+    Send: attrgetter("topic"),
+    GetRoute: attrgetter("topic"),
+    EndTransaction: attrgetter("topic"),
+    Recall: attrgetter("topic"),
+    **{
+        kind: attrgetter("topic", "consumer_group")
+        for kind in (Pull, QueryConsumerOffset, UpdateConsumerOffset, Pop, Ack, ChangeInvisibleTime, Notification)
+    },
+}
+
+
+def _one(field: str) -> Names:
+    get = attrgetter(field)
+    return lambda request: (get(request),)
+
+
+_TOPICS: Final[dict[type[Any], Names]] = {
+    Heartbeat: lambda request: [part.topic for consumer in request.consumers for part in consumer.subscriptions],
+    LockQueues: lambda request: [queue.topic for queue in request.queues],
+    UnlockQueues: lambda request: [queue.topic for queue in request.queues],
+    BatchAck: lambda request: [ack.topic for ack in request.acks],
+}
+_GROUPS: Final[dict[type[Any], Names]] = {
+    Heartbeat: lambda request: [consumer.group for consumer in request.consumers],
+    UnregisterClient: lambda request: [request.consumer_group] if request.consumer_group else [],
+    BatchAck: lambda request: [ack.consumer_group for ack in request.acks],
+    UpdateGroup: lambda request: [request.config.name],
+}
+_GROUP_FIELDS: Final = ("consumer_group", "group", "group_name")
+
+
+def _names(kind: type[Any], resource: str) -> Names:
+    """Raises KeyError for a command that does not say what it is about: that is a fault of the table."""
+    special = (_TOPICS if resource == "Topic" else _GROUPS).get(kind)
+    if special is not None:
+        return special
+    for field in ("topic",) if resource == "Topic" else _GROUP_FIELDS:
+        if field in kind._fields:
+            return _one(field)
+    raise KeyError(f"{kind.__name__} names no {resource}")
+
+
+_PLANS: Final[dict[type[Any], list[tuple[str, Names]]]] = {
+    kind: [(resource, _names(kind, resource)) for resource in row.resource.value if resource != "Cluster"]
+    for kind, code in CODE_OF.items()
+    if (row := REQUESTS[code]).action not in (Action.ANY, Action.KNOWN, Action.NODE, Action.CLIENT)
+}
+
+
+def needs_of(request: Request, cluster: str) -> list[Need]:
+    """All of them are needed. A retry topic belongs to its group: who may read for the group may use it."""
+    row = REQUESTS[CODE_OF[type(request)]]
+    actions = row.action.value
+    if row.resource is Resource.CLUSTER:
+        return [Need("Cluster", cluster, actions)]
+    needs = [Need(kind, name, actions) for kind, names in _PLANS[type(request)] for name in dict.fromkeys(names(request))]
+    return [_of_group(need, needs) for need in needs]
+
+
+def _of_group(need: Need, needs: list[Need]) -> Need:
+    if need.kind != "Topic" or not need.name.startswith(RETRY_PREFIX):
+        return need
+    rest = need.name.removeprefix(RETRY_PREFIX)
+    groups = [each.name for each in needs if each.kind == "Group"]
+    owner = next((group for group in groups if rest == group or rest.startswith((f"{group}_", f"{group}+"))), rest)
+    return Need("Group", owner, ("Sub",))
