@@ -47,7 +47,7 @@ def main(arguments):
     if len(arguments) > 1 or not set(arguments) <= set(COMMANDS):
         return stop(__doc__)
     os.chdir(ROOT)
-    install(["spark", "dashboard", "dev"] if arguments else ["spark"])
+    install(["spark", "dashboard", "dev"] if arguments else ["spark", "dashboard"])
     return run_all(COMMANDS[arguments[0]] if arguments else TOUR)
 
 

@@ -2,11 +2,8 @@
 
 import click
 
-from rmq.client import Client
-from rmq.client.admin import lookups
+from rmq.client.admin import pending
 from rmq.commands import asking, options
-from rmq.delivery.transactions import PARKED_TOPIC
-from rmq.net.commands.transactions import ResumeCheck
 
 
 @click.command("resumeCheckHalfMessage")
@@ -18,10 +15,5 @@ def resume_check(namesrv: str, message_id: str, timeout_s: float) -> None:
 
     It is a half message again: its producers are asked from the start, and may commit it. The message there stays.
     """
-    address = lookups.parse_offset_id(message_id).address
-
-    async def work(client: Client) -> None:
-        await client.session.leaders.request_from(address, ResumeCheck(PARKED_TOPIC, message_id))
-
-    asking.run(namesrv, timeout_s, work)
+    asking.run(namesrv, timeout_s, lambda client: pending.resume_check(client, message_id))
     click.echo(f"{message_id} is asked after again")

@@ -15,15 +15,20 @@ from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 
 from rmq.client import Client
+from rmq.client.shared.tasks import TaskSet
 from rmq.clock import Clock
 from rmq.dashboard.access import READ, WRITE, Access, read_users
 from rmq.dashboard.consumers import ConsumerPages
 from rmq.dashboard.dead import DeadLetterPages
+from rmq.dashboard.history import History
+from rmq.dashboard.load import LoadPages
 from rmq.dashboard.login import LoginPages
 from rmq.dashboard.messages import MessagePages
+from rmq.dashboard.nameservers import NameserverPages
 from rmq.dashboard.overview import OverviewPages
 from rmq.dashboard.page import Page
 from rmq.dashboard.topics import TopicPages
+from rmq.dashboard.waiting import WaitingPages
 from rmq.dashboard.watch import Watch
 from rmq.errors import InvalidArgument
 
@@ -64,8 +69,10 @@ async def served(client: Client, options: Options, clock: Clock) -> AsyncIterato
     users = read_users(options.users) if options.users else None
     access = Access(users, READ if options.read_only else WRITE, clock.monotonic)
     async with client, contextlib.AsyncExitStack() as stack:
-        watch = Watch(client, clock)
-        app = _app(client, access, clock, watch, options)
+        page, watch = Page(access, clock), Watch(client, clock)
+        history = stack.enter_context(contextlib.closing(History(options.data)))
+        load = LoadPages(client, page, history, clock)
+        app = _app(client, page, watch, load, options)
         listening = _listen(options.host, options.port)
         server = _Server(
             uvicorn.Config(
@@ -79,14 +86,15 @@ async def served(client: Client, options: Options, clock: Clock) -> AsyncIterato
                 limit_concurrency=500,
             )
         )
-        jobs = [asyncio.create_task(watch.keep_looking(), name="watch groups")]
+        jobs = TaskSet()
+        jobs.start(watch.keep_looking(), "watch groups")
+        jobs.start(load.keep_counting(), "count the load")
         serving = asyncio.create_task(server.serve([listening]), name="serve pages")
 
         async def stop() -> None:
             server.should_exit = True
-            for job in jobs:
-                job.cancel()
-            await asyncio.gather(serving, *jobs, return_exceptions=True)
+            await jobs.close()
+            await serving
             listening.close()
 
         stack.push_async_callback(stop)
@@ -94,19 +102,21 @@ async def served(client: Client, options: Options, clock: Clock) -> AsyncIterato
         yield f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
-def _app(client: Client, access: Access, clock: Clock, watch: Watch, options: Options) -> Starlette:
-    page = Page(access, clock)
+def _app(client: Client, page: Page, watch: Watch, load: LoadPages, options: Options) -> Starlette:
     routes = [
-        *LoginPages(access, page).routes,
+        *LoginPages(page.access, page).routes,
         *OverviewPages(client, page, watch.lagging).routes,
         *TopicPages(client, page).routes,
         *ConsumerPages(client, page).routes,
         *MessagePages(client, page).routes,
         *DeadLetterPages(client, page).routes,
+        *WaitingPages(client, page).routes,
+        *NameserverPages(client, page).routes,
+        *load.routes,
     ]
     page.known(routes)
     routes.append(Mount("/static", StaticFiles(packages=[("rmq.dashboard", "static")])))
-    return Starlette(routes=routes, middleware=list(_guards(access, options)))
+    return Starlette(routes=routes, middleware=list(_guards(page.access, options)))
 
 
 def _guards(access: Access, options: Options) -> Sequence[Middleware]:

@@ -154,8 +154,8 @@ async def _trouble_is_shown(tmp_path: Path, silent: str) -> None:
             await calls.update_topic(client, "T", broker="RaftNode00")
         leader, followers = await group.leader(), await group.followers()
         await group.level()
-        assert "Healthy" in await visitor.get("/")
-        assert "leader" in await visitor.get("/cluster")
+        await until_shown(visitor, "/", "Healthy")
+        await until_shown(visitor, "/cluster", "leader")
         assert visitor.text.count("follower") >= 2
         shown = await visitor.get("/node", address=group.address(leader))
         assert "Its group as it sees it" in shown
@@ -165,9 +165,8 @@ async def _trouble_is_shown(tmp_path: Path, silent: str) -> None:
         registered = await Peer.connect(group.nameserver)
         await registered.ask(RegisterBroker("C", "hung", 0, silent, 0, [TopicConfig("T")]))
         for path in ("/cluster", "/topics", "/groups", "/topic?name=T"):
-            assert "no answer within" in await visitor.get(path)
+            await until_shown(visitor, path, "no answer within")
             assert visitor.status == 200
-            assert "RaftNode00" in visitor.text or path == "/groups"
         await group.stop(leader, followers[0])
         await until_shown(visitor, "/", "nobody leads")
         assert "Not healthy" in visitor.text

@@ -1,0 +1,41 @@
+"""Messages that wait: for their time, or for the end of their transaction."""
+
+import base64
+
+from rmq.client.admin import lookups
+from rmq.client.client import Client
+from rmq.client.shared.message import ReceivedMessage
+from rmq.delivery.transactions import PARKED_TOPIC as PARKED_TOPIC
+from rmq.log.records.delays import LEVELS_MS, delay_ms
+from rmq.net.commands.timers import Recall
+from rmq.net.commands.transactions import ResumeCheck
+
+_OUT = "TIMER_OUT_MS"
+
+
+def due_ms(message: ReceivedMessage) -> int:
+    """When a message of the topics of delayed ones comes (Unix ms), by the levels that RocketMQ has unless it says itself."""
+    out = message.properties.get(_OUT, "")
+    return int(out) if out.isdecimal() else message.store_timestamp + delay_ms(message.properties, LEVELS_MS)
+
+
+async def recall(client: Client, message: ReceivedMessage) -> None:
+    """Take a timed message back, found in its waiting place. Raises Refusal: it is due, or the broker does not allow it
+    (recallMessageEnable); Unreachable, Unknown. [RecallMessageHandle]"""
+    said = message.properties
+    topic = said.get("REAL_TOPIC", "")
+    names_ms = due_ms(message) + 1  # a handle names a time that becomes the due one again
+    words = f"v1 {topic} {message.queue.broker_name} {names_ms} {said.get('UNIQ_KEY', '')}"
+    request = Recall(topic, base64.urlsafe_b64encode(words.encode()).decode())
+    await client.session.routes.get(message.queue.topic)
+    timeout_s = client.session.settings.request_timeout_s
+    await client.session.leaders.request(message.queue.broker_name, request, timeout_s)
+
+
+async def resume_check(client: Client, message_id: str) -> None:
+    """Ask again after a transaction that nobody ended in time. `message_id`: with its place in the log, of PARKED_TOPIC.
+
+    Raises InvalidArgument, Refusal, Unreachable, Unknown.
+    """
+    address = lookups.parse_offset_id(message_id).address
+    await client.session.leaders.request_from(address, ResumeCheck(PARKED_TOPIC, message_id))

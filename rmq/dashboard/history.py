@@ -1,0 +1,63 @@
+"""Rates of brokers and topics over the last 30 days, in one SQLite file. Counts come in, rates go out; knows no cluster."""
+
+import sqlite3
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from rmq.errors import InvalidArgument
+
+KEPT_MS = 30 * 86_400_000
+_SCHEMA = """
+create table if not exists rates (kind text, name text, at_ms integer, per_second real, messages integer,
+    primary key (kind, name, at_ms)) without rowid;
+create index if not exists rates_by_time on rates (at_ms);
+"""
+
+
+class Point(NamedTuple):
+    at_ms: int
+    per_second: float
+
+
+class History:
+    """`count` what was counted; a rate is what was added since the count before."""
+
+    def __init__(self, directory: Path) -> None:
+        """Raises InvalidArgument if no file can be there."""
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            self._base = sqlite3.connect(directory / "history.sqlite", check_same_thread=False)
+            self._base.executescript(f"pragma journal_mode=wal; pragma synchronous=normal; {_SCHEMA}")
+        except (OSError, sqlite3.Error) as error:
+            raise InvalidArgument(f"no history can be kept in {directory}: {error}; choose another place with --data") from error
+        self._turn = threading.Lock()  # pages read in threads, while the next minute is written
+        self._last: dict[tuple[str, str], tuple[int, int]] = {}
+
+    def count(self, kind: str, counts: Iterable[tuple[str, int]], at_ms: int) -> None:
+        """Numbers of messages since ever, by name. One that fell has begun anew."""
+        rows = []
+        for name, number in counts:
+            before_ms, before = self._last.get((kind, name), (0, 0))
+            self._last[kind, name] = (at_ms, number)
+            if 0 < before_ms < at_ms and number >= before:
+                rows.append((kind, name, at_ms, (number - before) * 1000 / (at_ms - before_ms), number - before))
+        with self._turn, self._base:
+            self._base.executemany("insert or replace into rates values (?, ?, ?, ?, ?)", rows)
+            self._base.execute("delete from rates where at_ms < ?", (at_ms - KEPT_MS,))
+
+    def top(self, kind: str, begin_ms: int, end_ms: int, limit: int = 10) -> list[tuple[str, int]]:
+        """Names with most messages in that time, and how many."""
+        asked = "select name, sum(messages) as n from rates where kind = ? and at_ms between ? and ? group by name having n > 0"
+        with self._turn:
+            found = self._base.execute(f"{asked} order by n desc, name limit ?", (kind, begin_ms, end_ms - 1, limit)).fetchall()
+        return [(str(name), int(number)) for name, number in found]
+
+    def line(self, kind: str, name: str, begin_ms: int, end_ms: int) -> list[Point]:
+        asked = "select at_ms, per_second from rates where kind = ? and name = ? and at_ms between ? and ? order by at_ms"
+        with self._turn:
+            return [Point(*row) for row in self._base.execute(asked, (kind, name, begin_ms, end_ms - 1))]
+
+    def close(self) -> None:
+        self._base.close()

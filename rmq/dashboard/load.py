@@ -1,0 +1,110 @@
+"""Load: rates of brokers and topics, counted each minute and shown for any of the last 30 days."""
+
+import asyncio
+import logging
+import sqlite3
+from datetime import date, datetime, time, timedelta
+from itertools import cycle, islice
+
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+
+from rmq.client import Client
+from rmq.client.admin import calls
+from rmq.client.admin.calls import leading
+from rmq.clock import Clock
+from rmq.dashboard.bounded import ask_all
+from rmq.dashboard.history import History, Point
+from rmq.dashboard.looks import broker_groups
+from rmq.dashboard.page import Page, Visit
+from rmq.errors import InvalidArgument, RmqError
+from rmq.model import DLQ_PREFIX, RETRY_PREFIX
+
+log = logging.getLogger("rmq.dashboard")
+PERIOD_S = 60.0
+TOPICS_A_ROUND = 300  # of more topics some are counted each minute, in turn
+_COUNTERS = {"in": "msgPutTotalTodayNow", "out": "msgGetTotalTodayNow"}
+WIDTH, HEIGHT, LEFT, BOTTOM = 960, 220, 56, 24
+MOST_LINES = 6
+
+
+class LoadPages:
+    def __init__(self, client: Client, page: Page, history: History, clock: Clock) -> None:
+        self._client = client
+        self._history = history
+        self._clock = clock
+        self._turn = 0
+        self.routes: list[BaseRoute] = [page.view("/load", self.load)]
+
+    async def keep_counting(self) -> None:
+        """Until cancelled."""
+        while True:
+            try:
+                await self.count()
+            except (RmqError, sqlite3.Error) as error:
+                log.warning("the load is not counted: %s", error)
+            await self._clock.sleep(PERIOD_S)
+
+    async def count(self) -> None:
+        brokers = await broker_groups(self._client)
+        facts, _ = await ask_all({group.name: calls.runtime_info(self._client, leading(group)) for group in brokers})
+        now_ms = self._clock.wall_ms()
+        for way, key in _COUNTERS.items():
+            counts = [(name, int(table[key])) for name, table in facts.items() if key in table]
+            await asyncio.to_thread(self._history.count, f"broker {way}", counts, now_ms)
+        own = {name for group in brokers for name in (group.cluster, group.name)}
+        topics = [name for name in await calls.topic_list(self._client) if name not in own and not _is_system(name)]
+        begin = self._turn % max(1, len(topics))
+        chosen = list(islice(cycle(topics), begin, begin + min(TOPICS_A_ROUND, len(topics))))
+        self._turn = begin + len(chosen)
+        stats, _ = await ask_all({topic: calls.topic_stats(self._client, topic) for topic in chosen}, PERIOD_S / 2)
+        sums = [(topic, sum(row.max_offset for row in answer.queues)) for topic, answer in stats.items()]
+        await asyncio.to_thread(self._history.count, "topic in", sums, self._clock.wall_ms())
+
+    async def load(self, visit: Visit) -> Response:
+        today = datetime.fromtimestamp(visit.now_ms / 1000).date()
+        try:
+            day = date.fromisoformat(visit.text("day")) if visit.text("day") else today
+        except ValueError:
+            raise InvalidArgument(f"{visit.text('day')!r} is no day: write 2026-11-21") from None
+        begin_ms, end_ms = _ms(day), _ms(day + timedelta(days=1))
+        charts = []
+        for kind, title in (("broker in", "Messages in"), ("broker out", "Messages out"), ("topic in", "Topics: messages in")):
+            top = await asyncio.to_thread(self._history.top, kind, begin_ms, end_ms)
+            lines = {
+                name: await asyncio.to_thread(self._history.line, kind, name, begin_ms, end_ms) for name, _ in top[:MOST_LINES]
+            }
+            charts.append((title, top, chart(lines, begin_ms, end_ms)))
+        return visit.show("load.html", day=day.isoformat(), today=today.isoformat(), charts=charts)
+
+
+def _is_system(topic: str) -> bool:
+    return topic.startswith((RETRY_PREFIX, DLQ_PREFIX, "rmq_sys_", "RMQ_SYS_", "SCHEDULE_TOPIC_")) or topic in ("TBW102",)
+
+
+def _ms(day: date) -> int:
+    return round(datetime.combine(day, time()).timestamp() * 1000)
+
+
+class Chart:
+    """`lines`: name and its points in the picture. `marks`: heights and what they mean."""
+
+    def __init__(self, lines: list[tuple[str, str]], marks: list[tuple[float, float]]) -> None:
+        self.lines = lines
+        self.marks = marks
+
+
+def chart(lines: dict[str, list[Point]], begin_ms: int, end_ms: int) -> Chart:
+    """The day from left to right, the largest rate on top."""
+    most = max((point.per_second for points in lines.values() for point in points), default=0.0) or 1.0
+
+    def at(point: Point) -> str:
+        x = LEFT + (WIDTH - LEFT) * (point.at_ms - begin_ms) / (end_ms - begin_ms)
+        return f"{x:.1f},{_height(point.per_second, most):.1f}"
+
+    drawn = [(name, " ".join(at(point) for point in points)) for name, points in lines.items()]
+    return Chart(drawn, [(_height(most * part, most), most * part) for part in (0, 0.5, 1)])
+
+
+def _height(rate: float, most: float) -> float:
+    return (HEIGHT - BOTTOM) - (HEIGHT - BOTTOM - 14) * rate / most

@@ -1,0 +1,72 @@
+"""Delayed messages and transactions: what waits, until when; taken back, or asked after again."""
+
+from typing import NamedTuple
+
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+
+from rmq.client import Client, MessageQueue, ReceivedMessage
+from rmq.client.admin import lookups, pending
+from rmq.dashboard.bounded import ask
+from rmq.dashboard.looks import broker_groups
+from rmq.dashboard.messages import Listed, listed, place
+from rmq.dashboard.page import Page, Visit
+from rmq.errors import InvalidArgument, RmqError
+from rmq.model import DELAY_TOPIC, HALF_TOPIC, TIMER_TOPIC
+
+KINDS = {
+    "timer": (TIMER_TOPIC, "with a time of their own"),
+    "level": (DELAY_TOPIC, "with a delay level, and retries"),
+    "half": (HALF_TOPIC, "of transactions (half messages)"),
+    "parked": (pending.PARKED_TOPIC, "of transactions that nobody ended"),
+}
+
+
+class Waiting(NamedTuple):
+    """`until_ms`: when it comes; 0: no time says so."""
+
+    message: ReceivedMessage
+    topic: str
+    until_ms: int
+
+
+class WaitingPages:
+    def __init__(self, client: Client, page: Page) -> None:
+        self._client = client
+        self.routes: list[BaseRoute] = [
+            page.view("/waiting", self.waiting),
+            page.action("/waiting/recall", self.recall),
+            page.action("/waiting/resume", self.resume),
+        ]
+
+    async def waiting(self, visit: Visit) -> Response:
+        kind = visit.text("kind", "timer")
+        if kind not in KINDS:
+            raise InvalidArgument(f"kind {kind!r}: one of {', '.join(KINDS)}")
+        found, why = Listed([], "", {}), ""
+        try:
+            found = await listed(self._client, KINDS[kind][0], None, None, visit.text("older"))
+        except (RmqError, TimeoutError) as error:
+            why = "" if "TOPIC_NOT_EXIST" in str(error) else str(error) or "Nobody answered in time."
+        rows = [_row(message, kind in ("timer", "level")) for message in found.messages]
+        return visit.show("waiting.html", kind=kind, kinds=KINDS, rows=rows, found=found, why=why, place=place)
+
+    async def recall(self, visit: Visit) -> Response:
+        queue = MessageQueue(TIMER_TOPIC, visit.needed("broker"), visit.number("queue"))
+        message = await ask(lookups.at(self._client, queue, visit.number("offset", most=2**63 - 1)))
+        await pending.recall(self._client, message)
+        return visit.go("/waiting", f"{message.message_id} will not come.")
+
+    async def resume(self, visit: Visit) -> Response:
+        """Only of a broker of the cluster: the id names the address that is dialled."""
+        word = visit.needed("id")
+        address = lookups.parse_offset_id(word).address
+        if address not in {at for group in await broker_groups(self._client) for at in group.addresses.values()}:
+            raise InvalidArgument(f"no broker of this cluster is at {address}")
+        await pending.resume_check(self._client, word)
+        return visit.go("/waiting?kind=parked", "Its producers are asked again what became of the transaction.")
+
+
+def _row(message: ReceivedMessage, timed: bool) -> Waiting:
+    topic = message.properties.get("REAL_TOPIC") or message.topic
+    return Waiting(message, topic, pending.due_ms(message) if timed else 0)

@@ -1,0 +1,59 @@
+"""What was counted, and what waits."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from rmq.client import InvalidArgument, Message
+from rmq.clock import SystemClock
+from rmq.dashboard.history import KEPT_MS, History, Point
+from rmq.testing import LocalBroker
+from tests.dashboard.visitor import visiting
+
+
+def test_rates_are_what_was_added_and_days_are_forgotten(tmp_path: Path) -> None:
+    history = History(tmp_path)
+    for at_ms, number in ((60_000, 100), (120_000, 700), (180_000, 50), (240_000, 110)):  # begun anew at the third
+        history.count("topic in", [("T", number), ("Quiet", 5)], at_ms)
+    assert history.line("topic in", "T", 0, 300_000) == [Point(120_000, 10.0), Point(240_000, 1.0)]
+    assert history.top("topic in", 0, 300_000) == [("T", 660)]
+    history.close()
+    again = History(tmp_path)
+    assert again.top("topic in", 0, 300_000) == [("T", 660)], "kept over a restart"
+    again.count("topic in", [], 240_001 + KEPT_MS)
+    assert again.top("topic in", 0, 300_000) == []
+    again.close()
+    (tmp_path / "file").touch()
+    with pytest.raises(InvalidArgument, match="--data"):
+        History(tmp_path / "file")
+
+
+async def test_load_nameservers_and_what_waits(tmp_path: Path) -> None:
+    now_ms = SystemClock().wall_ms()
+    history = History(tmp_path)
+    for at_ms, number in ((now_ms - 2, 0), (now_ms - 1, 42)):
+        history.count("topic in", [("Orders", number)], at_ms)
+    history.close()
+    async with (
+        LocalBroker(recall_messages=True) as broker,
+        broker.client() as client,
+        visiting(broker.nameserver, tmp_path) as visitor,
+    ):
+        assert "Orders 42" in await visitor.get("/load")
+        assert "<polyline" in visitor.page
+        assert "Nothing was counted on that day" in await visitor.get("/load", day="2020-01-01")
+        assert "is no day" in await visitor.get("/load", day="yesterday")
+        told = await visitor.get("/nameservers")
+        assert f"{broker.nameserver} yes" in told
+        assert f"broker-a 0: {broker.address}" in told
+        async with client.producer() as producer:
+            await producer.send(Message("Orders", b"later", delay_s=36_000))
+            await producer.send(Message("Orders", b"level", delay_level=18))
+        assert "in 2.0 h" in await visitor.get("/waiting", kind="level") or "in 119" in visitor.text
+        assert re.search(r"in (10|9\.9|10\.0) h", await visitor.get("/waiting"))
+        form = dict(re.findall(r'name="(broker|queue|offset)" value="([^"]*)"', visitor.page))
+        assert "will not come" in await visitor.post("/waiting/recall", **form)
+        assert "None." in await visitor.get("/waiting", kind="parked")
+        await visitor.post("/waiting/resume", id="7F00000100000001" + "0" * 16)
+        assert visitor.status == 400, "the dashboard dials nobody whom a stranger names"
