@@ -81,9 +81,13 @@ class Registration(Feature):
         self.changed()
 
     def metrics(self) -> Iterable[Family]:
-        rows = [((peer.address,), float(peer.has_it)) for peer in self._peers]
+        rows = [((address,), float(has_it)) for address, has_it in self.registered().items()]
         about = "1 if this nameserver took the last registration of this broker"
         yield Family("rmq_nameserver_registered", "gauge", about, ("nameserver",), rows)
+
+    def registered(self) -> dict[str, bool]:
+        """Which nameservers took the last registration."""
+        return {peer.address: peer.has_it for peer in self._peers}
 
     def waits_for(self) -> Iterable[str]:
         """One nameserver is enough for clients."""

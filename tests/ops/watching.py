@@ -39,12 +39,17 @@ async def page(address: str, path: str) -> tuple[int, str]:
     return int(head.split(" ")[1]), body
 
 
-async def scraped(*parts: Part) -> dict[str, Metric]:
-    """By name, from these parts."""
+async def scrape_of(*parts: Part) -> str:
+    """The whole page."""
     async with exported(*parts) as address:
         status, text = await page(address, "/metrics")
     assert status == 200
-    return families(text)
+    return text
+
+
+async def scraped(*parts: Part) -> dict[str, Metric]:
+    """By name, from these parts."""
+    return families(await scrape_of(*parts))
 
 
 def families(text: str) -> dict[str, Metric]:

@@ -1,6 +1,7 @@
 """Messages whose handling failed: they come again, or become dead letters."""
 
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 
 from rmq.broker.catalog import Catalog
 from rmq.broker.feature import Feature
@@ -18,18 +19,20 @@ class Retries(Feature):
         self, catalog: Catalog, internal_producer: InternalProducer, intake: Intake, locked: Callable[[str], bool]
     ) -> None:
         failed = SendBackHandlers(catalog, internal_producer, intake, locked)
-        self._failed = failed
+        self._failed, self._groups = failed, catalog.groups
         self.given_up = failed.given_up
         self.handlers = failed.by_request()
 
     def metrics(self) -> Iterable[Family]:
         labels = ("consumer_group", "is_system")
-        retried, dead = _rows(self._failed.retried), _rows(self._failed.dead)
+        retried, dead = self._rows(self._failed.retried), self._rows(self._failed.dead)
         yield Family(
             "rmq_send_to_retry_messages_total", "counter", "messages that a consumer failed, to come again", labels, retried
         )
         yield Family("rocketmq_send_to_dlq_messages_total", "counter", "messages that came too often: dead letters", labels, dead)
 
-
-def _rows(counted: dict[str, int]) -> list[Row]:
-    return [((group, "true" if is_system_group(group) else "false"), float(count)) for group, count in counted.items()]
+    def _rows(self, counted: Counter[str]) -> Iterator[Row]:
+        """Of every group, though nothing was counted yet: what begins at 1 has not risen for Prometheus."""
+        for config in self._groups.all():
+            if not is_system_group(config.name):
+                yield (config.name, "false"), float(counted[config.name])
