@@ -4,6 +4,7 @@ Each maker takes a block and gives one array, of exactly the type that Spark wan
 bytes that are not UTF-8) goes the slow way and gives what `rmq.log.records.properties` gives. No files, no Spark.
 """
 
+from binascii import hexlify
 from collections.abc import Callable, Sequence, Sized
 from functools import lru_cache
 from itertools import accumulate, chain
@@ -78,7 +79,7 @@ class Columns:
     def keys(self) -> pa.Array:
         said = pc.utf8_trim_whitespace(self.property("KEYS"))
         there = np.flatnonzero(pc.fill_null(pc.not_equal(said, ""), False).to_numpy(zero_copy_only=False))
-        words = pc.split_pattern_regex(said.take(pa.array(there)), r"\s+")
+        words = pc.utf8_split_whitespace(said.take(pa.array(there)))
         counts = np.zeros(len(self.block), np.int64)
         counts[there] = pc.list_value_length(words).to_numpy()
         return pa.ListArray.from_arrays(_offsets(counts), words.flatten())
@@ -110,7 +111,7 @@ class Columns:
         raw = np.empty((len(offsets), 16), np.uint8)
         raw[:, :8] = self.block.window(self.block.store + 8, 8)
         raw[:, 8:] = np.ascontiguousarray(self.block.head["physical_offset"]).view(np.uint8).reshape(-1, 8)
-        text = _HEX[raw].reshape(-1)
+        text = hexlify(raw.data).upper()
         ends = pa.array(np.arange(0, len(text) + 1, 32), pa.int32())
         return pa.StringArray.from_buffers(len(offsets), ends.buffers()[1], pa.py_buffer(text))
 
@@ -281,6 +282,3 @@ def _rows(pairs: Pairs) -> Ints:
 
 def _offsets(counts: Ints) -> pa.Array:
     return pa.array(np.concatenate(([0], np.cumsum(counts))), pa.int32())
-
-
-_HEX = np.frombuffer("".join(f"{n:02X}" for n in range(256)).encode(), np.uint8).reshape(256, 2)

@@ -1,5 +1,6 @@
 """Positions of streams, as Spark asks for them: the readers alone, without Java."""
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,10 @@ from pyspark.sql.types import LongType, StructField, StructType
 from analytics.source import RmqDataSource
 from rmq.client import Client, Message, MessageQueue
 from rmq.errors import InvalidArgument, StoreError
+from rmq.net.commands import UpdateTopic
 from tests.analytics.brokers import running_broker
 from tests.analytics.stores import live
+from tests.broker.groups import GROUP, LocalGroup, OwnDisk
 
 NUMBERS = StructType([StructField("queue_offset", LongType())])
 ALL = ReadAllAvailable()
@@ -123,3 +126,29 @@ def test_options_that_do_not_go_together(options: dict[str, str], says: str) -> 
 def test_nothing_is_overwritten() -> None:
     with pytest.raises(InvalidArgument, match="messages are only added"):
         RmqDataSource({"nameservers": "127.0.0.1:9", "topic": "T"}).writer(NUMBERS, True)
+
+
+async def test_over_a_change_of_leader(tmp_path: Path) -> None:
+    """What one leader said is there, another one gives: a trigger that is read when nobody leads, and one after it."""
+    async with LocalGroup(tmp_path, disks={f"n{number}": OwnDisk() for number in range(3)}) as group:
+        peer = await group.connect(await group.leader())
+        await peer.ask(UpdateTopic("T", read_queue_nums=2, write_queue_nums=2))
+        reader = stream(nameservers=group.nameserver, subscribe="T", startingOffsets="earliest")
+        try:
+            start, read = await asyncio.to_thread(reader.initialOffset), list[int]()
+            for number in range(3):
+                async with group.client() as client, client.producer() as producer:
+                    for queue_id in (0, 1):
+                        queue = MessageQueue("T", GROUP, queue_id)
+                        await producer.send_batch([Message("T", b"%d" % n) for n in range(20)], queue=queue)
+                end = await asyncio.to_thread(reader.latestOffset, start, ALL)
+                if number == 1:
+                    await group.stop(await group.leader())
+                reading = asyncio.create_task(asyncio.to_thread(rows, reader, start, end))
+                if number == 1:
+                    await group.clock.advance(3.0)  # the patience of the others
+                read += await reading
+                start = end
+        finally:
+            await asyncio.to_thread(reader.stop)
+        assert sorted(read) == sorted([*range(60), *range(60)])
