@@ -96,3 +96,13 @@ class PerhapsStored(StoreError):
 
 class Closed(RmqError):
     """The client or node has been closed."""
+
+
+def no_topic(topic: str, about: str = "") -> Refusal:
+    """Where a topic is not there. `about` goes on: what to do, or since when."""
+    return Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic {topic} does not exist{about}")
+
+
+def no_group(group: str, about: str = "") -> Refusal:
+    """The same of a consumer group."""
+    return Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"consumer group {group} does not exist{about}")

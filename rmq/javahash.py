@@ -21,6 +21,12 @@ def java_hash(text: str) -> int:
     return value - 0x1_0000_0000 if value & 0x8000_0000 else value
 
 
+def tags_code(tag: str) -> int:
+    """The code of a message's tag in a ConsumeQueue entry, and in filters; 0 without a tag
+    [MessageExtBrokerInner.tagsString2tagsCode]."""
+    return java_hash(tag) if tag else 0
+
+
 def _utf16_units(text: str) -> bytes | tuple[int, ...]:
     if text.isascii():
         return text.encode("ascii")

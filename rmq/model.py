@@ -10,6 +10,7 @@ PERM_READ, PERM_WRITE, PERM_INHERIT = 4, 2, 1
 TEMPLATE_TOPIC = "TBW102"  # new topics inherit from it [TopicValidator.AUTO_CREATE_TOPIC_KEY_TOPIC]
 EPOCH_TOPIC = "rmq_sys_EPOCH"  # our epoch records (docs/storage)
 STATE_TOPIC = "rmq_sys_STATE"  # our state records
+PROOF_PROPERTY = "RMQ_SRC"  # says where a message that the broker handed on comes from (`rmq.delivery.proof`)
 RETRY_PREFIX, DLQ_PREFIX = "%RETRY%", "%DLQ%"
 DELAY_TOPIC, TIMER_TOPIC = "SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer"
 HALF_TOPIC, OP_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from rmq.broker.state import Line, undoing
 from rmq.codes import ResponseCode
 from rmq.delivery.groups import GroupTable
-from rmq.errors import NotLeading, Refusal
+from rmq.errors import NotLeading, Refusal, no_group, no_topic
 from rmq.model import RETRY_PREFIX, GroupConfig, TopicConfig
 from rmq.routing.topics import TopicTable, check_group_name
 
@@ -39,7 +39,7 @@ class Catalog:
         """The topic's settings. Raises Refusal TOPIC_NOT_EXIST."""
         config = self.topic(topic)
         if config is None:
-            raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic {topic} does not exist")
+            raise no_topic(topic)
         return config
 
     async def create(self, config: TopicConfig) -> None:
@@ -66,17 +66,14 @@ class Catalog:
         """The same, for a request that stores something for the group: the group must exist, or be on its way."""
         self.check_group(group)
         if self.groups.decided(group) is None:
-            about = f"consumer group {group} does not exist: its consumers make it when they connect, or create it first"
-            raise Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, about)
+            raise no_group(group, ": its consumers make it when they connect, or create it first")
 
     def group_or_may_be(self, group: str) -> GroupConfig | None:
         """None: it would be made on first use. Raises Refusal if it would not."""
         config = self.group(group)
         if config is None:
             if not self._auto_group:
-                raise Refusal(
-                    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"consumer group {group} does not exist: create it first"
-                )
+                raise no_group(group, ": create it first")
             check_group_name(group)
         return config
 

@@ -16,6 +16,7 @@ from rmq.broker.exports import Exports
 from rmq.broker.facts import StartTime, runtime_facts
 from rmq.broker.feature import At, Feature, Job
 from rmq.broker.features.access import Access, shares
+from rmq.broker.features.assignments import Assignments
 from rmq.broker.features.delays import Delays
 from rmq.broker.features.groups import Groups
 from rmq.broker.features.inspection import Inspection, topic_ends
@@ -23,7 +24,7 @@ from rmq.broker.features.lag import Lag
 from rmq.broker.features.locks import Locks
 from rmq.broker.features.lookups import Lookups
 from rmq.broker.features.offsets import OffsetExports, Offsets
-from rmq.broker.features.pop import Assignments, Pop, Revival
+from rmq.broker.features.pop import Pop, Revival
 from rmq.broker.features.pulling import Pulling
 from rmq.broker.features.replies import Replies
 from rmq.broker.features.retention import Cleaning

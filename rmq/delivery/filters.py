@@ -9,7 +9,7 @@ from functools import lru_cache
 from rmq.codes import ResponseCode
 from rmq.delivery.sql import Sql, compile_sql
 from rmq.errors import Refusal
-from rmq.javahash import java_hash
+from rmq.javahash import tags_code
 
 ALL = "*"
 MAX_EXPRESSION = 16 * 1024  # characters
@@ -55,8 +55,8 @@ def parse_tags(expression: str) -> frozenset[str] | None:
 
 
 def codes(tags: Iterable[str]) -> frozenset[int]:
-    """The hash codes of tags, as ConsumeQueue entries hold them [MessageExtBrokerInner.tagsString2tagsCode]."""
-    return frozenset(map(java_hash, tags))
+    """The hash codes of tags, as ConsumeQueue entries hold them."""
+    return frozenset(map(tags_code, tags))
 
 
 def codes_of(expression: str) -> frozenset[int] | None:

@@ -4,9 +4,11 @@ The record itself is the proof that its source was handed on: there is no other 
 dies, or be there without it. No client can send the property. Pure.
 """
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
-PROPERTY = "RMQ_SRC"
+from rmq.model import PROOF_PROPERTY
+
 DUE, HALF, POP = "due", "half", "pop"
 
 
@@ -21,10 +23,14 @@ class Proof(NamedTuple):
         """The property's value."""
         return f"{self.kind} {self.source} {self.detail}"
 
+    def as_property(self) -> dict[str, str]:
+        """As a record carries it."""
+        return {PROOF_PROPERTY: self.text()}
 
-def proof_of(text: str) -> Proof | None:
-    """Reads the property; None for what is none of ours."""
-    kind, _, rest = text.partition(" ")
+
+def proof_in(properties: Mapping[str, str]) -> Proof | None:
+    """The proof among a record's properties; None if there is none of ours."""
+    kind, _, rest = properties.get(PROOF_PROPERTY, "").partition(" ")
     source, _, detail = rest.partition(" ")
     return Proof(kind, int(source), int(detail)) if _is_number(source) and _is_number(detail) else None
 

@@ -11,7 +11,7 @@ from threading import Lock
 from typing import NoReturn
 
 from rmq.codes import ResponseCode
-from rmq.errors import BadBytes, PerhapsStored, Refusal, StoreError
+from rmq.errors import BadBytes, PerhapsStored, Refusal, StoreError, no_topic
 from rmq.log.files import epochs
 from rmq.log.files.damage import Damages
 from rmq.log.files.disk import Disk, remedy
@@ -469,7 +469,7 @@ def _check_lives(units: Sequence[Unit]) -> list[str]:
         queue, life = unit.queue, unit.life
         if queue.ended or life.ended or (deleted and (queue.topic in deleted or life.topic in deleted)):
             gone = life.topic if life.ended or life.topic in deleted else queue.topic
-            raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"not stored: topic {gone} is deleted")
+            raise no_topic(gone, " any more: nothing was stored")
         if queue.topic == STATE_TOPIC:
             deleted += deleted_by(unit.parts)
     return deleted

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from rmq.codes import ResponseCode
-from rmq.errors import BadBytes, Refusal
+from rmq.errors import BadBytes, Refusal, no_topic
 from rmq.model import (
     DELAY_TOPIC,
     DLQ_PREFIX,
@@ -139,8 +139,7 @@ class TopicTable(StagedTable[TopicConfig]):
         check_topic_name(topic)
         template = self.decided(default_topic)
         if not auto_create_enabled or template is None or not template.perm & PERM_INHERIT:
-            about = f"topic {topic} does not exist: create it (rmq admin updateTopic), or allow autoCreateTopicEnable"
-            raise Refusal(ResponseCode.TOPIC_NOT_EXIST, about)
+            raise no_topic(topic, ": create it (rmq admin updateTopic), or allow autoCreateTopicEnable")
         self.check_room(topic)
         queues = max(1, min(queue_nums, template.write_queue_nums))
         return TopicConfig(topic, queues, queues, template.perm & ~PERM_INHERIT)
@@ -148,8 +147,7 @@ class TopicTable(StagedTable[TopicConfig]):
     def _plan_of_group(self, topic: str) -> TopicConfig:
         check_known_topic(topic)
         if not self._has_group(topic.removeprefix(RETRY_PREFIX).removeprefix(DLQ_PREFIX)):
-            about = f"topic {topic} does not exist, nor does its group: consumers make their groups when they connect"
-            raise Refusal(ResponseCode.TOPIC_NOT_EXIST, about)
+            raise no_topic(topic, ", nor does its group: consumers make their groups when they connect")
         self.check_room(topic, ours=True)
         return TopicConfig(topic, 1, 1)
 

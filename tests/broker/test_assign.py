@@ -5,8 +5,8 @@ from collections import Counter
 
 import pytest
 
-from rmq.broker.handlers import assign
-from rmq.broker.handlers.assign import popped_by
+from rmq.broker.features import assignments
+from rmq.broker.features.assignments import popped_by
 from rmq.codes import ResponseCode
 from rmq.model import MessageQueue
 from rmq.net.commands import DeleteGroup, DeleteTopic, UpdateTopic
@@ -85,7 +85,7 @@ async def test_refused(broker: LocalBroker, peer: Peer) -> None:
 
 
 async def test_there_are_so_many_modes_and_known_ones_change(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(assign, "MAX_MODES", 1)
+    monkeypatch.setattr(assignments, "MAX_MODES", 1)
     await peer.ask(SetRequestMode("T", "g", "POP", 0))
     assert await peer.ask_code(SetRequestMode("T", "h", "POP", 0)) == ResponseCode.SYSTEM_BUSY
     await peer.ask(SetRequestMode("T", "g", "PULL", 0))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rmq.broker.handlers import locks
+from rmq.broker.features import locks
 from rmq.codes import ResponseCode
 from rmq.delivery.locks import LIVE_S
 from rmq.errors import Refusal

@@ -18,7 +18,7 @@ from rmq.broker.tables import Tables
 from rmq.delivery.due import Source
 from rmq.delivery.groups import GroupTable
 from rmq.delivery.offsets import OffsetTable
-from rmq.delivery.proof import DUE, HALF, POP, PROPERTY, Proof, proof_of
+from rmq.delivery.proof import DUE, HALF, POP, Proof, proof_in
 from rmq.delivery.transactions import COMMITTED, ROLLED_BACK, Half
 from rmq.log.commitlog import Unit
 from rmq.log.queues.consumequeue import ConsumeQueue
@@ -151,7 +151,7 @@ class Handed:
 
     def look(self, found: record.Record) -> None:
         said = record.bytes_to_properties(found.properties)
-        proof = proof_of(said.get(PROPERTY, ""))
+        proof = proof_in(said)
         if found.topic == STATE_TOPIC:
             self._state(found)
         elif found.topic.startswith(REVIVE_PREFIX):

@@ -1,6 +1,6 @@
 """Consumer offsets: committing, asking, resetting, and sending readers back after a loss."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
 from rmq.broker.catalog import Catalog
 from rmq.broker.feature import Feature, Job
@@ -46,6 +46,9 @@ class Offsets(Feature):
             ResetOffset: resets.reset,
         }
         self.jobs = (Job(WRITE_S, "offsets", kept.write, at_stop=True),)
+
+    def facts(self) -> Iterable[tuple[str, object]]:
+        yield "ignoredLowerCommits", self._table.ignored_lower
 
     def on_epoch(self) -> None:
         self._truncation_guard.learn(self._log.rows)

@@ -1,4 +1,4 @@
-"""POP: messages are handed out for a time, then acknowledged, or they come back. Also which member pops or pulls which queue."""
+"""POP: messages are handed out for a time, and acknowledged, or they come back."""
 
 import random
 from collections.abc import Awaitable, Callable, Iterable
@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable, Iterable
 from rmq.broker.catalog import Catalog
 from rmq.broker.feature import Feature, Job
 from rmq.broker.handlers.ack import AckHandler
-from rmq.broker.handlers.assign import AssignHandler
 from rmq.broker.handlers.pop import PopHandler
 from rmq.broker.longpoll import LongPolls
 from rmq.broker.pending.internalproducer import InternalProducer
@@ -16,14 +15,10 @@ from rmq.broker.pending.popwaits import PopWaits
 from rmq.broker.pending.receipts import ReceiptWriter
 from rmq.broker.pending.revive import ReviveService
 from rmq.broker.ports import Reader
-from rmq.broker.state import Line
 from rmq.broker.stats import BrokerStats
 from rmq.clock import Clock
-from rmq.delivery.members import ConsumerRegistry
-from rmq.delivery.modes import ModeTable, modes_json
 from rmq.delivery.orders import OrderTable, orders_json
 from rmq.measures import Family, gauge
-from rmq.model import MessageQueue
 from rmq.net.commands.pop import Pop as PopRequest, PopAnswer
 from rmq.net.transport.server import Call, Handler
 
@@ -88,22 +83,6 @@ class Revival(Feature):
 
     async def carry(self, below: int) -> None:
         await self._service.carry(below)
-
-
-class Assignments(Feature):
-    """For the arguments see `AssignHandler`."""
-
-    def __init__(
-        self,
-        broker_name: str,
-        catalog: Catalog,
-        modes: ModeTable,
-        registry: ConsumerRegistry,
-        routes: Callable[[str], Awaitable[list[MessageQueue] | None]],
-        commit: Callable[[list[Line]], Awaitable[None]],
-    ) -> None:
-        self.handlers = AssignHandler(broker_name, catalog, modes, registry, routes, commit).by_request()
-        self.exports = {"messageRequestMode.json": lambda: modes_json(modes)}
 
 
 def _counted(pop: Callable[[PopRequest, Call], Awaitable[PopAnswer]], stats: BrokerStats) -> Handler:

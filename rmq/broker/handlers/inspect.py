@@ -8,7 +8,7 @@ from rmq.broker.stats import BrokerStats
 from rmq.codes import ResponseCode
 from rmq.delivery.groups import ConsumerRegistry
 from rmq.delivery.offsets import OffsetTable
-from rmq.errors import Refusal
+from rmq.errors import Refusal, no_topic
 from rmq.log.queues.consumequeue import ConsumeQueue
 from rmq.log.queues.queues import ConsumeQueues
 from rmq.model import BROADCASTING, MessageQueue, QueueProgress, QueueStats, TopicConfig
@@ -57,9 +57,8 @@ class InspectHandlers:
         }
 
     async def topic_stats(self, request: GetTopicStats, _call: Call) -> TopicStats:
-        config = self._topics.get(request.topic)
-        if config is None:
-            raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic {request.topic} does not exist")
+        if (config := self._topics.get(request.topic)) is None:
+            raise no_topic(request.topic)
         rows = await asyncio.to_thread(lambda: [self._queue_stats(config, queue_id) for queue_id in _queue_ids(config)])
         return TopicStats(rows, self._stats.topic_put_tps(config.name))
 

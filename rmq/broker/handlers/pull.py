@@ -179,7 +179,7 @@ class PullHandler:
         if offset > high:
             self._leave(call, only=True)  # a reader that was sent back would read again what it has finished
         moved = PullAnswer(high if offset > high else low, low, high, b"", PULL_MOVED)
-        return self._nothing(call, moved, _why_moved(offset, low, high))
+        return self._nothing(call, moved, _why_moved(offset, high))
 
     def _nothing(self, call: Call, answer: PullAnswer, why: str) -> Later:
         self._stats.missed.total += 1
@@ -274,7 +274,7 @@ def _unreadable(request: Pull, error: RmqError | OSError) -> Refusal:
     return Refusal(ResponseCode.SYSTEM_ERROR, f"queue {request.queue_id} of {request.topic} cannot be read: {error}")
 
 
-def _why_moved(offset: int, low: int, high: int) -> str:
+def _why_moved(offset: int, high: int) -> str:
     if not high:
         return EMPTY
     return "OFFSET_OVERFLOW_BADLY" if offset > high else "OFFSET_TOO_SMALL"

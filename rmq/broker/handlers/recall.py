@@ -9,7 +9,7 @@ from rmq.broker.pending.delays import TimerInterceptor
 from rmq.broker.pending.internalproducer import InternalProducer
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
-from rmq.errors import Refusal
+from rmq.errors import Refusal, no_topic
 from rmq.log.records import record
 from rmq.model import PERM_WRITE
 from rmq.net.commands.timers import Recall, RecallAnswer
@@ -37,7 +37,7 @@ class RecallHandler:
             raise Refusal(ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden: set recallMessageEnable=true")
         config = self._internal_producer.topic(request.topic)
         if config is None:
-            raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"recall failed, there is no topic {request.topic}")
+            raise no_topic(request.topic, ": there is nothing to recall in it")
         if not config.perm & PERM_WRITE:
             raise Refusal(ResponseCode.NO_PERMISSION, f"topic {request.topic} may not be written to (perm {config.perm})")
         topic, deliver_ms, key = _read(request.recall_handle)

@@ -14,7 +14,7 @@ from rmq.broker.state import Line
 from rmq.codes import ResponseCode
 from rmq.delivery.groups import ConsumerRegistry
 from rmq.delivery.offsets import OffsetKey, OffsetTable
-from rmq.errors import Refusal
+from rmq.errors import Refusal, no_group
 from rmq.model import BROADCASTING, MessageQueue, TopicConfig
 from rmq.net.commands import UpdateConsumerOffset
 from rmq.net.commands.resets import QueueOffset, ResetOffset, ResetOffsets
@@ -58,7 +58,7 @@ class ResetHandlers:
     def _checked(self, request: ResetOffset) -> TopicConfig:
         config = self._catalog.known_topic(request.topic)
         if self._catalog.group(request.group) is None:
-            raise Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"consumer group {request.group} does not exist")
+            raise no_group(request.group)
         view = self._registry.connection_view(request.group)
         if view is not None and view.message_model == BROADCASTING:
             about = f"group {request.group} reads as a broadcast: each member keeps its own offsets, where it runs"

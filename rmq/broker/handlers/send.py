@@ -11,7 +11,7 @@ from rmq.broker.pending.intake import Placed
 from rmq.broker.ports import Writer
 from rmq.codes import ResponseCode
 from rmq.config.settings import NodeSettings
-from rmq.errors import Refusal, RmqError
+from rmq.errors import Refusal, RmqError, no_topic
 from rmq.log.commitlog import Unit
 from rmq.log.queues.consumequeue import ConsumeQueue
 from rmq.log.records import fastpath, record
@@ -182,7 +182,7 @@ class SendHandler:
     async def _send_to_known(self, request: Send, call: Call) -> Later | SendAnswer:
         config = self._topic(request.topic)
         if config is None:
-            raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic {request.topic} was deleted meanwhile")
+            raise no_topic(request.topic, " any more: it was deleted meanwhile")
         self._open_batch(request.topic, request.queue_id, config)
         result = self.send(request, call)
         return result if result is LATER else await result

@@ -16,7 +16,7 @@ from rmq.broker.state import undoing
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.delivery.transactions import COMMITTED, PARKED_TOPIC, ROLLED_BACK, Half, HalfTable
-from rmq.errors import OUTCOME_UNKNOWN, BadBytes, Refusal, StoreError
+from rmq.errors import OUTCOME_UNKNOWN, BadBytes, Refusal, StoreError, no_topic
 from rmq.log.records import record
 from rmq.log.records.record import Record
 from rmq.model import HALF_TOPIC, OP_TOPIC
@@ -111,8 +111,7 @@ class TransactionHandlers:
         await self._check_life(first, half, message.topic)
         config = self._internal_producer.topic(message.topic)
         if config is None:
-            about = f"topic {message.topic} does not exist (any more): make it, and the commit works until the half is put aside"
-            raise Refusal(ResponseCode.TOPIC_NOT_EXIST, about)
+            raise no_topic(message.topic, " (any more): make it, and the commit works until the half is put aside")
         queue_id = message.queue_id
         if queue_id >= max(config.read_queue_nums, config.write_queue_nums):
             queue_id = self._internal_producer.pick(config.write_queue_nums)
@@ -129,8 +128,7 @@ class TransactionHandlers:
         if life is Life.OVER:
             draft = halves.op_draft([half.number], self._clock.wall_ms(), self._internal_producer.host, first)
             await self._write(first, ROLLED_BACK, OP_TOPIC, 0, draft)
-            about = f"topic {topic} was deleted while this transaction was open: it is rolled back"
-            raise Refusal(ResponseCode.TOPIC_NOT_EXIST, about)
+            raise no_topic(topic, " any more: it was deleted while this transaction was open, which is rolled back")
 
     async def _write(self, first: int, outcome: str, topic: str, queue_id: int, draft: bytes) -> None:
         self._table.end(first, outcome)

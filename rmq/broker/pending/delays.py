@@ -17,7 +17,7 @@ from rmq.broker.state import Line, is_unknown, undoing
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.delivery.due import CANCEL, MOST_LEVELS, TIMER, TIMER_SLOT_MS, DueTable, Source, level_slot, timer_out_ms, timer_slot
-from rmq.delivery.proof import DUE, PROPERTY, Proof, proof_of
+from rmq.delivery.proof import DUE, Proof, proof_in
 from rmq.errors import InvalidArgument, Refusal, RmqError
 from rmq.log.commitlog import Unit
 from rmq.log.records import record
@@ -150,7 +150,7 @@ def source_of(stored: Record, delays_ms: Sequence[int] = LEVELS_MS) -> tuple[Sou
     """When a stored record is due, and which timer it cancels (""): none). One that was carried forward keeps its time.
     `delays_ms`: of levels, in records that do not say theirs."""
     said = bytes_to_properties(stored.properties)
-    proof = proof_of(said.get(PROPERTY, ""))
+    proof = proof_in(said)
     carried_ms = proof.detail if proof is not None and proof.kind == DUE else 0
     if stored.topic == DELAY_TOPIC:
         level = min(max(_whole(said.get("DELAY")), 1), MOST_LEVELS)

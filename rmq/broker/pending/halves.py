@@ -10,13 +10,13 @@ from collections.abc import Iterable
 from rmq.broker.pending.intake import Interceptor, Placed
 from rmq.broker.pending.internalproducer import handed_on
 from rmq.codes import ResponseCode
-from rmq.delivery.proof import HALF, PROPERTY, Proof, proof_of
+from rmq.delivery.proof import HALF, Proof, proof_in
 from rmq.delivery.transactions import COMMITTED, PARKED, PARKED_TOPIC, ROLLED_BACK, Half, HalfTable, op_body, op_numbers
 from rmq.errors import BadBytes, Refusal
 from rmq.log.records import record
 from rmq.log.records.properties import CRC_NAME, strip_names
 from rmq.log.records.record import Record
-from rmq.model import HALF_TOPIC, OP_TOPIC
+from rmq.model import HALF_TOPIC, OP_TOPIC, PROOF_PROPERTY
 
 CHECKS = "TRANSACTION_CHECK_TIMES"
 _IMMUNITY = "CHECK_IMMUNITY_TIME_IN_SECONDS"
@@ -68,7 +68,7 @@ def half_of(stored: Record) -> Half:
 
 def first_of(stored: Record) -> int:
     """Log offset of the first append of that half."""
-    proof = proof_of(record.bytes_to_properties(stored.properties).get(PROPERTY, ""))
+    proof = proof_in(record.bytes_to_properties(stored.properties))
     return proof.source if proof is not None and proof.kind == HALF else stored.physical_offset
 
 
@@ -136,7 +136,7 @@ def committed(message: Record, topic: str, first: int, named: int) -> bytes:
 
 def op_draft(numbers: Iterable[int], wall_ms: int, host: bytes, first: int | None = None) -> bytes:
     """An op record. `first`: of the half that it rolls back."""
-    said = {"TAGS": _OP_TAG} | ({} if first is None else {PROPERTY: Proof(HALF, first).text()})
+    said = {"TAGS": _OP_TAG} | ({} if first is None else Proof(HALF, first).as_property())
     properties = record.properties_to_bytes(said)
     return record.draft(OP_TOPIC, op_body(numbers), properties, born_timestamp=wall_ms, born_host=host)
 
@@ -152,6 +152,6 @@ def real_place(stored: Record) -> tuple[str, int]:
 def asked_as(stored: Record) -> bytes:
     """The half as its producer gets to see it: with its real topic, without our properties. Raises BadBytes."""
     topic, queue_id = real_place(stored)
-    properties = strip_names(stored.properties, {PROPERTY.encode(), CRC_NAME})
+    properties = strip_names(stored.properties, {PROOF_PROPERTY.encode(), CRC_NAME})
     magic = record.topic_field_of(topic)[0]
     return record.encode(stored._replace(magic=magic, topic=topic, queue_id=queue_id, properties=properties))

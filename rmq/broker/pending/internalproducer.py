@@ -10,14 +10,14 @@ from collections.abc import Iterable, Sequence
 from rmq.broker.ports import Reader, Writer
 from rmq.broker.replication.appender import Waiter
 from rmq.broker.state import resolving
-from rmq.codes import ResponseCode
-from rmq.delivery.proof import PROPERTY, Proof
-from rmq.errors import BadBytes, Refusal, StoreError
+from rmq.delivery.proof import Proof
+from rmq.errors import BadBytes, StoreError, no_topic
 from rmq.log.commitlog import Unit
 from rmq.log.queues.consumequeue import ConsumeQueue
 from rmq.log.records import record
 from rmq.log.records.properties import CRC_NAME
 from rmq.log.records.record import Record
+from rmq.model import PROOF_PROPERTY
 from rmq.routing.lives import Life
 from rmq.routing.topics import TopicTable, is_system_topic
 
@@ -75,7 +75,7 @@ class InternalProducer:
         """Proposes one record; `waiter` hears the outcome. `state`: it ends something that waits, so it goes though the disk is
         nearly full. `life`: a queue of the topic that it comes from. Raises Refusal (TOPIC_NOT_EXIST also later): not stored."""
         if self.topic(topic) is None and not is_system_topic(topic):
-            raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"not stored: there is no topic {topic}")
+            raise no_topic(topic, ": nothing was stored")
         unit = Unit(draft, (len(draft),), (0,), self._queues.get(topic, queue_id), waiter)
         unit.life = life or unit.queue
         unit.pending_change = True  # so dispatch finds its tag out
@@ -104,11 +104,11 @@ def handed_on(
 ) -> bytes:
     """A draft for `topic` with body, birth and properties of `source`: less those named `without`, more or other `properties`,
     and the proof. The flags for kinds of transactions go, but for `flags`."""
-    dropped = {*without, PROPERTY, CRC_NAME.decode()}
+    dropped = {*without, PROOF_PROPERTY, CRC_NAME.decode()}
     known = {name: value for name, value in record.bytes_to_properties(source.properties).items() if name not in dropped}
     known |= dict(properties)
     if proof is not None:
-        known[PROPERTY] = proof.text()
+        known |= proof.as_property()
     return record.draft(
         topic,
         source.body,

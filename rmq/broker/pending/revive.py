@@ -19,7 +19,7 @@ from rmq.delivery.popping import pop_retry_topic
 from rmq.delivery.proof import POP, Proof
 from rmq.delivery.receipts import Receipt, ReceiptKey, ReceiptTable
 from rmq.delivery.retry import counted
-from rmq.errors import InvalidArgument, Refusal, StoreError
+from rmq.errors import InvalidArgument, Refusal, StoreError, no_topic
 from rmq.log.queues.consumequeue import ConsumeQueue
 from rmq.log.queues.queues import ConsumeQueues
 from rmq.log.records.record import Record, is_tombstone
@@ -97,7 +97,7 @@ class ReviveService:
     async def _hand_on(self, key: ReceiptKey, receipt: Receipt) -> None:
         """Hands on the receipt's messages that are not done. Raises Refusal, StoreError.
 
-        The deletion of its topic removes the receipt (`rmq.broker.apply`); while that is on its way this does nothing.
+        The deletion of its topic removes the receipt (`rmq.broker.tables`); while that is on its way this does nothing.
         """
         retry = pop_retry_topic(key.group, key.topic)
         if self._topics.is_leaving(key.topic) or self._topics.is_leaving(retry):
@@ -115,7 +115,7 @@ class ReviveService:
             life = self._queues.get(key.topic, key.queue_id)
             gone, found = await self._find(life, staged)
             if self._topics.get(key.topic) is None or life.ended:  # meanwhile
-                raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic {key.topic} is deleted")
+                raise no_topic(key.topic, " any more")
             if found and self._topics.get(retry) is None:
                 await self._create(TopicConfig(retry, 1, 1))
         except BaseException:

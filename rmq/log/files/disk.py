@@ -13,8 +13,7 @@ import stat
 from pathlib import Path
 from typing import ClassVar, Protocol
 
-from rmq.codes import ResponseCode
-from rmq.errors import Refusal, StoreError
+from rmq.errors import StoreError, no_topic
 
 
 class Disk(Protocol):
@@ -283,7 +282,7 @@ def open_file(disk: Disk, path: str, deleted: str) -> int:
         return disk.open(path)
     except FileNotFoundError:
         if deleted:
-            raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic {deleted} was deleted while it was read") from None
+            raise no_topic(deleted, " any more: it was deleted while it was read") from None
         raise
 
 

@@ -3,9 +3,9 @@
 import re
 
 from rmq.log.records.record import Buffer, Record
-from rmq.model import DELAY_TOPIC, HALF_TOPIC, OP_TOPIC, REVIVE_PREFIX, STATE_TOPIC, TIMER_TOPIC, is_pending_topic
+from rmq.model import DELAY_TOPIC, HALF_TOPIC, OP_TOPIC, PROOF_PROPERTY, REVIVE_PREFIX, STATE_TOPIC, TIMER_TOPIC, is_pending_topic
 
-HANDED_ON = b"RMQ_SRC\x01"  # begins the proof in a message that the broker handed on (`rmq.delivery.proof`)
+HANDED_ON = PROOF_PROPERTY.encode() + b"\x01"  # begins the proof in a message that the broker handed on (`rmq.delivery.proof`)
 _NAMES = (STATE_TOPIC, DELAY_TOPIC, TIMER_TOPIC, HALF_TOPIC, OP_TOPIC, REVIVE_PREFIX)
 _find = re.compile(b"|".join([HANDED_ON, *(name.encode() for name in _NAMES)])).search
 

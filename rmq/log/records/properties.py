@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from rmq.codes import ResponseCode
 from rmq.errors import InvalidArgument, Refusal
-from rmq.javahash import java_hash
+from rmq.javahash import tags_code
 
 CRC_NAME = b"__CRC32#"
 CRC_BYTES = 20  # "__CRC32#", 0x01, ten digits, 0x02
@@ -80,15 +80,10 @@ def is_number(text: str) -> bool:
     return text.isdecimal() and len(text) < 19
 
 
-def tags_code(tag: str) -> int:
-    """What a ConsumeQueue entry holds for a tag; 0 without one."""
-    return java_hash(tag) if tag else 0
-
-
 @lru_cache(maxsize=MAX_CODES)
 def code_of(tag: bytes) -> int:
     """`tags_code` of a tag as it is stored."""
-    return java_hash(tag.decode("utf-8", "replace"))
+    return tags_code(tag.decode("utf-8", "replace"))
 
 
 def tags_code_in(properties: bytes) -> int:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from rmq.codes import ResponseCode
 from rmq.errors import BadBytes, InvalidArgument, Refusal
-from rmq.javahash import java_hash
+from rmq.javahash import java_hash, tags_code
 from rmq.log.records.crc import crc32
 from rmq.log.records.delays import LEVELS_MS, delay_ms
 from rmq.log.records.properties import (
@@ -27,7 +27,6 @@ from rmq.log.records.properties import (
     properties_to_bytes,
     strip_names,
     strip_reserved,
-    tags_code,
     tags_code_in,
 )
 from rmq.model import DELAY_TOPIC

@@ -1,17 +1,17 @@
 """Which queues of a topic a member of a group reads, and whether it pulls or pops them [QueryAssignmentProcessor]."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
 
 from rmq.broker.catalog import Catalog
+from rmq.broker.feature import Feature
 from rmq.broker.state import Line, undoing
 from rmq.codes import ResponseCode
 from rmq.delivery.members import ConsumerRegistry
-from rmq.delivery.modes import POP, PULL, Mode, ModeTable, check_mode, name_of
+from rmq.delivery.modes import POP, PULL, Mode, ModeTable, check_mode, modes_json, name_of
 from rmq.errors import Refusal
 from rmq.model import PERM_READ, RETRY_PREFIX, MessageQueue
-from rmq.net.commands.pop import Assignment, Assignments, QueryAssignment, SetRequestMode
-from rmq.net.transport.server import Call, Handler
+from rmq.net.commands.pop import Assignment, Assignments as Assigned, QueryAssignment, SetRequestMode
+from rmq.net.transport.server import Call
 from rmq.routing.rebalance import STRATEGIES, Strategy
 
 BROADCASTING = "BROADCASTING"
@@ -19,7 +19,7 @@ MAX_MODES = 50_000
 ANY = -1  # all queues of a broker
 
 
-class AssignHandler:
+class Assignments(Feature):
     """`routes(topic)`: queues of all brokers, None if nobody could be asked. `commit(lines)`: done when they are committed."""
 
     def __init__(
@@ -37,9 +37,8 @@ class AssignHandler:
         self._registry = registry
         self._routes = routes
         self._commit = commit
-
-    def by_request(self) -> Mapping[type[Any], Handler]:
-        return {QueryAssignment: self.query, SetRequestMode: self.set_mode}
+        self.handlers = {QueryAssignment: self.query, SetRequestMode: self.set_mode}
+        self.exports = {"messageRequestMode.json": lambda: modes_json(modes)}
 
     async def set_mode(self, request: SetRequestMode, _call: Call) -> None:
         topic, group = request.topic, request.consumer_group
@@ -56,19 +55,19 @@ class AssignHandler:
         with undoing(lambda: self._modes.unstage(name)):
             await self._commit([("mode", name, list(mode))])
 
-    async def query(self, request: QueryAssignment, _call: Call) -> Assignments:
+    async def query(self, request: QueryAssignment, _call: Call) -> Assigned:
         """Answers "not known" for a group whose heartbeat is still on its way, and for a strategy that is not served."""
         topic, group, me = request.topic, request.consumer_group, request.client_id
         queues, members = await self._queues(topic), sorted(self._registry.members(group))
         strategy = STRATEGIES.get(request.strategy_name)
         if request.message_model == BROADCASTING:
-            return Assignments([Assignment(queue, PULL) for queue in queues])
+            return Assigned([Assignment(queue, PULL) for queue in queues])
         if me not in members or strategy is None:
-            return Assignments([], known=False)
+            return Assigned([], known=False)
         mode = Mode(PULL) if topic.startswith(RETRY_PREFIX) else self._modes.of(topic, group)
         if mode.mode != POP:
-            return Assignments([Assignment(queue, PULL) for queue in strategy(queues, members, me)])
-        return Assignments([Assignment(queue, POP) for queue in popped_by(queues, members, me, mode.share, strategy)])
+            return Assigned([Assignment(queue, PULL) for queue in strategy(queues, members, me)])
+        return Assigned([Assignment(queue, POP) for queue in popped_by(queues, members, me, mode.share, strategy)])
 
     async def _queues(self, topic: str) -> list[MessageQueue]:
         """Without a nameserver the queues of this broker."""
