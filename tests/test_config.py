@@ -291,3 +291,30 @@ def test_who_listens_beyond_loopback_is_warned(listens: str, warns: bool, role: 
     entries = [Entry("listen_host", listens, "--listen"), Entry("role", role, "--role"), Entry("advertised_host", told, "-")]
     found = [text for text in load(None, {}, entries).warnings if "whoever reaches its ports may do everything" in text]
     assert len(found) == warns
+
+
+@pytest.mark.parametrize("name", ["init_user", "node_credentials"])
+def test_secrets_come_from_files_of_their_owner_or_the_environment(tmp_path: Path, name: str) -> None:
+    """S12: never from flags, and no error or setting shows one."""
+    text = '{"accessKey":"node","secretKey":"canary"}'
+    file, conf = tmp_path / "secret", tmp_path / "broker.toml"
+    file.write_text(text)
+    file.chmod(0o600)
+    conf.write_text(f"{name} = '{text}'\n")
+    conf.chmod(0o644)
+    for entries, config in (([Entry(name, text, f"--set {name}")], None), ([], conf)):
+        with pytest.raises(InvalidArgument) as refused:
+            load(config, {}, entries)
+        assert "canary" not in str(refused.value)
+    with pytest.raises(InvalidArgument) as refused:
+        load(None, {f"RMQ_{name.upper()}": text.replace("secretKey", "Key")}, [])
+    assert "canary" not in str(refused.value)
+    conf.chmod(0o600)
+    by_flag = [Entry(name, f"file:{file}", f"--set {name}")]
+    for config, env, entries in ((conf, {}, []), (None, {f"RMQ_{name.upper()}": text}, []), (None, {}, by_flag)):
+        (found,) = getattr(load(config, env, entries).settings, name)
+        assert (found.name, found.secret) == ("node", "canary")
+        assert "canary" not in repr(found)
+    file.chmod(0o644)
+    with pytest.raises(InvalidArgument, match="others may read"):
+        load(None, {}, by_flag)

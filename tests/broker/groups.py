@@ -23,7 +23,14 @@ from tests.broker.support import Peer, send
 from tests.ports import free_port
 
 GROUP = "RaftNode00"
-SECURITY = ("cluster_secret_file", "cluster_secret_enforced", "member_names")  # settings that the nameserver has, too
+SECURITY = (
+    "cluster_secret_file",
+    "cluster_secret_enforced",
+    "member_names",
+    "authentication",
+    "authorization",
+    "node_credentials",
+)  # settings that the nameserver has, too
 # Settings of nodes whose retention takes what is an hour old.
 SHORT_LIVED: dict[str, Any] = {
     "max_message_bytes": 4096,

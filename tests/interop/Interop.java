@@ -10,6 +10,8 @@ import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
+import org.apache.rocketmq.acl.common.AclClientRPCHook;
+import org.apache.rocketmq.acl.common.SessionCredentials;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
@@ -27,6 +29,7 @@ import org.apache.rocketmq.client.utils.MessageUtil;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.remoting.RPCHook;
 import org.apache.rocketmq.tools.command.MQAdminStartup;
 
 /**
@@ -51,6 +54,7 @@ public final class Interop {
     public static void main(String[] args) throws Exception {
         switch (args[0]) {
             case "send" -> send(args[1], args[2], Integer.parseInt(args[3]));
+            case "signed" -> signed(args);
             case "consume" -> consume(args[1], args[2], args[3], args[4]);
             case "orderly" -> orderly(args[1], args[2], args[3]);
             case "failing" -> failing(args[1], args[2], args[3], Integer.parseInt(args[4]), Integer.parseInt(args[5]));
@@ -64,6 +68,30 @@ public final class Interop {
             default -> throw new IllegalArgumentException(args[0]);
         }
         System.exit(0);
+    }
+
+    private static void signed(String[] args) throws Exception {
+        RPCHook hook = new AclClientRPCHook(new SessionCredentials(args[4], args[5]));
+        DefaultMQProducer producer = new DefaultMQProducer("signed-producers", hook);
+        producer.setNamesrvAddr(args[1]);
+        producer.start();
+        for (int i = 0; i < 3; i++) {
+            try {
+                print(producer.send(message(args[2], "red", "signed-" + i)));
+            } catch (Exception e) {
+                System.out.println("REFUSED " + String.valueOf(e.getMessage()).replace('\n', ' '));
+            }
+        }
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(args[3], hook);
+        consumer.setNamesrvAddr(args[1]);
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.subscribe(args[2], "*");
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            messages.forEach(Interop::print);
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        run(consumer);
+        producer.shutdown();
     }
 
     private static void send(String nameservers, String topic, int count) throws Exception {

@@ -1,0 +1,77 @@
+"""Users and policies, as an administrator sees and changes them. Errors: as of `rmq.client.admin.calls`."""
+
+from typing import cast
+
+from rmq.client.admin.calls import ask_each, broker_addresses
+from rmq.client.client import Client
+from rmq.net.commands import Answer, Request
+from rmq.net.commands.access import (
+    AclInfo,
+    AclInfos,
+    CreateAcl,
+    CreateUser,
+    GetAcl,
+    GetUser,
+    ListAcls,
+    ListUsers,
+    UpdateAcl,
+    UpdateUser,
+    UserInfo,
+    UserInfos,
+)
+
+
+async def change(client: Client, cluster: str, broker: str, request: Request) -> list[str]:
+    """At the leader of each broker group of the cluster, or at one; where that was done."""
+    addresses = await broker_addresses(client, cluster=cluster, broker=broker)
+    await ask_each(client, addresses, request)
+    return addresses
+
+
+async def users(client: Client, cluster: str, broker: str, name: str = "", part: str = "") -> dict[str, list[UserInfo]]:
+    """By address: that one, or all with `part` in their names."""
+    found = {}
+    for address in await broker_addresses(client, cluster=cluster, broker=broker):
+        answer = await _ask(client, address, GetUser(name) if name else ListUsers(part))
+        found[address] = [answer] if isinstance(answer, UserInfo) else cast(UserInfos, answer).users
+    return found
+
+
+async def acls(
+    client: Client, cluster: str, broker: str, subject: str = "", resource: str = "", listed: bool = False
+) -> dict[str, list[AclInfo]]:
+    """By address: of that subject, or (`listed`) of all with these texts in their names."""
+    found = {}
+    for address in await broker_addresses(client, cluster=cluster, broker=broker):
+        answer = await _ask(client, address, ListAcls(subject, resource) if listed else GetAcl(subject))
+        found[address] = [answer] if isinstance(answer, AclInfo) else cast(AclInfos, answer).acls
+    return found
+
+
+async def copy_users(client: Client, origin: str, target: str, names: list[str]) -> list[str]:
+    """With their passwords, which nobody gets to see. `origin`, `target`: "host:port". Those that were copied."""
+    told = cast(UserInfos, await _ask(client, origin, ListUsers())).users
+    chosen = [user for user in told if not names or user.username in names]
+    there = {user.username for user in cast(UserInfos, await _ask(client, target, ListUsers())).users}
+    for user in chosen:
+        kind = UpdateUser if user.username in there else CreateUser
+        await _ask(client, target, kind(user.username, user))
+    return [user.username for user in chosen]
+
+
+async def copy_acls(client: Client, origin: str, target: str, subjects: list[str]) -> list[str]:
+    """As `copy_users`."""
+    told = cast(AclInfos, await _ask(client, origin, ListAcls())).acls
+    chosen = [acl for acl in told if not subjects or acl.subject in subjects]
+    there = {acl.subject for acl in cast(AclInfos, await _ask(client, target, ListAcls())).acls}
+    for acl in chosen:
+        kind = UpdateAcl if acl.subject in there else CreateAcl
+        await _ask(client, target, kind(acl.subject, acl))
+    return [acl.subject for acl in chosen]
+
+
+async def _ask(client: Client, address: str, request: Request) -> Answer:
+    return await client.session.connections.request(address, request)
+
+
+__all__ = ["acls", "change", "copy_acls", "copy_users", "users"]

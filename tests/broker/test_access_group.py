@@ -1,0 +1,74 @@
+"""Users and policies of a group that elects its leader: at every member, over a change of the leader."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmq.codes import ResponseCode
+from rmq.errors import Refusal
+from rmq.net.commands import CreateUser, GetMaxOffset, Hello, UpdateAcl, UpdateTopic, UserInfo
+from rmq.net.commands.access import PolicyEntry
+from rmq.net.commands.peers import AskVote, FetchLog, IntroducePeer
+from rmq.net.transport.dialer import Dialer
+from rmq.scram import Credentials
+from tests.access.examples import example
+from tests.broker.groups import LocalGroup
+from tests.broker.support import Peer, send
+from tests.broker.test_access import SENT, SETTINGS, Signer, acl, asked
+
+
+async def login(group: LocalGroup, node: str, name: str, password: str) -> Peer:
+    pushed: list[Any] = []
+    dialer = Dialer(group.clock, credentials=Credentials(name, password) if name else None)
+    return Peer(await dialer.open(group.nodes[node].address, Hello(1, name), pushed.append), pushed)
+
+
+def leading(group: LocalGroup) -> str:
+    return next((name for name, node in group.nodes.items() if node.serving.membership.leads), "")
+
+
+async def test_every_member_knows_the_users_and_only_nodes_are_nodes(tmp_path: Path) -> None:
+    """S2, S3: a leader leaves its users to the next one; clients of RocketMQ are forwarded with their signatures."""
+    async with LocalGroup(tmp_path, led=False, **SETTINGS) as group:
+        clock = group.clock
+        await clock.advance_until(lambda: leading(group))
+        first = leading(group)
+        await clock.advance_until(lambda: group.nodes[first].serving.tables.users.get("root"))
+        root = await login(group, first, "root", "root-secret")
+        await root.ask(UpdateTopic("T"))
+        await root.ask(CreateUser("bob", UserInfo("bob", "bob-secret")))
+        await root.ask(acl("bob", PolicyEntry("Topic:T", ["Pub", "Get"])))
+        followers = [name for name in group.nodes if name != first]
+        await clock.advance_until(
+            lambda: all("User:bob" in group.nodes[name].serving.tables.policies.committed() for name in followers)
+        )
+        forwarded = Signer(group.nodes[followers[0]].address, "bob", "bob-secret")
+        asking = asyncio.create_task(asked(forwarded, 310, SENT, b"by a follower"))
+        await clock.advance_until(asking.done)
+        assert asking.result()[0] == 0
+        bob = await login(group, followers[1], "bob", "bob-secret")
+        for kind in (IntroducePeer, AskVote, FetchLog):
+            for peer in (bob, root):
+                assert await peer.refusal(example(kind)) == ResponseCode.NO_PERMISSION
+
+        await group.stop(first)
+        await clock.advance_until(lambda: leading(group))
+        second = leading(group)
+        again = await login(group, second, "bob", "bob-secret")
+        await again.send(send("T"))
+        assert (await again.ask(GetMaxOffset("T", 0))).offset == 2
+        chief = await login(group, second, "root", "root-secret")
+        await chief.ask(UpdateAcl("User:bob", acl("bob", PolicyEntry("Topic:T", ["Pub"], [], "Deny")).acl))
+        assert await again.refusal(send("T")) == ResponseCode.NO_PERMISSION
+        forwarded.close()
+        for peer in (root, bob, again, chief):
+            peer.channel.abort("the test is over")
+
+
+async def test_a_node_with_another_secret_is_no_node(tmp_path: Path) -> None:
+    async with LocalGroup(tmp_path, led=False, **SETTINGS) as group:
+        await group.clock.advance_until(lambda: leading(group))
+        with pytest.raises(Refusal, match="wrong password"):
+            await login(group, leading(group), "node", "another")

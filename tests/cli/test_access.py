@@ -1,0 +1,52 @@
+"""`rmq admin` for users and policies, as one who logs in by the environment."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+from click.testing import CliRunner
+
+from rmq.cli import cli
+from rmq.testing import LocalBroker, until
+from tests.broker.test_access import SETTINGS, login, nameserver_knows
+
+
+async def test_an_administrator_makes_users_and_says_what_they_may(tmp_path: Path) -> None:
+    """S12: passwords come from files of mode 0600, and are shown nowhere."""
+    for name in ("root", "bob"):
+        (tmp_path / name).write_text(f"{name}-secret\n")
+        (tmp_path / name).chmod(0o600)
+    async with LocalBroker(**SETTINGS) as broker:
+        await until(lambda: broker.serving.tables.users.get("root"))
+        await broker.clock.advance_until(lambda: nameserver_knows(broker, "root"))
+
+        async def rmq(*words: str, fails: bool = False, file: Path = tmp_path / "root") -> str:
+            env = {"RMQ_USER": "root", "RMQ_PASSWORD_FILE": str(file), "NAMESRV_ADDR": broker.nameserver}
+            shown = await asyncio.to_thread(CliRunner().invoke, cli, ["admin", *words], env=env)
+            assert bool(shown.exit_code) == fails, shown.output
+            return f"{shown.output}{shown.exception}"
+
+        async def listed(*words: str) -> list[dict[str, Any]]:
+            found = json.loads((await rmq(*words, *where, "-o", "json")).removesuffix("None"))
+            return list(found if isinstance(found, list) else next(iter(found.values())))
+
+        where = ("-b", broker.address)
+        assert "success" in await rmq("createUser", *where, "-u", "bob", "-p", str(tmp_path / "bob"))
+        rights = ("-s", "User:bob", "-r", "Topic:T,Group:*", "-a", "Pub,Sub", "-d", "Allow", "-i", "127.0.0.0/8")
+        await rmq("createAcl", *where, *rights)
+        assert len(await listed("listAcl")) == 2
+        assert len(await listed("getAcl", "-s", "User:bob")) == 2
+        assert [row["name"] for row in await listed("listUser")] == ["bob", "root"]
+        assert "secret" not in await rmq("getUser", *where, "-u", "bob")
+        assert "copied bob" in await rmq("copyUser", "-f", broker.address, "-t", broker.address, "-u", "bob")
+        assert "copied User:bob" in await rmq("copyAcl", "-f", broker.address, "-t", broker.address)
+        await (await login(broker, "bob", "bob-secret")).close()
+        await rmq("updateAcl", *where, "-s", "User:bob", "-r", "Topic:T", "-a", "Pub", "-d", "Deny")
+        await rmq("deleteAcl", *where, "-s", "User:bob", "-r", "Group:*")
+        await rmq("updateUser", *where, "-u", "bob", "-s", "disable")
+        assert "disable" in await rmq("getUser", *where, "-u", "bob")
+        await rmq("deleteUser", *where, "-u", "bob")
+        (tmp_path / "bob").chmod(0o644)
+        assert "chmod 600" in await rmq("createUser", *where, "-u", "bob", "-p", str(tmp_path / "bob"), fails=True)
+        assert await rmq("listUser", *where, fails=True, file=tmp_path / "nothing")
