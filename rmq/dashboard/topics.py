@@ -1,6 +1,7 @@
 """Topics: listed by type, one in all detail, made, changed, deleted, sent to."""
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -12,14 +13,15 @@ from rmq.client.admin import calls, one
 from rmq.client.admin.calls import leading
 from rmq.client.admin.topickinds import KINDS, kind
 from rmq.dashboard.addresses import link
-from rmq.dashboard.bounded import ask, ask_all
+from rmq.dashboard.bounded import BROKERS_S, ask, ask_all
 from rmq.dashboard.lags import groups_now
 from rmq.dashboard.looks import broker_groups
 from rmq.dashboard.page import Page, Visit
-from rmq.errors import InvalidArgument
+from rmq.errors import InvalidArgument, Refusal
 from rmq.model import BrokerAddresses, TopicConfig
 
 PER_PAGE = 50
+_LOOK_S = 0.05
 _OWN = ("NORMAL", "DELAY", "FIFO", "TRANSACTION", "MIXED", "UNSPECIFIED")  # of users; the others are hidden until asked for
 
 
@@ -121,7 +123,18 @@ class TopicPages:
                 order=visit.text("order") == "yes",
                 attributes=attributes,
             )
+        await self._until_told(name)
         return visit.go(link("/topic", name=name), f"Topic {name} is saved at {', '.join(where)}.")
+
+    async def _until_told(self, name: str) -> None:
+        """Brokers tell the nameservers of a new topic behind our back: who sends to it at once should find its queues."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(BROKERS_S):
+                while True:
+                    with contextlib.suppress(Refusal):
+                        await calls.topic_route(self._client, name)
+                        return
+                    await asyncio.sleep(_LOOK_S)
 
     async def delete(self, visit: Visit) -> Response:
         name = visit.needed("name")

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from rmq.client import Message
-from rmq.client.admin import calls
 from rmq.dashboard.history import History
 from tests.broker.groups import LocalGroup
 from tests.dashboard.test_pages import NASTY, fail_all
@@ -44,7 +43,6 @@ async def browser() -> AsyncIterator[Any]:
 
 async def test_pages_in_a_browser(tmp_path: Path) -> None:
     async with LocalGroup(tmp_path / "nodes") as group, group.client() as client:
-        await calls.update_topic(client, "Orders", broker="RaftNode00", read_queues=2, write_queues=2)
         async with client.producer() as producer:
             for number in range(3):
                 await producer.send(Message("Orders", f'{{"order": {number}}}'.encode(), "new", [f"order-{number}"]))
