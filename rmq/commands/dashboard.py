@@ -10,7 +10,7 @@ from rmq.client import Client
 from rmq.clock import SystemClock
 from rmq.commands import asking, options
 from rmq.dashboard.access import READ, WRITE, write_user
-from rmq.dashboard.bounded import BROKERS_S
+from rmq.dashboard.bounded import ACTIONS_S
 from rmq.dashboard.serve import Options, served
 
 
@@ -53,7 +53,7 @@ def dashboard(
         hosts=hosts,
         root=root,
     )
-    options.run_fast(_serve(asking.client_of(namesrv, BROKERS_S), asked))
+    options.run_fast(_serve(asking.client_of(namesrv, ACTIONS_S), asked))
 
 
 async def _serve(client: Client, asked: Options) -> None:

@@ -10,6 +10,7 @@ K = TypeVar("K")
 T = TypeVar("T")
 # A page asks nameservers, then brokers, then perhaps more of those that answered: 2 s in all, whoever is silent.
 BROKERS_S = 1.2
+ACTIONS_S = 5.0  # what somebody has ordered is waited for: its outcome counts
 NAMESERVERS_S = 0.4
 MEMBERS_S = 0.3
 AT_ONCE = 64  # questions on their way, so that a cluster of ten thousand groups is not asked ten thousand things in one burst

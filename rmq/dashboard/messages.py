@@ -135,7 +135,7 @@ async def listed(client: Client, topic: str, begin_ms: int | None, end_ms: int |
     ends = {queue: min((one.queue_offset for one in shown if one.queue == queue), default=spans[queue].end) for queue in found}
     more = any(end > spans[queue].begin for queue, end in ends.items())
     rest = ".".join(str(ends.get(queue, spans[queue].end if queue in spans else 0)) for queue in queues) if more and shown else ""
-    return Listed(shown, rest, {f"{queue.broker_name}, queue {queue.queue_id}": why for queue, why in (silent | late).items()})
+    return Listed(shown, rest, {queue.broker_name: why for queue, why in (silent | late).items()})
 
 
 def _ends(older: str, queues: Sequence[MessageQueue]) -> dict[MessageQueue, int]:

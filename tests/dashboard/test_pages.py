@@ -53,7 +53,8 @@ async def received(client: Client, group: str, topic: str) -> bytes:
 
 async def test_a_new_user_finds_a_message_sees_who_lags_and_replays_a_dead_letter(tmp_path: Path) -> None:
     async with LocalBroker() as broker, broker.client() as client, visiting(broker.nameserver, tmp_path) as visitor:
-        assert "Healthy" in await visitor.get("/")
+        assert "broker-a" in await visitor.get("/")
+        assert "does not answer" not in visitor.text
         assert "No topic yet" in await visitor.get("/topics")
         assert "No consumer group yet" in await visitor.get("/groups")
         made = await visitor.post("/topic/save", name="Orders", read="2", write="2", perm="6", broker="broker-a", type="NORMAL")
@@ -66,8 +67,7 @@ async def test_a_new_user_finds_a_message_sees_who_lags_and_replays_a_dead_lette
         await fail_all(client, "shipping", "Orders", 5)
 
         await until_shown(visitor, "/groups", "shipping")
-        assert "order-7" in await visitor.get("/messages", topic="Orders", word="order-7")
-        assert "given up: a dead letter" in visitor.text
+        await until_shown(visitor, "/messages?topic=Orders&word=order-7", "given up: a dead letter")
         assert '"a": 1' in visitor.text
         assert "shipping 5" in await visitor.get("/dead")
         assert visitor.page.count('name="letter"') == 0
@@ -154,7 +154,8 @@ async def _trouble_is_shown(tmp_path: Path, silent: str) -> None:
             await calls.update_topic(client, "T", broker="RaftNode00")
         leader, followers = await group.leader(), await group.followers()
         await group.level()
-        await until_shown(visitor, "/", "Healthy")
+        await until_shown(visitor, "/", "No consumer group has messages waiting")
+        assert "nobody leads" not in visitor.text
         await until_shown(visitor, "/cluster", "leader")
         assert visitor.text.count("follower") >= 2
         shown = await visitor.get("/node", address=group.address(leader))
@@ -166,7 +167,6 @@ async def _trouble_is_shown(tmp_path: Path, silent: str) -> None:
         await registered.ask(RegisterBroker("C", "hung", 0, silent, 0, [TopicConfig("T")]))
         for path in ("/cluster", "/topics", "/groups", "/topic?name=T"):
             await until_shown(visitor, path, "no answer within")
-            assert visitor.status == 200
         await group.stop(leader, followers[0])
         await until_shown(visitor, "/", "nobody leads")
         assert "Not healthy" in visitor.text

@@ -11,7 +11,7 @@ import httpx
 
 from rmq.client import Client, ClientSettings
 from rmq.clock import SystemClock
-from rmq.dashboard.bounded import BROKERS_S
+from rmq.dashboard.bounded import ACTIONS_S
 from rmq.dashboard.serve import Options, served
 
 
@@ -49,7 +49,7 @@ class Visitor:
 @contextlib.asynccontextmanager
 async def dashboard(nameservers: str, folder: Path, **options: Any) -> AsyncIterator[str]:
     """Its URL."""
-    settings = ClientSettings(request_timeout_s=BROKERS_S, connect_timeout_s=BROKERS_S)
+    settings = ClientSettings(request_timeout_s=ACTIONS_S, connect_timeout_s=ACTIONS_S)
     async with served(Client(nameservers, settings=settings), Options(port=0, data=folder, **options), SystemClock()) as url:
         yield url
 
