@@ -54,11 +54,12 @@ from rmq.config.settings import NodeSettings
 from rmq.delivery.groups import ConsumerRegistry, GroupTable
 from rmq.delivery.offsets import OffsetTable
 from rmq.errors import RmqError
+from rmq.guard.audit import States, audited
 from rmq.guard.guard import who_asks
 from rmq.log.files.disk import Disk
 from rmq.log.store import Store
 from rmq.measures import Family
-from rmq.net.commands import ShareAccess
+from rmq.net.commands import DeleteGroup, DeleteTopic, ShareAccess, UpdateGroup, UpdateTopic
 from rmq.net.commands.link import Hello
 from rmq.net.transport.dialer import Dialer
 from rmq.net.transport.server import Call, Connection, Handler
@@ -222,7 +223,14 @@ class Serving:
         for some in (*(feature.handlers for feature in self.features), self.membership.handlers):
             assert not handlers.keys() & some.keys(), "two features serve one request"
             handlers |= some
-        return handlers
+        topics, groups = self.tables.topics, self.tables.groups
+        states: States = {
+            UpdateTopic: lambda asked: topics.get(asked.topic),
+            DeleteTopic: lambda asked: topics.get(asked.topic),
+            UpdateGroup: lambda asked: groups.get(asked.config.name),
+            DeleteGroup: lambda asked: groups.get(asked.group_name),
+        }
+        return audited(handlers, states)
 
     async def _save(self) -> None:
         """Saves what a stop saves. A store that takes nothing more (full disk, failed flush) must still be closed."""

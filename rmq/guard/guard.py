@@ -20,6 +20,7 @@ from rmq.access.users import SUPER, User
 from rmq.clock import Clock
 from rmq.codes import RequestCode, ResponseCode
 from rmq.errors import BadBytes, Refusal
+from rmq.guard import audit
 from rmq.guard.needs import CODE_OF, HOT, needs_of
 from rmq.net.codec.frames import Received
 from rmq.net.commands import BeginLogin, FinishLogin, LoginAnswer, Request
@@ -87,6 +88,7 @@ class Guard:
             try:
                 self.check(who, thing, connection.client[0])  # type: ignore[arg-type]
             except Refusal as refusal:
+                audit.refused(thing, "" if who is None else who.user, connection, refusal.remark)
                 received[at] = (Refusal(refusal.code, refusal.remark), call_id, oneway, context, size)
             else:
                 if key is not None:

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 from rmq.clock import Clock, SystemClock
 from rmq.config.settings import NodeSettings
+from rmq.guard.audit import audited
 from rmq.guard.making import guard_of, guarded
 from rmq.measures import Family, gauge
 from rmq.nameserver.access import SharedDirectory
@@ -38,7 +39,7 @@ class Nameserver:
         guard = guard_of(settings, self._directory, clock)
         remoting = RemotingSettings(limits=limits)
         remoting.identify = guard.identify if guard is not None else None
-        handlers = guarded(guard, {**self._handlers.by_request(), ShareAccess: self._directory.share})
+        handlers = guarded(guard, audited({**self._handlers.by_request(), ShareAccess: self._directory.share}, {}))
         self._server = Server(
             handlers, limits, remoting, clock, on_close=self._closed, network=network or network_of(settings, clock)
         )

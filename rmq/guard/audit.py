@@ -1,0 +1,100 @@
+"""A line in the log for each administrative act: who, from where, what, what was before and is after, done or refused.
+
+Nothing secret gets into it (S12), however deep it stands in a request.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+from rmq.errors import RmqError
+from rmq.net.commands import CODES, Answer
+from rmq.net.transport.connection import Connection
+from rmq.net.transport.server import LATER, Call, Handler, Later
+from rmq.requests import REQUESTS, Action
+
+log = logging.getLogger("rmq.audit")
+
+MAX_TEXT: Final = 1_000  # characters of one value
+_SECRET = ("password", "secret", "signature", "token")
+_ACTIONS = (Action.CREATE, Action.UPDATE, Action.DELETE)
+ADMINISTRATIVE: Final = frozenset(kind for kind, code in CODES.items() if REQUESTS[code].action in _ACTIONS)
+
+States = Mapping[type[Any], Callable[[Any], object]]
+"""By request: how the thing stands that it changes."""
+
+
+def audited(handlers: Mapping[type[Any], Handler], states: States) -> dict[type[Any], Handler]:
+    """The same handlers; those of administrative acts leave a line."""
+    return {
+        kind: _audited(handler, states.get(kind, _unknown)) if kind in ADMINISTRATIVE else handler
+        for kind, handler in handlers.items()
+    }
+
+
+def refused(request: object, user: str, connection: Connection, why: str) -> None:
+    """Whoever asked may not."""
+    if type(request) in ADMINISTRATIVE:
+        _tell(request, user, connection, "refused", {"why": why})
+
+
+def _unknown(_request: object) -> None:
+    return None
+
+
+def _audited(handler: Handler, state: Callable[[Any], object]) -> Handler:
+    def serve(request: Any, call: Call) -> Answer | Later | Awaitable[Answer | Later]:
+        before = state(request)
+        try:
+            result = handler(request, call)
+        except RmqError as error:
+            _told(request, call, "refused", why=str(error))
+            raise
+        if result is None or result is LATER or isinstance(result, tuple):
+            _told(request, call, "asked" if result is LATER else "done", before=before, after=state(request))
+            return result
+        return finish(request, call, result, before)
+
+    async def finish(request: Any, call: Call, pending: Awaitable[Answer | Later], before: object) -> Answer | Later:
+        try:
+            result = await pending
+        except RmqError as error:
+            _told(request, call, "refused", why=str(error))
+            raise
+        _told(request, call, "asked" if result is LATER else "done", before=before, after=state(request))
+        return result
+
+    return serve
+
+
+def _told(request: object, call: Call, outcome: str, **more: object) -> None:
+    standing = call.connection.standing
+    who = standing.login if call.context is None else getattr(call.context, "who", None)
+    _tell(request, "" if who is None else who.user, call.connection, outcome, more)
+
+
+def _tell(request: object, user: str, connection: Connection, outcome: str, more: Mapping[str, object]) -> None:
+    host, port = connection.client
+    said = {
+        "what": type(request).__name__,
+        "outcome": outcome,
+        "user": user,
+        "client": connection.client_id[:MAX_TEXT],
+        "source": f"{host}:{port}",
+        "request": _plain(request),
+        **{name: _plain(value) for name, value in more.items() if value is not None},
+    }
+    log.info("%s %s", said["what"], outcome, extra=said)
+
+
+def _plain(value: Any) -> Any:
+    """Without secrets, and of bounded length."""
+    if hasattr(value, "_asdict"):
+        return {name: "***" if any(word in name for word in _SECRET) else _plain(each) for name, each in value._asdict().items()}
+    if isinstance(value, Mapping):
+        return {str(name)[:MAX_TEXT]: _plain(each) for name, each in list(value.items())[:MAX_TEXT]}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(each) for each in list(value)[:MAX_TEXT]]
+    if isinstance(value, bool | int | float) or value is None:
+        return value
+    return f"{len(value)} bytes" if isinstance(value, bytes) else str(value)[:MAX_TEXT]
