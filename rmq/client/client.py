@@ -1,4 +1,4 @@
-"""The door: `Client` joins the parts and hands out producers and consumers. No behaviour of its own."""
+"""`Client` joins the parts and hands out producers and consumers. No behaviour of its own."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
@@ -124,9 +124,9 @@ class Client:
     def transaction_producer(
         self, check: Check, group: str = DEFAULT_PRODUCER_GROUP, *, topics: Iterable[str] = ()
     ) -> TransactionProducer:
-        """A producer that can also send in transactions. `check` is asked what became of one, when nobody said so in time; also
-        of those that an earlier run, or another member of the group, left open. `topics`: their brokers know from the start
-        that it is there; others know it from its first send on. Raises InvalidArgument, Closed.
+        """A producer that can also send in transactions. `check` is asked for the outcome of a transaction when
+        nobody reported it in time; also of transactions that an earlier run, or another member of the group, left open.
+        `topics`: their brokers know this producer from the start, others from its first send on. Raises InvalidArgument, Closed.
         """
         self._check_open()
         producer = TransactionProducer(self.session, group, check, topics)

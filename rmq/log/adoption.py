@@ -2,8 +2,8 @@
 
 Its bytes stay as they are and become a *foreign* stretch of the log: epoch 0, checked by structure, position and body
 checksum only, because RocketMQ need not write a checksum over the whole record. Everything here happens under the store's
-lock, and may be interrupted anywhere: the next start does it again. What config/*.json says is the broker's to read
-(`rmq.broker.adoption.tables`); until that is committed too, the file `run` says `adopting`.
+lock, and may be interrupted anywhere: the next start does it again. The broker reads config/*.json
+(`rmq.broker.adoption.tables`); until its content is committed too, the file `run` says `adopting`.
 """
 
 from hashlib import sha256
@@ -36,7 +36,7 @@ _REFUSED = {  # directory below the root -> what it means
 
 
 class Adopted(NamedTuple):
-    """What was taken over: foreign bytes [start, end) with so many records in so many queues.
+    """What was taken over: the bytes [start, end) that RocketMQ wrote, with so many records in so many queues.
 
     `visited`: it is a store of ours that RocketMQ wrote in. `tidy`: RocketMQ stopped in order, so its tables are complete.
     `cut_bytes`: a torn tail behind `end`, kept in `rmq/lost-0-<end>`.
@@ -55,7 +55,7 @@ class Adopted(NamedTuple):
 
 
 def refuse(disk: Disk, root: str) -> None:
-    """Raises StoreError for what cannot be taken over, and says why. Nothing has been changed then."""
+    """Raises StoreError for a directory that cannot be taken over, and says why. Nothing has been changed then."""
     if disk.exists(f"{root}/archive.json"):
         raise StoreError(f"{root} is an archive: make a store of it with `rmq restore {root} DIR`, and start the node on DIR")
     if any(name.startswith("dledger-") for name in disk.listdir(root)):
@@ -169,7 +169,7 @@ def take_over(disk: Disk, root: str, settings: StoreSettings, writer: str, run: 
             )
         cut_bytes = keep_lost(disk, own, segments, ROCKETMQ_EPOCH, walked.end, segments[-1].end) if segments else 0
         for segment in segments:
-            segment.sync()  # theirs may be in the page cache only; our files are going to say that they are durable
+            segment.sync()  # RocketMQ's bytes may be in the page cache only; our files are going to say that they are durable
         recovery.cut(disk, root, segments, walked.end)
     finally:
         for segment in segments:
@@ -233,8 +233,8 @@ def keep_lost(disk: Disk, own: str, segments: list[Segment], epoch: int, from_: 
 
 
 def _note_queues(disk: Disk, root: str, walked: _Walked) -> None:
-    """Queues whose records are all expired go on counting where RocketMQ's files end. Then its files go, to be made anew
-    from the log: theirs may have another length, and hold entries of what is gone."""
+    """Queues whose records are all expired go on counting where RocketMQ's files end. Then its files are removed, to be made
+    anew from the log: they may have another length, and hold entries of records that are gone."""
     own, there = f"{root}/rmq", f"{root}/consumequeue"
     ends = {(row.topic, row.queue_id): row.max for row in ownfiles.load_queues(disk, own) or ()}
     for topic in disk.listdir(there):

@@ -1,4 +1,4 @@
-"""Old segments leave the store: what retention is decided from, and the steps of a deletion. In a thread of its own."""
+"""Removes old segments from the store: the facts for retention, and the steps of a deletion. In a thread of its own."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -40,7 +40,7 @@ class Cleaning:
             raise StoreError(f"cannot ask how full the disk with {self._root} is: {error}") from error
 
     def oldest_segments(self) -> list[SegmentFacts]:
-        """Those that retention may look at. A segment's last record is not younger than the next one's first."""
+        """The segments that retention may look at. A segment's last record is not younger than the next one's first."""
         segments = [segment for segment in self._log.segments() if segment.base < self._log.end][: MAX_AT_ONCE + 1]
         try:
             return [
@@ -51,7 +51,7 @@ class Cleaning:
             raise StoreError(f"cannot look at the oldest segments: {remedy(error, 'check the disk')}") from error
 
     def archived_to(self) -> int:
-        """Below it the log is in an archive, as `rmq archive` said last."""
+        """The offset below which the log is in an archive, as `rmq archive` said last."""
         try:
             return ownfiles.load_archived(self._disk, f"{self._root}/rmq")
         except OSError as error:
@@ -76,6 +76,6 @@ class Cleaning:
         return dropped
 
     def drop_empty_queues(self) -> None:
-        """Also the last files of queues whose messages are all gone; their numbers stay."""
+        """Removes also the last files of queues whose messages are all gone; the queues' offsets stay."""
         self._save_progress()
         self._queues.drop_files(empty_too=True)

@@ -27,7 +27,7 @@ from rmq.log.settings import StoreSettings
 from rmq.model import EPOCH_TOPIC, STATE_TOPIC
 
 NEAR_BYTES = 128 * 1024  # what one read fetches at once, whatever lies between the records
-MAX_GAP_BYTES = 8192  # beyond that: between two records that one read fetches together
+MAX_GAP_BYTES = 8192  # beyond that: most bytes between two records that one read fetches together
 READAHEAD_BYTES = 16 << 20  # more than a kernel reads ahead of what was asked for
 MAX_STEP_BACK_MS = 60_000
 _LOG = logging.getLogger(__name__)
@@ -43,8 +43,8 @@ class Unit:
     `physical_offset` of the first record, `start` (before a filler, if one was needed) and `end`. `owner` is the
     caller's; units with None are the log's own (epoch records). The parts stay as given: the stamps are in the log.
     `pending_change`: of a topic of pending messages, or with a proof (`rmq.delivery.proof`); dispatch reads it again, stamped.
-    `life`: a queue of the topic on whose behalf it is stored, if that is another one; if that topic's life is over by then, it
-    is not stored.
+    `life`: a queue of the topic on whose behalf the unit is stored, if that is another topic; if that topic is deleted by then,
+    the unit is not stored.
     """
 
     __slots__ = (
@@ -128,14 +128,14 @@ class CommitLog:
         self.end = self.durable_end = end
         self.last_stored_ms = self.durable_stored_ms = last_stored_ms
         self.clock_stepped_back = 0  # how often the wall clock was more than 60 s behind the log
-        self.rows: tuple[EpochRow, ...] = ()  # of the epoch table: which bytes are foreign
+        self.rows: tuple[EpochRow, ...] = ()  # the epoch table: it says also which bytes RocketMQ wrote
         self.pending: deque[Unit] = deque()  # appended, not dispatched yet, in log order; the Dispatcher takes them
         self._files = Segments(disk, root, self.segment_bytes, segments)
         self._store_host = settings.store_host
         self._flush_lock = Lock()
         self._near = memoryview(bytearray(NEAR_BYTES))  # one buffer for all reads
         self.damages = Damages()
-        self.deletes: Callable[[str], None] = lambda topic: None  # told of each topic whose deletion was appended
+        self.deletes: Callable[[str], None] = lambda topic: None  # called with each topic whose deletion was appended
         self._verified = Verified(end)
         self.broken = ""  # why it takes nothing more until the node is started again
         self._epoch: EpochRecord | None = None
@@ -162,7 +162,7 @@ class CommitLog:
             raise
 
     def end_epoch(self) -> None:
-        """This node leads no more: nothing can be appended until it begins another epoch."""
+        """This node leads no more: it can append nothing until it begins another epoch."""
         self._epoch = None
 
     def put(self, pieces: Sequence[tuple[int, bytes]], end: int, stored_ms: int) -> None:
@@ -203,7 +203,7 @@ class CommitLog:
             self.deletes(topic)
 
     def _place(self, units: Sequence[Unit], wall_ms: int) -> list[_Run]:
-        """Gives each unit its place; rolls where one does not fit with 8 bytes to spare."""
+        """Gives each unit its offset; rolls to the next segment where one does not fit with 8 bytes to spare."""
         if len(self._store_host) == 20:
             for unit in units:
                 _widen(unit, self._store_host)
@@ -250,7 +250,7 @@ class CommitLog:
         return unit
 
     def _stored_ms(self, wall_ms: int) -> int:
-        """Not before the last one, unless the clock is more than 60 s behind it (docs/storage)."""
+        """A store time that is not before the last one, unless the clock is more than 60 s behind it (docs/storage)."""
         if wall_ms >= self.last_stored_ms:
             return wall_ms
         if self.last_stored_ms - wall_ms <= MAX_STEP_BACK_MS:
@@ -300,7 +300,7 @@ class CommitLog:
     # --- flushing -----------------------------------------------------------------------------------------------------
 
     def flush(self) -> int:
-        """Makes everything durable that was appended when it began, and returns that offset (also `durable_end`).
+        """Makes everything durable that was appended before the call, and returns that offset (also `durable_end`).
 
         Runs in any thread while appends go on. Raises StoreError; after a failed flush this log takes nothing more,
         because a second flush may report success falsely (D4).
@@ -308,7 +308,7 @@ class CommitLog:
         with self._flush_lock:
             if self.broken:
                 raise StoreError(self.broken)
-            stored_ms = self.last_stored_ms  # before `end`, which append moves first
+            stored_ms = self.last_stored_ms  # read before `end`, which append moves first
             end = self.end
             if end > self.durable_end:
                 self._sync(end)
@@ -327,7 +327,7 @@ class CommitLog:
     def gather(self, spans: Spans) -> bytes | None:
         """The records at `spans` (rising offsets), joined. None if a byte is not in memory: then `gather_cold` in a thread.
 
-        None also if one does not check: then `gather_cold` tells. For the thread that appends. Raises StoreError.
+        None also if a record is damaged: then `gather_cold` reports it. For the thread that appends. Raises StoreError.
         """
         if not spans:
             return b""
@@ -346,7 +346,7 @@ class CommitLog:
             raise StoreError(f"cannot read the log at {offset}: {remedy(error, 'check the disk')}") from error
 
     def gather_cold(self, spans: Spans) -> bytes:
-        """As `gather`, waiting for the device, and checking each record: what a disk gives back may be damaged (D8)."""
+        """As `gather`, but waits for the device and checks each record: what a disk gives back may be damaged (D8)."""
         if spans:  # the kernel reads ahead
             self._verified.forget(spans[0][0], min(self.end, sum(spans[-1]) + READAHEAD_BYTES))
         return b"".join([self.damages.checked(self.read, offset, size, self.rows) for offset, size in spans])
@@ -374,7 +374,7 @@ class CommitLog:
         return self._files.places(from_, to, self.rows)
 
     def cut(self, to: int) -> None:
-        """Everything behind `to` (the end of a record) becomes zero, for good; numbers given out behind it are free again.
+        """Everything behind `to` (the end of a record) becomes zero, for good; queue offsets given out behind it are free again.
 
         Returns when that and all before it is durable: an old record behind a cut would fit exactly behind a new one.
         Raises StoreError.
@@ -393,7 +393,7 @@ class CommitLog:
             self.durable_end = to
 
     def begin_at(self, start: int) -> None:
-        """Everything goes; the log is empty and begins at `start`, a file's first byte. Durable. Raises StoreError."""
+        """Removes everything; the log is empty and begins at `start`, a file's first byte. Durable. Raises StoreError."""
         with self._flush_lock:
             self.pending.clear()
             self.start = self.end = self.durable_end = start
@@ -432,7 +432,7 @@ def _groups(spans: Spans, end_of: Callable[[int], int]) -> Iterator[tuple[int, i
 
 
 def _gather_groups(files: Segments, spans: Spans) -> bytes | None:
-    """Records that lie far apart: one read for each group of neighbours."""
+    """Reads records that lie far apart: one read for each group of neighbours."""
     parts: list[memoryview] = []
     for first, after, offset, size in _groups(spans, files.end_of):
         view = memoryview(bytearray(size))
@@ -451,7 +451,7 @@ def _gather_checked(files: Segments, spans: Spans, rows: tuple[EpochRow, ...], v
 
 
 def _are_whole(data: bytes, spans: Spans, rows: tuple[EpochRow, ...]) -> bool:
-    """Whether `data` is the records of `spans`."""
+    """Whether `data` holds exactly the records of `spans`."""
     at = 0
     try:
         for offset, size in spans:

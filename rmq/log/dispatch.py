@@ -1,11 +1,12 @@
-"""Dispatch: committed records get their ConsumeQueue entries, in log order, and only they (docs/storage).
+"""Dispatch gives committed records, and only them, their ConsumeQueue entries, in log order (docs/storage).
 
-A topic's queues go at the place of the line that deletes it, and their numbers begin again at 0. In Apache RocketMQ's bytes 0
-does so by itself: its deletions leave no trace. And in a topic that was deleted before: an older release stored messages behind
-that line with the numbers of the life before, and the first of the next life says 0 (docs/storage, deleted topics).
+A topic's queues go at the place of the line that deletes it, and their numbers begin again at 0. In Apache RocketMQ's bytes
+offset 0 alone says so: its deletions leave no trace. The same holds for a topic that was deleted before: an older release
+stored messages behind that line with offsets of the former life, and the first of the next life says 0 (docs/storage, deleted
+topics).
 
-What the log appended itself comes as units; anything else (recovery) is read from the log. Who decides what is
-committed is not here.
+Bytes that this node appended come as units; others (recovery) are read from the log. This file does not decide what is
+committed.
 """
 
 import logging
@@ -49,7 +50,7 @@ class Dispatcher:
         log.deletes = queues.end
 
     def advance(self, hw: int, most_bytes: int = sys.maxsize) -> list[Unit]:
-        """Dispatches the records that end at or below `hw`, and gives them as units, in log order; stops behind `most_bytes`.
+        """Dispatches the records that end at or below `hw`, and returns them as units, in log order; stops after `most_bytes`.
 
         What this node appended itself comes as it was appended, as soon as all of a unit is committed; a leader's bytes are
         read from the log. A record whose number is not the next of its queue is a bug or damage and ends the process (D12).
@@ -75,12 +76,12 @@ class Dispatcher:
         return done
 
     def begin_at(self, position: int) -> None:
-        """The queues were all deleted, the log begins anew there."""
+        """All queues were deleted, and the log begins anew there."""
         self.position = position
         self._cached_queues.clear()
 
     def catch_up(self, to: int, tell: Callable[[int], None] = lambda position: None) -> None:
-        """As `advance`, for a start: nothing is kept in memory, what is damaged is noted in the log's `damages`."""
+        """As `advance`, for a start: keeps nothing in memory, and notes damage in the log's `damages`."""
         reported = self.position
         while self.position < to:
             try:
@@ -132,12 +133,12 @@ class Dispatcher:
         return units
 
     def _read_stamped(self, unit: Unit) -> None:
-        """What is noted of a pending change must be the same at every node: number, place, time as they are in the log."""
+        """Every node must note the same of a pending change: offsets and time as they are in the log."""
         unit.parts = [self._log.read(unit.physical_offset, unit.size)]
         unit.tags_codes = [entry_code(stored) for stored in iterate(unit.parts[0])]
 
     def _put(self, record: Record) -> list[tuple[ConsumeQueue, int]]:
-        """The queues it went to, and its number in each."""
+        """Dispatches any record; returns the queues that got an entry, and its offset in each."""
         put = []
         if is_tombstone(record):
             self._bury(record)
@@ -166,8 +167,8 @@ class Dispatcher:
         return put
 
     def _fit(self, queue: ConsumeQueue, number: int) -> ConsumeQueue:
-        """Numbers in Apache RocketMQ's bytes need not go on where the queue ends: it deletes a topic without a trace in the
-        log (then they begin at 0 again), and it may leave some out (then blank entries stand for them)."""
+        """Queue offsets in Apache RocketMQ's bytes need not go on where the queue ends: it deletes a topic without a trace in
+        the log (then they begin at 0 again), and it may leave some out (then blank entries stand for them)."""
         if number == 0:
             self._delete(queue.topic)
             return self._queues.get(queue.topic, queue.queue_id)
@@ -189,14 +190,14 @@ class Dispatcher:
         return False
 
     def _begin_anew(self, queue: ConsumeQueue, offset: int) -> ConsumeQueue:
-        """Of bytes of ours (see the module): what was there before can still be found by its id and key."""
+        """Begins the queue anew in bytes of ours (see the module): earlier messages can still be found by id and key."""
         about = "%s/%d begins anew with the record at %d: messages %d to %d, stored behind the deletion of their topic, leave it"
         _LOG.warning(about, queue.topic, queue.queue_id, offset, queue.min, queue.max - 1)
         self._cached_queues.clear()
         return self._queues.restart(queue)
 
     def _bury(self, record: Record) -> None:
-        """A message that is lost keeps its number; where nobody knows what was lost, later numbers may leave some out."""
+        """A lost message keeps its offset; where nobody knows what was lost, later offsets may leave some out."""
         if record.topic == UNKNOWN_TOPIC:
             self._numbers_lost = True
         else:
@@ -205,8 +206,8 @@ class Dispatcher:
             queue.next = max(queue.next, queue.max)
 
     def _fill(self, queue: ConsumeQueue, number: int, offset: int) -> ConsumeQueue:
-        """Messages between the queue's last one and `number` are damaged: their entries lead there, so that whoever reads
-        them is told. A lower number begins anew: the record that deleted the topic is damaged."""
+        """Messages between the queue's last one and `number` are damaged. Their entries point there, so that readers hear of the
+        damage. A lower number begins the queue anew: the record that deleted the topic is damaged."""
         hole = self._log.damages.before(offset)
         if hole is None or (not queue.max and self._log.start):
             return queue

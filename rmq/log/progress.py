@@ -1,6 +1,6 @@
-"""How far everything is durable, saved in an order that is true after a crash between any two steps (D11).
+"""Saves how far everything is durable, in an order that is true after a crash between any two steps (D11).
 
-Knows the log, its queues and our small files; when to save is the caller's. In any thread, one at a time.
+Knows the log, its queues and our small files; the caller decides when to save. In any thread, one at a time.
 """
 
 from collections.abc import Callable
@@ -76,7 +76,7 @@ class Saved:
         return left is None
 
     def save_epochs(self, checked_to: int) -> None:
-        """The table as it is below `checked_to`; `progress` never passes that. Raises OSError."""
+        """Saves the epoch table below `checked_to`; `progress` never passes that. Raises OSError."""
         rows = self._log.rows
         ownfiles.save_epochs(self._disk, self._own, rows, checked_to)
         self._epochs = rows
@@ -101,7 +101,7 @@ class Saved:
                 raise StoreError(about) from error
 
     def _save_checkpoint(self, stored_ms: int, position: int) -> None:
-        """For Apache RocketMQ's eyes [StoreCheckpoint]; never read here. Times of what is flushed only (D11)."""
+        """For Apache RocketMQ [StoreCheckpoint]; never read here. Only times of flushed records (D11)."""
         if position >= self._log.durable_end:
             self._queues_ms = stored_ms
         data = _CHECKPOINT.pack(stored_ms, self._queues_ms, self._indexed.full_ms, 0, 0, position).ljust(_CHECKPOINT_BYTES, b"\0")

@@ -1,6 +1,6 @@
-"""Reading a store that somebody else owns: its segments, its committed end, its records. Nothing is written or locked.
+"""Reads a store that another process owns: its segments, its committed end, its records. Writes and locks nothing.
 
-For the analytics and for tools. Works on our stores, running or stopped, and on those of Apache RocketMQ (plain, not
+For analytics and tools. Works on our stores, running or stopped, and on those of Apache RocketMQ (plain, not
 DLedger), whose files are the same; also on one of ours that adopted such bytes. A running store's committed end is what
 it last saved (at most 10 s old).
 """
@@ -41,7 +41,7 @@ def read_segments(root: str) -> list[SegmentFile]:
 
 
 def read_rows(root: str) -> tuple[EpochRow, ...]:
-    """Who wrote which bytes of the log, as the file `rmq/epochs` says; all of it is RocketMQ's without a directory `rmq/`.
+    """The epoch table from `rmq/epochs`: who wrote which bytes. Without a directory `rmq/` RocketMQ wrote everything.
 
     Raises StoreError if the file is damaged.
     """

@@ -1,4 +1,4 @@
-"""Makes all ConsumeQueues anew from the log, in a process of its own beside a node that waits for them.
+"""Makes all ConsumeQueues anew from the log, in a process of its own, for a node that waits for them.
 
     python -m rmq.log.rebuild ROOT SEGMENT_BYTES QUEUE_FILE_ENTRIES TO
 

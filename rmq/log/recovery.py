@@ -1,4 +1,4 @@
-"""Opening what a node left behind: which bytes are the log, what was torn off, which ConsumeQueues can be trusted.
+"""Recovery opens what a node left behind: which bytes are the log, what was torn off, which ConsumeQueues can be trusted.
 
 For a node that stands alone (docs/storage, recovery). It reports and never guesses: a bad entry below what was durable
 is damage, which stays as it is and is walked around; above it is a torn tail and is cut.
@@ -25,7 +25,7 @@ _BLOCK = 1 << 20
 
 
 class Report(NamedTuple):
-    """What opening the store found.
+    """What recovery found.
 
     `clean`: the last run stopped in order. `cut_bytes`: length of the torn tail that was cut off at `end`; `cut_reason`
     says why the log ends there. `records_behind`: whole records stood behind the cut (they may have been acknowledged).
@@ -66,14 +66,14 @@ def next_vote(disk: Disk, settings: StoreSettings, vote: Vote | None, lost: bool
 
 
 def lower_bound(disk: Disk, directory: str, snapshot: Snapshot | None, rolled: int = 0) -> Progress:
-    """What is known to be durable where `progress` is missing: what a snapshot and the epochs' cache were saved after."""
+    """The durable offset if `progress` is missing: up to where snapshots and the epochs' cache prove it."""
     known = load_epochs(disk, directory)
     durable = max(snapshot.s1 if snapshot else 0, known[1] if known else 0, rolled)
     return Progress(durable, snapshot.s1 if snapshot else 0, 0, 0)
 
 
 def rolled_to(disk: Disk, directory: str) -> int:
-    """The log before its last three files that hold something is durable: a torn tail spans two at most."""
+    """The log before its last three files with content is durable: a torn tail spans two at most."""
     names = [name for name in disk.listdir(directory) if len(name) == _NAME_DIGITS and name.isdecimal()]
     while names and not _beginning(disk, f"{directory}/{names[-1]}").strip(b"\0"):
         names.pop()
@@ -89,7 +89,7 @@ def _beginning(disk: Disk, path: str) -> bytes:
 
 
 def may_have_lost(run: Run | None, boot_id: str) -> bool:
-    """Whether unflushed bytes that were acknowledged may be gone: it ran under async flush, and the kernel is another."""
+    """Whether acknowledged bytes may be lost: the store ran under async flush, and the machine was started again since."""
     if run is None or run.state == CLEAN or run.flush_mode != ASYNC_FLUSH:
         return False
     return run.boot_id in ("", "-") or run.boot_id != boot_id
@@ -127,7 +127,7 @@ def _find_end(
     tail.walk(around=True)
     rows = tuple(row for row in tail.rows if row.start < tail.end)
     damaged = (*(hole for hole in holes if hole.end <= tail.first), *tail.damaged)
-    if damaged:  # nothing is cut or written: whoever repairs it must find all there was
+    if damaged:  # nothing is cut or written: a repair must find everything that was there
         return OpenedLog(segments, tail.end, tail.stored_ms, rows, Report(clean, tail.end, damaged=damaged))
     behind = any(has_record(segment, tail.end, True) for segment in segments if segment.end > tail.end)
     for segment in segments:
@@ -138,7 +138,7 @@ def _find_end(
 
 
 def open_segments(disk: Disk, directory: str, size: int, durable: int, holes: list[DamagedRange] | None = None) -> list[Segment]:
-    """The files, oldest first, without a gap. `holes` gets what of files below `durable` is not there; without it that is
+    """The files, oldest first, without a gap. `holes` gets missing parts of files below `durable`; without `holes` those are
     refused. Raises StoreError."""
     bases = [int(name) for name in disk.listdir(directory) if len(name) == _NAME_DIGITS and name.isdecimal()]
     bases = _without_empty_end(disk, directory, bases, size)
@@ -167,7 +167,7 @@ def open_segments(disk: Disk, directory: str, size: int, durable: int, holes: li
 
 
 def _fill_gap(directory: str, found: list[Segment], to: int, holes: list[DamagedRange] | None) -> None:
-    """Files that should be there before the one that ends at or begins at `to`, and are not."""
+    """Adds files that are missing before the one that ends at or begins at `to`."""
     size = found[-1].size
     while found[-1].end < to:
         path, base = f"{directory}/{file_name(found[-1].end)}", found[-1].end
@@ -178,7 +178,7 @@ def _fill_gap(directory: str, found: list[Segment], to: int, holes: list[Damaged
 
 
 def _without_empty_end(disk: Disk, directory: str, bases: list[int], size: int) -> list[int]:
-    """Drops last files of wrong length that hold nothing: whoever made them was stopped in between."""
+    """Drops last files of wrong length that hold nothing: the node was stopped while it made them."""
     while bases:
         path = f"{directory}/{file_name(bases[-1])}"
         length = disk.size(path)
@@ -208,7 +208,7 @@ class Tail:
         self.reason = ""
 
     def walk(self, around: bool = False) -> None:
-        """Moves `end` behind the last good record; `reason` says what stood there.
+        """Moves `end` behind the last good record; `reason` says what stands there.
 
         `around`: a bad entry below what was durable goes into `damaged`, and the walk goes on behind it.
         """
@@ -235,7 +235,7 @@ class Tail:
                 if record.has_topic(place.buf, place.at, EPOCH_TOPIC) and not epochs.written_by_rocketmq(
                     self._known, place.offset
                 ):
-                    self._take_epoch(record.decode(place.buf, place.at))  # in foreign bytes it tells of another store's life
+                    self._take_epoch(record.decode(place.buf, place.at))  # in RocketMQ's bytes it belongs to another store
                 self.end = place.offset + place.size
                 last = place
         finally:
@@ -269,7 +269,7 @@ def rows_in(segments: list[Segment], from_: int) -> tuple[EpochRow, ...]:
             for place in walk(segment.read, segment.end, segment.base, segment.end, False):
                 if record.has_topic(place.buf, place.at, EPOCH_TOPIC):
                     rows = epochs.joined(rows, epochs.unpack(record.decode(place.buf, place.at).body))
-        except BadBytes:  # the walk that decides says what it is
+        except BadBytes:  # the walk that decides reports it
             break
     return rows
 

@@ -1,4 +1,4 @@
-"""What a start reads of the log again: everything behind the newest snapshot that changes a table."""
+"""The records that a start replays: everything behind the newest snapshot that changes a table."""
 
 from collections.abc import Iterator
 
@@ -14,8 +14,8 @@ from rmq.model import STATE_TOPIC
 def replay(store: Store) -> Iterator[Record]:
     """The dispatched state records, those of pending messages and those handed on, in log order.
 
-    What Apache RocketMQ wrote is passed over: its adoption told what of it counts. Of a damaged log state records only:
-    nothing is handed on there. Raises StoreError.
+    Passes over records that Apache RocketMQ wrote: its adoption has said which of them count. Of a damaged log only state
+    records: nothing is handed on there. Raises StoreError.
     """
     if store.log.damages:
         yield from store.state_records()

@@ -1,7 +1,7 @@
-"""The log as a member of a group uses it: entries taken over from a leader or given to a follower, cuts, epoch records.
+"""The log of a member of a group: takes entries from a leader, gives entries to followers, cuts, appends epoch records.
 
-Entries are whole: a record with the filler before it, which travels as its 8 bytes. Who leads and what is committed is
-decided elsewhere (rmq.raft); here is what that means for bytes. One thread at a time, the one that appends.
+Entries are whole: a record with the filler before it, which travels as its 8 bytes. rmq.raft decides who leads
+and what is committed; this file does what that means for bytes. One thread at a time, the one that appends.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from rmq.log.store import Store
 from rmq.model import EPOCH_TOPIC, STATE_TOPIC
 
 VOTERS = "voters"  # kind of an epoch record: a change of membership
-_KEPT_BYTES = 64 << 20  # in one file of what is given up
+_KEPT_BYTES = 64 << 20  # in one file of bytes that were given up
 
 
 class FoundEpoch(NamedTuple):
@@ -173,7 +173,7 @@ class ReplicatedLog:
         self._disk = disk
         self._own = f"{root}/rmq"
 
-    # --- what stands in the log ---------------------------------------------------------------------------------------
+    # --- reading the log ---------------------------------------------------------------------------------------
 
     def voter_lists(self) -> tuple[tuple[int, tuple[Voter, ...]], ...]:
         """(start of the entry, voters): the last list that was dispatched, and each one behind. Raises StoreError, BadBytes."""
@@ -196,7 +196,7 @@ class ReplicatedLog:
     def number_queues(self) -> None:
         """Sets the next number of every queue behind the uncommitted tail, as dispatch will find it. Raises StoreError.
 
-        What this tail deletes takes nothing more before it is dispatched.
+        Topics that this tail deletes accept nothing more before it is dispatched.
         """
         queues = self.store.queues
         queues.begin_leadership()
@@ -240,10 +240,10 @@ class ReplicatedLog:
     def begin_anew(
         self, log_start: int, rows: tuple[EpochRow, ...], voters: tuple[Voter, ...], place: Callable[[], None]
     ) -> None:
-        """Log and derived files go; the log is empty and begins at `log_start`. Raises StoreError.
+        """Removes log and derived files; the log is empty and begins at `log_start`. Raises StoreError.
 
-        `place` puts the snapshot of the leader into the directory, between the end of the old log and the beginning of the new
-        one: beside the old log it would say of other bytes that they are committed. A crash at any point leaves a prefix of
+        `place` puts the leader's snapshot into the directory after the old log ended and before the new one begins: beside the
+        old log it would declare other bytes committed. A crash at any point leaves a prefix of
         the old log, or an empty one with either snapshot, which does not reach its S1: such a node is told to begin anew again.
         """
         store = self.store

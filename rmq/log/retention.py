@@ -1,4 +1,4 @@
-"""Retention: which segments may leave the log. Decided here from plain facts; done by the store.
+"""Retention: decides from plain facts which segments may leave the log; the store removes them.
 
 Hours, ages and ratios are RocketMQ's [DefaultMessageStore.CleanCommitLogService]; what must never be deleted is ours
 (docs/storage, retention).
@@ -37,7 +37,7 @@ class SegmentFacts(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """What decides, at one moment.
+    """The facts that decide, at one moment.
 
     `hour`: of the day, local. `used`: of the disk, 0 to 1. `drift_ms`: how far the wall clock has moved against the
     monotonic one since the start. `safe_to`: below it everything is committed, durable and held by a snapshot.

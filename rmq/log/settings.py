@@ -1,4 +1,4 @@
-"""What the log is told when it is opened. No behaviour."""
+"""Settings of the log. No behaviour."""
 
 from typing import NamedTuple
 

@@ -73,7 +73,7 @@ class Store:
         """Locks and recovers the directory, making a new one if it is empty.
 
         When it returns, everything below `log.end` is durable and dispatched. Raises StoreError, which says what to do:
-        the directory is in use, damaged, foreign, or belongs to another group.
+        the directory is in use, damaged, no store, or belongs to another group.
         """
         if settings.segment_bytes < MIN_SEGMENT_BYTES:
             raise StoreError(f"segments of {settings.segment_bytes} bytes are too small: at least {MIN_SEGMENT_BYTES}")
@@ -152,7 +152,7 @@ class Store:
             self._save_vote(self.vote._replace(proven=False))
         committed = log.end if self._settings.alone else _known_committed(log, self.snapshots, progress.hw)
         if self._settings.alone:
-            self.snapshots.drop_behind(log.end)  # a re-seeded member is still catching up with its snapshot
+            self.snapshots.drop_behind(log.end)  # a member that installed a snapshot is still catching up with it
         trusted = min(progress.cq, committed)
         rows = ownfiles.load_queues(self._disk, self._own) if trusted >= max(log.start, 1) else None  # 0: `progress` is lost
         tidy = bool(log.damages) or (report.clean and trusted == committed)
@@ -193,13 +193,13 @@ class Store:
 
     @property
     def ready_at(self) -> int:
-        """Where the tables of the newest snapshot are exact, if the log of a re-seeded member is not there yet; else 0."""
+        """Where the newest snapshot's tables are exact, if a member that installed it has not fetched so far yet; else 0."""
         newest = self.snapshots.newest
         return newest.s1 if newest and newest.s1 > self.log.end else 0
 
     def restore_counters(self) -> None:
-        """Numbers outlive records: a queue whose messages are all gone goes on where it was, not at 0 (story 33). For a log
-        that reaches its newest snapshot."""
+        """Queue offsets outlive records: a queue whose messages are all gone goes on where it was, not at 0 (story 33). For a
+        log that reaches its newest snapshot."""
         deleted = {topic for one in self.state_records() for topic in deleted_topics(one.body)}
         for section, rows in self.snapshots.rows():
             for topic, queue_id, number in rows if section == QUEUES else ():
@@ -249,7 +249,7 @@ class Store:
         return self.vote.epoch
 
     def finish_adoption(self) -> None:
-        """What Apache RocketMQ's tables say is in the log now, and durable: this store is ours like any other. Raises OSError."""
+        """Apache RocketMQ's tables are in the log now, and durable: this store is like any other. Raises OSError."""
         boot_id = self._disk.boot_id() or "-"
         ownfiles.save_run(self._disk, self._own, Run(ownfiles.RUNNING, boot_id, self._settings.flush_mode, os.getpid(), 0))
         self.adopting = False
@@ -299,7 +299,7 @@ class Store:
     # --- saving and stopping ------------------------------------------------------------------------------------------
 
     def save_progress(self, most: int = 0) -> bool:
-        """Makes derived files durable, of `most` queues (0: all), says so (D11). False if some are left. Raises StoreError."""
+        """Makes files of `most` queues (0: all) durable, and saves how far (D11). False if some are left. Raises StoreError."""
         return self.read_only or self.saved.save(lambda: self.dispatcher.position, most)
 
     def close(self) -> None:
@@ -329,13 +329,13 @@ class Store:
         ownfiles.save_run(self._disk, self._own, run)
 
     def abandon(self) -> None:
-        """Lets go of the directory as a killed process would: nothing is flushed or saved."""
+        """Releases the directory as a killed process would: nothing is flushed or saved."""
         self.log.close()
         self._disk.unlock(self._lock)
 
 
 def _known_committed(log: CommitLog, snapshots: Snapshots, saved: int) -> int:
-    """Of a member: what it saved, or what its newest snapshot amounts to, if the log reaches that."""
+    """A member's committed offset: as saved, or that of its newest snapshot if the log reaches it."""
     newest = snapshots.newest
     exact = newest.s1 if newest and newest.s1 <= log.end else 0
     return min(max(saved, exact, log.start), log.end)

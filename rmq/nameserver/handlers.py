@@ -1,4 +1,4 @@
-"""What a nameserver answers. The rules are the route table's; here a request is taken apart and the time looked up."""
+"""A nameserver's handlers. The route table has the rules; this file unpacks requests and reads the clock."""
 
 import logging
 from collections.abc import Iterable, Mapping
@@ -38,7 +38,7 @@ class RouteHandlers:
         self._refused = 0
 
     def by_request(self) -> Mapping[type[Request], Handler]:
-        """Hello and Ping are the server's own."""
+        """All handlers but Hello and Ping, which the server answers."""
         return {
             GetRoute: self.route,
             GetClusterInfo: self.clusters,

@@ -68,7 +68,7 @@ class Nameserver:
         return [] if self._address else ["this nameserver is starting"]
 
     def fatal(self) -> str:
-        """It keeps nothing that could break."""
+        """A nameserver has nothing on disk that could break."""
         return ""
 
     async def start(self) -> None:

@@ -1,1 +1,1 @@
-"""For operators: what tells machines how a node is, and archives of its log."""
+"""For operators: metrics and health checks, and archives of the log."""

@@ -1,8 +1,8 @@
 """Ships rolled segments of a store to an archive, before retention takes them, and checks what is there.
 
-In this order, for each segment: its records are checked here, it is written, read back, named in the manifest, and only then
-may readers count it (`rmq/progress` of the archive) and retention take it (`rmq/archived` of the store). A job that is killed
-anywhere is gone on with by the next one: what the manifest does not name is written again.
+The order for each segment: its records are checked, it is written, read back, named in the manifest, and only then may
+readers count it (`rmq/progress` of the archive) and retention delete it (`rmq/archived` of the store). The next job continues
+a killed one: it writes again whatever the manifest does not name.
 """
 
 import os
@@ -34,7 +34,7 @@ _NOBODY = "0" * 16  # store id of an archive: no node may take itself for it
 
 
 class Shipped(NamedTuple):
-    """What a job did: the archive as it is now, how many segments are new, committed bytes that are not rolled yet."""
+    """The result of a job: the archive as it is now, how many segments are new, committed bytes that are not rolled yet."""
 
     manifest: Manifest
     segments: int
@@ -53,7 +53,7 @@ def ship(store: Path, place: Folder | Remote, tell: Tell = lambda line: None) ->
             known = _same_log(known, vote.group, size or known.segment_bytes, rows, place)
             new = _new(known, rolled, place)
         except StoreError:
-            ownfiles.save_archived(RealDisk(), str(store / "rmq"), 0)  # retention waits until somebody has seen to it
+            ownfiles.save_archived(RealDisk(), str(store / "rmq"), 0)  # retention waits until an operator has acted
             raise
         _remove_leftovers(place)
         for file in new:
@@ -67,7 +67,7 @@ def ship(store: Path, place: Folder | Remote, tell: Tell = lambda line: None) ->
 
 
 def verify(place: ArchiveStorage, tell: Tell = lambda line: None) -> list[str]:
-    """What is wrong with an archive: every byte of it is read. Raises StoreError where none is, OSError."""
+    """Errors of an archive, found by reading every byte of it. Raises StoreError where none is, OSError."""
     found = need(place)
     wrong = []
     for one, two in zip(found.segments, found.segments[1:], strict=False):
@@ -93,11 +93,11 @@ def need(place: ArchiveStorage) -> Manifest:
     return found
 
 
-# --- what is to be shipped --------------------------------------------------------------------------------------------
+# --- what to ship --------------------------------------------------------------------------------------------
 
 
 def _facts(store: Path) -> tuple[Vote, int, tuple[EpochRow, ...]]:
-    """Who the store is, and its committed end, which is looked at before its files."""
+    """The store's identity, and its committed end, which is read before its files."""
     vote = ownfiles.load_vote(ReadOnlyDisk(), str(store / "rmq")) if (store / "rmq").is_dir() else None
     if vote is None or vote.store_id == _NOBODY:
         raise InvalidArgument(f"{store} is no store of rmq that a node has opened: only those are archived")
@@ -154,7 +154,7 @@ def _ship(file: SegmentFile, rows: tuple[EpochRow, ...], known: Manifest, place:
 
 
 def _write(place: ArchiveStorage, path: str, blocks: Iterable[bytes], expected: str) -> None:
-    """Raises StoreError if what was written reads otherwise."""
+    """Raises StoreError if the file reads back differently."""
     place.write(path, blocks)
     if checksum(place.blocks(path)) != expected:
         raise StoreError(f"{place.name}/{path} reads otherwise than it was written: check the disk, then run the job again")
@@ -192,13 +192,13 @@ def _opened(path: str) -> FileIO:
 
 
 def _publish(known: Manifest, place: ArchiveStorage) -> None:
-    """What readers of stores look at; written again where a job was killed before it."""
+    """Writes the files that readers of stores use; again where a job was killed before it."""
     with TemporaryDirectory() as temporary:
         disk = RealDisk()
         ownfiles.save_vote(disk, temporary, Vote(_NOBODY, "archive", known.group, known.epoch, "-", 0, False))
         ownfiles.save_epochs(disk, temporary, known.rows, known.end)
         ownfiles.save_progress(disk, temporary, Progress(known.end, known.end, 0, known.last_ms))
-        for name in ("vote", "epochs", "progress"):  # the last one says that bytes count
+        for name in ("vote", "epochs", "progress"):  # the last file makes the bytes count
             new = (Path(temporary) / name).read_bytes()
             if name not in place.sizes("rmq") or b"".join(place.blocks(f"rmq/{name}")) != new:
                 place.write(f"rmq/{name}", [new])
@@ -208,7 +208,7 @@ def _publish(known: Manifest, place: ArchiveStorage) -> None:
 
 
 def _ship_snapshots(store: Path, known: Manifest, rows: tuple[EpochRow, ...], place: ArchiveStorage) -> Manifest:
-    """Keeps the newest one that the archived log reaches, and the oldest that it will reach; others go."""
+    """Keeps the newest snapshot that the archived log reaches, and the oldest that it will reach; removes others."""
     found = {kept.s0: kept for kept in known.snapshots if not _is_of_another_log(kept, rows)}
     for snapshot in _snapshots(store):
         waits = any(kept.s1 > known.end for kept in found.values())
@@ -217,7 +217,7 @@ def _ship_snapshots(store: Path, known: Manifest, rows: tuple[EpochRow, ...], pl
         try:
             data = Path(snapshot.path).read_bytes()
         except FileNotFoundError:
-            continue  # the broker took a newer one since, and we have looked at both
+            continue  # the broker took a newer one meanwhile, and both were read
         kept = Kept(snapshot.s0, snapshot.s1, sha256(data).hexdigest(), max((row.epoch for row in rows), default=0))
         _write(place, kept.path, [data], kept.sha256)
         found[kept.s0] = kept
@@ -243,5 +243,5 @@ def _snapshots(store: Path) -> list[Snapshot]:
 
 
 def _is_of_another_log(kept: Kept, rows: tuple[EpochRow, ...]) -> bool:
-    """Bytes that it speaks of were lost, and others stand there now."""
+    """Whether bytes of the snapshot were lost, and others stand there now."""
     return any(row.epoch > kept.epoch and row.start < kept.s1 for row in rows)

@@ -1,4 +1,4 @@
-"""What a process tells those who watch it, over HTTP: `/metrics`, `/livez`, `/readyz`.
+"""The pages of a process for monitoring, over HTTP: `/metrics`, `/livez`, `/readyz`.
 
 A thread with an event loop of its own answers, so that the node's loop is seen to be stuck when it is. What only the node's loop
 may look at is looked at there, some at a time.
@@ -52,14 +52,14 @@ class Exporter:
     # --- pages: on the thread's loop ----------------------------------------------------------------------------------
 
     async def alive(self, _accept: str) -> Reply:
-        """Fails only if a new start of this process helps: never because another one is away."""
+        """Fails only if a restart of this process helps: never because another process is away."""
         silent_s = self._watch.silent_seconds()
         troubles = [f"the event loop has not turned for {silent_s:.0f} s"] if silent_s > STUCK_S else []
         troubles += [trouble for part in self._parts if (trouble := part.fatal())]
         return _judged(troubles, "alive")
 
     async def ready(self, _accept: str) -> Reply:
-        """Fails while a part waits for something, and says for what."""
+        """Fails while a part waits for something, and names it."""
         try:
             async with asyncio.timeout(READY_S):
                 return _judged(await self._on_node(self._waits_for()), "ready")

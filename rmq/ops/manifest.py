@@ -1,6 +1,6 @@
-"""What is in an archive: its manifest, `archive.json`. A segment counts once it is named there.
+"""The manifest of an archive, `archive.json`. A segment counts once it is named there.
 
-An archive has the shape of a store, so that whatever reads stores reads it:
+An archive has the shape of a store, so that every reader of stores can read it:
 
     archive.json         the manifest
     commitlog/<offset>   whole segments, as the broker wrote them

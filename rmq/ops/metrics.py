@@ -1,4 +1,4 @@
-"""From what a node measures to a page for Prometheus: gathered on the event loop, some at a time, and written in a thread."""
+"""Metrics for Prometheus: gathered on the event loop, some at a time, and written in a thread."""
 
 import asyncio
 import time

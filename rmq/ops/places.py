@@ -1,7 +1,7 @@
 """Where an archive lies: a directory, or whatever pyarrow's file systems reach (s3, gs, hdfs ...) by a URI.
 
-Both do the few things that an archive needs. A file is there whole or not at all: it is written aside and renamed. pyarrow is
-imported only for a URI.
+Both do the few things that an archive needs. A file is there whole or not at all: it is written under another
+name and renamed. pyarrow is imported only for a URI.
 """
 
 import fcntl
@@ -111,7 +111,7 @@ class Remote:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Object stores have no locks: whoever runs the jobs sees to it."""
+        """Object stores have no locks: run one job at a time."""
         yield
 
 
@@ -135,7 +135,7 @@ def place_of(where: str) -> Folder | Remote:
 
 
 def sync_folder(folder: Path) -> None:
-    """The names in it are durable."""
+    """Makes the names in it durable."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -94,7 +94,7 @@ def _checked(place: ArchiveStorage, path: str, expected: str) -> Iterator[bytes]
 
 
 def _begin(manifest: Manifest, working: Path, member: Member, now_ms: int) -> None:
-    """Its own files, then the first opening. Raises StoreError."""
+    """Writes the store's own files, then opens it for the first time. Raises StoreError."""
     disk, own = RealDisk(), str(working / "rmq")
     (working / "rmq").mkdir(exist_ok=True)
     end = manifest.segments[-1].records_end  # a log never ends with the blank rest of a file

@@ -1,7 +1,7 @@
-"""The port that Prometheus and health checks ask: pages over HTTP/1.1, one question a connection.
+"""The port for Prometheus and health checks: pages over HTTP/1.1, one request a connection.
 
-Served by one event loop, so that nobody who connects costs a thread. Whoever connects and does not ask at once makes room for
-the next one.
+One event loop serves it, so that a connection costs no thread. A connection that does not ask at once makes room for the next
+one.
 """
 
 import asyncio

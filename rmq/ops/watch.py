@@ -1,4 +1,4 @@
-"""Whether the event loop still turns, and what holds it up: measured on it, read from another thread."""
+"""Measures on the event loop whether it still turns, and what holds it up; read from another thread."""
 
 import asyncio
 import contextlib

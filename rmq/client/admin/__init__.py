@@ -1,1 +1,1 @@
-"""What administrators ask and change."""
+"""Questions and changes of administrators."""

@@ -1,4 +1,4 @@
-"""Administration as functions of a client: what the CLI and other tools ask of nameservers and brokers.
+"""Administration as functions of a client, for the CLI and other tools: requests to nameservers and brokers.
 
 Every function raises Refusal (with the reason), Unreachable or Unknown. Those that ask several brokers raise the first
 failure, unless their text says otherwise. [DefaultMQAdminExtImpl]
@@ -91,12 +91,12 @@ async def runtime_info(client: Client, address: str) -> dict[str, str]:
 
 
 async def delete_expired_log(client: Client, *, cluster: str = "", broker: str = "") -> list[str]:
-    """Old segments go now, not at the usual hour. Where that was done."""
+    """Delete old segments now, not at the usual hour; returns the brokers' addresses."""
     return await _ask_brokers(client, cluster, broker, DeleteExpiredLog())
 
 
 async def clean_expired_queues(client: Client, *, cluster: str = "", broker: str = "") -> list[str]:
-    """Queue files whose messages are gone are deleted. Where that was done."""
+    """Delete queue files whose messages are gone; returns the brokers' addresses."""
     return await _ask_brokers(client, cluster, broker, CleanExpiredQueues())
 
 
@@ -110,7 +110,7 @@ async def _ask_brokers(client: Client, cluster: str, broker: str, request: Reque
 
 
 async def topic_list(client: Client) -> list[str]:
-    """All topics of all brokers, sorted; those of the system too."""
+    """All topics of all brokers, sorted, with system topics."""
     return sorted(_typed(TopicList, await client.session.routes.ask(GetTopicList())).topics)
 
 
@@ -264,12 +264,12 @@ def leaders(route: Route) -> list[str]:
 
 
 def leading(group: BrokerAddresses) -> str:
-    """The leader's address; without one that of a node, which tells what is committed and refuses changes."""
+    """The leader's address; without a leader that of another node, which answers what is committed and refuses changes."""
     return group.addresses.get(LEADER) or group.addresses[min(group.addresses)]
 
 
 async def _ask(client: Client, address: str, request: Request, timeout_s: float | None = None) -> Answer:
-    """A node that does not lead refuses what only a leader does, and names it: that one is asked then."""
+    """Asks a node. If it refuses what only a leader does, and names the leader, asks that one."""
     return await client.session.leaders.request_from(address, request, timeout_s)
 
 
@@ -287,7 +287,7 @@ async def _ask_quietly(client: Client, addresses: Sequence[str], request: Reques
 
 
 async def _ask_those_who_know(client: Client, addresses: Sequence[str], request: Request) -> list[Answer]:
-    """Answers of the brokers that do not refuse; the first refusal if all do. Raises other failures."""
+    """Answers of the brokers that do not refuse; raises the first refusal if all do, and other failures."""
     answers = await _ask_quietly(client, addresses, request)
     failures = [each for each in answers if isinstance(each, RmqError)]
     for failure in failures:

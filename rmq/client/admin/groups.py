@@ -1,7 +1,7 @@
 """Broker groups that elect their leader, as an administrator sees and changes them.
 
-Every function raises Refusal (with the reason), Unreachable or Unknown. What changes a group is done by its leader, which
-is asked for at any node of it.
+Every function raises Refusal (with the reason), Unreachable or Unknown. The leader makes the changes;
+any node of the group can be asked for it.
 """
 
 from rmq.client.admin.calls import broker_addresses
@@ -13,7 +13,7 @@ from rmq.net.commands.peers import AddPeer, GetGroupStatus, GroupStatus, Promote
 
 
 async def group_status(client: Client, address: str) -> GroupStatus | None:
-    """What the node at `address` knows of its group; None if it stands alone."""
+    """The status of its group from the node at `address`; None if it stands alone."""
     try:
         answer = await client.session.connections.request(address, GetGroupStatus())
     except Refusal as refusal:

@@ -1,4 +1,4 @@
-"""Single messages for tools: by id, by key, by their place in a queue, by the time they were stored. [MQAdminImpl]
+"""Lookups of single messages for tools: by id, key, offset in a queue, or store time. [MQAdminImpl]
 
 Nothing here changes anything at a broker. Every function raises Refusal (with the reason), Unreachable or Unknown.
 """
@@ -33,14 +33,14 @@ _PULL_COUNT = 32
 
 
 class Hits(NamedTuple):
-    """Messages by the time they were stored. Not `complete`: a broker is still building its index, there may be more."""
+    """Messages by store time. Not `complete`: a broker is still building its index, there may be more."""
 
     messages: list[ReceivedMessage]
     complete: bool
 
 
 class OffsetId(NamedTuple):
-    """What an offsetMsgId says: which broker, and where in its log."""
+    """The content of an offsetMsgId: the broker, and the offset in its log."""
 
     address: str
     offset: int
@@ -115,7 +115,7 @@ def _age(message: ReceivedMessage) -> tuple[int, str, int]:
 
 
 async def at(client: Client, queue: MessageQueue, offset: int) -> ReceivedMessage:
-    """The message with that number in the queue. Refusal(QUERY_NOT_FOUND) if there is none."""
+    """The message at that offset of the queue. Refusal(QUERY_NOT_FOUND) if there is none."""
     answer = await _pull(client, queue, offset, 1)
     found = _received(answer.messages, queue.broker_name)
     if not found or found[0].queue_offset != offset:
@@ -130,7 +130,7 @@ async def at(client: Client, queue: MessageQueue, offset: int) -> ReceivedMessag
 async def between(
     client: Client, topic: str, *, begin_ms: int = 0, end_ms: int = FOREVER_MS, queue_id: int | None = None
 ) -> AsyncIterator[ReceivedMessage]:
-    """Messages stored in that time, queue by queue; those that are there now. `queue_id`: of these queues only."""
+    """Messages stored in that time and not deleted, queue by queue. `queue_id`: of these queues only."""
     route = await topic_route(client, topic)
     for data in sorted(route.queues):
         for number in range(data.read_queue_nums) if data.perm & PERM_READ else ():

@@ -1,4 +1,4 @@
-"""Setting a consumer group to another place, looked at before it is done. [resetOffsetByTime, skipAccumulatedMessage]"""
+"""Resets a consumer group's offsets; shows first what that would do. [resetOffsetByTime, skipAccumulatedMessage]"""
 
 import asyncio
 from typing import Literal, NamedTuple
@@ -12,7 +12,7 @@ from rmq.routing.choose import readable_queues
 
 
 class Offset(NamedTuple):
-    """The number of a message in its queue."""
+    """The queue offset of a message."""
 
     number: int
 
@@ -22,7 +22,7 @@ Target = Literal["first", "last"] | Offset | int
 
 
 class Move(NamedTuple):
-    """What a reset does to one queue. `now`: the group's offset, None if it has none. `first`, `end`: of the queue."""
+    """The effect of a reset on one queue. `now`: the group's offset, None if it has none. `first`, `end`: of the queue."""
 
     queue: MessageQueue
     first: int
@@ -32,9 +32,9 @@ class Move(NamedTuple):
 
 
 async def plan_reset(client: Client, group: str, topic: str, target: Target, queue: MessageQueue | None = None) -> list[Move]:
-    """What would be done, queue by queue; nothing is changed. `queue`: only this one.
+    """The effect of a reset, queue by queue, without changing anything. `queue`: only this one.
 
-    Raises Refusal: the topic or the group does not exist; InvalidArgument: no such queue, or a number that it does not reach to.
+    Raises Refusal: the topic or the group does not exist; InvalidArgument: no such queue, or an offset beyond its end.
     """
     queues = readable_queues(await topic_route(client, topic), topic)
     if queue is not None:
@@ -66,7 +66,7 @@ async def _move(client: Client, queue: MessageQueue, target: Target, now: int | 
 
 
 async def reset(client: Client, group: str, moves: list[Move]) -> None:
-    """Do it. Members that are connected go on there, too. What was refused is raised after all queues were tried.
+    """Does the reset. Connected members go on there, too. Refusals are raised after all queues were tried.
 
     Raises Refusal, Unreachable or Unknown.
     """

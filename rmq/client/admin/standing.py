@@ -1,6 +1,6 @@
-"""How broker groups stand: who is there, who is missing, what keeps a group from taking messages or from being whole.
+"""The state of broker groups: present and missing members, and what keeps a group from accepting messages or being complete.
 
-What nodes say is asked here; what follows from it is decided by pure functions.
+This file asks the nodes; pure functions decide what follows from their answers.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ NOWHERE = "unknown"  # address of a node that nobody has heard of
 
 
 async def statuses(client: Client, addresses: list[str]) -> dict[str, GroupStatus]:
-    """What the nodes there say of their groups; those that stand alone or do not answer are left out."""
+    """The group status of the nodes there; leaves out nodes that stand alone or do not answer."""
 
     async def one(address: str) -> GroupStatus | None:
         try:
@@ -33,7 +33,7 @@ async def statuses(client: Client, addresses: list[str]) -> dict[str, GroupStatu
 async def with_silent(
     client: Client, places: Sequence[MemberAddress], found: dict[str, GroupStatus]
 ) -> tuple[list[MemberAddress], dict[str, GroupStatus]]:
-    """The same and the members that no nameserver tells, asked where the others dial them."""
+    """The same, and that of members that no nameserver names, asked at the addresses that the others dial."""
     missing = silent(places, found)
     asked = [address for _, _, address in missing if address != NOWHERE]
     return [*places, *missing], found | await statuses(client, asked)
@@ -60,7 +60,7 @@ def votes(status: GroupStatus) -> str:
 
 
 def silent(places: Iterable[MemberAddress], statuses: Statuses) -> list[MemberAddress]:
-    """Members of these groups that did not answer: no nameserver tells one that is gone, or whose log is being repaired."""
+    """Members of these groups that did not answer: nameservers do not name members that are down or repair their log."""
     heard: dict[str, set[str]] = {}
     for group, _, address in places:
         if address in statuses:
@@ -76,7 +76,7 @@ def silent(places: Iterable[MemberAddress], statuses: Statuses) -> list[MemberAd
 
 
 def warnings(places: Sequence[MemberAddress], statuses: Statuses) -> Iterator[str]:
-    """What an operator should know of these groups, a sentence each."""
+    """Warnings about these groups for an operator, one sentence each."""
     for name in sorted({group.name for group, _, address in places if address in statuses}):
         nodes = {address: statuses[address] for group, _, address in places if group.name == name and address in statuses}
         damaged = {status.node for status in nodes.values() if status.role == "damaged"}
@@ -104,7 +104,7 @@ def warnings(places: Sequence[MemberAddress], statuses: Statuses) -> Iterator[st
 
 
 def ills(places: Sequence[MemberAddress], statuses: Statuses) -> Iterator[tuple[str, str, str]]:
-    """What keeps groups from being whole: "broker" and address of a member, or "group" and its name; and why."""
+    """What keeps groups from being complete: "broker" and address of a member, or "group" and its name; and why."""
     for name in sorted({group.name for group, _, address in places if address in statuses}):
         nodes = {address: statuses[address] for group, _, address in places if group.name == name and address in statuses}
         names = {status.node for status in nodes.values()}
@@ -123,7 +123,7 @@ def ills(places: Sequence[MemberAddress], statuses: Statuses) -> Iterator[tuple[
 
 
 def _cure(nodes: Iterable[GroupStatus]) -> str:
-    """What makes a group without a leader have one again."""
+    """Advice for a group without a leader."""
     if any(status.fixed for status in nodes):
         return "its master is back, or a slave is made the master (`rmq admin promote -b HOST:PORT`)"
     return "a majority of its nodes is up and elects one"

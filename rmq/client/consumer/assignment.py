@@ -1,4 +1,4 @@
-"""Which queues this member of a group owns, and how they change hands. What is done with the messages is the consumer's.
+"""Which queues this member of a group owns, and how they change hands. The consumer handles the messages.
 
 Every member computes the same split from the same sorted list of members (C8). A queue that goes to another member is
 let go at once: nothing more of it is handed out, what is finished is committed. A queue that comes from another member
@@ -63,7 +63,7 @@ class Assignment:
         return [owned.puller.window for owned in self._owned.values() if owned.puller.window is not None]
 
     def start(self) -> None:
-        """Listen for reasons to balance again, and do so when there is one."""
+        """Waits for reasons to rebalance, and rebalances then."""
         self._session.connections.on_request.append(self._requested)
         self._session.routes.on_change.append(self._route_changed)
         self._leaders = self._session.routes.brokers()
@@ -72,7 +72,7 @@ class Assignment:
             self._tasks.start(self._locks.keep(self._lock_lost), f"locks {self._plan.group}")
 
     def _lock_lost(self, queue: MessageQueue) -> None:
-        """Others may have gone on with it: begun anew from the group's offset, with a new lock."""
+        """A lock was lost, and others may have gone on with it: begins it anew from the group's offset, with a new lock."""
         _log.warning("%s: the lock was lost", queue)
         if queue in self._owned:
             self._let_go(queue)
@@ -88,8 +88,8 @@ class Assignment:
             self._due.set()
 
     def _follow_leaders(self) -> None:
-        """A leader that went may have taken with it what it was told last, without a word: the next one is told again. One that
-        hangs would keep the pulls that wait there."""
+        """A leader that died may have lost its last commits silently: they are sent again to the next one. Pulls that wait at a
+        leader that hangs are ended."""
         leaders, self._leaders = self._leaders, self._leaders | self._session.routes.brokers()
         gone = {name: address for name, address in leaders.items() if self._leaders[name] != address}
         for name, address in gone.items():
@@ -132,9 +132,9 @@ class Assignment:
         return members != [self._session.client_id], set(average(queues, members, self._session.client_id))
 
     async def _members(self, route: Route) -> list[str]:
-        """Ids of the group's members, from the first broker (by name, so that all ask the same one) that lists me.
+        """Ids of the group's members, from the first broker that lists me (by name, so that all ask the same one).
 
-        If others are listed but nowhere I, my queues are theirs by now: their list then, in which I have no share.
+        If others are listed but I am not, they own my queues by now: returns their list, in which I have no share.
         """
         trouble: RmqError = RmqError("no broker lists the members of the group")
         others: list[str] = []
@@ -212,7 +212,7 @@ class Assignment:
         return True
 
     async def save(self, windows: Iterable[Window], *, sync: bool, unchanged: bool) -> None:
-        """Commit how far these are finished; `unchanged` ones too or not. Raises RmqError."""
+        """Commits how far these queues are finished; `unchanged`: also those without news. Raises RmqError."""
         sure = [window for window in windows if window.sure]
         offsets = {each.queue: each.committable for each in sure if unchanged or each.committable != each.committed}
         if not offsets:
@@ -229,7 +229,7 @@ class Assignment:
             _log.warning(about, self._plan.group, len(windows), error)
 
     async def stop_pulling(self) -> None:
-        """Nothing new comes in; what was pulled may still be finished. Queues on their way to others get there first."""
+        """Stops pulling; pulled messages may still be finished. Queues on their way to other members get there first."""
         _forget(self._session.connections.on_request, self._requested)
         _forget(self._session.routes.on_change, self._route_changed)
         if self._leaving:
@@ -237,7 +237,7 @@ class Assignment:
         await self._tasks.close()
 
     async def finish(self) -> None:
-        """Commit all and own nothing any more."""
+        """Commits all queues, and owns none any more."""
         await self._save_quietly(self.windows())
         if self._locks is not None:
             await self._locks.release(self._owned)

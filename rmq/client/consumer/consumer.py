@@ -1,4 +1,4 @@
-"""Consuming: pushed to a handler, iterated, or pulled; committing; leaving in order. Queues are `assignment`'s business."""
+"""Consuming: pushed to a handler, iterated, or pulled; committing; leaving in order. `assignment` manages the queues."""
 
 import asyncio
 import inspect

@@ -1,4 +1,4 @@
-"""Where pulled messages wait for whoever handles them. Queues take turns, so a busy one does not starve the others."""
+"""Where pulled messages wait for their handlers. Queues take turns, so a busy one does not starve the others."""
 
 import asyncio
 from collections import deque
@@ -31,7 +31,7 @@ class Inbox:
         self.closed = False
 
     def offer(self, window: Window) -> None:
-        """The queue has got something ready."""
+        """Notes that the queue has something ready."""
         if window.has_ready and window not in self._queues:
             self._queues.append(window)
         self._arrived.set()

@@ -1,7 +1,7 @@
 """The locks of an ordered consumer: its brokers let nobody else of the group lock these queues [RebalanceImpl, ProcessQueue].
 
-Asked for queue by queue, kept every 20 s. One that could not be kept for 30 s counts as lost here; brokers hold it for 60 s,
-so nobody else has it before we have stopped.
+A lock is asked for queue by queue, and renewed every 20 s. One that could not be renewed for 30 s counts as lost here;
+brokers hold it for 60 s, so nobody else has it before we have stopped.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ _RETRY_S = 1.0  # while another member has the queue, or its broker does not ans
 
 
 class QueueLocks:
-    """Of one consumer. Times are the client's monotonic clock, counted from when a lock was asked for."""
+    """The locks of one consumer. Times are the client's monotonic clock, counted from when a lock was asked for."""
 
     def __init__(self, session: Session, group: str) -> None:
         self._session = session
@@ -73,7 +73,7 @@ class QueueLocks:
         return True
 
     async def release(self, queues: Iterable[MessageQueue]) -> None:
-        """Others may have them now. A broker that cannot be told will notice in 60 s."""
+        """Releases queues, so that others may have them. A broker that cannot be reached will notice in 60 s."""
         queues = list(queues)
         for queue in queues:
             self._until.pop(queue, None)
@@ -88,7 +88,7 @@ class QueueLocks:
 
 
 def _by_broker(queues: Iterable[MessageQueue]) -> list[tuple[str, list[MessageQueue]]]:
-    """In parts that one request may have."""
+    """Cut into parts that fit one request."""
     brokers: dict[str, list[MessageQueue]] = {}
     for queue in queues:
         brokers.setdefault(queue.broker_name, []).append(queue)

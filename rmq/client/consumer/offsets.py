@@ -17,7 +17,7 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 0.5  # between tries
 
 
 class Stored(NamedTuple):
-    """The group's offset in a queue; None if it has none. Not `sure`: a follower says so, the leader may know better."""
+    """The group's offset in a queue; None if it has none. Not `sure`: a follower answered, the leader may know better."""
 
     offset: int | None
     sure: bool = True
@@ -33,15 +33,15 @@ class OffsetStore(Protocol):
         ...
 
     async def save(self, offsets: Mapping[MessageQueue, int], sync: bool) -> None:
-        """Keep them; with `sync` return when they are durable. Raises RmqError."""
+        """Stores them; with `sync` returns when they are durable. Raises RmqError."""
         ...
 
 
 class BrokerOffsets:
     """Offsets of a group at the brokers that hold its queues [RemoteBrokerOffsetStore].
 
-    `zero_if_in_memory`: for a queue whose first message is still there and recent the broker may answer 0 instead of
-    "none", so that a group that is new on a young topic misses nothing.
+    `zero_if_in_memory`: for a queue whose first message is still in memory the broker may answer 0 instead of "none", so
+    that a new group on a new topic misses nothing.
     """
 
     def __init__(self, group: str, session: Session, zero_if_in_memory: bool) -> None:
@@ -50,7 +50,7 @@ class BrokerOffsets:
         self._zero_if_in_memory = zero_if_in_memory
 
     async def open(self) -> None:
-        """Brokers are asked queue by queue."""
+        """Offsets at brokers need no preparation: each queue is asked for by itself."""
 
     async def load(self, queue: MessageQueue) -> Stored:
         query = QueryConsumerOffset(self._group, queue.topic, queue.queue_id, self._zero_if_in_memory)
@@ -79,7 +79,7 @@ class BrokerOffsets:
             await self._session.connections.post(self._session.routes.leader(queue.broker_name), update)
 
     async def _insist(self, queue: MessageQueue, update: UpdateConsumerOffset) -> None:
-        """Until a leader has it, while the time of a request lasts: an offset may be set twice."""
+        """Tries until a leader has the offset, while the time of a request lasts: an offset may be set twice."""
         clock, pause_s = self._session.clock, _FIRST_PAUSE_S
         deadline = clock.monotonic() + self._session.settings.request_timeout_s
         while True:

@@ -1,4 +1,4 @@
-"""What a consumer was asked to do, checked and in the form its parts need. Values only."""
+"""A consumer's checked arguments, in the form that its parts need. Values only."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ class Plan:
     handler_s: float | None
 
     def heartbeat(self) -> ConsumerData:
-        """The group as brokers are told of it."""
+        """The group's entry in heartbeats."""
         model = "BROADCASTING" if self.broadcast else "CLUSTERING"
         where = "CONSUME_FROM_TIMESTAMP" if isinstance(self.start, int) else _WHERE[self.start]
         return ConsumerData(self.group, "CONSUME_PASSIVELY", model, where, list(self.topics.values()))

@@ -33,7 +33,7 @@ _log = logging.getLogger("rmq.client")
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 3.0  # after a failed pull [pullTimeDelayMillsWhenException]
 _LONGEST_ELECTION_PAUSE_S = 0.5  # while the group has no leader
 _FOLLOWER_SUSPEND_S = 1.0  # how long a follower may hold a pull: then it is time to look for the leader again
-_FOLLOWER_MARGIN_S = 3.0  # nobody looks whether it hangs: the leader is asked again
+_FOLLOWER_MARGIN_S = 3.0  # nothing watches whether a follower hangs: the leader is asked again
 _INSTANT_S, _INSTANT_ANSWERS = 0.1, 10  # so soon, and so often in a row: whoever answers so does not hold pulls
 _ANSWER_MARGIN_S = 15.0  # a broker's own checks may hold a pull a little longer than it was asked to
 
@@ -133,15 +133,15 @@ class Puller:
         await self._keep_pace(bool(pulled.records), session.clock.monotonic() - asked_s)
 
     async def _keep_pace(self, progress: bool, took_s: float) -> None:
-        """Who says "nothing" at once, again and again, instead of holding the pull, is asked less and less often."""
+        """A broker that answers "nothing" at once, again and again, instead of holding the pull, is asked less and less often."""
         self._idle = 0 if progress or took_s >= _INSTANT_S else self._idle + 1
         if self._idle > _INSTANT_ANSWERS:
             pause_s = _FIRST_PAUSE_S * 2 ** min(self._idle - _INSTANT_ANSWERS - 1, 10)
             await self._session.clock.sleep(min(_LONGEST_PAUSE_S, pause_s))
 
     async def _confirm(self, window: Window) -> bool:
-        """A follower said where to begin; now that there may be a leader, it is asked. If the follower lacked the group's offset
-        this reader began too far in front: then it begins anew, and gives False. Raises RmqError if there is no leader."""
+        """A follower said where to begin; now there may be a leader to ask. If the follower lacked the group's offset, this
+        reader began too early: then it begins anew, and returns False. Raises RmqError if there is no leader."""
         stored, sure = await self._offsets.load(self.queue)
         if not sure:
             raise Unreachable(f"broker group {self.queue.broker_name} has no leader that knows the group's offset")
@@ -160,7 +160,7 @@ class Puller:
         return answer
 
     async def _pull_follower(self, window: Window, address: str) -> PullAnswer:
-        """Offsets are not committed there. A follower may lack, or have deleted, what the leader has: it moves no offset."""
+        """A follower may lack, or have deleted, messages that the leader has: its answers move no offset, and commit none."""
         suspend_s = min(_FOLLOWER_SUSPEND_S, self._session.settings.suspend_s)
         request = self._request(window, suspend_s, False)
         answer = await self._session.connections.request(address, request, suspend_s + _FOLLOWER_MARGIN_S)
@@ -207,7 +207,7 @@ class Puller:
         return filters.matches(self._plan.wanted[self.queue.topic], message.properties)
 
     async def _correct(self, window: Window, offset: int) -> None:
-        """The queue does not reach from where we asked. Forward: go on there. Back: what we hold is no longer so."""
+        """The queue does not have the offset that we asked for. Forward: go on there. Back: our messages are no longer valid."""
         _log.warning("%s: offset %d is not in the queue any more, going on at %d", self.queue, window.next_offset, offset)
         if offset >= window.next_offset:
             window.next_offset = offset

@@ -1,4 +1,4 @@
-"""What becomes of messages that a handler could not handle: given back to the broker, which lets the group have them later."""
+"""Messages that a handler could not handle: they are given back to the broker, which delivers them to the group later."""
 
 import logging
 
@@ -35,7 +35,7 @@ class RetryLater(Exception):
 
 
 def tell(message: ReceivedMessage, failures: int, outcome: str, error: Exception) -> None:
-    """That a handler failed, for the log; where, unless it meant to."""
+    """Logs that a handler failed; with its stack, unless it raised `RetryLater`."""
     meant = isinstance(error, RetryLater)
     level, place = (logging.INFO, None) if meant else (logging.ERROR, error)
     _log.log(level, "%r failed %d times, %s", message, failures, outcome, exc_info=place)
@@ -56,8 +56,8 @@ class Retries:
         self._plan = plan
 
     async def take(self, delivery: Delivery, error: Exception, timed_out: bool) -> bool:
-        """Whether the message is stored for another time, or as a dead letter, and so finished here (C10). If not, it is to be
-        handed out again in its place: of a broadcast, of a queue in order, or because no broker took it."""
+        """Whether the message is stored for another time, or as a dead letter, and so finished here (C10). If not, it is handed
+        out again here: in a broadcast, in an ordered queue, or because no broker took it."""
         level = error.delay_level if isinstance(error, RetryLater) else AFTER_TIMEOUT if timed_out else BY_TRIES
         if self._plan.broadcast:
             return False
@@ -93,9 +93,9 @@ class Retries:
             self._session.routes.refresh_behind(RETRY_PREFIX + self._plan.group)
 
     async def _send(self, message: ReceivedMessage, delay_level: int, trouble: RmqError) -> None:
-        """Without its broker's help: a copy to any broker of the retry topic [DefaultMQPushConsumerImpl.sendMessageBack].
+        """Without its own broker: sends a copy to any broker of the retry topic [DefaultMQPushConsumerImpl.sendMessageBack].
 
-        `trouble`: why it did not help; if it was that nobody leads there, only others are asked.
+        `trouble`: why its broker failed; if nobody leads there, only other brokers are asked.
         """
         most = 0 if delay_level == DEAD else self._plan.max_retries
         tries = counted(message.reconsume_times)

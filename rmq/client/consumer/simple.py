@@ -1,4 +1,4 @@
-"""Consuming without queues of one's own: ask for messages, acknowledge each, and what is not acknowledged comes back (POP)."""
+"""Consuming without queues of one's own: ask for messages, acknowledge each; messages without acknowledgement come back (POP)."""
 
 import asyncio
 import logging
@@ -70,7 +70,7 @@ class SimpleConsumer:
         await self.close()
 
     async def close(self) -> None:
-        """What was received and not acknowledged comes back when its time is over."""
+        """Ends the consumer. Messages that were received and not acknowledged come back when their time is over."""
         self.closed = True
 
     async def receive(
@@ -107,7 +107,7 @@ class SimpleConsumer:
                 await self.ack(message)
 
     async def ack(self, message: PoppedMessage) -> None:
-        """The message is done; when this returns, it does not come back. Once more is no error.
+        """The message is done; when this returns, it does not come back. Repeating is no error.
 
         Raises Refusal (NO_MESSAGE) when it is gone altogether, and what a broker said that could not be asked in time.
         """
@@ -141,7 +141,7 @@ class SimpleConsumer:
             raise Closed("this consumer is closed: make a new one")
 
     async def _targets(self) -> list[Target]:
-        """Brokers that have one of the topics, another one first each time."""
+        """Brokers that have one of the topics, beginning with another one each time."""
         found: list[Target] = []
         for topic in self._wanted:
             route = await self._session.routes.get(topic)
@@ -151,7 +151,7 @@ class SimpleConsumer:
         return found[first:] + found[:first]
 
     async def _look(self, count: int, hidden_ms: int, wait_s: float) -> tuple[list[PoppedMessage], RmqError | None]:
-        """What there is, after a wait of that length if need be; and why nobody could be asked."""
+        """Messages, after a wait of at most that length; and the reason if no broker could be asked."""
         trouble: RmqError | None = None
         reached = False
         try:
@@ -191,7 +191,7 @@ class SimpleConsumer:
         return wanted
 
     async def _until_something(self, targets: list[Target], wait_s: float) -> None:
-        """Until one of these brokers has something: asked without taking it, or what two of them give would have to wait."""
+        """Waits until one of these brokers has something. Asks without taking, or messages of two brokers would have to wait."""
         tasks = TaskSet()
         questions = {tasks.start(self._notified(target, wait_s), f"notify {target}") for target in targets}
         try:
@@ -237,7 +237,7 @@ def _milliseconds(seconds: float) -> int:
 
 
 def _read(answer: PopAnswer, group: str, topic: str, broker_name: str) -> list[PoppedMessage]:
-    """The messages, each with the receipt that the lists of the answer tell. Raises BadBytes."""
+    """The messages, each with its receipt from the lists of the answer. Raises BadBytes."""
     if answer.status:
         return []
     try:

@@ -1,4 +1,4 @@
-"""One owned queue: what was pulled, what is being handled, how far everything is finished. No network, no rules of sharing.
+"""One owned queue: pulled messages, messages being handled, and up to where all are finished. No network, no sharing rules.
 
     pulled -> ready -> handed -> finished
                 ^        |
@@ -17,8 +17,8 @@ from rmq.model import MessageQueue
 
 
 class Window:
-    """`next_offset`: where to pull next. `committed`: the last offset the store of offsets was told (-1: none). Not `sure`: its
-    beginning is what a follower told, so nothing is committed before the leader was asked. `last`: number and place in the log
+    """`next_offset`: where to pull next. `committed`: the last offset that was committed (-1: none). Not `sure`: a follower
+    said where to begin, so nothing is committed before the leader was asked. `last`: number and place in the log
     of the last message that was pulled, wanted or not. With `locked`, which tells whether the queue is locked for us, messages
     are handed out one at a time, and only while it is."""
 
@@ -78,7 +78,7 @@ class Window:
         return self._ready.popleft()
 
     def finish(self, message: ReceivedMessage) -> None:
-        """It is done with. Finishing what a dropped queue handed out still counts for its last commit."""
+        """The message is finished. A message of a dropped queue still counts for the queue's last commit."""
         self.handed -= 1
         self._bytes -= self._unfinished.pop(message.queue_offset)
         self._failures.pop(message.queue_offset, None)
@@ -101,7 +101,7 @@ class Window:
         return self._failures.get(message.queue_offset, 0)
 
     def again(self, message: ReceivedMessage) -> None:
-        """The pause after `hold` is over: the message is the next one again."""
+        """The pause after `hold` is over: the message is next again."""
         if message.queue_offset in self._held_alone:
             self._held_alone.remove(message.queue_offset)
         else:

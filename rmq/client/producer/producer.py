@@ -1,4 +1,4 @@
-"""Sending: which queue, how often to try, what the outcome was. Connections and routes are the session's."""
+"""Sending: which queue, how often to try, what the outcome was. The session has connections and routes."""
 
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -38,14 +38,14 @@ class _Outgoing:
     retry_unknown: bool
     ordered: bool = False
     tries: int = 0
-    refusals: int = 0  # of those that may be gone at the next try
+    refusals: int = 0  # refusals that may be gone at the next try
     unknown: Unknown | None = None  # a try that may have stored it
     avoid: str = ""  # broker group of the last failure
 
 
 @dataclass(slots=True)
 class _Queues:
-    """Of one topic: those that exist, and those whose group has a leader. `of`: the route they come from."""
+    """The topic's queues, and those whose group has a leader. `of`: the route that they come from."""
 
     of: Route | None = None
     all: list[MessageQueue] = field(default_factory=list)
@@ -265,7 +265,7 @@ class Producer:
         return error.passing or (error.retryable and outgoing.refusals <= RETRIES)
 
     async def _recover(self, error: RmqError, outgoing: _Outgoing) -> None:
-        """Another broker is tried at once, the same one after a pause; a new route is asked for where that may help."""
+        """Tries another broker at once, the same one after a pause; asks for a new route where that may help."""
         clock = self._session.clock
         if outgoing.avoid and (error.passing or isinstance(error, Unknown)):
             self._session.isolation.report(outgoing.avoid, FAILED_MS, clock.monotonic())
@@ -281,7 +281,7 @@ class Producer:
         try:
             await within(self._session.clock, timeout_s, self._session.routes.refresh(topic))
         except (RmqError, TimeoutError):
-            return  # what is known stays (N3); if it is wrong the next try says so
+            return  # the known route stays (N3); if it is wrong the next try shows it
 
     async def _find_queues(self, outgoing: _Outgoing) -> list[MessageQueue]:
         """Queues the message may go to. Raises Refusal, Unreachable."""
@@ -309,7 +309,7 @@ class Producer:
         return _some(found.all if outgoing.ordered else found.led, outgoing.topic)
 
     async def _queues_to_be(self, topic: str, refusal: Refusal) -> list[MessageQueue]:
-        """Queues of a topic that its first message will make, after the template's. Raises the refusal if none may be made."""
+        """Queues of a topic that its first message will make, like the template's. Raises the refusal if it may not be made."""
         if refusal.code != ResponseCode.TOPIC_NOT_EXIST:
             raise refusal
         try:

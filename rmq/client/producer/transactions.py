@@ -1,7 +1,7 @@
 """Messages that are delivered only if a local transaction succeeded [TransactionMQProducer].
 
-The message is stored hidden (a *half*), then the local work is done, then the broker is told the outcome. Whatever breaks in
-between, the broker asks some producer of the group later, and `check` has to know.
+The message is stored hidden (a *half*), then the local work is done, then the broker is told the outcome. If anything breaks in
+between, the broker asks some producer of the group later, and `check` must know the outcome.
 """
 
 import asyncio
@@ -22,15 +22,15 @@ from rmq.net.commands import Request
 from rmq.net.commands.transactions import COMMIT, ROLLBACK, UNKNOWN, CheckTransactionState, EndTransaction
 
 _log = logging.getLogger("rmq.client")
-_END_S = 10.0  # how long the broker is told an outcome; an election takes less
+_END_S = 10.0  # so long the producer tries to report an outcome; an election takes less
 _TRY_S = 2.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 0.5
 _CHECKS_AT_ONCE = 16
-MAX_CHECKS = 1_000  # that wait for their turn, and what else runs
+MAX_CHECKS = 1_000  # checks that wait for their turn, and checks that run
 
 
 class Decision(IntEnum):
-    """What became of the local transaction. UNKNOWN: the broker will ask (again)."""
+    """The outcome of the local transaction. UNKNOWN: the broker will ask (again)."""
 
     COMMIT = COMMIT
     ROLLBACK = ROLLBACK
@@ -101,7 +101,7 @@ class TransactionProducer(Producer):
             self._at_work.discard(message_id)
 
     async def _end(self, broker_name: str, request: EndTransaction) -> None:
-        """Repeating it does no harm: the broker answers the same word alike."""
+        """Reports the outcome. Repeating does no harm: the broker gives the same answer."""
         clock = self._session.clock
         deadline, pause_s = clock.monotonic() + _END_S, _FIRST_PAUSE_S
         while True:
@@ -149,7 +149,7 @@ class TransactionProducer(Producer):
                 _log.warning("the check of %s: %s", message.message_id, error)
 
     async def _learn(self, topic: str) -> None:
-        """Who was stopped in the middle of a transaction is asked when it is back, though it sends nothing."""
+        """A producer that was stopped in the middle of a transaction is asked when it is back, though it sends nothing."""
         while True:
             try:
                 await self._session.routes.get(topic)

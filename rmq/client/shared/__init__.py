@@ -1,1 +1,1 @@
-"""What producers and consumers share: connections, routes, heartbeats, the message."""
+"""Shared by producers and consumers: connections, routes, heartbeats, the message."""

@@ -17,7 +17,7 @@ _POSTS_IN_A_ROW = 64
 
 
 class Connections:
-    """Channels by "host:port". Whoever asks first opens; whoever asks meanwhile waits for the same opening."""
+    """Channels by "host:port". The first caller opens one; callers that come meanwhile wait for the same one."""
 
     def __init__(self, hello: Hello, settings: ClientSettings, dialer: Dialer) -> None:
         self._hello = hello
@@ -41,12 +41,12 @@ class Connections:
         return channel is not None and channel.waits
 
     def give_up(self, address: str, kind: type[Request], why: str) -> None:
-        """Requests of that type, which changes nothing there, end as Unknown."""
+        """Ends requests of that type, which change nothing there, as Unknown."""
         if (channel := self._channels.get(address)) is not None:
             channel.give_up(kind, why)
 
     async def request(self, address: str, request: Request, timeout_s: float | None = None) -> Answer:
-        """Raises Refusal, Unknown (it left, and nobody can tell what came of it), Unreachable (it never left), Closed."""
+        """Raises Refusal, Unknown (it was sent, and its outcome is not known), Unreachable (it was not sent), Closed."""
         channel = self._channels.get(address) or await self._open(address)
         try:
             return await channel.request(request, timeout_s or self._settings.request_timeout_s)
@@ -98,7 +98,7 @@ class Connections:
             listener(request)
 
     async def drop(self, address: str) -> None:
-        """Close this connection because it does not work; the next request opens another."""
+        """Closes a connection that does not work; the next request opens another."""
         channel = self._channels.pop(address, None)
         if channel is not None:
             await channel.close()

@@ -1,4 +1,4 @@
-"""Telling every broker who we are: producer groups, consumer groups and what they subscribe to.
+"""Heartbeats tell every broker who we are: producer groups, consumer groups and their subscriptions.
 
 A broker that has not heard a client for 120 s, or whose connection broke, forgets it; so a heartbeat goes out at once
 when a connection opens or breaks, and else every 30 s. Followers hear of consumers too: the one that leads next knows the
@@ -48,7 +48,7 @@ class Heartbeats:
         return self._routes.nodes() if self._consumers else set(self._routes.brokers().values())
 
     def _lost(self, address: str) -> None:
-        """Who lost us has forgotten us."""
+        """A broker that lost the connection has forgotten us."""
         self._joined.discard(address)
         if address in self._addresses():
             self.hurry()
@@ -89,7 +89,7 @@ class Heartbeats:
         await asyncio.gather(*(one(address) for address in self._joined))
 
     async def beat(self) -> bool:
-        """One heartbeat to every known broker; True if all leaders took it. Followers are told behind."""
+        """Sends a heartbeat to every known broker; True if all leaders took it. Followers get theirs after that."""
         if not self._producers and not self._consumers:
             return True
         heartbeat = Heartbeat(self._client_id, sorted(self._producers), list(self._consumers.values()))
@@ -101,7 +101,7 @@ class Heartbeats:
         return not any(taken)
 
     async def _send(self, address: str, heartbeat: Heartbeat) -> RmqError | None:
-        """Why it was not taken."""
+        """Sends one heartbeat; returns why it was not taken."""
         try:
             await self._connections.request(address, heartbeat)
         except RmqError as error:

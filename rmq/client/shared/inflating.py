@@ -1,4 +1,4 @@
-"""Bodies as they were before their senders compressed them: zlib, LZ4 frames and ZSTD, as RocketMQ's clients write them
+"""Inflates compressed bodies: zlib, LZ4 frames and ZSTD, as RocketMQ's clients write them
 [ZlibCompressor, Lz4Compressor, ZstdCompressor]. A few bytes may claim to be gigabytes: each is inflated up to a bound only (S8).
 """
 

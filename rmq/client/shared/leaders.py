@@ -1,6 +1,6 @@
-"""Asking the node that leads a broker group, and following to the leader that another node names. Waits for no election.
+"""Sends requests to the leader of a broker group, and follows to the leader that another node names. Waits for no election.
 
-What only reads may be asked of a follower when nobody has led for a while: it answers as far as it has copied.
+Requests that only read may go to a follower when nobody has led for a while: it answers as far as it has copied.
 """
 
 from collections.abc import Awaitable
@@ -19,7 +19,7 @@ _HOPS = 3  # leaders may change while we follow; two nodes that name each other 
 
 
 class LeaderAnswer(NamedTuple):
-    """`answer`: also a refusal, if it is one of the question and not of the node."""
+    """`answer`: also a refusal, if the question was refused and not the node at fault."""
 
     answer: Answer | Refusal
     by_follower: bool
@@ -35,7 +35,7 @@ class Leaders:
         self._failing: dict[str, float] = {}  # broker name -> since when its leader has answered no read
 
     async def request(self, broker_name: str, request: Request, timeout_s: float) -> Answer:
-        """The leader's answer, within `timeout_s` in all. What fails is told to the routes, which look for a new leader.
+        """The leader's answer, within `timeout_s` in all. The routes hear of failures, and look for a new leader.
 
         Raises as `Connections.request`; Unreachable also when the group has no leader now.
         """
@@ -90,7 +90,7 @@ class Leaders:
 
 
 def _passing(found: Answer | RmqError) -> bool:
-    """No answer, or one that says nothing but that this node may not give one now."""
+    """Whether there was no answer, or one that says only that this node may not answer now."""
     return isinstance(found, RmqError) and not (isinstance(found, Refusal) and found.code != ResponseCode.SERVICE_NOT_AVAILABLE)
 
 

@@ -1,7 +1,7 @@
-"""Finding leaders that hang: their connections stay open, and a pull may rightly wait for half a minute.
+"""Finds leaders that hang: their connections stay open, and a pull may rightly wait for half a minute.
 
-Nothing is broken off here. A leader that does not answer in time is doubted (`Routes`); calls that wait at it go on waiting
-until there is another one.
+It ends no request. A leader that does not answer in time is doubted (`Routes`); calls that wait there go on waiting until
+there is another leader.
 """
 
 from rmq.client.shared.connections import Connections
@@ -15,7 +15,7 @@ _ASK_EACH_S, _ANSWER_S = 1.0, 1.5
 
 
 class Liveness:
-    """Asks the leaders at which something waits."""
+    """Pings the leaders at which a request waits."""
 
     def __init__(self, connections: Connections, routes: Routes, clock: Clock) -> None:
         self._connections = connections

@@ -1,4 +1,4 @@
-"""What a user hands in and gets back: messages and send results. No connection, no waiting."""
+"""The user's values: messages and send results. No connection, no waiting."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from rmq.log.records import record
 from rmq.model import MessageQueue
 
 UNIQUE_KEY, KEYS, TAGS, RETRY_TOPIC = "UNIQ_KEY", "KEYS", "TAGS", "RETRY_TOPIC"
-CHECKSUM = "__CRC32#"  # of the whole record; the store's business
+CHECKSUM = "__CRC32#"  # of the whole record; the store sets it
 MOST_LEVEL = 2**31 - 1  # a number on the wire; which levels there are is the broker's to say (messageDelayLevel)
 
 _RESERVED = """
@@ -56,7 +56,7 @@ class Message(NamedTuple):
 
 
 class SendStatus(IntEnum):
-    """All four mean stored; the last three tell what was not yet reached when the broker stopped waiting."""
+    """All four mean stored; the last three say what was not reached yet when the broker stopped waiting."""
 
     SEND_OK = 0
     FLUSH_DISK_TIMEOUT = 10
@@ -65,7 +65,7 @@ class SendStatus(IntEnum):
 
 
 def send_status(code: int) -> SendStatus:
-    """Raises Unknown: what answers so may have stored the message."""
+    """Raises Unknown: a broker with such an answer may have stored the message."""
     try:
         return SendStatus(code)
     except ValueError:
@@ -75,7 +75,7 @@ def send_status(code: int) -> SendStatus:
 class SendResult(NamedTuple):
     """Where a message was stored. `message_id`: the unique id consumers see too.
 
-    Of one that is to come later `queue_offset` is its place until then; `recall_handle`: what takes a timed one back.
+    For a delayed message `queue_offset` is where it waits; `recall_handle` recalls a timed one.
     """
 
     message_id: str

@@ -1,6 +1,6 @@
-"""Stored records in a broker's answer: each is looked at before anybody gets it, whole and as its sender made it.
+"""Checks stored records in a broker's answer: each must be whole, and as its sender made it, before anybody gets it.
 
-A broker checks what it reads from its disk; what a bad one sends, or a bad line changes, is found here.
+A broker checks what it reads from its disk; this finds what a faulty broker sends, or a faulty line changes.
 """
 
 import logging
@@ -18,7 +18,7 @@ _log = logging.getLogger("rmq.client")
 
 
 class CheckedRecord(NamedTuple):
-    """A record whose body is what its sender made. `exact`: so is all the rest of it, by the record's own checksum."""
+    """A record with its sender's body. `exact`: the record's own checksum proves all the rest, too."""
 
     stored: Record
     exact: bool
@@ -42,7 +42,7 @@ def read_all(messages: bytes) -> list[Record]:
 
 
 class Pulled(NamedTuple):
-    """`next_offset`: where to pull next, behind everything that is settled."""
+    """`next_offset`: where to pull next, behind everything that was checked."""
 
     records: list[Record]
     next_offset: int
@@ -78,8 +78,8 @@ class PullReader:
         return Pulled(good, end)
 
     def _check(self, found: CheckedRecord, lowest: int, end: int) -> None:
-        """A message that differs from its record's checksum is asked for once more: if it comes so again it is stored so (Apache
-        RocketMQ may leave the checksum of another record in one). Raises BadBytes."""
+        """A message that differs from its record's checksum is asked for once more: if it comes the same again, it is stored so
+        (Apache RocketMQ may leave the checksum of another record in one). Raises BadBytes."""
         stored, (topic, _, queue_id) = found.stored, self._queue
         number = stored.queue_offset
         if not lowest <= number < end or stored.topic != topic or stored.queue_id != queue_id:

@@ -1,4 +1,4 @@
-"""Where topics live, as the nameservers tell it and as long as they do not tell otherwise.
+"""Where topics live, as the nameservers told last.
 
 Answers are kept: with every nameserver down a client that has a route goes on (N3). No message is sent from here.
 """
@@ -29,7 +29,7 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0  # between questions for a new leade
 
 
 class Trouble(NamedTuple):
-    """With a leader: when it began, and when there was some last."""
+    """Trouble with a leader: when it began, and when it was seen last."""
 
     first: float
     last: float
@@ -38,8 +38,8 @@ class Trouble(NamedTuple):
 class Routes:
     """Routes of the topics in use, asked of all nameservers at once; of each broker group the largest epoch counts (N2).
 
-    A leader that was lost, that refuses to lead, or that is missing is asked for at once, then less and less often. What
-    a refusal names as the leader is taken at its word until a route with a newer epoch comes, or that node is no use either.
+    A leader that was lost, that refuses to lead, or that is missing is asked for at once, then less and less often. A
+    leader that a refusal names is believed until a route with a newer epoch comes, or that node does not serve either.
     An epoch that no nameserver tells any more is believed for some seconds while its leader is of no use, else for a minute:
     then it was no good, or the group began anew, and what the nameservers say now counts.
     """
@@ -102,7 +102,7 @@ class Routes:
     # --- doubts about leaders
 
     def not_leading(self, broker_name: str, address: str, hint: str) -> bool:
-        """The node there refuses what only a leader does, and names `hint` ("": it knows none); whether to ask that one now."""
+        """The node there refused what only a leader does, and named `hint` ("": it knows none). Whether to ask that one now."""
         self._take_back(address)
         named = hint not in ("", address) and broker_name in self._brokers
         if named and hint != self._leader(broker_name):
@@ -127,7 +127,7 @@ class Routes:
         self._troubles[broker_name] = Trouble(old.first if goes_on and old else now, now)
 
     def _is_over(self, broker_name: str) -> bool:
-        """Whether the epoch that is believed need not be believed any more; asked when nameservers tell only smaller ones."""
+        """Whether to stop believing the known epoch; asked when nameservers tell only smaller ones."""
         now, trouble = self._clock.monotonic(), self._troubles.get(broker_name, Trouble(inf, -inf))
         of_no_use = broker_name in self._doubted or now - trouble.last <= _TROUBLE_LASTS_S
         patience_s = _BELIEVED_IN_TROUBLE_S if of_no_use and now - trouble.first >= _BELIEVED_IN_TROUBLE_S else _BELIEVED_S
@@ -166,7 +166,7 @@ class Routes:
         if group is None:
             return True
         leader = group.addresses.get(LEADER, "")
-        held = broker_name not in self._hints and self._connections.is_open(leader)  # it was a short trouble
+        held = broker_name not in self._hints and self._connections.is_open(leader)  # the trouble was short
         return leader != "" and (group.epoch != epoch or held)
 
     def _one_topic_each(self, broker_names: Iterable[str]) -> set[str]:
@@ -177,7 +177,7 @@ class Routes:
     # --- asking
 
     async def refresh(self, topic: str) -> Route:
-        """Ask now; several callers share one question. Raises as `get`, and keeps what is known."""
+        """Asks now; several callers share one question. Raises as `get`, and keeps the known route."""
         self.refresh_behind(topic)
         return await asyncio.shield(self._asking[topic])
 
@@ -302,7 +302,7 @@ class Routes:
         return self._routes[topic]
 
     def _take_over(self, groups: Sequence[BrokerAddresses]) -> None:
-        """What one route tells of these groups holds in every other one."""
+        """Enters these groups' addresses into every other route, too."""
         newer = {group.name: group for group in groups}
         for topic, route in list(self._routes.items()):
             brokers = [newer.get(group.name, group) for group in route.brokers]
@@ -326,7 +326,7 @@ class Routes:
 
 
 def newest(routes: Sequence[Route]) -> list[BrokerAddresses]:
-    """Of each broker group what its largest epoch says; where that is several answers, all addresses, the first one's first."""
+    """For each broker group the answer with the largest epoch; of several such answers all addresses, the first one's first."""
     found: dict[str, BrokerAddresses] = {}
     for group in (group for route in routes for group in route.brokers):
         known = found.get(group.name)

@@ -1,4 +1,4 @@
-"""What producers and consumers of one client share: connections, routes, heartbeats, clock. Only values and their making."""
+"""Shared by producers and consumers of one client: connections, routes, heartbeats, clock. Only values and their making."""
 
 import os
 import secrets
@@ -72,7 +72,7 @@ def local_ip() -> str:
 
 
 def checked_topic(name: str) -> str:
-    """Raises InvalidArgument for what no topic can be called; whether it may be made, the broker says."""
+    """Raises InvalidArgument for an impossible topic name; the broker decides whether the topic may be made."""
     return _checked(names.check_known_topic, name)
 
 

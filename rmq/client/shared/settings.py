@@ -1,4 +1,4 @@
-"""Numbers a client goes by. Plain values, checked when made; the defaults are RocketMQ's where it has one."""
+"""A client's settings. Plain values, checked when made; the defaults are RocketMQ's where it has one."""
 
 from dataclasses import dataclass, field, fields
 from pathlib import Path

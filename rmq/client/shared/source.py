@@ -1,6 +1,6 @@
-"""Where a queue is pulled from: the leader of its group, the node that is suggested, a follower while nobody leads.
+"""Chooses where to pull a queue from: the leader of its group, the suggested node, or a follower while nobody leads.
 
-Decides only. Times are monotonic seconds, handed in. [PullAPIWrapper.recalculatePullFromWhichNode]
+It only decides. Times are monotonic seconds, handed in. [PullAPIWrapper.recalculatePullFromWhichNode]
 """
 
 from collections.abc import Mapping
@@ -22,8 +22,8 @@ class Source:
     def choose(self, leader: str, reachable: bool, followers: Mapping[int, str], now: float) -> tuple[str, bool]:
         """Address to pull from, and whether it is a follower's; the leader's may be "". `followers`: by broker id.
 
-        `reachable`: there is a connection to the leader. One that has failed is not dialled before each pull: who
-        sends heartbeats does that, and a new leader has another address.
+        `reachable`: there is a connection to the leader. One that has failed is not dialled before each pull:
+        heartbeats do that, and a new leader has another address.
         """
         if self._suggested in followers:
             return followers[self._suggested], True
@@ -42,7 +42,7 @@ class Source:
             self._failing_since = None
 
     def failed(self, by_follower: bool, leader: str, now: float) -> None:
-        """No answer, a refusal, or one that is of no use."""
+        """Notes a failure: no answer, a refusal, or a useless answer."""
         self._suggested = LEADER
         self._to_follower = not by_follower
         if by_follower:

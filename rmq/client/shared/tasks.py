@@ -1,4 +1,4 @@
-"""Background tasks that nobody loses, and waiting that obeys a Clock. Nothing about messages here."""
+"""Background tasks that are never lost, and waiting that obeys a Clock. Knows nothing of messages."""
 
 import asyncio
 import logging

@@ -1,1 +1,1 @@
-"""What lies on the disk below the log: the disk port, segments, small files, snapshots, damage."""
+"""Files below the log: the disk port, segments, small files, snapshots, damage."""

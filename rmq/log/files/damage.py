@@ -1,6 +1,6 @@
-"""Damage: bytes below what was durable that are no records any more (D8). Found here, named, never cut off or passed over.
+"""Damage: bytes below the durable end that are no records any more (D8). It is found and named, never cut off or passed over.
 
-Whoever reads checks with `Damages` first. Repair is the business of `rmq.log.repair.peerrepair` and of `rmq store repair`.
+Readers ask `Damages` first. Repair is the business of `rmq.log.repair.peerrepair` and of `rmq store repair`.
 """
 
 import errno
@@ -49,7 +49,7 @@ class Damages:
             self.ranges = tuple(one for one in self.ranges if one != repaired)
 
     def drop_before(self, log_start: int) -> None:
-        """The log begins there now."""
+        """The log begins at that offset now."""
         with self._changing:
             self.ranges = tuple(one for one in self.ranges if one.end > log_start)
 
@@ -61,8 +61,8 @@ class Damages:
                 raise StoreError(f"{about}: stop this node and run `rmq store repair`")
 
     def checked(self, read: Callable[[int, int], bytes], offset: int, size: int, rows: tuple[EpochRow, ...]) -> bytes:
-        """What `read` gives, if it is the record at `offset`. Raises StoreError, and remembers, if it is not, or if the device
-        cannot read it any more."""
+        """Returns what `read` gives, if it is the record at `offset`. If it is not, or the device cannot read it any more, notes
+        the damage and raises StoreError."""
         try:
             data = read(offset, size)
             record.verify(data, 0, offset, not epochs.written_by_rocketmq(rows, offset))
@@ -87,7 +87,7 @@ class Damages:
         return next((one for one in self.ranges if one.start <= position < one.end), None)
 
     def discover(self, error: BadEntry, segments: Sequence[Segment], rows: tuple[EpochRow, ...], end: int) -> int:
-        """A walk stopped below the log's end: notes that as damage, if it is new, and says where to go on."""
+        """A walk stopped below the log's end: notes that as damage, if it is new, and returns where to go on."""
         found = self.at(error.at)
         if found is None:
             good = first_record(segments, error.at, rows)
@@ -103,7 +103,7 @@ class Damages:
 
 
 def _united(ranges: Sequence[DamagedRange]) -> tuple[DamagedRange, ...]:
-    """In order, and one where some overlap: only where whole records stand around it can it be repaired."""
+    """The ranges in order, with overlapping ones joined: a range can be repaired only if whole records stand around it."""
     found: list[DamagedRange] = []
     for one in sorted(ranges):
         if found and one.start < found[-1].end:
@@ -114,7 +114,7 @@ def _united(ranges: Sequence[DamagedRange]) -> tuple[DamagedRange, ...]:
 
 
 class MissingSegment(Segment):
-    """Stands for a file of the log that is not there: it holds no bytes."""
+    """Stands for a missing file of the log: it holds no bytes."""
 
     def __init__(self, path: str, base: int, size: int) -> None:
         self.path = path

@@ -1,7 +1,7 @@
 """The disk as a port: the few calls the log needs, and the real one. Tests hand in `rmq.log.files.memory.MemoryDisk`.
 
 All calls are synchronous and raise OSError. Paths are text with "/"; names in them have been checked before (S9).
-What a call makes durable is said at each; nothing else is durable. No knowledge of records here.
+Each call says what it makes durable; nothing else is durable. This file knows nothing of records.
 """
 
 import contextlib
@@ -110,7 +110,7 @@ _PLAIN = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
 
 
 def private(path: str, flags: int) -> int:
-    """The opener of all that is written into a store by way of `open`: 0600 whatever the umask, never through a link (S13)."""
+    """An opener for files that `open` writes into a store: mode 0600 whatever the umask, never through a link (S13)."""
     handle = os.open(path, flags | _PLAIN, 0o600)
     os.fchmod(handle, 0o600)  # it may have been there before
     return handle
@@ -260,7 +260,7 @@ class RealDisk:
 
 
 class ReadOnlyDisk(RealDisk):
-    """For looking at a directory that somebody else may be using: no byte of a file can be changed through it."""
+    """For directories that another process may be using: no byte of a file can be changed through it."""
 
     _flags = os.O_RDONLY | _PLAIN
 
@@ -269,15 +269,15 @@ class ReadOnlyDisk(RealDisk):
 
 
 def remedy(error: OSError, usual: str) -> str:
-    """What went wrong, and what to do about it: the usual, unless this process just has too many files and connections open."""
+    """What went wrong, and what to do: the usual advice, unless this process just has too many files and connections open."""
     if error.errno in (errno.EMFILE, errno.ENFILE):
         usual = "allow the node more open files (LimitNOFILE in its systemd unit, or ulimit -n), or lower max_connections"
     return f"{error}; {usual}"
 
 
 def open_file(disk: Disk, path: str, deleted: str) -> int:
-    """A handle of an existing file. `deleted`: the topic it was of, if that is gone by now; then a file that is not there is no
-    fault of the disk. Raises Refusal (TOPIC_NOT_EXIST), OSError."""
+    """A handle of an existing file. `deleted`: the file's topic, if it is deleted by now; then a missing file is no fault of the
+    disk. Raises Refusal (TOPIC_NOT_EXIST), OSError."""
     try:
         return disk.open(path)
     except FileNotFoundError:

@@ -1,7 +1,7 @@
-"""Epochs: which leader wrote which bytes. The table (epoch -> first offset), and the records that carry it in the log.
+"""Epochs: which leader wrote which bytes. The epoch table (epoch -> first offset), and the log records that carry it.
 
 An epoch record is an ordinary record of the topic rmq_sys_EPOCH; its body is a msgpack map. The table can be rebuilt
-from the log alone; the file `epochs` is a cache. Who may begin an epoch is not decided here.
+from the log alone; the file `epochs` is a cache. This file does not decide who may begin an epoch.
 """
 
 from bisect import bisect_right
@@ -67,13 +67,13 @@ def merged(table: tuple[EpochRow, ...], row: EpochRow) -> tuple[EpochRow, ...]:
 
 
 def joined(table: tuple[EpochRow, ...], record: EpochRecord) -> tuple[EpochRow, ...]:
-    """The table with everything that an epoch record met in the log says; rows that it does not know stay."""
+    """The table with all rows of an epoch record found in the log; rows that the record does not know stay."""
     said = {row.start: row for row in (*record.table, record.row())}
     return tuple(row for _, row in sorted(({row.start: row for row in table} | said).items()))
 
 
 def pieces(rows: tuple[EpochRow, ...], from_: int, to: int) -> Iterator[tuple[int, int, bool]]:
-    """[from_, to) cut where it changes hands: (start, end, whether the bytes are ours). What no row covers is ours."""
+    """[from_, to) cut where the writer changes: (start, end, whether we wrote the bytes). Bytes without a row are ours."""
     start, ours = from_, True
     for row in rows:
         if row.start > start:

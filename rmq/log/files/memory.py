@@ -39,7 +39,7 @@ class _File:
         self.dirty.clear()
 
     def forget(self, sector_bytes: int, keep: Callable[[], bool]) -> None:
-        """Of what is not on the device only those sectors (and perhaps the length) are left that `keep` says."""
+        """Of changes that are not on the device only those sectors (and perhaps the length) survive that `keep` names."""
         size = len(self.seen) if len(self.seen) != len(self.durable) and keep() else len(self.durable)
         _resize(self.durable, size)
         for sector in sorted(self.dirty):

@@ -1,7 +1,7 @@
-"""What our own small files say: vote, run, epochs, progress, queues, index (docs/storage has the table).
+"""Our own small files: vote, run, epochs, progress, queues, index (docs/storage has the table).
 
-Each is a NamedTuple with a `save_...` and a `load_...`; load gives None when the file is not there. When each must be
-durable is decided by those who call. All raise StoreError for a file that cannot be read (see `rmq.log.files.smallfile`).
+Each is a NamedTuple with a `save_...` and a `load_...`; load returns None when the file does not exist. The
+callers decide when each must be durable. All raise StoreError for a file that cannot be read (see `rmq.log.files.smallfile`).
 """
 
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ _T = TypeVar("_T")
 
 
 class Vote(NamedTuple):
-    """Who this store is and what it promised. `incarnation` counts starts; `proven`: it has not lost what it acknowledged."""
+    """The store's identity and its promises. `incarnation` counts starts; `proven`: it has lost nothing that it acknowledged."""
 
     store_id: str  # 16 hex digits, made once
     node_id: str
@@ -31,7 +31,7 @@ class Vote(NamedTuple):
 
 
 class Run(NamedTuple):
-    """The last run. `boot_id` "-" when nobody knows. `state` adopting: tables of Apache RocketMQ are not all taken over yet.
+    """The last run. `boot_id` "-": unknown. `state` adopting: tables of Apache RocketMQ are not all taken over yet.
 
     When it stopped cleanly: `end` of the log (else 0), and in `exports` (name, SHA-256) of each config/*.json.
     """

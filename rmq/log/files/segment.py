@@ -1,7 +1,7 @@
 """One file of the CommitLog, and how to walk over the entries in it.
 
-An entry is a record with the filler before it, if there is one (docs/storage). Knows one file at a time; which files
-there are and what may be appended is the CommitLog's.
+An entry is a record with the filler before it, if there is one (docs/storage). Knows one file at a time; the CommitLog
+knows which files there are and what may be appended.
 """
 
 import errno
@@ -112,7 +112,7 @@ class Segment:
             offset += len(data)
 
     def rewrite(self, offset: int, to: int) -> None:
-        """Writes what of [offset, to) lies in this file once more, and makes it durable.
+        """Writes the part of [offset, to) in this file once more, and makes it durable.
 
         After a failed flush the kernel takes the pages for clean although the device never got them: a later flush, also
         by the next process, would report success falsely (D4).
@@ -173,7 +173,7 @@ def walk(
 def walk_rows(
     read: Callable[[int, int], bytes], segment_end: int, from_: int, to: int, rows: tuple[EpochRow, ...]
 ) -> Iterator[RecordView]:
-    """As `walk`, each stretch as its row of the epoch table says: ours or Apache RocketMQ's."""
+    """As `walk`; checks each stretch as its writer demands, by the epoch table: ours or Apache RocketMQ's."""
     for start, end, ours in epochs.pieces(rows, from_, to):
         yield from walk(read, segment_end, start, end, ours)
 

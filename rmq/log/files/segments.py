@@ -1,6 +1,6 @@
-"""The files of one CommitLog: which there are, the next one made ahead of time, all of them flushed, the last ones cut.
+"""The files of one CommitLog: lists them, makes the next one ahead of time, flushes all, cuts the last ones.
 
-Knows no units. `add` and `cut` belong to the appending thread; `prepare`, `sync` and `drop_before` may run
+It knows no units. `add` and `cut` belong to the appending thread; `prepare`, `sync` and `drop_before` may run
 in another. The list is replaced, never changed, so whoever reads it needs no lock.
 """
 
@@ -25,8 +25,8 @@ class Segments:
         self._spare: int | None = None  # handle of the next file, ready
         self._spare_lock = Lock()
         self._leaving: list[Segment] = []  # no longer in the list, perhaps still on the disk
-        self._changing = Lock()  # held by whoever replaces the list
-        self._names_dirty = True  # whoever made the files found may have stopped before their names were durable
+        self._changing = Lock()  # held while the list is replaced
+        self._names_dirty = True  # an earlier run may have stopped before the names of these files were durable
 
     def all(self) -> list[Segment]:
         return list(self._segments)
@@ -42,7 +42,7 @@ class Segments:
         return segments[(offset - segments[0].base) // self.segment_bytes]
 
     def end_of(self, offset: int) -> int:
-        """Where the file with `offset` ends, whether it is there or not."""
+        """Where the file with `offset` ends, whether it exists or not."""
         return (offset // self.segment_bytes + 1) * self.segment_bytes
 
     def places(self, from_: int, to: int, rows: tuple[EpochRow, ...]) -> Iterator[RecordView]:
@@ -78,8 +78,8 @@ class Segments:
     def drop_before(self, start: int) -> list[Segment]:
         """Removes the files that end at or before `start`, oldest first, never the last one; durable when it returns.
 
-        A crash, or a failure after which it is called again, leaves a log without a gap. The caller retires what is
-        returned: readers may still be in there.
+        A crash, or a failure after which it is called again, leaves a log without a gap. The caller retires the returned
+        files: readers may still use them.
         """
         with self._changing:
             leaving = [segment for segment in self._segments[:-1] if segment.end <= start]

@@ -1,8 +1,9 @@
 """Our own small text files under `<store>/rmq/`: vote, run, epochs, progress, queues.
 
-Line 1 `rmq-<kind> 1`, then `key value ...` lines, last `crc <8 hex>` over all before. Saved aside, flushed, swapped, and
-the directory flushed, so that a crash at any point leaves the old or the new content (D5). A file with a wrong checksum
-or a newer version is never guessed at (D17). What the lines mean is known to those who own the files.
+Line 1 `rmq-<kind> 1`, then `key value ...` lines, last `crc <8 hex>` over all before. Content is saved to
+a temporary file, flushed and renamed, then the directory is flushed, so that a crash at any point leaves the old or the new
+content (D5). A file with a wrong checksum or a newer version is never guessed at (D17). Only the owners of the files know
+what the lines mean.
 """
 
 from rmq.errors import StoreError

@@ -1,9 +1,9 @@
-"""Snapshots: what the committed records below an offset amount to, so that a start need not read them all again.
+"""Snapshots: the tables that the committed records below an offset made, so that a start need not read them all again.
 
 `snapshot-<S0>` in `<store>/rmq/` is a row of blocks, each with its length and checksum: a head, blocks of (section, rows),
 and an end that holds S0 and S1. Rows were read while commits went on: S0 was committed when reading began, S1 when it
-ended. All rows are absolute assignments, so loading them and replaying from S0 is exact once S1 is reached. What the
-rows mean is known to those who write them (rmq.broker.snapshot).
+ended. All rows are absolute assignments, so loading them and replaying from S0 is exact once S1 is reached. Only
+the writers know what the rows mean (rmq.broker.snapshot).
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,7 +28,7 @@ _MAX_BLOCK_BYTES = 1 << 28
 
 
 class Snapshot(NamedTuple):
-    """A whole one. `s0`, `s1`: see the module."""
+    """A complete snapshot. `s0`, `s1`: see the module."""
 
     path: str
     s0: int
@@ -100,7 +100,7 @@ class Snapshots:
 
     @property
     def covered(self) -> int:
-        """What lies below may leave the log: any kept snapshot, replayed from its S0, says the same."""
+        """The log below this offset is not needed: any kept snapshot, replayed from its S0, gives the same tables."""
         return self.kept[0].s0 if self.kept else 0
 
     def rows(self) -> Iterator[tuple[str, list[Any]]]:
@@ -113,7 +113,7 @@ class Snapshots:
         return self._making
 
     def publish(self, writer: SnapshotWriter, s0: int, s1: int) -> None:
-        """`writer`'s rows become the newest one, the older of two goes. The log must be durable to `s1` before."""
+        """`writer`'s rows become the newest snapshot; the older of two is removed. The log must be durable to `s1` before."""
         if writer is not self._making:
             raise StoreError("this snapshot speaks of a log that is gone: another node's took its place")
         made = writer.publish(s0, s1)
@@ -121,8 +121,8 @@ class Snapshots:
         self._tidy()
 
     def install(self) -> Snapshot:
-        """What was written to `snapshot.received` is the only one from now on, durably: one in the making
-        speaks of a log that is gone. Raises BadBytes, OSError.
+        """Makes `snapshot.received` the only snapshot, durably: one in the making speaks of a log that is
+        gone. Raises BadBytes, OSError.
         """
         found = _checked(self._disk, f"{self._directory}/{RECEIVED}")
         handle = self._disk.open(found.path)
@@ -153,7 +153,7 @@ class Snapshots:
         raise StoreError(f"there is no snapshot of {s0} here any more")
 
     def drop_behind(self, end: int) -> None:
-        """Those that speak of bytes at or behind `end`, where the log was cut: other bytes will stand there."""
+        """Removes snapshots of bytes at or behind `end`, where the log was cut: other bytes will stand there."""
         self.kept = [snapshot for snapshot in self.kept if snapshot.s1 <= end]
         self._tidy()
 

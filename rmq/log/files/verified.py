@@ -1,4 +1,4 @@
-"""Which records were checked since their bytes last came from the device: they need not be checked at every pull (D8)."""
+"""Remembers which records were checked since their bytes last came from the device: not every pull must check them (D8)."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ _IN_BLOCK = (1 << BLOCK_BITS) - 1
 
 
 class Verified:
-    """`end`: behind it this run wrote all, and has read none back; below it only a disk vouches for what was not checked.
+    """`end`: this run wrote everything behind it, and has read nothing back; below it only checked records are sure.
 
     One bit for each 64 bytes in which a checked record begins. The block that was noted first goes when there are too many.
     `forget` may be called in other threads: it only takes whole blocks out.

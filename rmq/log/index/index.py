@@ -1,7 +1,7 @@
 """The index: where messages with a certain key, unique key or tag are in the log [IndexService].
 
-Derived from committed records and disposable (D10). It is built behind, piece by piece; nobody who sends waits for it.
-`position` says how far it is: whoever looks something up can tell whether that is all.
+Derived from committed records and disposable (D10). It is built later, piece by piece; no send waits for it.
+`position` says how far it is, so a lookup can tell whether it saw everything.
 """
 
 import logging
@@ -25,7 +25,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class LastRun(NamedTuple):
-    """What the last run left: its files (None: nobody knows), durable for records below `to`; `tidy`: it stopped in order."""
+    """What the last run left: its files (None: unknown), durable for records below `to`; `tidy`: it stopped in order."""
 
     rows: Sequence[IndexRow] | None
     to: int
@@ -33,7 +33,7 @@ class LastRun(NamedTuple):
 
 
 class LogBytes(Protocol):
-    """What the index wants of the log."""
+    """What the index needs of the log."""
 
     @property
     def start(self) -> int: ...
@@ -111,7 +111,7 @@ class Index:
             self._advance(to, wall_ms, BURST_BYTES)
 
     def step(self, to: int, wall_ms: int) -> bool:
-        """As `advance`, a block only: for the event loop, some tenths of a ms. Raises as it does.
+        """As `advance`, for one block only: for the event loop, some tenths of a ms. Raises as it does.
 
         False if that might wait for a device or for another thread: nothing was done, `advance` is needed.
         """
@@ -180,7 +180,7 @@ class Index:
         return file
 
     def flush(self) -> LastRun | None:
-        """Makes everything durable: what to save for the next run. None while nothing is open. Raises StoreError."""
+        """Makes everything durable; returns what to save for the next run. None while nothing is open. Raises StoreError."""
         with self._busy:
             if self.position < 0:
                 return None
@@ -193,7 +193,7 @@ class Index:
             return LastRun(rows, self.position, True)
 
     def begin_anew(self) -> None:
-        """The log was emptied: nothing of what is here counts, the next `advance` begins at its start."""
+        """The log was emptied: the index is void, and the next `advance` begins at the log's start."""
         with self._busy:
             self._last_run = LastRun(None, 0, False)
             self.position, self._files, self._taken = -1, (), 0
@@ -213,7 +213,7 @@ class Index:
     # --- looking up ---------------------------------------------------------------------------------------------------
 
     def find(self, topic: str, word: str, begin_ms: int, end_ms: int, *, tag: bool = False) -> Iterator[int]:
-        """Offsets of records that may be what is looked for, newest first; the caller looks at the records.
+        """Offsets of records that may match, newest first; the caller checks the records.
 
         `word`: a key, a unique key, or a tag. `begin_ms`, `end_ms`: store time. Raises OSError.
         """
@@ -229,7 +229,7 @@ class Index:
 
     @property
     def last(self) -> Header:
-        """What was entered last; zeros if nothing was."""
+        """The last entry; zeros if there is none."""
         files = self._files
         return files[-1].header if files else Header(0, 0, 0, 0)
 
@@ -240,7 +240,7 @@ class Index:
 
 
 def delete_files(disk: Disk, directory: str) -> None:
-    """Every file of an index goes. Raises OSError."""
+    """Removes every file of an index. Raises OSError."""
     for name in _names(disk, directory):
         disk.unlink(f"{directory}/{name}")
 

@@ -1,4 +1,4 @@
-"""What a store does about its index: opens it from its own files, saves with it how far it is, finishes it at a stop."""
+"""A store's index: opens it from its files, saves how far it is, and finishes it at a stop."""
 
 import logging
 
@@ -29,7 +29,7 @@ class Indexed:
         self._flushed: LastRun | None = None
 
     def open(self, to: int, tidy: bool) -> None:
-        """It held records below `to`; the rest is brought in behind, by whoever calls `index.advance`.
+        """Opens an index that holds records below `to`; callers of `index.advance` enter the rest later.
 
         Without an index the old files go: nobody would notice the hole in them. Raises StoreError, OSError.
         """
@@ -46,7 +46,7 @@ class Indexed:
             self._flushed = self.index.flush()
 
     def save(self) -> None:
-        """Its files, before `progress` speaks of them. The log is durable that far. Raises OSError."""
+        """Saves the names of its files, before `progress` speaks of them. The log is durable that far. Raises OSError."""
         flushed = self._flushed
         if flushed is not None:
             if self._saved is None or flushed.rows != self._saved.rows:
@@ -54,7 +54,7 @@ class Indexed:
             self._saved, self.to = flushed, flushed.to
 
     def finish(self, end: int) -> None:
-        """At a stop: what is missing below `end`, unless it is so much that the next run should do it behind."""
+        """At a stop: enters what is missing below `end`, unless it is so much that the next run should do it."""
         index, wall_ms = self.index, self._log.last_stored_ms
         if index is None:
             return

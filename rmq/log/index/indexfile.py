@@ -82,7 +82,7 @@ class IndexFile:
         self._pages: set[int] = set()  # of slots, changed since the last sync
         self._tail = bytearray()  # entries from `_tail_from` on, not written yet
         self._tail_from = header.next
-        self._moving = Lock()  # held by whoever needs to know where the tail begins
+        self._moving = Lock()  # held while the beginning of the tail must not move
 
     @classmethod
     def create(cls, disk: Disk, directory: str, name: str, shape: Shape, before: Header) -> "IndexFile":

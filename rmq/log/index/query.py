@@ -1,4 +1,4 @@
-"""Single messages looked up in the log: by the place, by key. Synchronous and may wait for the device: for threads.
+"""Looks up single messages in the log, by offset or by key. Synchronous, may wait for the device: for threads.
 
 Only committed records are found (R18), and only what really carries the key: the index knows hashes.
 """
@@ -43,7 +43,7 @@ class KeyQuery(NamedTuple):
 class KeyMatches(NamedTuple):
     """Stored records by their place in the log. `complete`: nothing was left out but what exceeded the limit.
 
-    What is damaged is left out (D8).
+    Damaged records are left out (D8).
     """
 
     records: list[bytes]
@@ -67,7 +67,7 @@ def record_at(log: ReadableLog, offset: int, committed: int) -> bytes | None:
 
 
 def by_key(log: ReadableLog, index: Index, wanted: KeyQuery, committed: int) -> KeyMatches:
-    """The newest of them. What the index does not hold yet cannot be found: compare its position. Raises StoreError."""
+    """The newest matches. Records that the index does not hold yet are not found: compare its position. Raises StoreError."""
     matches = matcher(wanted.word, tag=wanted.tag)
     found: list[bytes] = []
     complete = True

@@ -1,1 +1,1 @@
-"""Consume queues: for each message of a queue, where it is in the log."""
+"""Consume queues: where in the log each message of a queue is."""

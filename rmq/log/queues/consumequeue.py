@@ -1,4 +1,4 @@
-"""The ConsumeQueue: for each message of one queue where it is in the log [ConsumeQueue].
+"""The ConsumeQueue: where in the log each message of one queue is [ConsumeQueue].
 
 20-byte entries (offset of the record, its size, hash of its tag), derived from committed records and disposable (D10).
 New entries are kept in memory and written behind by `flush`. One thread puts and trims; flush and readers may be others.
@@ -42,7 +42,7 @@ class Entry(NamedTuple):
 
 
 def _fitting(spans: list[tuple[int, int]], room: int) -> list[tuple[int, int]]:
-    """As many of the first ones as fit into `room` bytes; the first always does."""
+    """As many of the first spans as fit into `room` bytes; the first always does."""
     if not spans or spans[-1][0] + spans[-1][1] - spans[0][0] <= room:
         return spans
     for count, (_, size) in enumerate(spans):
@@ -69,8 +69,8 @@ class ConsumeQueue:
         self._tail = bytearray()  # entries [_tail_start, max)
         self._tail_start = 0
         self._block = (0, b"")  # entries read from a file lately: number of the first, bytes
-        self._has_blanks = False  # some were met between entries, so readers look for them
-        self._moving = Lock()  # held by whoever needs to know where the tail begins
+        self._has_blanks = False  # blank entries exist, so readers look for them
+        self._moving = Lock()  # held while the beginning of the tail must not move
         self._whole = -1  # first entry of the file written last: its name and length are durable
 
     def __repr__(self) -> str:
@@ -181,7 +181,7 @@ class ConsumeQueue:
             first = stop
 
     def _load(self, base: int, first: int, end: int) -> bool:
-        """Keeps entries [first, end) of one file for the next reads, if they are in memory. What is durable never changes."""
+        """Keeps entries [first, end) of one file for the next reads, if they are in memory. Durable entries never change."""
         block = bytearray((end - first) * ENTRY_BYTES)
         handle = self._disk.open(self._path(base))
         try:
@@ -240,7 +240,7 @@ class ConsumeQueue:
         return low if boundary == LOWER else max(low - 1, self.min)
 
     def _solid(self, queue_offset: int) -> Entry:
-        """The entry, or for a blank one that of the message before it: in the order of the log it stands there."""
+        """The entry; for a blank one that of the message before it, which has its place in the order of the log."""
         found = self.entry(queue_offset)
         while found.size == _BLANK_SIZE and queue_offset > self.min:
             queue_offset -= 1
@@ -268,7 +268,7 @@ class ConsumeQueue:
         return f"{self._directory}/{file_name(base * ENTRY_BYTES)}"
 
     def flush(self) -> None:
-        """Writes what is only in memory and makes it durable. May run in another thread. Raises OSError."""
+        """Writes entries that are only in memory and makes them durable. May run in another thread. Raises OSError."""
         end = self.max
         while self.flushed < end:
             base = self.flushed // self._file_entries * self._file_entries
@@ -299,7 +299,7 @@ class ConsumeQueue:
             self._whole = base
 
     def begin_behind(self, offset: int) -> None:
-        """Messages before `offset` of the log are going: `min` says so first (D15). In any thread."""
+        """Moves `min` before messages below `offset` of the log are deleted (D15). In any thread."""
         if self.min < self.max:
             self.min = self.first_at_or_behind(offset)
 

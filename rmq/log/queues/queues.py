@@ -1,4 +1,4 @@
-"""Every queue of a store: found, made, ended with its topic, flushed."""
+"""All queues of a store: finds, makes and flushes them, and ends them with their topic."""
 
 import logging
 from collections import Counter
@@ -27,20 +27,20 @@ class ConsumeQueues:
         self._directory = directory
         self._file_entries = file_entries
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
-        self._ending: Counter[str] = Counter()  # topics that lines of the log delete which are not dispatched yet
-        self._deleted: set[str] = set()  # directories of topics that are no more, whose files are still there
+        self._ending: Counter[str] = Counter()  # topics whose deletion is in the log and not dispatched yet
+        self._deleted: set[str] = set()  # directories of deleted topics whose files still exist
         self._files = Lock()  # a queue is not flushed while its files are removed
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """The queue, made (empty, without a file) if it is new. InvalidArgument for a number that no queue has."""
+        """The queue, made (empty, without a file) if it is new. InvalidArgument for an impossible queue id."""
         queue = self._queues.get((topic, queue_id))
         if queue is None:
             queue = self._queues[topic, queue_id] = self._new(topic, queue_id)
         return queue
 
     def look(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """The queue, for a reader, in any thread: it makes none, an empty one that is not there belongs to nobody else.
-        InvalidArgument for a number that no queue has."""
+        """The queue, for a reader, in any thread. It makes no queue: instead of a missing one it returns an empty one that nobody
+        else has. InvalidArgument for an impossible queue id."""
         return self._queues.get((topic, queue_id)) or self._new(topic, queue_id)
 
     def _new(self, topic: str, queue_id: int) -> ConsumeQueue:
@@ -64,13 +64,13 @@ class ConsumeQueues:
     # --- the lives of topics
 
     def end(self, topic: str) -> None:
-        """A line that deletes the topic was appended: until it is dispatched nothing has a place there (`CommitLog.append`)."""
+        """A line that deletes the topic was appended: until its dispatch nothing may be appended to it (`CommitLog.append`)."""
         self._ending[topic] += 1
         for queue in self.of_topic(topic):
             queue.ended = True
 
     def begin_leadership(self) -> None:
-        """Forgets what was appended and may have been cut: each queue goes on behind its last entry."""
+        """Forgets appended messages that may have been cut: each queue goes on behind its last entry."""
         self._ending.clear()
         for queue in self.all():
             queue.ended, queue.next = False, queue.max
@@ -94,7 +94,7 @@ class ConsumeQueues:
         return f"{self._directory}/{directory_of(topic)}"
 
     def remove_deleted(self) -> None:
-        """The files of deleted topics. A file that cannot be removed is in nobody's way, and goes at a later start. In any
+        """Removes files of deleted topics. A file that cannot be removed does no harm, and goes at a later start. In any
         thread."""
         for directory in [*self._deleted]:
             with self._files:
@@ -107,7 +107,7 @@ class ConsumeQueues:
                 self._remove(*(f"{directory}/{queue_id}" for queue_id in self._disk.listdir(directory)), directory)
 
     def restart(self, queue: ConsumeQueue) -> ConsumeQueue:
-        """The queue that takes its place, from number 0 on."""
+        """The queue that replaces it, from offset 0 on."""
         queue.ended = True
         with self._files:
             del self._queues[queue.topic, queue.queue_id]
@@ -125,7 +125,7 @@ class ConsumeQueues:
             _LOG.warning("files of queues that are no more are left in %s: %s", directories[-1], error)
 
     def delete_all(self) -> None:
-        """Everything goes, to be rebuilt from the log."""
+        """Removes everything, to be rebuilt from the log."""
         self._ending.clear()
         for queue in self.all():
             queue.ended = True

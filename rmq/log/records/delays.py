@@ -1,4 +1,4 @@
-"""Delay levels: how long a message waits that names one [messageDelayLevel]. Pure."""
+"""Delay levels: how long a message with a level waits [messageDelayLevel]. Pure."""
 
 from collections.abc import Mapping, Sequence
 

@@ -1,7 +1,7 @@
-"""Records of the usual kind, in one go: what `record.check` and `record.draft` do step by step, for most messages.
+"""The fast path for the usual kind of record: does in one go what `record.check` and `record.draft` do step by step.
 
-Usual is: one record, IPv4 hosts, no system flags, properties of ASCII pairs without a reserved name. Whatever is not so
-goes the long way; nothing here refuses anything. The hot path of every send. Pure.
+Usual is: one record, IPv4 hosts, no system flags, properties of ASCII pairs without a reserved name. Any other record
+takes the slow path; nothing here refuses anything. The hot path of every send. Pure.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ MAX_LENGTHS = 64  # of properties that are remembered for a topic
 def fast_check(topic: str) -> Callable[[bytes], int | None]:
     """A function for the records of that topic: the tag's hash, if it is given exactly one record of the usual kind.
 
-    It sees at once what `check` finds out step by step; where it gives None, nothing is wrong yet, but `check` must look.
+    It sees at once what `check` finds step by step; where it returns None nothing is wrong yet, but `check` must look.
     """
     magic, topic_field = topic_field_of(topic)
     fixed = 90 + len(topic_field)
@@ -63,9 +63,9 @@ def fast_check(topic: str) -> Callable[[bytes], int | None]:
 def fast_draft(topic: str, added: bytes) -> FastDraft:
     """A function for the messages of that topic: `draft` and `check` in one, for a message of the usual kind.
 
-    It is given body, properties, flag, born timestamp, born host and reconsumeTimes, and gives the record, the hash of its
-    tag and its UNIQ_KEY; or None if it must go the long way. `added`: the properties that the broker adds to the client's.
-    Raises struct.error for numbers that do not fit.
+    It takes body, properties, flag, born timestamp, born host and reconsumeTimes, and returns the record, the hash of its
+    tag and its UNIQ_KEY; None: the message must take the slow path. `added`: the properties that the broker adds to the
+    client's. Raises struct.error for numbers that do not fit.
     """
     magic, topic_field = topic_field_of(topic)
     fixed, more, tail = 90 + len(topic_field), len(added) + CRC_BYTES, added + EMPTY_CRC

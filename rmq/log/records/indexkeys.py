@@ -1,4 +1,4 @@
-"""What the index holds of a record: the hashes of its unique key, its keys and its tag, for many records at once.
+"""The index entries of records: the hashes of unique key, keys and tag, for many records at once.
 
 A key is hashed as `topic#word`, a tag as `topic#T#tag`: Java's hash without its sign [IndexFile.indexKeyHashMethod]. Such
 a hash is a number written in base 31 with the characters as digits, and `int` reads numbers in C: every character becomes
@@ -185,7 +185,7 @@ class Harvester:
 
 
 def matcher(word: str, *, tag: bool = False) -> Callable[[Record], bool]:
-    """Whether a record is what was looked for: hashes of different words may be equal."""
+    """Whether a record really matches the query: hashes of different words may be equal."""
 
     def matches(found: Record) -> bool:
         properties = bytes_to_properties(found.properties)

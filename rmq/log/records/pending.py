@@ -11,7 +11,7 @@ _find = re.compile(b"|".join([HANDED_ON, *(name.encode() for name in _NAMES)])).
 
 
 def is_pending_change(record: Record) -> bool:
-    """Whether it is of a topic of pending messages, or was handed on from one."""
+    """Whether the record is in a topic of pending messages, or was handed on from one."""
     return is_pending_topic(record.topic) or HANDED_ON in record.properties
 
 

@@ -76,7 +76,7 @@ def strip_reserved(properties: bytes) -> bytes:
 
 
 def is_number(text: str) -> bool:
-    """A whole number that fits a field of the log; Apache RocketMQ's records may hold anything where one belongs."""
+    """Whether this is a whole number that fits a field of the log; Apache RocketMQ's records may hold anything there."""
     return text.isdecimal() and len(text) < 19
 
 
@@ -103,10 +103,10 @@ _PAIRS = (
     rb"|(?![_RPITD](?:_CRC32#|MQ_SRC|EAL_|OP_CK|NNER_|IMER_|RAN_MSG|ELAY\x01|AGS\x01))[\x03-\x7f]++\x01[\x03-\x7f]*+\x02)*"
 )
 fast_properties = re.compile(_PAIRS + rb"__CRC32#\x01[0-9]{10}\x02").fullmatch
-"""What nearly all properties are: ASCII pairs, no name that begins like a reserved one, the checksum last. Group 1: the tag.
+"""Matches nearly all properties: ASCII pairs, no name that begins like a reserved one, the checksum last. Group 1: the tag.
 
 No pair can be read in two ways, so it takes time in proportion to the length (S10); its repetition is not possessive because
-Python 3.11.2, which Debian has, matches nothing then. What it does not match is not wrong yet.
+Python 3.11.2, which Debian has, matches nothing then. Properties that it does not match are not wrong yet.
 """
 fast_given = re.compile(
     _PAIRS.replace(rb"(?:TAGS", rb"(?:UNIQ_KEY\x01([0-9A-Za-z]++)\x02|TAGS").replace(

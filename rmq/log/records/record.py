@@ -1,4 +1,4 @@
-"""One record of the CommitLog: encode, decode, check what came from outside, stamp what is the broker's own.
+"""One record of the CommitLog: encode, decode, check records from outside, stamp the broker's own fields.
 
 Bytes in, values or bytes out. The layout is RocketMQ's (docs/storage) [MessageDecoder, MessageExtEncoder, CommitLog].
 Pure: no file, clock, chance or logging may come in here. Properties inside a record are in `rmq.log.records.properties`.
@@ -126,9 +126,9 @@ class Record(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """What `check` found out: of each record its size in bytes and the hash of its tag.
+    """The result of `check`: size in bytes and tag hash of each record.
 
-    `pending`: there is one that must not be seen yet (a delay or a time is asked for, or it is a half of a transaction).
+    `pending`: one of them must not be seen yet (it asks for a delay or a time, or is a half of a transaction).
     """
 
     sizes: tuple[int, ...]
@@ -222,7 +222,7 @@ def body_is_right(record: Record) -> bool:
 
 
 def crc_is_right(record: Buffer) -> bool:
-    """Of the bytes of a record that `has_crc`: whether it is the right one."""
+    """Whether the checksum of a record that `has_crc` is right."""
     return record[-CRC_BYTES:] == _CRC_HEAD + _digits(crc32(record[:-CRC_BYTES])) + b"\x02"
 
 
@@ -341,7 +341,7 @@ def stamp(run: bytearray, groups: Iterable[tuple[int, Sequence[int], int, int]],
             queue_offset += 1
 
 
-# --- what came from outside -------------------------------------------------------------------------------------------
+# --- records from outside -------------------------------------------------------------------------------------------
 
 
 def check(records: bytes, topic: str) -> Checked:
@@ -402,7 +402,7 @@ def _illegal_head(said: int, magic: int, sys_flag: int) -> Refusal:
 
 
 def _illegal_parts(buf: bytes, at: int, topic_field: bytes) -> Refusal:
-    """The sizes do not fit to the request's topic: is it another topic, or are they wrong in themselves?"""
+    """Says why the sizes do not fit the request's topic: it is another topic, or the sizes are wrong."""
     try:
         record = decode(buf, at)
     except BadBytes as error:
@@ -412,7 +412,7 @@ def _illegal_parts(buf: bytes, at: int, topic_field: bytes) -> Refusal:
     return _illegal(f"properties must end with a {CRC_BYTES}-byte {CRC_NAME.decode()} property and be shorter than 32768 bytes")
 
 
-# --- what follows from a record ---------------------------------------------------------------------------------------
+# --- derived from a record ---------------------------------------------------------------------------------------
 
 
 def has_queue_entry(record: Record) -> bool:
@@ -435,7 +435,7 @@ def queue_places(record: Record) -> Iterator[tuple[str, int, int]]:
 def tombstone(topic: str, queue_id: int, number: int, offset: int, size: int, store_host: bytes, *, protected: bool) -> bytes:
     """A record of `size` bytes (or as few as it takes) for `offset` in place of one that is lost [repair].
 
-    It says of which queue and number that was, and has no ConsumeQueue entry. `protected`: with our checksum.
+    It names the queue and offset of the lost one, and has no ConsumeQueue entry. `protected`: with our checksum.
     """
     made = draft(topic, b"", b"", sys_flag=SYS_ROLLBACK, born_timestamp=0, born_host=store_host, reconsume_times=LOST)
     if protected:

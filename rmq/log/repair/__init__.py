@@ -1,1 +1,1 @@
-"""Looking a store over, and putting it right: verify, repair by one node alone and from its peers, lowering of epochs."""
+"""Checks and repairs stores: verify, repair by one node alone and from its peers, lowering of epochs."""

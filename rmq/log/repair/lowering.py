@@ -1,4 +1,4 @@
-"""Epochs that somebody made up are lowered to numbers in reach, in the log and everywhere else where this store names them.
+"""Lowers epochs that somebody made up to numbers in reach, in the log and everywhere else where this store names them.
 
 A group whose nodes believed in an epoch near the last number there is can elect nobody any more. Nothing in the log is wrong
 but a few numbers in its epoch records, and those are written wide, so new ones take the same room: every record keeps its
@@ -26,7 +26,7 @@ _UINT64 = b"\xcf"
 
 
 class Epochs(NamedTuple):
-    """Of one store: its vote, and the leaders of its log, rising."""
+    """The epochs that one store names: in its vote, and of the leaders of its log, rising."""
 
     node: str
     group: str
@@ -34,7 +34,7 @@ class Epochs(NamedTuple):
     rows: tuple[int, ...]
 
     def out_of_reach(self, most: int) -> tuple[int, ...]:
-        """Those from the first one on that is more than `most` ahead of the one before it."""
+        """The epochs from the first one on that is more than `most` ahead of the one before it."""
         known = sorted({*self.rows, self.vote})
         for before, one in zip([0, *known], known, strict=False):
             if one - before > most:
@@ -67,7 +67,7 @@ def lower(disk: Disk, root: str, new: Mapping[int, int]) -> int:
 
 
 def finish(disk: Disk, root: str) -> bool:
-    """Does what is saved to be done, if anything is; whether there was. Each step may have been done before."""
+    """Completes a saved lowering; returns whether there was one. Each step may have been done before."""
     own = f"{root}/rmq"
     lines = smallfile.load(disk, own, JOURNAL)
     if lines is None:
@@ -102,7 +102,7 @@ def _write_records(disk: Disk, root: str, records: Mapping[int, bytes]) -> None:
 
 
 def _epoch_records(root: str) -> Iterator[Record]:
-    """Those that we wrote; bytes of Apache RocketMQ tell of another store's life."""
+    """The epoch records that we wrote; those in bytes of Apache RocketMQ belong to another store."""
     for segment in reader.read_segments(root):
         for stored in reader.read_records(segment):
             if stored.topic == EPOCH_TOPIC and not epochs.written_by_rocketmq(segment.rows, stored.physical_offset):

@@ -1,8 +1,8 @@
-"""A damaged range of the log, put right with what another node of the group has there.
+"""Repairs a damaged range of the log with the bytes of another node of the group.
 
-The bytes of one place, epoch and writer are the same wherever they are whole: a leader never writes twice to a place. So any
-node may give them, and what is written back is exactly what stood here. Everything is checked, and kept aside, before the
-first byte of the log is touched. Synchronous, for threads; whom to ask is not known here.
+Undamaged bytes of one offset, epoch and writer are the same at every node: a leader never writes twice to an offset. So any
+node may give them, and exactly the old bytes are written back. Everything is checked, and kept in a file of its own, before
+the first byte of the log is touched. Synchronous, for threads; the caller knows whom to ask.
 """
 
 from bisect import bisect_right
@@ -25,7 +25,7 @@ _start = attrgetter("start")
 
 
 def rows_over(rows: tuple[EpochRow, ...], start: int, end: int) -> tuple[EpochRow, ...]:
-    """Whose bytes [start, end) are, in a form that two nodes can compare; () if that is not known."""
+    """Who wrote the bytes [start, end), in a form that two nodes can compare; () if that is not known."""
     first = bisect_right(rows, start, key=_start) - 1
     if first < 0:
         return ()
@@ -56,7 +56,7 @@ def _record_size(head: bytes) -> int:
 
 
 class Tombstone(BadBytes):
-    """Where a node was repaired by hand; another one may have the message itself."""
+    """A node was repaired by hand there; another one may have the message itself."""
 
 
 class PeerRepair:
@@ -78,7 +78,7 @@ class PeerRepair:
         disk.truncate(self._temporary, self.end - self.start)
 
     def _last_good(self, start: int) -> int:
-        """A file that is too short ends anywhere: the end of its last whole record."""
+        """The end of the last whole record of a file that is too short, which may end anywhere."""
         base = start // self._segment_bytes * self._segment_bytes
         path = f"{self._root}/commitlog/{file_name(base)}"
         if not self._disk.exists(path) or self._disk.size(path) == self._segment_bytes:
@@ -94,9 +94,9 @@ class PeerRepair:
         return start
 
     def take(self, data: bytes, rows: tuple[EpochRow, ...], tombstones: bool = False) -> None:
-        """The next bytes as another node has them; `rows`: whose they are there. As many whole records as these are move
-        `position`. `tombstones`: also what was put by hand in the place of what is lost there. Raises BadBytes: they do not
-        belong here."""
+        """Takes the next bytes from another node; `rows`: who wrote them there. `position` moves past the whole records among
+        them. `tombstones`: takes also records that a repair by hand put in place of lost ones. Raises BadBytes: the bytes
+        do not belong here."""
         first = self.position
         ours = rows_over(self._rows, first, first + len(data))
         if not ours or ours != rows:
@@ -119,7 +119,7 @@ class PeerRepair:
                 if self.position % self._segment_bytes == 0:
                     break  # behind a filler nothing stands
         except BadBytes:
-            if not at:  # else what is good of it is taken, and the rest is looked at when it comes again
+            if not at:  # else the good part is taken, and the rest is checked when it comes again
                 raise
         if at:
             self.wanted = PART_BYTES
@@ -168,7 +168,7 @@ class PeerRepair:
             raise BadBytes(f"at {self.position} it has a record of epoch {found.epoch}, here it is of {covering.epoch}")
 
     def _want_more(self, data: bytes) -> None:
-        """Not one whole record came: next time as much as it says it has."""
+        """Not one whole record came: ask next time for as many bytes as the record says it has."""
         size = int.from_bytes(data[:4], "big")
         if self.wanted >= size or size > min(MAX_PART_BYTES, self.end - self.position):
             raise BadBytes(f"at {self.position} it has no whole record")
@@ -177,7 +177,7 @@ class PeerRepair:
     # --- writing it back ----------------------------------------------------------------------------------------------
 
     def put(self) -> None:
-        """Into the log, durable when it returns. Broken off anywhere, what is not whole yet is found damaged again."""
+        """Writes the range into the log; durable when it returns. After a crash in between, the rest is found damaged again."""
         assert self.position == self.end
         for base in range(self.start // self._segment_bytes * self._segment_bytes, self.end, self._segment_bytes):
             path = f"{self._root}/commitlog/{file_name(base)}"
@@ -192,7 +192,7 @@ class PeerRepair:
                 self._make_whole(path, start, end, base)
 
     def _make_whole(self, path: str, start: int, end: int, base: int) -> None:
-        """A file that is missing or short comes to its place with all its bytes: half of it might not be noticed again."""
+        """A missing or short file is put in place with all its bytes: half of it might not be noticed again."""
         temporary = f"{self._path}-file"
         handle = self._disk.create(temporary)
         try:

@@ -1,8 +1,8 @@
-"""What can be done about damage by one node alone: keep the bytes, put something readable in their place, and say so.
+"""Repairs damage by one node alone: keeps the bytes, puts something readable in their place, and says so.
 
 A message that cannot be read any more leaves a *tombstone*: a record of the same length, topic and number without a queue
 entry, so that positions and numbers around it stay as they are (D9, D12). Where nobody knows what stood there, a tombstone of
-topic `!` stands for all of it. Derived files are moved away, to be made anew. Plans first; a plan says what it will do.
+topic `!` stands for all of it. Derived files are moved away, to be made anew. It plans first; a plan says what it will do.
 """
 
 from collections.abc import Callable, Iterator
@@ -35,7 +35,7 @@ class Step(NamedTuple):
 
 
 class _Piece(NamedTuple):
-    """A stretch of a hole: one message that the queue files know, or (topic `!`) nobody knows what."""
+    """A stretch of a hole: one message that the queue files know, or (topic `!`) unknown bytes."""
 
     start: int
     end: int
@@ -121,7 +121,7 @@ class _Repairer:
         self._rows = rows
 
     def holes(self, report: Report) -> Iterator[tuple[Hole, list[_Piece], str]]:
-        """Each hole, what it is filled with, and that in words."""
+        """Each hole, the pieces that fill it, and a sentence that says so."""
         known = sorted(self._known(report.holes)) if report.holes else []
         for hole in report.holes:
             pieces = self._tiles(hole, [piece for piece in known if hole.start <= piece.start and piece.end <= hole.end])
@@ -139,7 +139,7 @@ class _Repairer:
             for queue_id in filter(str.isdecimal, self._disk.listdir(f"{folder}/{topic}")):
                 for number, offset, size in self._units(f"{folder}/{topic}/{queue_id}"):
                     if any(hole.start <= offset and offset + size <= hole.end for hole in holes):
-                        # Everybody reads the bodies of epochs; a strange name is not told by its directory.
+                        # Every node reads the bodies of epoch records; a directory does not tell an unusual topic name.
                         believed = UNKNOWN_TOPIC if topic == EPOCH_TOPIC or topic.startswith(STRANGE) else topic
                         yield _Piece(offset, offset + size, believed, int(queue_id), number)
 
@@ -225,7 +225,7 @@ class _Repairer:
         return record.tombstone(piece.topic, piece.queue_id, piece.number, at, size, self._host, protected=ours)
 
     def end_at(self, end: int) -> None:
-        """The log ends there: later bytes are kept aside and become zero."""
+        """Ends the log there: later bytes are kept in a file of their own and become zero."""
         names = [name for name in self._disk.listdir(f"{self._root}/commitlog") if len(name) == 20 and name.isdecimal()]
         epoch = max((row.epoch for row in self._rows if row.start <= end), default=0)
         for name in reversed(names):

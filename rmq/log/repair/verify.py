@@ -1,7 +1,7 @@
 """Walks everything in a store directory and says what is right, what is damaged, and what could not be checked.
 
 For a stopped store, a copy of a live one, and directories of Apache RocketMQ. Nothing is written or locked. A damaged
-stretch does not end the walk: it goes on at the next whole record. What config/*.json should look like is not known here.
+stretch does not end the walk: it goes on at the next whole record. This file does not know what config/*.json should look like.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,7 +31,7 @@ _STEP_BYTES = 1 << 20  # between two calls of `on_progress`
 
 
 class Finding(NamedTuple):
-    """`damage`: something is wrong, and is to be repaired; else worth knowing. `at`: offset in the log, -1 if it has none."""
+    """`damage`: something is wrong and needs repair; else only worth knowing. `at`: offset in the log, -1 if it has none."""
 
     damage: bool
     where: str
@@ -48,9 +48,9 @@ class Hole(NamedTuple):
 
 
 class Report(NamedTuple):
-    """`checked`: what was looked at, and how many of it. `unchecked`: what nobody could check. `end`: of the last record.
+    """`checked`: what was checked, and how many. `unchecked`: what could not be checked. `end`: of the last record.
 
-    `holes` can be mended by `rmq.log.repair.repair`; `rows`: the epoch table that was gone by.
+    `rmq.log.repair.repair` can repair `holes`; `rows`: the epoch table that was used.
     """
 
     start: int
@@ -257,7 +257,7 @@ class Verifier:
         return any(find_record(one, one.base, self._is_protected(one.base)) is not None for one in later)
 
     def _check_behind(self, segments: list[Segment], end: int, clean: bool) -> None:
-        """Behind the end of our log stands nothing, or the torn tail of a run that was killed."""
+        """Behind the end of our log there must be nothing, or the torn tail of a run that was killed."""
         for segment in segments:
             for at, data in segment.blocks(max(end, segment.base), segment.end) if segment.end > end else ():
                 kind = "bytes of a torn tail, which the next start cuts off, stand" if not clean else "bytes stand"
@@ -275,7 +275,7 @@ class Verifier:
             if cached.get(row.start, row) != row:
                 self._found("rmq/epochs", f"it says {cached[row.start]}, a record in the log says {row}", row.start)
 
-    # --- checkpoint, and whether somebody else was here ---------------------------------------------------------------
+    # --- checkpoint, and whether another program wrote here ---------------------------------------------------------------
 
     def _check_checkpoint(self, stored_ms: int, end: int) -> None:
         data = smallfile.read_file(self._disk, f"{self._root}/checkpoint")
@@ -322,7 +322,7 @@ def _hole(error: str, resume: int, torn: bool, killed: bool) -> str:
 
 
 class _Seen:
-    """What the records so far amount to."""
+    """Notes a record: its queue, times, epoch and deletions."""
 
     def __init__(self, queues: QueueWalk, index: IndexWalk, start: int) -> None:
         self.end = start

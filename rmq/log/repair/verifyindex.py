@@ -85,7 +85,7 @@ class IndexWalk:
             self._findings.append((path, what, damage))
 
     def take(self, found: Record) -> None:
-        """Consumes the entries of that record, and those that speak of no record at all."""
+        """Consumes the entries of that record, and entries that point to no record at all."""
         at, values = found.physical_offset, set()
         path = ""
         while self._next is not None and self._next[0] <= at:
@@ -110,7 +110,7 @@ class IndexWalk:
             self._next = next(self._entries, None)
 
     def finish(self, end: int, must: int) -> Iterator[Finding]:
-        """What is wrong. `must`: the log below is said to be in the index."""
+        """Reports what is wrong. `must`: the index is said to have the log below it."""
         while self._next is not None:
             if self._next[0] >= end:
                 self._tell(self._next[2], f"an entry points to {self._next[0]}, behind the end of the log", self._next[0] < must)
@@ -121,7 +121,7 @@ class IndexWalk:
 
 
 def _hashes(found: Record) -> tuple[set[int], set[int]]:
-    """Of the unique key and the keys; of the tag, which older releases do not index."""
+    """Hashes of the unique key and the keys; and of the tag, which older releases do not index."""
     if found.sys_flag & SYS_TRANSACTION == SYS_ROLLBACK:
         return set(), set()
     said = bytes_to_properties(found.properties)

@@ -1,4 +1,4 @@
-"""Each unit of the ConsumeQueue files against the record it speaks of (D12), in one walk over the log.
+"""Checks each unit of the ConsumeQueue files against its record (D12), in one walk over the log.
 
 Memory is one small window per queue. RocketMQ's queues of inner batches (46-byte units) are read too.
 """
@@ -99,7 +99,7 @@ class QueueWalk:
         self._findings: list[Finding] = []
 
     def delete(self, topic: str) -> None:
-        """A committed line deletes the topic: what was wrong with queues that went is nobody's business."""
+        """A committed line deletes the topic: errors in its deleted queues do not matter."""
         self._deleted.add(topic)
         for key in [key for key in self._queues if key[0] == topic]:
             del self._queues[key]
@@ -119,7 +119,7 @@ class QueueWalk:
             self._compare(queue, number, found)
 
     def _take_tombstone(self, found: Record) -> None:
-        """What is lost, and was replaced: its number stays, its unit is blank (or its queue begins behind it)."""
+        """A lost record was replaced: its offset stays, its unit is blank (or its queue begins behind it)."""
         if found.topic == UNKNOWN_TOPIC:
             what = f"{found.total_size} bytes at {found.physical_offset} are lost, and were replaced"
             self._findings.append(("commitlog", what, False))
@@ -195,8 +195,8 @@ class QueueWalk:
             self._findings.append((_name(*key), f"batch unit {number} says {unit}, its record {expected}", True))
 
     def finish(self, end: int, must: int, ours: bool, killed: bool) -> Iterator[Finding]:
-        """What is wrong. Units of records that end at or below `must` have to be there; others may come with the next start.
-        `killed`: the node was not stopped in order; then a whole queue may be made anew by it.
+        """Reports what is wrong. Units of records that end at or below `must` have to be there; the next start may add others.
+        `killed`: the node was not stopped in order; then its next start may make a whole queue anew.
 
         Units behind the last record are damage in a store of ours only when `must` covers the whole log: RocketMQ leaves
         old ones behind its cuts.

@@ -1,4 +1,4 @@
-"""What every codec offers, so that nobody above has to ask which one a connection speaks. Types only."""
+"""The interface of every codec, so that no caller has to ask which one a connection speaks. Types only."""
 
 from typing import NamedTuple, Protocol
 
@@ -9,7 +9,7 @@ Address = tuple[str, int]
 """Host and port."""
 
 Context = object
-"""What a codec must keep of a request to spell its answer; None where nothing is needed. Only the codec reads it."""
+"""What a codec must keep of a request to encode its answer; None if it needs nothing. Only the codec reads it."""
 
 
 class AnswerFrame(Protocol):
@@ -21,14 +21,14 @@ class AnswerFrame(Protocol):
 
 
 Received = tuple[Request | Refusal | AnswerFrame, int, bool, Context, int]
-"""One decoded frame: what it says, its id, whether it is one-way, its context, its length in bytes.
+"""One decoded frame: its command, its id, whether it is one-way, its context, its length in bytes.
 
 A Refusal stands where a frame was legal but its content was not: it is to be sent back as the answer to that id.
 """
 
 
 class Greeting(NamedTuple):
-    """What a peer says of itself."""
+    """How a peer introduces itself."""
 
     client_id: str
     language: str
@@ -49,7 +49,7 @@ class Codec(Protocol):
     def request(self, request: Request, call_id: int, oneway: bool) -> bytes: ...
 
     def greet(self, first: object, context: Context) -> Greeting | None:
-        """What the first thing a peer says tells of it; None if it may be served but introduces nobody.
+        """The peer's introduction in its first command; None if the command may be served but introduces nobody.
 
         Raises Refusal if the peer must introduce itself first, or speaks no version we speak.
         """

@@ -1,4 +1,4 @@
-"""The bounds of a connection, in one place. Pure values: what enforces them is `wire` (bytes) and `server` (time, memory)."""
+"""The bounds of a connection, in one place. Pure values: `wire` enforces them for bytes, `server` for time and memory."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ MIB = 1024 * 1024
 
 
 class Limits(NamedTuple):
-    """What a peer may cost us (S4, S6, S7, D18). Times in seconds on the monotonic clock.
+    """Bounds on what a peer may cost us (S4, S6, S7, D18). Times in seconds on the monotonic clock.
 
     `max_frame_bytes` counts the 4-byte length too [NettyDecoder]. `max_structured_bytes` bounds everything in a frame
     that is not one of its byte strings (records), because only that grows when it is unpacked.

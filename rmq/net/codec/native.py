@@ -37,7 +37,7 @@ _pack: Callable[[Any], bytes] = msgpack.Packer(use_bin_type=True).pack
 _unpack_small: Callable[[Any], Any] = partial(msgpack.unpackb, max_array_len=_SMALL_ARRAY, max_map_len=1024, max_ext_len=0)
 
 Reader = Callable[[object, str], Any]
-"""Checks one unpacked value and turns it into the annotated type; the text says where it stands, for the error."""
+"""Checks one unpacked value and turns it into the annotated type; the text names the field in errors."""
 
 
 # --- plans: one per class, made once ----------------------------------------------------------------------------------
@@ -299,7 +299,7 @@ class Native:
         return self._decode(frame)
 
     def _learn(self, frame: bytes, send: Send) -> None:
-        """How this producer spells where it sends to, so that its next sends need not be unpacked value by value.
+        """Learns how this producer encodes group, topic and queue, so that its next sends need not be unpacked value by value.
 
         Between the id and the records stand flags 0, group, topic and queue. msgpack values show their own ends, so equal
         bytes there always mean the same three.
@@ -388,7 +388,7 @@ def _pull_answer(call_id: int, answer: PullAnswer, remark: str) -> bytes:
 
 
 def _read_request(plan: Plan | None, values: list[Any]) -> Request | Refusal:
-    """The long way: nested, shortened or lengthened, and what is wrong about it."""
+    """The slow path: nested, shortened or lengthened arrays, and errors that say what is wrong."""
     if plan is None:
         return Refusal(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {values[0]} not supported")
     try:

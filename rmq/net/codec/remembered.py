@@ -1,7 +1,7 @@
 """What a decoder remembers of frames it has read, so that the next ones like them cost less. Pure.
 
-All connections of a server share one memory, each up to its own part: one that shows something new with each frame forgets
-its own. Only short keys are remembered, so the whole is bounded in bytes as well.
+All connections of a server share one memory, each up to its own part: a connection that shows something new with each frame
+loses its own entries. Only short keys are remembered, so the whole is bounded in bytes as well.
 """
 
 from collections import deque
@@ -20,7 +20,7 @@ class Memory(Generic[V]):
 
 
 class Part(Generic[V]):
-    """What one connection has put into the memory. `known` is all of it, to be read only."""
+    """The entries of one connection. `known` is the whole memory, to be read only."""
 
     __slots__ = ("_mine", "known")
 

@@ -1,6 +1,6 @@
 """Bytes to commands: cuts what a socket brought into frames and hands them to the codec the peer speaks.
 
-The codec is told once per connection from the byte after the first length: 0 or 1 is RocketMQ's remoting, the head
+The codec of a connection follows from the byte after the first length: 0 or 1 is RocketMQ's remoting, the head
 of a msgpack array is ours (see docs/protocol). Pure: fed with bytes, in any pieces; no socket, no clock.
 """
 

@@ -1,4 +1,4 @@
-"""One vocabulary: every request, its answer, and nothing about how they are spelled.
+"""One vocabulary: every request and its answer, and nothing about their encoding.
 
 A command is a NamedTuple; `CODES` tells its request code and `ANSWERS` the type of a good answer (None: an empty one).
 Field order is the native codec, so fields are only added at the end, with a default; field

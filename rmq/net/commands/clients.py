@@ -1,4 +1,4 @@
-"""Who is connected: heartbeats, members of groups. Pure."""
+"""Connected clients: heartbeats, members of groups. Pure."""
 
 from typing import NamedTuple
 
@@ -25,7 +25,7 @@ class Heartbeat(NamedTuple):
 
 @command(RequestCode.CHECK_CLIENT_CONFIG, None)
 class CheckClient(NamedTuple):
-    """Whether the group may subscribe so; asked before the first heartbeat of what is no expression of tags."""
+    """Asks whether the group may subscribe so, before the first heartbeat with an expression that is not of tags."""
 
     client_id: str
     group: str

@@ -29,12 +29,12 @@ class Hello(NamedTuple):
 
 @command(RequestCode.PING, None)
 class Ping(NamedTuple):
-    """Is anybody there? Answered by every role, before anything else is checked."""
+    """Asks whether a node answers. Every role does, before anything else is checked."""
 
 
 @command(RequestCode.GOODBYE, None)
 class Goodbye(NamedTuple):
-    """Broker to client, one-way, the last that it says: it stops. What it has not answered was not done, ask another node."""
+    """Broker to client, one-way, its last command: the node stops. Requests without an answer were not done: ask another node."""
 
 
 class LoginAnswer(NamedTuple):

@@ -10,7 +10,7 @@ MAX_QUEUES = 2000  # in one request; the lines of one state record
 
 
 class LockedQueues(NamedTuple):
-    """Those of the asked queues that the client holds now [LockBatchResponseBody]."""
+    """The requested queues that the client holds now [LockBatchResponseBody]."""
 
     queues: list[MessageQueue]
 
@@ -18,7 +18,7 @@ class LockedQueues(NamedTuple):
 @command(RequestCode.LOCK_BATCH_MQ, LockedQueues)
 class LockQueues(NamedTuple):
     """The client wants these queues (2000 at most) for itself within its group, or keeps those it holds. A lock ends 60 s
-    after it was last asked for, or with `UnlockQueues`; what somebody else holds is left out of the answer."""
+    after it was last asked for, or with `UnlockQueues`; the answer leaves out queues that another client holds."""
 
     consumer_group: str
     client_id: str

@@ -7,9 +7,9 @@ from rmq.net.commands.vocabulary import command
 
 
 class QueryMessageAnswer(NamedTuple):
-    """`status` 0: `messages` are stored records by their place in the log; 22: there is none.
+    """`status` 0: `messages` are stored records by their offset in the log; 22: there is none.
 
-    `index_last_...`: store time and offset of what was entered into the index last. Not `complete`: there may be more.
+    `index_last_...`: store time and log offset of the last index entry. Not `complete`: there may be more.
     """
 
     index_last_update_timestamp: int = 0

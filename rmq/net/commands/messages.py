@@ -9,7 +9,7 @@ from rmq.net.commands.vocabulary import command
 class SendAnswer(NamedTuple):
     """`status`: 0, 10, 11 or 12 (all mean stored). Offsets are those of the first record of the request.
 
-    Of a message that is to be delivered later they are its place until then. `recall_handle`: takes a timed one back.
+    For a delayed message they say where it waits. `recall_handle`: recalls a timed message.
     """
 
     queue_id: int
@@ -58,7 +58,7 @@ PULL_COMMIT_OFFSET, PULL_SUSPEND, PULL_SUBSCRIPTION = 1, 2, 4  # sys_flag bits [
 class PullAnswer(NamedTuple):
     """`status` 0: `messages` are stored records, back to back, as they lie in the log. 19, 20, 21: none (remark says why).
 
-    `next_begin_offset`: where to pull next, behind everything that was *examined*.
+    `next_begin_offset`: the offset of the next pull, behind everything that was *examined*.
     """
 
     next_begin_offset: int

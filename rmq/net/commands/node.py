@@ -1,4 +1,4 @@
-"""A node's own facts, and what it is told to clean. Pure."""
+"""Facts about a node, and requests to clean it. Pure."""
 
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ class RuntimeInfo(NamedTuple):
 
 @command(RequestCode.GET_BROKER_RUNTIME_INFO, RuntimeInfo)
 class GetRuntimeInfo(NamedTuple):
-    """What the broker says of itself, for tools."""
+    """The broker's own facts, for tools."""
 
 
 @command(RequestCode.DELETE_EXPIRED_COMMITLOG, None)

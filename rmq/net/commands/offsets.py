@@ -1,4 +1,4 @@
-"""Places in queues: what a group has consumed, where a queue begins and ends. Pure."""
+"""Offsets in queues: what a group has consumed, where a queue begins and ends. Pure."""
 
 from typing import NamedTuple
 

@@ -1,7 +1,7 @@
-"""What the nodes of a broker group say to each other, and what an administrator tells such a group. Native codec only, but
-for the two questions of RocketMQ's tool.
+"""Commands between the nodes of a broker group, and of administrators to such a group. Native codec only, except for the two
+questions of RocketMQ's tool.
 
-The meaning is the machine's (`rmq.raft.messages`, docs/storage); here are only the fields as they travel. `group` is the
+`rmq.raft.messages` and docs/storage say what they mean; this file has only the fields as they travel. `group` is the
 broker name: a question from another group, dialled by mistake, must not raise an epoch here. Times are seconds, offsets
 bytes of the log. Pure.
 """
@@ -46,8 +46,8 @@ class FetchLogAnswer(NamedTuple):
 
 @command(RequestCode.INTRODUCE_PEER, None)
 class IntroducePeer(NamedTuple):
-    """The first thing that a node of the group says on a connection to another one: which node, store and run of it speaks there.
-    Without it nothing that nodes say to each other is taken."""
+    """The first command of a node of the group on a connection to another one: which node, store and run speaks there. Without
+    it no command between nodes is accepted."""
 
     group: str
     node: str
@@ -57,7 +57,7 @@ class IntroducePeer(NamedTuple):
 
 @command(RequestCode.FETCH_LOG, FetchLogAnswer)
 class FetchLog(NamedTuple):
-    """A follower asks for the bytes behind its end `from_offset`; asking is its acknowledgement of `ack`."""
+    """A follower asks for the bytes behind its end `from_offset`; the request acknowledges the log up to `ack`."""
 
     id: int
     group: str
@@ -105,7 +105,7 @@ class AskVoteAnswer(NamedTuple):
 
 @command(RequestCode.ASK_VOTE, AskVoteAnswer)
 class AskVote(NamedTuple):
-    """`pre`: only asking. `transfer`: the leader wants it."""
+    """`pre`: a pre-vote. `transfer`: the leader hands leadership over."""
 
     group: str
     epoch: int
@@ -140,7 +140,7 @@ class ResignLeader(NamedTuple):
 
 
 class SnapshotPart(NamedTuple):
-    """`data` from the asked position on; all of it are `total` bytes."""
+    """`data` from the requested position on; the whole snapshot has `total` bytes."""
 
     data: bytes
     total: int
@@ -157,7 +157,7 @@ class ReadSnapshot(NamedTuple):
 
 
 class LogPart(NamedTuple):
-    """`data` as it stands in the log from the asked offset on; `rows`: whose bytes these are."""
+    """`data` as it stands in the log from the requested offset on; `rows`: who wrote these bytes."""
 
     data: bytes
     rows: list[EpochRow]
@@ -176,8 +176,8 @@ class ReadLog(NamedTuple):
 
 @command(RequestCode.FORWARDED_CLIENT, None)
 class ForwardedClient(NamedTuple):
-    """The first frame of a connection on which `node` forwards what a client says that takes it for the leader. What comes
-    on it is never forwarded again: a node that does not lead answers NOT_LEADING. In the remoting codec, as the rest."""
+    """The first frame of a connection on which `node` forwards requests of a client that takes it for the leader. They are
+    never forwarded again: a node that does not lead answers NOT_LEADING. In the remoting codec, like the requests."""
 
     group: str
     node: str
@@ -200,7 +200,7 @@ class RemovePeer(NamedTuple):
 
 @command(RequestCode.TRANSFER_LEADER, None)
 class TransferLeader(NamedTuple):
-    """Hand leadership to `node` ("": to the best one); answered when leadership was given up, or with why not."""
+    """Hand leadership to `node` ("": to the best one); answered when leadership was given up, or with the reason why not."""
 
     node: str = ""
 
@@ -228,7 +228,7 @@ class MemberStatus(NamedTuple):
 
     @property
     def in_sync(self) -> bool:
-        """It had everything that the leader had, not long ago."""
+        """Whether it had everything that the leader had, not long ago."""
         return 0 <= self.level_seconds_ago <= LEVEL_S
 
 
@@ -266,7 +266,7 @@ class GroupStatus(NamedTuple):
 
 @command(RequestCode.GET_GROUP_STATUS, GroupStatus)
 class GetGroupStatus(NamedTuple):
-    """Who leads this broker group, and how far its nodes are."""
+    """Asks who leads this broker group, and how far its nodes are."""
 
 
 class HaConnection(NamedTuple):
@@ -299,7 +299,7 @@ class HaStatus(NamedTuple):
 
 @command(RequestCode.GET_BROKER_HA_STATUS, HaStatus)
 class GetHaStatus(NamedTuple):
-    """How far the followers are, as mqadmin's haStatus asks it."""
+    """Asks how far the followers are, for mqadmin's haStatus."""
 
 
 class EpochEntry(NamedTuple):
@@ -320,7 +320,7 @@ class EpochCache(NamedTuple):
 
 @command(RequestCode.GET_BROKER_EPOCH_CACHE, EpochCache)
 class GetEpochCache(NamedTuple):
-    """Which leader's epoch each part of the log is of, as mqadmin's getBrokerEpoch asks it."""
+    """Asks for the epoch table, for mqadmin's getBrokerEpoch."""
 
 
 PeerRequest = (

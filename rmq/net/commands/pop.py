@@ -53,7 +53,7 @@ class Pop(NamedTuple):
 
 @command(RequestCode.ACK_MESSAGE, None)
 class Ack(NamedTuple):
-    """The message of this receipt is consumed. NO_MESSAGE if there is none at that offset; once more is no error."""
+    """The message of this receipt is consumed. NO_MESSAGE if there is none at that offset; repeating is no error."""
 
     consumer_group: str
     topic: str
@@ -63,7 +63,7 @@ class Ack(NamedTuple):
 
 
 class AckedRange(NamedTuple):
-    """What is consumed of one pop of one queue: bit i (little-endian) of `bits` stands for offset `start_offset` + i."""
+    """The consumed messages of one pop of one queue: bit i (little-endian) of `bits` stands for offset `start_offset` + i."""
 
     consumer_group: str
     topic: str
@@ -85,7 +85,7 @@ class BatchAck(NamedTuple):
 
 
 class InvisibleTimeAnswer(NamedTuple):
-    """What the new receipt of the message is made of; its start offset is the message's own."""
+    """The parts of the message's new receipt; its start offset is the message's own."""
 
     pop_time: int
     invisible_time: int
@@ -107,7 +107,7 @@ class ChangeInvisibleTime(NamedTuple):
 
 @command(RequestCode.PEEK_MESSAGE, PopAnswer)
 class Peek(NamedTuple):
-    """What a pop would get, without taking it."""
+    """Asks for the messages that a pop would get, without taking them."""
 
     consumer_group: str
     topic: str
@@ -122,7 +122,7 @@ class NotificationAnswer(NamedTuple):
 
 @command(RequestCode.NOTIFICATION, NotificationAnswer)
 class Notification(NamedTuple):
-    """Is there something to pop? Held for `poll_time` from `born_time` on as long as there is nothing."""
+    """Asks whether there is something to pop. Held for `poll_time` from `born_time` on as long as there is nothing."""
 
     consumer_group: str
     topic: str
@@ -156,7 +156,7 @@ class Assignment(NamedTuple):
 
 
 class Assignments(NamedTuple):
-    """Not `known`: the group or the strategy is not, and the client keeps what it has."""
+    """Not `known`: the broker does not know the group or the strategy, and the client keeps its queues."""
 
     queues: list[Assignment]
     known: bool = True

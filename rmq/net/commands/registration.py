@@ -1,4 +1,4 @@
-"""What a broker tells the nameservers of itself. Field order is the native codec, see `commands`. Pure."""
+"""A broker's registration with the nameservers. Field order is the native codec, see `commands`. Pure."""
 
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ class Registered(NamedTuple):
 
 @command(RequestCode.REGISTER_BROKER, Registered)
 class RegisterBroker(NamedTuple):
-    """A broker says: I am here, this is what I hold. `topics` is the whole list, not a change (N5).
+    """A broker announces itself and its topics. `topics` is the whole list, not a change (N5).
 
     A long list comes in `parts` requests, this one being number `part` from 0 on; it counts when the last one is there.
     `store`: id of the broker's store, `members`: of the stores that may lead its group after it. `whole` is false for

@@ -1,4 +1,4 @@
-"""Setting consumer groups to another place [ResetOffsetRequestHeader, ResetOffsetBody]. Native and remoting codec. Pure."""
+"""Resetting offsets of consumer groups [ResetOffsetRequestHeader, ResetOffsetBody]. Native and remoting codec. Pure."""
 
 from typing import NamedTuple
 
@@ -13,14 +13,14 @@ class QueueOffset(NamedTuple):
 
 
 class ResetOffsets(NamedTuple):
-    """Where the group goes on now in each queue that was asked about."""
+    """The group's new offset in each requested queue."""
 
     offsets: list[QueueOffset]
 
 
 @command(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, ResetOffsets)
 class ResetOffset(NamedTuple):
-    """The group goes on at another place, also its members that are connected. Answered when that is committed.
+    """The group, with its connected members, goes on at another offset. Answered when that is committed.
 
     `queue_id` with `offset`: there. Else in every queue (or that one) at the first message stored at or after `timestamp` (ms;
     -1: behind the last one); without `is_force` only where that is back.

@@ -1,4 +1,4 @@
-"""What is asked of nameservers: routes, topics, brokers. Pure."""
+"""Questions to nameservers: routes, topics, brokers. Pure."""
 
 from typing import NamedTuple
 

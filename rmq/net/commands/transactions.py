@@ -10,10 +10,10 @@ UNKNOWN, COMMIT, ROLLBACK = 0, 8, 12  # `commit_or_rollback` [MessageSysFlag]
 
 @command(RequestCode.END_TRANSACTION, None)
 class EndTransaction(NamedTuple):
-    """What becomes of a half message: 8 it is delivered, 12 it is not, 0 nobody knows yet.
+    """The end of a half message: 8: deliver it, 12: drop it, 0: nobody knows yet.
 
     `tran_state_table_offset` is the queue offset that its send (or a check) named, `commit_log_offset` its place in the log.
-    Answered when it is committed; the same word again is answered alike. ILLEGAL_OPERATION: the opposite was decided before.
+    Answered when it is committed; a repeat gets the same answer. ILLEGAL_OPERATION: the opposite was decided before.
     """
 
     producer_group: str
@@ -45,7 +45,7 @@ class CheckTransactionState(NamedTuple):
 
 @command(RequestCode.RESUME_CHECK_HALF_MESSAGE, None)
 class ResumeCheck(NamedTuple):
-    """Begins anew with asking back for a half message that was put aside after too many checks.
+    """Resumes the checks of a half message that was put aside after too many of them.
 
     `msg_id`: its id in TRANS_CHECK_MAX_TIME_TOPIC.
     """

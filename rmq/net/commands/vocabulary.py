@@ -1,4 +1,4 @@
-"""Where commands are entered with their request code and the type of a good answer (None: an empty one). Pure."""
+"""Registers commands with their request code and the type of a good answer (None: an empty one). Pure."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar

@@ -53,7 +53,7 @@ from rmq.net.remoting.lenient import (
     texts,
 )
 
-# --- reading what clients send ----------------------------------------------------------------------------------------
+# --- reading clients' bodies ----------------------------------------------------------------------------------------
 
 
 def _subscription(source: Any) -> Subscription:
@@ -108,13 +108,13 @@ def read_group(ext: Ext, body: bytes) -> UpdateGroup:
 
 
 def _policy_text(said: Any) -> str:
-    """The policy as the table keeps it, which also checks it; the usual one is none."""
+    """The policy as the table keeps it, after checking it; the default policy is ""."""
     usual = said is None or said == {} or (type(said) is dict and said.keys() == {"type"} and said["type"] in ("CUSTOMIZED", 1))
     return "" if usual else orjson.dumps(said, option=orjson.OPT_SORT_KEYS).decode()
 
 
 def read_lock(ext: Ext, body: bytes) -> LockQueues:
-    """[LockBatchRequestBody] Its `onlyThisBroker` means nothing here: a lock is on a majority's logs anyway."""
+    """[LockBatchRequestBody] Its `onlyThisBroker` has no effect: a lock is in a majority's logs anyway."""
     return LockQueues(*_queues_of_client(load(body, "LOCK_BATCH_MQ")))
 
 
@@ -370,7 +370,7 @@ def _named(value: Any) -> Json:
 
 
 def write_registered(answer: Registered, quoted: bool) -> bytes:
-    """Nothing: what was left out stands in this nameserver's log, RocketMQ's brokers do not ask."""
+    """An empty body: this nameserver's log names topics that were left out; RocketMQ's brokers do not ask."""
     return b""
 
 

@@ -1,4 +1,4 @@
-"""RocketMQ's own codec of the same commands, for its clients and tools.
+"""RocketMQ's remoting codec for the same commands, for its clients and tools.
 
 Ties together frames (`headers`), text fields (`fields`), sends (`sends`) and JSON bodies
 (`bodies`). Answers come in the header form of the request, requests of ours in JSON. Pure.
@@ -58,7 +58,7 @@ _EMPTY_EXT = frozenset({11, 14, 15, 35, 38, 103, 361})
 
 
 class _Asked:
-    """What the answer to a request needs of it."""
+    """The parts of a request that its answer needs."""
 
     __slots__ = ("frame", "header", "quoted", "who")
 
@@ -91,7 +91,7 @@ class RemotingAnswer(NamedTuple):
 
 
 class RemotingSettings:
-    """What all remoting connections of one server share.
+    """The settings that all remoting connections of one server share.
 
     `records` is `rmq.log.records.fastpath`, or None where nothing can be sent (a nameserver). `cluster_name` goes into the
     messages' properties, `store_host` into their ids; it may be set later, when the port is known. `broker_name` is
@@ -223,7 +223,7 @@ class Remoting:
         return write(header.binary, int(refusal.code) or 1, ANSWER_FLAG, header.opaque, refusal.remark, ext)
 
     def request(self, request: Request, call_id: int, oneway: bool) -> bytes:
-        """A request of ours: text fields and, where it tells of one, a message."""
+        """A request of ours: text fields, and the message that it carries, if any."""
         flag = ONEWAY_FLAG if oneway else 0
         body = request.message if isinstance(request, CheckTransactionState | PushReply) else b""
         return write(False, int(CODES[type(request)]), flag, call_id, "", write_fields(request), body)

@@ -16,7 +16,7 @@ from rmq.errors import BadBytes
 from rmq.net.remoting.lenient import LANGUAGES, whole
 
 VERSION: Final = 513
-"""What we say we are: V5_5_0 [MQVersion]."""
+"""The version that we report: V5_5_0 [MQVersion]."""
 
 JAVA, BINARY = 0, 1
 ANSWER_FLAG, ONEWAY_FLAG = 1, 2
@@ -45,7 +45,7 @@ class Header(NamedTuple):
 
 
 def bare(header: Header) -> Header:
-    """What an answer needs of it: its texts, which may be long, are not kept until then."""
+    """The parts that an answer needs: not the texts, which may be long."""
     code, flag, opaque, language, version, _, _, binary = header
     return _new(Header, (code, flag, opaque, language, version, {}, "", binary))
 

@@ -1,7 +1,7 @@
 """Reading JSON as leniently as RocketMQ does [fastjson2]: its clients in other languages depend on it.
 
-The C++ client writes enums as ordinals, numbers as text and empty lists as null. A value is taken for what it plainly
-means; what means nothing is refused. Pure.
+The C++ client writes enums as ordinals, numbers as text and empty lists as null. A value is read by its obvious
+meaning; a value without one is refused. Pure.
 """
 
 from typing import Any, Final

@@ -1,7 +1,7 @@
 """RocketMQ's sends (310, 320, 10) as `Send`, and their answers.
 
-There a message comes as header fields and a body; inside, as a store-format draft, which `draft` (`rmq.log.records.record`)
-makes. Pure.
+On the wire a message is header fields and a body; inside it is a store-format draft, which `draft`
+(`rmq.log.records.record`) makes. Pure.
 """
 
 import itertools
@@ -34,7 +34,7 @@ _SEND_BATCH = int(RequestCode.SEND_BATCH_MESSAGE)
 _LONG_NAMES = frozenset(map(int, (RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE)))
 _REPLIES = frozenset(map(int, (RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)))
 _new = tuple.__new__  # a NamedTuple in half the time
-_MAX_TOPIC_CHARACTERS = 255  # more is no name, whatever the rules for names say
+_MAX_TOPIC_CHARACTERS = 255  # longer than any name that the rules allow
 _LETTERS = {  # SendMessageRequestHeaderV2 -> SendMessageRequestHeader
     "a": "producerGroup", "b": "topic", "c": "defaultTopic", "d": "defaultTopicQueueNums", "e": "queueId", "f": "sysFlag",
     "g": "bornTimestamp", "h": "flag", "i": "properties", "j": "reconsumeTimes", "l": "maxReconsumeTimes", "m": "batch",
@@ -42,7 +42,7 @@ _LETTERS = {  # SendMessageRequestHeaderV2 -> SendMessageRequestHeader
 _TO_LETTERS = {name: letter for letter, name in _LETTERS.items()}
 _DROPPED = frozenset({  # or replaced by what we say
     b"__CRC32#", b"MSG_REGION", b"TRACE_ON", b"CLUSTER",
-    # What a broker gave a message, and a consumer that sends it on to its retry topic gives back.
+    # Properties that a broker gave a message, and that a consumer gives back when it sends the message to its retry topic.
     b"POP_CK", b"POP_CK_OFFSET", b"RMQ_SRC", b"REAL_TOPIC", b"REAL_QID", b"TIMER_OUT_MS", b"TIMER_ENQUEUE_MS",
     b"TIMER_DEQUEUE_MS", b"TIMER_ROLL_TIMES", b"TIMER_ROLL_LABEL", b"TIMER_DELAY_LEVEL",
 })  # fmt: skip
@@ -74,7 +74,7 @@ class Records(Protocol):
 
 
 class Sent(NamedTuple):
-    """What the answer to a send needs of the request. `header`: its own, or one of the same shape, but for the opaque.
+    """The parts of a send that its answer needs. `header`: its own, or one of the same shape, but for the opaque.
 
     `sizes`: of the records of a batch, which lie back to back; None for a single message. `frame`: see `RemotingSettings`.
     `who`: signed it (`codec.Identify`).
@@ -115,7 +115,7 @@ class Sends:
         self.set_store_host(store_host)
 
     def set_store_host(self, store_host: Address) -> None:
-        """Once the address is known under which everybody reaches this broker."""
+        """Called once the address is known at which clients reach this broker."""
         host = host_bytes(store_host)
         self._id_prefix = host.hex().upper()
         self._answer_form = (
@@ -243,7 +243,7 @@ class Sends:
     # --- answers ------------------------------------------------------------------------------------------------------
 
     def write_answer(self, sent: Sent, answer: SendAnswer, remark: str) -> bytes:
-        """`msgId` is the place of the record, or of all records of a batch [MessageDecoder.createMessageId]."""
+        """`msgId` names the log offset of the record, or of all records of a batch [MessageDecoder.createMessageId]."""
         header, opaque, key, sizes, _, _ = sent
         queue_id, queue_offset, place, status, handle = answer
         if sizes is None and not header.binary and not remark and not handle and key.isalnum():

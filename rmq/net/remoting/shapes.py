@@ -1,4 +1,4 @@
-"""What the JSON headers of a producer's sends look like, so that its next ones need not be parsed key by key.
+"""Learns the shape of a producer's JSON headers, so that its next sends need not be parsed key by key.
 
 A producer writes the same header again and again: only the born time, the properties and the request's id change. So the
 text around these three is learnt from a header that was parsed, and a later header with exactly that text is cut at the
@@ -21,7 +21,7 @@ _MAX_DIGITS = 9  # so that it fits in 32 bits with a sign
 
 
 class Fields(NamedTuple):
-    """What all sends of one shape say alike."""
+    """The fields that are the same in all sends of one shape."""
 
     producer_group: str
     topic: str

@@ -1,6 +1,6 @@
 """One outgoing native connection: many requests at once, answers matched to them, requests from the other side handed on.
 
-A channel that breaks stays broken; who wants another opens another (see `rmq.client`).
+A channel that breaks stays broken; its user opens another one (see `rmq.client`).
 """
 
 import asyncio
@@ -41,7 +41,7 @@ def _buffer_of_loop() -> memoryview:
 
 
 class Channel(Link):
-    """Made by `Dialer.open`. `address` is what was dialled, `hello` what the other side said of itself."""
+    """Made by `Dialer.open`. `address` is what was dialled, `hello` the other side's introduction."""
 
     hello: HelloAnswer
 

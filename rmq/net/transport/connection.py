@@ -1,6 +1,6 @@
 """One peer of a server: its requests on their way to handlers and back, and the bounds it is held to.
 
-What a request means is said by the handlers, who may send it by `allow`; who counts connections is `server`.
+The handlers know what a request means, `allow` who may send it; `server` counts the connections.
 """
 
 import itertools
@@ -35,7 +35,7 @@ LATER: Final = Later.LATER
 
 
 class Call(NamedTuple):
-    """Must be answered exactly once, which a handler that returns the answer, or raises, leaves to us.
+    """Must be answered exactly once; a handler that returns the answer, or raises, leaves that to the connection.
 
     After the peer has gone, answering does nothing. A tuple, because one is made for every request. `size`: what it
     costs us until it is answered, in bytes.
@@ -59,13 +59,13 @@ class Call(NamedTuple):
             connection._send(connection._codec.answer(call_id, context, answer, remark))
 
     def refuse(self, refusal: Refusal) -> None:
-        """Answers with the code, remark and hint of the refusal; what only a leader does may be forwarded instead."""
+        """Answers with the code, remark and hint of the refusal; a request that only a leader serves may be forwarded instead."""
         if isinstance(refusal, NotLeading) and self.connection.forward(self, refusal):
             return
         self.give_up(refusal)
 
     def give_up(self, refusal: Refusal) -> None:
-        """Answers so whatever may still be possible."""
+        """Answers with the refusal, and never forwards the call."""
         self.connection._answered_calls(1, self.size, [])
         if not self.oneway:
             self.connection._write_refusal(self.id, self.context, refusal)
@@ -102,7 +102,7 @@ def answer_all(answers: Sequence[tuple[Call, Answer]]) -> None:
 
 
 Handler = Callable[[Any, Call], Answer | Later | Awaitable[Answer | Later]]
-"""What serves one type of request. It may return the answer, return LATER, or be async; it may raise Refusal."""
+"""Serves one type of request. It may return the answer, return LATER, or be async; it may raise Refusal."""
 
 Allow = Callable[["Connection", Request], None]
 """Raises Refusal if the peer may not do this."""
@@ -119,7 +119,7 @@ Forward = Callable[[Call, NotLeading], bool]
 
 
 class Host(Protocol):
-    """What a connection needs of its server."""
+    """The parts of a server that a connection needs."""
 
     limits: Limits
     clock: Clock
@@ -198,7 +198,7 @@ class Connection(Link):
 
     @property
     def follows_hints(self) -> bool:
-        """Whether a refusal that names the leader helps: our own client finds it by itself, and so does a node."""
+        """Whether a refusal that names the leader helps the peer: our own client follows it, and so does a node."""
         return not self._greeted or self.is_forwarded or isinstance(self._codec, Native)
 
     def forward(self, call: Call, refusal: NotLeading) -> bool:
@@ -270,7 +270,7 @@ class Connection(Link):
         self._counted_bytes = self._in_flight_bytes
 
     def look_again(self) -> None:
-        """Others may have been answered meanwhile, so that this one may go on."""
+        """Looks whether this connection may go on, because others were answered meanwhile."""
         if not self._reading and self._may_read():
             self._update_reading()
 
@@ -376,7 +376,7 @@ class Connection(Link):
         return not self._may_read()
 
     def _continue(self) -> None:
-        """Takes up what was left when the peer had too much unanswered or unread."""
+        """Handles requests that were left when the peer had too much unanswered or unread."""
         backlog, self._backlog = self._backlog, []
         if backlog and not self.closed:
             if self._may_read():

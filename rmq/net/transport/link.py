@@ -56,11 +56,11 @@ class Link(asyncio.BufferedProtocol):
         raise NotImplementedError
 
     def _handle(self, received: list[Received]) -> None:
-        """Everything that one read brought."""
+        """Handles everything that one read brought."""
         raise NotImplementedError
 
     def _gone(self, why: str) -> None:
-        """The connection is no more; called once."""
+        """The connection has ended; called once."""
         raise NotImplementedError
 
     # --- asyncio's protocol -------------------------------------------------------------------------------------------
@@ -111,7 +111,7 @@ class Link(asyncio.BufferedProtocol):
     # --- reading and writing ------------------------------------------------------------------------------------------
 
     def _may_read(self) -> bool:
-        """Who does not read is not read from."""
+        """A peer that does not read is not read from."""
         return self._write_paused_since is None
 
     def _update_reading(self) -> None:

@@ -63,7 +63,7 @@ class MemoryTransport(asyncio.Transport):
         self._other._move_soon()
 
     def close(self) -> None:
-        """What was written still arrives; then both sides end."""
+        """Bytes that were written still arrive; then both sides end."""
         self._closing = True
         self._move_soon()
 

@@ -72,12 +72,12 @@ TCP = TcpNetwork()
 
 
 def network_with(tls: Tls | None, clock: Clock) -> Network:
-    """Of who only dials. None: without TLS. Raises InvalidArgument for files that are wrong."""
+    """For a process that only dials. None: without TLS. Raises InvalidArgument for files that are wrong."""
     return TCP if tls is None else TcpNetwork(dials=Contexts(tls, dialling, clock))
 
 
 class NodeTls(Protocol):
-    """What a node's settings say of TLS."""
+    """The TLS part of a node's settings."""
 
     @property
     def tls_mode(self) -> str: ...

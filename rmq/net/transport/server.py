@@ -66,14 +66,14 @@ class Server:
         self._per_address: Counter[str] = Counter()
         self.in_flight_bytes = 0
         self._half_frame_bytes = 0
-        self._descriptors = 0  # those from there on are not for connections
+        self._descriptors = 0  # descriptors from there on are not for connections
         self._warned = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._sweeper: asyncio.Task[None] | None = None
         self._emptied = asyncio.Event()
 
     def serve(self, handlers: Mapping[type[Request], Handler]) -> None:
-        """From now on these."""
+        """Serves these handlers from now on."""
         own: dict[type[Any], Handler] = {Ping: _pong, Hello: _hello}
         if Send in handlers:
             own[DraftedSend] = handlers[Send]
@@ -81,7 +81,7 @@ class Server:
 
     @property
     def connections(self) -> list[Connection]:
-        """All that are open now."""
+        """All connections that are open now."""
         return list(self._connections.values())
 
     def connection(self, connection_id: int) -> Connection | None:
@@ -184,7 +184,7 @@ class Server:
                 call.answer(answer)
 
     def failed(self, call: Call, error: Exception) -> None:
-        """A refusal is an answer, and so is what a room says of an argument that the peer chose; anything else is our fault.
+        """A refusal is an answer, and so is InvalidArgument about a value that the peer chose; anything else is our fault.
         A broken assertion goes to the loop's exception handler, where the node ends the process."""
         if isinstance(error, InvalidArgument):
             error = Refusal(ResponseCode.INVALID_PARAMETER, str(error))

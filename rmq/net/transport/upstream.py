@@ -1,6 +1,6 @@
 """A connection to another node on which one client's requests are forwarded, in RocketMQ's codec and as they came.
 
-Frames are cut and their headers read; what they mean is said elsewhere.
+Cuts frames and reads their headers; other files know what they mean.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ class Upstream(asyncio.Protocol):
             self._transport.write(frame)
 
     def close(self) -> None:
-        """Whoever closes it hears nothing more, `lost` neither."""
+        """After closing nothing is called any more, not even `lost`."""
         self._forget()
         self._abort()
 
