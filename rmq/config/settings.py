@@ -280,6 +280,8 @@ def parse(name: str, raw: object) -> Any:
     """Value of a setting from what a file, variable or flag says. Raises InvalidArgument: what is allowed."""
     try:
         return _ROWS[name].metadata["kind"].parse(raw)
+    except InvalidArgument as error:  # of a file that the value names
+        raise InvalidArgument(f"{name}: {error}") from None
     except HiddenValue:
         raise InvalidArgument(f"{name}: what stands there is not allowed; allowed: {allowed(name)}") from None
     except (ValueError, TypeError) as error:
