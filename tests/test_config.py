@@ -1,5 +1,6 @@
 """Settings: what each source says, who wins, what RocketMQ's files mean here, and how mistakes are told."""
 
+import contextlib
 import re
 from pathlib import Path
 from typing import Any
@@ -281,16 +282,35 @@ def test_every_setting_is_read_by_a_node() -> None:
 
 
 @pytest.mark.parametrize(
-    ("listens", "warns"),
-    [("127.0.0.1", False), ("::1", False), ("localhost", False), ("10.0.0.1", True), ("0.0.0.0", True)],
+    ("listens", "opens"),
+    [
+        ("127.0.0.1", False),
+        ("::1", False),
+        ("localhost", False),
+        ("10.0.0.1", True),
+        ("0.0.0.0", True),
+        ("127.example.com", True),
+    ],
 )
 @pytest.mark.parametrize("role", ["nameserver", "broker", "all"])
-def test_who_listens_beyond_loopback_is_warned(listens: str, warns: bool, role: str) -> None:
-    """At every start: there are no users yet."""
-    told = "10.0.0.1" if warns else listens
+def test_doors_are_shut_unless_opened(listens: str, opens: bool, role: str) -> None:
+    """S1: beyond loopback a node knows who comes, or was told that it need not; then it warns, at every start."""
+    told = "10.0.0.1" if opens else listens
     entries = [Entry("listen_host", listens, "--listen"), Entry("role", role, "--role"), Entry("advertised_host", told, "-")]
-    found = [text for text in load(None, {}, entries).warnings if "whoever reaches its ports may do everything" in text]
-    assert len(found) == warns
+    certified = {"tls_mode": "enforcing", "tls_client_auth": "require", "tls_cert": "c", "tls_key": "k", "tls_ca": "a"}
+    with pytest.raises(InvalidArgument, match="--insecure") if opens else contextlib.nullcontext():
+        load(None, {}, entries)
+    for part in range(1, len(certified)):
+        half = dict(list(certified.items())[-part:])
+        with pytest.raises(InvalidArgument) if opens else contextlib.nullcontext():
+            load(None, {}, [*entries, *(Entry(name, value, "-") for name, value in half.items())])
+    known = load(None, {}, [*entries, *(Entry(name, value, "-") for name, value in certified.items())])
+    assert not any("whoever reaches its ports" in text for text in known.warnings)
+    secret = '{"accessKey":"node","secretKey":"012345678901234567890123456789"}'
+    users = [Entry("authentication", True, "-"), Entry("node_credentials", secret, "RMQ_NODE_CREDENTIALS")]
+    assert not any("whoever reaches its ports" in text for text in load(None, {}, [*entries, *users]).warnings)
+    found = load(None, {}, [*entries, Entry("insecure", True, "--insecure")]).warnings
+    assert sum("whoever reaches its ports may do everything" in text for text in found) == opens
 
 
 @pytest.mark.parametrize("name", ["init_user", "node_credentials"])

@@ -104,6 +104,7 @@ def test_compose_file() -> None:
         variables = {key: re.sub(r"\$\{\w+:-(.+)\}", r"\1", value) for key, value in services[broker]["environment"].items()}
         health = variables.pop("HEALTH_ADDRESS")
         flags = [config.Entry("role", "broker", "--role"), config.Entry("listen_host", "0.0.0.0", "--listen")]
+        flags += [config.Entry("insecure", "--insecure" in services[broker]["command"], "--insecure")]
         found = config.load(env=variables, flags=flags)
         assert all("whoever reaches its ports" in text for text in found.warnings)
         settings = loaded[broker] = found.settings

@@ -54,6 +54,9 @@ _NO_LISTENING = (errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES)
     default=None,
     help="Vote and lead though acknowledged messages may be missing here: only when the other nodes will not come back.",
 )
+@click.option(
+    "--insecure", is_flag=True, default=None, help="Listen beyond loopback without asking who comes: everybody may do everything."
+)
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="[default: info]")
 @click.option("--log-format", type=click.Choice(["auto", "human", "json"]), help="[default: auto]")
 @click.option(
@@ -80,7 +83,7 @@ def node(file: Path | None, listen: str | None, other: dict[str, str], **flags: 
 
 _FLAGS = {"role": "role", "advertise": "advertised_host", "namesrv_port": "namesrv_port", "namesrv": "namesrv_addresses",
           "store": "store_dir", "flush": "flush", "cluster": "cluster_name", "name": "broker_name", "log_level": "log_level",
-          "log_format": "log_format", "unclean": "unclean"}  # fmt: skip
+          "log_format": "log_format", "unclean": "unclean", "insecure": "insecure"}  # fmt: skip
 
 
 def _named(flags: dict[str, str | int | None]) -> Iterator[Entry]:

@@ -1,11 +1,10 @@
 """Settings about who may reach a node: TLS."""
 
+import ipaddress
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rmq.config.kinds import choice, file, flag, host, names, optional, protocols, setting, words
-
-LOOPBACK = ("127.", "localhost", "::1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +39,8 @@ class SecuritySettings:
         (), names(), "names in certificates of nodes, besides the hosts at which they are known, as *.brokers.example.com"
     )
 
+    insecure: bool = setting(False, flag(), "this node may listen beyond loopback though it does not know who comes")
+
     @property
     def certifies_all(self) -> bool:
         """Whether everybody who comes shows a certificate."""
@@ -48,6 +49,23 @@ class SecuritySettings:
     @property
     def dials_tls(self) -> bool:
         return self.tls_dial or self.tls_mode == "enforcing"
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def open_door(listens: str, authenticated: bool) -> str:
+    """What is wrong with listening there, "" if nothing is: beyond loopback a node must know who comes (S1)."""
+    if is_loopback(listens) or authenticated:
+        return ""
+    return (
+        f"this node listens on {listens} and does not ask who comes: whoever reaches its ports may do everything (read and send "
+        "messages, delete topics, move groups)"
+    )
 
 
 def contradictions(settings: SecuritySettings) -> Iterator[str]:

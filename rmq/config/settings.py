@@ -35,7 +35,7 @@ from rmq.config.kinds import (
     setting as _setting,
     size,
 )
-from rmq.config.security import LOOPBACK, contradictions
+from rmq.config.security import contradictions, is_loopback, open_door
 from rmq.errors import InvalidArgument
 
 _HIGHEST = 2**31 - 1
@@ -257,7 +257,7 @@ _BY_ROCKETMQ = {row.metadata["rocketmq"]: name for name, row in _ROWS.items() if
 NAMES = tuple(_ROWS)
 _ALIASES = {"useTLS": "tls_dial"}  # keys of RocketMQ that say the same as another one
 OTHER_VARIABLES = frozenset(
-    {"RMQ_CONFIG", "RMQ_TIMEOUT", "RMQ_TLS", "RMQ_CLUSTER_SECRET", "RMQ_USER", "RMQ_PASSWORD_FILE", "RMQ_PASSWORD"}
+    {"RMQ_CONFIG", "RMQ_TIMEOUT", "RMQ_TLS", "RMQ_USER", "RMQ_PASSWORD_FILE", "RMQ_PASSWORD"}
 )  # no settings of a node
 
 
@@ -331,7 +331,7 @@ def load(file: Path | None = None, env: Mapping[str, str] | None = None, flags: 
     origins = {name: ours[name].origin if name in ours else "default" for name in NAMES}
     settings = _make(values, origins)
     keys.judge_paths([row for row in rows if row.key in keys.PATHS], settings.store_dir)
-    warnings += _doubts(settings)
+    warnings += [*_doubts(settings), *_look_at_doors(settings)]
     return Loaded(settings, origins, tuple(dict.fromkeys(warnings)))
 
 
@@ -379,13 +379,20 @@ def _make(values: dict[str, Any], origins: Mapping[str, str]) -> NodeSettings:
 
 def _doubts(settings: NodeSettings) -> Iterator[str]:
     told, listens = settings.store_host, settings.listen_host
-    if settings.with_broker and listens.startswith(LOOPBACK) and not told.startswith(LOOPBACK):
+    if settings.with_broker and is_loopback(listens) and not is_loopback(told):
         yield f"clients are told {told}, but the node listens on {listens} only; set listen_host (bindAddress, --listen) too"
-    if not listens.startswith(LOOPBACK) and not settings.authentication:
-        yield (
-            f"this node listens on {listens}, and authenticationEnabled is false: whoever reaches its ports may do everything "
-            "(read and send messages, delete topics, move groups). Admit your own machines only (docs/operators, who may do what)"
+
+
+def _look_at_doors(settings: NodeSettings) -> Iterator[str]:
+    """What to warn about. Raises InvalidArgument for a door that stands open though nobody said that it may."""
+    wrong = open_door(settings.listen_host, settings.authentication or settings.certifies_all)
+    if wrong and not settings.insecure:
+        raise InvalidArgument(
+            f"listen_host: {wrong}. Set authentication = true (users) or tls_client_auth = require with tls_mode = enforcing "
+            "(docs/security), or insecure = true (--insecure) where only your own machines reach it"
         )
+    if wrong:
+        yield f"insecure: {wrong}. Admit your own machines only (docs/security)"
 
 
 def _translate(rows: Iterable[Entry], warnings: list[str]) -> Iterator[Entry]:

@@ -359,7 +359,7 @@ def test_a_port_that_is_taken(running: Running, tmp_path: Path) -> None:
 
 
 def test_a_host_that_does_not_exist(tmp_path: Path) -> None:
-    lost = Running(tmp_path / "store", "--role", "broker", "--listen", "no.such.host.invalid:0")
+    lost = Running(tmp_path / "store", "--role", "broker", "--listen", "no.such.host.invalid:0", "--insecure")
     _, err = lost.process.communicate(timeout=20)
     assert lost.process.returncode == exits.FAILED
     assert "cannot listen on no.such.host.invalid:0 (no such host)" in err

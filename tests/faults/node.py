@@ -30,6 +30,7 @@ class NodeProcess:
         self._settings = {
             "role": "all",
             "listen_host": host,
+            "insecure": str(host != "127.0.0.1").lower(),  # network namespaces of a test's own
             "store_dir": str(store),
             "listen_port": str(self.port),
             "namesrv_port": str(self.namesrv_port),

@@ -7,7 +7,7 @@ import asyncio
 import os
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rmq.testing import INDEX_ENTRIES, INDEX_SLOTS
@@ -40,9 +40,19 @@ def build() -> None:
     subprocess.run(["javac", "-cp", f"{jars}/*", "-d", str(CACHE / "classes"), str(HERE / "Interop.java")], check=True)
 
 
-def _command(main: str, *args: str) -> list[str]:
+def _command(main: str, *args: str, properties: Sequence[str] = ()) -> list[str]:
     homes = [f"-Duser.home={CACHE}", f"-Drocketmq.home.dir={CACHE}"]
-    return ["java", "-Xmx400m", *_OPENED, *homes, "-cp", f"{CACHE / 'classes'}:{CACHE / 'lib'}/*", main, *args]
+    return [
+        "java",
+        "-Xmx400m",
+        *_OPENED,
+        *homes,
+        *(f"-D{each}" for each in properties),
+        "-cp",
+        f"{CACHE / 'classes'}:{CACHE / 'lib'}/*",
+        main,
+        *args,
+    ]
 
 
 started: list[asyncio.subprocess.Process] = []  # by the running test
@@ -59,14 +69,16 @@ class Java:
         self._news = asyncio.Event()
 
     @classmethod
-    async def start(cls, *args: str) -> "Java":
-        """Interop.java with these arguments."""
-        return await cls._run("Interop", *args)
+    async def start(cls, *args: str, properties: Sequence[str] = ()) -> "Java":
+        """Interop.java with these arguments; `properties` of the machine, as `name=value`."""
+        return await cls._run("Interop", *args, properties=properties)
 
     @classmethod
-    async def _run(cls, main: str, *args: str) -> "Java":
+    async def _run(cls, main: str, *args: str, properties: Sequence[str] = ()) -> "Java":
         pipe = asyncio.subprocess.PIPE
-        process = await asyncio.create_subprocess_exec(*_command(main, *args), stdin=pipe, stdout=pipe, stderr=pipe)
+        process = await asyncio.create_subprocess_exec(
+            *_command(main, *args, properties=properties), stdin=pipe, stdout=pipe, stderr=pipe
+        )
         started.append(process)
         return cls(process)
 
