@@ -20,7 +20,9 @@ from pyspark.sql import DataFrame, SparkSession, functions as F
 from pyspark.sql.types import StructType
 
 from analytics import canal
+from analytics.files import Directory
 from analytics.options import Wanted
+from analytics.paths import resolved
 from analytics.session import spark_session
 from analytics.source import schema_of
 from analytics.unread import Unread, frame, plain_error, unread
@@ -45,7 +47,7 @@ class Captured(NamedTuple):
 
 
 def capture(
-    store: Path,
+    store: Directory,
     out: Path,
     topics: frozenset[str],
     *,
@@ -60,7 +62,7 @@ def capture(
         if known and known["topics"] != sorted(topics):
             begun = ",".join(known["topics"])
             raise InvalidArgument(f"{out} was begun with other topics ({begun}): give the same, or another --out")
-        todo = unread([store.resolve()], wanted, known.get("logs", {}))
+        todo = unread(resolved([store]), wanted, known.get("logs", {}))
         if known.get("logs", {}).keys() - todo.marks.keys() or len(todo.marks) > 1:
             of = ", ".join(known["logs"])
             raise InvalidArgument(f"{out} is of {of}, and changes have an order in one log only: give another --out")

@@ -17,7 +17,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession, functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
+from analytics.files import Directory
 from analytics.options import Wanted
+from analytics.paths import resolved
 from analytics.session import spark_session
 from analytics.source import schema_of
 from analytics.unread import Unread, frame, plain_error, unread
@@ -66,7 +68,7 @@ class Schema(NamedTuple):
 
 
 def export(
-    stores: Sequence[Path],
+    stores: Sequence[Directory],
     out: Path,
     *,
     topics: frozenset[str] | None = None,
@@ -83,7 +85,7 @@ def export(
         if known and known["topics"] != asked:
             begun = ",".join(known["topics"]) if known["topics"] else "all"
             raise InvalidArgument(f"{out} was begun with other topics ({begun}): give the same, or another --out")
-        todo = unread([store.resolve() for store in stores], wanted, known.get("logs", {}))
+        todo = unread(resolved(stores), wanted, known.get("logs", {}))
         if todo.marks == known.get("logs", {}):
             return Exported(0, 0, 0, out / "current")
         if todo.tasks:

@@ -7,6 +7,8 @@ import click
 
 from analytics.changes import capture, topics_from
 from analytics.export import export as run_export, schema_from
+from analytics.paths import stores_at
+from rmq.errors import InvalidArgument
 
 _OUT = click.option("--out", type=click.Path(path_type=Path, file_okay=False), required=True, help="Read OUT/current.")
 _DAMAGE = click.option(
@@ -21,7 +23,7 @@ def _tell(line: str) -> None:
 
 
 @click.command()
-@click.argument("stores", metavar="STORE...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("stores", metavar="STORE...", nargs=-1, required=True)
 @_OUT
 @click.option("--topics", metavar="T,T", help="Only these; a later run must say the same.")
 @click.option(
@@ -35,7 +37,7 @@ def _tell(line: str) -> None:
 @_LOSS
 @_FORM
 def export(
-    stores: tuple[Path, ...], out: Path, topics: str | None, schemas: tuple[str, ...], on_damage: str, allow_gap: bool, form: str
+    stores: tuple[str, ...], out: Path, topics: str | None, schemas: tuple[str, ...], on_damage: str, allow_gap: bool, form: str
 ) -> None:
     """Write the messages of each STORE (or archive) that are not in OUT yet as Parquet, by topic and day.
 
@@ -43,7 +45,7 @@ def export(
     """
     names = frozenset(name.strip() for name in topics.split(",") if name.strip()) if topics else None
     done = run_export(
-        stores,
+        stores_at({"path": json.dumps(stores)}),
         out,
         topics=names,
         schemas=[schema_from(each) for each in schemas],
@@ -58,19 +60,22 @@ def export(
 
 
 @click.command()
-@click.argument("store", type=click.Path(path_type=Path))
+@click.argument("store")
 @_OUT
 @click.option("--topics", required=True, metavar="T,T", help="To which Canal writes.")
 @_DAMAGE
 @_LOSS
 @_FORM
-def changes(store: Path, out: Path, topics: str, on_damage: str, allow_gap: bool, form: str) -> None:
+def changes(store: str, out: Path, topics: str, on_damage: str, allow_gap: bool, form: str) -> None:
     """Make tables of the change events (Canal's flat messages in JSON) that are not in OUT yet: current state and history.
 
     Each event counts once, in the order of the log, however often a run was killed. The broker may be running.
     """
+    found = stores_at({"path": json.dumps([store])})
+    if len(found) > 1:
+        raise InvalidArgument(f"{store} names {len(found)} stores, and changes have an order in one log only: give one")
     done = capture(
-        store,
+        found[0],
         out,
         topics_from(topics),
         on_damage=on_damage,

@@ -27,6 +27,11 @@ def stores_at(options: Mapping[str, str]) -> list[Directory]:
     return list({(store.resolve() if isinstance(store, Path) else store): store for store in found}.values())
 
 
+def resolved(stores: Iterable[Directory]) -> list[Directory]:
+    """Wherever a worker stands. What lies elsewhere has an address of its own."""
+    return [store.resolve() if isinstance(store, Path) else store for store in stores]
+
+
 def _listed(text: str, name: str) -> Sequence[str]:
     """One path, or a JSON list of them."""
     if not text.startswith("["):

@@ -4,24 +4,24 @@ Only what is committed, in a store that says so; else whole records up to the la
 """
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 
 from analytics.batches import count
+from analytics.files import Directory
 from analytics.options import Wanted
 from analytics.segments import Part, find_parts, look_at
 from analytics.walk import Block, SegmentGone, walk
 from rmq.errors import StoreError
 
 
-def first_offset(store: Path, from_ms: int) -> int:
+def first_offset(store: Directory, from_ms: int) -> int:
     """Where records of that time and later begin. Raises InvalidArgument, StoreError."""
     parts = find_parts(store, from_ms)
     return parts[0].start if parts else last_offset(store, 0)
 
 
-def last_offset(store: Path, after: int) -> int:
+def last_offset(store: Directory, after: int) -> int:
     """Behind the last record that counts; nobody need look before `after`, where a record begins.
 
     Raises InvalidArgument (no store), StoreError.
@@ -38,7 +38,7 @@ def last_offset(store: Path, after: int) -> int:
     return end
 
 
-def between(store: Path, start: int, stop: int, fail_on_loss: bool) -> list[Part]:
+def between(store: Directory, start: int, stop: int, fail_on_loss: bool) -> list[Part]:
     """The parts of [start, stop): both are beginnings or ends of records.
 
     Raises StoreError when retention took some of it, or the log does not reach so far: a copy that is behind, another store.
@@ -55,7 +55,7 @@ def between(store: Path, start: int, stop: int, fail_on_loss: bool) -> list[Part
     return list(_clipped(parts, start, stop))
 
 
-def behind(store: Path, end: int, known: int) -> str:
+def behind(store: Directory, end: int, known: int) -> str:
     """What to say of a log that ends before an offset that was there already."""
     return (
         f"{store}: the log ends at {end}, and {known} was reached before: this is a copy that is behind, or another store; "

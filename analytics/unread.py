@@ -6,7 +6,6 @@ store.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -17,6 +16,7 @@ from pyspark.sql.types import StructType
 
 from analytics import tail
 from analytics.batches import batches
+from analytics.files import Directory
 from analytics.look import Extent, extent
 from analytics.options import Wanted
 from analytics.plan import tasks
@@ -35,7 +35,7 @@ class Unread(NamedTuple):
     marks: dict[str, Mark]
 
 
-def unread(stores: Sequence[Path], wanted: Wanted, marks: Mapping[str, Mark]) -> Unread:
+def unread(stores: Sequence[Directory], wanted: Wanted, marks: Mapping[str, Mark]) -> Unread:
     """Raises InvalidArgument (no store), StoreError (another log; bytes that retention took)."""
     found: list[tuple[str, list[Part | Places]]] = []
     new = dict(marks)
@@ -79,7 +79,7 @@ def plain_error(error: PySparkException) -> RmqError:
     return StoreError(f"Spark failed: {error}")
 
 
-def _refuse_another(about: Extent, mark: Mark, store: Path) -> None:
+def _refuse_another(about: Extent, mark: Mark, store: Directory) -> None:
     common = [base for base in mark["heads"] if int(base) in about.heads]
     if any(mark["heads"][base] != about.heads[int(base)] for base in common):
         raise StoreError(

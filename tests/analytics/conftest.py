@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import analytics
 from analytics.java import find_java
 from tests import archives
 
@@ -43,7 +44,8 @@ def spark() -> Iterator[Any]:
 
     find_java()
     with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
+        logging = Path(analytics.__file__).with_name("log4j2.properties").as_uri()
+        environment.setenv("SPARK_SUBMIT_OPTS", f"-XX:TieredStopAtLevel=1 -Dlog4j2.configurationFile={logging}")
         said = " ".join(f"--conf {name}={value}" for name, value in QUICK.items())
         environment.setenv("PYSPARK_SUBMIT_ARGS", f"{said} pyspark-shell")
         with spark_session("rmq tests") as session:

@@ -3,8 +3,8 @@
     spark-submit tests/analytics/driver.py JOB
 
 JOB is JSON: what to export and what changes to land, with the line at which each of them stops for good; then broker and
-directory of two streams, which run from then on. It writes what it found of Spark's settings, and then a line, "PLANNED WRITTEN
-DONE", whenever the network's stream has planned a trigger, written a file, or is done with a trigger.
+directory of streams, which run from then on. It writes a line, "found", of Spark's settings, and then a line, "progress PLANNED
+WRITTEN DONE", whenever the first of the streams has planned a trigger, written a file, or is done with a trigger.
 """
 
 import json
@@ -38,18 +38,18 @@ def start(spark: SparkSession, directory: Path, name: str, given: dict[str, str]
     return trigger.start(str(directory / name / "parquet"))
 
 
-def progress(directory: Path) -> tuple[int, int, int]:
-    """Of the network stream: triggers planned, files written, triggers done."""
-    planned, done = (_numbered(directory / "network" / "checkpoint" / which) for which in ("offsets", "commits"))
-    return planned, len([*(directory / "network" / "parquet").glob("part-*.parquet")]), done
+def progress(directory: Path, stream: str) -> tuple[int, int, int]:
+    """Of that stream: triggers planned, files written, triggers done."""
+    planned, done = (_numbered(directory / stream / "checkpoint" / which) for which in ("offsets", "commits"))
+    return planned, len([*(directory / stream / "parquet").glob("part-*.parquet")]), done
 
 
 def _numbered(folder: Path) -> int:
     return sum(1 for file in folder.glob("*") if file.name.isdecimal())
 
 
-def say(found: object) -> None:
-    sys.stdout.write(f"{found}\n")
+def say(kind: str, found: str) -> None:
+    sys.stdout.write(f"{kind} {found}\n")  # spark-submit puts all that is said into one stream
     sys.stdout.flush()
 
 
@@ -57,10 +57,11 @@ def main(job: dict[str, Any]) -> None:
     with spark_session("killed") as spark:
         conf = spark.conf
         found = [spark.sparkContext.master, conf.get("spark.sql.session.timeZone"), conf.get("spark.ui.enabled")]
-        say(json.dumps([*found, processes(spark, job["everywhere"]) if "everywhere" in job else []]))
+        say("found", json.dumps([*found, processes(spark, job["everywhere"]) if "everywhere" in job else []]))
 
         def stream() -> None:
-            follow(spark, Path(job["directory"]), options(job["nameserver"], job["store"]))
+            given = options(job["nameserver"], job["store"])
+            follow(spark, Path(job["directory"]), {name: given[name] for name in job["streams"]})
 
         run(job, stream)
 
@@ -93,9 +94,9 @@ def follow(spark: SparkSession, directory: Path, streams: dict[str, dict[str, st
     queries = [start(spark, directory, name, given) for name, given in streams.items()]
     told = (0, 0, 0)
     while not any(query.awaitTermination(0.01) for query in queries):
-        found = progress(directory)
+        found = progress(directory, next(iter(streams)))
         if found != told:
-            say(" ".join(map(str, found)))
+            say("progress", " ".join(map(str, found)))
             told = found
 
 

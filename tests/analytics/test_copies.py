@@ -243,6 +243,25 @@ def test_a_store_in_memory(store: Path) -> None:
     reads_as_here(store, "mock://")
 
 
+def test_what_is_unread_elsewhere(store: Path) -> None:
+    """As exports and tables read it: an archive in another file system first, then the store goes on where that ends."""
+    pytest.importorskip("pyspark", reason="needs the extra `spark`")
+    from analytics.unread import unread
+
+    shutil.rmtree(copy(store, "elsewhere", 2) / "rmq")
+    upload(store.with_name("elsewhere"), "mock://archives/a")
+    wanted, archive = Wanted(allow_missing=True), files.directory("mock://archives/a")
+    first = unread([archive], wanted, {})
+    second = unread([archive, store], wanted, first.marks)
+    schema = pa.schema([("body", pa.binary())])
+    found = [
+        sum(batch.num_rows for broker, parts in each.tasks for batch in batches(parts, wanted, schema, broker))
+        for each in (first, second)
+    ]
+    assert found == [8, 4]
+    assert unread([archive, store], wanted, second.marks).tasks == []
+
+
 def test_a_store_in_s3(store: Path, s3: str) -> None:
     reads_as_here(store, s3)
 

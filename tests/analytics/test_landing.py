@@ -32,6 +32,7 @@ ROOT = Path(__file__).parent.parent.parent
 MASTER = os.environ.get("RMQ_TEST_SPARK_MASTER", "local[1]")
 KILLS = int(os.environ.get("RMQ_TEST_SPARK_KILLS", "3"))
 SETTINGS = ["--conf", "spark.sql.session.timeZone=Asia/Tokyo", "--conf", "spark.executor.memory=512m"]
+STREAMS = ("network", "files")
 Growing = tuple[Path, Callable[[int], None]]
 
 
@@ -148,26 +149,32 @@ class Driver:
         self.directory = directory
         self.sent = 0
 
-    def kill(self, when: int, **more: Any) -> list[Any]:
-        """At that moment of a trigger of the network's stream. Messages come all the time. What it told of its settings."""
+    def kill(self, when: int, *streams: str, **more: Any) -> list[Any]:
+        """At that moment of a trigger of the first stream. Messages come all the time. What it told of its settings."""
         self.write(40)
-        before = old = driver.progress(self.directory)
+        before = old = driver.progress(self.directory, streams[0])
         submit = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", MASTER, "--driver-memory", "512m"]
         hurried = os.environ["PYSPARK_SUBMIT_ARGS"].split()[:-1]  # as this session is
-        command = [*submit, *hurried, *SETTINGS, driver.__file__, json.dumps(self._job | more)]
+        command = [*submit, *hurried, *SETTINGS, driver.__file__, json.dumps(self._job | {"streams": streams} | more)]
         own = os.environ | {"PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=own, start_new_session=True) as process:
+            told: list[Any] = []
+            others = []  # what else it says: why it ended
             try:
-                assert process.stdout is not None
-                told = json.loads(process.stdout.readline())
-                for line in process.stdout:
-                    self.write(10)
-                    planned, written, done = map(int, line.split())
-                    writing = written > old[1] and (planned, done) == old[::2]
-                    if (planned > before[0], planned > before[0] and writing, done > before[2] + 1)[when % 3]:
-                        return list(told)
-                    old = planned, written, done
-                pytest.fail("the driver ended by itself")
+                for line in process.stdout or ():
+                    kind, _, rest = line.partition(" ")
+                    if kind == "found":
+                        told = json.loads(rest)
+                    elif kind == "progress":
+                        self.write(10)
+                        planned, written, done = map(int, rest.split())
+                        writing = written > old[1] and (planned, done) == old[::2]
+                        if (planned > before[0], writing, done > before[2])[when]:
+                            return told
+                        old = planned, written, done
+                    else:
+                        others.append(line)
+                pytest.fail(f"the driver ended by itself: {''.join(others)}")
             finally:
                 os.killpg(process.pid, signal.SIGKILL)
 
@@ -187,7 +194,7 @@ class Driver:
 @pytest.mark.spark
 def test_three_kills_and_everything_lands_once(spark: Any, growing: Growing, tmp_path: Path) -> None:
     """SIGKILL of a driver and all its processes, each time in the middle of everything: a first export and first tables while
-    they are made, then a second export; two streams when a trigger is planned, while one is written, and when one is done.
+    they are made, then a second export; streams when a trigger is planned, while one is written, and when one is done.
 
     Also: what spark-submit says wins, ours stays where it says nothing; a cluster's workers are processes of their own.
     """
@@ -202,6 +209,8 @@ def test_three_kills_and_everything_lands_once(spark: Any, growing: Growing, tmp
         committed(40 + FIRST_RUN)
         master, zone, ui, processes = killed.kill(
             0,
+            "network",
+            "files",
             export=(*exporting, "messages are written"),
             changes=(str(store), str(tables), "the history is written"),
             everywhere=[str(tmp_path / name) for name in ("one", "two")],
@@ -219,7 +228,7 @@ def test_three_kills_and_everything_lands_once(spark: Any, growing: Growing, tmp
         assert rows == {"users": (2, 0), "emptied": (1, 0), "keyless": (0, 1)}
 
         committed(100 + len(EVENTS))
-        killed.kill(1, export=(*exporting, "bodies of T1 are columns"))
+        killed.kill(1, "network", export=(*exporting, "bodies of T1 are columns"))
         assert export([store], messages, topics=topics, schemas=[schema_from(SCHEMA)])[:2] == (60, 2)
         check_messages(spark, messages / "current")
         second = capture(store, tables, frozenset({"canal"}))
@@ -232,8 +241,9 @@ def test_three_kills_and_everything_lands_once(spark: Any, growing: Growing, tmp
             export([store], messages)
         assert not left_aside(tmp_path)
 
-        for when in range(2, KILLS):
-            killed.kill(when)
+        killed.kill(2, "files")
+        for number in range(3, KILLS):
+            killed.kill(number % 3, STREAMS[number % 2])
         check_streams(spark, killed, broker)
 
 
