@@ -1,6 +1,7 @@
 """`rmq dashboard`: the cluster in a browser (needs the extra `dashboard`)."""
 
 import asyncio
+import logging
 import signal
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import click
 
 from rmq.client import Client
 from rmq.clock import SystemClock
-from rmq.commands import asking, options
+from rmq.commands import asking, logs, options
 from rmq.dashboard.access import READ, WRITE, write_user
 from rmq.dashboard.bounded import ACTIONS_S
 from rmq.dashboard.serve import Options, served
@@ -53,6 +54,8 @@ def dashboard(
         hosts=hosts,
         root=root,
     )
+    logs.start("auto", "info")
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)  # that it has started we say ourselves
     options.run_fast(_serve(asking.client_of(namesrv, ACTIONS_S), asked))
 
 

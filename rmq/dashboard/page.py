@@ -156,7 +156,9 @@ class Page:
                     return self._finish(visit, visit.show("trouble.html", 403, why=why, title="Not done"))
                 if not open_to_all and not session.may_change:
                     why = "You may look, but not change anything. Somebody with the role `write` can."
-                    return self._finish(visit, visit.show("trouble.html", 403, why=why, title="Not allowed"))
+                    answer = visit.show("trouble.html", 403, why=why, title="Not allowed")
+                    self._audit(visit, form, answer)
+                    return self._finish(visit, answer)
                 answer = await self._carried_out(visit, handler)
                 if not open_to_all:
                     self._audit(visit, form, answer)

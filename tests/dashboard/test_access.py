@@ -16,7 +16,8 @@ from tests.dashboard.visitor import visiting
 NOBODY = "127.0.0.1:1"  # no nameserver is needed to be refused
 
 
-async def test_who_logs_in_may_look_and_only_the_role_for_it_changes(tmp_path: Path) -> None:
+async def test_who_logs_in_may_look_and_only_the_role_for_it_changes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "rmq.dashboard")
     users = tmp_path / "users"
     write_user(users, "ann", "write", "correct horse")
     write_user(users, "bob", "read", "battery staple")
@@ -39,6 +40,11 @@ async def test_who_logs_in_may_look_and_only_the_role_for_it_changes(tmp_path: P
         await visitor.post("/login", name="ann", password="correct horse")
         await visitor.get("/topics")
         assert "is saved" in await visitor.post("/topic/save", name="T", broker="broker-a")
+    _, refused, line = [record.getMessage() for record in caplog.records if record.name == "rmq.dashboard"]
+    assert refused.startswith("/topic/save by bob from 127.0.0.1: failed with 403")
+    assert line.startswith("/topic/save by ann from 127.0.0.1: done")
+    assert "'name': 'T'" in line
+    assert "token" not in line
 
 
 async def test_a_form_of_another_site_does_nothing(tmp_path: Path) -> None:
