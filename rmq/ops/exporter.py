@@ -82,7 +82,7 @@ class Exporter:
 
     async def _gather(self) -> list[Gathered]:
         own = [*self._watch.metrics(), gauge("rmq_last_scrape_seconds", "how long the page before this one took", self._took_s)]
-        return await gather([({}, own), *((part.labels, part.metrics()) for part in self._parts)])
+        return await gather([({}, own), *((part.labels, part.metrics()) for part in self._parts)], self._bounded)
 
     async def _on_node(self, work: Coroutine[Any, Any, T]) -> T:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._node))

@@ -37,31 +37,15 @@ class Part(Protocol):
 
 
 class Gathered(NamedTuple):
-    """A family with the labels of its part. `rows`: those that were read on the loop, or are still to be read."""
+    """A family with the labels of its part. `rows`: what was read on the loop, added up; None: its rows are still to be read."""
 
     family: Family
     common: Mapping[str, str]
-    rows: Iterable[Row]
-
-
-async def gather(parts: Sequence[tuple[Mapping[str, str], Iterable[Family]]]) -> list[Gathered]:
-    """On the event loop, which does other things in between."""
-    found: list[Gathered] = []
-    until = time.perf_counter() + SLICE_S
-    for common, families in parts:
-        for family in families:
-            rows: list[Row] = []
-            for row in () if family.slow else family.rows:
-                rows.append(row)
-                if time.perf_counter() > until:
-                    await asyncio.sleep(0)
-                    until = time.perf_counter() + SLICE_S
-            found.append(Gathered(family, common, family.rows if family.slow else rows))
-    return found
+    rows: Mapping[Labels, float | Histogram] | None
 
 
 class Bounded:
-    """Which names are shown: those that came first, as long as they are there."""
+    """Which names are shown: those that came first, as long as they are there. For one scrape after the other."""
 
     def __init__(self, most: int = MAX_NAMES) -> None:
         self._most = most
@@ -69,25 +53,74 @@ class Bounded:
 
     def rows(self, family: Family, rows: Iterable[Row]) -> dict[Labels, float | Histogram]:
         """Each combination once."""
-        at = [number for number, label in enumerate(family.labels) if label in NAMES]
-        if not at:
-            return dict(rows)
-        found: dict[Labels, float] = {}
-        shown, seen = self._known.get(family.labels, {}), dict[Labels, None]()
-        room = self._most - len(shown)
+        adding = _Adding(family, self._known.get(family.labels, {}), self._most)
         for labels, value in rows:
-            assert not isinstance(value, Histogram), "histograms have no labels that clients choose"
-            chosen = tuple(labels[number] for number in at)
-            if chosen in shown or chosen in seen:
-                seen[chosen] = None
-            elif room > 0:
-                room, seen[chosen] = room - 1, None
-            else:
-                labels = tuple(OTHER if number in at else text for number, text in enumerate(labels))
-            before = found.get(labels, 0.0)
-            found[labels] = max(before, value) if family.peak else before + value
-        self._known[family.labels] = seen
-        return dict(found)
+            adding.add(labels, value)
+        return self._finished(adding)
+
+    async def gathered(self, family: Family, turns: "_Turns") -> dict[Labels, float | Histogram]:
+        """The same on the event loop. Only the sums are kept: a hundred thousand rows would bring the collector to work."""
+        adding = _Adding(family, self._known.get(family.labels, {}), self._most)
+        for labels, value in family.rows:
+            adding.add(labels, value)
+            if turns.over():
+                await turns.next()
+        return self._finished(adding)
+
+    def _finished(self, adding: "_Adding") -> dict[Labels, float | Histogram]:
+        if adding.at:
+            self._known[adding.family.labels] = adding.seen
+        return adding.found
+
+
+class _Adding:
+    """Rows of one family on their way into few. `shown`: combinations that have a series already."""
+
+    def __init__(self, family: Family, shown: Mapping[Labels, None], most: int) -> None:
+        self.family = family
+        self.at = [number for number, label in enumerate(family.labels) if label in NAMES]
+        self.found: dict[Labels, float | Histogram] = {}
+        self.seen: dict[Labels, None] = {}
+        self._shown = shown
+        self._room = most - len(shown)
+
+    def add(self, labels: Labels, value: float | Histogram) -> None:
+        if not self.at or isinstance(value, Histogram):
+            self.found[labels] = value
+            return
+        at, chosen = self.at, tuple([labels[number] for number in self.at])
+        if chosen in self._shown or chosen in self.seen:
+            self.seen[chosen] = None
+        elif self._room > 0:
+            self._room, self.seen[chosen] = self._room - 1, None
+        else:
+            labels = tuple([OTHER if number in at else text for number, text in enumerate(labels)])
+        before = self.found.get(labels, 0.0)
+        assert not isinstance(before, Histogram), "a family has one kind of values"
+        self.found[labels] = max(before, value) if self.family.peak else before + value
+
+
+class _Turns:
+    """The loop is kept for `SLICE_S` at a time."""
+
+    def __init__(self) -> None:
+        self._until = time.perf_counter() + SLICE_S
+
+    def over(self) -> bool:
+        return time.perf_counter() > self._until
+
+    async def next(self) -> None:
+        await asyncio.sleep(0)
+        self._until = time.perf_counter() + SLICE_S
+
+
+async def gather(parts: Sequence[tuple[Mapping[str, str], Iterable[Family]]], bounded: Bounded) -> list[Gathered]:
+    """On the event loop, which does other things in between."""
+    found, turns = list[Gathered](), _Turns()
+    for common, families in parts:
+        for family in families:
+            found.append(Gathered(family, common, None if family.slow else await bounded.gathered(family, turns)))
+    return found
 
 
 class Page(Collector):
@@ -100,10 +133,11 @@ class Page(Collector):
     def collect(self) -> Iterable[Metric]:
         """Families of several parts become one."""
         metrics: dict[str, Metric] = {}
-        for family, common, rows in self._gathered:
+        for family, common, read in self._gathered:
             labels = (*common, *family.labels)
+            rows = self._bounded.rows(family, family.rows) if read is None else read
             metric = metrics.setdefault(family.name, _metric(family))
-            for values, value in self._bounded.rows(family, rows).items():
+            for values, value in rows.items():
                 _add(metric, family, dict(zip(labels, (*common.values(), *values), strict=True)), value)
         return metrics.values()
 

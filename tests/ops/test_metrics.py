@@ -180,9 +180,10 @@ async def test_a_scrape_of_many_topics_leaves_the_loop_alone(monkeypatch: pytest
     slow = Family("slow", "gauge", "", ("topic",), (1 / 0 for _ in (1,)), slow=True)  # type: ignore[misc]
     running = asyncio.create_task(others())
     many = Family("many", "gauge", "", ("topic",), rows())  # type: ignore[arg-type]
-    gathered = await gather([({}, [many, slow])])
+    gathered = await gather([({}, [many, slow])], Bounded())
     running.cancel()
-    assert len(list(gathered[0].rows)) == 50_000
+    assert gathered[0].rows is not None
+    assert (len(gathered[0].rows), gathered[0].rows["other",]) == (pages.MAX_NAMES + 1, 50_000 - pages.MAX_NAMES)
     assert all(later > earlier for earlier, later in pairwise(after))
 
 
