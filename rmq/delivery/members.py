@@ -4,7 +4,7 @@ Learnt from heartbeats, forgotten when the connection ends or does not name a gr
 restart every client says again who it is. All times are monotonic seconds.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 from rmq.delivery.shares import Owner, Share, Shares
@@ -276,6 +276,12 @@ class ConsumerRegistry:
 
     def producers_of(self, group: str) -> list[ConnectionInfo]:
         return [member.client for _, member in sorted(self._producers.get(group, {}).items())]
+
+    def all_producers(self) -> Iterator[tuple[str, ConnectionInfo, float]]:
+        """Group, client, and when it was heard last."""
+        for group, members in sorted(self._producers.items()):
+            for _, member in sorted(members.items()):
+                yield group, member.client, member.heard
 
     def subscription(self, group: str, topic: str) -> Subscription | None:
         found = self._groups.get(group)

@@ -20,6 +20,7 @@ from rmq.net.commands import (
     TopicList,
     UnregisterBroker,
 )
+from rmq.net.commands.routes import Added, AddWritePerm, GetSystemTopics, GetTopicsOfCluster, Wiped, WipeWritePerm
 from rmq.net.transport.members import Members
 from rmq.net.transport.server import Call, Connection, Handler
 from rmq.routing.parts import Parts
@@ -46,6 +47,10 @@ class RouteHandlers:
             RegisterBroker: self.register,
             UnregisterBroker: self.unregister,
             DeleteTopicInNameserver: self.delete_topic,
+            GetTopicsOfCluster: self.topics_of_cluster,
+            GetSystemTopics: self.system_topics,
+            WipeWritePerm: self.wipe,
+            AddWritePerm: self.add,
             DeleteSetting: lambda _request, _call: None,
         }
 
@@ -57,6 +62,22 @@ class RouteHandlers:
 
     def topics(self, _request: GetTopicList, _call: Call) -> TopicList:
         return TopicList(self._table.topics())
+
+    def topics_of_cluster(self, request: GetTopicsOfCluster, _call: Call) -> TopicList:
+        return TopicList(self._table.topics_of(request.cluster))
+
+    def system_topics(self, _request: GetSystemTopics, _call: Call) -> TopicList:
+        groups = self._table.clusters()
+        leaders = [one.addresses[0] for one in groups if 0 in one.addresses]
+        return TopicList(sorted({name for one in groups for name in (one.cluster, one.name)}), leaders[0] if leaders else "")
+
+    def wipe(self, request: WipeWritePerm, _call: Call) -> Wiped:
+        count = self._table.may_write(request.broker_name, False)
+        log.warning("routes say of %d topics of %s that they may not be written", count, request.broker_name)
+        return Wiped(count)
+
+    def add(self, request: AddWritePerm, _call: Call) -> Added:
+        return Added(self._table.may_write(request.broker_name, True))
 
     def register(self, request: RegisterBroker, call: Call) -> Registered:
         """Raises Refusal: see `rmq.routing.claims`, `Members`."""

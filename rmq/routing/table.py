@@ -12,7 +12,7 @@ from zlib import crc32
 
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal
-from rmq.model import BrokerAddresses, DataVersion, QueueData, Route, TopicConfig
+from rmq.model import PERM_WRITE, BrokerAddresses, DataVersion, QueueData, Route, TopicConfig
 from rmq.names import check_broker_name
 from rmq.routing.claims import LEADER, Claim, Known, check_claim
 from rmq.routing.rows import routable, same_settings
@@ -100,6 +100,7 @@ class RouteTable:
         self._connections: dict[int, set[str]] = {}  # connection id -> broker groups that registered through it
         self._holders: Counter[str] = Counter()  # topic -> how many groups have it
         self._rows = 0
+        self._wiped: set[str] = set()  # broker groups that are not to be written, whatever they say of themselves
 
     def register(self, broker: Registration, connection_id: int, now: float) -> Outcome:
         """Take a registration in. Connection ids must rise with time.
@@ -224,6 +225,7 @@ class RouteTable:
         for group in list(self._groups.values()):
             if not group.members and now - group.left > self._expiry_s:
                 del self._groups[group.name]
+                self._wiped.discard(group.name)
         return removed
 
     def _members(self, broker_name: str) -> list[tuple[int, _Member]]:
@@ -252,7 +254,26 @@ class RouteTable:
         if not holders:
             about = f"No topic route info in name server for the topic: {topic}; no registered broker has it"
             raise Refusal(ResponseCode.TOPIC_NOT_EXIST, about)
-        return Route([group.view() for group in holders], [group.topics[topic] for group in holders])
+        return Route([group.view() for group in holders], [self._row(group, topic) for group in holders])
+
+    def _row(self, group: _Group, topic: str) -> QueueData:
+        row = group.topics[topic]
+        return row._replace(perm=row.perm & ~PERM_WRITE) if group.name in self._wiped else row
+
+    def may_write(self, broker_name: str, allowed: bool) -> int:
+        """Whether routes say that topics of this broker group may be written there. How many topics that is; 0: it is unknown."""
+        group = self._groups.get(broker_name)
+        if group is None:
+            return 0
+        if allowed:
+            self._wiped.discard(broker_name)
+        else:
+            self._wiped.add(broker_name)
+        return len(group.topics)
+
+    def topics_of(self, cluster: str) -> list[str]:
+        """Sorted."""
+        return sorted(set().union(*(group.topics for group in self._groups.values() if group.cluster == cluster)))
 
     def clusters(self) -> list[BrokerAddresses]:
         """Every broker group that has a broker, sorted by name."""

@@ -11,8 +11,8 @@ from rmq.client import Client, Consumer, Message, ReceivedMessage, Unknown
 from rmq.codes import ResponseCode as R
 from rmq.config.settings import NodeSettings
 from rmq.log.records import record
-from rmq.net.commands import UpdateTopic
-from rmq.net.commands.replies import CORRELATION_ID, REPLY_TO_CLIENT, SendReply
+from rmq.net.commands import Heartbeat, UpdateTopic
+from rmq.net.commands.replies import CORRELATION_ID, REPLY_TO_CLIENT, PushReply, SendReply
 from rmq.testing import LocalBroker
 from tests.broker.groups import LocalGroup
 from tests.broker.support import BORN, Peer, everything
@@ -69,6 +69,10 @@ async def test_replies_to_nobody_are_refused() -> None:
         assert await asking == R.SYSTEM_ERROR
         assert await peer.refusal(reply()) == R.SYSTEM_ERROR
         assert len(await everything(peer, topic)) == 2
+        await peer.ask(Heartbeat("me", ["p"]))
+        await peer.ask(reply(**{CORRELATION_ID: "1", REPLY_TO_CLIENT: "me"}))
+        [push] = [each for each in peer.pushed if isinstance(each, PushReply)]
+        assert (push.topic, push.message, push.born_timestamp) == (topic, b"x", 1)
         assert await peer.refusal(reply()._replace(topic="nowhere")) == R.TOPIC_NOT_EXIST
         assert await peer.refusal(reply()._replace(queue_id=1)) == R.INVALID_PARAMETER
         twice = reply()

@@ -23,7 +23,7 @@ from rmq.model import (
     TopicConfig,
 )
 from rmq.net import commands
-from rmq.net.commands import access, locks, peers, pop, resets, timers, transactions
+from rmq.net.commands import access, clients, locks, peers, pop, replies, resets, routes, timers, transactions
 from rmq.net.remoting.fields import java_name, write
 from rmq.net.remoting.headers import Header, write as write_frame
 from tests.net import java_json
@@ -188,6 +188,7 @@ BODIES: dict[type[Any], Any] = {
     pop.SetRequestMode: _named,
     pop.BatchAck: _batch_ack,
     transactions.CheckTransactionState: lambda request: request.message,
+    replies.PushReply: lambda request: request.message,
 }
 
 
@@ -246,6 +247,8 @@ FROM_EXT: dict[type[Any], Any] = {
     pop.NotificationAnswer: _notified,
     pop.PollingInfoAnswer: lambda header, body: pop.PollingInfoAnswer(int(header.ext["pollingNum"])),
     timers.RecallAnswer: lambda header, body: timers.RecallAnswer(header.ext["msgId"]),
+    routes.Wiped: lambda header, body: routes.Wiped(int(header.ext["wipeTopicCount"])),
+    routes.Added: lambda header, body: routes.Added(int(header.ext["addTopicCount"])),
     commands.QueryMessageAnswer: _found,
     commands.MessageAnswer: lambda header, body: commands.MessageAnswer(body),
     commands.SendAnswer: _send,
@@ -307,6 +310,24 @@ def _connections(source: Any) -> commands.ConsumerConnection:
     return commands.ConsumerConnection(
         connections, source["consumeType"], source["messageModel"], source["consumeFromWhere"], subscriptions
     )
+
+
+def _producers(source: Any) -> clients.ProducerConnection:
+    found = source["connectionSet"]
+    return clients.ProducerConnection(
+        [ConnectionInfo(one["clientId"], one["clientAddr"], one["language"], one["version"]) for one in found]
+    )
+
+
+def _producer_table(source: Any) -> clients.ProducerTable:
+    names = ("clientId", "remoteIP", "language", "version", "lastUpdateTimestamp")
+    rows = {group: [clients.ProducerInfo(*map(one.get, names)) for one in some] for group, some in source["data"].items()}
+    return clients.ProducerTable(rows)
+
+
+def _group_subscription(source: Any) -> clients.GroupSubscription:
+    one = source["subscriptionData"]
+    return clients.GroupSubscription(source["group"], source["topic"], [_subscription(one)] if one else [])
 
 
 def _topic_stats(source: Any) -> commands.TopicStats:
@@ -383,6 +404,9 @@ FROM_JSON: dict[type[Any], Any] = {
     commands.GroupConfigs: _group_table,
     commands.ConsumeStats: _consume_stats,
     commands.ConsumerConnection: _connections,
+    clients.ProducerConnection: _producers,
+    clients.ProducerTable: _producer_table,
+    clients.GroupSubscription: _group_subscription,
     commands.ConsumerList: lambda source: commands.ConsumerList(source["consumerIdList"]),
     commands.GroupList: lambda source: commands.GroupList(source["groupList"]),
     locks.LockedQueues: lambda source: locks.LockedQueues([_queue_of(one) for one in source["lockOKMQSet"]]),

@@ -10,6 +10,7 @@ from rmq.errors import BadBytes, Refusal
 from rmq.model import BrokerAddresses, MessageQueue, Route
 from rmq.net import commands
 from rmq.net.commands import ANSWERS, CODES, GetMaxOffset, GetRoute, NotifyConsumerIdsChanged, Send, SendAnswer, pop, resets
+from rmq.net.commands.replies import SendReply
 from rmq.net.commands.transactions import CheckTransactionState
 from rmq.net.remoting.headers import read, write
 from rmq.net.remoting.lenient import whole
@@ -19,7 +20,7 @@ from tests.net.values import of_class
 
 # An empty text cannot be told from none in binary headers; a number is an enum's ordinal.
 NAMES = st.text(min_size=1, max_size=20).filter(lambda text: whole(text) is None)
-PLAIN = [cls for cls, code in CODES.items() if code not in range(60_000, 70_000) and cls is not Send]
+PLAIN = [cls for cls, code in CODES.items() if code not in range(60_000, 70_000) and cls not in (Send, SendReply)]
 ANSWERED = [cls for cls in PLAIN if ANSWERS[cls] is not None and cls is not commands.RegisterBroker]  # Java is told nothing
 
 

@@ -10,6 +10,7 @@ from rmq.errors import BadBytes, Refusal
 from rmq.log.records import fastpath
 from rmq.log.records.record import Record, iterate
 from rmq.net.commands import Pull, Send, SendAnswer
+from rmq.net.commands.replies import SendReply
 from rmq.net.remoting.codec import Remoting, RemotingSettings
 from rmq.net.remoting.headers import write
 from tests.net import java_peer
@@ -54,6 +55,11 @@ def test_long_names_are_the_same_send() -> None:
     long, *_ = decode(write(False, int(RequestCode.SEND_MESSAGE), 0, 1, "", names, b"body"))
     short, *_ = decode(java_peer.send_frame(1, b"body"))
     assert long == short
+    reply, _, _, context, _ = decode(write(False, int(RequestCode.SEND_REPLY_MESSAGE), 0, 1, "", names, b"body"))
+    short_reply, *_ = decode(java_peer.send_frame(1, b"body", code=int(RequestCode.SEND_REPLY_MESSAGE_V2)))
+    assert reply == short_reply == SendReply(*short[:4])
+    header, _ = parts(codec().answer(1, context, SendAnswer(1, 2, 3), ""))
+    assert "transactionId" not in header.ext
 
 
 def test_a_peer_with_an_ipv6_address_is_born_there() -> None:

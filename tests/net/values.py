@@ -4,7 +4,8 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from hypothesis import strategies as st
 
-from rmq.model import GroupConfig
+from rmq.model import GroupConfig, Subscription
+from rmq.net.commands.clients import GroupSubscription
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 POLICIES = ["", '{"exponentialRetryPolicy":{"initial":1,"max":5,"multiplier":2},"type":"EXPONENTIAL"}']
@@ -27,6 +28,8 @@ def of_class(cls: type[Any], texts: st.SearchStrategy[str] | None = None) -> st.
     """Any value of a NamedTuple class."""
     texts = texts if texts is not None else st.text(max_size=40)
     hints = get_type_hints(cls)
+    if cls is GroupSubscription:  # RocketMQ's answer has one at most
+        return st.builds(cls, texts, texts, st.lists(of_class(Subscription, texts), max_size=1))
     if cls is GroupConfig:
         return st.builds(
             cls,

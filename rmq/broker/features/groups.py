@@ -6,6 +6,7 @@ from collections.abc import Callable, Container, Iterable, Iterator
 from rmq.broker.catalog import Catalog
 from rmq.broker.feature import At, Feature, Job
 from rmq.broker.handlers.clients import ClientHandlers
+from rmq.broker.handlers.connected import ConnectedHandlers
 from rmq.broker.handlers.groups import ConsumerGroupHandlers
 from rmq.clock import Clock
 from rmq.delivery.groups import ConsumerRegistry, groups_json, is_system_group
@@ -35,6 +36,7 @@ class Groups(Feature):
         self.handlers = {
             **ConsumerGroupHandlers(catalog, offsets_of).by_request(),
             **self.clients.by_request(hearing),
+            **ConnectedHandlers(registry, offsets_of, clock).by_request(),
         }
         self.jobs = (Job(EXPIRE_S, "expire", self.clients.expire, At.EVERYWHERE),)
         self.exports = {"subscriptionGroup.json": lambda: groups_json(catalog.groups)}

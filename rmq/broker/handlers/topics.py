@@ -6,8 +6,10 @@ from typing import Any
 from rmq.broker.catalog import Catalog
 from rmq.delivery.popping import pop_retry_topics
 from rmq.model import TopicConfig
-from rmq.net.commands import DeleteTopic, GetAllTopicConfig, GetTopicConfig, TopicConfigs, UpdateTopic
+from rmq.net.commands import DeleteTopic, GetAllTopicConfig, GetTopicConfig, TopicConfigs, TopicList, UpdateTopic
+from rmq.net.commands.routes import GetBrokerSystemTopics
 from rmq.net.transport.server import Call, Handler
+from rmq.routing.topics import is_system_topic
 
 
 class TopicHandlers:
@@ -25,6 +27,7 @@ class TopicHandlers:
             DeleteTopic: self.delete,
             GetTopicConfig: self.topic,
             GetAllTopicConfig: self.all_topics,
+            GetBrokerSystemTopics: self.system_topics,
         }
 
     async def update(self, request: UpdateTopic, _call: Call) -> None:
@@ -41,6 +44,9 @@ class TopicHandlers:
             self._topics.stage(name, None)
             self._drop_pending(name)
         await self._catalog.commit([("topic", name, None) for name in names])
+
+    def system_topics(self, _request: GetBrokerSystemTopics, _call: Call) -> TopicList:
+        return TopicList(sorted(config.name for config in self._topics.all() if is_system_topic(config.name)))
 
     def topic(self, request: GetTopicConfig, _call: Call) -> TopicConfig:
         return self._catalog.known_topic(request.topic)

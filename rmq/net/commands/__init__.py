@@ -30,6 +30,8 @@ from rmq.net.commands.access import (
 )
 from rmq.net.commands.clients import (
     CheckClient as CheckClient,
+    ConnectedAnswer as ConnectedAnswer,
+    ConnectedRequest as ConnectedRequest,
     ConsumerConnection as ConsumerConnection,
     ConsumerList as ConsumerList,
     GetConsumerConnection as GetConsumerConnection,
@@ -107,6 +109,8 @@ from rmq.net.commands.routes import (
     GetClusterInfo as GetClusterInfo,
     GetRoute as GetRoute,
     GetTopicList as GetTopicList,
+    RouteAnswer as RouteAnswer,
+    RouteRequest as RouteRequest,
     TopicList as TopicList,
 )
 from rmq.net.commands.timers import TimerAnswer as TimerAnswer, TimerRequest as TimerRequest
@@ -136,13 +140,13 @@ Request = Union[
     GetTopicStats, UpdateGroup, DeleteGroup, GetGroupConfig, GetAllGroupConfig,
     GetConsumeStats, GetConsumerConnection, QueryTopicConsumeByWho, GetRuntimeInfo, DeleteExpiredLog,
     CleanExpiredQueues, PeerRequest, RetryRequest, TransactionRequest, TimerRequest, PopRequest,
-    ResetRequest, ReplyRequest, BeginLogin, FinishLogin, AccessRequest,
+    ResetRequest, ReplyRequest, BeginLogin, FinishLogin, AccessRequest, ConnectedRequest, RouteRequest,
 ]  # fmt: skip
 Answer = Union[
     None, HelloAnswer, Route, ClusterInfo, TopicList, HeartbeatAnswer, ConsumerList, SendAnswer, PullAnswer, OffsetAnswer,
     TimestampAnswer, TopicConfig, TopicConfigs, TopicStats, GroupConfig, GroupConfigs, ConsumeStats, ConsumerConnection,
     GroupList, RuntimeInfo, PeerAnswer, Registered, QueryMessageAnswer, MessageAnswer, LockedQueues, TimerAnswer,
-    PopRelatedAnswer, ResetOffsets, LoginAnswer, UserInfo, UserInfos, AclInfo, AclInfos,
+    PopRelatedAnswer, ResetOffsets, LoginAnswer, UserInfo, UserInfos, AclInfo, AclInfos, ConnectedAnswer, RouteAnswer,
 ]  # fmt: skip
 
 REQUESTS: dict[int, type[Request]] = {code: cls for cls, code in CODES.items()}

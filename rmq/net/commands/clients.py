@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from rmq.codes import RequestCode
 from rmq.model import ConnectionInfo, ConsumerData, Subscription
+from rmq.net.commands.routes import TopicList
 from rmq.net.commands.vocabulary import command
 
 
@@ -70,3 +71,60 @@ class GetConsumerConnection(NamedTuple):
     """CONSUMER_NOT_ONLINE when the group has no member."""
 
     consumer_group: str
+
+
+class ProducerConnection(NamedTuple):
+    connections: list[ConnectionInfo]
+
+
+@command(RequestCode.GET_PRODUCER_CONNECTION_LIST, ProducerConnection)
+class GetProducerConnection(NamedTuple):
+    """SYSTEM_ERROR when nobody produces for the group."""
+
+    producer_group: str
+
+
+class ProducerInfo(NamedTuple):
+    """One connected producer. `last_update_timestamp`: its last heartbeat, Unix ms."""
+
+    client_id: str
+    address: str
+    language: str
+    version: int
+    last_update_timestamp: int
+
+
+class ProducerTable(NamedTuple):
+    """By group."""
+
+    groups: dict[str, list[ProducerInfo]]
+
+
+@command(RequestCode.GET_ALL_PRODUCER_INFO, ProducerTable)
+class GetAllProducers(NamedTuple):
+    """Everybody who produces here, at most 50 000."""
+
+
+@command(RequestCode.QUERY_TOPICS_BY_CONSUMER, TopicList)
+class GetTopicsOfGroup(NamedTuple):
+    """Topics of which the group has an offset, or to which it subscribes now."""
+
+    group: str
+
+
+class GroupSubscription(NamedTuple):
+    """`subscriptions`: one, or none if no member subscribes to the topic."""
+
+    group: str
+    topic: str
+    subscriptions: list[Subscription]
+
+
+@command(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, GroupSubscription)
+class GetSubscription(NamedTuple):
+    group: str
+    topic: str
+
+
+ConnectedRequest = GetProducerConnection | GetAllProducers | GetTopicsOfGroup | GetSubscription
+ConnectedAnswer = ProducerConnection | ProducerTable | GroupSubscription

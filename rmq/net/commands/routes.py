@@ -32,3 +32,50 @@ class TopicList(NamedTuple):
 @command(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, TopicList)
 class GetTopicList(NamedTuple):
     """All topics of all brokers, system, %RETRY% and %DLQ% topics included."""
+
+
+@command(RequestCode.GET_TOPICS_BY_CLUSTER, TopicList)
+class GetTopicsOfCluster(NamedTuple):
+    """All topics of the brokers of one cluster."""
+
+    cluster: str
+
+
+@command(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS, TopicList)
+class GetSystemTopics(NamedTuple):
+    """The names of clusters and brokers, each of which is a topic, and a broker to ask for the other system topics."""
+
+
+@command(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, TopicList)
+class GetBrokerSystemTopics(NamedTuple):
+    """The system topics that one broker has."""
+
+
+class Wiped(NamedTuple):
+    """How many topics that was."""
+
+    wipe_topic_count: int
+
+
+@command(RequestCode.WIPE_WRITE_PERM_OF_BROKER, Wiped)
+class WipeWritePerm(NamedTuple):
+    """Routes say from now on that no topic of this broker may be written; until `AddWritePerm`, or the nameserver's stop."""
+
+    broker_name: str
+
+
+class Added(NamedTuple):
+    """How many topics that was."""
+
+    add_topic_count: int
+
+
+@command(RequestCode.ADD_WRITE_PERM_OF_BROKER, Added)
+class AddWritePerm(NamedTuple):
+    """Routes say again what the broker says of its topics."""
+
+    broker_name: str
+
+
+RouteRequest = GetTopicsOfCluster | GetSystemTopics | GetBrokerSystemTopics | WipeWritePerm | AddWritePerm
+RouteAnswer = Wiped | Added

@@ -12,6 +12,7 @@ import orjson
 
 from rmq.model import (
     BrokerAddresses,
+    ConnectionInfo,
     ConsumerData,
     DataVersion,
     GroupConfig,
@@ -36,6 +37,7 @@ from rmq.net.commands import (
     TopicStats,
     UpdateGroup,
 )
+from rmq.net.commands.clients import GroupSubscription, ProducerConnection, ProducerTable
 from rmq.net.commands.locks import LockedQueues, LockQueues, UnlockQueues
 from rmq.net.commands.peers import EpochCache, HaStatus
 from rmq.net.commands.resets import ResetOffsets
@@ -307,16 +309,46 @@ def write_consumer_connection(answer: ConsumerConnection, quoted: bool) -> bytes
     """[ConsumerConnection]"""
     return orjson.dumps(
         {
-            "connectionSet": [
-                {"clientAddr": one.address, "clientId": one.client_id, "language": one.language, "version": one.version}
-                for one in answer.connections
-            ],
+            "connectionSet": [_connection_json(one) for one in answer.connections],
             "consumeFromWhere": answer.consume_from_where,
             "consumeType": answer.consume_type,
             "messageModel": answer.message_model,
             "subscriptionTable": {part.topic: _subscription_json(part) for part in answer.subscriptions},
         }
     )
+
+
+def _connection_json(one: ConnectionInfo) -> Json:
+    return {"clientAddr": one.address, "clientId": one.client_id, "language": one.language, "version": one.version}
+
+
+def write_producer_connection(answer: ProducerConnection, quoted: bool) -> bytes:
+    """[ProducerConnection]"""
+    return orjson.dumps({"connectionSet": [_connection_json(one) for one in answer.connections]})
+
+
+def write_producer_table(answer: ProducerTable, quoted: bool) -> bytes:
+    """[ProducerTableInfo]"""
+    table = {
+        group: [
+            {
+                "clientId": one.client_id,
+                "language": one.language,
+                "lastUpdateTimestamp": one.last_update_timestamp,
+                "remoteIP": one.address,
+                "version": one.version,
+            }
+            for one in some
+        ]
+        for group, some in answer.groups.items()
+    }
+    return orjson.dumps({"data": table})
+
+
+def write_group_subscription(answer: GroupSubscription, quoted: bool) -> bytes:
+    """[QuerySubscriptionResponseBody]"""
+    found = _subscription_json(answer.subscriptions[0]) if answer.subscriptions else None
+    return orjson.dumps({"group": answer.group, "subscriptionData": found, "topic": answer.topic})
 
 
 def write_consumer_list(answer: ConsumerList, quoted: bool) -> bytes:
@@ -387,6 +419,9 @@ ANSWER_WRITERS: dict[type[Any], Callable[[Any, bool], bytes]] = {
     ConsumeStats: write_consume_stats,
     ConsumerConnection: write_consumer_connection,
     ConsumerList: write_consumer_list,
+    ProducerConnection: write_producer_connection,
+    ProducerTable: write_producer_table,
+    GroupSubscription: write_group_subscription,
     GroupList: write_group_list,
     LockedQueues: write_locked,
     ResetOffsets: write_resets,

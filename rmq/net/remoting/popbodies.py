@@ -1,4 +1,4 @@
-"""Bodies of POP's requests and answers, and of the transaction check, in RocketMQ's codec. Pure."""
+"""Bodies of POP's requests and answers, of the transaction check and of pushed replies, in RocketMQ's codec. Pure."""
 
 from base64 import b64decode
 from binascii import Error as Base64Error
@@ -9,6 +9,7 @@ import orjson
 
 from rmq.errors import Refusal
 from rmq.net.commands.pop import AckedRange, Assignments, BatchAck, PopAnswer, QueryAssignment, SetRequestMode
+from rmq.net.commands.replies import PushReply
 from rmq.net.commands.transactions import CheckTransactionState
 from rmq.net.remoting.bodies import queue_json
 from rmq.net.remoting.fields import read as read_fields, write as write_fields
@@ -64,11 +65,18 @@ def read_check(ext: Ext, body: bytes) -> CheckTransactionState:
     return check._replace(message=body)
 
 
+def read_push(ext: Ext, body: bytes) -> PushReply:
+    """[ReplyMessageRequestHeader] The body is that of the reply."""
+    push: PushReply = read_fields(PushReply, ext)
+    return push._replace(message=body)
+
+
 POP_READERS: dict[type[Any], Callable[[Ext, bytes], Any]] = {
     QueryAssignment: read_query_assignment,
     SetRequestMode: read_request_mode,
     BatchAck: read_batch_ack,
     CheckTransactionState: read_check,
+    PushReply: read_push,
 }
 
 
