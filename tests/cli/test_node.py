@@ -80,7 +80,7 @@ def test_prometheus_may_ask_a_member_of_a_group(tmp_path: Path) -> None:
         node.wait_for("ready")
         with urllib.request.urlopen(address) as answer:
             text = answer.read().decode()
-        assert 'rmq_group_log_end_offset{broker="broker-a",cluster="DefaultCluster",node="n0"}' in text
+        assert 'rmq_group_log_end_offset{cluster="DefaultCluster",node="n0",node_id="broker-a",node_type="broker"}' in text
     finally:
         assert node.stop() == 0
 
