@@ -1,9 +1,9 @@
-"""What waits for its time: messages with a delay level and timers [ScheduleMessageService, TimerMessageStore].
+"""Messages that wait for their time: with a delay level, and timers [ScheduleMessageService, TimerMessageStore].
 
 A waiting message stays where it is in the log; this table knows its offset and when it is due, on every node. Sources that are
-due at the same moment share a slot: an array of 8 bytes each, in log order. A slot goes when all of it is done, so no cursor
-is kept beside. Notes come from committed records, in log order, and may come twice (a snapshot is read while commits go on,
-the log is replayed behind it): noting again what is known changes nothing.
+due at the same moment share a slot: an array of 8 bytes each, in log order. A slot is removed when all its sources are done, so
+no cursor is needed. Notes come from committed records, in log order, and may come twice (a snapshot is read while commits go
+on, the log is replayed behind it): a repeated note changes nothing.
 """
 
 import sys
@@ -80,7 +80,7 @@ class DueTable(Versioned):
         self._early: dict[int, Source] = {}  # due though their slots are not: the clock was set back
         self._in_flight: set[int] = set()  # being written
         self.pending = 0
-        self.leadership = 0  # how often this node left it
+        self.leadership = 0  # how often this node lost leadership
 
     def committed(self) -> Mapping[int, Any]:
         """Slot by slot, what a snapshot saves: [pending sources as bytes, what is cancelled]."""
@@ -217,7 +217,7 @@ class DueTable(Versioned):
         return found
 
     def hold(self, source: Source) -> bool:
-        """A record that names it as done is being written from now on. False if one is already, or it is done."""
+        """Notes that a record which ends the source is being written. False if one is already, or the source is done."""
         packed = source.offset << _BITS | source.level
         if packed in self._in_flight or not self.is_pending(source.due_ms, source.offset):
             return False

@@ -1,4 +1,4 @@
-"""What a group wants of a topic: tags, or an SQL92 expression (`sql.py`).
+"""A group's filter for a topic: tags, or an SQL92 expression (`sql.py`).
 
 The broker compares 32-bit hash codes only, so it may let a wrong tag through; the client compares the strings again (C14).
 """
@@ -32,7 +32,7 @@ def selection(expression: str, expression_type: str) -> Selection:
 
 
 def tag_codes(wanted: Selection) -> frozenset[int] | None:
-    """What can be told by the codes of tags alone; None: any message may be wanted."""
+    """The filter as far as tag codes alone tell; None: any message may be wanted."""
     return None if isinstance(wanted, str) else wanted
 
 

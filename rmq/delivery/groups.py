@@ -1,6 +1,6 @@
 """Consumer groups: their settings, which changes are allowed, and RocketMQ's subscriptionGroup.json.
 
-Who is connected is another matter: `ConsumerRegistry`, in `members`, is offered here too.
+`ConsumerRegistry` in `members`, offered here too, knows the connected members.
 """
 
 from collections.abc import Callable, Mapping

@@ -83,7 +83,7 @@ class LockTable(Versioned):
         return key, owner
 
     def not_stored(self, changes: Iterable[Change]) -> None:
-        """These were certainly not written. (Of those nobody knows, the log or the loss of leadership will tell.)"""
+        """These changes were certainly not written. (For an unknown outcome the log, or the loss of leadership, will tell.)"""
         for key, owner in changes:
             self._arrived(key, owner)
 
@@ -106,7 +106,7 @@ class LockTable(Versioned):
         self._version = self._version.risen(time_ms)
 
     def _arrived(self, key: LockKey, owner: str | None) -> None:
-        """One change less on its way."""
+        """Notes that one change is no longer on its way."""
         coming = self._coming.get(key, [])
         if owner in coming:
             coming.remove(owner)

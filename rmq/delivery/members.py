@@ -1,4 +1,4 @@
-"""Who is connected: the members of each consumer group, what they subscribed to, and the producers.
+"""Connected clients: the members of each consumer group, their subscriptions, and the producers.
 
 Learnt from heartbeats, forgotten when the connection ends or does not name a group for 120 s. Nothing here is stored: after a
 restart every client says again who it is. All times are monotonic seconds.

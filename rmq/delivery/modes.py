@@ -24,7 +24,7 @@ def name_of(topic: str, group: str) -> str:
 
 
 class ModeTable(StagedTable[Mode]):
-    """Rows by `name_of`. Who has none pulls."""
+    """Rows by `name_of`. A group without a row pulls."""
 
     def apply(self, name: str, value: Sequence[Any] | None, time_ms: int = 0) -> None:
         """A committed state line: the fields of a Mode, or None. `time_ms`: when it was stored."""

@@ -1,4 +1,4 @@
-"""How far each group is in each queue: what is committed, and what is newer but not yet written.
+"""Each group's offset in each queue: committed ones, and newer ones that are not written yet.
 
 The number is the next message to consume. A commit is in force for readers at once and is written, with all others that
 changed, when the broker takes the dirty lines (every 200 ms, or at once for a synchronous commit). After a failover the
@@ -18,7 +18,7 @@ from rmq.staged import Versioned
 
 _HIGHEST = 2**63 - 1
 MAX_OFFSETS = 1_000_000  # queues times the groups that read them; 165 bytes each
-MAX_PULLERS = 1_000_000  # of which it is remembered who they were
+MAX_PULLERS = 1_000_000  # readers that are remembered
 BROADCAST_SUFFIX = "@broadcast"  # offsets that RocketMQ 5 keeps of broadcast groups
 
 
@@ -68,7 +68,7 @@ class OffsetTable(Versioned):
         return True
 
     def _checked(self, key: OffsetKey, offset: int) -> int | None:
-        """What is known of the queue. Raises Refusal for what `update` may not set."""
+        """The known offset of the queue. Raises Refusal for an offset that `update` may not set."""
         if not 0 <= offset <= _HIGHEST or key.queue_id < 0:
             about = f"offset {offset} of queue {key.queue_id}: both must be 0 or more"
             raise Refusal(ResponseCode.INVALID_PARAMETER, about)
@@ -101,7 +101,7 @@ class OffsetTable(Versioned):
         return lines
 
     def take(self, group: str, topic: str, queue_id: int) -> int | None:
-        """What was committed lately and is not yet in force at all nodes, to be written now by whoever asks; None: nothing."""
+        """The last commit that may not be in force at all nodes yet, for the caller to write now; None: there is none."""
         key = OffsetKey(group, topic, queue_id)
         self._dirty.pop(key, None)
         return self._overlay.get(key)
@@ -129,7 +129,7 @@ class OffsetTable(Versioned):
         self._last_puller.clear()
 
     def drop_pending(self, topic: str) -> None:
-        """The deletion of the topic is being written: commits that come behind it in the log would be ghosts."""
+        """The deletion of the topic is being written: drops commits that would come behind it in the log."""
         for key in [key for key in self._overlay if key.topic == topic]:
             del self._overlay[key]
             self._dirty.pop(key, None)

@@ -1,7 +1,7 @@
-"""Ordered POP: what was handed out of a queue, and until when the queue is closed [ConsumerOrderInfoManager].
+"""Ordered POP: which messages of a queue are handed out, and until when the queue is closed [ConsumerOrderInfoManager].
 
-There are no receipts: nothing of a queue is handed out again before all that was is acknowledged, or visible again. The
-group's place moves with the acknowledgements. A row is an absolute assignment, written whenever it changes.
+There are no receipts: a queue is handed out again once all its messages that were handed out are acknowledged, or visible
+again. The group's offset moves with the acknowledgements. A row is an absolute assignment, written whenever it changes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ class OrderRow(NamedTuple):
         return any(not self.done >> i & 1 and now_ms < self.visible.get(number, ends) for i, number in enumerate(self.numbers))
 
     def next(self) -> int:
-        """The group's place: the first message that is not acknowledged, or the one behind all of them."""
+        """The group's offset: that of the first message that is not acknowledged, or behind all of them."""
         left = [number for i, number in enumerate(self.numbers) if not self.done >> i & 1]
         return left[0] if left else self.numbers[-1] + 1
 

@@ -13,7 +13,7 @@ NORMAL, RETRY_V1, RETRY_V2 = "0", "1", "2"
 
 
 class Handle(NamedTuple):
-    """What a client shows for a message it was given [POP_CK]."""
+    """The receipt handle that a client shows for a message [POP_CK]."""
 
     start: int
     pop_time: int
@@ -72,7 +72,7 @@ def stored_in(flag: str, group: str, topic: str) -> str:
 
 
 class Part(NamedTuple):
-    """What one answer holds of one queue."""
+    """The messages of one queue in one answer."""
 
     flag: str
     queue_id: int

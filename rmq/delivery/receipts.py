@@ -1,4 +1,4 @@
-"""Receipts of POP: what was handed out, until when nobody else gets it, and what of it is done [PopCheckPoint].
+"""Receipts of POP: the messages handed out, until when nobody else gets them, and which of them are done [PopCheckPoint].
 
 Every pop, and every change of an invisible time, is one committed record; it opens a receipt. Each of its messages is done
 once it was acknowledged or handed on to the retry topic, and the receipt ends with the last of them. Changes only by
@@ -70,7 +70,7 @@ class ReceiptTable(Versioned):
         self._open: Counter[tuple[str, str, int]] = Counter()  # group, topic, queue
         self._of_group: Counter[str] = Counter()
         self._coming: set[tuple[ReceiptKey, int]] = set()  # messages whose end is being written
-        self.leadership = 0  # rises when this node leads no more
+        self.leadership = 0  # how often this node lost leadership
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -200,7 +200,7 @@ class ReceiptTable(Versioned):
         return True
 
     def unstage(self, key: ReceiptKey, numbers: Iterable[int]) -> None:
-        """Their end was certainly not written."""
+        """The end of these messages was certainly not written."""
         self._coming -= {(key, queue_offset) for queue_offset in numbers}
 
     def drop_overlay(self) -> None:
