@@ -12,7 +12,8 @@ import shutil
 import socket
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -91,6 +92,15 @@ class TestClock:
         async with asyncio.timeout(timeout_s):
             while not condition():
                 await self.advance(step_s)
+
+    @property
+    def sleepers(self) -> int:
+        """How many wait for it to move."""
+        return len(self._sleepers)
+
+    def skip(self, seconds: float) -> None:
+        """Moves ahead and wakes nobody, as time does for a loop that is stuck."""
+        self._move_to(self.monotonic() + seconds)
 
     def jump_wall(self, milliseconds: int) -> None:
         """Set the wall clock forward or back; the monotonic one does not notice (T1)."""
@@ -203,6 +213,22 @@ class LocalBroker:
         """Make the topic, or change its number of queues."""
         async with self.client() as client:
             await admin.update_topic(client, topic, broker=self.address, read_queues=queues, write_queues=queues)
+
+
+def entries(thing: object) -> int:
+    """How many entries the containers of an object hold, those of its own parts included: whether its memory stays bounded."""
+    if isinstance(thing, Mapping):
+        return sum(1 + entries(value) for value in list(thing.values()))
+    if isinstance(thing, list | set | frozenset | deque):
+        return sum(1 + entries(value) for value in list(thing))
+    if isinstance(thing, tuple):
+        return sum(entries(value) for value in thing)
+    if not type(thing).__module__.startswith("rmq.") or isinstance(thing, TestClock):
+        return 0
+    names = {name for kind in type(thing).__mro__ for name in getattr(kind, "__slots__", ())} | set(
+        getattr(thing, "__dict__", ())
+    )
+    return sum(entries(getattr(thing, name, None)) for name in names)
 
 
 def _port_to_keep() -> int:

@@ -17,27 +17,27 @@ MAX_WAITING_OF_GROUP = 256  # consumer group
 
 class ColdReads:
     """`max_messages`, `max_bytes`: of one answer that has to be read from the device
-    [maxTransferCountOnMessageInDisk, maxTransferBytesOnMessageInDisk]."""
+    [maxTransferCountOnMessageInDisk, maxTransferBytesOnMessageInDisk]. `waiting`: how many there are now."""
 
     def __init__(self, max_messages: int, max_bytes: int) -> None:
         self.max_messages = max_messages
         self.max_bytes = max_bytes
         self._pool = ThreadPoolExecutor(THREADS, "cold-read")
-        self._waiting = 0
+        self.waiting = 0
         self._of_group: Counter[str] = Counter()
 
     async def run(self, group: str, read: Callable[[], T]) -> T:
         """Returns what `read` returns. Raises Refusal SYSTEM_BUSY when too many wait already, and whatever `read` raises."""
-        if self._waiting >= MAX_WAITING or self._of_group[group] >= MAX_WAITING_OF_GROUP:
+        if self.waiting >= MAX_WAITING or self._of_group[group] >= MAX_WAITING_OF_GROUP:
             mine = self._of_group[group]
-            about = f"{mine} reads of group {group}, {self._waiting} in all, wait for the disk: try again in a moment"
+            about = f"{mine} reads of group {group}, {self.waiting} in all, wait for the disk: try again in a moment"
             raise Refusal(ResponseCode.SYSTEM_BUSY, about)
-        self._waiting += 1
+        self.waiting += 1
         self._of_group[group] += 1
         try:
             return await asyncio.get_running_loop().run_in_executor(self._pool, read)
         finally:
-            self._waiting -= 1
+            self.waiting -= 1
             self._of_group[group] -= 1
             if not self._of_group[group]:
                 del self._of_group[group]

@@ -72,6 +72,11 @@ class Forwarding:
         self._running = asyncio.create_task(self._run(), name="forwarding")
 
     @property
+    def waiting(self) -> tuple[int, int]:
+        """Requests that are held or under way, and their bytes."""
+        return self._all_requests, self._all_bytes
+
+    @property
     def lines(self) -> int:
         """Connections to the leader."""
         return len(self._lines)

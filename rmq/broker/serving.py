@@ -211,11 +211,11 @@ class Serving:
             log.warning("adopted: %s", note)
 
     def _start_jobs(self) -> None:
-        for job in self._jobs():
+        for job in self.jobs():
             if job.at is At.EVERYWHERE or not self.store.read_only:
                 self._timers.every(job.seconds, job.name, self._when_leading(job) if job.at is At.LEADER else job.work)
 
-    def _jobs(self) -> list[Job]:
+    def jobs(self) -> list[Job]:
         return [*self.membership.jobs, *(job for feature in self.features for job in feature.jobs)]
 
     def _handlers(self) -> dict[type[Any], Handler]:
@@ -234,7 +234,7 @@ class Serving:
 
     async def _save(self) -> None:
         """Saves what a stop saves. A store that takes nothing more (full disk, failed flush) must still be closed."""
-        last = [job.work for job in self._jobs() if job.at_stop] if self.membership.leads else []
+        last = [job.work for job in self.jobs() if job.at_stop] if self.membership.leads else []
         for save in (*last, *(feature.finish for feature in self.features)):
             try:
                 if (pending := save()) is not None:

@@ -109,7 +109,7 @@ async def serve(settings: NodeSettings, clock: Clock) -> int:
     """Runs until a signal comes; gives the exit code. Raises StoreError or OSError when it cannot start."""
     stop = asyncio.Event()
     _raise_limits(settings)
-    _on_signals(asyncio.get_running_loop(), stop)
+    on_signals(asyncio.get_running_loop(), stop)
     asyncio.get_running_loop().set_exception_handler(_end_on_bugs)
     parts: list[Part] = []
     async with contextlib.AsyncExitStack() as running:
@@ -253,7 +253,7 @@ def _share_fairly() -> None:
     sys.setswitchinterval(0.001)
 
 
-def _on_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
+def on_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
     def received(number: signal.Signals) -> None:
         if stop.is_set():
             os._exit(128 + number)  # asked twice: whoever asks does not want to wait; recovery is made for it

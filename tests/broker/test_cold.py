@@ -15,7 +15,7 @@ from rmq.config.settings import NodeSettings
 from rmq.errors import Refusal
 from rmq.log.files.memory import MemoryDisk
 from rmq.net.commands import PullAnswer, UpdateTopic
-from rmq.testing import TestClock, until
+from rmq.testing import TestClock, entries, until
 from tests.broker.support import Peer, bodies, send
 
 
@@ -149,7 +149,7 @@ async def test_too_many_waiting_reads_are_refused(monkeypatch: pytest.MonkeyPatc
     cold, release = ColdReads(8, 65536), threading.Event()
     read: Callable[[], bool] = lambda: release.wait(20)  # noqa: E731
     tasks = [asyncio.create_task(cold.run("g", read)) for _ in range(5)]
-    await until(lambda: cold._waiting == 5)
+    await until(lambda: cold.waiting == 5)
     with pytest.raises(Refusal, match="wait for the disk"):
         await cold.run("g", read)
     release.set()
@@ -163,12 +163,12 @@ async def test_no_group_takes_all_the_room_of_waiting_reads(monkeypatch: pytest.
     cold, release = ColdReads(8, 65536), threading.Event()
     read: Callable[[], bool] = lambda: release.wait(20)  # noqa: E731
     tasks = [asyncio.create_task(cold.run("g", read)) for _ in range(5)]
-    await until(lambda: cold._waiting == 5)
+    await until(lambda: cold.waiting == 5)
     with pytest.raises(Refusal, match="group g"):
         await cold.run("g", read)
     tasks.append(asyncio.create_task(cold.run("h", read)))
-    await until(lambda: cold._waiting == 6)
+    await until(lambda: cold.waiting == 6)
     release.set()
     assert all(await asyncio.gather(*tasks))
-    assert not cold._of_group
+    assert not entries(cold)
     cold.close()

@@ -235,7 +235,7 @@ async def test_forwarding_is_bounded(group: LocalGroup, monkeypatch: pytest.Monk
         assert [(await one)[0].code for one in waiting] == [14] * 4
         found = group.nodes[name].serving.front.forwarding
         assert found is not None
-        assert (found._all_requests, found._all_bytes, found._requests) == (0, 0, {})
+        assert found.waiting == (0, 0)
 
 
 async def test_a_leader_that_is_stopped_forwards_until_its_clients_have_left(tmp_path: Path) -> None:

@@ -124,7 +124,7 @@ async def test_acknowledgements_that_are_due_in_the_timer_come_before_what_is_du
         revive = f"rmq_sys_REVIVE_LOG_{CLUSTER}"
         while len(await everything(peer, revive)) < 7:
             await clock.advance(0.1)
-        [revive] = [job.work for job in broker.serving._jobs() if job.name == "revive"]
+        [revive] = [job.work for job in broker.serving.jobs() if job.name == "revive"]
         clock.jump_wall(20_000)
         if (pending := revive()) is not None:  # before the timer has its turn
             await pending

@@ -24,7 +24,7 @@ async def test_a_job_that_fails_is_tried_again_and_told_once(caplog: pytest.LogC
 
     timers = Timers(clock)
     timers.every(1.0, "saving", job)
-    await until(lambda: clock._sleepers)
+    await until(lambda: clock.sleepers)
     await clock.advance(6.5)
     assert runs == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
     texts = [record.getMessage() for record in caplog.records]
@@ -42,7 +42,7 @@ async def test_a_bug_in_a_job_is_told_with_its_place_and_the_job_goes_on(caplog:
 
     timers = Timers(clock)
     timers.every(1.0, "saving", job)
-    await until(lambda: clock._sleepers)
+    await until(lambda: clock.sleepers)
     await clock.advance(2.5)
     assert len(runs) == 2
     assert "KeyError: 'nobody foresaw this'" in caplog.text
@@ -59,7 +59,7 @@ async def test_a_stop_waits_for_the_job_at_work() -> None:
     timers = Timers(clock)
     timers.every(1.0, "saving", job)
     timers.every(1.0, "sleeping", lambda: None)
-    await until(lambda: len(clock._sleepers) == 2)
+    await until(lambda: clock.sleepers == 2)
     await clock.advance(1)
     stopping = asyncio.create_task(timers.stop())
     await asyncio.sleep(0)
@@ -118,7 +118,7 @@ async def test_appends_during_a_flush_share_the_next_one() -> None:
 
 async def test_the_timer_flushes_what_waits_and_nothing_else() -> None:
     bench = Bench()
-    await until(lambda: bench.clock._sleepers)
+    await until(lambda: bench.clock.sleepers)
     await bench.clock.advance(5)
     assert bench.log.flushes == 0
     bench.log.end = 1

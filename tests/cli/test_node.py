@@ -371,7 +371,7 @@ async def test_a_second_signal_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(os, "_exit", ended.put_nowait)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    node._on_signals(loop, stop)
+    node.on_signals(loop, stop)
     try:
         os.kill(os.getpid(), signal.SIGTERM)
         await stop.wait()

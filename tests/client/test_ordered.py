@@ -215,7 +215,7 @@ async def test_a_queue_of_somebody_else_is_not_touched(broker: Broker, make_clie
         broker.offsets["g", "T", 0] = 0
         del broker.locks["g", queue("T", 0)]
         await clock.advance_until(lambda: len({pull.queue_id for pull in broker.seen(Pull)}) == 2)
-        await until(lambda: len(consumer._assignment.windows()) >= 2)
+        await until(lambda: len(consumer.queues) >= 2)
 
 
 async def test_a_lock_that_cannot_be_kept_is_lost_after_30_s(broker: Broker, make_client: MakeClient) -> None:

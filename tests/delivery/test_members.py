@@ -7,6 +7,7 @@ from rmq.delivery.groups import ConsumerRegistry
 from rmq.delivery.members import PLACES, SUBSCRIPTION_BYTES
 from rmq.errors import Refusal
 from rmq.model import ConnectionInfo, ConsumerData, Subscription
+from rmq.testing import entries
 
 
 def consumer(group="g", *topics, version=1, expression="*"):
@@ -219,7 +220,7 @@ def test_a_client_is_in_so_many_groups_and_others_have_room_all_the_same():
     assert not beat(registry, 1, "a", consumer("g")).refused
     registry.connection_closed(1)
     registry.connection_closed(2)
-    assert (registry._shares.taken, registry._producers, registry._produces, registry._groups) == (0, {}, {}, {})
+    assert entries(registry) == 0
 
 
 def test_all_connections_of_one_address_have_a_share_together():
@@ -230,7 +231,7 @@ def test_all_connections_of_one_address_have_a_share_together():
     assert "10.0.0.1" in registry.heartbeat(99, "a", "JAVA", 513, "10.0.0.1:99", (), ["p"], 0.0).refused
     assert not registry.heartbeat(100, "b", "JAVA", 513, "10.0.0.2:1", (), ["p"], 0.0).refused
     registry.expire(500.0)
-    assert registry._shares.taken == 0
+    assert entries(registry) == 0
 
 
 def test_a_producer_group_has_a_name_of_some_length():
@@ -248,10 +249,9 @@ def test_subscriptions_are_bounded_in_bytes_and_those_before_stay():
     assert registry.members("g") == ["a"]
     assert not beat(registry, 2, "b", consumer("g", version=3, expression=long)).refused, "another client has room"
     beat(registry, 2, "b", consumer("g", version=1))  # an older one changes nothing, so it still costs as much
-    assert registry._bytes.taken > 2 * len(long)
     for connection in (1, 2):
         registry.connection_closed(connection)
-    assert registry._bytes.taken == 0
+    assert entries(registry) == 0
 
 
 def test_tags_and_codes_count_too():

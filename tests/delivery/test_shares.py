@@ -1,6 +1,7 @@
 """Shares: nobody fills a table for all others."""
 
 from rmq.delivery.shares import Owner, Share, Shares
+from rmq.testing import entries
 
 
 def test_none_takes_more_than_its_part():
@@ -22,4 +23,4 @@ def test_who_has_nothing_is_forgotten():
     for number in range(3):
         shares.take(Owner(number, f"{number}"), 2)
         shares.give(Owner(number, f"{number}"), 2)
-    assert (shares.taken, shares._connections, shares._addresses) == (0, {}, {})
+    assert (shares.taken, entries(shares)) == (0, 0)

@@ -98,7 +98,7 @@ async def test_a_frame_that_does_not_end(brokers: list[Broker]) -> None:
         slow.send(frame[at : at + 1])
         good.ask(Ping(), at)
         await good.answer()
-        await eventually(lambda at=at: connection._reader.half_frame_bytes == at + 1)  # type: ignore[misc]
+        await eventually(lambda at=at: connection.half_frame_bytes == at + 1)  # type: ignore[misc]
         await broker.clock.advance(1)
     assert len(broker.server.connections) == 2
     await broker.clock.advance(3)
@@ -138,9 +138,8 @@ async def test_a_peer_that_does_not_read(brokers: list[Broker]) -> None:
     for _ in range(20):
         peer.send(frame * 200)
         await asyncio.sleep(0)
-    await eventually(lambda: not connection._reading)
-    assert connection._transport is not None
-    assert connection._transport.get_write_buffer_size() < 64 * 1024 * 1024
+    await eventually(lambda: not connection.reading)
+    assert 0 < connection.unread_bytes < 64 * 1024 * 1024
     channel = await opened(address)
     assert await channel.request(GetMaxOffset("t", 0), 10) == OffsetAnswer(1)
     await broker.clock.advance(29)
@@ -160,10 +159,10 @@ async def test_a_peer_that_reads_slowly_is_served_again(brokers: list[Broker]) -
     (connection,) = broker.server.connections
     for number in range(400):
         peer.ask(Pull("g", "t", 0, 0), number)
-    await eventually(lambda: not connection._reading)
+    await eventually(lambda: not connection.reading)
     for number in range(400):
         assert (await peer.answer())[1] == number
-    assert connection._reading
+    assert connection.reading
     await peer.close()
 
 
@@ -215,9 +214,9 @@ async def test_requests_in_flight_are_bounded(brokers: list[Broker]) -> None:
     frame = NATIVE.request(Send("g", "t", 0, b"x" * 1000), 1, False)
     for _ in range(3000):
         peer.send(frame)
-    await eventually(lambda: not connection._reading)
+    await eventually(lambda: not connection.reading)
     bound = 64 * 1024 + 2 * 256 * 1024  # what one read may bring on top
-    assert connection._in_flight_bytes < bound
+    assert connection.in_flight_bytes < bound
     answered = 0
     while answered < 3000:
         await eventually(lambda: broker.held)
@@ -225,8 +224,8 @@ async def test_requests_in_flight_are_bounded(brokers: list[Broker]) -> None:
             call.answer(SendAnswer(0, 0, 0))
         answered += len(broker.held)
         broker.held.clear()
-    assert connection._in_flight_bytes == 0
-    assert connection._reading
+    assert connection.in_flight_bytes == 0
+    assert connection.reading
     await peer.close()
 
 
@@ -239,9 +238,9 @@ async def test_requests_in_flight_of_all_together_are_bounded(brokers: list[Brok
     frame = NATIVE.request(Send("g", "t", 0, b"x" * 10_000), 1, False)
     for peer in peers:
         peer.send(frame * 300)
-    await eventually(lambda: sum(not one._reading for one in broker.server.connections) == 8)
+    await eventually(lambda: sum(not one.reading for one in broker.server.connections) == 8)
     bound = (2 << 20) + 8 * (100_000 + 256 * 1024)
-    assert broker.server.in_flight_bytes <= sum(one._in_flight_bytes for one in broker.server.connections) <= bound
+    assert broker.server.in_flight_bytes <= sum(one.in_flight_bytes for one in broker.server.connections) <= bound
     little = await opened(address)
     assert await little.request(GetMaxOffset("t", 0), 10) == OffsetAnswer(1)
     answered = 0
@@ -284,12 +283,12 @@ async def test_half_frames_of_all_together_are_bounded(brokers: list[Broker]) ->
         peers.append(await BarePeer.greeted(address))
         peers[-1].send(begun)
     await eventually(lambda: len(broker.reasons) == 2)
-    assert broker.server._half_frame_bytes == sum(one._reader.half_frame_bytes for one in broker.server.connections)
-    assert broker.server._half_frame_bytes <= 300_000
+    assert broker.server.half_frame_bytes == sum(one.half_frame_bytes for one in broker.server.connections)
+    assert broker.server.half_frame_bytes <= 300_000
     for peer in peers:
         await peer.close()
     await eventually(lambda: not broker.server.connections)
-    assert broker.server._half_frame_bytes == 0
+    assert broker.server.half_frame_bytes == 0
 
 
 BAD = [
@@ -358,7 +357,7 @@ async def test_a_server_that_does_not_read_holds_the_client_back(brokers: list[B
     address = await broker.listen()
     channel = await opened(address)
     tasks = []
-    while channel._writable.is_set():
+    while channel.writable:
         tasks.append(asyncio.ensure_future(channel.request(Send("g", "t", 0, b"x" * 100_000), 100)))
         await asyncio.sleep(0)
     with pytest.raises(Unreachable, match="does not read"):

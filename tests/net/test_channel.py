@@ -203,7 +203,7 @@ async def test_a_cancelled_request_leaves_nothing(scripted: Scripted) -> None:
     asked.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asked
-    assert not channel._waiting
+    assert not channel.waits
     scripted.writers[0].write(NATIVE.answer(2, None, OffsetAnswer(1), ""))
     await channel.close()
 

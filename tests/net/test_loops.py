@@ -91,7 +91,7 @@ async def test_a_cut_cable_in_memory() -> None:
         await server.listen("broker-a", 10911)
     channel = await dial("broker-a:10911", Hello(1, "me"), network=network)
     asked = asyncio.ensure_future(channel.request(GetMaxOffset("t", 0), 30))
-    await eventually(lambda: server.connections[0]._calls)
+    await eventually(lambda: server.connections[0].in_flight_bytes)
     network.cut()
     with pytest.raises(Unknown):
         await asked

@@ -101,6 +101,11 @@ class Channel(Link):
             raise Unreachable(f"no connection to {self.address}: {self._why}")
         self._send(self._codec.request(request, 0, True))
 
+    @property
+    def writable(self) -> bool:
+        """Whether the other side keeps up."""
+        return self._writable.is_set()
+
     async def drained(self, timeout_s: float = 30.0) -> None:
         """Returns when the other side keeps up again; to be awaited between many `post`s. Raises Unreachable."""
         await self._until_writable(timeout_s)

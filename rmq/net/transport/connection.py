@@ -192,6 +192,16 @@ class Connection(Link):
         return -1 if socket is None else int(socket.fileno())
 
     @property
+    def in_flight_bytes(self) -> int:
+        """What its requests cost that are not answered yet."""
+        return self._in_flight_bytes
+
+    @property
+    def half_frame_bytes(self) -> int:
+        """What is there of a frame whose end is missing."""
+        return self._reader.half_frame_bytes
+
+    @property
     def unread_bytes(self) -> int:
         """Answers that are written but not taken by the peer's machine yet."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()

@@ -65,7 +65,7 @@ class Server:
         self._connections: dict[int, Connection] = {}
         self._per_address: Counter[str] = Counter()
         self.in_flight_bytes = 0
-        self._half_frame_bytes = 0
+        self.half_frame_bytes = 0
         self._descriptors = 0  # descriptors from there on are not for connections
         self._warned = False
         self._tasks: set[asyncio.Task[None]] = set()
@@ -165,8 +165,8 @@ class Server:
             self.on_close(connection)
 
     def half_frames_grew(self, connection: Connection, by: int) -> None:
-        self._half_frame_bytes += by
-        if by > 0 and self._half_frame_bytes > self.limits.max_half_frame_bytes:
+        self.half_frame_bytes += by
+        if by > 0 and self.half_frame_bytes > self.limits.max_half_frame_bytes:
             connection.abort(f"more than {self.limits.max_half_frame_bytes} bytes of unfinished frames in this server")
 
     def spawn(self, call: Call, awaitable: Awaitable[Answer | Later]) -> None:
