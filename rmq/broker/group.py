@@ -5,6 +5,7 @@ A `membership.Membership`.
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from rmq.broker.damaged import wall
@@ -74,18 +75,17 @@ class Group:
         self._registration_changed, self._registered_id = events.registration_changed, self._roster.number
         self._registered_successors: list[str] = []
         root, sync = str(settings.store_dir), settings.flush == "sync"
-        self._installer = SnapshotInstaller(store, disk, f"{root}/rmq", name, events.log_replaced)
-        self.replica = ElectedReplica(store, clock, sync, on_committed, events, self._installer.begin)
         peers = Peers(IntroducePeer(name, node, vote.store_id, vote.incarnation), self._address_of, self._handle, dialer)
         me = m.Identity(
             name, node, vote.store_id, vote.incarnation, address, sync, settings.preferred_leader, self._roster.fixed,
             settings.in_sync_replicas if settings.broker_role == "SYNC_MASTER" else 1, settings.broker_role.endswith("MASTER"),
             settings.unclean,
         )  # fmt: skip
-        self.member = Member(ReplicatedLog(store, disk, root), me, self._roster.voters, m.Timing(), self.replica)
-        self.replica.join(self.member, peers)
+        make_member = partial(Member, ReplicatedLog(store, disk, root), me, self._roster.voters, m.Timing())
+        self.replica = ElectedReplica(store, clock, on_committed, events, peers, make_member, self._fetch_snapshot)
+        self.member = self.replica.member
         self._fetches = peers.fetches
-        self._installer.join(self.member, peers)
+        self._installer = SnapshotInstaller(store, disk, f"{root}/rmq", name, events.log_replaced, self.member, peers)
         self._store, self._log = store, store.log
         self._repairer = PeerRepairer(store, disk, root, name, peers, self._others)
         asked = GroupHandlers(
@@ -255,6 +255,9 @@ class Group:
         if self.broker_id != self._registered_id:
             self._registered_id = self.broker_id
             self._registration_changed()
+
+    def _fetch_snapshot(self, order: m.InstallSnapshot) -> None:
+        self._installer.begin(order)
 
     def _others(self) -> list[str]:
         """The other nodes, the leader first."""

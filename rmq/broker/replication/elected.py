@@ -14,7 +14,7 @@ from typing import Protocol
 from rmq.broker.replication.appender import Appender, answer
 from rmq.broker.replication.flusher import Flusher
 from rmq.broker.replication.latencies import Latencies
-from rmq.broker.replication.member import Member
+from rmq.broker.replication.member import Member, Shell
 from rmq.broker.replication.peers import Peers
 from rmq.broker.replication.peerwire import encode_answer
 from rmq.clock import Clock
@@ -54,22 +54,20 @@ class LeadershipEvents(Protocol):
 
 
 class ElectedReplica:
-    """An `appender.Policy`. `on_committed`: as of `LoneReplica`.
-
-    `join(member, peers)` must follow at once; the two need this one as their shell."""
+    """An `appender.Policy`. `on_committed`: as of `LoneReplica`. `make_member(shell)`: the machine, whose shell this is."""
 
     def __init__(
         self,
         store: Store,
         clock: Clock,
-        sync_flush: bool,
         on_committed: Callable[[Sequence[Unit], int], None],
         events: LeadershipEvents,
+        peers: Peers,
+        make_member: Callable[[Shell], Member],
         fetch_snapshot: Callable[[m.InstallSnapshot], None],
     ) -> None:
         self._log = store.log
         self._clock = clock
-        self._sync_flush = sync_flush
         self._on_committed = on_committed
         self._dispatcher = store.dispatcher
         self.committed_end = store.dispatcher.position
@@ -84,10 +82,9 @@ class ElectedReplica:
         self._ticking: asyncio.Task[None] | None = None
         self._leader_addresses: dict[str, str] = {}
         self._stopped = False
-
-    def join(self, member: Member, peers: Peers) -> None:
-        self._member = member
         self._peers = peers
+        self._member = make_member(self)
+        self._sync_flush = self._member.core.state.me.sync_flush
 
     # --- what the broker asks -----------------------------------------------------------------------------------------
 

@@ -26,7 +26,9 @@ PART_S = 10.0
 class SnapshotInstaller:
     """`done()` is called when the store has begun anew."""
 
-    def __init__(self, store: Store, disk: Disk, own: str, group: str, done: Callable[[], None]) -> None:
+    def __init__(
+        self, store: Store, disk: Disk, own: str, group: str, done: Callable[[], None], member: Member, peers: Peers
+    ) -> None:
         """`own`: the directory of the store's own files."""
         self._store = store
         self._disk = disk
@@ -34,8 +36,6 @@ class SnapshotInstaller:
         self._group = group
         self._done = done
         self._task: asyncio.Task[None] | None = None
-
-    def join(self, member: Member, peers: Peers) -> None:
         self._member = member
         self._peers = peers
 
