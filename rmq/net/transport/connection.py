@@ -52,7 +52,7 @@ class Call(NamedTuple):
         connection, call_id, oneway, context, size = self
         connection._calls -= 1
         assert connection._calls >= 0, "a call was answered twice"
-        connection._in_flight_bytes -= size
+        connection.in_flight_bytes -= size
         if connection._draining or not connection._reading:
             connection._settled()
         if not oneway and connection._transport is not None:
@@ -170,7 +170,7 @@ class Connection(Link):
         self.version = 0
         self.client: Address = ("", 0)
         self.is_forwarded = self._greeted = self._draining = False
-        self._in_flight_bytes = self._counted_bytes = 0  # the second: what the host counts for us
+        self.in_flight_bytes = self._counted_bytes = 0  # the second: what the host counts for us
         self._backlog: list[Received] = []  # read, but not handled yet
         self._half_frame_bytes = self._calls = 0
         self._since = self._last_read
@@ -190,16 +190,6 @@ class Connection(Link):
         """The number of its file descriptor; the system gives the lowest free one. -1 where there is none."""
         socket = self._transport.get_extra_info("socket") if self._transport is not None else None
         return -1 if socket is None else int(socket.fileno())
-
-    @property
-    def in_flight_bytes(self) -> int:
-        """What its requests cost that are not answered yet."""
-        return self._in_flight_bytes
-
-    @property
-    def half_frame_bytes(self) -> int:
-        """What is there of a frame whose end is missing."""
-        return self._reader.half_frame_bytes
 
     @property
     def unread_bytes(self) -> int:
@@ -229,7 +219,7 @@ class Connection(Link):
     def take(self, frame: bytes) -> None:
         """Serves a request, without its length, that asks for no answer or whose answer came already."""
         thing, call_id, _, context, size = self._codec.decode(frame)
-        self._calls, self._in_flight_bytes = self._calls + 1, self._in_flight_bytes + size
+        self._calls, self.in_flight_bytes = self._calls + 1, self.in_flight_bytes + size
         self._serve(thing, Call(self, call_id, True, context, size))
 
     def _serve(self, thing: object, call: Call) -> None:
@@ -276,8 +266,8 @@ class Connection(Link):
 
     def tell_in_flight(self) -> None:
         """The host's sum is brought up to now; once for each read, and each second."""
-        self._host.in_flight_bytes += self._in_flight_bytes - self._counted_bytes
-        self._counted_bytes = self._in_flight_bytes
+        self._host.in_flight_bytes += self.in_flight_bytes - self._counted_bytes
+        self._counted_bytes = self.in_flight_bytes
 
     def look_again(self) -> None:
         """Looks whether this connection may go on, because others were answered meanwhile."""
@@ -352,7 +342,7 @@ class Connection(Link):
         handlers, allow = host.handlers, host.allow
         most_out, most_in_flight = limits.write_high_bytes, self._in_flight_limit()
         for at, (thing, call_id, oneway, context, size) in enumerate(received):
-            if (self._out_bytes > most_out or self._in_flight_bytes > most_in_flight) and self._must_wait():
+            if (self._out_bytes > most_out or self.in_flight_bytes > most_in_flight) and self._must_wait():
                 self._backlog = received[at:]
                 self._update_reading()
                 return
@@ -364,7 +354,7 @@ class Connection(Link):
                 continue
             size += _CALL_BYTES
             self._calls += 1
-            self._in_flight_bytes += size
+            self.in_flight_bytes += size
             call = _new(Call, (self, call_id, oneway, context, size))
             try:
                 if allow is not None:
@@ -443,7 +433,7 @@ class Connection(Link):
 
     def _answered_calls(self, count: int, size: int, frames: list[bytes]) -> None:
         self._calls -= count
-        self._in_flight_bytes -= size
+        self.in_flight_bytes -= size
         assert self._calls >= 0, "a call was answered twice"
         if self._draining or not self._reading:
             self._settled()
@@ -466,4 +456,4 @@ class Connection(Link):
         limit = self._in_flight_limit()
         if not self._reading:
             limit //= 2
-        return super()._may_read() and self._in_flight_bytes <= limit
+        return super()._may_read() and self.in_flight_bytes <= limit

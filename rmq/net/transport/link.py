@@ -191,6 +191,11 @@ class Link(asyncio.BufferedProtocol):
         except (Refusal, BadBytes) as error:
             entry.future.set_exception(error.with_traceback(None))
 
+    @property
+    def half_frame_bytes(self) -> int:
+        """What is there of a frame whose end is missing."""
+        return self._reader.half_frame_bytes
+
     def expire_calls(self, now: float) -> None:
         for call_id, entry in self._waiting.items():
             if entry.deadline <= now and not entry.future.done():
