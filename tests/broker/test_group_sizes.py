@@ -34,3 +34,12 @@ async def test_a_group_of_one_is_its_own_majority(tmp_path: Path) -> None:
         leader = await group.connect(await group.leader())
         assert bodies(await leader.pull("T", 0)) == [b"good"]
         assert (await leader.send(send("T")))[0].queue_offset == 1
+
+
+async def test_the_largest_message_is_replicated(tmp_path: Path) -> None:
+    """A record of 4 MiB is more than what is fetched at once; it took the group its leader."""
+    async with LocalGroup(tmp_path) as group:
+        leader = await group.connect(await group.leader())
+        await leader.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
+        await leader.send(send("T", bytes(4 * 1024 * 1024)))
+        await group.level()

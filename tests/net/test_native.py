@@ -2,7 +2,8 @@
 
 import random
 import tracemalloc
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, get_type_hints
 
 import msgpack
 import pytest
@@ -42,6 +43,27 @@ def test_answers_survive(pair: tuple[type[Any], Any], remark: str) -> None:
     assert call_id == 7
     assert frame.read(request_type) == answer
     assert type(frame.read(request_type)) is type(answer)
+
+
+def large(cls: type[Any]) -> Any:
+    """With 3 MB in its bytes, which are more than a frame may have of structure."""
+    kinds = {str: "x", int: 1, bool: True, float: 1.0, bytes: bytes(3_000_000)}
+    return cls(*(kinds.get(kind, []) for kind in get_type_hints(cls).values()))
+
+
+def with_bytes(classes: Iterable[type[Any]]) -> list[type[Any]]:
+    return [cls for cls in classes if bytes in get_type_hints(cls).values()]
+
+
+@pytest.mark.parametrize("cls", with_bytes(REQUESTS.values()))
+def test_large_byte_strings_are_no_structure(cls: type[Any]) -> None:
+    assert decode(NATIVE.request(large(cls), 1, False))[0] == large(cls)
+
+
+@pytest.mark.parametrize("cls", [one for one in ANSWERED if ANSWERS[one] in with_bytes(filter(None, ANSWERS.values()))])
+def test_large_byte_strings_of_answers_are_no_structure(cls: type[Any]) -> None:
+    """A fetch brought 4 MiB, and 16 values: more than a short array holds. Each leader of a group lost it."""
+    assert decode(NATIVE.answer(1, None, large(ANSWERS[cls]), ""))[0].read(cls) == large(ANSWERS[cls])
 
 
 def test_an_empty_answer() -> None:

@@ -225,11 +225,14 @@ def _unpack_large(frame: bytes) -> Any:
 _SKIP = {0xC0: 0, 0xC2: 0, 0xC3: 0, 0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8, 0xD0: 1, 0xD1: 2, 0xD2: 4, 0xD3: 8, 0xCA: 4, 0xCB: 8}
 _SIZED = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4}  # bin and str: bytes of their length
 _BINS = (0xC4, 0xC5, 0xC6)
+_MAX_FIELDS: Final = 64  # of one command
 
 
 def _structured_bytes(frame: bytes) -> int:
     """Length of the frame without the byte strings in its outermost array (which unpack one to one)."""
     at, left = 1, frame[0] & 0x0F if frame[0] & 0xF0 == 0x90 else 0
+    if frame[0] == 0xDC:  # of more than 15
+        at, left = 3, min(_uint16(frame, 1)[0], _MAX_FIELDS)
     rest = len(frame)
     while left and at < len(frame):
         head, left = frame[at], left - 1

@@ -24,6 +24,9 @@ class _Waiting(NamedTuple):
     deadline: float
 
 
+_ENDED = "it ended"
+
+
 class Link(asyncio.BufferedProtocol):
     """Subclasses implement `_made`, `_handle`, `_gone`. Times are seconds on `clock.monotonic`."""
 
@@ -37,7 +40,7 @@ class Link(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._lost = False
         self._ended = False  # our half of the connection is closed
-        self._why = "closed by us"
+        self._why = _ENDED
         self._out: list[bytes] = []
         self._out_bytes = 0
         self._waiting: dict[int, _Waiting] = {}
@@ -217,9 +220,10 @@ class Link(asyncio.BufferedProtocol):
 
     def _lost_call(self, call_id: int) -> RmqError:
         where = f"{self.peer[0]}:{self.peer[1]}"
+        why = f" ({self._why})" if self._why != _ENDED else ""
         if call_id > self._written_id:
-            return Unreachable(f"the connection to {where} broke before the request left")
-        return Unknown(f"the connection to {where} broke before the answer came; it may or may not have been done")
+            return Unreachable(f"the connection to {where} broke before the request left{why}")
+        return Unknown(f"the connection to {where} broke before the answer came{why}; it may or may not have been done")
 
 
 def _address(name: object) -> Address:
