@@ -78,7 +78,8 @@ async def root(local: LocalBroker) -> AsyncIterator[Peer]:
 
 def nameserver_knows(local: LocalBroker, name: str) -> bool:
     assert local._nameserver is not None
-    return bool(local._nameserver._directory.users(name))
+    known = local._nameserver._directory
+    return bool(known.users(name) and known.acls(name))
 
 
 async def make_user(root: Peer, name: str, *entries: PolicyEntry, **fields: str) -> None:

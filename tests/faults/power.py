@@ -31,7 +31,7 @@ FLUSH_MS = 3  # how long a flush of one file takes
 MAX_LOSS_S = 0.5 + 0.5  # the interval, and room for one flush on a busy machine
 
 MUTANTS = {
-    "no-fsync": ("log/disk.py", "        _fdatasync(handle)\n", "        del handle\n"),
+    "no-fsync": ("log/files/disk.py", "        _fdatasync(handle)\n", "        del handle\n"),
     "ack-at-append": ("broker/replication/alone.py", "self._sync_flush = sync_flush", "self._sync_flush = False"),
     "ack-what-came-during-the-flush": (
         "broker/replication/alone.py",

@@ -357,7 +357,7 @@ def test_a_deletion_in_the_inherited_tail() -> None:
     follower.take(read_entries(leader.log, 0, 1 << 20))
     follower.held.number_queues()
     follower.lead(2)
-    with pytest.raises(Refusal, match="topic T is deleted"):
+    with pytest.raises(Refusal, match="topic T does not exist any more"):
         follower.write(10)
     follower.store.dispatcher.advance(follower.log.end)
     follower.write(10)

@@ -69,7 +69,7 @@ class Lives:
         try:
             self._node.member.append(units)
         except (StoreError, Refusal) as error:
-            self._node.world.judge.counts["refused: its topic is deleted"] += "is deleted" in str(error)
+            self._node.world.judge.counts["refused: its topic is deleted"] += "does not exist any more" in str(error)
             return False
         self._node.world.judge.counts[what] += len(units)
         self._node.grew()

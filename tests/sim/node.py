@@ -357,7 +357,7 @@ class Node:
             self.member.append(units)
         except (StoreError, Refusal) as error:
             self.world.judge.counts["sends refused"] += 1
-            self.world.judge.counts["refused: its topic is deleted"] += "is deleted" in str(error)
+            self.world.judge.counts["refused: its topic is deleted"] += "does not exist any more" in str(error)
             return
         self.grew()
 
