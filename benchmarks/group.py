@@ -56,13 +56,20 @@ def find_leader(nodes: list[Target]) -> Target:
     raise TimeoutError(f"no leader after {_SETTLE_SECONDS} s")
 
 
+class LeaderMoved(Exception):
+    """Another node leads now, so this one refused sends: on a machine that is busy with other things."""
+
+
 def measure(load: Path, leader: Target, nodes: list[Target], prepared: frames.Prepared, case: Case, peak: float) -> Figure:
+    """Raises LeaderMoved."""
     wanted = frames.stored(leader.port) + case.requests * prepared.messages
     before = {node.name: node.cpu_seconds() for node in nodes}
     command = [str(load), "127.0.0.1", str(leader.port), str(CONNECTIONS), str(case.in_flight), str(case.requests)]
     rate = [str(peak * case.share)] if case.share else []
     done = subprocess.run([*command, *prepared.arguments(), *rate], stdout=subprocess.PIPE, check=True)
     found = json.loads(done.stdout)
+    if not frames.leads(leader.port):
+        raise LeaderMoved(f"{leader.name} does not lead any more; measure with nothing else running")
     for node in nodes:
         assert (there := _stored_at_last(node, wanted)) == wanted, f"{node.name}: {there} messages stored, {wanted} sent"
     messages = case.requests * prepared.messages

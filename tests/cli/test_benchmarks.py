@@ -64,13 +64,21 @@ def test_run_has_help() -> None:
     assert "--no-apache" in done.stdout
 
 
+def measured(load: Path, nodes: list[targets.Target], made: dict[str, frames.Prepared], case: group.Case) -> group.Figure:
+    for _ in range(4):
+        try:
+            return group.measure(load, group.find_leader(nodes), nodes, made[case.key], case, peak=2000.0)
+        except group.LeaderMoved:
+            continue  # the other tests keep the machine busy
+    raise AssertionError("leadership moved each time")
+
+
 def test_a_group_of_three_is_measured(load: Path, made: dict[str, frames.Prepared], tmp_path: Path) -> None:
     """Leader and followers, and a rate that is kept; all three hold all messages, or `measure` fails."""
     nodes = targets.start_group(tmp_path)
     try:
-        leader = group.find_leader(nodes)
         for case in group.CASES:
-            figure = group.measure(load, leader, nodes, made[case.key], case._replace(requests=500), peak=2000.0)
+            figure = measured(load, nodes, made, case._replace(requests=500))
             assert 0 < figure.p50_us <= figure.p99_us
             assert not case.share or figure.per_second == pytest.approx(1000.0, rel=0.2)
     finally:
