@@ -17,6 +17,8 @@ from rmq.client import Message
 from rmq.clock import SystemClock
 from rmq.config.settings import NodeSettings
 from rmq.errors import StoreError
+from rmq.log.files import ownfiles
+from rmq.log.files.disk import RealDisk
 from rmq.log.records import record
 from rmq.log.records.indexkeys import Harvester
 from rmq.model import GroupConfig
@@ -29,7 +31,7 @@ from rmq.net.commands import (
     UpdateGroup,
     UpdateTopic,
 )
-from rmq.testing import LocalBroker, until
+from rmq.testing import LocalBroker, TestClock, until
 from tests.broker.conftest import Connect
 from tests.broker.support import Peer, bodies, copy_of_running, send
 from tests.broker.test_query import keyed, query
@@ -149,6 +151,21 @@ async def test_a_nameserver_that_is_away_delays_nothing(tmp_path: Path, caplog: 
     await peer.close()
     await broker.stop()
     assert caplog.text.count("nameserver 127.0.0.1:1 does not take this broker") == 1
+
+
+async def test_progress_is_saved_soon_after_the_start(tmp_path: Path) -> None:
+    """Nodes that were killed every few seconds dispatched more at each start, and stood for election meanwhile."""
+    async with LocalBroker(store_dir=tmp_path, clock=TestClock(running=False)) as broker:
+        peer = await Peer.connect(broker.address)
+        await peer.send(send("N", b"x" * 5000))
+        await broker.clock.advance(3.0)
+        await until(lambda: saved_end(tmp_path) > 5000)
+        await peer.close()
+
+
+def saved_end(store: Path) -> int:
+    found = ownfiles.load_progress(RealDisk(), str(store / "rmq"))
+    return found.hw if found is not None else 0
 
 
 async def test_the_operator_is_told_what_opening_found(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -10,6 +10,7 @@ from rmq.broker.state import Table
 from rmq.log.store import Store
 
 PROGRESS_S, SNAPSHOT_S = 10.0, 60.0
+FIRST_PROGRESS_S = 2.0  # a node that dies again within seconds need not dispatch the same once more
 STEP_QUEUES = 200  # flushed together, with four or five flushes of the device each: a node that stops waits for them
 
 
@@ -21,8 +22,9 @@ class Upkeep(Feature):
         self._snapshots = SnapshotTaker(tables, store, committed)
         self._membership = membership
         self._stopped = False
+        self._turns = 0
         self.jobs = (
-            Job(PROGRESS_S, "progress", self._save_progress, At.WRITABLE),
+            Job(FIRST_PROGRESS_S, "progress", self._save_progress, At.WRITABLE),
             Job(SNAPSHOT_S, "snapshot", self._take_snapshot, At.WRITABLE),
         )
 
@@ -33,6 +35,9 @@ class Upkeep(Feature):
         await self._take_snapshot()
 
     async def _save_progress(self) -> None:
+        self._turns += 1
+        if (self._turns - 1) % round(PROGRESS_S / FIRST_PROGRESS_S):
+            return
         while not await asyncio.to_thread(self._store.save_progress, STEP_QUEUES) and not self._stopped:
             pass
         self._store.queues.trim()
