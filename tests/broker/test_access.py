@@ -78,8 +78,13 @@ async def root(local: LocalBroker) -> AsyncIterator[Peer]:
 
 def nameserver_knows(local: LocalBroker, name: str) -> bool:
     assert local._nameserver is not None
-    known = local._nameserver._directory
-    return bool(known.users(name) and known.acls(name))
+    return bool(local._nameserver._directory.users(name))
+
+
+def nameserver_permits(local: LocalBroker, name: str) -> bool:
+    """It knows the user's policies, too; they come behind the user."""
+    assert local._nameserver is not None
+    return nameserver_knows(local, name) and bool(local._nameserver._directory.acls(name))
 
 
 async def make_user(root: Peer, name: str, *entries: PolicyEntry, **fields: str) -> None:
@@ -231,7 +236,7 @@ async def test_a_nameserver_knows_the_users_of_its_brokers(local: LocalBroker, r
     """S1, S2: routes, lists and registrations are for those who may see or make them."""
     await make_user(root, "bob", PolicyEntry("Topic:T", ["Pub"]))
     stranger = await login(local, "", "", local.nameserver)
-    await local.clock.advance_until(lambda: nameserver_knows(local, "bob"))
+    await local.clock.advance_until(lambda: nameserver_permits(local, "bob"))
     bob = await login(local, "bob", "bob-secret", local.nameserver)
     assert (await bob.ask(GetRoute("T"))).brokers
     assert await bob.refusal(GetRoute("other")) == ResponseCode.NO_PERMISSION
@@ -243,7 +248,7 @@ async def test_a_nameserver_knows_the_users_of_its_brokers(local: LocalBroker, r
 
 async def test_a_client_logs_in_everywhere(local: LocalBroker, root: Peer) -> None:
     await make_user(root, "bob", PolicyEntry("Topic:T", ["Pub", "Sub"]), PolicyEntry("Group:readers", ["Sub"]))
-    await local.clock.advance_until(lambda: nameserver_knows(local, "bob"))
+    await local.clock.advance_until(lambda: nameserver_permits(local, "bob"))
     async with local.client(user="bob", password="bob-secret") as client, client.producer() as producer:
         await producer.send(Message("T", b"hello"))
         async with client.consumer("readers", "T", start="first") as consumer:

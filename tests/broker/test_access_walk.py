@@ -16,7 +16,7 @@ from rmq.requests import REQUESTS, Action, Resource
 from rmq.testing import LocalBroker, until
 from tests.access.examples import GROUP, TOPIC, example
 from tests.broker.support import Peer
-from tests.broker.test_access import SENT, SETTINGS, Signer, login, make_user, nameserver_knows
+from tests.broker.test_access import SENT, SETTINGS, Signer, login, make_user, nameserver_permits
 from tests.net.java_peer import BODIES
 
 SWITCHED_OFF = "recall"  # for everybody, which is no matter of rights
@@ -53,7 +53,7 @@ async def local() -> AsyncIterator[LocalBroker]:
             await make_user(root, name, *entries)
         await root.ask(UpdateUser("off", UserInfo(user_status="disable")))
         await root.close()
-        await broker.clock.advance_until(lambda: nameserver_knows(broker, "off"))
+        await broker.clock.advance_until(lambda: nameserver_permits(broker, "off"))
         await broker.clock.advance(1)
         yield broker
 

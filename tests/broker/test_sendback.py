@@ -8,12 +8,13 @@ import pytest
 
 from rmq.codes import ResponseCode as R
 from rmq.log.records import record
-from rmq.model import DLQ_PREFIX, RETRY_PREFIX, GroupConfig, MessageQueue
+from rmq.model import DLQ_PREFIX, PROOF_PROPERTY, RETRY_PREFIX, GroupConfig, MessageQueue
 from rmq.net.commands import GetGroupConfig, GetMaxOffset, GetTopicConfig, Pull, Send, UpdateGroup, UpdateTopic
 from rmq.net.commands.locks import LockQueues
 from rmq.net.commands.retries import SendBack
 from rmq.testing import LocalBroker
 from tests.broker.support import BORN, HELD, Peer
+from tests.broker.transactions import properties
 
 DEAD = DLQ_PREFIX + "g"
 
@@ -113,7 +114,8 @@ async def test_a_failed_message_waits_as_the_groups_policy_says(broker: LocalBro
         )
         await broker.clock.advance_until(pulling.done)
         found = record.decode(pulling.result().messages)
-        assert wait_ms <= found.store_timestamp - began + 1000 < wait_ms + 5000
+        due_ms = int(properties(found)[PROOF_PROPERTY].split()[-1])
+        assert wait_ms <= due_ms - began + 1000 < wait_ms + 5000
         assert (found.body, found.reconsume_times) == (b"body", tries + 1)
         offset = found.physical_offset
     await again.ask(UpdateGroup(GroupConfig(group)))
