@@ -19,6 +19,9 @@ def why_not() -> str:
     return ""
 
 
+_UNMOUNT = 'until umount "$1"; do sleep 0.05; done'
+
+
 class SmallDisk:
     """`path` is where it is mounted."""
 
@@ -32,7 +35,10 @@ class SmallDisk:
         _run("mount", "-o", self._options, str(self._image), str(self.path))
 
     def unmount(self) -> None:
-        _run("umount", "--lazy", str(self.path))
+        """Really: an image that is mounted again while something still holds it stays as it was, read-only too."""
+        gone = subprocess.run(["timeout", "20", "sh", "-c", _UNMOUNT, "sh", str(self.path)], check=False, capture_output=True)
+        if gone.returncode:
+            _run("umount", "--lazy", str(self.path))
 
     def fill(self, leave_bytes: int) -> None:
         """Somebody else's file takes all but so many bytes."""
