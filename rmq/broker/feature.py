@@ -18,13 +18,14 @@ class At(Enum):
 
 
 class Job(NamedTuple):
-    """`work` is done every `seconds`. `at_stop`: a leader does it once more when it stops."""
+    """`work` is done every `seconds`, the first time after `first_s`. `at_stop`: a leader does it once more when it stops."""
 
     seconds: float
     name: str
     work: Callable[[], Awaitable[None] | None]
     at: At = At.LEADER
     at_stop: bool = False
+    first_s: float | None = None  # as long as `seconds`
 
 
 class Feature:

@@ -213,7 +213,8 @@ class Serving:
     def _start_jobs(self) -> None:
         for job in self.jobs():
             if job.at is At.EVERYWHERE or not self.store.read_only:
-                self._timers.every(job.seconds, job.name, self._when_leading(job) if job.at is At.LEADER else job.work)
+                work = self._when_leading(job) if job.at is At.LEADER else job.work
+                self._timers.every(job.seconds, job.name, work, job.first_s)
 
     def jobs(self) -> list[Job]:
         return [*self.membership.jobs, *(job for feature in self.features for job in feature.jobs)]

@@ -21,9 +21,10 @@ class Timers:
         self._sleeping: set[asyncio.Task[None]] = set()
         self._stopped = False
 
-    def every(self, seconds: float, name: str, job: Job) -> None:
-        """Run `job` each `seconds` until stopped."""
-        self._tasks.append(asyncio.create_task(self._run(seconds, name, job), name=f"timer-{name}"))
+    def every(self, seconds: float, name: str, job: Job, first_s: float | None = None) -> None:
+        """Run `job` each `seconds` until stopped; the first time after `first_s`, if that is given."""
+        first_s = seconds if first_s is None else first_s
+        self._tasks.append(asyncio.create_task(self._run(first_s, seconds, name, job), name=f"timer-{name}"))
 
     @property
     def stopping(self) -> bool:
@@ -38,11 +39,12 @@ class Timers:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
 
-    async def _run(self, seconds: float, name: str, job: Job) -> None:
+    async def _run(self, wait_s: float, seconds: float, name: str, job: Job) -> None:
         trouble = ""
         while not self._stopped:
-            await self._sleep(seconds)
+            await self._sleep(wait_s)
             trouble = await self._once(name, job, trouble)
+            wait_s = seconds
 
     async def _sleep(self, seconds: float) -> None:
         task = asyncio.current_task()

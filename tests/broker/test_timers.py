@@ -33,6 +33,16 @@ async def test_a_job_that_fails_is_tried_again_and_told_once(caplog: pytest.LogC
     await timers.stop()
 
 
+async def test_a_first_time_may_come_sooner() -> None:
+    clock, runs = TestClock(running=False), list[float]()
+    timers = Timers(clock)
+    timers.every(10.0, "saving", lambda: runs.append(clock.monotonic()), first_s=2.0)
+    await until(lambda: clock.sleepers)
+    await clock.advance(23.0)
+    assert runs == [2.0, 12.0, 22.0]
+    await timers.stop()
+
+
 async def test_a_bug_in_a_job_is_told_with_its_place_and_the_job_goes_on(caplog: pytest.LogCaptureFixture) -> None:
     clock, runs = TestClock(running=False), list[int]()
 

@@ -8,6 +8,7 @@ import pytest
 from rmq.errors import StoreError
 from rmq.log.files.damage import Damages, MissingSegment
 from rmq.log.files.memory import MemoryDisk
+from rmq.log.files.verified import BLOCK_BITS, MAX_BLOCKS, Verified
 from rmq.log.store import Store
 from tests.log.conftest import Bench
 
@@ -204,6 +205,15 @@ def test_what_came_from_the_device_is_checked_once(bench: Bench) -> None:
     with pytest.raises(StoreError, match="damaged"):
         log.gather_cold(first)
     assert log.gather(second) is None
+
+
+def test_what_is_known_as_checked_is_bounded() -> None:
+    """D18: the block noted first is forgotten, and its records are checked again."""
+    verified = Verified(1 << 60)
+    spans = [[(block << BLOCK_BITS, 200)] for block in range(MAX_BLOCKS + 1)]
+    for span in spans:
+        verified.add(span)
+    assert [verified.has(span) for span in spans] == [False] + [True] * MAX_BLOCKS
 
 
 class Unreadable(MemoryDisk):

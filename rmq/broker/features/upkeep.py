@@ -22,9 +22,8 @@ class Upkeep(Feature):
         self._snapshots = SnapshotTaker(tables, store, committed)
         self._membership = membership
         self._stopped = False
-        self._turns = 0
         self.jobs = (
-            Job(FIRST_PROGRESS_S, "progress", self._save_progress, At.WRITABLE),
+            Job(PROGRESS_S, "progress", self._save_progress, At.WRITABLE, first_s=FIRST_PROGRESS_S),
             Job(SNAPSHOT_S, "snapshot", self._take_snapshot, At.WRITABLE),
         )
 
@@ -35,9 +34,6 @@ class Upkeep(Feature):
         await self._take_snapshot()
 
     async def _save_progress(self) -> None:
-        self._turns += 1
-        if (self._turns - 1) % round(PROGRESS_S / FIRST_PROGRESS_S):
-            return
         while not await asyncio.to_thread(self._store.save_progress, STEP_QUEUES) and not self._stopped:
             pass
         self._store.queues.trim()

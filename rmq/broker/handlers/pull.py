@@ -88,12 +88,12 @@ class PullHandler:
 
     def pull(self, request: Pull, call: Call) -> Later | Awaitable[Later]:
         wanted = self._wanted(request, call)
-        return self._pull_sql(wanted, call) if isinstance(wanted.selection, str) else self._pull(wanted, call)
+        selection = wanted.selection
+        return self._pull_sql(wanted, selection, call) if isinstance(selection, str) else self._pull(wanted, call)
 
-    async def _pull_sql(self, wanted: CheckedPull, call: Call) -> Later:
-        assert isinstance(wanted.selection, str)
+    async def _pull_sql(self, wanted: CheckedPull, expression: str, call: Call) -> Later:
         try:
-            await self._reader.compiled(wanted.selection)
+            await self._reader.compiled(expression)
         except Refusal as refusal:
             if wanted.request.sys_flag & PULL_SUBSCRIPTION:
                 raise
@@ -162,7 +162,7 @@ class PullHandler:
         if low <= offset < high:
             count, selection = max(1, min(request.max_msg_nums, self._reader.max_messages)), wanted.selection
             if isinstance(selection, str):
-                return self._sift(wanted, call, count, until)
+                return self._sift(wanted, selection, call, count, until)
             if not queue.is_at_hand(offset, self._reader.max_messages if selection is None else MAX_SCANNED):
                 return self._read_cold(wanted, call)
             found = self._reader.find(queue, offset, count, self._reader.max_bytes, selection)
@@ -202,9 +202,8 @@ class PullHandler:
         read = partial(self._reader.find_cold, wanted.queue, request.queue_offset, max(1, request.max_msg_nums), codes)
         return await self._read_slowly(wanted, call, self._reader.cold.run(request.consumer_group, read))
 
-    async def _sift(self, wanted: CheckedPull, call: Call, count: int, until: float) -> Later:
-        request, queue, expression = wanted.request, wanted.queue, wanted.selection
-        assert isinstance(expression, str)
+    async def _sift(self, wanted: CheckedPull, expression: str, call: Call, count: int, until: float) -> Later:
+        request, queue = wanted.request, wanted.queue
         sifting = self._reader.sift(
             request.consumer_group, queue, request.queue_offset, count, self._reader.max_bytes, expression
         )

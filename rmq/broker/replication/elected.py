@@ -80,6 +80,7 @@ class ElectedReplica:
         self._leader_ready = False
         self._replicated: int | None = None  # fixed roles, SYNC_MASTER: what enough nodes have
         self._ticking: asyncio.Task[None] | None = None
+        self._offloaded: asyncio.Task[None] | None = None  # kept, or the loop forgets it
         self._leader_addresses: dict[str, str] = {}
         self._stopped = False
         self._peers = peers

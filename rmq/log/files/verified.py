@@ -1,5 +1,6 @@
 """Remembers which records were checked since their bytes last came from the device: not every pull must check them (D8)."""
 
+from collections import OrderedDict
 from collections.abc import Sequence
 
 BLOCK_BITS = 24  # of the log's offsets: 16 MiB
@@ -13,12 +14,12 @@ class Verified:
     """`end`: this run wrote everything behind it, and has read nothing back; below it only checked records are sure.
 
     One bit for each 64 bytes in which a checked record begins. The block that was noted first goes when there are too many.
-    `forget` may be called in other threads: it only takes whole blocks out.
+    `forget` may be called in other threads: blocks are only taken out whole, each by one call that no thread interrupts.
     """
 
     def __init__(self, end: int) -> None:
         self._end = end
-        self._blocks: dict[int, bytearray] = {}
+        self._blocks: OrderedDict[int, bytearray] = OrderedDict()
 
     def has(self, spans: Sequence[tuple[int, int]]) -> bool:
         """Whether none of these records (rising offsets) needs a check."""
@@ -39,7 +40,7 @@ class Verified:
             if block is None:
                 block = self._blocks[number] = bytearray(BLOCK_BYTES)
                 if len(self._blocks) > MAX_BLOCKS:
-                    self._blocks.pop(next(iter(self._blocks)), None)
+                    self._blocks.popitem(last=False)
             slot = (offset & _IN_BLOCK) >> SLOT_BITS
             block[slot >> 3] |= 1 << (slot & 7)
 
