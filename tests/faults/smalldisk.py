@@ -19,9 +19,6 @@ def why_not() -> str:
     return ""
 
 
-_UNMOUNT = 'until umount "$1"; do sleep 0.05; done'
-
-
 class SmallDisk:
     """`path` is where it is mounted."""
 
@@ -35,10 +32,20 @@ class SmallDisk:
         _run("mount", "-o", self._options, str(self._image), str(self.path))
 
     def unmount(self) -> None:
-        """Really: an image that is mounted again while something still holds it stays as it was, read-only too."""
-        gone = subprocess.run(["timeout", "20", "sh", "-c", _UNMOUNT, "sh", str(self.path)], check=False, capture_output=True)
-        if gone.returncode:
+        if subprocess.run(["umount", str(self.path)], check=False, capture_output=True).returncode:
             _run("umount", "--lazy", str(self.path))
+
+    def move(self) -> None:
+        """As into another machine: what its image holds is mounted anew, read-write.
+
+        A copy of it: whoever made a mount namespace meanwhile (another test's networks) holds the old image mounted,
+        and what the kernel made read-only stays so for every later mount of the same image.
+        """
+        self.unmount()
+        moved = self._image.with_name("moved")
+        _run("cp", "--sparse=always", str(self._image), str(moved))
+        self._image = moved
+        self.mount()
 
     def fill(self, leave_bytes: int) -> None:
         """Somebody else's file takes all but so many bytes."""

@@ -171,8 +171,7 @@ async def test_a_disk_that_turns_read_only_ends_writing_and_nothing_else(disk: S
     assert (await node.consume())[:stored] == node.acknowledged, "reading goes on"
     assert (await node.send_until_refused()).code == R.SERVICE_NOT_AVAILABLE
     await node.end()
-    disk.unmount()
-    disk.mount()
+    disk.move()
     await node.start()
     assert (await node.consume())[:stored] == node.acknowledged
     node.acknowledged = await node.consume()
