@@ -66,7 +66,8 @@ class Catalog:
         """The same, for a request that stores something for the group: the group must exist, or be on its way."""
         self.check_group(group)
         if self.groups.decided(group) is None:
-            raise no_group(group, ": its consumers make it when they connect, or create it first")
+            about = ": a consumer that connects makes it, unless this broker cannot store now (`rmq health` tells why)"
+            raise no_group(group, f"{about}; or create it first")
 
     def group_or_may_be(self, group: str) -> GroupConfig | None:
         """None: it would be made on first use. Raises Refusal if it would not."""
