@@ -204,12 +204,15 @@ def _longer(head: bytes) -> bytes:
     return b"".join((int.from_bytes(part, "big") + 1).to_bytes(4, "big") for part in (head[:4], head[4:]))
 
 
-def test_a_send_that_looks_like_an_earlier_one_is_read_the_same() -> None:
+@pytest.mark.parametrize("binary", [False, True])
+def test_a_send_that_looks_like_an_earlier_one_is_read_the_same(binary: bool) -> None:
     """The twin of the long way: whatever a known shape decides, parsing the header decides too."""
     chance = random.Random(3)
-    known = RemotingSettings(fastpath, "DefaultCluster", store_host=("10.0.0.1", 10911)).codec(("10.0.0.9", 4000))
+    settings = RemotingSettings(fastpath, "DefaultCluster", store_host=("10.0.0.1", 10911))
+    assert settings.sends is not None
+    known = settings.codec(("10.0.0.9", 4000))
     frames = [
-        java_peer.send_frame(n, b"body %d" % n, False, b=f"T{n % 3}", e=str(n % 4), g=str(1_700_000_000_000 + n), i=text)
+        java_peer.send_frame(n, b"body %d" % n, binary, b=f"T{n % 3}", e=str(n % 4), g=str(1_700_000_000_000 + n), i=text)
         for n in range(1, 200, 7)
         for text in (
             "UNIQ_KEY\x010A\x02TAGS\x01red\x02",
@@ -217,14 +220,16 @@ def test_a_send_that_looks_like_an_earlier_one_is_read_the_same() -> None:
             "",
             "UNIQ_KEY\x010B\x02KEYS\x01\u00e4\x02",
             "POP_CK\x01x",
+            "UNIQ_KEY\x010A\x02k\x01" + "v" * n + "\x02",
         )
     ]
     for frame in frames * 2:
         assert _read(known, frame[4:]) == _read(codec(), frame[4:])
+    assert len(settings.sends.shapes.known) == 12, "one for each topic and queue"
     for _ in range(8000):
         frame = chance.choice(frames)
         damaged = bytearray(frame[4:])
-        damaged[chance.randrange(len(damaged))] = chance.choice(b'"\\,:{}019aeg\x01\xff')
+        damaged[chance.randrange(len(damaged))] = chance.choice(b'"\\,:{}019aegi\x00\x01\xff')
         if not re.search(rb'"opaque":0[0-9]', damaged):  # which is no JSON, and read all the same
             assert _read(known, bytes(damaged)) == _read(codec(), bytes(damaged)), bytes(damaged)
 

@@ -150,7 +150,7 @@ class Remoting:
         self._keeps_frames, self._forwards = False, True
 
     def decode(self, frame: bytes) -> Received:
-        if frame[:1] == b"\0" and self._sends is not None and self._identify is None:
+        if self._sends is not None and self._identify is None:
             try:
                 known = self._sends.read_known(frame, self._born_host, self._shapes)
             except Refusal:

@@ -174,7 +174,7 @@ def write(
     return frame(binary, header, body)
 
 
-def frame(binary: bool, header: bytes, body: bytes) -> bytes:
+def frame(binary: bool, header: bytes, body: bytes = b"") -> bytes:
     """Length, kind and length of the header, header, body."""
     size = len(header)
     head = (4 + size + len(body) << 32 | binary << 24 | size).to_bytes(8, "big")
@@ -193,10 +193,14 @@ def _write_json(code: int, flag: int, opaque: int, remark: str, ext: Ext | None,
 
 
 def _write_binary(code: int, flag: int, opaque: int, remark: str, ext: Ext | None, version: int) -> bytes:
-    text = remark.encode()
     fields = b"".join(_write_field(key, value) for key, value in ext.items()) if ext else b""
-    head = _FIXED.pack(short(code), JAVA, version, opaque, flag, len(text))
-    return b"".join((head, text, _INT.pack(len(fields)), fields))
+    return binary_header(code, flag, opaque, remark.encode(), fields, version)
+
+
+def binary_header(code: int, flag: int, opaque: int, remark: bytes, fields: bytes, version: int) -> bytes:
+    """`fields`: lengths and values already."""
+    head = _FIXED.pack(short(code), JAVA, version, opaque, flag, len(remark))
+    return b"".join((head, remark, _INT.pack(len(fields)), fields))
 
 
 def _write_field(key: str, value: str) -> bytes:

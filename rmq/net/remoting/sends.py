@@ -20,7 +20,7 @@ from rmq.net.codec.remembered import Memory
 from rmq.net.commands import DraftedSend, Send, SendAnswer
 from rmq.net.commands.replies import SendReply
 from rmq.net.remoting.fields import bad_field
-from rmq.net.remoting.headers import VERSION, Ext, Header, bare, write
+from rmq.net.remoting.headers import VERSION, Ext, Header, bare, binary_header, frame, write
 from rmq.net.remoting.shapes import Fields, Shape, Shapes
 
 MAX_BATCH: Final = 20_000
@@ -123,6 +123,12 @@ class Sends:
             b'"TRACE_ON":"true","MSG_REGION":%b,"queueOffset":"%%d"},"flag":1,"language":"JAVA",'
             b'"opaque":%%d,"serializeTypeCurrentRPC":"JSON","version":%d}'
         ) % (self._id_prefix.encode(), orjson.dumps(self._region).replace(b"%", b"%%"), VERSION)
+        region, size = self._region.encode(), len(self._id_prefix) + 16
+        parts = (size.to_bytes(4, "big"), self._id_prefix.encode(), len(region).to_bytes(4, "big"), region.replace(b"%", b"%%"))
+        self._binary_form = (
+            b"\0\x07queueId\0\0\0%%c%%b\0\x0dtransactionId\0\0\0%%c%%b\0\x05msgId%b%b%%016X"
+            b"\0\x08TRACE_ON\0\0\0\x04true\0\nMSG_REGION%b%b\0\x0bqueueOffset\0\0\0%%c%%b"
+        ) % parts
         self._unique_prefix = host[:-4] + host[-2:]
 
     # --- requests -----------------------------------------------------------------------------------------------------
@@ -145,8 +151,12 @@ class Sends:
             raise bad_field(Send, f"field {name} ({_LETTERS[name]}) is missing") from None
         except ValueError as error:
             raise bad_field(Send, f"a number cannot be read: {str(error)[:80]}") from None
-        if header.code not in _REPLIES and not header.binary and shapes is not None:
-            shapes.learn(frame[4 : len(frame) - len(body)], header, fields)
+        if header.code not in _REPLIES and shapes is not None:
+            stop = len(frame) - len(body)
+            if header.binary:
+                shapes.learn_binary(frame, stop, header, fields)
+            else:
+                shapes.learn(frame[4:stop], header, fields)
         if header.code in _REPLIES:
             request, sent = send
             return SendReply(*request[:4]), sent._replace(unique_key=b"")  # their answers tell none
@@ -154,8 +164,11 @@ class Sends:
 
     def read_known(self, frame: bytes, born_host: bytes, shapes: Shapes) -> tuple[Send, Sent] | None:
         """The same for a frame whose header looks like an earlier one; None if it does not. Raises Refusal."""
-        stop = 4 + int.from_bytes(frame[:4], "big")  # the kind of a JSON header is 0
-        cut = shapes.cut(frame, stop)
+        kind, stop = frame[:1], 4 + int.from_bytes(frame[1:4], "big")
+        if kind == b"\0":
+            cut = shapes.cut(frame, stop)
+        else:
+            cut = shapes.cut_binary(frame, stop) if kind == b"\1" else None
         if cut is None:
             return None
         (_, _, _, header, fields), born_timestamp, properties, opaque = cut
@@ -246,8 +259,12 @@ class Sends:
         """`msgId` names the log offset of the record, or of all records of a batch [MessageDecoder.createMessageId]."""
         header, opaque, key, sizes, _, _ = sent
         queue_id, queue_offset, place, status, handle = answer
-        if sizes is None and not header.binary and not remark and not handle and key.isalnum():
-            # By hand: nothing in it needs escaping.
+        if sizes is None and not remark and not handle and key.isalnum() and len(key) < 256:
+            # By hand: nothing in it needs escaping, and each length fits in a byte.
+            if header.binary:
+                queue, number = b"%d" % queue_id, b"%d" % queue_offset
+                fields = self._binary_form % (len(queue), queue, len(key), key, place, len(number), number)
+                return frame(True, binary_header(status, 1, opaque, b"", fields, VERSION))
             text = self._answer_form % (status, queue_id, key, place, queue_offset, opaque)
             return (len(text) + 4 << 32 | len(text)).to_bytes(8, "big") + text
         places = itertools.accumulate(sizes[:-1] if sizes else (), initial=place)

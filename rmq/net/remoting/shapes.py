@@ -1,8 +1,9 @@
-"""Learns the shape of a producer's JSON headers, so that its next sends need not be parsed key by key.
+"""Learns the shape of a producer's headers, so that its next sends need not be parsed key by key.
 
 A producer writes the same header again and again: only the born time, the properties and the request's id change. So the
-text around these three is learnt from a header that was parsed, and a later header with exactly that text is cut at the
-same places. Learning proves the cut: other values are put there, and the whole must parse to the same but for them. Pure.
+bytes around these three are learnt from a header that was parsed, and a later header with exactly those bytes is cut at the
+same places. For a JSON header learning proves the cut: other values are put there, and the whole must parse to the same but
+for them. A binary header is lengths and values from left to right: what begins with the same bytes means the same. Pure.
 """
 
 import re
@@ -16,6 +17,9 @@ from rmq.net.remoting.headers import Header, bare
 MAX_SHAPE_BYTES: Final = 2048
 _BORN, _QUOTE = b'"g":"', b'"'
 _PROPERTIES, _OPAQUE = b'"i":"', b'"opaque":'
+_BINARY_BORN = b"\0\1g\0\0\0\x0d"  # a key of one byte, a value of 13: milliseconds until the year 2286
+_BORN_BYTES = 13
+_FIELDS_AT = 25  # in a frame, behind code, language, version, opaque, flag, no remark, and the length of the fields
 _printable = re.compile(rb"[ !#-~]*+").match  # what may stand inside a JSON text as it is; others are rare, and parsed
 _MAX_DIGITS = 9  # so that it fits in 32 bits with a sign
 
@@ -36,7 +40,7 @@ class Fields(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """The text behind the born time, behind the properties, and behind the request's id; and what it means."""
+    """The bytes behind the born time, behind the properties, and (JSON) behind the request's id; and what they mean."""
 
     behind_born: bytes
     behind_properties: bytes
@@ -91,6 +95,50 @@ class Shapes:
                 return None
         return shape, int(born), properties, int(opaque)
 
+    def cut_binary(self, frame: bytes, stop: int) -> Cut | None:
+        """The same for a binary header."""
+        born_at = frame.find(_BINARY_BORN, _FIELDS_AT, stop) + len(_BINARY_BORN)
+        shape = self._get(_binary_key(frame, born_at))
+        if shape is None:
+            return None
+        behind_born, behind_properties, _, _, _ = shape
+        born_end = born_at + _BORN_BYTES
+        length_at = born_end + len(behind_born)
+        properties_at = length_at + 4
+        properties_end = properties_at + int.from_bytes(frame[length_at:properties_at], "big")
+        born, properties = frame[born_at:born_end], frame[properties_at:properties_end]
+        if not (
+            properties_end + len(behind_properties) == stop <= len(frame)
+            and frame[born_end:length_at] == behind_born
+            and frame[properties_end:stop] == behind_properties
+            and int.from_bytes(frame[21:25], "big") == stop - _FIELDS_AT
+            and born.isdigit()
+            and properties.isascii()
+        ):
+            return None
+        return shape, int(born), properties, int.from_bytes(frame[9:13], "big", signed=True)
+
+    def learn_binary(self, frame: bytes, stop: int, header: Header, fields: Fields) -> None:
+        """`frame` has a binary header up to `stop`, which was read as `header`, and that means `fields`."""
+        if header.remark or int.from_bytes(frame[21:25], "big") != stop - _FIELDS_AT:
+            return
+        places: dict[bytes, int] = {}
+        at = _FIELDS_AT
+        while at < stop:
+            value_at = at + 6 + int.from_bytes(frame[at : at + 2], "big")
+            name = frame[at + 2 : value_at - 4]
+            if name in places:
+                return  # the last one counts, and may be anywhere
+            places[name] = value_at
+            at = value_at + int.from_bytes(frame[value_at - 4 : value_at], "big")
+        born_at, properties_at = places.get(b"g", 0), places.get(b"i", 0)
+        born_end, properties_end = born_at + _BORN_BYTES, properties_at + len(header.ext.get("i", "").encode())
+        if not frame.endswith(_BINARY_BORN, 0, born_at) or frame.find(_BINARY_BORN, _FIELDS_AT) + len(_BINARY_BORN) != born_at:
+            return
+        if born_end <= properties_at - 4 and stop - _FIELDS_AT - (properties_end - properties_at) <= MAX_SHAPE_BYTES:
+            behind = (frame[born_end : properties_at - 4], frame[properties_end:stop], b"")
+            self._learn(_binary_key(frame, born_at), Shape(*behind, bare(header), fields))
+
     def learn(self, data: bytes, header: Header, fields: Fields) -> None:
         """`data` is the text of a header that was read as `header`, and that means `fields`."""
         born_at = data.find(_BORN) + len(_BORN)
@@ -106,6 +154,11 @@ class Shapes:
         shape = Shape(data[born_end:properties_at], data[properties_end:opaque_at], data[opaque_end:], header, fields)
         if _fits(data[:born_at], shape):
             self._learn(data[:born_at], shape._replace(header=bare(header)))
+
+
+def _binary_key(frame: bytes, born_at: int) -> bytes:
+    """All but the request's id and the length of the fields, up to the born time."""
+    return frame[4:9] + frame[13:21] + frame[_FIELDS_AT:born_at]
 
 
 def _fits(before_born: bytes, shape: Shape) -> bool:
