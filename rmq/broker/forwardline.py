@@ -3,14 +3,15 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 from rmq.access.sealing import ACCESS_KEY, SIGNATURE, content, signature
 from rmq.clock import Clock
 from rmq.codes import RequestCode, ResponseCode
-from rmq.errors import NotLeading, Refusal
+from rmq.errors import NotLeading, Refusal, RmqError
 from rmq.net.codec.limits import MIB, Limits
 from rmq.net.commands.peers import ForwardedClient
+from rmq.net.remoting.codec import Relayed
 from rmq.net.remoting.fields import write as write_fields
 from rmq.net.remoting.headers import ANSWER_FLAG, ONEWAY_FLAG, Header, read, short, write
 from rmq.net.transport.connection import Call, Connection
@@ -23,6 +24,8 @@ log = logging.getLogger("rmq.forwarding")
 HOLD_S = 2.5  # a client of RocketMQ waits 3 s for the answer to a send
 OPEN_S = 1.0
 MAX_BYTES_EACH = 32 * MIB
+MAX_QUESTIONS = 32  # of the leader to one client that wait for its answer
+QUESTION_S = 10.0  # so long the leader waits
 _NOT_LEADING = frozenset({int(ResponseCode.NOT_LEADING), short(ResponseCode.NOT_LEADING)})
 _REPEATABLE = frozenset({  # they change nothing, or nothing more the second time
     RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE, RequestCode.QUERY_CONSUMER_OFFSET,
@@ -75,6 +78,7 @@ class Line:
         self._greeting = greeting
         self._waiting: list[HeldCall] | None = []  # None: it is open
         self._introducing: dict[int, asyncio.Future[int]] = {}
+        self._questions: set[asyncio.Task[None]] = set()
         self._over = False
         self._upstream = Upstream(owner.limits, self._received, self._ended)
         self._opening: asyncio.Task[None] | None = asyncio.create_task(self._open(), name=f"forward to {address}")
@@ -147,6 +151,10 @@ class Line:
         if not header.flag & ANSWER_FLAG:
             if header.flag & ONEWAY_FLAG:  # a one-way request: nobody waits for an answer
                 self.connection.relay(frame)
+            elif len(self._questions) < MAX_QUESTIONS:
+                asking = asyncio.create_task(self._hand_on(frame, header.opaque), name=f"question from {self.address}")
+                self._questions.add(asking)
+                asking.add_done_callback(self._questions.discard)
             return
         waiting = self._introducing.pop(header.opaque, None)
         if waiting is not None:
@@ -162,6 +170,16 @@ class Line:
             self._owner.done(held)
             held.call.pass_on(frame)
 
+    async def _hand_on(self, frame: bytes, opaque: int) -> None:
+        """The leader asks the client something, and waits: the client's answer goes back, if one comes."""
+        header, body = read(frame[4:], self._owner.limits.max_header_bytes)
+        try:
+            answer = await self.connection.request(cast(Any, Relayed(header, body)), QUESTION_S)
+        except RmqError as error:
+            log.debug("%s asked a client in vain: %s", self.address, error)
+        else:
+            self._upstream.write_whole(cast(Relayed, answer).frame(opaque))
+
     def _ended(self) -> None:
         """Requests that were not written wait for the next leader; nobody knows what became of the others."""
         if self._over:
@@ -172,6 +190,8 @@ class Line:
         opening, self._opening = self._opening, None  # a cancelled task knows its frames: who knows it stays for ever
         if opening is not None:
             opening.cancel()
+        for asking in list(self._questions):
+            asking.cancel()
         for held in waiting:
             self._owner.hold(held)
         for held in pending.values():

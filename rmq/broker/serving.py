@@ -26,6 +26,7 @@ from rmq.broker.features.lookups import Lookups
 from rmq.broker.features.offsets import OffsetExports, Offsets
 from rmq.broker.features.pop import Pop, Revival
 from rmq.broker.features.pulling import Pulling
+from rmq.broker.features.questions import Questions
 from rmq.broker.features.replies import Replies
 from rmq.broker.features.retention import Cleaning
 from rmq.broker.features.retries import Retries
@@ -141,6 +142,7 @@ class Serving:
             Assignments(settings.broker_name, catalog, tables.modes, registry, self._routes.queues, commit),
             retries,
             Replies(catalog, internal_producer, groups.clients.of_producer, self._us.address, settings.max_message_bytes, clock),
+            Questions(settings.broker_name, registry, catalog, groups.clients.of_member, reader.record_at),
             Sending(settings, writer, catalog, topics.all_known, intake.take_sent, retries.given_up),
             Pulling(reader, catalog, registry, progress, guide, polls, clock),
             Lookups(reader, self.store.indexed.index, clock),

@@ -5,8 +5,9 @@ from typing import TypeVar
 import click
 
 from rmq.client import Client, ReceivedMessage
-from rmq.client.admin import lookups
+from rmq.client.admin import lookups, members
 from rmq.client.admin.lookups import FOREVER_MS, Hits
+from rmq.client.admin.members import Handled
 from rmq.codes import ResponseCode
 from rmq.commands import asking, exits, messageviews, options, output
 from rmq.errors import InvalidArgument, Refusal
@@ -78,6 +79,27 @@ def _by_id(message_id: str, topic: str, namesrv: str, timeout_s: float, form: st
         return _by_unique(topic, message_id, namesrv, timeout_s, form)
     _show_one(asking.run(namesrv, timeout_s, lambda client: lookups.by_offset_id(client, message_id)), form)
     return exits.OK
+
+
+def _consume(topic: str, message_id: str, member: tuple[str, str], namesrv: str, timeout_s: float, form: str) -> int:
+    """The member (group, client id) handles the message now; the exit code."""
+
+    async def work(client: Client) -> Handled:
+        try:
+            message = await lookups.by_offset_id(client, message_id)
+        except InvalidArgument:
+            found = await lookups.by_key(client, topic, message_id, unique=True)
+            if not found.messages:
+                raise Refusal(ResponseCode.QUERY_NOT_FOUND, f"no message with id {message_id} in {topic}") from None
+            message = found.messages[-1]
+        return await members.consume_at(client, *member, message)
+
+    handled = asking.run(namesrv, timeout_s, work)
+    if form == "json":
+        output.show_json(handled._asdict())
+    else:
+        click.echo(f"{handled.consume_result} after {handled.spent_time_mills} ms {handled.remark}".rstrip())
+    return exits.OK if handled.consume_result in ("CR_SUCCESS", "CR_COMMIT") else exits.FAILED
 
 
 @msg.command("unique")
@@ -195,16 +217,30 @@ def print_messages(
 
 _topic = click.option("-t", "--topic", required=True, metavar="NAME")
 _id = click.option("-i", "--msg-id", "message_id", required=True, metavar="ID")
+_to_group = click.option(
+    "-g", "--consumer-group", "group", default="", metavar="NAME", help="With -d: it handles the message now."
+)
+_to_client = click.option("-d", "--client-id", "client_id", default="", metavar="ID", help="The member of the group.")
+
+
+def _is_given(group: str, client_id: str) -> bool:
+    if bool(group) != bool(client_id):
+        raise click.UsageError("to have a member handle the message give both -g GROUP and -d CLIENT_ID")
+    return bool(group)
 
 
 @click.command("queryMsgById")
 @options.namesrv
 @_id
 @click.option("-t", "--topic", default="", metavar="NAME", help="Of a unique id.")
+@_to_group
+@_to_client
 @options.timeout
 @options.output
-def query_by_id(namesrv: str, message_id: str, topic: str, timeout_s: float, form: str) -> int:
+def query_by_id(namesrv: str, message_id: str, topic: str, group: str, client_id: str, timeout_s: float, form: str) -> int:
     """A message by its id, of either kind."""
+    if _is_given(group, client_id):
+        return _consume(topic, message_id, (group, client_id), namesrv, timeout_s, form)
     return _by_id(message_id, topic, namesrv, timeout_s, form)
 
 
@@ -212,10 +248,16 @@ def query_by_id(namesrv: str, message_id: str, topic: str, timeout_s: float, for
 @options.namesrv
 @_id
 @_topic
+@_to_group
+@_to_client
 @options.timeout
 @options.output
-def query_by_unique_key(namesrv: str, message_id: str, topic: str, timeout_s: float, form: str) -> int:
+def query_by_unique_key(
+    namesrv: str, message_id: str, topic: str, group: str, client_id: str, timeout_s: float, form: str
+) -> int:
     """A message by its unique id."""
+    if _is_given(group, client_id):
+        return _consume(topic, message_id, (group, client_id), namesrv, timeout_s, form)
     return _by_unique(topic, message_id, namesrv, timeout_s, form)
 
 

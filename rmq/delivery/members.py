@@ -266,6 +266,12 @@ class ConsumerRegistry:
         found = self._groups.get(group)
         return sorted(found.members) if found else []
 
+    def connections_with(self, group: str, client_id: str) -> list[int]:
+        """Those of one client as a member of the group."""
+        found = self._groups.get(group)
+        members = sorted(found.members.items()) if found else []
+        return [number for number, member in members if member.client.client_id == client_id]
+
     def producer_connections(self, group: str) -> list[int]:
         found = self._producers.get(group)
         return sorted(found) if found else []

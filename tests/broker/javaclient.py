@@ -11,10 +11,11 @@ from tests.net.java_peer import request_frame, send_frame
 
 
 class JavaClient:
-    """`pushed`: what the broker asked of it. `address`: its own."""
+    """`pushed`: what the broker asked of it. `answers`: what it says to that, by code. `address`: its own."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.pushed: list[tuple[Header, bytes]] = []
+        self.answers: dict[int, bytes] = {}
         host, port = writer.get_extra_info("sockname")[:2]
         self.address = f"{host}:{port}"
         self._reader, self._writer = reader, writer
@@ -69,6 +70,9 @@ class JavaClient:
                     self._waiting.pop(header.opaque).set_result((header, body))
                 else:
                     self.pushed.append((header, body))
+                    if header.code in self.answers:
+                        answer = write(header.binary, 0, 1, header.opaque, "", None, self.answers[header.code])
+                        self._writer.write(answer)
         except (asyncio.IncompleteReadError, ConnectionError) as error:
             for waiting in self._waiting.values():
                 if not waiting.done():

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rmq.broker import forwarding, forwardline, node as node_module
-from rmq.codes import RequestCode
+from rmq.codes import RequestCode, ResponseCode as R
 from rmq.errors import RmqError
 from rmq.log.records import record
 from rmq.log.store import Store
@@ -25,6 +25,7 @@ from rmq.net.commands import (
 )
 from rmq.net.commands.locks import LockQueues
 from rmq.net.commands.peers import TransferLeader
+from rmq.net.commands.questions import ConsumeDirectly, GetRunningInfo
 from rmq.testing import until
 from tests.broker.groups import GROUP, LocalGroup
 from tests.broker.javaclient import JavaClient, members
@@ -92,6 +93,32 @@ async def test_offsets_locks_and_lists_are_the_leaders(group: LocalGroup) -> Non
         assert members((await java.ask(GetConsumerList("g")))[1]) == ["me@1"]
     assert (await leader.ask(QueryConsumerOffset("g", "T", 0))).offset == 1
     await until_refused(leader, GetConsumerList("g"))  # the leader saw it leave
+
+
+async def test_what_the_leader_asks_a_client_gets_through_and_so_does_its_answer(group: LocalGroup) -> None:
+    """A tool asks the leader for a member that talks to a follower; one that does not answer holds nobody up."""
+    leader = await leading(group)
+    async with JavaClient.connect(group.address(await follower(group))) as java:
+        assert (await java.ask(beat("me@1", "g")))[0].code == 0
+        java.tell(UpdateConsumerOffset("g", "T", 0, 0))  # now the follower has a connection for it to the leader
+        await until_served(leader, GetConsumerList("g"))
+        java.answers[307] = b'{"properties":{"PROP_CLIENT_VERSION":"V5_5_0"}}'
+        assert (await leader.ask(GetRunningInfo("g", "me@1", True))).report == java.answers[307]
+        assert java.pushed[-1][0].ext == {"consumerGroup": "g", "clientId": "me@1", "jstackEnable": "true"}
+        place = record.message_id(record.host_bytes("10.0.0.1", 1), (await leader.send(send("T", b"body")))[0].physical_offset)
+        java.answers[309] = b'{"consumeResult":"CR_SUCCESS"}'
+        assert (await leader.ask(ConsumeDirectly("g", "me@1", place, "T"))).report == java.answers[309]
+        assert record.decode(java.pushed[-1][1]).body == b"body"
+        del java.answers[307]
+        asking = asyncio.create_task(leader.refusal(GetRunningInfo("g", "me@1")))
+        await group.clock.advance_until(asking.done)
+        assert await asking == R.CONSUME_MSG_TIMEOUT
+
+
+async def until_served(peer: Peer, request: object) -> None:
+    async with asyncio.timeout(10):
+        while await peer.ask_code(request):
+            pass
 
 
 async def until_refused(peer: Peer, request: object) -> None:

@@ -48,7 +48,8 @@ import org.apache.rocketmq.tools.command.MQAdminStartup;
  *   transact NAMESRV TOPIC GROUP ANSWER STATES   a message in a transaction for each state; ANSWER when asked; until input closes
  *   asking NAMESRV TOPIC GROUP SQL ASKED   answers what is asked in TOPIC, as far as SQL is true of it, and asks in ASKED for each
  *                                     line of input; until input closes
- *   tools NAMESRV                     an mqadmin command for each line of input, each followed by a line "DONE"; until input closes
+ *   tools NAMESRV                     an mqadmin command for each line of input, each followed by a line "DONE"; until input closes.
+ *                                     "member TOPIC GROUP": a push consumer, from now on
  */
 public final class Interop {
     public static void main(String[] args) throws Exception {
@@ -225,10 +226,23 @@ public final class Interop {
         System.setProperty("rocketmq.namesrv.addr", nameservers);
         System.out.println("STARTED");
         BufferedReader input = new BufferedReader(new InputStreamReader(System.in));
+        List<DefaultMQPushConsumer> members = new ArrayList<>();
         for (String line = input.readLine(); line != null; line = input.readLine()) {
-            MQAdminStartup.main0(line.split(" "), null);
+            String[] words = line.split(" ");
+            if (words[0].equals("member")) {
+                DefaultMQPushConsumer consumer = member(nameservers, words[1], words[2], "*");
+                consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+                    messages.forEach(Interop::print);
+                    return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+                });
+                consumer.start();
+                members.add(consumer);
+            } else {
+                MQAdminStartup.main0(words, null);
+            }
             System.out.println("DONE");
         }
+        members.forEach(DefaultMQPushConsumer::shutdown);
     }
 
     private static void crossing(String nameservers, String topic, String group, int rate) throws Exception {

@@ -23,7 +23,7 @@ from rmq.model import (
     TopicConfig,
 )
 from rmq.net import commands
-from rmq.net.commands import access, clients, locks, peers, pop, replies, resets, routes, timers, transactions
+from rmq.net.commands import access, clients, locks, peers, pop, questions, replies, resets, routes, timers, transactions
 from rmq.net.remoting.fields import java_name, write
 from rmq.net.remoting.headers import Header, write as write_frame
 from tests.net import java_json
@@ -189,6 +189,7 @@ BODIES: dict[type[Any], Any] = {
     pop.BatchAck: _batch_ack,
     transactions.CheckTransactionState: lambda request: request.message,
     replies.PushReply: lambda request: request.message,
+    questions.ConsumeDirectly: lambda request: request.message,
 }
 
 
@@ -251,6 +252,7 @@ FROM_EXT: dict[type[Any], Any] = {
     routes.Added: lambda header, body: routes.Added(int(header.ext["addTopicCount"])),
     commands.QueryMessageAnswer: _found,
     commands.MessageAnswer: lambda header, body: commands.MessageAnswer(body),
+    questions.ClientReport: lambda header, body: questions.ClientReport(body),
     commands.SendAnswer: _send,
     commands.PullAnswer: _pull,
     commands.HeartbeatAnswer: _heartbeat_answer,
@@ -351,6 +353,13 @@ def _resets(source: Any) -> resets.ResetOffsets:
     return resets.ResetOffsets(places)
 
 
+def _member_offsets(source: Any) -> questions.MemberOffsets:
+    table = source["consumerTable"].items()
+    return questions.MemberOffsets(
+        {client: [resets.QueueOffset(_queue(key), offset) for key, offset in held.items()] for client, held in table}
+    )
+
+
 def _topic_table(source: Any) -> commands.TopicConfigs:
     topics = [_topic(one) for one in source["topicConfigTable"].values()]
     return commands.TopicConfigs(topics, _version(source["dataVersion"]))
@@ -401,6 +410,7 @@ FROM_JSON: dict[type[Any], Any] = {
     commands.TopicStats: _topic_stats,
     GroupConfig: _group_config,
     resets.ResetOffsets: _resets,
+    questions.MemberOffsets: _member_offsets,
     commands.GroupConfigs: _group_table,
     commands.ConsumeStats: _consume_stats,
     commands.ConsumerConnection: _connections,

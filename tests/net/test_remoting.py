@@ -9,7 +9,18 @@ from hypothesis import given, strategies as st
 from rmq.errors import BadBytes, Refusal
 from rmq.model import BrokerAddresses, MessageQueue, Route
 from rmq.net import commands
-from rmq.net.commands import ANSWERS, CODES, GetMaxOffset, GetRoute, NotifyConsumerIdsChanged, Send, SendAnswer, pop, resets
+from rmq.net.commands import (
+    ANSWERS,
+    CODES,
+    GetMaxOffset,
+    GetRoute,
+    NotifyConsumerIdsChanged,
+    Send,
+    SendAnswer,
+    pop,
+    questions,
+    resets,
+)
 from rmq.net.commands.replies import SendReply
 from rmq.net.commands.transactions import CheckTransactionState
 from rmq.net.remoting.headers import read, write
@@ -79,6 +90,9 @@ def _with_unique_names(answer: Any) -> Any:
         return answer._replace(subscriptions=list({one.topic: one for one in answer.subscriptions}.values()))
     if isinstance(answer, resets.ResetOffsets):
         return answer._replace(offsets=list({one.queue: one for one in answer.offsets}.values()))
+    if isinstance(answer, questions.MemberOffsets):
+        held = answer.members.items()
+        return questions.MemberOffsets({name: list({one.queue: one for one in some}.values()) for name, some in held})
     if isinstance(answer, commands.TopicStats | commands.ConsumeStats):
         return answer._replace(queues=list({one.queue: one for one in answer.queues}.values()))  # type: ignore[arg-type]
     if isinstance(answer, commands.PullAnswer):

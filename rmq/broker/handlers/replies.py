@@ -89,11 +89,7 @@ class ReplyHandler:
             connections = self._clients(client_id)
         if not connections:
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"push reply message fail, channel of <{client_id}> not found.")
-        newest = connections[-1]
-        if newest.is_forwarded:
-            newest.push(push)
-            return
         try:
-            await newest.request(push, PUSH_S)
+            await connections[-1].request(push, PUSH_S)
         except RmqError as error:
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"push reply message to {client_id} fail: {error}") from error

@@ -6,7 +6,6 @@ answer, also from the next leader; one that says the opposite is told what was d
 
 import asyncio
 from collections.abc import Mapping
-from string import hexdigits
 from typing import Any
 
 from rmq.broker.pending import halves
@@ -137,7 +136,7 @@ class TransactionHandlers:
 
     async def resume(self, request: ResumeCheck, _call: Call) -> None:
         """Resumes a half that was put aside: its producers are asked again, and it may be committed. Raises Refusal."""
-        offset = _offset_in(request.msg_id)
+        offset = record.offset_in(request.msg_id)
         found = await asyncio.to_thread(self._internal_producer.find, offset)
         stored: Record | None = None if found is None else record.decode(found)
         if stored is None or stored.topic != PARKED_TOPIC:
@@ -155,11 +154,3 @@ def _check(request: EndTransaction, group: str, number: int) -> None:
     if number != request.tran_state_table_offset:
         about = f"The transaction state table offset wrong: it is not {request.tran_state_table_offset}"
         raise Refusal(ResponseCode.SYSTEM_ERROR, about)
-
-
-def _offset_in(message_id: str) -> int:
-    """[MessageDecoder.decodeMessageId] Raises Refusal."""
-    if len(message_id) not in (32, 56) or not set(message_id) <= set(hexdigits):
-        about = f"{message_id!r} is no offsetMsgId: it has 32 hex digits, 56 with an IPv6 address"
-        raise Refusal(ResponseCode.SYSTEM_ERROR, about)
-    return int(message_id[-16:], 16)

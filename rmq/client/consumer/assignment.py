@@ -17,6 +17,7 @@ from rmq.client.consumer.locks import QueueLocks
 from rmq.client.consumer.offsets import OffsetStore
 from rmq.client.consumer.plan import Plan
 from rmq.client.consumer.pulling import Puller
+from rmq.client.consumer.rates import Rates
 from rmq.client.consumer.window import Window
 from rmq.client.shared.session import Session
 from rmq.client.shared.tasks import TaskSet, cancel, within
@@ -53,6 +54,7 @@ class Assignment:
         self._due = asyncio.Event()
         self._was_balanced = False
         self._leaders: dict[str, str] = {}
+        self.rates = {topic: Rates(session.clock.monotonic()) for topic in plan.topics}
 
     @property
     def queues(self) -> list[MessageQueue]:
@@ -61,6 +63,14 @@ class Assignment:
     def windows(self) -> list[Window]:
         """Windows of the owned queues that have begun."""
         return [owned.puller.window for owned in self._owned.values() if owned.puller.window is not None]
+
+    def held(self) -> dict[MessageQueue, Window | None]:
+        """The owned queues; None: it has not begun."""
+        return {queue: owned.puller.window for queue, owned in self._owned.items()}
+
+    def locked_at(self, queue: MessageQueue) -> float | None:
+        """When an ordered consumer's lock of it was renewed last (monotonic s)."""
+        return None if self._locks is None else self._locks.locked_at(queue)
 
     def start(self) -> None:
         """Waits for reasons to rebalance, and rebalances then."""
@@ -162,7 +172,7 @@ class Assignment:
             if queue.topic == topic and (queue not in wanted or owned.task.done()):  # done: a bug ended it; begin anew
                 self._let_go(queue)
         for queue in sorted(wanted - self._owned.keys()):
-            puller = Puller(self._session, self._plan, queue, self._offsets, self._inbox, self._locks)
+            puller = Puller(self._session, self._plan, queue, self._offsets, self._inbox, self._locks, self.rates[topic])
             task = self._tasks.start(self._pull(puller, self._leaving.get(queue), wait_s), f"pull {queue}")
             self._owned[queue] = _Owned(puller, task)
 

@@ -3,9 +3,10 @@
 import asyncio
 import inspect
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from types import TracebackType
 
+from rmq.client.consumer.asked import Asked, Handler
 from rmq.client.consumer.assignment import Assignment
 from rmq.client.consumer.inbox import Delivery, Inbox
 from rmq.client.consumer.offsets import OffsetStore
@@ -19,7 +20,6 @@ from rmq.errors import Closed, InvalidArgument, Refusal, RmqError
 from rmq.model import RETRY_PREFIX, MessageQueue
 
 _log = logging.getLogger("rmq.client")
-Handler = Callable[[ReceivedMessage], object]
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0  # before a failed message is handed out again
 
 
@@ -37,6 +37,7 @@ class Consumer:
         self._inbox = Inbox()
         self._assignment = Assignment(session, plan, offsets, self._inbox)
         self._retries = Retries(session, plan)
+        self._asked = Asked(session, plan, self._assignment)
         self._tasks = TaskSet()  # commit loop, pauses after failures
         self._workers = TaskSet()
         self._received: list[Delivery] = []  # handed out by iteration and receive(), not yet finished
@@ -70,6 +71,7 @@ class Consumer:
             raise InvalidArgument(about)
         self._session.heartbeats.remember(self._plan.heartbeat())
         self._started = True
+        self._asked.start()
         try:
             await self._offsets.open()
             await self._find_topics()
@@ -109,11 +111,13 @@ class Consumer:
             raise InvalidArgument(f"concurrency {concurrency}: at least one handler must run")
         self._check_started()
         stop = asyncio.Event()
+        self._asked.handler, self._asked.concurrency = handler, concurrency
         workers = [self._workers.start(self._work(handler, stop), f"handler {n}") for n in range(concurrency)]
         try:
             done, _ = await asyncio.wait(workers, return_when=asyncio.FIRST_EXCEPTION)
         finally:
             stop.set()
+            self._asked.handler = None
             self._inbox.wake()
             await self._drain(workers)
         for worker in done:
@@ -130,6 +134,8 @@ class Consumer:
 
     async def _handle(self, handler: Handler, delivery: Delivery) -> None:
         limit: asyncio.Timeout | None = None
+        monotonic, rates = self._session.clock.monotonic, self._assignment.rates[delivery.window.queue.topic]
+        delivery.window.handled_s = began_s = monotonic()
         try:
             result = handler(delivery.message)
             if inspect.isawaitable(result):
@@ -137,9 +143,13 @@ class Consumer:
                 async with limit:
                     await result
         except Exception as error:
+            rates.failed += 1
             if not await self._retries.take(delivery, error, timed_out=limit is not None and limit.expired()):
                 self._hand_again(delivery, error)
                 return
+        else:
+            rates.handled += 1
+            rates.handled_ms += (monotonic() - began_s) * 1000
         self._finish(delivery)
 
     def _finish(self, delivery: Delivery) -> None:
@@ -219,6 +229,7 @@ class Consumer:
 
     def _finish_received(self) -> None:
         for delivery in self._received:
+            self._assignment.rates[delivery.window.queue.topic].handled += 1
             self._finish(delivery)
         self._received.clear()
 
@@ -255,6 +266,8 @@ class Consumer:
     async def _keep_committing(self) -> None:
         while True:
             await self._session.clock.sleep(self._session.settings.commit_s)
+            for rates in self._assignment.rates.values():
+                rates.sample(self._session.clock.monotonic())
             try:
                 await self._assignment.save(self._assignment.windows(), sync=False, unchanged=False)
             except RmqError as error:
@@ -273,6 +286,7 @@ class Consumer:
         if not self._started:
             return
         self._started = False
+        self._asked.stop()
         await self._drain(self._workers.running())
         for delivery in self._received:
             delivery.window.hold(delivery.message)

@@ -30,6 +30,10 @@ class QueueLocks:
         """Whether certainly nobody else has it now."""
         return self._session.clock.monotonic() < self._until.get(queue, 0.0)
 
+    def locked_at(self, queue: MessageQueue) -> float | None:
+        """When it was locked, or renewed, last."""
+        return self._until[queue] - LOST_S if self.holds(queue) else None
+
     async def acquire(self, queue: MessageQueue) -> None:
         """Returns once the queue is ours."""
         while True:

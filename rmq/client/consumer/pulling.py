@@ -7,6 +7,7 @@ from rmq.client.consumer.inbox import Inbox
 from rmq.client.consumer.locks import QueueLocks
 from rmq.client.consumer.offsets import OffsetStore
 from rmq.client.consumer.plan import FIRST, LAST, PULL_BATCH, Plan
+from rmq.client.consumer.rates import Rates
 from rmq.client.consumer.window import Window
 from rmq.client.shared.message import ReceivedMessage
 from rmq.client.shared.reading import Pulled, PullReader
@@ -43,13 +44,21 @@ class Puller:
     ordered consumer."""
 
     def __init__(
-        self, session: Session, plan: Plan, queue: MessageQueue, offsets: OffsetStore, inbox: Inbox, locks: QueueLocks | None
+        self,
+        session: Session,
+        plan: Plan,
+        queue: MessageQueue,
+        offsets: OffsetStore,
+        inbox: Inbox,
+        locks: QueueLocks | None,
+        rates: Rates,
     ) -> None:
         self._session = session
         self._plan = plan
         self._offsets = offsets
         self._inbox = inbox
         self._locks = locks
+        self._rates = rates
         self.queue = queue
         self.window: Window | None = None
         self._source = Source()
@@ -130,7 +139,16 @@ class Puller:
             raise
         self._source.answered(by_follower, answer.suggest_which_broker_id)
         await self._take(window, answer, pulled)
-        await self._keep_pace(bool(pulled.records), session.clock.monotonic() - asked_s)
+        took_s = self._count(window, len(pulled.records), asked_s)
+        await self._keep_pace(bool(pulled.records), took_s)
+
+    def _count(self, window: Window, messages: int, asked_s: float) -> float:
+        """Notes a pull; how many seconds it took."""
+        window.pulled_s = now = self._session.clock.monotonic()
+        self._rates.pulls += 1
+        self._rates.pulled += messages
+        self._rates.pull_ms += (now - asked_s) * 1000
+        return now - asked_s
 
     async def _keep_pace(self, progress: bool, took_s: float) -> None:
         """A broker that answers "nothing" at once, again and again, instead of holding the pull, is asked less and less often."""

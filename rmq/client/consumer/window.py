@@ -19,8 +19,8 @@ from rmq.model import MessageQueue
 class Window:
     """`next_offset`: where to pull next. `committed`: the last offset that was committed (-1: none). Not `sure`: a follower
     said where to begin, so nothing is committed before the leader was asked. `last`: number and place in the log
-    of the last message that was pulled, wanted or not. With `locked`, which tells whether the queue is locked for us, messages
-    are handed out one at a time, and only while it is."""
+    of the last message that was pulled, wanted or not. `pulled_s`, `handled_s`: when last, by the monotonic clock. With
+    `locked`, which tells whether the queue is locked for us, messages are handed out one at a time, and only while it is."""
 
     def __init__(
         self, queue: MessageQueue, next_offset: int, committed: int = -1, locked: Callable[[], bool] | None = None
@@ -29,6 +29,8 @@ class Window:
         self.next_offset = next_offset
         self.committed = committed
         self.last = (-1, -1)
+        self.pulled_s: float | None = None
+        self.handled_s: float | None = None
         self.handed = 0
         self.held = 0
         self.dropped = False
@@ -45,6 +47,16 @@ class Window:
     def count(self) -> int:
         """Messages in memory, those being handled too."""
         return len(self._unfinished)
+
+    @property
+    def bytes_held(self) -> int:
+        """Of the bodies of these."""
+        return self._bytes
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        """Offsets of the first and the last of these; 0, 0 without any."""
+        return (next(iter(self._unfinished)), next(reversed(self._unfinished))) if self._unfinished else (0, 0)
 
     @property
     def committable(self) -> int:
@@ -114,8 +126,8 @@ class Window:
         """Whether pulling must wait (C18)."""
         if not self._unfinished:
             return False
-        span = next(reversed(self._unfinished)) - next(iter(self._unfinished))
-        return self.count >= max_messages or self._bytes >= max_bytes or span > MAX_SPAN
+        first, last = self.ends
+        return self.count >= max_messages or self._bytes >= max_bytes or last - first > MAX_SPAN
 
     async def until_changed(self) -> None:
         """Until something was finished or held. Several may wait."""

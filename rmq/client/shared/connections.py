@@ -1,18 +1,21 @@
 """One connection per address, opened when first needed and again when lost. Knows no routes and retries nothing."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 from rmq.client.shared.settings import ClientSettings
 from rmq.client.shared.tasks import TaskSet, cancel
 from rmq.codes import ResponseCode
 from rmq.errors import OUTCOME_UNKNOWN, Closed, Refusal, Unknown
-from rmq.net.commands import Answer, Hello, Request
+from rmq.net.commands import Answer, Hello, QuestionRequest, Request
+from rmq.net.commands.questions import GetHeldOffsets, GetMemberOffsets
 from rmq.net.transport.channel import Channel
 from rmq.net.transport.dialer import Dialer
 
 OnAddress = Callable[[str], None]
 OnRequest = Callable[[Request], None]
+OnQuestion = Callable[[Any], Answer | Awaitable[Answer]]
 _POSTS_IN_A_ROW = 64
 
 
@@ -31,6 +34,7 @@ class Connections:
         self.on_opened: list[OnAddress] = []
         self.on_lost: list[OnAddress] = []
         self.on_request: list[OnRequest] = []
+        self.on_question: dict[str, Mapping[type[Request], OnQuestion]] = {}  # by consumer group: what a broker waits for
 
     def is_open(self, address: str) -> bool:
         return address in self._channels
@@ -93,9 +97,16 @@ class Connections:
         for listener in self.on_lost:
             listener(address)
 
-    def _received(self, request: Request) -> None:
+    def _received(self, request: Request) -> Answer | Awaitable[Answer]:
         for listener in self.on_request:
             listener(request)
+        if not isinstance(request, QuestionRequest):
+            return None
+        group = request.group if isinstance(request, GetHeldOffsets | GetMemberOffsets) else request.consumer_group
+        answering = self.on_question.get(group, {}).get(type(request))
+        if answering is None:
+            raise Refusal(ResponseCode.SYSTEM_ERROR, f"The Consumer Group <{group}> not exist in this consumer")
+        return answering(request)
 
     async def drop(self, address: str) -> None:
         """Closes a connection that does not work; the next request opens another."""

@@ -9,6 +9,7 @@ Pure: no file, clock, chance or logging may come in here. Properties inside a re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from ipaddress import ip_address
+from string import hexdigits
 from struct import Struct
 from typing import NamedTuple
 
@@ -468,6 +469,14 @@ def entry_code(record: Record, delays_ms: Sequence[int] = LEVELS_MS) -> int:
 def message_id(store_host: bytes, physical_offset: int) -> str:
     """offsetMsgId: 32 hex digits (56 with an IPv6 store host) [MessageDecoder.createMessageId]."""
     return (store_host + physical_offset.to_bytes(8, "big")).hex().upper()
+
+
+def offset_in(message_id: str) -> int:
+    """The place that an id names [MessageDecoder.decodeMessageId]. Raises Refusal."""
+    if len(message_id) not in (32, 56) or not set(message_id) <= set(hexdigits):
+        about = f"{message_id!r} is no offsetMsgId: it has 32 hex digits, 56 with an IPv6 address"
+        raise Refusal(ResponseCode.SYSTEM_ERROR, about)
+    return int(message_id[-16:], 16)
 
 
 def host_bytes(ip: str, port: int) -> bytes:

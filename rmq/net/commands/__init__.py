@@ -94,6 +94,7 @@ from rmq.net.commands.offsets import (
 )
 from rmq.net.commands.peers import PeerAnswer as PeerAnswer, PeerRequest as PeerRequest
 from rmq.net.commands.pop import PopRelatedAnswer as PopRelatedAnswer, PopRequest as PopRequest
+from rmq.net.commands.questions import QuestionAnswer as QuestionAnswer, QuestionRequest as QuestionRequest
 from rmq.net.commands.registration import (
     DeleteSetting as DeleteSetting,
     DeleteTopicInNameserver as DeleteTopicInNameserver,
@@ -141,12 +142,14 @@ Request = Union[
     GetConsumeStats, GetConsumerConnection, QueryTopicConsumeByWho, GetRuntimeInfo, DeleteExpiredLog,
     CleanExpiredQueues, PeerRequest, RetryRequest, TransactionRequest, TimerRequest, PopRequest,
     ResetRequest, ReplyRequest, BeginLogin, FinishLogin, AccessRequest, ConnectedRequest, RouteRequest,
+    QuestionRequest,
 ]  # fmt: skip
 Answer = Union[
     None, HelloAnswer, Route, ClusterInfo, TopicList, HeartbeatAnswer, ConsumerList, SendAnswer, PullAnswer, OffsetAnswer,
     TimestampAnswer, TopicConfig, TopicConfigs, TopicStats, GroupConfig, GroupConfigs, ConsumeStats, ConsumerConnection,
     GroupList, RuntimeInfo, PeerAnswer, Registered, QueryMessageAnswer, MessageAnswer, LockedQueues, TimerAnswer,
     PopRelatedAnswer, ResetOffsets, LoginAnswer, UserInfo, UserInfos, AclInfo, AclInfos, ConnectedAnswer, RouteAnswer,
+    QuestionAnswer,
 ]  # fmt: skip
 
 REQUESTS: dict[int, type[Request]] = {code: cls for cls, code in CODES.items()}

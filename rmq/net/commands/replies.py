@@ -26,7 +26,7 @@ class SendReply(NamedTuple):
 
 @command(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, None)
 class PushReply(NamedTuple):
-    """Broker to client: the reply to what it asked. `message` is the body. One-way through a node that forwards."""
+    """Broker to client: the reply to what it asked. `message` is the body."""
 
     producer_group: str
     topic: str

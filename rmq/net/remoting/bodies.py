@@ -5,7 +5,7 @@ Answers are written in the form that every Java version reads: a map whose keys 
 unknown members are ignored, missing ones take the default. Pure.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import orjson
@@ -40,6 +40,7 @@ from rmq.net.commands import (
 from rmq.net.commands.clients import GroupSubscription, ProducerConnection, ProducerTable
 from rmq.net.commands.locks import LockedQueues, LockQueues, UnlockQueues
 from rmq.net.commands.peers import EpochCache, HaStatus
+from rmq.net.commands.questions import ClientReport, MemberOffsets
 from rmq.net.commands.resets import ResetOffsets
 from rmq.net.remoting.fields import java_name
 from rmq.net.remoting.headers import Ext
@@ -58,7 +59,7 @@ from rmq.net.remoting.lenient import (
 # --- reading clients' bodies ----------------------------------------------------------------------------------------
 
 
-def _subscription(source: Any) -> Subscription:
+def read_subscription(source: Any) -> Subscription:
     return Subscription(
         topic=get(source, "topic", ""),
         expression=get(source, "subString", "*"),
@@ -75,7 +76,7 @@ def _consumer(source: Any) -> ConsumerData:
         consume_type=choice(source, "consumeType", CONSUME_TYPES, "CONSUME_PASSIVELY"),
         message_model=choice(source, "messageModel", MESSAGE_MODELS, "CLUSTERING"),
         consume_from_where=choice(source, "consumeFromWhere", CONSUME_FROM_WHERE, "CONSUME_FROM_LAST_OFFSET"),
-        subscriptions=[_subscription(part) for part in get(source, "subscriptionDataSet", [])],
+        subscriptions=[read_subscription(part) for part in get(source, "subscriptionDataSet", [])],
     )
 
 
@@ -94,7 +95,9 @@ def read_heartbeat(ext: Ext, body: bytes) -> Heartbeat:
 def read_check(ext: Ext, body: bytes) -> CheckClient:
     """[CheckClientRequestBody]"""
     source = load(body, "CHECK_CLIENT_CONFIG")
-    return CheckClient(get(source, "clientId", ""), get(source, "group", ""), _subscription(get(source, "subscriptionData", {})))
+    return CheckClient(
+        get(source, "clientId", ""), get(source, "group", ""), read_subscription(get(source, "subscriptionData", {}))
+    )
 
 
 def read_group(ext: Ext, body: bytes) -> UpdateGroup:
@@ -151,7 +154,7 @@ def _bare(pairs: list[tuple[Any, Any]]) -> bytes:
     return b"{" + b",".join(orjson.dumps(key) + b":" + orjson.dumps(value) for key, value in pairs) + b"}"
 
 
-def _by_queue(head: bytes, pairs: list[tuple[MessageQueue, Json]], tail: bytes) -> bytes:
+def by_queue(head: bytes, pairs: Sequence[tuple[MessageQueue, Any]], tail: bytes) -> bytes:
     return head + _bare([(queue_json(queue), value) for queue, value in pairs]) + tail
 
 
@@ -246,7 +249,7 @@ def write_topic_stats(answer: TopicStats, quoted: bool) -> bytes:
         )
         for stats in answer.queues
     ]
-    return _by_queue(b'{"offsetTable":', pairs, b',"topicPutTps":' + orjson.dumps(answer.topic_put_tps) + b"}")
+    return by_queue(b'{"offsetTable":', pairs, b',"topicPutTps":' + orjson.dumps(answer.topic_put_tps) + b"}")
 
 
 def write_consume_stats(answer: ConsumeStats, quoted: bool) -> bytes:
@@ -263,7 +266,7 @@ def write_consume_stats(answer: ConsumeStats, quoted: bool) -> bytes:
         )
         for progress in answer.queues
     ]
-    return _by_queue(b'{"consumeTps":' + orjson.dumps(answer.consume_tps) + b',"offsetTable":', pairs, b"}")
+    return by_queue(b'{"consumeTps":' + orjson.dumps(answer.consume_tps) + b',"offsetTable":', pairs, b"}")
 
 
 def _group_name(field: str) -> str:
@@ -293,7 +296,7 @@ def write_group_table(answer: GroupConfigs, quoted: bool) -> bytes:
     )
 
 
-def _subscription_json(subscription: Subscription) -> Json:
+def subscription_json(subscription: Subscription) -> Json:
     return {
         "classFilterMode": False,
         "codeSet": subscription.codes,
@@ -313,7 +316,7 @@ def write_consumer_connection(answer: ConsumerConnection, quoted: bool) -> bytes
             "consumeFromWhere": answer.consume_from_where,
             "consumeType": answer.consume_type,
             "messageModel": answer.message_model,
-            "subscriptionTable": {part.topic: _subscription_json(part) for part in answer.subscriptions},
+            "subscriptionTable": {part.topic: subscription_json(part) for part in answer.subscriptions},
         }
     )
 
@@ -347,7 +350,7 @@ def write_producer_table(answer: ProducerTable, quoted: bool) -> bytes:
 
 def write_group_subscription(answer: GroupSubscription, quoted: bool) -> bytes:
     """[QuerySubscriptionResponseBody]"""
-    found = _subscription_json(answer.subscriptions[0]) if answer.subscriptions else None
+    found = subscription_json(answer.subscriptions[0]) if answer.subscriptions else None
     return orjson.dumps({"group": answer.group, "subscriptionData": found, "topic": answer.topic})
 
 
@@ -359,6 +362,20 @@ def write_consumer_list(answer: ConsumerList, quoted: bool) -> bytes:
 def write_resets(answer: ResetOffsets, quoted: bool) -> bytes:
     """[ResetOffsetBody]"""
     return b'{"offsetTable":' + _bare([(queue_json(one.queue), one.offset) for one in answer.offsets]) + b"}"
+
+
+def write_report(answer: ClientReport, quoted: bool) -> bytes:
+    """What the client wrote."""
+    return answer.report
+
+
+def write_member_offsets(answer: MemberOffsets, quoted: bool) -> bytes:
+    """[GetConsumerStatusBody]"""
+    members = [
+        orjson.dumps(name) + b":" + _bare([(queue_json(one.queue), one.offset) for one in offsets])
+        for name, offsets in answer.members.items()
+    ]
+    return b'{"consumerTable":{' + b",".join(members) + b'},"messageQueueTable":{}}'
 
 
 def write_locked(answer: LockedQueues, quoted: bool) -> bytes:
@@ -425,6 +442,8 @@ ANSWER_WRITERS: dict[type[Any], Callable[[Any, bool], bytes]] = {
     GroupList: write_group_list,
     LockedQueues: write_locked,
     ResetOffsets: write_resets,
+    ClientReport: write_report,
+    MemberOffsets: write_member_offsets,
     RuntimeInfo: write_runtime_info,
     HaStatus: write_ha_status,
     EpochCache: write_epoch_cache,

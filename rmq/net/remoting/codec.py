@@ -28,13 +28,13 @@ from rmq.net.commands import (
 )
 from rmq.net.commands.peers import ForwardedClient
 from rmq.net.commands.pop import Assignments, PopAnswer
-from rmq.net.commands.replies import PushReply, SendReply
-from rmq.net.commands.transactions import CheckTransactionState
+from rmq.net.commands.questions import ClientReport
+from rmq.net.commands.replies import SendReply
 from rmq.net.remoting.accessbodies import ACCESS_READERS, ACCESS_WRITERS
 from rmq.net.remoting.bodies import ANSWER_WRITERS, REQUEST_READERS
 from rmq.net.remoting.fields import read as read_fields, write as write_fields
 from rmq.net.remoting.headers import ANSWER_FLAG, ONEWAY_FLAG, Ext, Header, bare, read as read_header, short as short_code, write
-from rmq.net.remoting.popbodies import POP_READERS, pop_ext, write_assignments
+from rmq.net.remoting.popbodies import CARRIERS, POP_READERS, pop_ext, write_assignments
 from rmq.net.remoting.registration import read_registration
 from rmq.net.remoting.sends import Records, Sends, Sent, host_bytes, is_send
 from rmq.net.remoting.shapes import Shapes
@@ -73,19 +73,35 @@ Identify = Callable[[Header, bytes, str], object]
 """Who signed a request; None: nobody did. Gets header, body and the client's host. Raises Refusal for a wrong signature."""
 
 
+class Relayed(NamedTuple):
+    """A request of another node to a client of this one, or the client's answer to it: handed on as it came, but for its id."""
+
+    header: Header
+    body: bytes
+
+    def frame(self, opaque: int) -> bytes:
+        header = self.header
+        return write(header.binary, header.code, header.flag, opaque, header.remark, header.ext, self.body, header.version)
+
+
 class RemotingAnswer(NamedTuple):
     """An answer of a client to a request of ours, before its type is known."""
 
     header: Header
+    body: bytes = b""
 
-    def read(self, request_type: type[Request]) -> Answer:
+    def read(self, request_type: type[Any]) -> Any:
+        if request_type is Relayed:
+            return Relayed(self.header, self.body)
         if self.header.code != ResponseCode.SUCCESS:
             raise Refusal(self.header.code, self.header.remark)
         answer_type = ANSWERS[request_type]
         if answer_type is None:
             return None
+        if answer_type is ClientReport:
+            return ClientReport(self.body)
         try:
-            return read_fields(answer_type, self.header.ext)  # type: ignore[no-any-return]
+            return read_fields(answer_type, self.header.ext)
         except Refusal as error:
             raise BadBytes(error.remark) from None
 
@@ -164,7 +180,7 @@ class Remoting:
         header, body = read_header(frame, self._limits.max_header_bytes)
         flag = header.flag
         if flag & ANSWER_FLAG:
-            return RemotingAnswer(header), header.opaque, False, None, len(frame)
+            return RemotingAnswer(header, body), header.opaque, False, None, len(frame)
         asked = _Asked(bare(header), False, frame if self._keeps_frames else b"")
         context: _Asked | Sent = asked
         request: Request | Refusal
@@ -222,10 +238,12 @@ class Remoting:
             ext = self._sends.refusal_ext()
         return write(header.binary, int(refusal.code) or 1, ANSWER_FLAG, header.opaque, refusal.remark, ext)
 
-    def request(self, request: Request, call_id: int, oneway: bool) -> bytes:
+    def request(self, request: Request | Relayed, call_id: int, oneway: bool) -> bytes:
         """A request of ours: text fields, and the message that it carries, if any."""
+        if type(request) is Relayed:
+            return request.frame(call_id)
         flag = ONEWAY_FLAG if oneway else 0
-        body = request.message if isinstance(request, CheckTransactionState | PushReply) else b""
+        body = request.message if isinstance(request, CARRIERS) else b""
         return write(False, int(CODES[type(request)]), flag, call_id, "", write_fields(request), body)
 
     def greet(self, first: object, context: Context) -> Greeting | None:
@@ -265,4 +283,4 @@ def _pull_ext(answer: PullAnswer) -> Ext:
     }
 
 
-__all__ = ["Records", "Remoting", "RemotingAnswer", "RemotingSettings"]
+__all__ = ["Records", "Relayed", "Remoting", "RemotingAnswer", "RemotingSettings"]

@@ -64,6 +64,8 @@ def _as(kind: type, value: Any) -> Any:
     """The value as another type; None if it means nothing there."""
     if kind is int:
         return whole(value)
+    if kind is float and type(value) is int:
+        return float(value)
     if kind is bool:
         return bool(value) if type(value) in (int, float) else _BOOLEANS.get(str(value).lower())
     if kind is str and type(value) in (int, float, bool):

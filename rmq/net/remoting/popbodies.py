@@ -9,6 +9,7 @@ import orjson
 
 from rmq.errors import Refusal
 from rmq.net.commands.pop import AckedRange, Assignments, BatchAck, PopAnswer, QueryAssignment, SetRequestMode
+from rmq.net.commands.questions import ConsumeDirectly
 from rmq.net.commands.replies import PushReply
 from rmq.net.commands.transactions import CheckTransactionState
 from rmq.net.remoting.bodies import queue_json
@@ -59,24 +60,19 @@ def _acked(source: Any) -> AckedRange:
     )  # fmt: skip
 
 
-def read_check(ext: Ext, body: bytes) -> CheckTransactionState:
-    """[CheckTransactionStateRequestHeader] The body is the message."""
-    check: CheckTransactionState = read_fields(CheckTransactionState, ext)
-    return check._replace(message=body)
+CARRIERS = (CheckTransactionState, PushReply, ConsumeDirectly)
+"""Requests whose body is their `message`."""
 
 
-def read_push(ext: Ext, body: bytes) -> PushReply:
-    """[ReplyMessageRequestHeader] The body is that of the reply."""
-    push: PushReply = read_fields(PushReply, ext)
-    return push._replace(message=body)
+def _carried(kind: type[Any]) -> Callable[[Ext, bytes], Any]:
+    return lambda ext, body: read_fields(kind, ext)._replace(message=body)
 
 
 POP_READERS: dict[type[Any], Callable[[Ext, bytes], Any]] = {
     QueryAssignment: read_query_assignment,
     SetRequestMode: read_request_mode,
     BatchAck: read_batch_ack,
-    CheckTransactionState: read_check,
-    PushReply: read_push,
+    **{kind: _carried(kind) for kind in CARRIERS},
 }
 
 

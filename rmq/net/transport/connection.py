@@ -159,7 +159,7 @@ class Standing:
 
 class Connection(Link):
     """One peer. `id` is unique in this process; `client_id`, `language` and `version` are what the peer says of itself;
-    `client` is where it sits. `is_forwarded`: a node forwards for it, and lets no question to it through."""
+    `client` is where it sits. `is_forwarded`: a node forwards for it."""
 
     def __init__(self, host: Host) -> None:
         super().__init__(host.limits, host.clock, host.buffer)

@@ -1,0 +1,95 @@
+"""What a broker asks one member of a consumer group for us. [consumerStatus, consumeMessageDirectly]
+
+Every function raises Refusal (nobody of that name is connected, or it does not answer), Unreachable, Unknown.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final
+
+from rmq.client.admin.calls import ask_each, consumer_connection, leaders, topic_route
+from rmq.client.client import Client
+from rmq.client.shared.message import ReceivedMessage
+from rmq.errors import RmqError
+from rmq.model import RETRY_PREFIX, ConnectionInfo, MessageQueue
+from rmq.net.commands.clients import GetProducerConnection, ProducerConnection
+from rmq.net.commands.questions import ClientReport, ConsumeDirectly, GetRunningInfo
+from rmq.net.remoting.reports import Handled, RunningInfo, read_handled, read_running
+
+_ANSWER_S: Final = 12.0  # a broker waits 10 s for a client
+_BLOCKED_MS: Final = 60_000  # [ConsumerRunningInfo.analyzeProcessQueue]
+_AT_ONCE: Final = 16
+
+
+async def running(client: Client, group: str, client_id: str, address: str, *, stacks: bool = False) -> RunningInfo:
+    """How that member is doing, as it says itself. `address`: a broker that it is connected to. `stacks`: what its threads and
+    tasks do, too. Raises BadBytes as well."""
+    request = GetRunningInfo(group, client_id, stacks)
+    answer = await client.session.leaders.request_from(address, request, _ANSWER_S)
+    assert isinstance(answer, ClientReport)
+    return read_running(answer.report)
+
+
+async def all_running(
+    client: Client, group: str, *, only: str = "", stacks: bool = False
+) -> tuple[dict[str, RunningInfo], dict[str, str]]:
+    """The same of all members, or the `only` one, by client id; and why the others do not say it. Refusal
+    (CONSUMER_NOT_ONLINE) if there are none."""
+    members = [one.client_id for one in (await consumer_connection(client, group)).connections if only in ("", one.client_id)]
+    addresses = leaders(await topic_route(client, RETRY_PREFIX + group))
+    room = asyncio.Semaphore(_AT_ONCE)
+
+    async def one(client_id: str) -> RunningInfo | str:
+        trouble = ""
+        async with room:
+            for address in addresses:
+                try:
+                    return await running(client, group, client_id, address, stacks=stacks)
+                except RmqError as error:
+                    trouble = str(error)
+        return trouble
+
+    answers = dict(zip(members, await asyncio.gather(*map(one, members)), strict=True))
+    found = {name: answer for name, answer in answers.items() if isinstance(answer, RunningInfo)}
+    return found, {name: answer for name, answer in answers.items() if isinstance(answer, str)}
+
+
+def troubles(infos: Mapping[str, RunningInfo], now_ms: int) -> list[str]:
+    """What is wrong among the members of a group: subscriptions that differ, queues that two of them hold, messages that wait
+    for a handler for over a minute. [ConsumerRunningInfo.analyzeSubscription, analyzeRebalance, analyzeProcessQueue]"""
+    found: list[str] = []
+    wanted = {name: {one.topic: one.expression for one in info.subscriptions} for name, info in infos.items()}
+    first = next(iter(wanted), "")
+    found += [f"{name} subscribes to other topics or tags than {first}" for name in wanted if wanted[name] != wanted[first]]
+    holders: dict[MessageQueue, str] = {}
+    for name, info in infos.items():
+        if info.properties.get("messageModel") == "BROADCASTING":
+            continue
+        for queue, held in info.queues.items():
+            if queue in holders:
+                found.append(f"{queue.topic}/{queue.broker_name}/{queue.queue_id} is held by {holders[queue]} and {name}")
+            holders[queue] = name
+            waits_ms = now_ms - held.last_consume_timestamp
+            if held.cached_msg_count and held.last_consume_timestamp and waits_ms > _BLOCKED_MS:
+                about = f"{held.cached_msg_count} messages, and handled none for {waits_ms // 1000} s"
+                found.append(f"{name} has of {queue.topic}/{queue.broker_name}/{queue.queue_id} {about}")
+    return found
+
+
+async def consume_at(client: Client, group: str, client_id: str, message: ReceivedMessage) -> Handled:
+    """That member handles the message now; no offset moves, and nothing comes again if it fails. Raises BadBytes as well."""
+    await client.session.routes.get(message.queue.topic)
+    address = client.session.routes.leader(message.queue.broker_name)
+    request = ConsumeDirectly(group, client_id, message.offset_message_id, message.topic)
+    answer = await client.session.leaders.request_from(address, request, _ANSWER_S)
+    assert isinstance(answer, ClientReport)
+    return read_handled(answer.report)
+
+
+async def producers(client: Client, group: str, topic: str) -> list[ConnectionInfo]:
+    """Connected producers of that group at the brokers of the topic. Refusal (SYSTEM_ERROR) where one has none."""
+    answers = await ask_each(client, leaders(await topic_route(client, topic)), GetProducerConnection(group))
+    return sorted({one for each in answers if isinstance(each, ProducerConnection) for one in each.connections})
+
+
+__all__ = ["Handled", "RunningInfo", "all_running", "consume_at", "producers", "running", "troubles"]

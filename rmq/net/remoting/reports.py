@@ -1,0 +1,149 @@
+"""What clients report of themselves, as JSON that RocketMQ's tools read, and read leniently in turn. Pure."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
+
+import orjson
+
+from rmq.errors import BadBytes, Refusal
+from rmq.model import MessageQueue, Subscription
+from rmq.net.remoting.bodies import by_queue, read_subscription, subscription_json
+from rmq.net.remoting.fields import java_name
+from rmq.net.remoting.javajson import loads
+from rmq.net.remoting.lenient import Json, get, text_map
+
+T = TypeVar("T")
+
+# Properties of a consumer that RocketMQ's tools look at [ConsumerRunningInfo].
+CONSUME_TYPE: Final = "PROP_CONSUME_TYPE"
+ORDERED: Final = "PROP_CONSUMEORDERLY"
+THREADS: Final = "PROP_THREADPOOL_CORE_SIZE"
+STARTED_MS: Final = "PROP_CONSUMER_START_TIMESTAMP"
+NAMESERVERS: Final = "PROP_NAMESERVER_ADDR"
+VERSION: Final = "PROP_CLIENT_VERSION"
+
+
+class HeldQueue(NamedTuple):
+    """One queue that a consumer holds [ProcessQueueInfo]. `commit_offset`: -1: none. Times in Unix ms, 0: never."""
+
+    commit_offset: int = -1
+    cached_msg_min_offset: int = 0
+    cached_msg_max_offset: int = 0
+    cached_msg_count: int = 0
+    cached_msg_size_in_mi_b: int = 0
+    locked: bool = False
+    last_lock_timestamp: int = 0
+    droped: bool = False
+    last_pull_timestamp: int = 0
+    last_consume_timestamp: int = 0
+
+
+class TopicRates(NamedTuple):
+    """What a consumer did with one topic in the last minute [ConsumeStatus]: ms each, a second, and `consume_failed_msgs` in the
+    last hour."""
+
+    pull_rt: float = 0.0
+    pull_tps: float = 0.0
+    consume_rt: float = 0.0
+    consume_ok_tps: float = 0.0
+    consume_failed_tps: float = 0.0
+    consume_failed_msgs: int = 0
+
+
+class RunningInfo(NamedTuple):
+    """How one consumer is doing [ConsumerRunningInfo]. `stacks`: as text, "" if nobody asked for them."""
+
+    properties: dict[str, str] = {}
+    subscriptions: list[Subscription] = []
+    queues: dict[MessageQueue, HeldQueue] = {}
+    rates: dict[str, TopicRates] = {}
+    stacks: str = ""
+
+
+class Handled(NamedTuple):
+    """What became of a message that a consumer was told to handle [ConsumeMessageDirectlyResult].
+
+    `consume_result`: CR_SUCCESS, CR_LATER, CR_ROLLBACK, CR_COMMIT, CR_THROW_EXCEPTION, CR_RETURN_NULL. `remark`: why.
+    """
+
+    consume_result: str
+    remark: str = ""
+    spent_time_mills: int = 0
+    order: bool = False
+    auto_commit: bool = True
+
+
+_RATE_NAMES: Final = ("pullRT", "pullTPS", "consumeRT", "consumeOKTPS", "consumeFailedTPS", "consumeFailedMsgs")
+_QUEUE_NAMES: Final = tuple(java_name(HeldQueue, field) for field in HeldQueue._fields)
+
+
+def write_running(info: RunningInfo) -> bytes:
+    queues: list[tuple[MessageQueue, Json]] = [
+        (queue, dict(zip(_QUEUE_NAMES, held, strict=True))) for queue, held in sorted(info.queues.items())
+    ]
+    rest = {
+        "jstack": info.stacks or None,
+        "properties": info.properties,
+        "statusTable": {topic: dict(zip(_RATE_NAMES, rates, strict=True)) for topic, rates in info.rates.items()},
+        "subscriptionSet": [subscription_json(one) for one in info.subscriptions],
+        "userConsumerInfo": {},
+    }
+    return by_queue(b'{"mqPopTable":{},"mqTable":', queues, b"," + orjson.dumps(rest)[1:])
+
+
+def read_running(report: bytes) -> RunningInfo:
+    """Raises BadBytes."""
+
+    def read(source: Any) -> RunningInfo:
+        return RunningInfo(
+            text_map(source, "properties"),
+            [read_subscription(one) for one in get(source, "subscriptionSet", [])],
+            {_queue(key): _values(HeldQueue(), _QUEUE_NAMES, one) for key, one in get(source, "mqTable", {}).items()},
+            {topic: _values(TopicRates(), _RATE_NAMES, one) for topic, one in get(source, "statusTable", {}).items()},
+            get(source, "jstack", ""),
+        )
+
+    return _read(report, read)
+
+
+def write_handled(handled: Handled) -> bytes:
+    return orjson.dumps({java_name(Handled, name): value for name, value in handled._asdict().items()})
+
+
+def read_handled(report: bytes) -> Handled:
+    """Raises BadBytes."""
+    names = [java_name(Handled, name) for name in Handled._fields]
+    return _read(report, lambda source: _values(Handled(""), names, source))
+
+
+def write_held_offsets(offsets: Mapping[MessageQueue, int]) -> bytes:
+    """[GetConsumerStatusBody]"""
+    return by_queue(b'{"consumerTable":{},"messageQueueTable":', sorted(offsets.items()), b"}")
+
+
+def read_held_offsets(report: bytes) -> dict[MessageQueue, int]:
+    """Raises BadBytes."""
+
+    def read(source: Any) -> dict[MessageQueue, int]:
+        table = get(source, "messageQueueTable", {})
+        return {_queue(key): get({key: offset}, key, 0) for key, offset in table.items()}
+
+    return _read(report, read)
+
+
+def _read(report: bytes, read: Callable[[Any], T]) -> T:
+    try:
+        return read(loads(report))
+    except Refusal as refusal:
+        raise BadBytes(f"a client's report: {refusal.remark}") from None
+
+
+def _values(default: T, names: Sequence[str], source: Any) -> T:
+    """The same with what the source says."""
+    assert isinstance(default, tuple)
+    return type(default)(*(get(source, name, value) for name, value in zip(names, default, strict=True)))
+
+
+def _queue(key: str) -> MessageQueue:
+    source = loads(key.encode())
+    return MessageQueue(get(source, "topic", ""), get(source, "brokerName", ""), get(source, "queueId", 0))

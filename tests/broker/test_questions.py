@@ -1,0 +1,152 @@
+"""What tools ask the members of groups through their broker: how they are, how far they are, to handle one message now."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from rmq.client import Client, Consumer, Message, ReceivedMessage
+from rmq.client.admin import members
+from rmq.client.consumer.retries import RetryLater
+from rmq.codes import ResponseCode as R
+from rmq.errors import BadBytes, Refusal
+from rmq.log.records import record
+from rmq.model import MessageQueue
+from rmq.net.commands import Hello
+from rmq.net.commands.questions import ConsumeDirectly, GetMemberOffsets, GetRunningInfo
+from rmq.net.remoting import reports
+from rmq.net.remoting.javajson import loads
+from rmq.testing import LocalBroker, until
+from tests.broker.javaclient import JavaClient
+from tests.broker.support import Peer, beat, everything
+from tests.dialing import dial
+
+
+@asynccontextmanager
+async def member(client: Client, **more: object) -> AsyncIterator[tuple[Consumer, list[bytes]]]:
+    """A member of group g that handles T; what it got. It fails what says so."""
+    got: list[bytes] = []
+
+    def handle(message: ReceivedMessage) -> None:
+        got.append(message.body)
+        if message.body == b"later":
+            raise RetryLater
+        if message.body == b"wrong":
+            raise ValueError("no good")
+
+    async with client.consumer("g", "T", start="first", **more) as consumer:  # type: ignore[arg-type]
+        running = asyncio.create_task(consumer.run(handle, concurrency=3))
+        yield consumer, got
+        consumer.stop()
+        await running
+
+
+async def test_how_a_member_is_doing(broker: LocalBroker, peer: Peer) -> None:
+    await broker.create_topic("T", 2)
+    async with broker.client() as client, member(client) as (consumer, got):
+        for number in range(6):
+            await client.producer().send(Message("T", b"%d" % number))
+        await until(lambda: len(got) == 6)
+        await until(lambda: len(consumer.queues) == 3)  # with the retry topic's
+        info = reports.read_running((await peer.ask(GetRunningInfo("g", client.client_id))).report)
+        assert info.properties["PROP_CONSUME_TYPE"] == "CONSUME_PASSIVELY"
+        assert info.properties["PROP_CONSUMEORDERLY"] == "false"
+        assert info.properties["PROP_THREADPOOL_CORE_SIZE"] == "3"
+        assert abs(int(info.properties["PROP_CONSUMER_START_TIMESTAMP"]) - broker.clock.wall_ms()) < 600_000
+        assert sorted(info.queues) == consumer.queues
+        assert sum(held.commit_offset for held in info.queues.values()) == 6
+        handled = [held for queue, held in info.queues.items() if queue.topic == "T" and held.commit_offset]
+        assert all(0 < held.last_consume_timestamp <= broker.clock.wall_ms() for held in handled)
+        assert info.rates["T"].consume_ok_tps > 0
+        assert [one.topic for one in info.subscriptions] == ["T", "%RETRY%g"]
+        assert info.stacks == ""
+        stacks = reports.read_running((await peer.ask(GetRunningInfo("g", client.client_id, True))).report).stacks
+        assert "handler 0" in stacks
+        assert await peer.refusal(GetRunningInfo("g", "nobody")) == R.SYSTEM_ERROR
+        assert await peer.refusal(GetRunningInfo("others", client.client_id)) == R.SYSTEM_ERROR
+        found, silent = await members.all_running(client, "g")
+        assert (list(found), silent) == ([client.client_id], {})
+        assert members.troubles(found, broker.clock.wall_ms()) == []
+
+
+async def test_a_member_handles_one_message_now(broker: LocalBroker, peer: Peer) -> None:
+    """Beside the others, and no offset moves; what came of it is said in RocketMQ's words."""
+    for topic in ("T", "Other"):
+        await broker.create_topic(topic, 1)
+    async with broker.client() as client, member(client) as (_, got):
+        for body in (b"fine", b"wrong", b"later"):
+            await client.producer().send(Message("T", body))
+        await client.producer().send(Message("Other", b"other"))
+        await until(lambda: len(got) == 3)
+        stored = {one.body: one for one in [*await everything(peer), *await everything(peer, "Other")]}
+
+        def ask(body: bytes, **more: str) -> ConsumeDirectly:
+            place = record.message_id(stored[body].store_host, stored[body].physical_offset)
+            return ConsumeDirectly("g", client.client_id, place, "T")._replace(**more)  # type: ignore[arg-type]
+
+        async def handled(body: bytes) -> reports.Handled:
+            return reports.read_handled((await peer.ask(ask(body))).report)
+
+        assert (await handled(b"fine")).consume_result == "CR_SUCCESS"
+        assert (await handled(b"wrong"))[:2] == ("CR_THROW_EXCEPTION", "ValueError: no good")
+        assert (await handled(b"later")).consume_result == "CR_LATER"
+        assert got[3:] == [b"fine", b"wrong", b"later"]
+        assert await peer.refusal(ask(b"other")) == R.INVALID_PARAMETER
+        await peer.ask(ask(b"other", topic=""))  # a broker without users has no secrets
+        assert await peer.refusal(ask(b"fine", msg_id="7F")) == R.SYSTEM_ERROR
+        assert await peer.refusal(ask(b"fine", msg_id="0" * 32)) == R.SYSTEM_ERROR
+        assert await peer.refusal(ask(b"fine", client_id="")) == R.SYSTEM_ERROR
+        offsets = (await peer.ask(GetMemberOffsets("T", "g"))).members
+        assert [(one.queue, one.offset) for one in offsets[client.client_id]] == [(MessageQueue("T", "broker-a", 0), 3)]
+        assert (await peer.ask(GetMemberOffsets("T", "g", client.client_id))).members == offsets
+        assert await peer.refusal(GetMemberOffsets("T", "g", "nobody")) == R.SYSTEM_ERROR
+        message = ReceivedMessage(stored[b"fine"], MessageQueue("T", "broker-a", 0))
+        assert (await members.consume_at(client, "g", client.client_id, message)).consume_result == "CR_SUCCESS"
+        async with client.consumer("iterating", "T", start="first"):
+            with pytest.raises(Refusal, match="no handler of iterating runs here"):
+                await members.consume_at(client, "iterating", client.client_id, message)
+
+
+async def test_a_member_that_does_not_answer(broker: LocalBroker, peer: Peer) -> None:
+    """RocketMQ's code for it, after its 10 s; one that says nonsense, or goes away, holds nobody up."""
+    await broker.create_topic("T", 1)
+    silent = await dial(broker.address, Hello(1, "silent"), on_request=lambda _: asyncio.Future())
+    await silent.request(beat("silent", "g"), 20)
+    asking = asyncio.create_task(peer.refusal(GetRunningInfo("g", "silent")))
+    await broker.clock.advance_until(asking.done)
+    assert await asking == R.CONSUME_MSG_TIMEOUT
+    asking = asyncio.create_task(peer.ask(GetMemberOffsets("T", "g")))
+    await broker.clock.advance_until(asking.done)
+    assert (await asking).members == {}
+    leaving = asyncio.create_task(peer.refusal(GetRunningInfo("g", "silent")))
+    await peer.ask(beat("c", "others"))  # the question is on its way
+    await silent.close()
+    assert await leaving == R.CONSUME_MSG_TIMEOUT
+
+
+async def test_members_of_java_answer_in_their_json(broker: LocalBroker, peer: Peer) -> None:
+    """What it says comes as it is; keys that are objects are read where they must be."""
+    async with JavaClient.connect(broker.address) as java:
+        await java.ask(beat("j", "g"))
+        java.answers = {307: b'{"mqTable":{{"brokerName":"b","queueId":1,"topic":"T"}:{"cachedMsgCount":7}},"new":1}'}
+        java.answers[221] = b'{"consumerTable":{},"messageQueueTable":{{"brokerName":"b","queueId":1,"topic":"T"}:12}}'
+        report = (await peer.ask(GetRunningInfo("g", "j"))).report
+        assert report == java.answers[307]
+        assert reports.read_running(report).queues[MessageQueue("T", "b", 1)].cached_msg_count == 7
+        [held] = (await peer.ask(GetMemberOffsets("T", "g"))).members["j"]
+        assert held == (MessageQueue("T", "b", 1), 12)
+        assert java.pushed[-1][0].ext == {"topic": "T", "group": "g", "clientAddr": ""}
+        header, body = await java.ask(GetMemberOffsets("T", "g"))
+        assert (header.code, loads(body)["consumerTable"]["j"]) == (0, {'{"brokerName":"b","queueId":1,"topic":"T"}': 12})
+        java.answers[307] = b"nonsense"
+        with pytest.raises(BadBytes):
+            reports.read_running((await peer.ask(GetRunningInfo("g", "j"))).report)
+
+
+def test_java_maps_are_read() -> None:
+    """Hostile ones too: nothing is believed that is not there, and nothing grows."""
+    assert loads(b'{{"a":"}:{"}:{0:[{-1:null},"x"]},"b":{}}') == {'{"a":"}:{"}': {"0": [{"-1": None}, "x"]}, "b": {}}
+    for bad in (b"", b"}", b"{", b'{"a"', b"[" * 100, b'{{{"a":1}:1}:1}', b"\xff", b'{{"\xff":1}:1}', b'"abc', b"]]"):
+        with pytest.raises(BadBytes):
+            loads(bad)

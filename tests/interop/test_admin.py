@@ -1,0 +1,68 @@
+"""mqadmin 5.5.0 against our nodes: what its commands print, where a broker has to ask, remember or reckon. One Java program."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from rmq.client import Message
+from rmq.client.admin import lookups, members
+from rmq.testing import LocalBroker, until
+from tests.interop import java
+from tests.interop.java import Java
+
+pytestmark = [pytest.mark.java, pytest.mark.skipif(bool(java.MISSING), reason=java.MISSING)]
+
+
+@pytest.fixture
+async def broker() -> AsyncIterator[LocalBroker]:
+    java.build()
+    async with LocalBroker() as broker:
+        yield broker
+
+
+class Tools:
+    """mqadmin, command by command in one Java program, which can have consumers too."""
+
+    def __init__(self, program: Java) -> None:
+        self.program = program
+
+    async def run(self, line: str) -> str:
+        """What the command printed."""
+        before, done = len(self.program.lines), len(self.program.got("DONE"))
+        await self.program.tell(line)
+        await self.program.until(lambda: len(self.program.got("DONE")) > done)
+        lines = self.program.lines[before:]
+        return "\n".join(line for line in lines if " |-" not in line and line != "DONE" and not line.startswith("GOT"))
+
+
+async def test_members_are_asked_and_told(broker: LocalBroker) -> None:
+    """307, 309, 203, 204, 328: a Java member and one of ours in one group answer mqadmin and our tools."""
+    await broker.create_topic("Asked", queues=4)
+    tools = Tools(await Java.start("tools", broker.nameserver))
+    await tools.run("member Asked members")
+    got: list[bytes] = []
+    async with broker.client() as client, client.consumer("members", "Asked", start="first") as ours:
+        running = asyncio.create_task(ours.run(lambda message: got.append(message.body)))
+        producer = client.producer("sellers")
+        sent = [await producer.send(Message("Asked", b"%d" % number)) for number in range(8)]
+        await until(lambda: len(got) + len(tools.program.got("GOT")) >= 8, 60)
+        await until(lambda: len([queue for queue in ours.queues if queue.topic == "Asked"]) == 2, 60)
+        found, silent = await members.all_running(client, "members")
+        assert not silent
+        [theirs] = [name for name in found if name != client.client_id]
+        assert found[theirs].properties["PROP_CONSUME_TYPE"] == "CONSUME_PASSIVELY"
+        assert len([queue for queue in found[theirs].queues if queue.topic == "Asked"]) == 2
+        message = (await lookups.by_key(client, "Asked", sent[0].message_id, unique=True)).messages[0]
+        before = len(tools.program.got("GOT"))
+        assert (await members.consume_at(client, "members", theirs, message)).consume_result == "CR_SUCCESS"
+        assert tools.program.got("GOT")[before][-1] == "0"
+        shown = await tools.run("consumerStatus -g members")
+        assert "Same subscription in the same group of consumer" in shown
+        assert "Rebalance OK" in shown
+        shown = await tools.run(f"consumerStatus -g members -i {client.client_id} -s")
+        assert "PROP_CONSUMER_START_TIMESTAMP" in shown
+        assert "handler 0" in shown
+        ours.stop()
+        await running
+    assert await tools.program.stop() == 0
