@@ -4,9 +4,11 @@ The tools parse every key they know, so none may be missing. This broker has no 
 wheel: the zeros of those keys say that nothing waits there.
 """
 
+import math
 import os
 import shutil
 from collections.abc import Iterable
+from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,6 +16,7 @@ from rmq import __version__
 from rmq.clock import Clock
 from rmq.errors import StoreError
 from rmq.log.commitlog import CommitLog
+from rmq.measures import Histogram
 
 _POOLS = ("send", "pull", "query", "litePull", "ack")
 POOL_CAPACITY = 10_000
@@ -66,9 +69,6 @@ def runtime_facts(
         "putMessageEntireTimeMax": 0,
         "getMessageEntireTimeMax": 0,
         "putMessageFailedTimes": 0,
-        "putMessageDistributeTime": "null",
-        "putLatency99": 0.0,
-        "putLatency999": 0.0,
         "timerReadBehind": 0,
         "timerOffsetBehind": 0,
         "timerCongestNum": 0,
@@ -81,6 +81,35 @@ def runtime_facts(
         yield f"{pool}ThreadPoolQueueSize", 0
         yield f"{pool}ThreadPoolQueueCapacity", POOL_CAPACITY
         yield f"{pool}ThreadPoolQueueHeadWaitTimeMills", 0
+
+
+_PUT_TIMES = (  # upper bounds in seconds, as RocketMQ's statistics label them
+    (0.001, "<=0ms"), (0.01, "0~10ms"), (0.05, "10~50ms"), (0.1, "50~100ms"), (0.2, "100~200ms"), (0.5, "200~500ms"),
+    (1.0, "500ms~1s"), (2.0, "1~2s"), (3.0, "2~3s"), (4.0, "3~4s"), (5.0, "4~5s"), (10.0, "5~10s"), (math.inf, "10s~"),
+)  # fmt: skip
+
+
+def put_times(commit: Histogram) -> Iterable[tuple[str, object]]:
+    """How long appends took until they were answered, a burst counting once, in the ranges where our bounds lie.
+
+    Never `null`, as RocketMQ says before its first minute is over: rocketmq-exporter cannot read that.
+    [StoreStatsService.getPutMessageDistributeTimeStringInfo, getPutLatency]
+    """
+    found = dict.fromkeys((label for _, label in _PUT_TIMES), 0)
+    for bound, count in zip((*commit.bounds, math.inf), commit.counts, strict=True):
+        found[next(label for most, label in _PUT_TIMES if bound <= most)] += count
+    yield "putMessageDistributeTime", "".join(f"[{label}]:{count} " for label, count in found.items())
+    for name, share in (("putLatency99", 0.99), ("putLatency999", 0.999)):
+        yield name, _within(commit, share) * 1000
+
+
+def _within(times: Histogram, share: float) -> float:
+    """The bound, in seconds, below which that share of them lies; the largest one if it lies beyond."""
+    wanted = sum(times.counts) * share
+    for bound, count in zip(times.bounds, accumulate(times.counts), strict=False):
+        if count >= wanted:
+            return bound if wanted else 0.0
+    return times.bounds[-1]
 
 
 def _duration(seconds: float) -> str:

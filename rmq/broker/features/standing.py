@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
-from rmq.broker.facts import earliest_ms
+from rmq.broker.facts import earliest_ms, put_times
 from rmq.broker.feature import Feature
 from rmq.broker.membership import Membership
 from rmq.broker.ports import Reader
@@ -48,6 +48,9 @@ class Standing(Feature):
     def _oldest(self) -> Iterable[Row]:
         first_ms = earliest_ms(self._store.log)
         yield _LOCAL, float(max(self._clock.wall_ms() - first_ms, 0)) if first_ms >= 0 else 0.0
+
+    def facts(self) -> Iterable[tuple[str, object]]:
+        return put_times(self._membership.appender.latencies.commit)
 
     def waits_for(self) -> Iterable[str]:
         if self._store.read_only:

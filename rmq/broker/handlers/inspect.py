@@ -121,6 +121,7 @@ class RuntimeInfoHandler:
             "getMissTps": stats.missed.text(),
             "getTotalTps": stats.found.text().strip(),
             "getTransferredTps": stats.transferred.text(),
+            "getTransferedTps": stats.transferred.text(),  # so did RocketMQ spell it up to 4.9, and so rocketmq-exporter reads it
             "msgPutTotalTodayNow": str(stats.put.total),
             "msgPutTotalTodayMorning": str(stats.put_days.today),
             "msgPutTotalYesterdayMorning": str(stats.put_days.yesterday),

@@ -48,7 +48,7 @@ class Appender:
     def __init__(self, log: CommitLog, policy: Policy, latencies: Latencies) -> None:
         self._log = log
         self._policy = policy
-        self._latencies = latencies
+        self.latencies = latencies
         self._burst: list[Unit] = []
         self._full = ("", "")  # why sends, and why state records, are refused
         self._checked = False  # in this turn
@@ -110,7 +110,7 @@ class Appender:
         burst, self._burst, self._checked = self._burst, [], False
         for unit in burst:
             unit.open = False
-        began = self._latencies.now()
+        began = self.latencies.now()
         try:
             self._policy.write(burst)
         except Refusal:
@@ -125,7 +125,7 @@ class Appender:
         for unit in burst:
             unit.queue.came += len(unit.sizes)
             unit.queue.came_bytes += unit.size
-        self._latencies.appended(burst[-1].end, began)
+        self.latencies.appended(burst[-1].end, began)
         self._policy.appended(burst)
 
     def _tell_trouble(self, trouble: str) -> None:
