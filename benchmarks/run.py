@@ -201,11 +201,12 @@ def arguments() -> argparse.Namespace:
 
 def measure_group(folder: Path, count: int, share: float) -> list[dict[str, object]]:
     load, made = compile_load(folder), frames.prepare(folder / "frames", "broker-a")
-    nodes = targets.start_group(folder)
+    running = [targets.start_nameserver(folder)]
     try:
-        return group.rounds(load, nodes, made, count, share)
+        running += targets.start_group(folder, running[:1])
+        return group.rounds(load, running[1:], made, count, share)
     finally:
-        for node in reversed(nodes):
+        for node in reversed(running):
             node.stop()
 
 

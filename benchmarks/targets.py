@@ -45,31 +45,37 @@ class Target(NamedTuple):
 
 def start_rmq(folder: Path) -> Target:
     """Nameserver and broker in one process on free ports."""
-    port, namesrv_port = _free_port(), _free_port()
+    port, namesrv_port = free_port(), free_port()
     command = [sys.executable, "-m", "rmq.cli", "node", "--role", "all", "--listen", f"127.0.0.1:{port}",
                "--namesrv-port", str(namesrv_port), "--store", str(folder / "store")]  # fmt: skip
     process = _spawn(command, folder / "rmq.log", HERE.parent)
     return _ready(Target("rmq", "broker-a", port, (process,)), folder / "rmq.log")
 
 
-def start_group(folder: Path) -> list[Target]:
-    """A nameserver and three nodes that elect their leader."""
-    namesrv_port, ports = _free_port(), {f"n{number}": (_free_port(), _free_port()) for number in range(3)}
+def start_nameserver(folder: Path, number: int = 0, settings: dict[str, str] | None = None) -> Target:
+    port, log = free_port(), folder / f"nameserver{number}.log"
+    command = [sys.executable, "-m", "rmq.cli", "node", "--role", "nameserver", "--namesrv-port", str(port)]
+    return _ready(Target(f"nameserver{number}", "", port, (_spawn(command, log, HERE.parent, settings),)), log)
+
+
+def start_group(folder: Path, nameservers: list[Target], settings: dict[str, dict[str, str]] | None = None) -> list[Target]:
+    """Three nodes that elect their leader. `settings`: further ones of each."""
+    ports = {f"n{number}": (free_port(), free_port()) for number in range(3)}
     node = [sys.executable, "-m", "rmq.cli", "node"]
-    names = _spawn([*node, "--role", "nameserver", "--namesrv-port", str(namesrv_port)], folder / "nameserver.log", HERE.parent)
     peers = ";".join(f"{name}-127.0.0.1:{between}" for name, (_, between) in ports.items())
     found = []
     for name, (port, _) in ports.items():
-        settings = {
+        own = {
             "RMQ_ELECTED": "true",
             "RMQ_NODE_ID": name,
             "RMQ_PEERS": peers,
             "RMQ_BROKER_NAME": "broker-a",
-            "RMQ_NAMESRV_ADDRESSES": f"127.0.0.1:{namesrv_port}",
+            "RMQ_NAMESRV_ADDRESSES": ";".join(f"127.0.0.1:{one.port}" for one in nameservers),
+            **(settings or {}).get(name, {}),
         }
         command = [*node, "--role", "broker", "--listen", f"127.0.0.1:{port}", "--store", str(folder / name)]
-        process = _spawn(command, folder / f"{name}.log", HERE.parent, settings)
-        found.append(Target(name, "broker-a", port, (process,) if found else (names, process)))
+        process = _spawn(command, folder / f"{name}.log", HERE.parent, own)
+        found.append(Target(name, "broker-a", port, (process,)))
     return [_ready(target, folder / f"{target.name}.log") for target in found]
 
 
@@ -81,7 +87,7 @@ def apache_missing() -> str:
 def start_apache(folder: Path, cache: Path, say: Callable[[str], None]) -> Target:
     """Nameserver and broker of Apache RocketMQ, a heap of 1 GiB, on free ports."""
     jars = _jars(cache, say)
-    port, namesrv_port = _free_broker_port(), _free_port()
+    port, namesrv_port = _free_broker_port(), free_port()
     folder.mkdir(parents=True, exist_ok=True)
     namesrv = folder / "namesrv.conf"
     namesrv.write_text(f"listenPort={namesrv_port}\nbindAddress=127.0.0.1\n")
@@ -145,7 +151,7 @@ def _wait_for_port(port: int, process: subprocess.Popen[bytes], log: Path) -> No
     raise RuntimeError(f"{process.args!r} does not listen on {port}; its output is in {log}:\n{log.read_text()[-2000:]}")
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as link:
         link.bind(("127.0.0.1", 0))
         return int(link.getsockname()[1])
@@ -154,7 +160,7 @@ def _free_port() -> int:
 def _free_broker_port() -> int:
     """RocketMQ takes the port, the next one and the one two below."""
     while True:
-        port = _free_port()
+        port = free_port()
         with socket.socket() as upper, socket.socket() as lower:
             if not upper.connect_ex(("127.0.0.1", port + 1)) or not lower.connect_ex(("127.0.0.1", port - 2)):
                 continue

@@ -75,12 +75,13 @@ def measured(load: Path, nodes: list[targets.Target], made: dict[str, frames.Pre
 
 def test_a_group_of_three_is_measured(load: Path, made: dict[str, frames.Prepared], tmp_path: Path) -> None:
     """Leader and followers, and a rate that is kept; all three hold all messages, or `measure` fails."""
-    nodes = targets.start_group(tmp_path)
+    names = targets.start_nameserver(tmp_path)
+    nodes = targets.start_group(tmp_path, [names])
     try:
         for case in group.CASES:
             figure = measured(load, nodes, made, case._replace(requests=500))
             assert 0 < figure.p50_us <= figure.p99_us
             assert not case.share or figure.per_second == pytest.approx(1000.0, rel=0.2)
     finally:
-        for node in reversed(nodes):
+        for node in reversed([names, *nodes]):
             node.stop()
