@@ -9,10 +9,12 @@ from rmq.errors import RmqError
 K = TypeVar("K")
 T = TypeVar("T")
 # A page asks nameservers, then brokers, then perhaps more of those that answered: 2 s in all, whoever is silent.
-BROKERS_S = 1.2
+PAGE_S = 1.9
+BROKERS_S = 1.0
+LEAST_S = 0.1  # for the last question of a page that has waited already
 ACTIONS_S = 5.0  # what somebody has ordered is waited for: its outcome counts
 NAMESERVERS_S = 0.4
-MEMBERS_S = 0.3
+MEMBERS_S = 0.25
 AT_ONCE = 64  # questions on their way, so that a cluster of ten thousand groups is not asked ten thousand things in one burst
 
 

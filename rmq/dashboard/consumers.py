@@ -41,7 +41,7 @@ class ConsumerPages:
         shown = [name for name in names if is_system_group(name) == system and word in name.lower()]
         begin = (number - 1) * PER_PAGE
         heard = [group for group in brokers if group.name in configs]
-        rows = await groups_now(self._client, shown[begin : begin + PER_PAGE], heard)
+        rows = await groups_now(self._client, shown[begin : begin + PER_PAGE], heard, seconds=visit.left_s())
         return visit.show(
             "groups.html",
             rows=rows,
@@ -59,7 +59,8 @@ class ConsumerPages:
         brokers = await broker_groups(self._client)
         known, silent = await self._configs(brokers)
         configs = {broker: each for broker, some in known.items() for each in some if each.name == name}
-        (found,) = await groups_now(self._client, [name], [group for group in brokers if group.name in known])
+        heard = [group for group in brokers if group.name in known]
+        (found,) = await groups_now(self._client, [name], heard, seconds=visit.left_s())
         found = found._replace(silent=silent | found.silent)
         if not configs and not found.queues and not found.parts:
             raise InvalidArgument(f"no broker that answers has a consumer group {name}")
@@ -96,13 +97,7 @@ class ConsumerPages:
         configs, _ = await self._configs([brokers[broker] for broker in where])
         for broker in where:
             known = next((each for each in configs.get(broker, ()) if each.name == name), GroupConfig(name))
-            changed = known._replace(
-                consume_enable=visit.text("consume", "yes") == "yes",
-                consume_broadcast_enable=visit.text("broadcast", "yes") == "yes",
-                retry_max_times=visit.number("retries", known.retry_max_times),
-                retry_queue_nums=visit.number("retry_queues", known.retry_queue_nums, 0, 1024),
-                consume_message_orderly=visit.text("orderly") == "yes",
-            )
+            changed = _changed(visit, known)
             await calls.update_group(self._client, changed, broker=broker)
         return visit.go(link("/group", name=name), f"Group {name} is saved at {', '.join(where)}.")
 
@@ -122,6 +117,27 @@ class ConsumerPages:
 
     async def _configs(self, brokers: Sequence[BrokerAddresses]) -> tuple[dict[str, list[GroupConfig]], dict[str, str]]:
         return await ask_all({group.name: calls.group_configs(self._client, leading(group)) for group in brokers})
+
+
+def _changed(visit: Visit, known: GroupConfig) -> GroupConfig:
+    """What the form does not have stays as it is. Raises InvalidArgument."""
+
+    def yes(name: str, now: bool) -> bool:
+        return visit.text(name, "yes" if now else "no") == "yes"
+
+    return known._replace(
+        consume_enable=yes("consume", known.consume_enable),
+        consume_broadcast_enable=yes("broadcast", known.consume_broadcast_enable),
+        consume_from_min_enable=yes("from_min", known.consume_from_min_enable),
+        consume_message_orderly=yes("orderly", known.consume_message_orderly),
+        notify_consumer_ids_changed_enable=yes("notify", known.notify_consumer_ids_changed_enable),
+        retry_max_times=visit.number("retries", known.retry_max_times, -1),
+        retry_queue_nums=visit.number("retry_queues", known.retry_queue_nums, 0, 1024),
+        consume_timeout_minute=visit.number("timeout", known.consume_timeout_minute, 1),
+        broker_id=visit.number("broker_id", known.broker_id),
+        which_broker_when_consume_slowly=visit.number("slow_broker_id", known.which_broker_when_consume_slowly),
+        retry_policy=visit.text("policy", known.retry_policy),
+    )
 
 
 def _by_topic(group: Group) -> list[tuple[str, int, list[tuple[object, int]]]]:

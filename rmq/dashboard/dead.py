@@ -39,11 +39,11 @@ class DeadLetterPages:
         found, why, groups = Listed([], "", {}), "", []
         if group:
             try:
-                found = await listed(self._client, DLQ_PREFIX + group, begin_ms, end_ms, visit.text("older"))
+                found = await listed(visit, self._client, DLQ_PREFIX + group, begin_ms, end_ms)
             except Refusal as refusal:
                 why = "" if "TOPIC_NOT_EXIST" in str(refusal) else str(refusal)
         else:
-            groups = await self._groups()
+            groups = await self._groups(visit)
         return visit.show(
             "dead.html",
             group=group,
@@ -89,10 +89,10 @@ class DeadLetterPages:
             return _file(as_xlsx(rows), _XLSX, f"dead-letters-{name}.xlsx")
         return _file(as_csv(rows), "text/csv; charset=utf-8", f"dead-letters-{name}.csv")
 
-    async def _groups(self) -> list[tuple[str, int]]:
+    async def _groups(self, visit: Visit) -> list[tuple[str, int]]:
         """Groups that have a topic for dead letters, and how many lie there (-1: not known), most first."""
         topics = [topic for topic in await ask(calls.topic_list(self._client)) if topic.startswith(DLQ_PREFIX)]
-        stats, _ = await ask_all({topic: calls.topic_stats(self._client, topic) for topic in topics})
+        stats, _ = await ask_all({topic: calls.topic_stats(self._client, topic) for topic in topics}, visit.left_s())
         counts = {topic: sum(row.max_offset - row.min_offset for row in one.queues) for topic, one in stats.items()}
         return sorted(
             ((topic.removeprefix(DLQ_PREFIX), counts.get(topic, -1)) for topic in topics), key=lambda row: (-row[1], row[0])

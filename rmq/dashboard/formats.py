@@ -8,6 +8,7 @@ from rmq.client import ReceivedMessage
 from rmq.errors import BadBytes, InvalidArgument
 
 _SHOWN_BYTES, _SHOWN_HEX = 64 * 1024, 4096
+_VERSION_4_9_0 = 393
 
 
 def moment(timestamp_ms: int) -> str:
@@ -104,7 +105,16 @@ def host(data: bytes) -> str:
         return data.hex()
 
 
+def client_version(number: int) -> str:
+    """Of RocketMQ's clients since 4.9.0; older ones by their number; "-": the client does not say it. [MQVersion]"""
+    if number < _VERSION_4_9_0:
+        return str(number) if number > 0 else "-"
+    minor, patch = divmod((number - _VERSION_4_9_0) // 2, 10)  # each has a number for its snapshot, too
+    return f"5.{minor - 1}.{patch}" if minor else f"4.9.{patch}"
+
+
 FILTERS = {
+    "client_version": client_version,
     "moment": moment,
     "duration": duration,
     "count": count,

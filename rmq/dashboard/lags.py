@@ -7,7 +7,7 @@ from rmq.client import Client
 from rmq.client.admin import one
 from rmq.client.admin.calls import leading
 from rmq.client.admin.one import ConsumerConnection, ConsumeStats
-from rmq.dashboard.bounded import ask_all
+from rmq.dashboard.bounded import BROKERS_S, ask_all
 from rmq.model import BROADCASTING, BrokerAddresses, QueueProgress, Subscription
 
 
@@ -71,7 +71,9 @@ def behind(row: QueueProgress) -> int:
     return max(0, row.broker_offset - row.consumer_offset)
 
 
-async def groups_now(client: Client, names: Sequence[str], brokers: Iterable[BrokerAddresses], topic: str = "") -> list[Group]:
+async def groups_now(
+    client: Client, names: Sequence[str], brokers: Iterable[BrokerAddresses], topic: str = "", seconds: float = BROKERS_S
+) -> list[Group]:
     """As `names`. All brokers are asked about each."""
     addresses = [leading(group) for group in brokers]
     pairs = [(name, address) for name in names for address in addresses]
@@ -79,7 +81,8 @@ async def groups_now(client: Client, names: Sequence[str], brokers: Iterable[Bro
         {
             **{("stats", name, at): one.consume_stats(client, name, at, topic) for name, at in pairs},
             **{("members", name, at): one.connection(client, name, at) for name, at in pairs},
-        }
+        },
+        seconds,
     )
     found = []
     for name in names:

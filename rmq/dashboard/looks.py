@@ -166,22 +166,22 @@ def _troubles(seen: Look, now_ms: int) -> Iterator[Trouble]:
         yield Trouble(True, f"{name}: {why}", "/cluster")
     for sentence in standing.warnings(seen.places, seen.statuses):
         if "no leader is registered" not in sentence:
-            yield Trouble(False, sentence, "/cluster")
+            yield Trouble("does not hear a majority" in sentence, sentence, "/cluster")
     for node in seen.nodes:
         yield from _of_node(node, ill, now_ms)
 
 
 def _of_node(node: Node, ill: dict[str, str], now_ms: int) -> Iterator[Trouble]:
     name = f"{node.group.name} at {node.address}"
+    alone = not any(number for number in node.group.addresses) and node.group.name not in ill
     if node.silent and node.number >= 0:
-        alone = not any(number for number in node.group.addresses) and node.group.name not in ill
         yield Trouble(alone, f"{name} is registered and does not answer: {node.silent}", "/cluster")
     if trouble := node.facts.get("registrationTrouble"):
         yield Trouble(False, f"{name} is not registered at {trouble}", "/nameservers")
     if left_out := node.facts.get("topicsLeftOut"):
         yield Trouble(False, f"{name}: topics are left out by {left_out}", "/nameservers")
     if damage := node.facts.get("storeDamaged"):
-        yield Trouble(False, f"{name}: {damage}", "/cluster")
+        yield Trouble(alone, f"{name} takes no messages: its log is damaged: {damage}", "/cluster")
     ratio, days = node.disk_ratio or 0.0, node.disk_days(now_ms)
     if ratio >= _NEARLY_FULL:
         what = "sends are refused" if ratio >= _FULL else "from 90 % on sends are refused"

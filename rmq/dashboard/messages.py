@@ -15,8 +15,8 @@ from rmq.dashboard.bounded import ask, ask_all
 from rmq.dashboard.formats import field_time, to_ms
 from rmq.dashboard.looks import broker_groups
 from rmq.dashboard.page import Page, Visit
-from rmq.errors import InvalidArgument, RmqError
-from rmq.model import PERM_READ
+from rmq.errors import InvalidArgument, Refusal, RmqError
+from rmq.model import DLQ_PREFIX, PERM_READ, RETRY_PREFIX
 
 PER_PAGE = 32
 
@@ -45,13 +45,13 @@ class MessagePages:
         found, why = Listed([], "", {}), ""
         try:
             if word:
-                hits = await self._found(topic, word, begin_ms, end_ms)
+                hits = await self._found(visit, topic, word, begin_ms, end_ms)
                 found = found._replace(messages=hits.messages[::-1])
-                why = "" if hits.complete else "A broker is still building its index: there may be more."
+                why = "" if hits.complete else "A broker does not answer, or is still building its index: there may be more."
                 if len(found.messages) == 1 and hits.complete:
                     return visit.go(place(found.messages[0]))
             elif topic:
-                found = await listed(self._client, topic, begin_ms, end_ms, visit.text("older"))
+                found = await listed(visit, self._client, topic, begin_ms, end_ms)
         except (RmqError, TimeoutError) as error:
             why = str(error) or "Nobody answered in time."
         return visit.show(
@@ -73,10 +73,13 @@ class MessagePages:
         found: Sequence[tracks.Track] = []
         why = ""
         try:
-            found = await ask(tracks.tracks(self._client, message))
+            seconds = visit.left_s()
+            found = await ask(tracks.tracks(self._client, message, seconds * 0.7), seconds)
         except (RmqError, TimeoutError) as error:
             why = str(error) or "Nobody answered in time."
-        return visit.show("message.html", message=message, tracks=found, why=why)
+        own = _own_group(topic)
+        groups = [track.group for track in found] or own
+        return visit.show("message.html", message=message, tracks=found, why=why, takers=groups, own=own)
 
     async def again(self, visit: Visit) -> Response:
         group = visit.needed("group")
@@ -85,7 +88,7 @@ class MessagePages:
         await again.consume_again(self._client, group, message)
         return visit.go(place(message), f"A member of {group} gets it once more.")
 
-    async def _found(self, topic: str, word: str, begin_ms: int | None, end_ms: int | None) -> Hits:
+    async def _found(self, visit: Visit, topic: str, word: str, begin_ms: int | None, end_ms: int | None) -> Hits:
         """By id with the place in the log, which names no topic; by unique id; by key."""
         try:
             address = lookups.parse_offset_id(word).address
@@ -95,13 +98,20 @@ class MessagePages:
             return Hits([await self._by_place(word)], True)
         if not topic:
             raise InvalidArgument("say the topic, too: only an id with the place in the log (offset id) names its broker")
-        when = {"begin_ms": begin_ms or 0, "end_ms": FOREVER_MS if end_ms is None else end_ms}
-        by_id, by_key = await ask(
-            asyncio.gather(
-                lookups.by_key(self._client, topic, word, unique=True, begin_ms=when["begin_ms"], end_ms=when["end_ms"]),
-                lookups.by_key(self._client, topic, word, begin_ms=when["begin_ms"], end_ms=when["end_ms"]),
-            )
-        )
+        until = FOREVER_MS if end_ms is None else end_ms
+
+        async def found(unique: bool) -> Hits:
+            patience_s = visit.left_s(0.8)
+            try:
+                return await lookups.by_key(
+                    self._client, topic, word, unique=unique, begin_ms=begin_ms or 0, end_ms=until, patience_s=patience_s
+                )
+            except Refusal as refusal:
+                if refusal.code != lookups.INCOMPLETE:
+                    raise
+                return Hits([], False)
+
+        by_id, by_key = await ask(asyncio.gather(found(True), found(False)), visit.left_s())
         return by_id if by_id.messages else by_key
 
     async def _by_place(self, word: str) -> ReceivedMessage:
@@ -112,27 +122,34 @@ class MessagePages:
         return ReceivedMessage(found.stored, found.queue._replace(broker_name=names[0])) if names else found
 
 
+def _own_group(topic: str) -> list[str]:
+    """The group whose failed messages lie in that topic."""
+    return [topic.removeprefix(prefix) for prefix in (RETRY_PREFIX, DLQ_PREFIX) if topic.startswith(prefix)]
+
+
 def place(message: ReceivedMessage) -> str:
     """Its page."""
     topic, broker, queue = message.queue
     return link("/message", topic=topic, broker=broker, queue=str(queue), offset=str(message.queue_offset))
 
 
-async def listed(client: Client, topic: str, begin_ms: int | None, end_ms: int | None, older: str = "") -> Listed:
-    """`older`: as the page before said it. Raises Refusal (no such topic), InvalidArgument."""
-    route = await ask(calls.topic_route(client, topic))
+async def listed(visit: Visit, client: Client, topic: str, begin_ms: int | None, end_ms: int | None) -> Listed:
+    """Behind where the page before ended, if `older` of the visit says so. Raises Refusal (no such topic), InvalidArgument."""
+    older = visit.text("older")
+    route = await ask(calls.topic_route(client, topic), visit.left_s(0.6))
     queues = [
         MessageQueue(topic, data.broker_name, number)
         for data in sorted(route.queues)
         for number in range(data.read_queue_nums if data.perm & PERM_READ else 0)
     ]
     until = FOREVER_MS if end_ms is None else end_ms
-    spans, silent = await ask_all({queue: lookups.span(client, queue, begin_ms or 0, until) for queue in queues}, 0.8)
+    asked = {queue: lookups.span(client, queue, begin_ms or 0, until) for queue in queues}
+    spans, silent = await ask_all(asked, visit.left_s(0.8))
     spans |= {queue: spans[queue]._replace(end=end) for queue, end in _ends(older, queues).items() if queue in spans}
-    found, late = await ask_all({queue: lookups.newest(client, each, PER_PAGE) for queue, each in spans.items()}, 0.9)
-    merged = sorted((one for some in found.values() for one in some), key=lambda one: one.store_timestamp, reverse=True)
+    found, late = await ask_all({queue: lookups.newest(client, each, PER_PAGE) for queue, each in spans.items()}, visit.left_s())
+    merged = sorted((each for some in found.values() for each in some), key=lambda each: each.store_timestamp, reverse=True)
     shown = merged[:PER_PAGE]
-    ends = {queue: min((one.queue_offset for one in shown if one.queue == queue), default=spans[queue].end) for queue in found}
+    ends = {queue: min((each.queue_offset for each in shown if each.queue == queue), default=spans[queue].end) for queue in found}
     more = any(end > spans[queue].begin for queue, end in ends.items())
     rest = ".".join(str(ends.get(queue, spans[queue].end if queue in spans else 0)) for queue in queues) if more and shown else ""
     return Listed(shown, rest, {queue.broker_name: why for queue, why in (silent | late).items()})

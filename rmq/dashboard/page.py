@@ -18,6 +18,7 @@ from starlette.routing import BaseRoute, Route
 from rmq.clock import Clock
 from rmq.dashboard.access import COOKIE, Access, Session
 from rmq.dashboard.addresses import link
+from rmq.dashboard.bounded import BROKERS_S, LEAST_S, PAGE_S
 from rmq.dashboard.formats import FILTERS
 from rmq.errors import InvalidArgument, Refusal, RmqError, Unknown
 
@@ -42,6 +43,7 @@ class Visit:
         self.session = session
         self._page = page
         self._form = form
+        self._began = page.clock.monotonic()
 
     @property
     def base(self) -> str:
@@ -51,6 +53,10 @@ class Visit:
     @property
     def now_ms(self) -> int:
         return self._page.clock.wall_ms()
+
+    def left_s(self, most_s: float = BROKERS_S) -> float:
+        """How long something more may be waited for, so that the page is there within `PAGE_S` whoever is silent."""
+        return max(LEAST_S, min(most_s, PAGE_S - (self._page.clock.monotonic() - self._began)))
 
     def text(self, name: str, default: str = "") -> str:
         """A field of the form, else of the address, without spaces around it."""

@@ -27,7 +27,9 @@ from rmq.dashboard.messages import MessagePages
 from rmq.dashboard.nameservers import NameserverPages
 from rmq.dashboard.overview import OverviewPages
 from rmq.dashboard.page import Page
+from rmq.dashboard.producers import ProducerPages
 from rmq.dashboard.topics import TopicPages
+from rmq.dashboard.users import UserPages
 from rmq.dashboard.waiting import WaitingPages
 from rmq.dashboard.watch import Watch
 from rmq.errors import InvalidArgument
@@ -108,10 +110,12 @@ def _app(client: Client, page: Page, watch: Watch, load: LoadPages, options: Opt
         *OverviewPages(client, page, watch.lagging).routes,
         *TopicPages(client, page).routes,
         *ConsumerPages(client, page).routes,
+        *ProducerPages(client, page).routes,
         *MessagePages(client, page).routes,
         *DeadLetterPages(client, page).routes,
         *WaitingPages(client, page).routes,
         *NameserverPages(client, page).routes,
+        *UserPages(client, page).routes,
         *load.routes,
     ]
     page.known(routes)

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from starlette.responses import Response
@@ -12,13 +12,14 @@ from rmq.client import Client, Message
 from rmq.client.admin import calls, one
 from rmq.client.admin.calls import leading
 from rmq.client.admin.topickinds import KINDS, kind
+from rmq.client.shared.routes import LEADER
 from rmq.dashboard.addresses import link
 from rmq.dashboard.bounded import BROKERS_S, ask, ask_all
 from rmq.dashboard.lags import groups_now
 from rmq.dashboard.looks import broker_groups
 from rmq.dashboard.page import Page, Visit
 from rmq.errors import InvalidArgument, Refusal
-from rmq.model import BrokerAddresses, TopicConfig
+from rmq.model import PERM_WRITE, BrokerAddresses, Route, TopicConfig
 
 PER_PAGE = 50
 _LOOK_S = 0.05
@@ -78,14 +79,16 @@ class TopicPages:
             raise InvalidArgument(f"no broker that answers has a topic {name}")
         having = [group for group in brokers if group.name in configs]
         addresses = [leading(group) for group in having]
-        (stats, late), (consumers, _) = await asyncio.gather(
-            ask_all({at: one.topic_stats(self._client, name, at) for at in addresses}),
-            ask_all({at: one.groups_of_topic(self._client, name, at) for at in addresses}),
+        (stats, late), (consumers, _), (routes, _) = await asyncio.gather(
+            ask_all({at: one.topic_stats(self._client, name, at) for at in addresses}, visit.left_s()),
+            ask_all({at: one.groups_of_topic(self._client, name, at) for at in addresses}, visit.left_s()),
+            ask_all({name: calls.topic_route(self._client, name)}, visit.left_s()),
         )
         queues = [row for answer in stats.values() for row in answer.queues]
         tps = sum(answer.topic_put_tps for answer in stats.values())
         names = sorted({group for some in consumers.values() for group in some})
-        groups = await groups_now(self._client, names, [group for group in having if leading(group) in stats], name)
+        heard = [group for group in having if leading(group) in stats]
+        groups = await groups_now(self._client, names, heard, name, visit.left_s())
         first = next(iter(configs.values()))
         return visit.show(
             "topic.html",
@@ -99,6 +102,7 @@ class TopicPages:
             silent=silent | late,
             kind=kind_of(first, brokers),
             first=first,
+            unsendable=unsendable(having, configs, routes.get(name)),
         )
 
     async def save(self, visit: Visit) -> Response:
@@ -165,6 +169,25 @@ class TopicPages:
         """Settings by broker name; who did not answer. Brokers that do not have it are in neither."""
         found, silent = await ask_all({group.name: calls.topic_config(self._client, name, leading(group)) for group in brokers})
         return found, {broker: why for broker, why in silent.items() if "TOPIC_NOT_EXIST" not in why}
+
+
+def unsendable(
+    having: Sequence[BrokerAddresses], configs: Mapping[str, TopicConfig], route: Route | None
+) -> list[tuple[str, str]]:
+    """Broker groups to which the topic cannot be sent, and why. `route`: as clients are told, None: not at all."""
+    told = {data.broker_name: data for data in route.queues} if route else {}
+    found = []
+    for group in having:
+        config = configs[group.name]
+        if LEADER not in group.addresses:
+            found.append((group.name, "nobody leads it"))
+        elif not config.perm & PERM_WRITE or not config.write_queue_nums:
+            found.append((group.name, "the topic may not be written there: see its settings below"))
+        elif group.name not in told:
+            found.append((group.name, "no nameserver tells clients that it has the topic; it registers every 30 s"))
+        elif not told[group.name].perm & PERM_WRITE:
+            found.append((group.name, "the nameservers tell clients not to send there (rmq admin wipeWritePerm, addWritePerm)"))
+    return found
 
 
 def kind_of(config: TopicConfig, brokers: Sequence[BrokerAddresses]) -> str:

@@ -45,7 +45,7 @@ class WaitingPages:
             raise InvalidArgument(f"kind {kind!r}: one of {', '.join(KINDS)}")
         found, why = Listed([], "", {}), ""
         try:
-            found = await listed(self._client, KINDS[kind][0], None, None, visit.text("older"))
+            found = await listed(visit, self._client, KINDS[kind][0], None, None)
         except (RmqError, TimeoutError) as error:
             why = "" if "TOPIC_NOT_EXIST" in str(error) else str(error) or "Nobody answered in time."
         rows = [_row(message, kind in ("timer", "level")) for message in found.messages]

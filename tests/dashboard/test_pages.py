@@ -170,6 +170,9 @@ async def _trouble_is_shown(tmp_path: Path, silent: str) -> None:
         await group.stop(leader, followers[0])
         await until_shown(visitor, "/", "nobody leads")
         assert "Not healthy" in visitor.text
+        for path in ("/messages?topic=T&word=key", "/topic?name=T", "/groups", "/producers", "/users", "/waiting", "/dead"):
+            await visitor.get(path)
+            assert visitor.status == 200, f"{path}: {visitor.text}"
         await registered.close()
 
 

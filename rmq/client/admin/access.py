@@ -10,10 +10,14 @@ from rmq.net.commands.access import (
     AclInfos,
     CreateAcl,
     CreateUser,
+    DeleteAcl,
+    DeleteUser,
     GetAcl,
     GetUser,
     ListAcls,
     ListUsers,
+    Policy,
+    PolicyEntry,
     UpdateAcl,
     UpdateUser,
     UserInfo,
@@ -48,6 +52,40 @@ async def acls(
     return found
 
 
+async def users_at(client: Client, address: str) -> list[UserInfo]:
+    """All users of one broker group, as the node at `address` knows them."""
+    return cast(UserInfos, await _ask(client, address, ListUsers())).users
+
+
+async def acls_at(client: Client, address: str) -> list[AclInfo]:
+    """All policies of one broker group."""
+    return cast(AclInfos, await _ask(client, address, ListAcls())).acls
+
+
+async def save_user(client: Client, address: str, user: UserInfo) -> None:
+    """Make the user there, or change what is not empty in `user`."""
+    there = {each.username for each in await users_at(client, address)}
+    kind = UpdateUser if user.username in there else CreateUser
+    await _ask(client, address, kind(user.username, user))
+
+
+async def delete_user(client: Client, address: str, name: str) -> None:
+    """With what policies say of the user."""
+    await _ask(client, address, DeleteUser(name))
+
+
+async def save_policy(client: Client, address: str, subject: str, policy: Policy) -> None:
+    """Entries of the same resources are replaced, others stay."""
+    there = {each.subject for each in await acls_at(client, address)}
+    kind = UpdateAcl if subject in there else CreateAcl
+    await _ask(client, address, kind(subject, AclInfo(subject, [policy])))
+
+
+async def delete_policy(client: Client, address: str, subject: str, policy_type: str, resource: str) -> None:
+    """One entry."""
+    await _ask(client, address, DeleteAcl(subject, policy_type, resource))
+
+
 async def copy_users(client: Client, origin: str, target: str, names: list[str]) -> list[str]:
     """With their passwords, which nobody gets to see. `origin`, `target`: "host:port". Those that were copied."""
     told = cast(UserInfos, await _ask(client, origin, ListUsers())).users
@@ -74,4 +112,7 @@ async def _ask(client: Client, address: str, request: Request) -> Answer:
     return await client.session.connections.request(address, request)
 
 
-__all__ = ["acls", "change", "copy_acls", "copy_users", "users"]
+__all__ = [
+    "AclInfo", "Policy", "PolicyEntry", "UserInfo", "acls", "acls_at", "change", "copy_acls", "copy_users", "delete_policy",
+    "delete_user", "save_policy", "save_user", "users", "users_at",
+]  # fmt: skip

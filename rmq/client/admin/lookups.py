@@ -7,15 +7,14 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import NamedTuple
 
-from rmq.client.admin.calls import leaders, max_offset, search_offset, topic_route
+from rmq.client.admin.calls import leading, max_offset, search_offset, topic_route
 from rmq.client.client import Client
 from rmq.client.shared.message import ReceivedMessage
 from rmq.client.shared.reading import read_all
-from rmq.client.shared.routes import LEADER
 from rmq.codes import ResponseCode
-from rmq.errors import BadBytes, InvalidArgument, Refusal
+from rmq.errors import BadBytes, InvalidArgument, Refusal, Unknown, Unreachable
 from rmq.log.records.record import host_text
-from rmq.model import PERM_READ, MessageQueue
+from rmq.model import PERM_READ, BrokerAddresses, MessageQueue
 from rmq.net.commands import (
     PULL_SUBSCRIPTION,
     MessageAnswer,
@@ -28,12 +27,13 @@ from rmq.net.commands import (
 
 FOREVER_MS = 2**63 - 1
 TOOLS_GROUP = "TOOLS_CONSUMER"  # exists everywhere, commits nothing
+INCOMPLETE = ResponseCode.SYSTEM_BUSY  # nothing is found, but somebody could not look
 _OFFSET_ID_DIGITS = (32, 56)  # IPv4, IPv6
 _PULL_COUNT = 32
 
 
 class Hits(NamedTuple):
-    """Messages by store time. Not `complete`: a broker is still building its index, there may be more."""
+    """Messages by store time. Not `complete`: a broker is still building its index, or is silent, and there may be more."""
 
     messages: list[ReceivedMessage]
     complete: bool
@@ -79,31 +79,38 @@ async def by_key(
     limit: int = 64,
     unique: bool = False,
     tag: bool = False,
+    patience_s: float | None = None,
 ) -> Hits:
     """The newest messages of the topic with that key (`unique`: unique key, `tag`: tag), at most 64 of each broker.
 
-    Refusal(SYSTEM_BUSY) when none is found and a broker is still building its index.
+    `patience_s`: a broker that does not answer by then is left out, and the hits are not complete; without it the first failure
+    is raised. Refusal(SYSTEM_BUSY) when none is found and a broker is left out, or is still building its index.
     """
     request = QueryMessage(topic, key, limit, begin_ms, end_ms, unique, "T" if tag else "U" if unique else "K")
     route = await topic_route(client, topic)
-    names = {group.addresses[LEADER]: group.name for group in route.brokers if LEADER in group.addresses}
-    hits = await asyncio.gather(*(_ask(client, address, names[address], request) for address in leaders(route)))
+    hits = await asyncio.gather(*(_ask(client, group, request, patience_s) for group in route.brokers))
     found = sorted((message for each in hits for message in each.messages), key=_age)
     complete = all(each.complete for each in hits)
     if not found and not complete:
-        raise Refusal(ResponseCode.SYSTEM_BUSY, "incomplete: a broker is still building its index; ask again later")
+        why = "a broker does not answer, or is still building its index; ask again later"
+        raise Refusal(INCOMPLETE, f"incomplete: {why}")
     return Hits(found[-limit:], complete)
 
 
-async def _ask(client: Client, address: str, broker_name: str, request: QueryMessage) -> Hits:
+async def _ask(client: Client, group: BrokerAddresses, request: QueryMessage, patience_s: float | None) -> Hits:
     try:
-        answer = await client.session.connections.request(address, request)
+        async with asyncio.timeout(patience_s):
+            answer = await client.session.connections.request(leading(group), request)
     except Refusal as refusal:
         if refusal.code == ResponseCode.SYSTEM_BUSY:
             return Hits([], False)
         raise
+    except (TimeoutError, Unreachable, Unknown):
+        if patience_s is None:
+            raise
+        return Hits([], False)
     assert isinstance(answer, QueryMessageAnswer)
-    return Hits(_received(answer.messages, broker_name), answer.complete)
+    return Hits(_received(answer.messages, group.name), answer.complete)
 
 
 def _received(messages: bytes, broker_name: str) -> list[ReceivedMessage]:

@@ -20,6 +20,7 @@ from rmq.net.commands import (
     TopicList,
     TopicStats as TopicStats,
 )
+from rmq.net.commands.clients import GetAllProducers, ProducerInfo as ProducerInfo, ProducerTable
 
 _ABSENT = (ResponseCode.CONSUMER_NOT_ONLINE, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, ResponseCode.TOPIC_NOT_EXIST)
 
@@ -73,4 +74,11 @@ async def groups_of_topic(client: Client, topic: str, address: str) -> list[str]
     """Groups that consume the topic at one broker."""
     answer = await client.session.leaders.request_from(address, QueryTopicConsumeByWho(topic))
     assert isinstance(answer, GroupList)
+    return answer.groups
+
+
+async def producers(client: Client, address: str) -> dict[str, list[ProducerInfo]]:
+    """Everybody who produces at one broker, by group."""
+    answer = await client.session.leaders.request_from(address, GetAllProducers())
+    assert isinstance(answer, ProducerTable)
     return answer.groups

@@ -32,17 +32,20 @@ class Track(NamedTuple):
     tries: int = 0
 
 
-async def tracks(client: Client, message: ReceivedMessage) -> list[Track]:
-    """Of every group that the message's broker knows to consume the topic, by name. Raises Refusal, Unreachable, Unknown."""
+async def tracks(client: Client, message: ReceivedMessage, patience_s: float | None = None) -> list[Track]:
+    """Of every group that the message's broker knows to consume the topic, by name. Raises Refusal, Unreachable, Unknown.
+
+    `patience_s`: copies at another broker that does not answer by then are not looked for.
+    """
     route = await topic_route(client, message.queue.topic)
     addresses = [leading(group) for group in route.brokers if group.name == message.queue.broker_name]
     if not addresses:
         return []
     groups = await one.groups_of_topic(client, message.queue.topic, addresses[0])
-    return list(await asyncio.gather(*(_track(client, message, group, addresses[0]) for group in sorted(groups))))
+    return list(await asyncio.gather(*(_track(client, message, group, addresses[0], patience_s) for group in sorted(groups))))
 
 
-async def _track(client: Client, message: ReceivedMessage, group: str, address: str) -> Track:
+async def _track(client: Client, message: ReceivedMessage, group: str, address: str, patience_s: float | None) -> Track:
     stats, members = await asyncio.gather(
         one.consume_stats(client, group, address, message.queue.topic), one.connection(client, group, address)
     )
@@ -50,7 +53,7 @@ async def _track(client: Client, message: ReceivedMessage, group: str, address: 
     if members is not None and members.message_model == BROADCASTING:
         return Track(group, BROADCAST)
     if offset > message.queue_offset:
-        failed = await _failed(client, message, group)
+        failed = await _failed(client, message, group, patience_s)
         if failed is not None:
             return failed._replace(offset=offset)
         return Track(group, CONSUMED if _wants(members, message) else FILTERED, offset)
@@ -67,10 +70,13 @@ def _wants(members: one.ConsumerConnection | None, message: ReceivedMessage) -> 
     return True
 
 
-async def _failed(client: Client, message: ReceivedMessage, group: str) -> Track | None:
+async def _failed(client: Client, message: ReceivedMessage, group: str, patience_s: float | None) -> Track | None:
     """The newest copy of the message that the group gave back; None if there is none, or it was consumed since."""
     dead, again, waiting = await asyncio.gather(
-        *(_newest(client, topic, message.message_id, group) for topic in (DLQ_PREFIX + group, RETRY_PREFIX + group, DELAY_TOPIC))
+        *(
+            _newest(client, topic, message.message_id, group, patience_s)
+            for topic in (DLQ_PREFIX + group, RETRY_PREFIX + group, DELAY_TOPIC)
+        )
     )
     copies = [copy for copy in (dead, again, waiting) if copy is not None]
     if not copies:
@@ -84,9 +90,9 @@ async def _failed(client: Client, message: ReceivedMessage, group: str) -> Track
     return track
 
 
-async def _newest(client: Client, topic: str, message_id: str, group: str) -> ReceivedMessage | None:
+async def _newest(client: Client, topic: str, message_id: str, group: str, patience_s: float | None) -> ReceivedMessage | None:
     try:
-        found = await lookups.by_key(client, topic, message_id, unique=True)
+        found = await lookups.by_key(client, topic, message_id, unique=True, patience_s=patience_s)
     except Refusal as refusal:
         if refusal.code in (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SYSTEM_BUSY):
             return None

@@ -1,0 +1,84 @@
+"""Who produces, who may do what, and what is set for a group."""
+
+from pathlib import Path
+
+from rmq.client import Message
+from rmq.client.admin import access, calls
+from rmq.model import GroupConfig
+from rmq.net.commands.routes import WipeWritePerm
+from rmq.testing import LocalBroker
+from tests.broker.support import Peer
+from tests.dashboard.test_pages import NASTY, until_shown
+from tests.dashboard.visitor import visiting
+
+
+async def test_producers_are_listed_with_where_they_are_connected(tmp_path: Path) -> None:
+    async with LocalBroker() as broker, visiting(broker.nameserver, tmp_path) as visitor:
+        assert "No producer is connected" in await visitor.get("/producers")
+        async with broker.client() as client, client.producer("sellers") as producer:
+            await producer.send(Message("Orders", b"1"))
+            await until_shown(visitor, "/producers", "sellers")
+            assert f"sellers {client.client_id} 127.0.0.1:" in visitor.text
+            assert "PYTHON 5.5.0 broker-a" in visitor.text
+            assert "sellers" in await visitor.get("/producers", topic="Orders", q="SELL")
+            assert "sellers" not in await visitor.get("/producers", q="buyers")
+            assert "TOPIC_NOT_EXIST" in await visitor.get("/producers", topic="Nowhere")
+
+
+async def test_users_and_policies_are_made_changed_and_deleted(tmp_path: Path) -> None:
+    async with LocalBroker() as broker, broker.client() as client, visiting(broker.nameserver, tmp_path) as visitor:
+        assert "No users" in await visitor.get("/users")
+        user = {"name": "ann", "password": "correct horse", "kind": "Normal", "status": "enable", "broker": "broker-a"}
+        assert "User ann is saved at broker-a" in await visitor.post("/users/save", **user)
+        assert "correct horse" not in visitor.page
+        await visitor.get("/users", user="ann")
+        assert "Change ann" in visitor.text
+        await visitor.post("/users/save", **user | {"password": "", "status": "disable"})
+        (known,) = await access.users_at(client, broker.address)
+        assert (known.user_status, known.user_type) == ("disable", "Normal")
+        policy = {"user": "ann", "resources": "Topic:Orders, Topic:ship*", "action": ["Pub", "Sub"], "sources": "10.0.0.0/8"}
+        assert "is saved at broker-a" in await visitor.post("/users/policy/save", **policy, decision="Deny", broker="broker-a")
+        assert "User:ann Custom Topic:Orders Pub, Sub 10.0.0.0/8 Deny broker-a" in visitor.text
+        assert "Topic:ship*" in visitor.text
+        gone = {"subject": "User:ann", "kind": "Custom", "resource": "Topic:Orders", "broker": "broker-a"}
+        assert "no longer told" in await visitor.post("/users/policy/delete", **gone)
+        assert "Topic:Orders Pub" not in visitor.text
+        assert "Refused" in await visitor.post("/users/save", **user | {"name": NASTY})
+        assert "tick at least one broker" in await visitor.post("/users/save", **user | {"broker": "nobody"})
+        assert "type the name" in await visitor.post("/users/delete", name="ann", typed="Ann", broker="broker-a")
+        assert "User ann is deleted" in await visitor.post("/users/delete", name="ann", typed="ann", broker="broker-a")
+        assert await access.users_at(client, broker.address) == []
+
+
+async def test_settings_of_a_group_are_shown_and_changed(tmp_path: Path) -> None:
+    """What the form does not have stays as it was."""
+    policy = '{"customizedRetryPolicy":{"next":[1000,5000,10000]},"type":"CUSTOMIZED"}'
+    config = GroupConfig("g", group_sys_flag=3, retry_max_times=5)
+    async with LocalBroker() as broker, broker.client() as client, visiting(broker.nameserver, tmp_path) as visitor:
+        await calls.update_group(client, config, broker="broker-a")
+        shown = await visitor.get("/group", name="g")
+        assert "Times that a failed message comes again 5" in shown
+        changed = {"consume": "no", "retries": "-1", "timeout": "3", "policy": policy}
+        assert "Group g is saved" in await visitor.post("/group/save", name="g", broker="broker-a", **changed)
+        expected = config._replace(consume_enable=False, retry_max_times=-1, consume_timeout_minute=3, retry_policy=policy)
+        assert await calls.group_config(client, "g", broker.address) == expected
+        assert "It may not consume at broker-a" in visitor.text
+        assert policy in visitor.text
+        assert "Refused" in await visitor.post("/group/save", name="g", policy="{}}", broker="broker-a")
+        await visitor.post("/group/save", name="g", policy="", broker="broker-a")
+        assert await calls.group_config(client, "g", broker.address) == expected._replace(retry_policy="")
+
+
+async def test_why_nothing_can_be_sent_is_said(tmp_path: Path) -> None:
+    async with LocalBroker() as broker, broker.client() as client, visiting(broker.nameserver, tmp_path) as visitor:
+        await broker.create_topic("Orders", 2)
+        assert "Nothing can be sent" not in await visitor.get("/topic", name="Orders")
+        await calls.update_topic(client, "Orders", broker="broker-a", perm=4)
+        assert "Nothing can be sent to it at broker-a : the topic may not be written there" in await visitor.get(
+            "/topic", name="Orders"
+        )
+        await calls.update_topic(client, "Orders", broker="broker-a", perm=6)
+        names = await Peer.connect(broker.nameserver)
+        await names.ask(WipeWritePerm("broker-a"))
+        await until_shown(visitor, "/topic?name=Orders", "the nameservers tell clients not to send there")
+        await names.close()
