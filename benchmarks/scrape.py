@@ -10,7 +10,6 @@ import argparse
 import asyncio
 import json
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -246,8 +245,7 @@ def measure(folder: Path, asked: argparse.Namespace) -> list[dict[str, object]]:
             stack.callback(prometheus.stop)
             with_it = phase(nameservers, running, seconds)
             seen = told(prometheus, running, seconds)
-        total = prometheus.ask("prometheus_tsdb_head_series").get("", 0.0) or sum(one["series"] for one in seen.values())
-        run.say(f"Prometheus keeps {total:,.0f} series")
+        run.say("each node is asked for its metrics many times in a row")
         return [
             _row(one, one.target is leader, without[one.target.name], with_it[one.target.name], seen[one.target.name])
             for one in running
@@ -259,7 +257,7 @@ def _row(one: Scraped, leads: bool, without: Phase, with_it: Phase, seen: dict[s
         "node": f"{one.target.name}{' (leads)' if leads else ''}",
         **{name: round(value, 1) for name, value in seen.items()},
         "page_kib": round(len(page_of(one)) / 1024, 1),
-        "cpu_ms_each": round(statistics.median(quiet_cost(one) for _ in range(3)), 2),
+        "cpu_ms_each": round(quiet_cost(one), 2),
         **{
             f"{name}_{which}": value
             for which, found in (("without", without), ("with", with_it))
