@@ -274,13 +274,22 @@ def _row(one: Scraped, leads: bool, without: Phase, with_it: Phase, seen: dict[s
 
 
 _SCRAPES = {
-    "scrapes": "scrapes", "failed": "failed", "mean ms": "mean_ms", "most ms": "most_ms", "CPU ms": "cpu_ms_each",
-    "series": "series", "KiB": "page_kib",
-}  # fmt: skip
+    "scrapes": "scrapes",
+    "failed": "failed",
+    "mean ms": "mean_ms",
+    "most ms": "most_ms",
+    "CPU ms": "cpu_ms_each",
+    "series": "series",
+    "KiB": "page_kib",
+}
 _LOOP = {
-    "CPU %": "cpu_percent", "beats": "beats", "> 10 ms": "late", "all within ms": "within_ms", "ping 99.9 % ms": "ping_999_ms",
+    "CPU %": "cpu_percent",
+    "beats": "beats",
+    "> 10 ms": "late",
+    "all within ms": "within_ms",
+    "ping 99.9 % ms": "ping_999_ms",
     "longest ms": "ping_most_ms",
-}  # fmt: skip
+}
 
 
 def show(rows: list[dict[str, object]]) -> None:
