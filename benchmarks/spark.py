@@ -1,10 +1,10 @@
 """How quickly Spark reads a log, beside its own Parquet reader on the same rows: medians of interleaved rounds in one session.
 
-    python -m benchmarks.spark [--mib N] [--rounds N] [--cores N] [--directory DIR] [--json FILE]
+    python -m benchmarks.spark [--mib N] [--rounds N] [--cores N] [--heap SIZE] [--directory DIR] [--json FILE]
 
-Needs the extra `spark`. Stores of 500-byte records in 7 topics (one has 2 % of them) over 24 hours are made in --directory and go
-away at the end; they need 4 times --mib there, above 2 GiB 1.5 times. Above 2 GiB no round warms up, and what does not depend on
-the size is left out. CPU is that of the whole tree of processes: Python, Java and Java's Python workers.
+Needs the extra `spark`. Stores of 500-byte records in 7 topics (one has 2 % of them) over 24 hours are made in --directory and
+go away at the end, also after Ctrl-C and SIGTERM; they need 4 times --mib there, above 2 GiB 1.5 times. Above 2 GiB no round
+warms up, and what does not depend on the size is left out. CPU is that of the whole tree of processes: Python, Java, its workers.
 """
 
 import argparse
@@ -12,15 +12,16 @@ import ctypes
 import json
 import os
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import suppress
 from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
@@ -45,6 +46,7 @@ _THREE = "topic string, queue_offset bigint, store_timestamp timestamp"
 _SCANNED = "2 % topic: scan and filter"
 _FOUR = "four segments"
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
+_JAVA_ENDS_S = 60
 _BLANK = bytes.fromhex("cbd43194")
 _QUEUE_FILE_BYTES = 6_000_000
 _PERIOD = 150  # messages after which the topics come in the same order
@@ -52,17 +54,36 @@ _TAG_CODES = [tags_code(f"tag{number}").to_bytes(8, "big", signed=True) for numb
 
 
 class Case(NamedTuple):
-    """`of`: the case that it is compared with, "" for none; `goal`: the most that ratio (or the seconds) may be."""
+    """`of`: the case that it is compared with, "" for none; `goal`: the most that ratio (or the seconds) may be, `cpu_goal`: of
+    CPU, None is the same.
+    """
 
     name: str
     run: Callable[[], object]
     of: str = ""
     goal: float | None = None
+    cpu_goal: float | None = None
 
 
 class Took(NamedTuple):
     wall_s: float
     cpu_s: float
+
+
+class Rounds(NamedTuple):
+    """Of one case: each round, in their order."""
+
+    each: list[Took]
+
+    @property
+    def median(self) -> Took:
+        return Took(*map(statistics.median, zip(*self.each, strict=True)))
+
+    @property
+    def spread(self) -> str:
+        """From the quickest to the slowest, by the clock."""
+        walls = [took.wall_s for took in self.each]
+        return f"{min(walls):.1f}-{max(walls):.1f}"
 
 
 # --- stores -----------------------------------------------------------------------------------------------------------
@@ -132,42 +153,68 @@ def _save_queues(store: Path, units: dict[str, bytearray]) -> None:
 # --- measuring --------------------------------------------------------------------------------------------------------
 
 
-def cpu_seconds() -> float:
-    """Of this process and all below it, those that are gone too."""
-    parents: dict[int, list[int]] = {}
-    ticks: dict[int, int] = {}
-    for entry in Path("/proc").iterdir():
+class Tree:
+    """The CPU of this process and of all that it started, those that are gone too.
+
+    Looked at ten times a second: what a process has used when it ends is lost where its parent does not wait for it, as Spark's
+    daemon of Python workers does not.
+    """
+
+    def __init__(self) -> None:
+        ctypes.CDLL(None).prctl(_SUBREAPER, 1)  # whoever loses its parent is ours
+        self._ticks: dict[tuple[int, str], int] = {}  # by process and its start
+        self._looking = threading.Lock()
+        threading.Thread(target=self._watch, name="CPU of the tree", daemon=True).start()
+
+    def cpu_seconds(self) -> float:
+        with self._looking:
+            self._look()
+            return sum(self._ticks.values()) / os.sysconf("SC_CLK_TCK")
+
+    def alone(self) -> bool:
+        """Whether nothing that was started lives any more. Takes the dead away."""
         try:
-            words = (entry / "stat").read_text().rpartition(")")[2].split() if entry.name.isdecimal() else []
-        except OSError:
-            continue  # it has ended
-        if words:
-            parents.setdefault(int(words[1]), []).append(int(entry.name))
-            ticks[int(entry.name)] = sum(map(int, words[11:15]))
-    found, below = 0, [os.getpid()]
-    while below:
-        process = below.pop()
-        found += ticks.get(process, 0)
-        below += parents.get(process, [])
-    return found / os.sysconf("SC_CLK_TCK")
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            return True
+        return False
+
+    def _watch(self) -> None:
+        while True:
+            time.sleep(0.1)
+            with self._looking:
+                self._look()
+
+    def _look(self) -> None:
+        below = [os.getpid()]
+        while below:
+            process = below.pop()
+            try:
+                words = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+                for thread in Path(f"/proc/{process}/task").iterdir():
+                    below += map(int, (thread / "children").read_text().split())
+            except OSError:
+                continue  # it has ended
+            self._ticks[process, words[19]] = int(words[11]) + int(words[12])
 
 
-def measure(run: Callable[[], object]) -> Took:
-    wall, cpu = time.perf_counter(), cpu_seconds()
+def measure(run: Callable[[], object], tree: Tree) -> Took:
+    wall, cpu = time.perf_counter(), tree.cpu_seconds()
     run()
-    return Took(time.perf_counter() - wall, cpu_seconds() - cpu)
+    return Took(time.perf_counter() - wall, tree.cpu_seconds() - cpu)
 
 
-def rounds(cases: list[Case], count: int, warm_up: bool) -> dict[str, Took]:
-    """Medians. A round that warms up does not count."""
-    took: dict[str, list[Took]] = {case.name: [] for case in cases}
+def rounds(cases: list[Case], count: int, warm_up: bool, tree: Tree) -> dict[str, Rounds]:
+    """All cases in turn, so often. A round that warms up does not count."""
+    took: dict[str, Rounds] = {case.name: Rounds([]) for case in cases}
     for number in range(0 if warm_up else 1, count + 1):
         for case in cases:
-            found = measure(case.run)
+            found = measure(case.run, tree)
             if number:
-                took[case.name].append(found)
+                took[case.name].each.append(found)
             say(f"  round {number}: {case.name}: {found.wall_s:.2f} s, {found.cpu_s:.2f} CPU s")
-    return {name: Took(*(statistics.median(of) for of in zip(*each, strict=True))) for name, each in took.items()}
+    return took
 
 
 # --- what is measured -------------------------------------------------------------------------------------------------
@@ -225,37 +272,38 @@ def python_us_per_row(store: Path) -> float:
     return best
 
 
-def cold_report(root: Path) -> Took:
+def cold_report(root: Path, heap: str, tree: Tree) -> None:
+    """The command in a process of its own, until the last process that it started has ended."""
     code = "import sys; from rmq.cli import main; sys.exit(main())"
-    command = [sys.executable, "-c", code, "report", str(root / "whole"), "--out", str(root / "report")]
-    ctypes.CDLL(None).prctl(_SUBREAPER, 1)  # Java outlives the command a little: its CPU counts when it is waited for here
+    out = root / "report"
+    command = [sys.executable, "-c", code, "report", str(root / "whole"), "--out", str(out), "--memory", heap]
+    subprocess.run([*command, "--temp", str(root)], check=True, stdout=subprocess.DEVNULL)
+    shutil.rmtree(out)
+    until = time.monotonic() + _JAVA_ENDS_S
+    while not tree.alone():  # Java outlives the command a little
+        if time.monotonic() > until:
+            raise SystemExit("the report has ended, and what it started has not")
+        time.sleep(0.01)
 
-    def run() -> None:
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        with suppress(ChildProcessError):
-            while True:
-                os.wait()
 
-    return measure(run)
-
-
-def lines(cases: list[Case], took: dict[str, Took]) -> Iterator[str]:
-    yield f"{'work':26}{'wall s':>8}{'CPU s':>8}{'ratio':>8}{'of CPU':>8}{'goal':>9}  {'reached':12}beside"
+def lines(cases: list[Case], took: dict[str, Rounds]) -> Iterator[str]:
+    yield f"{'work':26}{'wall s':>8}{'spread':>12}{'CPU s':>8}{'ratio':>8}{'of CPU':>8}{'goal':>9}  {'reached':12}beside"
     for case in cases:
-        one, other = took[case.name], took.get(case.of)
+        one, other = took[case.name].median, took[case.of].median if case.of else None
         wall, cpu = (one.wall_s / other.wall_s, one.cpu_s / other.cpu_s) if other else (one.wall_s, one.cpu_s)
         ratios = f"{wall:8.2f}{cpu:8.2f}" if other else " " * 16
         goal = f"<= {case.goal:.3g}" if case.goal else ""
         yield (
-            f"{case.name:26}{one.wall_s:8.2f}{one.cpu_s:8.2f}{ratios}{goal:>9}  {reached(case.goal, wall, cpu):12}{case.of}"
+            f"{case.name:26}{one.wall_s:8.2f}{took[case.name].spread:>12}{one.cpu_s:8.2f}{ratios}{goal:>9}  "
+            f"{reached(case, wall, cpu):12}{case.of}"
         ).rstrip()
 
 
-def reached(goal: float | None, wall: float, cpu: float) -> str:
-    if not goal:
+def reached(case: Case, wall: float, cpu: float) -> str:
+    if not case.goal:
         return ""
     return {(True, True): "yes", (False, False): "NO", (True, False): "not of CPU", (False, True): "only of CPU"}[
-        wall <= goal, cpu <= goal
+        wall <= case.goal, cpu <= (case.cpu_goal or case.goal)
     ]
 
 
@@ -263,10 +311,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--mib", type=int, default=1024, help="size of the log (1024)")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--cores", type=int, default=2)
+    parser.add_argument("--cores", type=int, default=2, help="of Spark's session; the report takes as many as by itself")
+    parser.add_argument("--heap", default="1g", help="Java's, of the session and of the report (1g)")
     parser.add_argument("--directory", type=Path, help="where the stores go (a temporary directory)")
-    parser.add_argument("--json", type=Path, help="write the medians there, too")
+    parser.add_argument("--json", type=Path, help="write all rounds there, too")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     root = Path(tempfile.mkdtemp(prefix="rmq-spark-", dir=given.directory))
     try:
         run(given, root)
@@ -275,33 +325,31 @@ def main() -> None:
 
 
 def run(given: argparse.Namespace, root: Path) -> None:
-    count, small = given.mib * (1 << 20) // 500, given.mib <= 2048
+    count, small, tree = given.mib * (1 << 20) // 500, given.mib <= 2048, Tree()
     say("writing stores")
     write_store(root / "whole", count, max(given.mib // 16, 4) << 20)
     if small:
         write_store(root / "single", count, (given.mib + given.mib // 8) << 20)
         write_store(root / "four", count, (given.mib // 4 + 1) << 20)
         write_store(root / "tiny", 2000 * 7, 4096)
-    os.environ.setdefault("PYSPARK_SUBMIT_ARGS", f"--master local[{given.cores}] --driver-memory 1g pyspark-shell")
-    say("a cold report")
-    report = cold_report(root)  # first: it waits for all that it started, and our own Java stays to the end
+    goals = (20, 25) if given.mib == 1024 else (None, None)
+    report = Case("cold `rmq report`", lambda: cold_report(root, given.heap, tree), "", *goals)
+    took = rounds([report], given.rounds, False, tree)  # first: it waits for its processes, and our own Java stays to the end
     per_row = python_us_per_row(root / "whole")
+    os.environ.setdefault("PYSPARK_SUBMIT_ARGS", f"--master local[{given.cores}] --driver-memory {given.heap} pyspark-shell")
     with spark_session("rmq benchmark") as spark:
         say("writing Parquet")
         spark.read.format("rmq").option("path", str(root / "whole")).load().write.parquet(str(root / "parquet"))
         if spark.read.parquet(str(root / "parquet")).count() != count:
             raise SystemExit("the rows that were read are not those that were written")
         cases = spark_cases(spark, root)
-        took = rounds(cases, given.rounds, warm_up=small)
-    print(f"{count} records, {given.mib} MiB, {given.cores} cores; medians of {given.rounds}; ratios of the medians")
-    print("\n".join(lines(cases, took)))
-    print(f"Python per row: {per_row:.2f} µs (goal <= 2.5: {reached(2.5, per_row, per_row)})")
-    print(f"cold `rmq report`: {report.wall_s:.1f} s, {report.cpu_s:.1f} CPU s ({given.mib / 1024:.2g} GiB)", end="")
-    of_goal = reached(1, report.wall_s / 20, report.cpu_s / 25)
-    print(f"; goal of 1 GiB: <= 20 s, 25 CPU s: {of_goal}" if given.mib == 1024 else "")
+        took |= rounds(cases, given.rounds, small, tree)
+    print(f"{count} records, {given.mib} MiB, {given.cores} cores, heap {given.heap}; medians of {given.rounds} and their ratios")
+    print("\n".join(lines([*cases, report], took)))
+    print(f"Python per row: {per_row:.2f} µs (goal <= 2.5: {'yes' if per_row <= 2.5 else 'NO'})")
     if given.json:
-        found = {name: one._asdict() for name, one in took.items()} | {"report": report._asdict(), "python_us_per_row": per_row}
-        given.json.write_text(json.dumps(found, indent=1))
+        found = {name: [one._asdict() for one in rounds_of.each] for name, rounds_of in took.items()}
+        given.json.write_text(json.dumps(found | {"python_us_per_row": per_row}, indent=1))
 
 
 def say(line: str) -> None:
