@@ -13,8 +13,8 @@ QUIET, INCOMPLETE, BUSY = 6, 7, 8  # exit codes beside those of all commands (do
 
 
 @click.command()
-@click.argument("stores", metavar="[STORE]...", nargs=-1, type=click.Path(path_type=Path))
-@click.option("--store", "more", multiple=True, metavar="STORE", type=click.Path(path_type=Path), help="A store; may come again.")
+@click.argument("stores", metavar="[STORE]...", nargs=-1)
+@click.option("--store", "more", multiple=True, metavar="STORE", help="A store, an archive, or a pattern; may come again.")
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), required=True, help="Where page and rollup go.")
 @click.option("--day", metavar="DAY", help="yesterday, YYYY-MM-DD, or FIRST..LAST; without it every day in the stores.")
 @click.option("--timezone", metavar="ZONE", default="UTC", show_default=True, help="Whose days and hours: Europe/Berlin.")
@@ -35,8 +35,8 @@ QUIET, INCOMPLETE, BUSY = 6, 7, 8  # exit codes beside those of all commands (do
 @click.pass_context
 def report(
     ctx: click.Context,
-    stores: tuple[Path, ...],
-    more: tuple[Path, ...],
+    stores: tuple[str, ...],
+    more: tuple[str, ...],
     out: Path,
     day: str | None,
     timezone: str,
@@ -51,12 +51,11 @@ def report(
 ) -> None:
     """Read the segment files of each STORE with Spark; write an HTML page and a Parquet rollup.
 
-    Committed messages only; the brokers may be running. Running a day again replaces that day of that broker, unless less of it
-    is there now. Temporary files are removed at the end, also after Ctrl-C and SIGTERM.
+    Committed messages only; the brokers may be running. Copies of one group's log count once. Running a day again replaces that
+    day of that broker, unless less of it is there now. Temporary files are removed at the end, also after Ctrl-C and SIGTERM.
 
     Exit codes beside those of all commands: 6 a quiet day (no business messages), 7 incomplete (not all messages of the DAY
-    were there: retention took some, or it is not over), 8 another report is writing to OUT. 6 writes nothing unless there were
-    retry or dead-letter messages; 7 writes what is there.
+    were there: retention took some, or it is not over), 8 another report is writing to OUT. 6 and 7 write what is known.
     """
     if not stores + more:
         raise click.UsageError("give at least one STORE")

@@ -8,8 +8,8 @@ lost or not got yet comes from another.
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from analytics.files import Directory
-from analytics.look import broker_name
+from analytics.files import Directory, Remote
+from analytics.look import broker_name, group_name
 from analytics.options import Wanted
 from analytics.plan import check_starts, check_topics, tasks
 from analytics.rare import Places
@@ -50,12 +50,27 @@ def plan_all(stores: Sequence[Directory], wanted: Wanted) -> list[Planned]:
     missing), StoreError (also when copies of one log are not alike).
     """
     check_topics(stores, wanted)
-    logs = families([Copy(store, look_at(store)) for store in stores])
+    logs = by_log(stores)
     if len(logs) > 1 and (wanted.starts or wanted.ends or wanted.broker):
         said = "brokerName" if wanted.broker else "startingOffsets" if wanted.starts else "endingOffsets"
         names = " and ".join(str(copies[0].store) for copies in logs[:2])
         raise InvalidArgument(f'the option "{said}" is of one broker, and {names} are of different ones: give one path')
     return [planned for copies in logs for planned in _plan(copies, wanted)]
+
+
+def log_of(stores: Sequence[Directory]) -> Log:
+    """Of stores that are copies of one log. Raises InvalidArgument (no store), StoreError."""
+    return union(sorted((Copy(store, look_at(store)) for store in stores), key=lambda copy: -copy.reach))
+
+
+def by_log(stores: Sequence[Directory]) -> list[list[Copy]]:
+    """The copies of each log together. Raises InvalidArgument (no store), StoreError."""
+    return families([Copy(store, look_at(store)) for store in stores])
+
+
+def name_of(stores: Sequence[Directory]) -> str:
+    """Of the broker whose log these are copies of: an archive may not know its group, where a store does. Raises StoreError."""
+    return next(filter(None, map(group_name, stores)), "") or broker_name(stores[0])
 
 
 def families(copies: Sequence[Copy]) -> list[list[Copy]]:
@@ -92,15 +107,20 @@ def _plan(copies: Sequence[Copy], wanted: Wanted) -> Iterator[Planned]:
     check_starts([copy.store for copy in copies], wanted)
     if wanted.topics == frozenset():
         return
-    broker = wanted.broker or broker_name(copies[0].store)
+    broker = wanted.broker or name_of([copy.store for copy in copies])
     parts = parts_of(union(copies), wanted.from_ms, wanted.to_ms)
-    if len(copies) == 1:
-        yield from (Planned(broker, task) for task in tasks(copies[0].store, wanted, parts))
-        return
-    for copy in copies:  # each has its own consume queues
-        paths = {file.segment.path for file in copy.log.files}
-        of_copy = [part for part in parts if part.path in paths or (not part.path and copy is copies[0])]
-        yield from (Planned(broker, task) for task in tasks(copy.store, wanted, of_copy))
+    yield from (Planned(broker, task) for task in tasks_of([copy.store for copy in copies], wanted, parts))
+
+
+def tasks_of(stores: Sequence[Directory], wanted: Wanted, parts: Sequence[Part]) -> Iterator[list[Part | Places]]:
+    """These parts of a log, of which the stores are copies, packed and cut. Raises BadBytes, StoreError."""
+    left = list(parts)
+    for store in stores:  # each has its own consume queues
+        folder = store / "commitlog"
+        inside = f"{folder.address if isinstance(folder, Remote) else folder}/"
+        here = [part for part in left if part.path.startswith(inside) or not part.path or store == stores[-1]]
+        left = [part for part in left if part not in here]
+        yield from tasks(store, wanted, here) if here else ()
 
 
 def _are_copies(one: Copy, two: Copy) -> bool:

@@ -139,15 +139,19 @@ def shrinks(new: Manifest, old: Manifest) -> str | None:
     """Why `new` must not take the place of `old`: it read less, or counted otherwise. None: it may."""
     if new.counted_by != old.counted_by:
         return f"it was counted by {old.counted_by}, this one by {new.counted_by}"
+    if new.damaged_bytes > old.damaged_bytes or new.lost > old.lost:
+        return f"more is damaged now: {new.damaged_bytes} bytes and {new.lost} lost messages"
+    if not old.messages and (new.messages or new.complete or not old.complete):
+        return None  # the old one says nothing that this one does not
     if new.log_from > old.log_from or new.log_to < old.log_to:
         return (
             f"it was read from bytes {old.log_from} to {old.log_to} of the log, of which only {new.log_from} to {new.log_to} "
             "are there now"
         )
-    if new.damaged_bytes > old.damaged_bytes or new.lost > old.lost:
-        return f"more is damaged now: {new.damaged_bytes} bytes and {new.lost} lost messages"
     if new.messages < old.messages:
         return f"it counted {old.messages} messages, this one {new.messages}"
+    if old.complete and new.complete is False:
+        return f"it was complete, and of this one that is not known: {new.why_not}"
     return None
 
 

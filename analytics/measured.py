@@ -1,4 +1,5 @@
-"""One store as a report sees it: which days are counted, what was counted, and whether each day is whole."""
+"""One log as a report sees it (in one store, or several copies): which days are counted, what was counted, and whether each day
+is whole."""
 
 import os
 import re
@@ -15,15 +16,17 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkException
 
 from analytics import days
+from analytics.copies import name_of, plan_all
 from analytics.counting import Task
-from analytics.days import BUSINESS, Manifest, Row, kind_of
+from analytics.days import BUSINESS, SYSTEM, Manifest, Row, kind_of
+from analytics.files import Directory
 from analytics.look import Extent, extent
 from analytics.options import Wanted
-from analytics.plan import newest_ms, plan
+from analytics.plan import newest_ms
 from analytics.rare import Places
 from analytics.rollup import Counts, buckets, count_store
 from analytics.segments import Part
-from analytics.zones import day_number, moments, stretches
+from analytics.zones import LONGEST_RANGE_DAYS, day_number, moments, stretches
 from rmq import __version__
 from rmq.errors import BadBytes, InvalidArgument, RmqError, StoreError
 
@@ -55,49 +58,64 @@ class Asked(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """One store's numbers, and what it was when they were counted."""
+    """One log's numbers, and what it was when they were counted. `stores`: the copies of it that were given.
 
-    store: Path
+    `looked_for`: the days that were asked for and those that were missing, None is all. `read`: from which byte of the log to
+    which.
+    """
+
+    stores: tuple[Directory, ...]
     extent: Extent
     made: datetime
     counts: Counts
+    looked_for: frozenset[date] | None
+    read: tuple[int, int]
 
     @property
     def rows(self) -> list[Row]:
         return self.counts.rows
 
 
-def count_again(context: SparkContext, store: Path, out: Path, asked: Asked) -> Counted:
+def count_again(context: SparkContext, stores: Sequence[Directory], out: Path, asked: Asked) -> Counted:
     """Again when retention took a segment on the way: then the day is what is left of it, and says so."""
     for attempt in range(_TRIES):
         is_last = attempt == _TRIES - 1
-        before = _extent(store)
-        asked.progress(f"counting {store} by hour, topic and tag")
+        before = _extent(stores)
+        asked.progress(f"counting {' and '.join(map(str, stores))} by hour, topic and tag")
         try:
-            counted = _count(context, store, asked, before, _missed(out, before, asked))
+            counted = _count(context, stores, asked, before, _missed(out, before, asked))
         except StoreError as error:
             if "retention removed it" not in str(error) or is_last:
                 raise
             continue
-        after = extent(store)
+        after = _oldest([extent(store) for store in stores])
         if after.log_start == before.log_start or is_last:
             return counted._replace(extent=counted.extent._replace(log_start=after.log_start, first_ms=after.first_ms))
     raise AssertionError("every attempt returns or raises")
 
 
-def _extent(store: Path) -> Extent:
-    found = extent(store)
-    if (store / "rmq").is_dir():
-        return found
-    return found._replace(known_ms=newest_ms(store))  # nobody has noted how far it is
+def _extent(stores: Sequence[Directory]) -> Extent:
+    """Of all copies together."""
+    every = [extent(store) for store in stores]
+    known_ms = max(
+        one.known_ms if (store / "rmq").is_dir() else newest_ms(store)  # nobody has noted how far it is
+        for one, store in zip(every, stores, strict=True)
+    )
+    heads = {base: head for one in every for base, head in one.heads.items()}
+    return _oldest(every)._replace(broker=name_of(stores), known_ms=known_ms, heads=heads)
+
+
+def _oldest(every: Sequence[Extent]) -> Extent:
+    return min(every, key=lambda one: (not one.heads, one.log_start))
 
 
 def _missed(out: Path, of: Extent, asked: Asked) -> Iterator[date]:
-    """Days before those asked for that are whole in the store and not yet in `out`."""
+    """Days before those asked for, a year at most, that are whole in the store and not yet in `out`."""
     if not asked.catch_up or not asked.days or of.first_ms is None:
         return
     heads = {str(base): head for base, head in of.heads.items()}
-    day = datetime.fromtimestamp(of.first_ms / 1000, asked.zone).date()
+    begun = datetime.fromtimestamp(of.first_ms / 1000, asked.zone).date()
+    day = max(begun, asked.days[0] - LONGEST_RANGE_DAYS * _DAY)
     while day < asked.days[0]:
         if not _cut(of, day, asked.zone) and not days.is_whole(out, day.isoformat(), heads):
             asked.progress(f"{day} is missing: counting it, too")
@@ -105,19 +123,22 @@ def _missed(out: Path, of: Extent, asked: Asked) -> Iterator[date]:
         day += _DAY
 
 
-def _count(context: SparkContext, store: Path, asked: Asked, of: Extent, missed: Iterator[date]) -> Counted:
+def _count(context: SparkContext, stores: Sequence[Directory], asked: Asked, of: Extent, missed: Iterator[date]) -> Counted:
     made, name = datetime.now(UTC), asked.broker or of.broker
     chosen = None if asked.days is None else frozenset([*asked.days, *missed])
+    tasks = _tasks(stores, asked, chosen, name)
     try:
-        counts = count_store(context, _tasks(store, asked, chosen, name), name)
+        counts = count_store(context, tasks, name)
     except (PySparkException, Py4JError) as error:
         raise _plain_error(error) from error
     if "damage" in counts.broken and asked.on_damage == "fail":
         raise BadBytes(f"{counts.broken['damage'].why} (`--on-damage skip` counts what is whole)")
-    return Counted(store, of._replace(broker=name), made, counts)
+    parts = [part for task in tasks for part in task.parts if isinstance(part, Part)]
+    read = min((part.start for part in parts), default=of.log_start), max((part.stop for part in parts), default=of.log_start)
+    return Counted(tuple(stores), of._replace(broker=name), made, counts, chosen, read)
 
 
-def _tasks(store: Path, asked: Asked, chosen: frozenset[date] | None, broker: str) -> list[Task]:
+def _tasks(stores: Sequence[Directory], asked: Asked, chosen: frozenset[date] | None, broker: str) -> list[Task]:
     everything = Wanted(system=True, on_damage="quarantine")  # what to do about damage is decided here
     ranges = [everything]
     if chosen is not None and asked.time_property is None:  # by store time the reader itself can leave the rest out
@@ -125,7 +146,7 @@ def _tasks(store: Path, asked: Asked, chosen: frozenset[date] | None, broker: st
         for first, last in stretches(chosen):
             start, end = _ms(moments(first, asked.zone)[0]), _ms(moments(last, asked.zone)[1])
             ranges.append(everything._replace(from_ms=start, to_ms=end))
-    found = [(parts, wanted) for wanted in ranges for parts in plan(store, wanted)]
+    found = [(parts, wanted) for wanted in ranges for _, parts in plan_all(stores, wanted)]
     size = buckets(sum(map(_size, (part for parts, _ in found for part in parts))))
     numbers = None if chosen is None else frozenset(map(day_number, chosen))
     return [
@@ -152,18 +173,33 @@ def _plain_error(error: Exception) -> RmqError:
 # --- what is known of a day -------------------------------------------------------------------------------------------
 
 
+def days_to_write(counted: Counted, zone: ZoneInfo) -> list[date]:
+    """Those with any but system messages; of those that were looked for also the quiet ones: that there was none is known, too.
+
+    Not quiet are days that have not begun, and those before the log.
+    """
+    found = {row.day for row in counted.rows if row.kind != SYSTEM}
+    for day in counted.looked_for or ():
+        start, end = moments(day, zone)
+        begun = counted.extent.first_ms is not None and counted.extent.first_ms < _ms(end)
+        if begun and start <= counted.made:
+            found.add(day)
+    return sorted(found)
+
+
 def manifest_of(counted: Counted, day: date, rows: Sequence[Row], asked: Asked) -> Manifest:
     """What that day's numbers were read from."""
     doubt, counts, iso = why_not(counted, day, asked.zone), counted.counts, day.isoformat()
     by_property = asked.time_property is not None
     broken = counts.broken
+    log_from, log_to = counts.ranges.get(iso, counted.read)
     keys = {each.topic: each.distinct_keys for each in counts.details.get(iso, ()) if each.topic and each.distinct_keys}
     return Manifest(
         broker=counted.extent.broker,
         day=iso,
-        source=str(counted.store),
-        log_from=counts.ranges[iso][0],
-        log_to=counts.ranges[iso][1],
+        source=", ".join(map(str, counted.stores)),
+        log_from=log_from,
+        log_to=log_to,
         complete=None if by_property else not doubt,
         why_not="messages with times of that day may still come" if by_property else doubt,
         counted_by=asked.counted_by,
@@ -171,11 +207,11 @@ def manifest_of(counted: Counted, day: date, rows: Sequence[Row], asked: Asked) 
         lost=broken["lost"].number if "lost" in broken else 0,
         damaged_bytes=broken["damage"].bytes if "damage" in broken else 0,
         keys={topic: count for topic, count in keys.items() if kind_of(topic) == BUSINESS},
-        heads=_heads_between(counted.extent, *counts.ranges[iso]),
+        heads=_heads_between(counted.extent, log_from, log_to),
         made=counted.made.isoformat(timespec="seconds"),
         versions={"rmq": __version__, "pyspark": pyspark.__version__, "format": FORMAT},
         timezone=asked.zone.key,
-        disk=_disk(counted.store),
+        disk=_disk(counted.stores),
     )
 
 
@@ -201,7 +237,11 @@ def _heads_between(of: Extent, log_from: int, log_to: int) -> dict[str, str]:
     return {str(base): of.heads[base] for base, end in zip(bases, ends, strict=True) if base < log_to and end > log_from}
 
 
-def _disk(store: Path) -> dict[str, int]:
+def _disk(stores: Sequence[Directory]) -> dict[str, int]:
+    """Of the first one on this machine."""
+    store = next((each for each in stores if isinstance(each, Path)), None)
+    if store is None:
+        return {}
     total, _, free = shutil.disk_usage(store)
     held = sum(
         _held(os.path.join(folder, name))

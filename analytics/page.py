@@ -79,7 +79,8 @@ def _summary(shown: Shown) -> str:
     lines = [f'<span class="warning">{escape(warning)}</span>' for warning in warnings]
     if all(one.complete for one in manifests):
         days = "this day" if shown.first == shown.last else "these days"
-        lines.insert(0, f'<span class="good">Complete: all messages of {days} are counted.</span>')
+        what = f"all messages of {days} are counted" if any(one.messages for one in manifests) else f"{days} had no message"
+        lines.insert(0, f'<span class="good">Complete: {what}.</span>')
     elif not gaps:
         lines.insert(0, "Nobody can know whether it is complete: messages with times of these days may still come.")
     brokers, by = sorted({one.broker for one in manifests}), ", ".join(sorted({one.counted_by for one in manifests}))

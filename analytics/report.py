@@ -6,20 +6,23 @@ The page shows what the rollups say, those of other brokers and of earlier runs 
 one OUT holds days of one zone. Each file is written aside and renamed, so a reader sees the old one or the new one.
 """
 
+import json
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from analytics import days
-from analytics.days import SYSTEM
+from analytics.copies import by_log
+from analytics.files import Directory
 from analytics.history import FORMER_WEEKS, Shown
 from analytics.lag import read_lag, write_lag, written_lags
-from analytics.measured import Asked, Counted, count_again, manifest_of, why_not
+from analytics.measured import Asked, Counted, count_again, days_to_write, manifest_of, why_not
 from analytics.page import render, totals
+from analytics.paths import stores_at
 from analytics.segments import find_parts
 from analytics.session import spark_context
 from analytics.workdir import locked, work_directory
@@ -48,7 +51,7 @@ class ReportFiles(NamedTuple):
 
 
 class NothingToReport(RmqError):
-    """The stores hold no message of the days asked for; nothing was written or replaced."""
+    """The stores hold nothing of the days asked for; nothing was written or replaced."""
 
 
 class NotWhole(NothingToReport):
@@ -91,7 +94,7 @@ def build_report(
     Raises InvalidArgument (not a store), NothingToReport, RollupKept, Busy, JavaMissing, BadBytes (damaged), StoreError.
     """
     given = [stores] if isinstance(stores, Path | str) else stores
-    paths = [Path(each).resolve() for each in given]  # Spark's workers may stand in another directory
+    paths = stores_at({"path": json.dumps(list(map(str, given)))})
     chosen = None if day is None else tuple(sorted([day] if isinstance(day, date) else day))
     asked = Asked(chosen, find_zone(timezone), time_property, force, broker, on_damage, catch_up, progress)
     _check(asked, paths)
@@ -108,7 +111,7 @@ def build_report(
         days.sweep(out)
         _check_zone(out, asked)
         counted = _count(filled, out, asked, resources)
-        if not any(row.kind != SYSTEM for each in counted for row in each.rows):
+        if not any(days_to_write(each, asked.zone) for each in counted):
             raise _nothing(counted, asked)
         progress(f"writing to {out}")
         try:
@@ -117,7 +120,7 @@ def build_report(
             raise StoreError(f"the report cannot be written to {out}: {error}; free some space or give another --out") from error
 
 
-def _check(asked: Asked, stores: Sequence[Path]) -> None:
+def _check(asked: Asked, stores: Sequence[Directory]) -> None:
     if asked.broker and len(stores) > 1:
         raise InvalidArgument("a broker's name can be given for one store only")
     if asked.on_damage not in ("fail", "skip"):
@@ -133,7 +136,7 @@ def _check_memory(text: str) -> None:
         raise InvalidArgument(f"memory {text!r}: write it as 1g or 800m; Spark needs {_LEAST_MEMORY_MIB}m at least")
 
 
-def _names(paths: Sequence[Path]) -> str:
+def _names(paths: Iterable[Directory]) -> str:
     return ", ".join(map(str, paths))
 
 
@@ -154,7 +157,7 @@ def _check_zone(out: Path, asked: Asked) -> None:
         )
 
 
-def _count(stores: Sequence[Path], out: Path, asked: Asked, resources: Resources) -> list[Counted]:
+def _count(stores: Sequence[Directory], out: Path, asked: Asked, resources: Resources) -> list[Counted]:
     cores = resources.cores or max(1, (os.cpu_count() or 1) // 2)
     with work_directory(resources.temp) as temp:
         asked.progress("starting Spark")
@@ -164,15 +167,17 @@ def _count(stores: Sequence[Path], out: Path, asked: Asked, resources: Resources
             "spark.driver.extraJavaOptions": f"{_JAVA} -Djava.io.tmpdir={temp}",
         }
         with spark_context("rmq report", settings) as context:
-            return [count_again(context, path, out, asked) for path in stores]
+            return [count_again(context, [copy.store for copy in copies], out, asked) for copies in by_log(stores)]
 
 
 def _nothing(counted: Sequence[Counted], asked: Asked) -> NothingToReport:
-    names = _names([each.store for each in counted])
+    names = _names(store for each in counted for store in each.stores)
     if asked.days is None:
         return NothingToReport(f"{names} holds system messages only")
     named = _span(asked.days, " to ")
-    doubts = [f"{each.store}: {why}" for each in counted for day in asked.days if (why := why_not(each, day, asked.zone))]
+    doubts = [
+        f"{_names(each.stores)}: {why}" for each in counted for day in asked.days if (why := why_not(each, day, asked.zone))
+    ]
     if doubts:
         return NotWhole(f"{names} holds no message of {named}, and nothing shows that there was none ({doubts[0]})")
     return NothingToReport(f"{names} holds no message of {named}")
@@ -194,9 +199,10 @@ def _write(out: Path, asked: Asked, counted: Sequence[Counted]) -> ReportFiles:
                 kept.append(f"{day} of {each.extent.broker}: {why}")
             else:
                 written.append((day, file))
-        lag = read_lag(each.store, each.extent.broker)
-        if lag:
-            write_lag(out, lag[0], each.extent.broker, lag[1])
+        said = [lag for store in each.stores if isinstance(store, Path) and (lag := read_lag(store, each.extent.broker))]
+        if said:
+            as_of, lags = max(said, key=lambda lag: lag[0])
+            write_lag(out, as_of, each.extent.broker, lags)
     if kept and not written:
         raise RollupKept(f"kept as it was, {'; '.join(kept)}. To replace it nevertheless give --force")
     early = sorted({day for day, _ in written if asked.days and day not in asked.days})
@@ -209,8 +215,8 @@ def _write(out: Path, asked: Asked, counted: Sequence[Counted]) -> ReportFiles:
 
 
 def _write_days(out: Path, asked: Asked, counted: Counted) -> Iterator[tuple[date, str | None, Path]]:
-    """Each day with any but system messages: why it was kept as it was (None: it was not), and its file."""
-    for day in sorted({row.day for row in counted.rows if row.kind != SYSTEM}):
+    """Each day: why it was kept as it was (None: it was not), and its file."""
+    for day in days_to_write(counted, asked.zone):
         rows = [row for row in counted.rows if row.day == day]
         manifest = days.named(out, manifest_of(counted, day, rows, asked))
         rows = [row._replace(broker=manifest.broker) for row in rows]

@@ -47,10 +47,25 @@ def test_details_of_another_run_do_not_count(tmp_path: Path) -> None:
     assert [file.name for file in rollup.parent.iterdir()] == [rollup.name]
 
 
+def test_a_quiet_day_gives_way_to_messages_and_not_the_other_way(tmp_path: Path) -> None:
+    """It is a fact with a range of its own, wherever that lies; one of which nobody knows whether it is whole proves nothing."""
+    quiet = MANIFEST._replace(messages=0, log_from=50, log_to=60)
+    unsure = quiet._replace(complete=False, why_not="not over", log_from=80)
+    for manifest, rows, kept in (
+        (unsure, [], False),
+        (quiet, [], False),
+        (unsure, [], True),
+        (MANIFEST._replace(log_from=70, log_to=75), [row("T", 1, 9)], False),
+        (quiet, [], True),
+    ):
+        assert bool(write_day(tmp_path, manifest, rows)) == kept
+    assert read_days(tmp_path)[0].rows == [row("T", 1, 9)]
+
+
 def test_a_day_is_whole_by_its_log_not_by_its_name(tmp_path: Path) -> None:
     write_day(tmp_path, MANIFEST, [row("T", 1, 4)])
     assert is_whole(tmp_path, "2026-11-21", {"0": "abc", "900": "def"})
     assert not is_whole(tmp_path, "2026-11-21", {"0": "of another log"})
     assert not is_whole(tmp_path, "2026-11-20", {"0": "abc"})
-    write_day(tmp_path, MANIFEST._replace(complete=False, why_not="cut"), [row("T", 1, 4)])
+    write_day(tmp_path, MANIFEST._replace(complete=False, why_not="cut"), [row("T", 1, 4)], force=True)
     assert not is_whole(tmp_path, "2026-11-21", {"0": "abc"})

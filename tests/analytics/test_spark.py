@@ -8,6 +8,7 @@ import importlib
 import itertools
 import os
 import re
+import shutil
 from base64 import b64decode
 from collections.abc import Callable
 from datetime import UTC, date, datetime
@@ -307,7 +308,7 @@ def test_retention_between_looking_and_reading(spark: Any, tmp_path: Path) -> No
 def test_brokers_add_up_and_other_topics_stand_apart(spark: Any, tmp_path: Path) -> None:
     names = ["T", "%RETRY%g", "%DLQ%g", "rmq_sys_STATE", "T"]
     for broker in ("one", "two"):
-        write_store(tmp_path / broker, [Sent(name, time_ms=NOON) for name in names])
+        write_store(tmp_path / broker, [Sent(name, time_ms=NOON) for name in names], segment_bytes=256)
         build_report(tmp_path / broker, tmp_path / "out", broker=broker)
     pandas = pytest.importorskip("pandas")
     by = pandas.read_parquet(tmp_path / "out" / "rollup").groupby("broker")["messages"].sum()
@@ -317,8 +318,13 @@ def test_brokers_add_up_and_other_topics_stand_apart(spark: Any, tmp_path: Path)
     page = (tmp_path / "out" / "report.html").read_text()
     assert "<td>T</td><td>4</td>" in page
     assert "<td>%RETRY%g</td><td>retry</td><td>2</td>" in page
-    made = build_report([tmp_path / "one", tmp_path / "two"], tmp_path / "copies")
-    assert made.messages == 2, "both say that they are the log of one address: one is a copy"
+    files = sorted(file.name for file in (tmp_path / "one" / "commitlog").iterdir())
+    for lacking, name in ((files[0], "copy-1"), (files[-1], "copy-2")):
+        shutil.copytree(tmp_path / "one", tmp_path / name)
+        (tmp_path / name / "commitlog" / lacking).unlink()
+    made = build_report(tmp_path / "copy-*", tmp_path / "copies")
+    assert made.messages == 2, "what one copy has lost comes from the other"
+    assert [each.manifest.log_from for each in read_days(tmp_path / "copies")] == [0]
     write_store(tmp_path / "other", [Sent("T", b"another log of that name", time_ms=NOON)])
     assert build_report(tmp_path / "other", tmp_path / "copies").messages == 3
 
@@ -401,16 +407,19 @@ def test_nights(spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert sorted(told) == [
         ("17", ("one", 1)),
         ("18", ("one", 1)),
+        ("19",),
+        ("19",),
         ("20", ("one", 1)),
         ("20", ("two", 1)),
         ("21", ("one", 2)),
         ("21", ("two", 2)),
-    ], "the 18th of the other one may have begun before its log does"
+    ], "the 18th of the other one may have begun before its log does; that the 19th was quiet is known"
     assert (out / "report-2026-11-20.html").exists()
     capsys.readouterr()
     assert night("2026-11-21", "--catch-up") == 0
-    assert "missing" not in capsys.readouterr().err.replace("2026-11-19 is missing", ""), "only the quiet day is looked at again"
+    assert "missing" not in capsys.readouterr().err
     assert night("2026-11-19") == 6
+    assert "Complete: this day had no message." in (out / "report-2026-11-19.html").read_text()
     assert night("2026-11-22") == 7
     assert night("2026-11-21", "--timezone", "Europe/Berlin") == 2
     with locked(out):
