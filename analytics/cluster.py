@@ -289,17 +289,6 @@ def _lost(queue: MessageQueue, start: int, stop: int) -> str:
 # --- how much ---------------------------------------------------------------------------------------------------------
 
 
-def shares(lags: Mapping[MessageQueue, int], most: int) -> dict[MessageQueue, int]:
-    """At most `most` messages in all, of each queue after its lag [as Spark's Kafka source does]."""
-    total = sum(lags.values())
-    if total <= most:
-        return dict(lags)
-    found = {queue: lag * most // total for queue, lag in lags.items()}
-    left = most - sum(found.values())
-    by_rest = sorted(lags, key=lambda queue: (-(lags[queue] * most % total), lags[queue], queue))
-    return found | {queue: found[queue] + 1 for queue in by_rest[:left]}
-
-
 def packed(spans: Sequence[Span], most: int, least_tasks: int) -> list[list[Span]]:
     """The spans of each task: `most` messages at most, about as many in each; queues are cut where that needs it."""
     total = sum(span.stop - span.start for span in spans)

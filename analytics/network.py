@@ -22,7 +22,7 @@ from analytics.options import Wanted
 from analytics.pushed import narrowed
 from analytics.segments import SLACK_MS
 from analytics.stream import Position, Quiet
-from analytics.streamoptions import Streamed
+from analytics.streamoptions import Streamed, shares
 from rmq.client.shared.session import checked_group
 from rmq.errors import InvalidArgument, RmqError
 from rmq.model import MessageQueue
@@ -98,7 +98,7 @@ class NetworkStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             there = self._there(at)  # tells of what was lost
         there = there if last is None else last
         lags = {queue: span.stop - at[queue] for queue, span in there.items() if span.stop > at.get(queue, span.stop)}
-        steps = cluster.shares(lags, limit.max_rows) if isinstance(limit, ReadMaxRows) else lags
+        steps = shares(lags, limit.max_rows) if isinstance(limit, ReadMaxRows) else lags
         new = {queue: span.start for queue, span in there.items() if queue not in at}
         if not new and not lags:
             return self._quiet.begin(start)
@@ -151,11 +151,9 @@ class PushingNetworkReader(NetworkReader):
 
 
 def addresses(options: Mapping[str, str], wanted: Wanted) -> str:
-    """The nameservers; "" when files are to be read. Raises InvalidArgument for options that do not go together."""
+    """The nameservers. Raises InvalidArgument for options that do not go together."""
     if "nameservers" not in options:
-        if "group" in options:
-            raise InvalidArgument('the option "group" belongs to streams over the network: give nameservers, too')
-        return ""
+        raise InvalidArgument('the option "group" belongs to streams over the network: give nameservers, too')
     checked_group(options.get("group", "any"))
     if "path" in options:
         raise InvalidArgument("the options path and nameservers were given: read files, or ask brokers")

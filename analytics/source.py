@@ -1,16 +1,24 @@
 """The Spark data source "rmq": messages of store directories as rows, in Arrow batches. Options are in `analytics.options`.
 
-What counts as stored is decided in `analytics.segments`, what a whole record is in `analytics.walk`; here they meet Spark.
+What counts as stored is decided in `analytics.segments`, what a whole record is in `analytics.walk`; here they meet Spark. What
+talks to brokers is imported when it is wanted: each of Spark's Python processes imports this file anew.
 """
 
 import json
 import sys
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    Filter,
+    InputPartition,
+)
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
@@ -28,14 +36,11 @@ from pyspark.sql.types import (
 from analytics.batches import batches
 from analytics.copies import plan_all
 from analytics.files import Directory
-from analytics.network import NetworkReader, NetworkStream, PushingNetworkReader, addresses
 from analytics.options import Wanted, given_options, nearest, parse_options
 from analytics.paths import stores_at
 from analytics.pushed import narrowed
 from analytics.rare import Places
 from analytics.segments import Part
-from analytics.sending import parse_sink_options
-from analytics.sink import RowSender, StreamRowSender, columns_of
 from analytics.stream import SegmentStream
 from analytics.streamoptions import parse_stream_options
 from rmq.errors import InvalidArgument
@@ -58,6 +63,7 @@ _KAFKA: dict[str, DataType] = {
 }
 _HEADERS: dict[str, DataType] = {"headers": ArrayType(StructType([StructField("key", _TEXT), StructField("value", _BYTES)]))}
 _KEPT = "rmq.options"
+_OVER_NETWORK = ("nameservers", "group")
 _PUSHING = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
@@ -89,15 +95,20 @@ class RmqDataSource(DataSource):
         options = given_options(self.options)
         streamed = parse_stream_options(options)
         _check_schema(schema, streamed.wanted)
-        nameservers = addresses(options, streamed.wanted)
-        if nameservers:
-            return NetworkStream(nameservers, streamed, schema, options.get("group", ""))
-        return SegmentStream(store_path(options), streamed, schema)
+        if not options.keys().isdisjoint(_OVER_NETWORK):
+            from analytics.network import NetworkStream, addresses
 
-    def writer(self, schema: StructType, overwrite: bool) -> RowSender:
+            return NetworkStream(addresses(options, streamed.wanted), streamed, schema, options.get("group", ""))
+        return SegmentStream(stores_at(options), streamed, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from analytics.sink import RowSender
+
         return RowSender(*_receiver(self.options, schema, overwrite))
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamRowSender:
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        from analytics.sink import StreamRowSender
+
         return StreamRowSender(*_receiver(self.options, schema, overwrite))
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -106,9 +117,11 @@ class RmqDataSource(DataSource):
         options = {**(kept[0] if kept else {}), **given_options(self.options)}
         wanted = parse_options(options)
         _check_schema(schema, wanted)
-        pushing, nameservers = _PUSHING in sys.modules, addresses(options, wanted)
-        if nameservers:
-            return (PushingNetworkReader if pushing else NetworkReader)(nameservers, wanted, schema)
+        pushing = _PUSHING in sys.modules
+        if not options.keys().isdisjoint(_OVER_NETWORK):
+            from analytics.network import NetworkReader, PushingNetworkReader, addresses
+
+            return (PushingNetworkReader if pushing else NetworkReader)(addresses(options, wanted), wanted, schema)
         return (PushingReader if pushing else RmqReader)(stores_at(options), wanted, schema)
 
 
@@ -147,16 +160,11 @@ def schema_of(wanted: Wanted) -> StructType:
     return StructType([StructField(name, kind) for name, kind in columns.items()])
 
 
-def store_path(options: Mapping[str, str]) -> Path:
-    """The one directory that a stream reads. Raises InvalidArgument for several, and for those elsewhere than on this machine."""
-    stores = stores_at(options)
-    if len(stores) > 1 or not isinstance(stores[0], Path):
-        raise InvalidArgument(f"a stream reads one store on this machine, not {', '.join(map(str, stores))}")
-    return stores[0]
-
-
 def _receiver(options: Mapping[str, str], schema: StructType, overwrite: bool) -> tuple[str, str]:
     """Nameservers and topic. Raises InvalidArgument."""
+    from analytics.sending import parse_sink_options
+    from analytics.sink import columns_of
+
     if overwrite:
         raise InvalidArgument('messages are only added: give mode("append"), in a stream outputMode("append") or ("update")')
     return parse_sink_options(options, columns_of(schema))

@@ -1,11 +1,11 @@
-"""`spark.readStream.format("rmq")` over the files of a store: the log as it grows, a stretch of it in each trigger.
+"""`spark.readStream.format("rmq")` over the files of stores: their logs as they grow, a stretch of each in each trigger.
 
-A position is the offset in the log behind which nothing was read yet; Spark keeps it in its checkpoint.
+A position is, for each log, the offset behind which nothing was read yet; Spark keeps it in its checkpoint. Copies of a log are
+one.
 """
 
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -16,23 +16,28 @@ from pyspark.sql.types import StructType
 
 from analytics import tail
 from analytics.batches import batches
-from analytics.look import broker_name, group_name
+from analytics.copies import by_log, name_of, tasks_of
+from analytics.files import Directory, Remote
+from analytics.look import group_name
 from analytics.options import Wanted
-from analytics.plan import check_names, tasks
+from analytics.plan import check_starts, check_topics
 from analytics.rare import Places
 from analytics.segments import Part
-from analytics.streamoptions import Streamed, resumed, since
+from analytics.streamoptions import Streamed, resumed, shares, since
 from rmq.errors import InvalidArgument, StoreError
 
 _QUIET_S = 0.5  # Spark asks every 10 ms
+_QUIET_REMOTE_S = 5.0  # where a look is an errand over the network
 Position = dict[str, Any]  # {"log": {name: offset}, and perhaps "since": what the options said when the stream began}
+Ends = dict[str, int]  # of each log, by its name
 LONE = "log"  # name of a store that is of no group: its address may change
 
 
 class Quiet:
     """When a look found nothing new, the next one comes a little later: it costs the broker or the disk something."""
 
-    def __init__(self) -> None:
+    def __init__(self, lasts_s: float = _QUIET_S) -> None:
+        self._lasts_s = lasts_s
         self._at: Position | None = None
         self._until_s = 0.0
 
@@ -40,7 +45,7 @@ class Quiet:
         return start == self._at and time.monotonic() < self._until_s
 
     def begin(self, start: Position) -> Position:
-        self._at, self._until_s = start, time.monotonic() + _QUIET_S
+        self._at, self._until_s = start, time.monotonic() + self._lasts_s
         return start
 
 
@@ -57,73 +62,118 @@ class StreamTask(InputPartition):
 class SegmentStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """One instance in a process beside the driver plans all triggers; others, in the workers, only `read`."""
 
-    def __init__(self, store: Path, streamed: Streamed, schema: StructType) -> None:
-        self._store = store
+    def __init__(self, stores: Sequence[Directory], streamed: Streamed, schema: StructType) -> None:
+        self._stores = stores
         self._streamed = streamed
         self._schema = schema
-        self._last: int | None = None  # of a run that ends with what is available now
-        self._seen = 0  # the log went so far
-        self._quiet = Quiet()
+        self._known: dict[str, list[Directory]] = {}
+        self._last: Ends | None = None  # of a run that ends with what is available now
+        self._seen: Ends = {}  # the logs went so far
+        self._quiet = Quiet(_QUIET_REMOTE_S if any(isinstance(store, Remote) for store in stores) else _QUIET_S)
 
     def initialOffset(self) -> Position:
         wanted = self._streamed.wanted
-        check_names(self._store, wanted)
-        latest = self._streamed.latest
-        offset = self._end(0) if latest else tail.first_offset(self._store, wanted.from_ms)
-        return self._position(offset, since(wanted))
+        check_topics(self._stores, wanted)
+        logs = self._logs()
+        if len(logs) > 1 and wanted.starts:
+            raise InvalidArgument(f'the option "startingOffsets" is of one log, and these are {", ".join(logs)}: give one path')
+        check_starts(self._stores, wanted)
+        begun = self._ends({}) if self._streamed.latest else self._beginnings(wanted.from_ms)
+        return _position(begun, since(wanted))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadMaxRows(self._streamed.most) if self._streamed.most else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._last = self._end(0)
+        self._last = self._ends({})
 
     def latestOffset(self, start: Position, limit: ReadLimit) -> Position:
+        """A log that is new is in the position with its beginning first: then every trigger knows where it reads from."""
         if self._quiet.lasts(start):
             return start
-        begin, kept = self._offset(start), start.get("since", {})
+        at, kept = self._offsets(start), start.get("since", {})
         wanted = resumed(self._streamed.wanted, kept)
-        end = self._end(begin) if self._last is None else self._last
-        if end <= begin:
-            if end < begin and wanted.fail_on_loss and self._last is None:
-                raise StoreError(tail.behind(self._store, end, begin))
+        new = {name: offset for name, offset in self._beginnings(0).items() if name not in at} if self._logs().keys() - at else {}
+        ends = self._ends(at) if self._last is None else self._last
+        if wanted.fail_on_loss and self._last is None:
+            for name, end in ends.items():
+                if end < at.get(name, end):
+                    raise StoreError(tail.behind(self._logs()[name], end, at[name]))
+        lags = {name: end - at[name] for name, end in ends.items() if end > at.get(name, end)}
+        if not new and not lags:
             return self._quiet.begin(start)
         if isinstance(limit, ReadMaxRows):
-            parts = tail.between(self._store, begin, end, wanted.fail_on_loss)
-            end = tail.reach(parts, end, wanted, limit.max_rows)
-        return self._position(end, kept)
+            counts = shares(lags, limit.max_rows)
+            reached = {name: self._reach(name, at[name], ends[name], wanted, counts[name]) for name in lags}
+        else:
+            reached = {name: ends[name] for name in lags}
+        return _position(at | new | reached, kept)
 
     def reportLatestOffset(self) -> Position:
-        return self._position(self._end(0) if self._last is None else self._last, {})
+        return _position(self._ends({}) if self._last is None else self._last, {})
 
     def partitions(self, start: Position, end: Position) -> Sequence[InputPartition]:
         wanted = resumed(self._streamed.wanted, end.get("since", {}))
-        parts = tail.between(self._store, self._offset(start), self._offset(end), wanted.fail_on_loss)
-        broker = wanted.broker or broker_name(self._store)
-        return [StreamTask(each, wanted, broker) for each in tasks(self._store, wanted, parts)] if parts else []
+        begins = self._offsets(start)
+        found: list[InputPartition] = []
+        for name, stop in self._offsets(end).items():
+            stores = self._logs()[name]
+            parts = tail.between(stores, begins.get(name, stop), stop, wanted.fail_on_loss)
+            if parts:
+                broker = wanted.broker or name_of(stores)
+                found += [StreamTask(each, wanted, broker) for each in tasks_of(stores, wanted, parts)]
+        return found
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, StreamTask)
         return batches(partition.parts, partition.wanted, to_arrow_schema(self._schema, timezone="UTC"), partition.broker)
 
-    def _end(self, after: int) -> int:
-        """Of the log, now. What was seen is not walked again."""
-        self._seen = tail.last_offset(self._store, max(after, self._seen))
-        return self._seen
+    def _reach(self, name: str, start: int, end: int, wanted: Wanted, most: int) -> int:
+        """Where so many messages end."""
+        if not most:
+            return start
+        return tail.reach(tail.between(self._logs()[name], start, end, wanted.fail_on_loss), end, wanted, most)
 
-    def _position(self, offset: int, kept: dict[str, Any]) -> Position:
-        return {"log": {self._name(): offset}} | ({"since": kept} if kept else {})
+    def _beginnings(self, from_ms: int) -> Ends:
+        return {name: tail.first_offset(stores, from_ms) for name, stores in self._logs().items()}
 
-    def _offset(self, position: Position) -> int:
-        """Raises InvalidArgument for a position in another log."""
-        logs = position.get("log", {})
-        offset = logs.get(self._name(), logs.get(LONE))
-        if offset is None:
+    def _ends(self, after: Ends) -> Ends:
+        """Of the logs, now. What was seen is not walked again."""
+        for name, stores in self._logs().items():
+            self._seen[name] = tail.last_offset(stores, max(after.get(name, 0), self._seen.get(name, 0)))
+        return dict(self._seen)
+
+    def _offsets(self, position: Position) -> Ends:
+        """Of the logs that are there. Raises InvalidArgument for a position in others."""
+        found, logs = position.get("log", {}), self._logs()
+        if len(logs) == 1 and LONE in found:
+            found = {name: found[LONE] for name in logs}  # it has got a group since
+        gone = found.keys() - logs.keys()
+        if not found or gone:
             raise InvalidArgument(
-                f"the checkpoint is of {', '.join(logs) or 'something else'}, the store {self._store} is of {self._name()}: "
+                f"the checkpoint is of {', '.join(sorted(gone)) or 'something else'}, the path leads to {', '.join(logs)}: "
                 "give the path of before, or a new checkpointLocation"
             )
-        return int(offset)
+        return {name: int(offset) for name, offset in found.items()}
 
-    def _name(self) -> str:
-        return self._streamed.wanted.broker or group_name(self._store) or LONE
+    def _logs(self) -> dict[str, list[Directory]]:
+        """The copies of each log by its name. Raises InvalidArgument for two of one name."""
+        if not self._known:
+            families = [[copy.store for copy in copies] for copies in by_log(self._stores)]
+            named = [(self._name(stores, len(families) == 1), stores) for stores in families]
+            self._known = dict(sorted(named))
+            if len(self._known) < len(named):
+                raise InvalidArgument("two of these stores are different logs of one group's name: give a stream to each")
+        return self._known
+
+    def _name(self, stores: Sequence[Directory], is_only: bool) -> str:
+        group = next(filter(None, map(group_name, stores)), "")
+        if is_only:
+            return self._streamed.wanted.broker or group or LONE
+        if self._streamed.wanted.broker:
+            raise InvalidArgument('the option "brokerName" is of one log: give one path')
+        return group or str(stores[0])
+
+
+def _position(offsets: Ends, kept: dict[str, Any]) -> Position:
+    return {"log": dict(sorted(offsets.items()))} | ({"since": kept} if kept else {})

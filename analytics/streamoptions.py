@@ -1,15 +1,16 @@
-"""The options of a stream: those of a batch read, but where it begins and how much a trigger takes. Pure.
+"""The options of a stream: those of a batch read, but where it begins and how much a trigger takes of what. Pure.
 
 Where a stream begins counts once, when it is new; from then on its checkpoint says it. So what the options said goes into the
 positions that Spark keeps: `since` of a position is what `resumed` takes back.
 """
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from analytics.options import Wanted, count_option, given_options, parse_options
 from rmq.errors import InvalidArgument
 
+_K = TypeVar("_K")
 _OF_BATCHES = ("endingOffsets", "endingTimestamp", "to")
 _BEGINNINGS = ("startingTimestamp", "from")
 
@@ -48,3 +49,14 @@ def resumed(wanted: Wanted, kept: Mapping[str, Any]) -> Wanted:
     """`wanted` as the stream began. `kept`: by `since`, after a way through JSON."""
     starts = {topic: {int(queue): number for queue, number in of.items()} for topic, of in kept.get("starts", {}).items()}
     return wanted._replace(from_ms=kept.get("from_ms", 0), starts=starts)
+
+
+def shares(lags: Mapping[_K, int], most: int) -> dict[_K, int]:
+    """At most `most` in all, of each queue (or log) after its lag [as Spark's Kafka source does]."""
+    total = sum(lags.values())
+    if total <= most:
+        return dict(lags)
+    found = {queue: lag * most // total for queue, lag in lags.items()}
+    left = most - sum(found.values())
+    by_rest = sorted(lags, key=lambda queue: (-(lags[queue] * most % total), lags[queue], str(queue)))
+    return found | {queue: found[queue] + 1 for queue in by_rest[:left]}

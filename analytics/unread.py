@@ -39,7 +39,7 @@ def unread(stores: Sequence[Directory], wanted: Wanted, marks: Mapping[str, Mark
     """Raises InvalidArgument (no store), StoreError (another log; bytes that retention took)."""
     found: list[tuple[str, list[Part | Places]]] = []
     new = dict(marks)
-    known = [(extent(store), tail.last_offset(store, 0), store) for store in stores]
+    known = [(extent(store), tail.last_offset([store], 0), store) for store in stores]
     for about, stop, store in sorted(known, key=lambda each: (each[0].broker, each[1])):
         mark = new.get(about.broker)
         start = int(mark["to"]) if mark else about.log_start
@@ -49,7 +49,7 @@ def unread(stores: Sequence[Directory], wanted: Wanted, marks: Mapping[str, Mark
             continue
         if start < about.log_start and any(other.broker == about.broker and end > stop for other, end, _ in known):
             continue  # a later one of this log may hold it
-        parts = tail.between(store, start, stop, wanted.fail_on_loss)
+        parts = tail.between([store], start, stop, wanted.fail_on_loss)
         found += [(about.broker, each) for each in tasks(store, wanted, parts)]
         heads = {str(base): head for base, head in sorted(about.heads.items()) if base < stop}
         new[about.broker] = {"to": stop, "heads": dict(list(heads.items())[-_HEADS:])}

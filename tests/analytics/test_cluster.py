@@ -11,6 +11,7 @@ pytest.importorskip("pyarrow", reason="needs the extra `spark`")
 from analytics import cluster
 from analytics.cluster import Cluster, Span
 from analytics.options import Wanted
+from analytics.streamoptions import shares
 from rmq.client import Client, Message
 from rmq.client.admin import calls as admin
 from rmq.errors import InvalidArgument, Refusal, StoreError
@@ -134,9 +135,9 @@ async def test_a_group_shows_how_far_a_stream_is(broker: LocalBroker) -> None:
 
 def test_a_trigger_takes_of_each_queue_after_its_lag() -> None:
     lags = {queue(0): 90, queue(1): 9, queue(2): 1}
-    assert cluster.shares(lags, 100) == lags
-    assert cluster.shares(lags, 50) == {queue(0): 45, queue(1): 4, queue(2): 1}
-    assert sum(cluster.shares(lags, 7).values()) == 7
+    assert shares(lags, 100) == lags
+    assert shares(lags, 50) == {queue(0): 45, queue(1): 4, queue(2): 1}
+    assert sum(shares(lags, 7).values()) == 7
 
 
 def test_tasks_are_cut_and_packed() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,37 @@ def test_over_files(tmp_path: Path) -> None:
         stream(path=str(tmp_path / "else")).latestOffset(last, ALL)
     with pytest.raises(InvalidArgument, match="is of a stream over files"):
         stream(nameservers="127.0.0.1:9", subscribe="T").partitions(last, last)
+
+
+def test_over_several_logs(tmp_path: Path) -> None:
+    """Copies of one count once; each has its share of a trigger; one that comes later is read from its beginning."""
+
+    def follow(position: Any = None) -> tuple[list[int], Any]:
+        reader, found = stream(path=f"{tmp_path}/*", startingOffsets="earliest", maxOffsetsPerTrigger="12"), list[int]()
+        position = position or reader.initialOffset()
+        while (end := reader.latestOffset(position, reader.getDefaultReadLimit())) != position:
+            new = rows(reader, position, end)
+            assert len(new) <= 12
+            found += new
+            position = end
+        return sorted(found), position
+
+    with live(tmp_path / "a", group="orders") as orders, live(tmp_path / "b", group="events") as events:
+        orders.put("T", [b"%300d" % n for n in range(50)])
+        events.put("T", [b"%300d" % n for n in range(9)])
+        shutil.copytree(tmp_path / "a", tmp_path / "copy")
+        found, position = follow()
+        assert found == sorted([*range(50), *range(9)])
+        assert list(position["log"]) == ["events", "orders"]
+        orders.put("T", [b"x"] * 2)
+        with live(tmp_path / "c", group="later") as later:
+            later.put("T", [b"x"] * 30)
+            found, position = follow(position)
+            assert found == sorted([50, 51, *range(30)])
+    with pytest.raises(InvalidArgument, match="the checkpoint is of later, orders, the path leads to events"):
+        stream(path=str(tmp_path / "b")).latestOffset(position, ALL)
+    with pytest.raises(InvalidArgument, match='"startingOffsets" is of one log'):
+        stream(path=f"{tmp_path}/[ab]", startingOffsets='{"T": {"0": 5}}').initialOffset()
 
 
 async def send(client: Client, queue_id: int, count: int) -> None:

@@ -16,7 +16,7 @@ from tests.analytics.stores import Sent, live, write_store
 
 
 def numbers(store: Path, start: int, stop: int, fail_on_loss: bool = True) -> list[int]:
-    parts = tail.between(store, start, stop, fail_on_loss)
+    parts = tail.between([store], start, stop, fail_on_loss)
     blocks = [found for part in parts for found in walk(part) if isinstance(found, Block)]
     return [number for block in blocks for number in block.head["queue_offset"][chosen(block, Wanted())].tolist()]
 
@@ -24,16 +24,16 @@ def numbers(store: Path, start: int, stop: int, fail_on_loss: bool = True) -> li
 def test_a_store_that_is_written_rolled_and_retained(tmp_path: Path) -> None:
     with live(tmp_path) as store:
         store.put("T", [b"%300d" % n for n in range(30)])
-        first = tail.last_offset(tmp_path, 0)
+        first = tail.last_offset([tmp_path], 0)
         store.put("T", [b"%300d" % n for n in range(30, 60)])
-        second = tail.last_offset(tmp_path, first)
+        second = tail.last_offset([tmp_path], first)
         assert first < second
         assert numbers(tmp_path, 0, first) == [*range(30)]
         assert numbers(tmp_path, first, second) == [*range(30, 60)]
         assert numbers(tmp_path, second, second) == []
         store.retain(1)
         assert numbers(tmp_path, first, second) == [*range(30, 60)]
-        assert tail.first_offset(tmp_path, 0) == 8192
+        assert tail.first_offset([tmp_path], 0) == 8192
         with pytest.raises(StoreError, match="bytes 0 to 8192 of the log were not read yet and are gone"):
             numbers(tmp_path, 0, first)
         left = numbers(tmp_path, 0, first, fail_on_loss=False)
@@ -45,8 +45,8 @@ def test_a_store_that_is_written_rolled_and_retained(tmp_path: Path) -> None:
 def test_a_limit_counts_what_was_asked_for(tmp_path: Path) -> None:
     sent = [Sent("AB"[n % 2], b"x" * 300, {"TAGS": "ab"[n % 3 == 0]}) for n in range(60)]
     offsets = write_store(tmp_path, sent, segment_bytes=8192)
-    end = tail.last_offset(tmp_path, 0)
-    parts = tail.between(tmp_path, 0, end, True)
+    end = tail.last_offset([tmp_path], 0)
+    parts = tail.between([tmp_path], 0, end, True)
     assert tail.reach(parts, end, Wanted(), 7) == offsets[7]
     assert tail.reach(parts, end, Wanted(topics=frozenset("B")), 7) == offsets[15]
     assert tail.reach(parts, end, Wanted(tags=frozenset("b")), 7) == offsets[21]
@@ -59,11 +59,11 @@ def test_a_directory_of_rocketmq_ends_behind_its_last_whole_record(tmp_path: Pat
     raw = file.read_bytes()
     torn = offsets[29] - 8192 + 100
     file.write_bytes(raw[:torn].ljust(8192, b"\0"))
-    assert tail.last_offset(tmp_path, 0) == tail.last_offset(tmp_path, offsets[20]) == offsets[29]
+    assert tail.last_offset([tmp_path], 0) == tail.last_offset([tmp_path], offsets[20]) == offsets[29]
     (tmp_path / "commitlog" / f"{16384:020}").write_bytes(bytes(8192))  # made ahead of time
-    assert tail.last_offset(tmp_path, 0) == offsets[29]
+    assert tail.last_offset([tmp_path], 0) == offsets[29]
     file.write_bytes(raw)
-    assert tail.last_offset(tmp_path, offsets[29]) > offsets[29]
+    assert tail.last_offset([tmp_path], offsets[29]) > offsets[29]
 
 
 def test_a_stream_begins_at_the_end_unless_told_otherwise() -> None:
