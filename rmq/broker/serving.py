@@ -298,6 +298,7 @@ def _nobody(_call: Call) -> None:
 
 def _tables(settings: NodeSettings, store: Store) -> Tables:
     groups = GroupTable(settings.max_groups)
-    own_names = (settings.cluster_name, settings.broker_name, f"{settings.cluster_name}_REPLY_TOPIC")
+    own_names = [settings.cluster_name, settings.broker_name, f"{settings.cluster_name}_REPLY_TOPIC"]
+    own_names += [settings.trace_topic_name] if settings.trace_topic else []
     topics = TopicTable(own_names, settings.max_topics, lambda name: groups.decided(name) is not None)
     return Tables(topics, groups, OffsetTable(), store.log.segment_bytes, settings.delays_ms)

@@ -1,6 +1,7 @@
 """`Client` joins the parts and hands out producers and consumers. No behaviour of its own."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Literal
 
@@ -16,6 +17,7 @@ from rmq.client.shared.message import Message, ReceivedMessage
 from rmq.client.shared.session import Session, checked_group, open_session
 from rmq.client.shared.settings import ClientSettings
 from rmq.client.shared.tasks import TaskSet
+from rmq.client.shared.traces import TRACE_GROUP
 from rmq.clock import Clock, SystemClock
 from rmq.errors import Closed, InvalidArgument
 from rmq.model import MessageQueue
@@ -83,6 +85,8 @@ class Client:
             liveness = Liveness(session.connections, session.routes, session.clock)
             self._tasks.start(liveness.keep_asking(), "ask leaders")
             self._tasks.start(self.session.heartbeats.keep_beating(), "heartbeats")
+            if session.trace is not None:
+                session.trace.start(Producer(replace(session, observer=None), TRACE_GROUP).send)
 
     async def close(self) -> None:
         """Consumers leave in order, producers are unregistered, connections closed."""
@@ -95,6 +99,8 @@ class Client:
             await producer.close()
         if self._requests is not None:
             await self._requests.close()
+        if self.session.trace is not None:
+            await self.session.trace.close()
         await self._tasks.close()
         await self.session.heartbeats.close()
         await self.session.connections.close()

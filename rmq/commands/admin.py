@@ -11,7 +11,20 @@ import click
 
 from rmq.client import Client
 from rmq.client.admin import calls as ask, standing
-from rmq.commands import access, adminviews, asking, groupadmin, members, msg, options, output, resets, subgroups, transactions
+from rmq.commands import (
+    access,
+    adminviews,
+    asking,
+    groupadmin,
+    members,
+    msg,
+    options,
+    output,
+    resets,
+    subgroups,
+    traces,
+    transactions,
+)
 from rmq.errors import InvalidArgument, Refusal, Unknown, Unreachable
 from rmq.model import DLQ_PREFIX, RETRY_PREFIX, BrokerAddresses
 from rmq.net.commands import ConsumerConnection, ConsumeStats
@@ -331,8 +344,7 @@ async def _progress(client: Client, group: str) -> tuple[str, ConsumeStats, Cons
 # --- messages, groups of nodes -----------------------------------------------------------------------------------------
 
 for _command in (
-    msg.query_by_id, msg.query_by_unique_key, msg.query_by_key, msg.query_by_offset, *groupadmin.COMMANDS, *subgroups.COMMANDS,
-    *access.COMMANDS, *members.COMMANDS,
-    *resets.COMMANDS, transactions.resume_check,
+    msg.query_by_id, msg.query_by_unique_key, msg.query_by_key, msg.query_by_offset, traces.query_trace, *groupadmin.COMMANDS,
+    *subgroups.COMMANDS, *access.COMMANDS, *members.COMMANDS, *resets.COMMANDS, transactions.resume_check,
 ):  # fmt: skip
     admin.add_command(_command)

@@ -25,12 +25,10 @@ def msg() -> None:
     """
 
 
-def _moment(_: click.Context, __: click.Parameter, value: str | None) -> int | None:
-    return None if value is None else options.moment(value)
-
-
-_begin = click.option("--from", "begin", callback=_moment, metavar="TIME", help="Stored at or after; 2026-11-21T09:00 or ms.")
-_end = click.option("--to", "end", callback=_moment, metavar="TIME", help="Stored at or before.")
+_begin = click.option(
+    "--from", "begin", callback=options.moment_option, metavar="TIME", help="Stored at or after; 2026-11-21T09:00 or ms."
+)
+_end = click.option("--to", "end", callback=options.moment_option, metavar="TIME", help="Stored at or before.")
 _limit = click.option("-m", "--max", "limit", type=click.IntRange(1, 64), default=64, show_default=True, help="So many.")
 _full = click.option("--full", is_flag=True, help="All of each message, not a line.")
 
@@ -265,8 +263,8 @@ def query_by_unique_key(
 @options.namesrv
 @_topic
 @click.option("-k", "--msg-key", "key", required=True, metavar="KEY")
-@click.option("-b", "--begin-timestamp", "begin", callback=_moment, metavar="TIME", help="Stored at or after.")
-@click.option("-e", "--end-timestamp", "end", callback=_moment, metavar="TIME", help="Stored at or before.")
+@click.option("-b", "--begin-timestamp", "begin", callback=options.moment_option, metavar="TIME", help="Stored at or after.")
+@click.option("-e", "--end-timestamp", "end", callback=options.moment_option, metavar="TIME", help="Stored at or before.")
 @click.option("-m", "--max-num", "limit", type=click.IntRange(1, 64), default=64, show_default=True)
 @options.timeout
 @options.output

@@ -127,6 +127,11 @@ def moment(text: str) -> int:
         raise click.BadParameter(f"{text!r} is no time; write 2026-11-21T09:00:00 or milliseconds since 1970") from error
 
 
+def moment_option(_: click.Context, __: click.Parameter, value: str | None) -> int | None:
+    """The same as the callback of an option."""
+    return None if value is None else moment(value)
+
+
 def run(work: Coroutine[Any, Any, T]) -> T:
     """Runs one coroutine to its end on a fresh loop."""
     return asyncio.run(work)

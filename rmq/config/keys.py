@@ -75,7 +75,7 @@ _LATER = _keys("""
     isEnableBatchPush haMasterAddress
     brokerIP2 slaveTimeout enableAutoInSyncReplicas enableSlaveActingMaster enableRemoteEscape controllerAddr
     enableScheduleMessageStats
-    enableCalcFilterBitMap traceTopicEnable msgTraceTopicName enableDetailStat
+    enableCalcFilterBitMap enableDetailStat traceOn
     messageIndexSafe enableConsumeQueueExt
     mappedFileSizeConsumeQueueExt enableLmq enableMultiDispatch popPollingSize
     enablePopLog enableCompaction storeReplyMessageEnable brokerPermission regionId

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rmq.config import access, keys
-from rmq.config.access import AccessSettings
 from rmq.config.kinds import (
     WILDCARDS,
     HiddenValue,
@@ -35,6 +34,7 @@ from rmq.config.kinds import (
     setting as _setting,
     size,
 )
+from rmq.config.observing import ObservingSettings
 from rmq.config.security import contradictions, is_loopback, open_door
 from rmq.errors import InvalidArgument
 
@@ -45,7 +45,7 @@ MIB = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeSettings(AccessSettings):
+class NodeSettings(ObservingSettings):
     """Settings of one node. Raises InvalidArgument, naming the field and what is allowed, when made with wrong values.
 
     Names end in their unit. Numbers are RocketMQ's defaults where it has one.
@@ -156,11 +156,6 @@ class NodeSettings(AccessSettings):
     max_connections: int = _setting(10_000, integer(1, 1_000_000), "connections in all")
     max_connections_per_address: int = _setting(2_000, integer(1, 1_000_000), "connections from one address")
     idle_timeout_ms: int = _setting(120_000, integer(1_000, 86_400_000), "a connection idle this long is closed")
-    metrics: str = _setting(
-        "off", choice("off", "prom", DISABLE="off"), "prom: Prometheus may ask for metrics, by http", "metricsExporterType"
-    )
-    metrics_host: str = _setting("127.0.0.1", host(), "address of the metrics", "metricsPromExporterHost")
-    metrics_port: int = _setting(5557, integer(0, 65535), "port of the metrics; 0: any free one", "metricsPromExporterPort")
     vip_port: bool = _setting(True, flag(), "listen_port - 2 is served too, where old clients look (VIP channel)")
     forward_at_stop_ms: int = _setting(
         35_000,
@@ -168,8 +163,6 @@ class NodeSettings(AccessSettings):
         "stop: how long clients of RocketMQ, which ask for routes every 30 s, are forwarded to the next leader",
     )
     stop_grace_ms: int = _setting(10_000, integer(0, 600_000), "stop: how long requests in work may take to end")
-    log_level: str = _setting("info", choice("debug", "info", "warning", "error"), "least weight that is logged")
-    log_format: str = _setting("auto", choice("auto", "human", "json"), "auto: human on a terminal, else JSON lines")
 
     def __post_init__(self) -> None:
         for row in dataclasses.fields(self):

@@ -29,6 +29,7 @@ from rmq.dashboard.overview import OverviewPages
 from rmq.dashboard.page import Page
 from rmq.dashboard.producers import ProducerPages
 from rmq.dashboard.topics import TopicPages
+from rmq.dashboard.traces import TracePages
 from rmq.dashboard.users import UserPages
 from rmq.dashboard.waiting import WaitingPages
 from rmq.dashboard.watch import Watch
@@ -112,6 +113,7 @@ def _app(client: Client, page: Page, watch: Watch, load: LoadPages, options: Opt
         *ConsumerPages(client, page).routes,
         *ProducerPages(client, page).routes,
         *MessagePages(client, page).routes,
+        *TracePages(client, page).routes,
         *DeadLetterPages(client, page).routes,
         *WaitingPages(client, page).routes,
         *NameserverPages(client, page).routes,

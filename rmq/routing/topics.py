@@ -216,11 +216,15 @@ def changed_attributes(known: Mapping[str, str], changes: str) -> dict[str, str]
     return result
 
 
-def system_topics(cluster: str, broker_name: str, *, auto_create: bool = True, template_queue_nums: int = 8) -> list[TopicConfig]:
-    """What exists from the start [TopicConfigManager], and our two topics, which nobody may write to."""
+def system_topics(
+    cluster: str, broker_name: str, *, auto_create: bool = True, template_queue_nums: int = 8, trace_topic: str = ""
+) -> list[TopicConfig]:
+    """What exists from the start [TopicConfigManager], and our two topics, which nobody may write to. `trace_topic`: "" if the
+    broker has none."""
     templates = [_topic(TEMPLATE_TOPIC, template_queue_nums, _INHERITED)] if auto_create else []
     return [
         *templates,
+        *([_topic(trace_topic, 1)] if trace_topic else []),
         *(_topic(name, 1) for name in sorted(_BROKERS_OWN - {"SCHEDULE_TOPIC_XXXX", "TRANS_CHECK_MAX_TIME_TOPIC"})),
         _topic("SCHEDULE_TOPIC_XXXX", 18),
         _topic("BenchmarkTest", 1024),

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from rmq import cli
-from rmq.client import Client, Message, SendResult
+from rmq.client import Client, ClientSettings, Message, SendResult
 from rmq.client.admin import lookups
+from rmq.client.shared.traceformat import Outcome, SubAfter, encode
 from rmq.commands import exits
 from rmq.testing import LocalBroker
 from tests.faults.node import NodeProcess
@@ -153,3 +154,26 @@ async def test_what_was_acknowledged_is_found_after_kills(tmp_path: Path) -> Non
                     assert len((await lookups.by_key(client, "K", each, unique=True)).messages) == 1
         await (node.kill() if number < 2 else node.stop())
     assert await asyncio.to_thread(cli.run, ["store", "verify", str(tmp_path / "store")]) == exits.OK
+
+
+async def test_the_trace_of_a_message(capsys: Printed) -> None:
+    """As mqadmin prints it (tests/interop/test_traces.py compares); what a stranger wrote there obeys nobody's terminal."""
+    async with LocalBroker(trace_topic=True) as broker, broker.client(settings=ClientSettings(trace=True)) as client:
+        sent = await client.producer("shop").send(Message("Orders", b"x", keys=["k"]))
+        evil = SubAfter("r", sent.message_id, 3, False, "", Outcome.FAILED, -(10**18), "g\x1b[2J")
+        await client.producer().send(Message("RMQ_SYS_TRACE_TOPIC", encode(evil).encode(), keys=[sent.message_id]))
+        asking = ("admin", "queryMsgTraceById", "-i", sent.message_id)
+        async with asyncio.timeout(30):
+            while "Pub" not in (printed := (await run(broker, capsys, *asking))[1]):
+                await broker.clock.advance(1)
+        rows = [line.split() for line in printed.splitlines()]
+        assert rows[0] == ["#Type", "#ProducerGroup", "#ClientHost", "#SendTime", "#CostTimes", "#Status"]
+        assert rows[1][:3] == ["Pub", "shop", printed.split()[8]]
+        assert rows[1][-1] == "success"
+        assert rows[3] == ["#Type", "#ConsumerGroup", "#ClientHost", "#ConsumerTime", "#CostTimes", "#Status"]
+        assert (rows[4][:2], rows[4][-2:]) == (["Sub", "g?[2J"], ["3ms", "failed"])
+        notes = await asked(broker, capsys, *asking)
+        assert sorted(note["type"] for note in notes) == ["Pub", "SubAfter"]
+        code, _, err = await run(broker, capsys, *asking[:3], "unknown")
+        assert code == exits.FAILED
+        assert "do its clients trace" in err

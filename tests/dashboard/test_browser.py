@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from rmq.client import Message
+from rmq.client import Client, ClientSettings, Message
 from rmq.dashboard.history import History
 from tests.broker.groups import LocalGroup
 from tests.dashboard.test_pages import NASTY, fail_all
@@ -50,6 +50,8 @@ async def test_pages_in_a_browser(tmp_path: Path) -> None:
         await fail_all(client, "shipping", "Orders", 4)
         async with client.producer() as producer:
             await producer.send(Message("Orders", b"{}", keys=["last"]))
+        async with Client(group.nameserver, clock=group.clock, settings=ClientSettings(trace=True)) as tracing:
+            await tracing.producer("shop").send(Message("Traced", b"x", NASTY, ["traced"]))
         _remember(tmp_path, group.clock.wall_ms())
         async with dashboard(group.nameserver, tmp_path) as url, browser() as chromium:
             await _looks_right(chromium, url)
@@ -68,7 +70,7 @@ async def _looks_right(chromium: Any, url: str) -> None:
     message = "/messages?topic=Orders&word=nasty"
     paths = ["/", "/cluster", "/topics", "/topic?name=Orders", "/groups", "/group?name=shipping", message, "/dead"]
     paths += ["/messages?topic=Orders", "/dead?group=shipping", "/waiting?kind=level", "/load", "/nameservers"]
-    paths += ["/group/reset?group=shipping&topic=Orders&to=first"]
+    paths += ["/group/reset?group=shipping&topic=Orders&to=first", "/trace?word=traced"]
     for width, scheme in ((1200, "light"), (400, "dark")):
         context = await chromium.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme, locale="en-GB")
         page = await context.new_page()

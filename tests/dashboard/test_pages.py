@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rmq.client import Client, Message, RetryLater
+from rmq.client import Client, ClientSettings, Message, RetryLater
 from rmq.client.admin import calls
 from rmq.config.settings import NodeSettings
 from rmq.model import GroupConfig, TopicConfig
@@ -125,6 +125,29 @@ async def test_dead_letters_are_exported_and_nothing_in_a_message_is_executed(tm
         with zipfile.ZipFile(io.BytesIO(book)) as parts:
             assert b"<f>" not in parts.read("xl/worksheets/sheet1.xml")
             assert b"=HYPERLINK(1)" in parts.read("xl/sharedStrings.xml")
+
+
+async def test_the_line_of_time_of_a_message(tmp_path: Path) -> None:
+    """Who sent it and who consumed it; found by id and by key, in the usual trace topic and in another."""
+    tracing = ClientSettings(trace=True)
+    async with LocalBroker(trace_topic=True) as broker, visiting(broker.nameserver, tmp_path) as visitor:
+        async with broker.client(settings=tracing) as client:
+            sent = await client.producer("shop").send(Message("Orders", b"x", NASTY, ["k-1", "twice"]))
+            other = await client.producer("shop").send(Message("Others", b"y", keys=["twice"]))
+            assert await received(client, "kitchen", "Orders") == b"x"
+        assert "Give its id, or one of its keys" in await visitor.get("/trace")
+        await until_shown(visitor, f"/trace?word={sent.message_id}", "What happened")
+        for word in ("shop", "sent", "stored", "kitchen", "Stored at", "k-1"):
+            assert word in visitor.text
+        assert "<script>alert" not in visitor.page
+        assert "What happened" in await visitor.get("/trace", word="k-1")
+        both = await visitor.get("/trace", word="twice")
+        assert sent.message_id in both
+        assert other.message_id in both
+        assert "Nobody noted anything" in await visitor.get("/trace", word="unknown")
+        assert "No broker has the topic NoSuchTopic" in await visitor.get("/trace", word="unknown", topic="NoSuchTopic")
+        await visitor.get("/trace", word=NASTY, topic="RMQ_SYS_TRACE_TOPIC")
+        assert "<script>alert" not in visitor.page
 
 
 async def test_an_empty_cluster_says_what_to_do(tmp_path: Path) -> None:

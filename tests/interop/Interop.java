@@ -12,6 +12,7 @@ import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
 import org.apache.rocketmq.acl.common.AclClientRPCHook;
 import org.apache.rocketmq.acl.common.SessionCredentials;
+import org.apache.rocketmq.client.AccessChannel;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
@@ -25,10 +26,15 @@ import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.client.producer.TransactionListener;
 import org.apache.rocketmq.client.producer.TransactionMQProducer;
 import org.apache.rocketmq.client.producer.TransactionSendResult;
+import org.apache.rocketmq.client.trace.TraceBean;
+import org.apache.rocketmq.client.trace.TraceContext;
+import org.apache.rocketmq.client.trace.TraceDataEncoder;
+import org.apache.rocketmq.client.trace.TraceType;
 import org.apache.rocketmq.client.utils.MessageUtil;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.common.message.MessageType;
 import org.apache.rocketmq.remoting.RPCHook;
 import org.apache.rocketmq.tools.command.MQAdminStartup;
 
@@ -50,6 +56,8 @@ import org.apache.rocketmq.tools.command.MQAdminStartup;
  *                                     line of input; until input closes
  *   tools NAMESRV                     an mqadmin command for each line of input, each followed by a line "DONE"; until input closes.
  *                                     "member TOPIC GROUP": a push consumer, from now on
+ *   tracing NAMESRV TOPIC GROUP       what TraceDataEncoder makes of records; then a message, a transaction and a batch, sent and
+ *                                     consumed by clients that trace; until input closes
  */
 public final class Interop {
     public static void main(String[] args) throws Exception {
@@ -64,6 +72,7 @@ public final class Interop {
             case "popping" -> popping(args[1], args[2], args[3], Integer.parseInt(args[4]));
             case "transact" -> transact(args);
             case "asking" -> asking(args);
+            case "tracing" -> tracing(args[1], args[2], args[3]);
             case "tools" -> tools(args[1]);
             case "crossing" -> crossing(args[1], args[2], args[3], Integer.parseInt(args[4]));
             default -> throw new IllegalArgumentException(args[0]);
@@ -220,6 +229,73 @@ public final class Interop {
         }
         consumer.shutdown();
         producer.shutdown();
+    }
+
+    private static void tracing(String nameservers, String topic, String group) throws Exception {
+        for (TraceType type : List.of(TraceType.Pub, TraceType.SubBefore, TraceType.SubAfter, TraceType.EndTransaction,
+                TraceType.Recall)) {
+            System.out.printf("SPELLED %s%n", TraceDataEncoder.encoderFromContextBean(context(type)).getTransData()
+                    .replace((char) 1, '|').replace((char) 2, '#').replace(' ', '_'));
+        }
+        TransactionMQProducer producer = new TransactionMQProducer(group + "-producers");
+        producer.setNamesrvAddr(nameservers);
+        producer.setEnableTrace(true);
+        producer.setTraceMsgBatchNum(1); // at once: what waits when a client is shut down is lost
+        producer.setTransactionListener(new TransactionListener() {
+            @Override
+            public LocalTransactionState executeLocalTransaction(Message message, Object wanted) {
+                return LocalTransactionState.COMMIT_MESSAGE;
+            }
+
+            @Override
+            public LocalTransactionState checkLocalTransaction(MessageExt message) {
+                return LocalTransactionState.UNKNOW;
+            }
+        });
+        producer.start();
+        DefaultMQPushConsumer consumer = member(nameservers, topic, group, "*");
+        consumer.setEnableTrace(true);
+        consumer.setTraceMsgBatchNum(1);
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            messages.forEach(m -> System.out.printf("TOOK %s%n", m.getMsgId()));
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        consumer.start();
+        print(producer.send(message(topic, "red", "single")));
+        print(producer.sendMessageInTransaction(message(topic, "blue", "half"), null));
+        print(producer.send(List.of(new Message(topic, "a".getBytes()), new Message(topic, "b".getBytes()))));
+        System.out.println("STARTED");
+        while (System.in.read() >= 0) { }
+        producer.shutdown();
+        consumer.shutdown();
+    }
+
+    private static TraceContext context(TraceType type) {
+        TraceBean bean = new TraceBean();
+        bean.setTopic("T");
+        bean.setMsgId("ID");
+        bean.setTags(type == TraceType.Pub ? null : "a");
+        bean.setKeys(type == TraceType.SubBefore ? "k1 k2" : type == TraceType.EndTransaction ? "k" : null);
+        bean.setStoreHost("h:1");
+        bean.setBodyLength(5);
+        bean.setRetryTimes(2);
+        bean.setOffsetMsgId("OFF");
+        bean.setMsgType(type == TraceType.Pub ? MessageType.Delay_Msg : MessageType.Trans_msg_Commit);
+        bean.setTransactionId("TX");
+        bean.setTransactionState(LocalTransactionState.COMMIT_MESSAGE);
+        bean.setFromTransactionCheck(true);
+        TraceContext context = new TraceContext();
+        context.setTraceType(type);
+        context.setTimeStamp(type == TraceType.SubAfter ? 16 : 7);
+        context.setRegionId(type == TraceType.Pub ? "DefaultRegion" : "R");
+        context.setGroupName("g");
+        context.setRequestId("REQ");
+        context.setCostTime(type == TraceType.Pub ? 3 : 9);
+        context.setSuccess(type == TraceType.Pub);
+        context.setContextCode(4);
+        context.setAccessChannel(AccessChannel.LOCAL);
+        context.setTraceBeans(List.of(bean));
+        return context;
     }
 
     private static void tools(String nameservers) throws Exception {

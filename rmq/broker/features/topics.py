@@ -58,6 +58,7 @@ class Topics(Feature):
             settings.broker_name,
             auto_create=settings.auto_create_topic,
             template_queue_nums=settings.default_topic_queue_nums,
+            trace_topic=settings.trace_topic_name if settings.trace_topic else "",
         )
         lines: list[Line] = [("topic", config.name, list(config)) for config in wanted if topics.get(config.name) is None]
         if lines:

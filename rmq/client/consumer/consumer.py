@@ -13,9 +13,11 @@ from rmq.client.consumer.offsets import OffsetStore
 from rmq.client.consumer.plan import Plan
 from rmq.client.consumer.replies import Answerer, Replies
 from rmq.client.consumer.retries import DEAD, Retries, checked_level, tell
+from rmq.client.consumer.watching import Watch
 from rmq.client.shared.message import ReceivedMessage
 from rmq.client.shared.session import Session
 from rmq.client.shared.tasks import TaskSet, cancel, within
+from rmq.client.shared.traceformat import Outcome
 from rmq.errors import Closed, InvalidArgument, Refusal, RmqError
 from rmq.model import RETRY_PREFIX, MessageQueue
 
@@ -38,6 +40,7 @@ class Consumer:
         self._assignment = Assignment(session, plan, offsets, self._inbox)
         self._retries = Retries(session, plan)
         self._asked = Asked(session, plan, self._assignment)
+        self._watch = Watch(session.observer, plan.group)
         self._tasks = TaskSet()  # commit loop, pauses after failures
         self._workers = TaskSet()
         self._received: list[Delivery] = []  # handed out by iteration and receive(), not yet finished
@@ -137,11 +140,12 @@ class Consumer:
         monotonic, rates = self._session.clock.monotonic, self._assignment.rates[delivery.window.queue.topic]
         delivery.window.handled_s = began_s = monotonic()
         try:
-            result = handler(delivery.message)
-            if inspect.isawaitable(result):
-                limit = asyncio.timeout(self._plan.handler_s)
-                async with limit:
-                    await result
+            with self._watch.handler(delivery.message):
+                result = handler(delivery.message)
+                if inspect.isawaitable(result):
+                    limit = asyncio.timeout(self._plan.handler_s)
+                    async with limit:
+                        await result
         except Exception as error:
             rates.failed += 1
             if not await self._retries.take(delivery, error, timed_out=limit is not None and limit.expired()):
@@ -220,6 +224,7 @@ class Consumer:
 
     def _hand_out(self, delivery: Delivery) -> ReceivedMessage:
         self._received.append(delivery)
+        self._watch.handed(delivery.message)
         return delivery.message
 
     def _ask_for_more(self) -> None:
@@ -231,6 +236,7 @@ class Consumer:
         for delivery in self._received:
             self._assignment.rates[delivery.window.queue.topic].handled += 1
             self._finish(delivery)
+            self._watch.done(delivery.message)
         self._received.clear()
 
     async def retry_later(self, message: ReceivedMessage, delay_level: int = 0) -> None:
@@ -249,6 +255,7 @@ class Consumer:
             self._received.append(delivery)
             raise
         self._finish(delivery)
+        self._watch.done(message, Outcome.FAILED)
 
     def _check_started(self) -> None:
         if not self._started:

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from rmq.client.consumer.plan import Expression
+from rmq.client.consumer.watching import Watch
 from rmq.client.shared.message import ReceivedMessage
 from rmq.client.shared.reading import read_all
 from rmq.client.shared.session import Session
@@ -61,6 +62,7 @@ class SimpleConsumer:
         self._wanted = wanted
         self._init_mode = 0 if from_first else 1
         self._turn = random.randrange(1000)
+        self._watch = Watch(session.observer, group)
         self.closed = False
 
     async def __aenter__(self) -> "SimpleConsumer":
@@ -91,6 +93,8 @@ class SimpleConsumer:
             left_s = max(deadline - asked_s, 0.0)
             found, trouble = await self._look(max_messages, hidden_ms, left_s)
             if found or (left_s == 0.0 and trouble is None):
+                for message in found:
+                    self._watch.handed(message)
                 return found
             if trouble is not None:
                 if left_s == 0.0 or not (trouble.passing or isinstance(trouble, Unknown)):
@@ -115,6 +119,7 @@ class SimpleConsumer:
         await self._persist(
             broker_name, Ack(self._group, message.lies_in, queue_id, message.receipt.text(), message.queue_offset)
         )
+        self._watch.done(message)
 
     async def change_invisible(self, message: PoppedMessage, seconds: float) -> None:
         """The message comes back that many seconds from now (0: at once) unless it is acknowledged, with the same object.

@@ -2,25 +2,28 @@
 
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import accumulate
 from types import TracebackType
 
+from rmq.client.producer.queues import NEW_TOPIC_QUEUES, TopicQueues
+from rmq.client.shared.inflating import MAX_MESSAGE_BYTES
 from rmq.client.shared.message import Message, SendResult, check_body, message_properties, send_status
+from rmq.client.shared.observers import Watched
 from rmq.client.shared.session import Session, checked_group, checked_topic
-from rmq.client.shared.settings import MAX_MESSAGE_BYTES
 from rmq.client.shared.tasks import within
-from rmq.codes import ResponseCode
-from rmq.errors import Closed, InvalidArgument, Refusal, RmqError, Unknown, Unreachable
+from rmq.client.shared.traceformat import REGION
+from rmq.errors import Closed, InvalidArgument, RmqError, Unknown
 from rmq.log.records.record import draft, properties_to_bytes
-from rmq.model import TEMPLATE_TOPIC, MessageQueue, Route
+from rmq.model import MessageQueue
 from rmq.net.commands import Send, SendAnswer
 from rmq.net.commands.timers import Recall
-from rmq.routing.choose import FAILED_MS, QueueChooser, led_queues, writable_queues
+from rmq.routing.choose import FAILED_MS, QueueChooser
 
 Selector = Callable[[Sequence[MessageQueue], Message], MessageQueue]
 RETRIES = 2  # [retryTimesWhenSendFailed]
-NEW_TOPIC_QUEUES = 4  # [defaultTopicQueueNums]
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 0.5  # between tries
+_REGION = properties_to_bytes({"MSG_REGION": REGION, "TRACE_ON": "true"})  # without them Java's consumers trace nothing
 
 
 @dataclass(slots=True)
@@ -43,15 +46,6 @@ class _Outgoing:
     avoid: str = ""  # broker group of the last failure
 
 
-@dataclass(slots=True)
-class _Queues:
-    """The topic's queues, and those whose group has a leader. `of`: the route that they come from."""
-
-    of: Route | None = None
-    all: list[MessageQueue] = field(default_factory=list)
-    led: list[MessageQueue] = field(default_factory=list)
-
-
 class Producer:
     """Sends messages; safe to use from many tasks at once. Get one from `Client.producer`.
 
@@ -63,9 +57,10 @@ class Producer:
     def __init__(self, session: Session, group: str) -> None:
         self._session = session
         self._group = checked_group(group)
+        self._region = _REGION if session.trace is not None else b""
         self._chooser = QueueChooser(random.getrandbits(31))
         self._topics: set[str] = set()  # names that were checked
-        self._queues: dict[str, _Queues] = {}
+        self._queues = TopicQueues(session)
         self.closed = False
         session.heartbeats.add_producer(group)
 
@@ -98,11 +93,7 @@ class Producer:
         may be gone at the next try twice more; an unknown outcome (C19) only with `retry_unknown`, which may store the
         message twice.
         """
-        message_id, records = self._encode(message)
-        outgoing = self._outgoing(message, records, key, queue, timeout)
-        outgoing.retry_unknown = retry_unknown
-        used, answer = await self._deliver(outgoing)
-        return SendResult(message_id, used, answer.queue_offset, send_status(answer.status), answer.recall_handle)
+        return await self._send(message, {}, key, queue, timeout, retry_unknown=retry_unknown)
 
     async def send_with(
         self,
@@ -112,25 +103,76 @@ class Producer:
         key: str | None,
         queue: MessageQueue | Selector | None,
         timeout: float,
+        half: bool = False,
     ) -> SendResult:
-        """As `send`, with properties of the system."""
-        message_id, records = self._encode(message, properties_to_bytes(more))
-        used, answer = await self._deliver(self._outgoing(message, records, key, queue, timeout))
-        return SendResult(message_id, used, answer.queue_offset, send_status(answer.status), answer.recall_handle)
+        """As `send`, with properties of the system. `half`: of a transaction."""
+        return await self._send(message, more, key, queue, timeout, half=half)
+
+    async def _send(
+        self,
+        message: Message,
+        more: Mapping[str, str],
+        key: str | None,
+        queue: MessageQueue | Selector | None,
+        timeout: float,
+        retry_unknown: bool = False,
+        half: bool = False,
+    ) -> SendResult:
+        if self._session.observer is None:
+            return await self._store(message, more, key, queue, timeout, retry_unknown)
+        with self._watched([message], half) as sent:
+            sent.results.append(await self._store(sent.messages[0], more, key, queue, timeout, retry_unknown))
+        return sent.results[0]
+
+    async def _store(
+        self,
+        message: Message,
+        more: Mapping[str, str],
+        key: str | None,
+        queue: MessageQueue | Selector | None,
+        timeout: float,
+        retry_unknown: bool,
+    ) -> SendResult:
+        message_id, records = self._encode(message, properties_to_bytes(more) if more else b"")
+        outgoing = self._outgoing(message, records, key, queue, timeout)
+        outgoing.retry_unknown = retry_unknown
+        used, answer = await self._deliver(outgoing)
+        _, queue_offset, physical_offset, status, handle = answer
+        return SendResult(message_id, used, queue_offset, send_status(status), handle, physical_offset)
+
+    def _watched(self, messages: Sequence[Message], half: bool = False) -> Watched:
+        """Observers know each message by its id before it is sent."""
+        assert self._session.observer is not None
+        ids = self._session.ids
+        named = [one if one.message_id else one._replace(message_id=ids.next()) for one in messages]
+        return Watched(self._session.observer, self._group, named, half)
 
     async def recall(self, sent: SendResult, *, timeout: float = 3.0) -> None:
         """Take a message with a time back before it comes. Raises Refusal: it is due, had no time of its own (a delay level
         cannot be taken back), or the broker does not allow it (recallMessageEnable)."""
         request = Recall(sent.queue.topic, sent.recall_handle, self._group)
-        await self._session.leaders.request(sent.queue.broker_name, request, timeout)
+        done = False
+        try:
+            await self._session.leaders.request(sent.queue.broker_name, request, timeout)
+            done = True
+        finally:
+            if self._session.observer is not None:
+                self._session.observer.recalled(self._group, sent.queue.topic, sent.message_id, done)
 
     async def send_oneway(
         self, message: Message, *, key: str | None = None, queue: MessageQueue | Selector | None = None
     ) -> None:
         """Hand over to the connection and do not wait for an answer: no promise that it is stored."""
+        if self._session.observer is None:
+            await self._hand_over(message, key, queue)
+            return
+        with self._watched([message]) as sent:
+            await self._hand_over(sent.messages[0], key, queue)
+
+    async def _hand_over(self, message: Message, key: str | None, queue: MessageQueue | Selector | None) -> None:
         _, records = self._encode(message)
         outgoing = self._outgoing(message, records, key, queue, self._session.settings.request_timeout_s)
-        chosen = outgoing.choose(await self._find_queues(outgoing), "")
+        chosen = outgoing.choose(await self._queues.find(outgoing.topic, outgoing.ordered, outgoing.deadline), "")
         address = self._session.routes.leader(chosen.broker_name)
         await self._session.connections.post(address, self._request(outgoing, chosen))
 
@@ -147,17 +189,35 @@ class Producer:
         They are cut by topic and into pieces of at most 4 MiB; each piece is stored together or not at all, in one
         queue. If a piece fails its error is raised with a note of how many messages were stored before it.
         """
+        stored: dict[int, SendResult] = {}
+        if self._session.observer is None:
+            await self._send_pieces(messages, key, queue, timeout, stored)
+        else:
+            with self._watched([*messages]) as sent:
+                try:
+                    await self._send_pieces(sent.messages, key, queue, timeout, stored)
+                finally:
+                    sent.results += stored.values()
+        return [stored[number] for number in sorted(stored)]
+
+    async def _send_pieces(
+        self,
+        messages: Iterable[Message],
+        key: str | None,
+        queue: MessageQueue | Selector | None,
+        timeout: float,
+        stored: dict[int, SendResult],
+    ) -> None:
+        """Piece by piece; what is stored is noted at once."""
         encoded = [(number, message, *self._encode(message)) for number, message in enumerate(messages)]
         if any(message.waits for _, message, _, _ in encoded):
             raise InvalidArgument("a message of a batch cannot come later: send it alone")
-        results: dict[int, SendResult] = {}
         for piece in cut(encoded):
             try:
-                results.update(await self._send_piece(piece, key, queue, timeout))
+                stored.update(await self._send_piece(piece, key, queue, timeout))
             except RmqError as error:
-                error.add_note(f"{len(results)} of the {len(encoded)} messages of this batch were stored before this failure")
+                error.add_note(f"{len(stored)} of the {len(encoded)} messages of this batch were stored before this failure")
                 raise
-        return [results[number] for number in sorted(results)]
 
     async def _send_piece(
         self,
@@ -171,9 +231,10 @@ class Producer:
         outgoing.batch = len(piece) > 1
         used, answer = await self._deliver(outgoing)
         status = send_status(answer.status)
+        places = accumulate((len(each[3]) for each in piece), initial=answer.physical_offset)
         return {
-            number: SendResult(message_id, used, answer.queue_offset + place, status)
-            for place, (number, _, message_id, _) in enumerate(piece)
+            number: SendResult(message_id, used, answer.queue_offset + at, status, "", place)
+            for at, ((number, _, message_id, _), place) in enumerate(zip(piece, places, strict=False))
         }
 
     def _encode(self, message: Message, more: bytes = b"") -> tuple[str, bytes]:
@@ -187,7 +248,7 @@ class Producer:
         return message_id, draft(
             message.topic,
             bytes(message.body),
-            message_properties(message, message_id) + more,
+            message_properties(message, message_id) + self._region + more,
             flag=message.flag,
             born_timestamp=self._session.clock.wall_ms(),
             born_host=self._session.born_host,
@@ -230,7 +291,9 @@ class Producer:
         while True:
             chosen: MessageQueue | None = None
             try:
-                chosen = outgoing.choose(await self._find_queues(outgoing), outgoing.avoid)
+                chosen = outgoing.choose(
+                    await self._queues.find(outgoing.topic, outgoing.ordered, outgoing.deadline), outgoing.avoid
+                )
                 return chosen, await self._try(outgoing, chosen)
             except RmqError as error:
                 outgoing.tries += 1
@@ -269,9 +332,7 @@ class Producer:
         clock = self._session.clock
         if outgoing.avoid and (error.passing or isinstance(error, Unknown)):
             self._session.isolation.report(outgoing.avoid, FAILED_MS, clock.monotonic())
-        queues = self._queues.get(outgoing.topic)
-        others = queues is not None and any(queue.broker_name != outgoing.avoid for queue in queues.led)
-        if outgoing.tries > 1 or not others:
+        if outgoing.tries > 1 or not self._queues.elsewhere(outgoing.topic, outgoing.avoid):
             pause_s = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** (outgoing.tries - 1))
             await clock.sleep(max(0.0, min(pause_s, outgoing.deadline - clock.monotonic())))
         if error.refresh_routes and self._session.routes.known(outgoing.topic) is not None:
@@ -282,53 +343,6 @@ class Producer:
             await within(self._session.clock, timeout_s, self._session.routes.refresh(topic))
         except (RmqError, TimeoutError):
             return  # the known route stays (N3); if it is wrong the next try shows it
-
-    async def _find_queues(self, outgoing: _Outgoing) -> list[MessageQueue]:
-        """Queues the message may go to. Raises Refusal, Unreachable."""
-        topic, route = outgoing.topic, self._session.routes.known(outgoing.topic)
-        if route is not None:
-            return self._known_queues(outgoing, route)
-        left_s = max(0.001, outgoing.deadline - self._session.clock.monotonic())
-        try:
-            return await within(self._session.clock, left_s, self._learn_queues(outgoing))
-        except TimeoutError:
-            known = ";".join(self._session.routes.nameservers)
-            raise Unreachable(f"no nameserver of {known} told where {topic} lives within the timeout") from None
-
-    async def _learn_queues(self, outgoing: _Outgoing) -> list[MessageQueue]:
-        try:
-            return self._known_queues(outgoing, await self._session.routes.get(outgoing.topic))
-        except Refusal as refusal:
-            return await self._queues_to_be(outgoing.topic, refusal)
-
-    def _known_queues(self, outgoing: _Outgoing, route: Route) -> list[MessageQueue]:
-        found = self._queues.get(outgoing.topic)
-        if found is None or found.of is not route:
-            there = writable_queues(route, outgoing.topic)
-            found = self._queues[outgoing.topic] = _Queues(route, there, led_queues(route, there))
-        return _some(found.all if outgoing.ordered else found.led, outgoing.topic)
-
-    async def _queues_to_be(self, topic: str, refusal: Refusal) -> list[MessageQueue]:
-        """Queues of a topic that its first message will make, like the template's. Raises the refusal if it may not be made."""
-        if refusal.code != ResponseCode.TOPIC_NOT_EXIST:
-            raise refusal
-        try:
-            template = await self._session.routes.get(TEMPLATE_TOPIC)
-        except Refusal:
-            hint = (
-                f"topic {topic} does not exist at any registered broker: create it with `rmq admin updateTopic -t {topic} "
-                "-c <cluster>`; if it should be there, see with `rmq admin clusterList` whether its broker is"
-            )
-            raise Refusal(ResponseCode.TOPIC_NOT_EXIST, hint) from refusal
-        led = led_queues(template, writable_queues(template, TEMPLATE_TOPIC))
-        queues = [queue._replace(topic=topic) for queue in led]
-        return _some([queue for queue in queues if queue.queue_id < NEW_TOPIC_QUEUES], topic)
-
-
-def _some(queues: list[MessageQueue], topic: str) -> list[MessageQueue]:
-    if not queues:
-        raise Unreachable(f"no broker takes messages for {topic} now")
-    return queues
 
 
 Encoded = tuple[int, Message, str, bytes]  # place in the batch, message, unique id, record

@@ -12,7 +12,8 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from rmq.client.producer.producer import Producer, Selector
-from rmq.client.shared.message import Message, ReceivedMessage, SendResult, send_status
+from rmq.client.shared.message import Message, ReceivedMessage, SendResult
+from rmq.client.shared.observers import TransactionEnd
 from rmq.client.shared.session import Session
 from rmq.client.shared.tasks import TaskSet
 from rmq.errors import BadBytes, Refusal, RmqError, Unknown
@@ -35,6 +36,10 @@ class Decision(IntEnum):
     COMMIT = COMMIT
     ROLLBACK = ROLLBACK
     UNKNOWN = UNKNOWN
+
+
+_STATES = {Decision.COMMIT: "COMMIT_MESSAGE", Decision.ROLLBACK: "ROLLBACK_MESSAGE", Decision.UNKNOWN: "UNKNOW"}
+"""[LocalTransactionState]"""
 
 
 class TransactionResult(NamedTuple):
@@ -87,15 +92,17 @@ class TransactionProducer(Producer):
         more = {"TRAN_MSG": "true", "PGROUP": self._group}
         if immunity:
             more["CHECK_IMMUNITY_TIME_IN_SECONDS"] = str(immunity)
-        message_id, records = self._encode(message, record.properties_to_bytes(more))
+        message = message if message.message_id else message._replace(message_id=self._session.ids.next())
+        message_id = message.message_id
         self._at_work.add(message_id)
         try:
-            used, half = await self._deliver(self._outgoing(message, records, key, queue, timeout))
-            sent = SendResult(message_id, used, half.queue_offset, send_status(half.status))
+            sent = await self.send_with(message, more, key=key, queue=queue, timeout=timeout, half=True)
             decision = Decision(await _value(execute(sent)))
+            name = sent.queue.broker_name
             if decision != Decision.UNKNOWN:
-                place = (half.queue_offset, half.physical_offset)
-                await self._end(used.broker_name, EndTransaction(self._group, *place, decision, message_id, False, message_id))
+                place = (sent.queue_offset, sent.physical_offset)
+                await self._end(name, EndTransaction(self._group, *place, decision, message_id, False, message_id))
+            self._tell(message, name, decision, from_check=False)
             return TransactionResult(sent, decision)
         finally:
             self._at_work.discard(message_id)
@@ -137,16 +144,23 @@ class TransactionProducer(Producer):
     async def _answer(self, question: CheckTransactionState, message: ReceivedMessage) -> None:
         async with self._room:
             decision = Decision(await _value(self._check(message)))
+            half = Message(message.topic, b"", message.tags, message.keys, message_id=message.message_id)
             if decision == Decision.UNKNOWN:
+                self._tell(half, question.bname, decision, from_check=True)
                 return
             place = (question.tran_state_table_offset, question.commit_log_offset)
             answer = EndTransaction(self._group, *place, decision, question.msg_id, True, question.transaction_id)
             try:
                 await self._end(question.bname, answer)
+                self._tell(half, question.bname, decision, from_check=True)
             except Refusal as refusal:
                 _log.warning("the check of %s came too late: %s", message.message_id, refusal)
             except RmqError as error:
                 _log.warning("the check of %s: %s", message.message_id, error)
+
+    def _tell(self, half: Message, broker_name: str, decision: Decision, from_check: bool) -> None:
+        if (observer := self._session.observer) is not None:
+            observer.transaction_ended(TransactionEnd(self._group, half, broker_name, _STATES[decision], from_check))
 
     async def _learn(self, topic: str) -> None:
         """A producer that was stopped in the middle of a transaction is asked when it is back, though it sends nothing."""

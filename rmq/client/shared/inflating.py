@@ -6,10 +6,10 @@ import zlib
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from rmq.client.shared.settings import MAX_MESSAGE_BYTES
 from rmq.errors import BadBytes
 from rmq.log.records.record import Record
 
+MAX_MESSAGE_BYTES: Final = 4 * 1024 * 1024  # [maxMessageSize]
 COMPRESSED: Final = 0x1  # sysFlag bits [MessageSysFlag]
 _TYPE: Final = 0x700
 

@@ -75,7 +75,8 @@ def send_status(code: int) -> SendStatus:
 class SendResult(NamedTuple):
     """Where a message was stored. `message_id`: the unique id consumers see too.
 
-    For a delayed message `queue_offset` is where it waits; `recall_handle` recalls a timed one.
+    For a delayed message `queue_offset` is where it waits; `recall_handle` recalls a timed one. `physical_offset`: in the
+    broker's log.
     """
 
     message_id: str
@@ -83,6 +84,7 @@ class SendResult(NamedTuple):
     queue_offset: int
     status: SendStatus
     recall_handle: str = ""
+    physical_offset: int = -1
 
 
 class ReceivedMessage:

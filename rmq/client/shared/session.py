@@ -11,8 +11,10 @@ from rmq.client.shared.connections import Connections
 from rmq.client.shared.heartbeats import Heartbeats
 from rmq.client.shared.ids import UniqueIds
 from rmq.client.shared.leaders import Leaders
+from rmq.client.shared.observers import Observer, Observers
 from rmq.client.shared.routes import Routes
 from rmq.client.shared.settings import ClientSettings
+from rmq.client.shared.traces import MessageTrace
 from rmq.clock import Clock
 from rmq.errors import InvalidArgument, Refusal
 from rmq.log.records.record import host_bytes
@@ -24,7 +26,8 @@ from rmq.routing.choose import Isolation
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """The shared parts. `born_host`: this host as records name their sender."""
+    """The shared parts. `born_host`: this host as records name their sender. `observer`: of what is sent and consumed; `trace`:
+    the one that writes the message trace."""
 
     client_id: str
     settings: ClientSettings
@@ -36,6 +39,8 @@ class Session:
     heartbeats: Heartbeats
     ids: UniqueIds
     born_host: bytes
+    observer: Observer | None
+    trace: MessageTrace | None
 
 
 def open_session(nameservers: str | Sequence[str], instance: str, settings: ClientSettings, dialer: Dialer) -> Session:
@@ -58,7 +63,12 @@ def open_session(nameservers: str | Sequence[str], instance: str, settings: Clie
     heartbeats = Heartbeats(client_id, connections, routes, settings, clock)
     born_host = host_bytes(host, 0)
     ids = UniqueIds(clock, born_host[:-4], os.getpid(), secrets.randbits(32))
-    return Session(client_id, settings, clock, connections, routes, leaders, isolation, heartbeats, ids, born_host)
+    trace = MessageTrace(settings.trace_topic, clock, ids, routes.leader) if settings.trace else None
+    observers = [*settings.observers, *((trace,) if trace is not None else ())]
+    observer = Observers(observers) if observers else None
+    return Session(
+        client_id, settings, clock, connections, routes, leaders, isolation, heartbeats, ids, born_host, observer, trace
+    )
 
 
 def local_ip() -> str:

@@ -1,0 +1,83 @@
+"""The queues that messages of a topic may go to: of its route, or of the template while the topic is still to be made."""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from rmq.client.shared.session import Session
+from rmq.client.shared.tasks import within
+from rmq.codes import ResponseCode
+from rmq.errors import Refusal, Unreachable
+from rmq.model import TEMPLATE_TOPIC, MessageQueue, Route
+from rmq.routing.choose import led_queues, writable_queues
+
+NEW_TOPIC_QUEUES: Final = 4  # [defaultTopicQueueNums]
+
+
+@dataclass(slots=True)
+class _Queues:
+    """The topic's queues, and those whose group has a leader. `of`: the route that they come from."""
+
+    of: Route | None = None
+    all: list[MessageQueue] = field(default_factory=list)
+    led: list[MessageQueue] = field(default_factory=list)
+
+
+class TopicQueues:
+    """Of one producer."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._known: dict[str, _Queues] = {}
+
+    def elsewhere(self, topic: str, broker_name: str) -> bool:
+        """Whether another broker takes messages of the topic, as far as it was asked for."""
+        queues = self._known.get(topic)
+        return queues is not None and any(queue.broker_name != broker_name for queue in queues.led)
+
+    async def find(self, topic: str, ordered: bool, deadline: float) -> list[MessageQueue]:
+        """Queues the message may go to; `ordered`: those without a leader, too. `deadline`: monotonic s. Raises Refusal,
+        Unreachable."""
+        route = self._session.routes.known(topic)
+        if route is not None:
+            return self._of(topic, ordered, route)
+        left_s = max(0.001, deadline - self._session.clock.monotonic())
+        try:
+            return await within(self._session.clock, left_s, self._learn(topic, ordered))
+        except TimeoutError:
+            known = ";".join(self._session.routes.nameservers)
+            raise Unreachable(f"no nameserver of {known} told where {topic} lives within the timeout") from None
+
+    async def _learn(self, topic: str, ordered: bool) -> list[MessageQueue]:
+        try:
+            return self._of(topic, ordered, await self._session.routes.get(topic))
+        except Refusal as refusal:
+            return await self._to_be(topic, refusal)
+
+    def _of(self, topic: str, ordered: bool, route: Route) -> list[MessageQueue]:
+        found = self._known.get(topic)
+        if found is None or found.of is not route:
+            there = writable_queues(route, topic)
+            found = self._known[topic] = _Queues(route, there, led_queues(route, there))
+        return _some(found.all if ordered else found.led, topic)
+
+    async def _to_be(self, topic: str, refusal: Refusal) -> list[MessageQueue]:
+        """Queues of a topic that its first message will make, like the template's. Raises the refusal if it may not be made."""
+        if refusal.code != ResponseCode.TOPIC_NOT_EXIST:
+            raise refusal
+        try:
+            template = await self._session.routes.get(TEMPLATE_TOPIC)
+        except Refusal:
+            hint = (
+                f"topic {topic} does not exist at any registered broker: create it with `rmq admin updateTopic -t {topic} "
+                "-c <cluster>`; if it should be there, see with `rmq admin clusterList` whether its broker is"
+            )
+            raise Refusal(ResponseCode.TOPIC_NOT_EXIST, hint) from refusal
+        led = led_queues(template, writable_queues(template, TEMPLATE_TOPIC))
+        queues = [queue._replace(topic=topic) for queue in led]
+        return _some([queue for queue in queues if queue.queue_id < NEW_TOPIC_QUEUES], topic)
+
+
+def _some(queues: list[MessageQueue], topic: str) -> list[MessageQueue]:
+    if not queues:
+        raise Unreachable(f"no broker takes messages for {topic} now")
+    return queues
