@@ -6,7 +6,7 @@ COPY pyproject.toml constraints.txt README.md ./
 COPY rmq ./rmq
 COPY analytics ./analytics
 COPY pyspark_rmq ./pyspark_rmq
-RUN pip install --no-cache-dir --only-binary :all: --constraint constraints.txt ".[dashboard]" && install -d -o rmq -m 0700 /history
+RUN pip install --no-cache-dir --only-binary :all: --constraint constraints.txt ".[dashboard]" && install -d -o rmq -m 0700 /history /secrets
 USER rmq
 ENV RMQ_STORE_DIR=/store PYTHONUNBUFFERED=1
 VOLUME /store

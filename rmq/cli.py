@@ -29,6 +29,7 @@ _COMMANDS = {
     "restore": ("rmq.commands.archive:restore", "Make a store from an archive."),
     "bench": ("rmq.commands.bench:bench", "Measure sending, receiving, and the way through."),
     "certs": ("rmq.commands.certs:certs", "Make certificates for TLS (needs the extra `tls`)."),
+    "secrets": ("rmq.commands.secrets:secrets", "Make the secret files of a cluster with users."),
     "report": ("analytics.cli:report", "Make a report of a store with Spark (needs the extra `spark`)."),
     "export": ("analytics.landingcli:export", "Write messages as Parquet by topic and day (needs the extra `spark`)."),
     "changes": ("analytics.landingcli:changes", "Make tables of change events from Canal (needs the extra `spark`)."),

@@ -117,6 +117,9 @@ class RequestCode(IntEnum):
     BEGIN_LOGIN = 60024
     FINISH_LOGIN = 60025
     SHARE_ACCESS = 60026
+    SET_QUOTA = 60027
+    DELETE_QUOTA = 60028
+    LIST_QUOTAS = 60029
 
 
 class ResponseCode(IntEnum):

@@ -38,14 +38,16 @@ _REFRESH = frozenset({ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.NO_PERMIS
 class Refusal(RmqError):
     """The other side understood the request and said no; nothing was stored or changed.
 
-    `code` is RocketMQ's response code, `remark` its text, `hint` the address that may serve instead ("" if unknown).
+    `code` is RocketMQ's response code, `remark` its text, `hint` the address that may serve instead ("" if unknown), `wait_ms`
+    how long to wait before the next try (0: nothing was said).
     """
 
-    def __init__(self, code: int, remark: str, hint: str = "") -> None:
+    def __init__(self, code: int, remark: str, hint: str = "", wait_ms: int = 0) -> None:
         super().__init__(code, remark, hint)
         self.code = code
         self.remark = remark
         self.hint = hint
+        self.wait_ms = wait_ms
         self.retryable = code in _RETRYABLE
         self.refresh_routes = code in _REFRESH
         self.passing = code == ResponseCode.SERVICE_NOT_AVAILABLE
@@ -64,6 +66,7 @@ class NotLeading(Refusal):
 
 
 OUTCOME_UNKNOWN = "outcome unknown"  # so begins the remark of a node that lost leadership before it knew
+LOG_IN_AGAIN = "log in again"  # so ends the remark of a node that knew this login, and takes it no more
 
 
 class Unknown(RmqError):

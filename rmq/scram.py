@@ -61,12 +61,13 @@ def _derived(password: str, salt: bytes, iterations: int) -> tuple[bytes, bytes,
 
 
 class Client:
-    """One login: `first`, then `answer(server_first)`, then `check(server_final)`."""
+    """One login: `first`, then `answer(server_first)`, then `check(server_final)`. `stripped`: this side could bind, but the
+    other side said that it cannot."""
 
-    def __init__(self, user: str, password: str, nonce: str, cbind: bytes = b"") -> None:
+    def __init__(self, user: str, password: str, nonce: str, cbind: bytes = b"", stripped: bool = False) -> None:
         self._password = password
         self._nonce = nonce
-        self._head = f"p={BINDING},," if cbind else "n,,"
+        self._head = f"p={BINDING},," if cbind else "y,," if stripped else "n,,"
         self._cbind = cbind
         self._bare = f"n={_escaped(user)},r={nonce}"
         self.first = self._head + self._bare
@@ -103,6 +104,10 @@ class Greeting(NamedTuple):
     head: str
     bare: str
 
+    @property
+    def binds(self) -> bool:
+        return self.head.startswith("p=")
+
 
 def read_first(text: str) -> Greeting:
     """Raises BadBytes."""
@@ -118,15 +123,16 @@ def read_first(text: str) -> Greeting:
 
 class Server:
     """The other side of one login. `keys` of a user that does not exist may be any: then nothing proves it. `cbind`: of the TLS
-    connection under this one, b"" without."""
+    connection under this one, b"" without. `can_bind`: connections of this side are in TLS, or may be."""
 
-    def __init__(self, greeting: Greeting, keys: Keys, nonce: str, cbind: bytes = b"") -> None:
+    def __init__(self, greeting: Greeting, keys: Keys, nonce: str, cbind: bytes = b"", can_bind: bool = False) -> None:
         self.user = greeting.user
         self.stored = keys.stored
         self._greeting = greeting
         self._keys = keys
         self._nonce = greeting.nonce + nonce
         self._cbind = cbind
+        self._can_bind = can_bind or bool(cbind)
         salt = base64.b64encode(keys.salt).decode()
         self.first = f"r={self._nonce},s={salt},i={keys.iterations}"
 
@@ -135,13 +141,13 @@ class Server:
         bare, comma, proof_text = client_final.rpartition(",p=")
         fields = _fields(bare)
         head = self._greeting.head
-        bound = self._cbind if head.startswith("p=") else b""
+        bound = self._cbind if self._greeting.binds else b""
         try:
             proof, channel = _unbase64(proof_text), _unbase64(fields.get("c", ""))
         except BadBytes:
             return None
-        unbound = head.startswith("p=") and not self._cbind
-        stripped = head.startswith("y") and bool(self._cbind)  # somebody told the client that we cannot bind
+        unbound = self._greeting.binds and not self._cbind
+        stripped = head.startswith("y") and self._can_bind  # somebody told the client that we cannot bind
         if not comma or unbound or stripped or fields.get("r") != self._nonce or channel != head.encode() + bound:
             return None
         whole = f"{self._greeting.bare},{self.first},{bare}".encode()

@@ -7,6 +7,7 @@ from rmq.net.transport.channel import Channel, OnRequest
 from rmq.net.transport.dialer import OPEN_TIMEOUT_SECONDS, Dialer
 from rmq.net.transport.network import TCP, Network, network_with
 from rmq.net.transport.tls import Tls
+from rmq.scram import Credentials
 
 
 async def dial(
@@ -19,8 +20,9 @@ async def dial(
     network: Network = TCP,
     timeout_s: float = OPEN_TIMEOUT_SECONDS,
     tls: Tls | None = None,
+    credentials: Credentials | None = None,
 ) -> Channel:
     """As `Dialer.open`, with the real clock and network unless others are given."""
     clock = clock or SystemClock()
     network = network if tls is None else network_with(tls, clock)
-    return await Dialer(clock, network, limits or Limits()).open(address, hello, on_request, timeout_s)
+    return await Dialer(clock, network, limits or Limits(), credentials).open(address, hello, on_request, timeout_s)

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 import run
 from rmq.cli import cli
 from rmq.config import settings as config
+from rmq.ops import secretmaking
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -81,15 +82,17 @@ def test_container_files() -> None:
             assert f"!{path}" in (ROOT / ".dockerignore").read_text().splitlines(), path
 
 
-def test_compose_file() -> None:
+def test_compose_file(tmp_path: Path) -> None:
+    """What it does is in tests/e2e/test_compose.py."""
+    secretmaking.make(tmp_path)
     yaml = pytest.importorskip("yaml", reason="needs PyYAML")
     services = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
     brokers = {f"broker-{group}-{number}" for group in "ab" for number in range(3)}
     reports = {"report", "report-nightly"}
-    assert set(services) == {"nameserver-a", "nameserver-b", "dashboard"} | reports | brokers
+    assert set(services) == {"nameserver-a", "nameserver-b", "dashboard", "secrets"} | reports | brokers
     stages = re.findall(r"^FROM \S+ AS (\w+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
     assert {service["build"]["target"] for service in services.values()} == set(stages)
-    for service in (service for name, service in services.items() if name not in reports):
+    for service in (service for name, service in services.items() if name not in reports | {"secrets"}):
         name, *words = service["command"]
         known = set(re.findall(r"--[\w-]+", CliRunner().invoke(cli, [name, "--help"]).output))
         assert {word for word in words if word.startswith("--")} <= known
@@ -104,9 +107,12 @@ def test_compose_file() -> None:
         variables = {key: re.sub(r"\$\{\w+:-(.+)\}", r"\1", value) for key, value in services[broker]["environment"].items()}
         health = variables.pop("HEALTH_ADDRESS")
         flags = [config.Entry("role", "broker", "--role"), config.Entry("listen_host", "0.0.0.0", "--listen")]
-        flags += [config.Entry("insecure", "--insecure" in services[broker]["command"], "--insecure")]
+        assert "--insecure" not in services[broker]["command"]
+        for name in ("RMQ_NODE_CREDENTIALS", "RMQ_INIT_USER"):
+            assert variables[name].startswith("file:/secrets/")
+            variables[name] = f"file:{tmp_path}/{variables[name].rpartition('/')[2]}"
         found = config.load(env=variables, flags=flags)
-        assert all("whoever reaches its ports" in text for text in found.warnings)
+        assert not found.warnings
         settings = loaded[broker] = found.settings
         assert (f"{settings.node_id}-{broker}:40911" in settings.peers, settings.store_host) == (True, broker)
         assert health == f"127.0.0.1:{settings.listen_port}"

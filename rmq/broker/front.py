@@ -28,7 +28,7 @@ from rmq.net.codec.limits import Limits
 from rmq.net.commands import Answer
 from rmq.net.commands.peers import ForwardedClient
 from rmq.net.remoting.codec import RemotingSettings
-from rmq.net.transport.connection import Allow, Later
+from rmq.net.transport.connection import Allow, Later, Screen
 from rmq.net.transport.dialer import Dialer
 from rmq.net.transport.server import Call, Connection, Handler, Server
 
@@ -135,6 +135,10 @@ class Front:
         if finder is not None:
             await finder.stop()
         await self.listen()
+
+    def screen_with(self, screen: Screen | None) -> None:
+        """Requests pass this one, which asks the guard itself; None: they pass the guard, if there is one."""
+        self.server.guard = screen or self.guard
 
     def left_leadership(self) -> None:
         if self.forwarding is not None:

@@ -27,6 +27,7 @@ from rmq.broker.features.offsets import OffsetExports, Offsets
 from rmq.broker.features.pop import Pop, Revival
 from rmq.broker.features.pulling import Pulling
 from rmq.broker.features.questions import Questions
+from rmq.broker.features.quotas import Quotas
 from rmq.broker.features.replies import Replies
 from rmq.broker.features.retention import Cleaning
 from rmq.broker.features.retries import Retries
@@ -39,6 +40,7 @@ from rmq.broker.front import Front
 from rmq.broker.group import Group
 from rmq.broker.handlers.access import AccessHandlers
 from rmq.broker.handlers.hello import hello
+from rmq.broker.handlers.quotas import QuotaHandlers
 from rmq.broker.longpoll import LongPolls
 from rmq.broker.membership import Alone, Guidance, Leadership, Membership
 from rmq.broker.pending.intake import Intake
@@ -57,6 +59,7 @@ from rmq.delivery.offsets import OffsetTable
 from rmq.errors import RmqError
 from rmq.guard.audit import States, audited
 from rmq.guard.guard import who_asks
+from rmq.guard.quotas import Metering
 from rmq.log.files.disk import Disk
 from rmq.log.store import Store
 from rmq.measures import Family
@@ -151,6 +154,7 @@ class Serving:
             Inspection(settings.broker_name, catalog, offsets, registry, reader, self._facts, clock),
             Cleaning(settings, self.store, membership, tables.pending.alive_from, self.carry, clock),
             self._access(),
+            self._quotas(),
         ]
 
     def _access(self) -> Access:
@@ -160,6 +164,17 @@ class Serving:
         handlers = AccessHandlers(tables.users, tables.policies, self.writer.commit, key, who_asks if guard else _nobody)
         first = settings.init_user[0] if settings.init_user else None
         return Access(handlers, directory, first, self.writer.commit, lambda: server.connections, self._access_changed)
+
+    def _quotas(self) -> Quotas:
+        table, front = self.tables.quotas, self.front
+        stats, metering = self.reader.stats, Metering(table.committed(), front.guard, self._clock)
+
+        def switch(on: bool) -> None:
+            """Where there are none, nothing is counted."""
+            front.screen_with(metering if on else None)
+            stats.charge = metering.handed_out if on else None
+
+        return Quotas(QuotaHandlers(table, self.writer.commit), metering, switch)
 
     def _access_changed(self) -> None:
         """Who waits for messages asks again, and is looked at again; nameservers hear of it."""

@@ -6,6 +6,8 @@ Sampled every 10 s from counters that exist anyway, so the hot path pays one add
 from collections import deque
 from collections.abc import Callable, Mapping
 
+from rmq.net.transport.connection import Call
+
 SAMPLE_S = 10
 KEPT = 61  # ten minutes and the sample before
 
@@ -70,12 +72,15 @@ class BrokerStats:
         self.missed = Rate()
         self.transferred = Rate()  # messages handed out
         self.out: dict[tuple[str, str], list[int]] = {}  # (topic, group) -> messages and bytes handed out
+        self.charge: Callable[[Call, str, int, int], None] | None = None  # where there are quotas: topic, messages, bytes
         self.put_days = DayMarks(self.put)
         self.get_days = DayMarks(self.transferred)
         self._topics: dict[str, Rate] = {}
 
-    def handed_out(self, topic: str, group: str, count: int, size: int) -> None:
+    def handed_out(self, call: Call, topic: str, group: str, count: int, size: int) -> None:
         """Counts one answer with messages."""
+        if self.charge is not None:
+            self.charge(call, topic, count, size)
         self.found.total += 1
         self.transferred.total += count
         row = self.out.get((topic, group))

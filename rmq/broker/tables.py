@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rmq.access.policies import PolicyTable
+from rmq.access.quotas import QuotaTable
 from rmq.access.users import UserTable
 from rmq.broker import snapshot
 from rmq.broker.pending.delays import DelayNotes
@@ -54,6 +55,7 @@ class Tables:
         self.modes = ModeTable()
         self.users = UserTable()
         self.policies = PolicyTable()
+        self.quotas = QuotaTable()
         popped = ReceiptNotes(self.receipts, offsets, topics)
         self.pending = Pending({DUE: DelayNotes(self.due), HALF: HalfNotes(self.halves), POP: popped})
         self.by_name: Mapping[str, Table] = {  # by the name of their lines; sections of snapshots stand in this order
@@ -71,6 +73,7 @@ class Tables:
             "topicEnd": topics.ends,
             "user": self.users,
             "acl": self.policies,
+            "quota": self.quotas,
         }
 
     def clear(self) -> None:

@@ -1,4 +1,4 @@
-"""`rmq admin` for users and policies: mqadmin's names and letters. Passwords come from files, or are asked for."""
+"""`rmq admin` for users, policies and quotas: mqadmin's names and letters. Passwords come from files, or are asked for."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -22,6 +22,7 @@ from rmq.net.commands.access import (
     UpdateUser,
     UserInfo,
 )
+from rmq.net.commands.quotas import DeleteQuota, QuotaRow, SetQuota
 from rmq.secretfiles import read_lines
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -238,7 +239,51 @@ def _copied(names: list[str], target: str) -> None:
         click.echo(f"copied {name} to {target}.")
 
 
+_quota_subject = click.option("-s", "--subject", required=True, metavar="User:NAME|Client:ID|Topic:NAME|KIND:*")
+_limits = [
+    ("--bytes-in", "Bytes that it may send in a second."),
+    ("--bytes-out", "Bytes that it may get in a second."),
+    ("--messages-in", "Messages that it may send in a second."),
+    ("--messages-out", "Messages that it may get in a second."),
+    ("--connections", "Connections to each broker."),
+]
+
+
+def _quota(function: F) -> F:
+    for name, about in reversed(_limits):
+        function = click.option(
+            name, type=click.IntRange(min=0), default=0, metavar="NUMBER", help=f"{about}  [default: no limit]"
+        )(function)
+    return _where(_quota_subject(function))
+
+
+@click.command("setQuota")
+@_quota
+def set_quota(namesrv: str, cluster: str, broker: str, timeout_s: float, subject: str, **limits: int) -> None:
+    """Say how much a user, a client or a topic may have in a second. KIND:* is for each that has no quota of its own."""
+    _change(namesrv, cluster, broker, timeout_s, SetQuota(QuotaRow(subject, **limits)), "set quota")
+
+
+@click.command("deleteQuota")
+@_where
+@_quota_subject
+def delete_quota(namesrv: str, cluster: str, broker: str, timeout_s: float, subject: str) -> None:
+    """Delete a quota; that of all of its kind holds then, if there is one."""
+    _change(namesrv, cluster, broker, timeout_s, DeleteQuota(subject), "delete quota")
+
+
+@click.command("listQuota")
+@_where
+@click.option("-s", "--subject", default="", metavar="TEXT", help="Part of the subject.")
+@options.output
+def list_quotas(namesrv: str, cluster: str, broker: str, timeout_s: float, subject: str, form: str) -> None:
+    """Show all quotas; 0 is no limit."""
+    found = asking.run(namesrv, timeout_s, lambda client: ask.quotas(client, cluster, broker, subject))
+    columns = {"address": "Broker", "subject": "Subject"} | {name: name for name in QuotaRow._fields[1:]}
+    output.show(output.Table(columns, [(address, *row) for address, rows in found.items() for row in rows]), form)
+
+
 COMMANDS = (
     create_user, update_user, delete_user, get_user, list_users, copy_user, create_acl, update_acl, delete_acl, get_acl,
-    list_acls, copy_acl,
+    list_acls, copy_acl, set_quota, delete_quota, list_quotas,
 )  # fmt: skip

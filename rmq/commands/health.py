@@ -2,10 +2,12 @@
 
 import asyncio
 import time
+from dataclasses import replace
 
 import click
 
 from rmq.client.admin import calls as ask, standing
+from rmq.codes import ResponseCode
 from rmq.commands import asking, exits, options, output
 from rmq.errors import Refusal, RmqError
 from rmq.model import BrokerAddresses
@@ -73,7 +75,7 @@ async def _missing(namesrv: str, timeout_s: float) -> list[Row]:
 async def _ping(role: str, address: str, timeout_s: float) -> Row:
     began = time.perf_counter()
     try:
-        channel = await asking.dialer().open(address, Hello(VERSION), timeout_s=timeout_s)
+        channel = await _open(address, timeout_s)
         try:
             await channel.request(Ping(), timeout_s)
             taken_ms = round((time.perf_counter() - began) * 1000, 1)
@@ -88,6 +90,17 @@ async def _ping(role: str, address: str, timeout_s: float) -> Row:
         return role, address, False, taken_ms, f"not registered at {trouble}"
     left_out = facts.get("topicsLeftOut")
     return role, address, True, taken_ms, f"left out by {left_out}" if left_out else ""
+
+
+async def _open(address: str, timeout_s: float) -> Channel:
+    """Without a login at a node that does not know yet who its users are."""
+    dialer = asking.dialer()
+    try:
+        return await dialer.open(address, Hello(VERSION), timeout_s=timeout_s)
+    except Refusal as refusal:
+        if refusal.code != ResponseCode.SYSTEM_BUSY:
+            raise
+    return await replace(dialer, credentials=None).open(address, Hello(VERSION), timeout_s=timeout_s)
 
 
 async def _facts(channel: Channel, timeout_s: float) -> dict[str, str]:

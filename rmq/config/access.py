@@ -18,6 +18,10 @@ class AccessSettings(SecuritySettings):
 
     authentication: bool = setting(False, flag(), "clients and nodes must prove who they are", "authenticationEnabled")
     authorization: bool = setting(False, flag(), "normal users may do only what policies allow", "authorizationEnabled")
+    login_optional: bool = setting(False, flag(), "who does not log in may do everything, too: while users are being switched on")
+    signed_in_tls_only: bool = setting(
+        False, flag(), "requests that RocketMQ's clients sign are taken inside TLS only, as others can be sent again"
+    )
     init_user: tuple[Credentials, ...] = setting(
         (), credentials(), "super user that is made where there is none of that name", "initAuthenticationUser"
     )
@@ -29,6 +33,11 @@ class AccessSettings(SecuritySettings):
     )
     no_login_codes: tuple[int, ...] = setting((), codes(), "requests that need no login", "authenticationWhitelist")
     no_policy_codes: tuple[int, ...] = setting((), codes(), "requests that need no policy", "authorizationWhitelist")
+
+    @property
+    def knows_who_comes(self) -> bool:
+        """Whether nobody does anything here before it is known who he is."""
+        return (self.authentication and not self.login_optional) or self.certifies_all
 
     @property
     def own_credentials(self) -> Credentials | None:
@@ -45,5 +54,7 @@ def contradictions(settings: AccessSettings, nodes: bool) -> Iterator[str]:
             "node_credentials: with authentication the nodes of a cluster need a secret of their own; set "
             "innerClientAuthenticationCredentials to the same at all of them, best file:PATH of a file with mode 0600"
         )
+    if settings.signed_in_tls_only and settings.tls_mode == "disabled":
+        yield "signed_in_tls_only: this node takes no TLS, so nobody could sign; set tls_mode"
     if len(settings.init_user) > 1:
         yield "init_user: it is one user (RocketMQ: initAuthenticationUser); make the others with rmq admin createUser"

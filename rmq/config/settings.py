@@ -378,7 +378,7 @@ def _doubts(settings: NodeSettings) -> Iterator[str]:
 
 def _look_at_doors(settings: NodeSettings) -> Iterator[str]:
     """What to warn about. Raises InvalidArgument for a door that stands open though nobody said that it may."""
-    wrong = open_door(settings.listen_host, settings.authentication or settings.certifies_all)
+    wrong = open_door(settings.listen_host, settings.knows_who_comes)
     if wrong and not settings.insecure:
         raise InvalidArgument(
             f"listen_host: {wrong}. Set authentication = true (users) or tls_client_auth = require with tls_mode = enforcing "

@@ -19,7 +19,7 @@ from rmq.access.throttle import Throttle
 from rmq.access.users import SUPER, User
 from rmq.clock import Clock
 from rmq.codes import RequestCode, ResponseCode
-from rmq.errors import BadBytes, Refusal
+from rmq.errors import LOG_IN_AGAIN, BadBytes, Refusal
 from rmq.guard import audit
 from rmq.guard.needs import CODE_OF, HOT, needs_of
 from rmq.net.codec.frames import Received
@@ -33,20 +33,30 @@ from rmq.scram import Credentials
 log = logging.getLogger("rmq.access")
 
 _MOST_REMEMBERED = 10_000  # decisions of one connection
+_STRANGER_S: Final = 600.0
+_MOST_STRANGERS: Final = 1_000
 _UNIQUE_KEY_QUERY, _OLD = "_UNIQUE_KEY_QUERY", 399
-_OF_RULES: Final = range(RequestCode.AUTH_CREATE_USER, RequestCode.AUTH_LIST_ACL + 1)
+_OF_RULES: Final = {
+    *range(RequestCode.AUTH_CREATE_USER, RequestCode.AUTH_LIST_ACL + 1),
+    RequestCode.SET_QUOTA,
+    RequestCode.DELETE_QUOTA,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
     """`nodes`: the secrets of the cluster's nodes; the first is the one in use. `no_login`, `no_policy`: white lists of request
-    codes. `policies`: false: who logs in may do everything that no super user is needed for."""
+    codes. `policies`: false: who logs in may do everything that no super user is needed for. `optional`: who does not log in may
+    do everything. `signed_in_tls`: signatures count inside TLS only. `takes_tls`: this node's ports do."""
 
     cluster: str
     nodes: tuple[Credentials, ...] = ()
     policies: bool = True
     no_login: frozenset[int] = frozenset()
     no_policy: frozenset[int] = frozenset()
+    optional: bool = False
+    signed_in_tls: bool = False
+    takes_tls: bool = False
 
 
 class Guard:
@@ -59,6 +69,7 @@ class Guard:
         self._clock = clock
         self._random = random
         self._throttle = Throttle()
+        self._strangers: dict[tuple[str, str], float] = {}  # until when (monotonic s) they are not told of again
         self._secrets = Secrets([each.secret for each in rules.nodes])
         self._salt = random(16)
         self._node_keys: dict[str, scram.Keys] = {}
@@ -86,7 +97,11 @@ class Guard:
             if key is not None and key in permitted:
                 continue
             try:
-                self.check(who, thing, connection.client[0])  # type: ignore[arg-type]
+                if who is None and self._rules.optional:
+                    self._note_stranger(connection, kind)
+                else:
+                    self._check_signed(who, connection)
+                    self.check(who, thing, connection.client[0])  # type: ignore[arg-type]
             except Refusal as refusal:
                 audit.refused(thing, "" if who is None else who.user, connection, refusal.remark)
                 received[at] = (Refusal(refusal.code, refusal.remark), call_id, oneway, context, size)
@@ -94,6 +109,24 @@ class Guard:
                 if key is not None:
                     permitted.add(key)
         return received
+
+    def _note_stranger(self, connection: Connection, kind: type[Any]) -> None:
+        """Operators hear who still has to be told to log in, of each now and then."""
+        if connection.standing.unproven or REQUESTS[CODE_OF[kind]].action in (Action.ANY, Action.CLIENT):
+            return
+        connection.standing.unproven = True
+        now, stranger = self._clock.monotonic(), (connection.client[0], connection.client_id)
+        if now >= self._strangers.get(stranger, now):
+            if len(self._strangers) >= _MOST_STRANGERS:
+                self._strangers.clear()
+            self._strangers[stranger] = now + _STRANGER_S
+            log.warning("%s at %s does not log in (login_optional)", connection.client_id or "a client", connection.client[0])
+
+    def _check_signed(self, who: Identity | None, connection: Connection) -> None:
+        """Who can read a signed request could send it again. Raises Refusal (NO_PERMISSION)."""
+        signed = who is not None and not who.stored
+        if signed and self._rules.signed_in_tls and not (connection.encrypted or connection.is_forwarded):
+            raise _no("signed requests are taken inside TLS only (signed_in_tls_only): connect with TLS (-Dtls.enable=true)")
 
     def check(self, who: Identity | None, request: Request, source: str) -> None:
         """Raises Refusal (NO_PERMISSION)."""
@@ -111,7 +144,7 @@ class Guard:
             return
         users = [user for user in self.directory.users(who.user) if who.stored in (b"", user.keys.stored)]
         if not users:
-            raise _no(f"user {who.user} has another password now, or is no longer there: log in again")
+            raise _no(f"user {who.user} has another password now, or is no longer there: {LOG_IN_AGAIN}")
         users = [user for user in users if user.may_enter]
         if not users:
             raise _no(f"user {who.user} is disabled; an administrator can enable it (updateUser -s enable)")
@@ -121,7 +154,9 @@ class Guard:
             raise _no("only nodes of this cluster may ask this (innerClientAuthenticationCredentials)")
         if not self._rules.policies:
             if code in _OF_RULES:
-                raise _no(f"user {who.user} is not a super user: only those may look at users and policies, or change them")
+                raise _no(
+                    f"user {who.user} is not a super user: only those may look at users, policies and quotas, or change them"
+                )
             return
         if code not in self._rules.no_policy and action is not Action.KNOWN:
             for need in needs_of(request, self._rules.cluster):
@@ -179,7 +214,11 @@ class Guard:
         except BadBytes as error:
             raise Refusal(ResponseCode.INVALID_PARAMETER, str(error)) from None
         nonce = base64.b64encode(self._random(18)).decode()
-        connection.standing.logging_in = server = scram.Server(greeting, self._keys_of(greeting.user), nonce)
+        bound = connection.end_point
+        if greeting.binds and not bound:
+            raise Refusal(ResponseCode.INVALID_PARAMETER, f"{scram.BINDING}: this connection is not inside TLS here")
+        keys = self._keys_of(greeting.user)
+        connection.standing.logging_in = server = scram.Server(greeting, keys, nonce, bound, self._rules.takes_tls)
         return LoginAnswer(server.first)
 
     def finish(self, request: FinishLogin, call: Call) -> LoginAnswer:

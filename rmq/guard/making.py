@@ -34,6 +34,9 @@ def guard_of(settings: NodeSettings, directory: Directory, clock: Clock) -> Guar
         settings.authorization,
         frozenset(settings.no_login_codes),
         frozenset(settings.no_policy_codes),
+        settings.login_optional,
+        settings.signed_in_tls_only,
+        settings.tls_mode != "disabled",
     )
     return Guard(directory, rules, clock, secrets.token_bytes)
 

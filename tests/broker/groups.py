@@ -18,6 +18,7 @@ from rmq.nameserver.node import Nameserver
 from rmq.net.commands import GetClusterInfo, UpdateConsumerOffset, UpdateGroup, UpdateTopic
 from rmq.net.commands.peers import GetGroupStatus, GroupStatus
 from rmq.net.transport.tls import Tls
+from rmq.scram import Credentials
 from rmq.testing import TestClock
 from tests.broker.support import Peer, send
 from tests.ports import free_port
@@ -29,6 +30,8 @@ SECURITY = (
     "member_names",
     "authentication",
     "authorization",
+    "login_optional",
+    "signed_in_tls_only",
     "node_credentials",
 )  # settings that the nameserver has, too
 # Settings of nodes whose retention takes what is an hour old.
@@ -60,12 +63,14 @@ class LocalGroup:
         one_port: bool = False,
         led: bool = True,
         tls: Tls | None = None,
+        credentials: Credentials | None = None,
         **settings: Any,
     ) -> None:
         """`spare`: so many further nodes have a place but are neither peers nor started. `disks`: else the machine's own.
         `one_port`: of each node, for clients and the others. `led`: entered when one of them leads.
-        `tls`: of those who ask here; the settings say what nodes and nameserver do."""
+        `tls`, `credentials`: of those who ask here; the settings say what nodes and nameserver do."""
         self.tls = tls
+        self.credentials = credentials
         self.clock = TestClock()
         self._folder = folder
         self._disks = disks or {}
@@ -85,10 +90,7 @@ class LocalGroup:
         self.nodes: dict[str, Broker] = {}
 
     async def __aenter__(self) -> "LocalGroup":
-        security = {name: value for name, value in self._settings.items() if name.startswith("tls_") or name in SECURITY}
-        self._nameserver = Nameserver(NodeSettings(role="nameserver", namesrv_port=0, **security), self.clock)
-        await self._nameserver.start()
-        self.nameserver = self._nameserver.address
+        await self._start_nameserver(0)
         await self.start(*self._first)
         if self._led:
             await self.clock.advance(1.5)  # their patience
@@ -100,6 +102,22 @@ class LocalGroup:
             await peer.close()
         await self.stop(*list(self.nodes))
         await self._nameserver.stop()
+
+    async def _start_nameserver(self, port: int) -> None:
+        security = {name: value for name, value in self._settings.items() if name.startswith("tls_") or name in SECURITY}
+        self._nameserver = Nameserver(NodeSettings(role="nameserver", namesrv_port=port, **security), self.clock)
+        await self._nameserver.start()
+        self.nameserver = self._nameserver.address
+
+    async def roll(self, **changed: Any) -> None:
+        """All nodes get these settings, and are started again one after the other, the nameserver first."""
+        self._settings |= changed
+        await self._nameserver.stop()
+        await self._start_nameserver(int(self.nameserver.rpartition(":")[2]))
+        for name in list(self.nodes):
+            await self.stop(name)
+            await self.start(name)
+            await self.caught_up(name)
 
     def peer_address(self, name: str) -> str:
         return f"127.0.0.1:{self._ports[name][1]}"
@@ -143,12 +161,12 @@ class LocalGroup:
 
     async def connect(self, name: str) -> Peer:
         """Closed at the end."""
-        peer = await Peer.connect(self.nodes[name].address, tls=self.tls)
+        peer = await Peer.connect(self.nodes[name].address, tls=self.tls, credentials=self.credentials)
         self._connections.append(peer)
         return peer
 
     async def status(self, name: str) -> GroupStatus:
-        peer = await Peer.connect(self.nodes[name].address, "status", self.tls)
+        peer = await Peer.connect(self.nodes[name].address, "status", self.tls, self.credentials)
         try:
             found: GroupStatus = await peer.ask(GetGroupStatus())
             return found
@@ -157,7 +175,7 @@ class LocalGroup:
 
     async def leader(self, *, but: str = "") -> str:
         """The node that the nameserver tells as the leader and that is one, once there is such a node."""
-        peer = await Peer.connect(self.nameserver, tls=self.tls)
+        peer = await Peer.connect(self.nameserver, tls=self.tls, credentials=self.credentials)
         async with asyncio.timeout(30):
             while True:
                 told = {row.addresses.get(0) for row in (await peer.ask(GetClusterInfo())).brokers}
@@ -186,7 +204,8 @@ class LocalGroup:
                 await asyncio.sleep(0)
 
     def client(self) -> Client:
-        return Client(self.nameserver, clock=self.clock, tls=self.tls)
+        who = self.credentials or Credentials("", "")
+        return Client(self.nameserver, clock=self.clock, tls=self.tls, user=who.name, password=who.secret)
 
 
 async def fill_and_restart_later(group: LocalGroup) -> None:

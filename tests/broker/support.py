@@ -14,6 +14,7 @@ from rmq.model import ConsumerData, Subscription
 from rmq.net.commands import GetMinOffset, Heartbeat, Hello, Pull, PullAnswer, Send, SendAnswer
 from rmq.net.transport.channel import Channel
 from rmq.net.transport.tls import Tls
+from rmq.scram import Credentials
 from rmq.testing import until
 from tests.dialing import dial
 
@@ -53,9 +54,11 @@ class Peer:
         self.pushed = pushed
 
     @classmethod
-    async def connect(cls, address: str, client_id: str = "c", tls: Tls | None = None) -> "Peer":
+    async def connect(
+        cls, address: str, client_id: str = "c", tls: Tls | None = None, credentials: Credentials | None = None
+    ) -> "Peer":
         pushed: list[Any] = []
-        channel = await dial(address, Hello(1, client_id), on_request=pushed.append, tls=tls)
+        channel = await dial(address, Hello(1, client_id), on_request=pushed.append, tls=tls, credentials=credentials)
         return cls(channel, pushed)
 
     async def ask(self, request: Any) -> Any:

@@ -1,8 +1,10 @@
 """Users and policies at the ports of a real broker and a real nameserver."""
 
+import asyncio
 import itertools
 import json
 import socket
+import ssl
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -262,6 +264,24 @@ async def test_a_client_logs_in_everywhere(local: LocalBroker, root: Peer) -> No
             await producer.send(Message("T", b"hello"))
 
 
+async def test_a_client_logs_in_again_where_its_login_is_not_taken_any_more(local: LocalBroker, root: Peer) -> None:
+    """A password that is set anew, to the same, disturbs nobody: neither who waits nor many at once."""
+    await make_user(root, "bob", PolicyEntry("Topic:T", ["Pub", "Sub"]), PolicyEntry("Group:g", ["Sub"]))
+    await local.clock.advance_until(lambda: nameserver_permits(local, "bob"))
+    async with local.client(user="bob", password="bob-secret") as client, client.producer() as producer:
+        async with client.consumer("g", "T", start="first") as consumer:
+            await producer.send(Message("T", b"before"))
+            assert (await anext(consumer)).body == b"before"
+            waiting = asyncio.ensure_future(anext(consumer))
+            await root.ask(UpdateUser("bob", UserInfo(password="bob-secret")))
+            await local.clock.advance(1)
+            await asyncio.gather(*(producer.send(Message("T", b"after")) for _ in range(5)))
+            assert (await waiting).body == b"after"
+        await root.ask(UpdateUser("bob", UserInfo(password="another")))
+        with pytest.raises(Refusal, match="wrong password"):
+            await producer.send(Message("T", b"no more"))
+
+
 # --- requests of RocketMQ's clients -----------------------------------------------------------------------------------
 
 
@@ -273,6 +293,9 @@ class Signer:
         self._socket = socket.create_connection((host, int(port)), timeout=10)
         self._opaque = itertools.count(1)
         self._who = (user, secret)
+
+    def encrypt(self, context: ssl.SSLContext) -> None:
+        self._socket = context.wrap_socket(self._socket, server_hostname="127.0.0.1")
 
     def write(self, code: int, ext: dict[str, str], body: bytes = b"", **wrong: str) -> None:
         user, secret = self._who
@@ -301,8 +324,6 @@ class Signer:
 
 
 async def asked(signer: Signer, *request: Any, **wrong: str) -> tuple[int, str, bytes]:
-    import asyncio
-
     await asyncio.to_thread(signer.write, *request, **wrong)
     return await asyncio.to_thread(signer.read)
 

@@ -11,6 +11,7 @@ from rmq.broker.feature import At, Feature, Job
 from rmq.broker.handlers.access import AccessHandlers, acl_info, user_row
 from rmq.broker.state import Line
 from rmq.errors import RmqError
+from rmq.measures import Family, gauge
 from rmq.net.commands.access import ShareAccess, SharedUser
 from rmq.net.transport.server import Connection
 from rmq.scram import Credentials
@@ -44,6 +45,10 @@ class Access(Feature):
         self.handlers = handlers.by_request()
         self.jobs = (Job(LOOK_S, "access", self._look, At.EVERYWHERE),)
 
+    def metrics(self) -> Iterable[Family]:
+        strangers = sum(connection.standing.unproven for connection in self._connections())
+        yield gauge("rmq_unproven_connections", "connections that are served without a login (login_optional)", strangers)
+
     def on_lead(self) -> None:
         if self._first is not None and not self._directory.users(self._first.name):
             self._making = asyncio.create_task(self._make_first(self._first), name="first user")
@@ -57,18 +62,16 @@ class Access(Feature):
             log.warning("super user %s was not made: %s", first.name, error)
 
     def _look(self) -> None:
-        """Who waits for messages, or logged in long ago, hears of a change within a moment (S1)."""
+        """Who waits for messages, or logged in long ago, hears of a change within a moment (S1). Who has another password may log
+        in again on the same connection, so what is under way there is answered."""
         if self._directory.version == self._seen:
             return
         self._seen = self._directory.version
         for connection in list(self._connections()):
             login = connection.standing.login
-            if login is not None and not login.node and not self._may_stay(login.user, login.stored):
-                connection.close(f"user {login.user} was disabled, deleted, or has another password")
+            if login is not None and not login.node and not any(user.may_enter for user in self._directory.users(login.user)):
+                connection.close(f"user {login.user} was disabled or deleted")
         self._wake()
-
-    def _may_stay(self, name: str, stored: bytes) -> bool:
-        return any(user.may_enter and user.keys.stored == stored for user in self._directory.users(name))
 
 
 def shares(broker_name: str, users: UserTable, policies: PolicyTable) -> list[ShareAccess]:

@@ -92,7 +92,7 @@ def _counted(pop: Callable[[PopRequest, Call], Awaitable[PopAnswer]], stats: Bro
             stats.missed.total += 1
         else:
             count = answer.msg_offset_info.count(";") + answer.msg_offset_info.count(",") + 1
-            stats.handed_out(request.topic, request.consumer_group, count, len(answer.messages))
+            stats.handed_out(call, request.topic, request.consumer_group, count, len(answer.messages))
         return answer
 
     return counted

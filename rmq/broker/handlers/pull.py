@@ -192,7 +192,7 @@ class PullHandler:
         if not found.spans:
             answer = PullAnswer(found.next_offset, queue.min, queue.max, b"", PULL_RETRY)
             return self._nothing(call, answer, "NO_MATCHED_MESSAGE")
-        self._stats.handed_out(queue.topic, group, len(found.spans), len(messages))
+        self._stats.handed_out(call, queue.topic, group, len(found.spans), len(messages))
         where = self._guide.suggest(found.spans[-1][0] + found.spans[-1][1], cold)
         call.answer(PullAnswer(found.next_offset, queue.min, queue.max, messages, 0, where), FOUND)
         return LATER

@@ -1,4 +1,4 @@
-"""Users and policies, as an administrator sees and changes them. Errors: as of `rmq.client.admin.calls`."""
+"""Users, policies and quotas, as an administrator sees and changes them. Errors: as of `rmq.client.admin.calls`."""
 
 from typing import cast
 
@@ -23,6 +23,7 @@ from rmq.net.commands.access import (
     UserInfo,
     UserInfos,
 )
+from rmq.net.commands.quotas import ListQuotas, QuotaRow, QuotaRows
 
 
 async def change(client: Client, cluster: str, broker: str, request: Request) -> list[str]:
@@ -108,11 +109,19 @@ async def copy_acls(client: Client, origin: str, target: str, subjects: list[str
     return [acl.subject for acl in chosen]
 
 
+async def quotas(client: Client, cluster: str, broker: str, part: str = "") -> dict[str, list[QuotaRow]]:
+    """By address: those with `part` in their subjects."""
+    found = {}
+    for address in await broker_addresses(client, cluster=cluster, broker=broker):
+        found[address] = cast(QuotaRows, await _ask(client, address, ListQuotas(part))).quotas
+    return found
+
+
 async def _ask(client: Client, address: str, request: Request) -> Answer:
     return await client.session.connections.request(address, request)
 
 
 __all__ = [
     "AclInfo", "Policy", "PolicyEntry", "UserInfo", "acls", "acls_at", "change", "copy_acls", "copy_users", "delete_policy",
-    "delete_user", "save_policy", "save_user", "users", "users_at",
+    "delete_user", "quotas", "save_policy", "save_user", "users", "users_at",
 ]  # fmt: skip

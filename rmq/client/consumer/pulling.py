@@ -246,4 +246,5 @@ class Puller:
         if error.refresh_routes:
             self._session.routes.refresh_behind(self.queue.topic)
         longest_s = _LONGEST_ELECTION_PAUSE_S if error.passing else _LONGEST_PAUSE_S
-        await self._session.clock.sleep(min(longest_s, _FIRST_PAUSE_S * 2 ** min(self._failures - 1, 10)))
+        pause_s = min(longest_s, _FIRST_PAUSE_S * 2 ** min(self._failures - 1, 10))
+        await self._session.clock.sleep(max(pause_s, error.wait_ms / 1000 if isinstance(error, Refusal) else 0.0))

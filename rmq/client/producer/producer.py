@@ -324,6 +324,8 @@ class Producer:
             return False
         if isinstance(error, Unknown):
             return outgoing.retry_unknown
+        if isinstance(error, Refusal) and error.wait_ms:
+            return False  # it was waited for, as long as there was time
         outgoing.refusals += not error.passing
         return error.passing or (error.retryable and outgoing.refusals <= RETRIES)
 

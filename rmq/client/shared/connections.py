@@ -7,7 +7,7 @@ from typing import Any
 from rmq.client.shared.settings import ClientSettings
 from rmq.client.shared.tasks import TaskSet, cancel
 from rmq.codes import ResponseCode
-from rmq.errors import OUTCOME_UNKNOWN, Closed, Refusal, Unknown
+from rmq.errors import LOG_IN_AGAIN, OUTCOME_UNKNOWN, Closed, Refusal, Unknown
 from rmq.net.commands import Answer, Hello, QuestionRequest, Request
 from rmq.net.commands.questions import GetHeldOffsets, GetMemberOffsets
 from rmq.net.transport.channel import Channel
@@ -50,14 +50,27 @@ class Connections:
             channel.give_up(kind, why)
 
     async def request(self, address: str, request: Request, timeout_s: float | None = None) -> Answer:
-        """Raises Refusal, Unknown (it was sent, and its outcome is not known), Unreachable (it was not sent), Closed."""
-        channel = self._channels.get(address) or await self._open(address)
+        """Raises Refusal, Unknown (it was sent, and its outcome is not known), Unreachable (it was not sent), Closed. Where the
+        other side says when to try again, and that is within the timeout, this is done."""
+        timeout_s = timeout_s or self._settings.request_timeout_s
         try:
-            return await channel.request(request, timeout_s or self._settings.request_timeout_s)
+            channel = self._channels.get(address) or await self._open(address)
+            login = channel.logins
+            try:
+                return await channel.request(request, timeout_s)
+            except Refusal as refusal:
+                if self._dialer.credentials is None or not refusal.remark.endswith(LOG_IN_AGAIN):
+                    raise
+            await channel.login_again(self._dialer.credentials, timeout_s, login)
+            return await channel.request(request, timeout_s)
         except Refusal as refusal:
             if refusal.code == ResponseCode.SYSTEM_ERROR and refusal.remark.startswith(OUTCOME_UNKNOWN):
                 raise Unknown(f"{address}: {refusal.remark}") from None
-            raise
+            wait_s = refusal.wait_ms / 1000
+            if not 0 < wait_s < timeout_s:
+                raise
+        await self._dialer.clock.sleep(wait_s)
+        return await self.request(address, request, timeout_s - wait_s)
 
     async def post(self, address: str, request: Request) -> None:
         """Send and expect no answer; waits now and then, so that what is unsent stays bounded. Raises Unreachable, Closed."""

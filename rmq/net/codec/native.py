@@ -2,7 +2,7 @@
 
     request   [code, id, flags, *fields]        flags: bit 0 answer, bit 1 one-way
     answer    [0, id, 1, remark | nil, *fields]
-    refusal   [code, id, 1, remark, hint]       code is not 0
+    refusal   [code, id, 1, remark, hint, wait_ms]      code is not 0; the last one only if there is something to wait for
 
 Fields stand in the order of the command's class. A shorter array takes the defaults, a longer one is cut, so old and
 new peers understand each other. Values are checked against the annotations here, where bytes come in, and nowhere else.
@@ -267,7 +267,13 @@ class NativeAnswer(NamedTuple):
         remark = self.values[3] if len(self.values) > 3 else None
         if self.code != ResponseCode.SUCCESS:
             hint = self.values[4] if len(self.values) > 4 else ""
-            raise Refusal(self.code, remark if type(remark) is str else "", hint if type(hint) is str else "")
+            wait_ms = self.values[5] if len(self.values) > 5 else 0
+            raise Refusal(
+                self.code,
+                remark if type(remark) is str else "",
+                hint if type(hint) is str else "",
+                wait_ms if type(wait_ms) is int and 0 < wait_ms < _INT64_MAX else 0,
+            )
         answer_type = ANSWERS[request_type]
         if answer_type is None:
             return None
@@ -351,7 +357,8 @@ class Native:
         return len(body).to_bytes(4, "big") + body
 
     def refusal(self, call_id: int, context: Context, refusal: Refusal) -> bytes:
-        body = _pack((int(refusal.code) or 1, call_id, 1, refusal.remark, refusal.hint))
+        waits = (refusal.wait_ms,) if refusal.wait_ms else ()
+        body = _pack((int(refusal.code) or 1, call_id, 1, refusal.remark, refusal.hint, *waits))
         return len(body).to_bytes(4, "big") + body
 
     def request(self, request: Request, call_id: int, oneway: bool) -> bytes:

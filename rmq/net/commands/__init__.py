@@ -95,6 +95,12 @@ from rmq.net.commands.offsets import (
 from rmq.net.commands.peers import PeerAnswer as PeerAnswer, PeerRequest as PeerRequest
 from rmq.net.commands.pop import PopRelatedAnswer as PopRelatedAnswer, PopRequest as PopRequest
 from rmq.net.commands.questions import QuestionAnswer as QuestionAnswer, QuestionRequest as QuestionRequest
+from rmq.net.commands.quotas import (
+    DeleteQuota as DeleteQuota,
+    ListQuotas as ListQuotas,
+    QuotaRows as QuotaRows,
+    SetQuota as SetQuota,
+)
 from rmq.net.commands.registration import (
     DeleteSetting as DeleteSetting,
     DeleteTopicInNameserver as DeleteTopicInNameserver,
@@ -130,7 +136,8 @@ from rmq.net.commands.transactions import TransactionRequest as TransactionReque
 from rmq.net.commands.vocabulary import ANSWERS as ANSWERS, CODES as CODES, command as command
 
 AccessRequest = Union[
-    CreateUser, UpdateUser, DeleteUser, GetUser, ListUsers, CreateAcl, UpdateAcl, DeleteAcl, GetAcl, ListAcls, ShareAccess
+    CreateUser, UpdateUser, DeleteUser, GetUser, ListUsers, CreateAcl, UpdateAcl, DeleteAcl, GetAcl, ListAcls, ShareAccess,
+    SetQuota, DeleteQuota, ListQuotas,
 ]  # fmt: skip
 Request = Union[
     Hello, Ping, Goodbye, GetRoute, GetClusterInfo, GetTopicList, RegisterBroker, UnregisterBroker, DeleteTopicInNameserver,
@@ -150,6 +157,7 @@ Answer = Union[
     GroupList, RuntimeInfo, PeerAnswer, Registered, QueryMessageAnswer, MessageAnswer, LockedQueues, TimerAnswer,
     PopRelatedAnswer, ResetOffsets, LoginAnswer, UserInfo, UserInfos, AclInfo, AclInfos, ConnectedAnswer, RouteAnswer,
     QuestionAnswer,
+    QuotaRows,
 ]  # fmt: skip
 
 REQUESTS: dict[int, type[Request]] = {code: cls for cls, code in CODES.items()}

@@ -53,6 +53,8 @@ class Channel(Link):
         self._codec = Native(limits.max_structured_bytes)
         self._writable = asyncio.Event()
         self._writable.set()
+        self.logins = 0  # that succeeded
+        self._logging_in = asyncio.Lock()
         self._dismissed = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._watch_needed = asyncio.Event()
@@ -65,18 +67,29 @@ class Channel(Link):
     async def login(self, credentials: scram.Credentials, timeout_s: float) -> None:
         """Proves who this is, also again on demand; nothing happens where nobody wants to know. Raises Refusal (NO_PERMISSION:
         wrong user or password), Unknown, Unreachable."""
-        client = scram.Client(credentials.name, credentials.secret, secrets.token_urlsafe(18))
+        end_point = self.end_point
+        client = _prover(credentials, end_point)
         try:
             first = cast(LoginAnswer, await self.request(BeginLogin(client.first), timeout_s))
         except Refusal as refusal:
             if refusal.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 return
-            raise
+            if not end_point or refusal.code != ResponseCode.INVALID_PARAMETER:
+                raise
+            client = _prover(credentials, b"", stripped=True)  # TLS ends before the node; where nobody should do that, it says no
+            first = cast(LoginAnswer, await self.request(BeginLogin(client.first), timeout_s))
         try:
             final = await asyncio.to_thread(client.answer, first.message)
             client.check(cast(LoginAnswer, await self.request(FinishLogin(final), timeout_s)).message)
+            self.logins += 1
         except BadBytes as error:
             raise Refusal(ResponseCode.NO_PERMISSION, f"{self.address}: {error}") from None
+
+    async def login_again(self, credentials: scram.Credentials, timeout_s: float, login: int) -> None:
+        """Once for all who hear that login number `login` is not taken any more. Raises as `login`."""
+        async with self._logging_in:
+            if self.logins == login:
+                await self.login(credentials, timeout_s)
 
     def discard(self) -> None:
         """Before it was open. Does not wait for `closed`: uvloop forgets connection_lost when a connect that is just being
@@ -220,3 +233,7 @@ class Channel(Link):
             self.expire_calls(self._clock.monotonic())
             if not self._waiting:
                 self._watch_needed.clear()
+
+
+def _prover(credentials: scram.Credentials, end_point: bytes, stripped: bool = False) -> scram.Client:
+    return scram.Client(credentials.name, credentials.secret, secrets.token_urlsafe(18), end_point, stripped)

@@ -146,15 +146,18 @@ class Host(Protocol):
 
 class Standing:
     """Who a peer has proven to be, once for all its requests, and what it may do, as the guard remembers it. `at`: since which
-    version of users and policies."""
+    version of users and policies. `unproven`: it was served without having proven it. `asked_to_wait`: until when
+    (monotonic s), because of a quota."""
 
-    __slots__ = ("at", "logging_in", "login", "permitted")
+    __slots__ = ("asked_to_wait", "at", "logging_in", "login", "permitted", "unproven")
 
     def __init__(self) -> None:
         self.login: Any = None
         self.logging_in: object = None
         self.permitted: set[object] = set()
         self.at: object = None
+        self.unproven = False
+        self.asked_to_wait = 0.0
 
 
 class Connection(Link):
@@ -169,7 +172,7 @@ class Connection(Link):
         self.client_id = self.language = ""
         self.version = 0
         self.client: Address = ("", 0)
-        self.is_forwarded = self._greeted = self._draining = False
+        self.is_forwarded = self._greeted = self._draining = self._rests = False
         self.in_flight_bytes = self._counted_bytes = 0  # the second: what the host counts for us
         self._backlog: list[Received] = []  # read, but not handled yet
         self._half_frame_bytes = self._calls = 0
@@ -248,6 +251,17 @@ class Connection(Link):
         """Sends a one-way request to the client; nothing happens if it has gone."""
         if not self.closed and self._greeted:
             self._send(self._codec.request(request, 0, True))
+
+    def rest(self, seconds: float) -> None:
+        """Nothing more is read for so long: the peer does not keep the time that it was asked to wait."""
+        if not self._rests:
+            self._rests = True
+            self._loop.call_later(seconds, self._rested)
+            self._update_reading()
+
+    def _rested(self) -> None:
+        self._rests = False
+        self._update_reading()
 
     def close(self, why: str = "closed by the server") -> None:
         """Writes what is queued and closes; cut off after `stall_seconds` if the peer does not read."""
@@ -456,4 +470,4 @@ class Connection(Link):
         limit = self._in_flight_limit()
         if not self._reading:
             limit //= 2
-        return super()._may_read() and self.in_flight_bytes <= limit
+        return super()._may_read() and self.in_flight_bytes <= limit and not self._rests

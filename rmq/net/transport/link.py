@@ -13,6 +13,7 @@ from rmq.net.codec.frames import Address, AnswerFrame, Codec, Received
 from rmq.net.codec.limits import Limits
 from rmq.net.codec.wire import Reader
 from rmq.net.commands import Answer, Request
+from rmq.net.transport.tls import end_point_of
 
 READ_BYTES: Final = 256 * 1024
 """Size of a read buffer. One serves all connections of a loop: nothing stays in it between two reads."""
@@ -133,6 +134,17 @@ class Link(asyncio.BufferedProtocol):
         """The names and addresses in the peer's certificate, which came from an authority that this side trusts."""
         found = self._transport.get_extra_info("peercert") if self._transport is not None else None
         return frozenset(str(name) for _, name in (found or {}).get("subjectAltName", ()))
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether this connection is inside TLS."""
+        return self._transport is not None and self._transport.get_extra_info("ssl_object") is not None
+
+    @property
+    def end_point(self) -> bytes:
+        """What binds a login to this TLS connection, at both of its ends; b"" outside TLS."""
+        found = self._transport.get_extra_info("ssl_object") if self._transport is not None else None
+        return b"" if found is None else end_point_of(found)
 
     def _send(self, frame: bytes) -> None:
         """Queues a frame; all frames of one turn of the loop leave in one write."""

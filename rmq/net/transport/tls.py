@@ -3,6 +3,7 @@
 A context is for connections that begin; those that are open keep the one that they began with.
 """
 
+import hashlib
 import logging
 import os
 import ssl
@@ -19,6 +20,12 @@ log = logging.getLogger("rmq.tls")
 LOOK_S: Final = 1.0  # between two looks at the files
 VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _ASKS: Final = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "require": ssl.CERT_REQUIRED}
+_HASHES: Final = {  # object identifiers of signatures, in DER
+    bytes.fromhex("2a864886f70d01010c"): "sha384",  # sha384WithRSAEncryption
+    bytes.fromhex("2a864886f70d01010d"): "sha512",  # sha512WithRSAEncryption
+    bytes.fromhex("2a8648ce3d040303"): "sha384",  # ecdsa-with-SHA384
+    bytes.fromhex("2a8648ce3d040304"): "sha512",  # ecdsa-with-SHA512
+}
 _CRL = b"-----BEGIN X509 CRL-----"
 
 
@@ -42,15 +49,25 @@ class Tls(NamedTuple):
         return [name for name in (self.ca, self.cert, self.key, self.key_password_file) if name]
 
 
-def listening(tls: Tls) -> ssl.SSLContext:
+class Listening(ssl.SSLContext):
+    """`end_point`: see `end_point_of`."""
+
+    end_point = b""
+
+
+def listening(tls: Tls) -> Listening:
     """Raises InvalidArgument: which file, what is wrong with it."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context = Listening(ssl.PROTOCOL_TLS_SERVER)
     if not tls.cert:
         raise InvalidArgument("tls_cert: a listener needs a certificate and its key; `rmq certs make` makes some to try with")
     if tls.client_auth != "none" and not tls.ca:
         raise InvalidArgument("tls_ca: whose certificates of clients are taken? Name the file of that authority")
     context.options |= ssl.OP_NO_RENEGOTIATION
+    shown = _read(tls.cert)
     _fill(context, tls)
+    if _read(tls.cert) != shown:
+        raise InvalidArgument(f"{tls.cert}: it was changed while it was read")
+    context.end_point = _end_point(_first_certificate(shown))
     context.verify_mode = _ASKS[tls.client_auth]
     return context
 
@@ -109,6 +126,44 @@ def _read(name: str) -> bytes:
         return Path(name).read_bytes()
     except OSError as error:
         raise InvalidArgument(f"{name}: cannot be read ({error.strerror})") from None
+
+
+def end_point_of(connection: ssl.SSLObject) -> bytes:
+    """`tls-server-end-point` (RFC 5929) of a TLS connection: the hash of its server's certificate."""
+    if connection.server_side:
+        return connection.context.end_point if isinstance(connection.context, Listening) else b""
+    certificate = connection.getpeercert(binary_form=True)
+    return _end_point(certificate) if certificate else b""
+
+
+def _first_certificate(pem: bytes) -> bytes:
+    begin, end = b"-----BEGIN CERTIFICATE-----", b"-----END CERTIFICATE-----"
+    return ssl.PEM_cert_to_DER_cert((begin + pem.partition(begin)[2].partition(end)[0] + end).decode())
+
+
+def _end_point(certificate: bytes) -> bytes:
+    """With the hash of the certificate's own signature; with SHA-256 where that has none, or an old one (RFC 5929, 4.1)."""
+    signed = _inside(certificate)  # tbsCertificate, signatureAlgorithm, signatureValue
+    algorithm = _inside(_inside(signed[_whole(signed) :]))
+    return hashlib.new(_HASHES.get(algorithm, "sha256"), certificate).digest()
+
+
+def _head(der: bytes) -> tuple[int, int]:
+    """Where the content of the DER value begins that stands first, and its length."""
+    size = der[1]
+    if size < 0x80:
+        return 2, size
+    begin = 2 + (size & 0x7F)
+    return begin, int.from_bytes(der[2:begin], "big")
+
+
+def _inside(der: bytes) -> bytes:
+    begin, size = _head(der)
+    return der[begin : begin + size]
+
+
+def _whole(der: bytes) -> int:
+    return sum(_head(der))
 
 
 class Contexts:

@@ -1,0 +1,104 @@
+"""Quotas: how much a user, a client or a topic may have in a second, and how many of some things at all. Pure.
+
+A subject is `User:bob`, `Client:ID` (the id of a client, or the IP address that it comes from) or `Topic:orders`; `User:*` holds
+for each user that has no quota of its own. What is counted is paid from an allowance that fills up as time goes by, and holds
+what comes in within a second. Who has something left may go on, and may so come into debt; who has not waits until it is paid.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from rmq.codes import ResponseCode
+from rmq.errors import Refusal
+from rmq.staged import StagedTable
+
+KINDS: Final = ("User", "Client", "Topic")
+MAX_QUOTAS: Final = 10_000
+MAX_ALLOWANCES: Final = 100_000
+MOST: Final = 2**50
+_LEAST_WAIT_S, _LONGEST_WAIT_S = 0.001, 30.0
+_name = re.compile(r"\*|[!-)+-~]{1,255}").fullmatch
+
+
+class Quota(NamedTuple):
+    """0: no limit. The first four: in a second, at each broker group. The field order is that of the state record."""
+
+    bytes_in: int = 0
+    bytes_out: int = 0
+    messages_in: int = 0
+    messages_out: int = 0
+    connections: int = 0
+
+
+class QuotaTable(StagedTable[Quota]):
+    """Rows by subject: `User:bob`."""
+
+    def apply(self, subject: str, value: Iterable[int] | None, time_ms: int = 0) -> None:
+        """A committed state line: the fields of a Quota, or None. `time_ms`: when it was stored."""
+        self._commit(subject, None if value is None else Quota(*value), time_ms)
+
+
+def checked_subject(subject: str) -> str:
+    """Raises Refusal (INVALID_PARAMETER)."""
+    kind, colon, name = subject.partition(":")
+    known = {one.lower(): one for one in KINDS}.get(kind.lower())
+    if not colon or known is None or not _name(name):
+        about = f"subject {subject[:80]!r}: write User:, Client: or Topic: and a name, or * for each that has no quota of its own"
+        raise Refusal(ResponseCode.INVALID_PARAMETER, about)
+    return f"{known}:{name}"
+
+
+def checked(quota: Quota) -> Quota:
+    """Raises Refusal (INVALID_PARAMETER)."""
+    for field, value in zip(Quota._fields, quota, strict=True):
+        if not 0 <= value <= MOST:
+            raise Refusal(ResponseCode.INVALID_PARAMETER, f"{field} {value}: a whole number from 0 (no limit) to {MOST}")
+    return quota
+
+
+class Cost(NamedTuple):
+    messages: int
+    bytes: int
+
+
+class Allowances:
+    """What each subject has left. Times in seconds on a monotonic clock."""
+
+    def __init__(self, quotas: Mapping[str, Quota]) -> None:
+        self._quotas = quotas
+        self._left: dict[tuple[str, str], tuple[float, float]] = {}  # by subject and field: how much, when
+
+    def quota_of(self, subject: str) -> Quota | None:
+        """Its own, or that of each of its kind."""
+        return self._quotas.get(subject) or self._quotas.get(f"{subject.partition(':')[0]}:*")
+
+    def wait_s(self, subjects: Iterable[str], out: bool, now: float) -> float:
+        """How long until all of these may take in something (`out`: get something) again; 0: now."""
+        wait_s = 0.0
+        for subject, field, rate in self._rates(subjects, out):
+            level = self._level(subject, field, rate, now)
+            if level <= 0.0:
+                wait_s = max(wait_s, _LEAST_WAIT_S - level / rate)
+        return min(wait_s, _LONGEST_WAIT_S)
+
+    def spend(self, subjects: Iterable[str], out: bool, cost: Cost, now: float) -> None:
+        for subject, field, rate in self._rates(subjects, out):
+            if len(self._left) >= MAX_ALLOWANCES:
+                self._left.clear()
+            level = self._level(subject, field, rate, now)
+            self._left[subject, field] = (level - (cost.bytes if field.startswith("bytes") else cost.messages), now)
+
+    def _rates(self, subjects: Iterable[str], out: bool) -> Iterable[tuple[str, str, int]]:
+        for subject in subjects:
+            quota = self.quota_of(subject)
+            if quota is not None:
+                size, number = (quota.bytes_out, quota.messages_out) if out else (quota.bytes_in, quota.messages_in)
+                if size:
+                    yield subject, "bytes_out" if out else "bytes_in", size
+                if number:
+                    yield subject, "messages_out" if out else "messages_in", number
+
+    def _level(self, subject: str, field: str, rate: int, now: float) -> float:
+        left, then = self._left.get((subject, field), (float(rate), now))
+        return min(float(rate), left + (now - then) * rate)

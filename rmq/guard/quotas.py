@@ -1,0 +1,118 @@
+"""Quotas at a port: what a connection sends is counted by burst and refused with a time to wait; what it gets is counted when it
+is answered, and the next request waits for it (`rmq.access.quotas`)."""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, Final
+
+from rmq.access.quotas import Allowances, Cost, Quota
+from rmq.clock import Clock
+from rmq.codes import ResponseCode
+from rmq.errors import Refusal
+from rmq.net.codec.frames import Received
+from rmq.net.commands import DraftedSend, Pull, Send
+from rmq.net.commands.pop import Pop
+from rmq.net.commands.replies import SendReply
+from rmq.net.transport.connection import Call, Connection, Screen
+
+_SENDS: Final = (Send, DraftedSend, SendReply)
+_READS: Final = (Pull, Pop)
+_MOST_REST_S: Final = 1.0  # heartbeats come on the same connection
+
+
+class Metering:
+    """`screen` is asked for each burst that a connection read, behind the guard. `refused`: requests that were over a quota."""
+
+    def __init__(self, quotas: Mapping[str, Quota], guard: Screen | None, clock: Clock) -> None:
+        self.quotas = quotas
+        self._guard = guard
+        self._clock = clock
+        self._allowances = Allowances(quotas)
+        self._connected: dict[int, tuple[str, ...]] = {}  # by id of connection: whose it is
+        self._count: Counter[str] = Counter()
+        self.refused = 0
+
+    def screen(self, connection: Connection, received: list[Received]) -> list[Received]:
+        """The same, with a refusal in the place of each request that is over a quota."""
+        if self._guard is not None:
+            received = self._guard.screen(connection, received)
+        costs: dict[tuple[str, str, bool], list[int]] = {}  # by user and topic: places in the burst
+        for at, (thing, _, _, context, size) in enumerate(received):
+            kind = type(thing)
+            if size and (kind in _SENDS or kind in _READS):  # without a size: it was kept, and counted when it came
+                user = _user(connection, context)
+                costs.setdefault((user, thing.topic, kind in _READS), []).append(at)  # type: ignore[union-attr]
+        now = self._clock.monotonic()
+        for (user, topic, reads), places in costs.items():
+            subjects = self._subjects(connection, user, topic)
+            about = self._too_many(connection, subjects)
+            wait_s = 1.0 if about else self._allowances.wait_s(subjects, reads, now)
+            if wait_s:
+                about = about or f"the quota of {_names(subjects, self._allowances)} is used up"
+                self._refuse(connection, received, places, about, wait_s)
+            elif not reads:
+                size = sum(received[at][4] for at in places)
+                self._allowances.spend(subjects, False, Cost(sum(_messages(received[at][0]) for at in places), size), now)
+        return received
+
+    def handed_out(self, call: Call, topic: str, count: int, size: int) -> None:
+        """An answer with messages goes out."""
+        subjects = self._subjects(call.connection, _user(call.connection, call.context), topic)
+        self._allowances.spend(subjects, True, Cost(count, size), self._clock.monotonic())
+
+    def closed(self, connection: Connection) -> None:
+        for subject in self._connected.pop(connection.id, ()):
+            self._count[subject] -= 1
+            if not self._count[subject]:
+                del self._count[subject]
+
+    def _subjects(self, connection: Connection, user: str, topic: str) -> tuple[str, ...]:
+        client, host = connection.client_id, connection.client[0]
+        found = [f"User:{user}"] if user else []
+        found += [f"Client:{client}"] if client else []
+        return (*found, f"Client:{host}", f"Topic:{topic}")
+
+    def _too_many(self, connection: Connection, subjects: tuple[str, ...]) -> str:
+        """Counts a connection that was not counted yet; says why if it is one too many."""
+        if connection.id in self._connected:
+            return ""
+        for subject in subjects:
+            quota = self._allowances.quota_of(subject)
+            if quota is not None and quota.connections and self._count[subject] >= quota.connections:
+                return f"{subject} has {quota.connections} connections already, which is its quota"
+        self._connected[connection.id] = subjects[:-1]
+        self._count.update(subjects[:-1])
+        return ""
+
+    def _refuse(self, connection: Connection, received: list[Received], places: list[int], about: str, wait_s: float) -> None:
+        """Who comes again before its time, and again, is not read from until then."""
+        self.refused += len(places)
+        now = self._clock.monotonic()
+        if connection.standing.asked_to_wait > now and not connection.is_forwarded:
+            connection.rest(min(wait_s, _MOST_REST_S))
+        connection.standing.asked_to_wait = now + wait_s
+        wait_ms = int(wait_s * 1000) + 1
+        refusal = Refusal(ResponseCode.FLOW_CONTROL, f"{about}: try again in {wait_ms} ms", wait_ms=wait_ms)
+        for at in places:
+            _, *rest = received[at]
+            received[at] = (refusal, *rest)  # type: ignore[assignment]
+
+
+def _user(connection: Connection, context: object) -> str:
+    who: Any = connection.standing.login if context is None else getattr(context, "who", None)
+    return "" if who is None or who.node else str(who.user)
+
+
+def _names(subjects: tuple[str, ...], allowances: Allowances) -> str:
+    return " or ".join(subject for subject in subjects if allowances.quota_of(subject) is not None)
+
+
+def _messages(request: Any) -> int:
+    """How many a send brings: each record begins with its size."""
+    if not getattr(request, "batch", False):
+        return 1
+    records, at, count = request.records, 0, 0
+    while at + 4 <= len(records):
+        at += max(int.from_bytes(records[at : at + 4], "big"), 1)
+        count += 1
+    return count

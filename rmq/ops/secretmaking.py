@@ -1,0 +1,89 @@
+"""Secret files of a new cluster, and another secret for its nodes while it runs. Files have mode 0600 and are put in place whole.
+
+What is in them: `rmq.config.kinds.credentials`. No secret is printed, or in an error.
+"""
+
+import json
+import os
+import secrets
+from pathlib import Path
+from typing import Final
+
+from rmq.errors import InvalidArgument
+from rmq.secretfiles import read_lines
+
+NODE, ADMIN = "node", "admin"
+_BYTES: Final = 32
+Row = dict[str, str]
+
+
+def make(folder: Path) -> list[Path]:
+    """The files of a new cluster: for its nodes, for its first super user, and that one's password alone. What is there stays.
+    Gives those that were made. Raises OSError."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    made = []
+    if not (node := folder / NODE).exists():
+        made.append(_write(node, [_row(NODE)]))
+    admin, password = folder / ADMIN, folder / f"{ADMIN}.password"
+    if not admin.exists():
+        secret = _secret()
+        made += [_put(password, secret), _put(admin, json.dumps({"username": ADMIN, "password": secret}))]
+    return made
+
+
+def add(file: Path) -> str:
+    """A further secret behind those that are there: nodes take it too. Gives its name. Raises InvalidArgument, OSError."""
+    rows = _read(file)
+    names = {row["accessKey"] for row in rows}
+    name = next(f"{NODE}-{number}" for number in range(2, len(rows) + 3) if f"{NODE}-{number}" not in names)
+    _write(file, [*rows, _row(name)])
+    return name
+
+
+def use_newest(file: Path) -> str:
+    """The last one comes first: nodes prove themselves with it. Gives its name. Raises InvalidArgument, OSError."""
+    rows = _read(file)
+    _write(file, [rows[-1], *rows[:-1]])
+    return rows[-1]["accessKey"]
+
+
+def drop_others(file: Path) -> list[str]:
+    """Only the first one is taken from now on. Gives the names of the others. Raises InvalidArgument, OSError."""
+    first, *others = _read(file)
+    _write(file, [first])
+    return [row["accessKey"] for row in others]
+
+
+def _read(file: Path) -> list[Row]:
+    try:
+        rows = json.loads("\n".join(read_lines(str(file))))
+        rows = rows if isinstance(rows, list) else [rows]
+        if rows and all(isinstance(row["accessKey"], str) and isinstance(row["secretKey"], str) for row in rows):
+            return rows
+    except (ValueError, TypeError, KeyError):
+        pass
+    raise InvalidArgument(f'{file}: it does not hold {{"accessKey":"NAME","secretKey":"SECRET"}}, or a list of such') from None
+
+
+def _row(name: str) -> Row:
+    return {"accessKey": name, "secretKey": _secret()}
+
+
+def _secret() -> str:
+    return secrets.token_urlsafe(_BYTES)
+
+
+def _write(file: Path, rows: list[Row]) -> Path:
+    return _put(file, json.dumps(rows[0] if len(rows) == 1 else rows))
+
+
+def _put(file: Path, text: str) -> Path:
+    new = file.with_name(f"{file.name}.new")
+    new.unlink(missing_ok=True)
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with open(descriptor, "w", encoding="utf-8") as out:
+        out.write(f"{text}\n")
+        out.flush()
+        os.fsync(out.fileno())
+    new.replace(file)
+    return file
