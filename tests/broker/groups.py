@@ -63,14 +63,13 @@ class LocalGroup:
         one_port: bool = False,
         led: bool = True,
         tls: Tls | None = None,
-        credentials: Credentials | None = None,
         **settings: Any,
     ) -> None:
         """`spare`: so many further nodes have a place but are neither peers nor started. `disks`: else the machine's own.
         `one_port`: of each node, for clients and the others. `led`: entered when one of them leads.
-        `tls`, `credentials`: of those who ask here; the settings say what nodes and nameserver do."""
+        `tls`, and `credentials` later: of those who ask here; the settings say what nodes and nameserver do."""
         self.tls = tls
-        self.credentials = credentials
+        self.credentials: Credentials | None = None
         self.clock = TestClock()
         self._folder = folder
         self._disks = disks or {}

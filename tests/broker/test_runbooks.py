@@ -69,6 +69,7 @@ class Traffic:
 
     def __init__(self, group: LocalGroup, tls: Tls | None = None, user: str = "", password: str = "") -> None:
         self._client = Client(group.nameserver, clock=group.clock, tls=tls, user=user, password=password)
+        self._clock = group.clock
         self._sent: list[bytes] = []
         self._task: asyncio.Task[None] | None = None
         self._stop = False
@@ -90,7 +91,7 @@ class Traffic:
                 body = b"%d of %d" % (len(self._sent), id(self))
                 await producer.send(Message("orders", body), timeout=SEND_TIMEOUT_S, retry_unknown=True)
                 self._sent.append(body)
-                await asyncio.sleep(0.005)  # not all of a small machine
+                await self._clock.sleep(0.02)  # not all of a small machine
             missing = set(self._sent)
             async for message in reader:
                 missing.discard(message.body)

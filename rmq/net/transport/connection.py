@@ -172,7 +172,7 @@ class Connection(Link):
         self.client_id = self.language = ""
         self.version = 0
         self.client: Address = ("", 0)
-        self.is_forwarded = self._greeted = self._draining = self._rests = False
+        self.is_forwarded = self._greeted = self._draining = False
         self.in_flight_bytes = self._counted_bytes = 0  # the second: what the host counts for us
         self._backlog: list[Received] = []  # read, but not handled yet
         self._half_frame_bytes = self._calls = 0
@@ -251,17 +251,6 @@ class Connection(Link):
         """Sends a one-way request to the client; nothing happens if it has gone."""
         if not self.closed and self._greeted:
             self._send(self._codec.request(request, 0, True))
-
-    def rest(self, seconds: float) -> None:
-        """Nothing more is read for so long: the peer does not keep the time that it was asked to wait."""
-        if not self._rests:
-            self._rests = True
-            self._loop.call_later(seconds, self._rested)
-            self._update_reading()
-
-    def _rested(self) -> None:
-        self._rests = False
-        self._update_reading()
 
     def close(self, why: str = "closed by the server") -> None:
         """Writes what is queued and closes; cut off after `stall_seconds` if the peer does not read."""
@@ -470,4 +459,4 @@ class Connection(Link):
         limit = self._in_flight_limit()
         if not self._reading:
             limit //= 2
-        return super()._may_read() and self.in_flight_bytes <= limit and not self._rests
+        return super()._may_read() and self.in_flight_bytes <= limit

@@ -50,6 +50,7 @@ class Link(asyncio.BufferedProtocol):
         self._last_read = self._half_frame_since = clock.monotonic()
         self._write_paused_since: float | None = None
         self._reading = True
+        self._rests = False
         self.peer: Address = ("", 0)
         self.local: Address = ("", 0)
 
@@ -116,7 +117,7 @@ class Link(asyncio.BufferedProtocol):
 
     def _may_read(self) -> bool:
         """A peer that does not read is not read from."""
-        return self._write_paused_since is None
+        return self._write_paused_since is None and not self._rests
 
     def _update_reading(self) -> None:
         transport, wanted = self._transport, self._may_read()
@@ -128,6 +129,17 @@ class Link(asyncio.BufferedProtocol):
             transport.resume_reading()
         else:
             transport.pause_reading()
+
+    def rest(self, seconds: float) -> None:
+        """Nothing more is read for so long: the peer does not keep the time that it was asked to wait."""
+        if not self._rests:
+            self._rests = True
+            self._loop.call_later(seconds, self._rested)
+            self._update_reading()
+
+    def _rested(self) -> None:
+        self._rests = False
+        self._update_reading()
 
     @property
     def certified(self) -> frozenset[str]:
