@@ -13,7 +13,7 @@ from rmq.client.shared.observers import Watched
 from rmq.client.shared.session import Session, checked_group, checked_topic
 from rmq.client.shared.tasks import within
 from rmq.client.shared.traceformat import REGION
-from rmq.errors import Closed, InvalidArgument, RmqError, Unknown
+from rmq.errors import Closed, InvalidArgument, Refusal, RmqError, Unknown
 from rmq.log.records.record import draft, properties_to_bytes
 from rmq.model import MessageQueue
 from rmq.net.commands import Send, SendAnswer
