@@ -14,6 +14,7 @@ from rmq.dashboard.bounded import ask, ask_all
 from rmq.dashboard.formats import to_ms
 from rmq.dashboard.lags import Group, groups_now
 from rmq.dashboard.looks import broker_groups
+from rmq.dashboard.members import MOST_ASKED, held
 from rmq.dashboard.page import Page, Visit
 from rmq.errors import InvalidArgument
 from rmq.model import BrokerAddresses, GroupConfig
@@ -64,7 +65,10 @@ class ConsumerPages:
         found = found._replace(silent=silent | found.silent)
         if not configs and not found.queues and not found.parts:
             raise InvalidArgument(f"no broker that answers has a consumer group {name}")
-        return visit.show("group.html", group=found, configs=configs, brokers=brokers, topics=_by_topic(found))
+        members = await held(self._client, found, visit.now_ms, visit.left_s())
+        return visit.show(
+            "group.html", group=found, configs=configs, brokers=brokers, topics=_by_topic(found), held=members, most=MOST_ASKED
+        )
 
     async def preview(self, visit: Visit) -> Response:
         """What a reset would do; nothing is changed."""

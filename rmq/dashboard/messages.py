@@ -8,7 +8,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from rmq.client import Client, MessageQueue, ReceivedMessage
-from rmq.client.admin import again, calls, lookups, tracks
+from rmq.client.admin import again, calls, lookups, members, one, tracks
 from rmq.client.admin.lookups import FOREVER_MS, Hits
 from rmq.dashboard.addresses import link
 from rmq.dashboard.bounded import ask, ask_all
@@ -79,12 +79,26 @@ class MessagePages:
             why = str(error) or "Nobody answered in time."
         own = _own_group(topic)
         groups = [track.group for track in found] or own
-        return visit.show("message.html", message=message, tracks=found, why=why, takers=groups, own=own)
+        takers = await self._takers(groups, broker, visit.left_s()) if visit.session.may_change else {}
+        return visit.show("message.html", message=message, tracks=found, why=why, takers=takers, own=own)
+
+    async def _takers(self, groups: Sequence[str], broker: str, seconds: float) -> dict[str, list[str]]:
+        """By group, its members that are connected to the broker."""
+        address = self._client.session.routes.leader(broker)
+        told, _ = await ask_all({group: one.connection(self._client, group, address) for group in groups}, seconds)
+        return {
+            group: sorted({each.client_id for each in part.connections} if (part := told.get(group)) else ()) for group in groups
+        }
 
     async def again(self, visit: Visit) -> Response:
-        group = visit.needed("group")
+        """By any member of the group, or now by the one that was chosen."""
+        group, member = visit.needed("group"), visit.text("member")
         queue = MessageQueue(visit.needed("topic"), visit.needed("broker"), visit.number("queue"))
         message = await ask(lookups.at(self._client, queue, visit.number("offset", most=2**63 - 1)))
+        if member:
+            outcome = await members.consume_at(self._client, group, member, message)
+            kind = "good" if outcome.consume_result in ("CR_SUCCESS", "CR_COMMIT") else "bad"
+            return visit.go(place(message), f"{member} {_said(outcome)}", kind)
         await again.consume_again(self._client, group, message)
         return visit.go(place(message), f"A member of {group} gets it once more.")
 
@@ -125,6 +139,21 @@ class MessagePages:
 def _own_group(topic: str) -> list[str]:
     """The group whose failed messages lie in that topic."""
     return [topic.removeprefix(prefix) for prefix in (RETRY_PREFIX, DLQ_PREFIX) if topic.startswith(prefix)]
+
+
+_OUTCOMES = {
+    "CR_SUCCESS": "handled it",
+    "CR_COMMIT": "handled it",
+    "CR_LATER": "failed it, to try later",
+    "CR_ROLLBACK": "failed it, and would go back",
+    "CR_THROW_EXCEPTION": "raised an error",
+    "CR_RETURN_NULL": "did not say whether it handled it",
+}
+
+
+def _said(outcome: members.Handled) -> str:
+    words = _OUTCOMES.get(outcome.consume_result, f"answered {outcome.consume_result}")
+    return f"{words} in {outcome.spent_time_mills} ms{f': {outcome.remark}' if outcome.remark else '.'}"
 
 
 def place(message: ReceivedMessage) -> str:

@@ -1,5 +1,6 @@
 """Every request of rocketmq-exporter and rocketmq-dashboard is answered, with every key that they read."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
@@ -8,6 +9,7 @@ import pytest
 
 from rmq.broker.facts import put_times
 from rmq.client import Client, Message
+from rmq.log.records import record
 from rmq.measures import Histogram
 from rmq.testing import LocalBroker
 from tests.broker.toolcalls import Reply, Tool, read_runtime_info
@@ -77,6 +79,10 @@ class Shop:
         return found
 
 
+async def _handle(_message: object) -> None:
+    """Any message is fine."""
+
+
 @pytest.fixture(params=["exporter", "dashboard"])
 async def shop(request: pytest.FixtureRequest) -> AsyncIterator[Shop]:
     async with LocalBroker() as broker, broker.client() as client:
@@ -87,22 +93,77 @@ async def shop(request: pytest.FixtureRequest) -> AsyncIterator[Shop]:
                 await producer.send(Message("Orders", b"%d" % number, "new", [f"order-{number}"]))
             await producer.send(Message("Orders", b"later", delay_level=3))
             async with client.consumer("shipping", {"Orders": "new"}, start="first") as consumer:
-                got = [await consumer.receive(1)]
-                await consumer.commit()
+                working = asyncio.create_task(consumer.run(_handle))
                 await asked.ask(200, {}, json.dumps({"groupName": "offline"}).encode())
-                assert got
                 yield Shop(broker, client, names, asked)
+                working.cancel()
         await names.close()
         await asked.close()
 
 
 @pytest.mark.parametrize("shop", ["exporter"], indirect=True)
-async def test_the_exporter_reads_all_of_the_runtime_info(shop: Shop) -> None:
-    """One key that is missing, or that it cannot read, loses all numbers of the broker."""
+async def test_the_exporter(shop: Shop) -> None:
+    """Every minute: topics, producers, groups and their lag, rates, and the runtime info, where one bad key loses them all."""
+    assert set((await shop.told(206))["topicList"]) >= {"Orders", "%RETRY%shipping"}
+    assert (await shop.told(106))["brokerAddrTable"]["broker-a"]["brokerAddrs"] == {"0": shop.broker.address}
+    await shop.told(105, topic="Orders")
+    assert (await shop.names.ask(105, {"topic": "%DLQ%shipping"})).code == 17
+    assert len((await shop.reply(202, topic="Orders"))["offsetTable"]) == 2
+    assert (await shop.reply(300, topic="Orders"))["groupList"] == ["shipping"]
+    assert (await shop.reply(203, consumerGroup="shipping"))["messageModel"] == "CLUSTERING"
+    assert (await shop.asked.ask(203, {"consumerGroup": "offline"})).code == 206
+    progress = await shop.reply(208, consumerGroup="shipping", topic="Orders")
+    for queue, row in progress["offsetTable"].items():
+        where = json.loads(queue)
+        fields = {"consumerGroup": "TOOLS_CONSUMER", "maxMsgNums": 1, "sysFlag": 4, "commitOffset": 0, "suspendTimeoutMillis": 0}
+        fields |= {"topic": "Orders", "queueId": where["queueId"], "queueOffset": row["consumerOffset"], "subscription": "*"}
+        assert (await shop.asked.ask(11, {**fields, "subVersion": 0, "expressionType": "TAG"})).code in (0, 19, 20)
+    assert "sellers" in (await shop.reply(328))["data"]
+    running = await shop.reply(307, consumerGroup="shipping", clientId=shop.client_id, jstackEnable="false")
+    assert {json.loads(queue)["topic"] for queue in running["mqTable"]} >= {"Orders"}
     found = read_runtime_info((await shop.asked.ask(28)).json()["table"])
     assert found["msgPutTotalTodayNow"] >= 3
     assert sum(found["putMessageDistributeTime"].values()) > 0
     assert found["brokerVersion"] > 0
+
+
+@pytest.mark.parametrize("shop", ["dashboard"], indirect=True)
+async def test_the_dashboard_looks(shop: Shop) -> None:
+    """Its pages, in the order of its menu."""
+    await shop.told(106)
+    await shop.told(206)
+    await shop.told(304)
+    await shop.reply(305)
+    await shop.told(105, topic="Orders")
+    table = (await shop.asked.ask(28)).json()["table"]
+    assert float(table["getTotalTps"].split(" ")[0]) >= 0
+    await shop.reply(21)
+    assert (await shop.asked.ask(21)).code == 0, "without a map of fields"
+    await shop.reply(351, topic="Orders")
+    await shop.reply(202, topic="Orders")
+    await shop.reply(300, topic="Orders")
+    await shop.reply(201)
+    await shop.reply(208, consumerGroup="shipping", topic="")
+    assert (await shop.asked.ask(208, {"consumerGroup": "offline"})).json()["offsetTable"] == {}
+    await shop.reply(203, consumerGroup="shipping")
+    assert (await shop.asked.ask(203, {"consumerGroup": "offline"})).code == 206
+    await shop.reply(307, consumerGroup="shipping", clientId=shop.client_id, jstackEnable="false")
+    await shop.reply(204, producerGroup="sellers")
+
+
+@pytest.mark.parametrize("shop", ["dashboard"], indirect=True)
+async def test_the_dashboard_finds_messages_and_gives_them_again(shop: Shop) -> None:
+    for queue in range(2):
+        for at_ms in (0, 2**62):
+            found = await shop.done(29, topic="Orders", queueId=queue, timestamp=at_ms)
+            assert int(found.fields["offset"]) >= 0
+        assert (await shop.done(30, topic="Orders", queueId=queue)).fields["offset"].isdecimal()
+    wanted = {"topic": "Orders", "key": "order-1", "maxNum": 64, "beginTimestamp": 0, "endTimestamp": 2**63 - 1}
+    (message,) = record.iterate((await shop.done(12, **wanted)).body)
+    assert (await shop.done(33, offset=message.physical_offset)).body
+    where = {"msgId": record.message_id(message.store_host, message.physical_offset), "topic": "Orders"}
+    await shop.reply(309, consumerGroup="shipping", clientId=shop.client_id, **where)
+    assert (await shop.asked.ask(309, {"consumerGroup": "offline", "clientId": "nobody", **where})).code == 1
 
 
 @pytest.mark.parametrize("shop", ["dashboard"], indirect=True)

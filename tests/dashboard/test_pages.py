@@ -91,9 +91,10 @@ async def test_a_new_user_finds_a_message_sees_who_lags_and_replays_a_dead_lette
         assert "its offsets are deleted" in await visitor.post("/group/delete", name="shipping", typed="shipping")
 
 
-async def until_shown(visitor: Visitor, path: str, words: str) -> None:
-    async with asyncio.timeout(20):
-        while words not in await visitor.get(path):
+async def until_shown(visitor: Visitor, path: str, *words: str) -> None:
+    """All of them at once."""
+    async with asyncio.timeout(60):
+        while not (shown := await visitor.get(path)) or not all(one in shown for one in words):
             pass
 
 

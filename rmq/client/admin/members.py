@@ -55,12 +55,18 @@ async def all_running(
 
 
 def troubles(infos: Mapping[str, RunningInfo], now_ms: int) -> list[str]:
-    """What is wrong among the members of a group: subscriptions that differ, queues that two of them hold, messages that wait
-    for a handler for over a minute. [ConsumerRunningInfo.analyzeSubscription, analyzeRebalance, analyzeProcessQueue]"""
-    found: list[str] = []
+    """What is wrong among the members of a group: subscriptions that differ, and what is `stuck`.
+    [ConsumerRunningInfo.analyzeSubscription]"""
     wanted = {name: {one.topic: one.expression for one in info.subscriptions} for name, info in infos.items()}
     first = next(iter(wanted), "")
-    found += [f"{name} subscribes to other topics or tags than {first}" for name in wanted if wanted[name] != wanted[first]]
+    found = [f"{name} subscribes to other topics or tags than {first}" for name in wanted if wanted[name] != wanted[first]]
+    return found + stuck(infos, now_ms)
+
+
+def stuck(infos: Mapping[str, RunningInfo], now_ms: int) -> list[str]:
+    """Queues that two members hold, and messages that wait for a handler for over a minute.
+    [ConsumerRunningInfo.analyzeRebalance, analyzeProcessQueue]"""
+    found: list[str] = []
     holders: dict[MessageQueue, str] = {}
     for name, info in infos.items():
         if info.properties.get("messageModel") == "BROADCASTING":
@@ -92,4 +98,4 @@ async def producers(client: Client, group: str, topic: str) -> list[ConnectionIn
     return sorted({one for each in answers if isinstance(each, ProducerConnection) for one in each.connections})
 
 
-__all__ = ["Handled", "RunningInfo", "all_running", "consume_at", "producers", "running", "troubles"]
+__all__ = ["Handled", "RunningInfo", "all_running", "consume_at", "producers", "running", "stuck", "troubles"]

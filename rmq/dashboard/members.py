@@ -1,0 +1,107 @@
+"""The members of a consumer group as they say themselves: the queues that each holds, how fast it is, what it wants."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from rmq.client import Client, MessageQueue
+from rmq.client.admin import members as ask
+from rmq.client.admin.members import RunningInfo
+from rmq.dashboard.bounded import ask_all
+from rmq.dashboard.lags import Group, behind
+from rmq.model import RETRY_PREFIX
+
+MOST_ASKED = 64  # members of one group, so that a page stays one
+NOTHING = "nothing"
+
+
+class Member(NamedTuple):
+    """`queues`: that it holds, None if it did not say. `waiting`: messages in these. `handled`, `failed`: a second.
+    `each_ms`: how long it takes for one message; the slowest topic counts."""
+
+    client_id: str
+    address: str
+    language: str
+    version: int
+    queues: list[MessageQueue] | None
+    waiting: int
+    each_ms: float
+    handled: float
+    failed: float
+
+
+class Held(NamedTuple):
+    """What the members of one group say. `differing`: topic -> what they want of it -> client ids, where that is not the same.
+    `stuck`: what else is wrong with them."""
+
+    members: list[Member]
+    owners: dict[MessageQueue, list[str]]
+    differing: dict[str, dict[str, list[str]]]
+    stuck: list[str]
+    silent: dict[str, str]
+
+
+async def held(client: Client, group: Group, now_ms: int, seconds: float) -> Held:
+    """Asks each member, through a broker that it is connected to. Members that lag most come first."""
+    at = {
+        each.client_id: address for address, part in reversed(group.parts.items()) for each in part.connections
+    }  # the first that lists it
+    asked = {client_id: ask.running(client, group.name, client_id, at[client_id]) for client_id in sorted(at)[:MOST_ASKED]}
+    told, silent = await ask_all(asked, seconds)
+    owners: dict[MessageQueue, list[str]] = {}
+    for client_id, info in sorted(told.items()):
+        for queue, place in info.queues.items():
+            if not place.droped:
+                owners.setdefault(queue, []).append(client_id)
+    lags = {row.queue: behind(row) for row in group.queues}
+    found = [_member(client_id, group, told.get(client_id), lags) for client_id in sorted(at)]
+    found.sort(key=lambda member: -member.waiting)
+    return Held(found, owners, differing(told), ask.stuck(told, now_ms), silent)
+
+
+def _member(client_id: str, group: Group, info: RunningInfo | None, lags: Mapping[MessageQueue, int]) -> Member:
+    address, language, version = group.members[client_id]
+    if info is None:
+        return Member(client_id, address, language, version, None, 0, 0.0, 0.0, 0.0)
+    queues = sorted(queue for queue, place in info.queues.items() if not place.droped)
+    rates = info.rates.values()
+    return Member(
+        client_id,
+        address,
+        language,
+        version,
+        queues,
+        sum(lags.get(queue, 0) for queue in queues),
+        max((each.consume_rt for each in rates), default=0.0),
+        sum(each.consume_ok_tps for each in rates),
+        sum(each.consume_failed_tps for each in rates),
+    )
+
+
+def differing(told: Mapping[str, RunningInfo]) -> dict[str, dict[str, list[str]]]:
+    """Members that want different things of a topic get messages by chance: each takes only what it wants of the queues that it
+    holds. [ConsumerRunningInfo.analyzeSubscription]"""
+    wanted = {client_id: _wants(info) for client_id, info in told.items()}
+    found: dict[str, dict[str, list[str]]] = {}
+    for topic in sorted({topic for wants in wanted.values() for topic in wants}):
+        by_want: dict[str, list[str]] = {}
+        for client_id, wants in sorted(wanted.items()):
+            by_want.setdefault(wants.get(topic, NOTHING), []).append(client_id)
+        if len(by_want) > 1:
+            found[topic] = by_want
+    return found
+
+
+def _wants(info: RunningInfo) -> dict[str, str]:
+    """By topic, the order of tags aside."""
+    return {
+        each.topic: _spelled(each.expression)
+        if each.expression_type in ("", "TAG")
+        else f"{each.expression_type}: {each.expression}"
+        for each in info.subscriptions
+        if not each.topic.startswith(RETRY_PREFIX)
+    }
+
+
+def _spelled(tags: str) -> str:
+    words: Sequence[str] = sorted({tag.strip() for tag in tags.split("||")} - {""})
+    return " || ".join(words) or "*"

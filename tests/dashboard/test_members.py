@@ -1,0 +1,90 @@
+"""Members of a group: which queues each holds, who is slow, who wants something else; and a message given to one of them."""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+from rmq.client import Client, Message, RetryLater
+from rmq.dashboard.members import differing
+from rmq.model import Subscription
+from rmq.net.remoting.reports import RunningInfo
+from rmq.testing import LocalBroker, until
+from tests.dashboard.test_pages import until_shown
+from tests.dashboard.visitor import visiting
+
+
+async def joined(
+    stack: AsyncExitStack, broker: LocalBroker, name: str, handle: Callable[[Any], Awaitable[None]], tags: str
+) -> Client:
+    """A member of shipping with a client of its own, working until the stack ends."""
+    client = await stack.enter_async_context(broker.client(instance=name))
+    consumer = await stack.enter_async_context(client.consumer("shipping", {"Orders": tags}, start="first"))
+    working = asyncio.create_task(consumer.run(handle))
+    stack.callback(working.cancel)
+    return client
+
+
+async def test_the_slow_member_its_queues_and_one_that_wants_something_else(tmp_path: Path) -> None:
+    done: list[bytes] = []
+    held = asyncio.Event()
+
+    async def quick(message: Any) -> None:
+        done.append(message.body)
+
+    async def slow(_message: Any) -> None:
+        await held.wait()
+
+    async with AsyncExitStack() as stack:
+        broker = await stack.enter_async_context(LocalBroker())
+        visitor = await stack.enter_async_context(visiting(broker.nameserver, tmp_path))
+        await broker.create_topic("Orders", 4)
+        first = await joined(stack, broker, "quick", quick, "*")
+        await until_shown(visitor, "/group?name=shipping", first.client_id)
+        second = await joined(stack, broker, "slow", slow, "red || blue")
+        stack.callback(held.set)
+        await until_shown(visitor, "/group?name=shipping", f"{second.client_id} 2 0", f"{first.client_id} 3 0")
+        assert "Its members want different things of Orders" in visitor.text
+        assert f"* : {first.client_id} blue || red : {second.client_id}" in visitor.text
+        async with first.producer() as producer:
+            for number in range(40):
+                await producer.send(Message("Orders", b"%d" % number, "red", [f"order-{number}"]))
+        await until(lambda: len(done) == 20)
+        await until_shown(visitor, "/group?name=shipping", f"{second.client_id} 2 20", f"{first.client_id} 3 0")
+        assert visitor.text.index(f"{second.client_id} 2 20") < visitor.text.index(f"{first.client_id} 3 0"), "the slow one first"
+        queues = re.findall(r"broker-a (\d) 10 (\d+) (\d+) (\S+) ", visitor.text)
+        assert {(waiting, holder) for _, _, waiting, holder in queues} == {("0", first.client_id), ("10", second.client_id)}
+
+        await until_shown(visitor, "/messages?topic=Orders&word=order-7", "Consume it again")
+        form = dict(re.findall(r'name="(group|topic|broker|queue|offset)" value="([^"]*)"', visitor.page))
+        assert "handled it in" in await visitor.post("/message/again", **form, member=first.client_id)
+        assert done.count(b"7") >= 1
+        assert len(done) == 21
+        assert "Refused" in await visitor.post("/message/again", **form, member="nobody")
+
+
+async def test_a_chosen_member_that_fails_says_why(tmp_path: Path) -> None:
+    async def fail(_message: Any) -> None:
+        raise RetryLater(60)
+
+    async with AsyncExitStack() as stack:
+        broker = await stack.enter_async_context(LocalBroker())
+        visitor = await stack.enter_async_context(visiting(broker.nameserver, tmp_path))
+        member = await joined(stack, broker, "failing", fail, "*")
+        async with member.producer() as producer:
+            await producer.send(Message("Orders", b"1", keys=["order-1"]))
+        await until_shown(visitor, "/messages?topic=Orders&word=order-1", member.client_id)
+        form = dict(re.findall(r'name="(group|topic|broker|queue|offset)" value="([^"]*)"', visitor.page))
+        assert "failed it, to try later" in await visitor.post("/message/again", **form, member=member.client_id)
+
+
+def test_who_wants_something_else_of_a_topic() -> None:
+    """The order of tags is none; a retry topic is each group's own."""
+    told = {
+        "a": RunningInfo(subscriptions=[Subscription("T", "x || y"), Subscription("%RETRY%g", "*"), Subscription("U", "*")]),
+        "b": RunningInfo(subscriptions=[Subscription("T", "y||x"), Subscription("U", "a > 1", "SQL92")]),
+        "c": RunningInfo(subscriptions=[Subscription("T", "y || x")]),
+    }
+    assert differing(told) == {"U": {"*": ["a"], "SQL92: a > 1": ["b"], "nothing": ["c"]}}
