@@ -7,27 +7,22 @@ Spark. What a whole record is stands in `rmq.log.records.record`; here the same 
 import re
 from collections.abc import Iterator, Sequence
 from struct import Struct
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from analytics.files import Opened, open_file
 from analytics.segments import ALIEN, MAYBE, OURS, Part
 from rmq.errors import BadBytes, StoreError
+from rmq.log.records import columns
+from rmq.log.records.columns import HEAD, Block, Flags, Ints, window
 from rmq.log.records.crc import crc32
 from rmq.log.records.properties import CRC_BYTES, CRC_NAME
-from rmq.log.records.record import BLANK_MAGIC, CRC_MASK, MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES, verify
+from rmq.log.records.record import BLANK_MAGIC, CRC_MASK, MIN_RECORD_BYTES, verify
 
-Ints = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
+__all__ = ["Block", "Damage", "Flags", "Ints", "SegmentGone", "check", "joined", "layout", "sums_are_right", "walk"]
 
 BLOCK_BYTES = 8 << 20
-HEAD = np.dtype([
-    ("size", ">i4"), ("magic", ">i4"), ("body_crc", ">i4"), ("queue_id", ">i4"), ("flag", ">i4"), ("queue_offset", ">i8"),
-    ("physical_offset", ">i8"), ("sys_flag", ">i4"), ("born_ms", ">i8"),
-])  # fmt: skip
-_I4, _I8, _U2 = np.dtype(">i4"), np.dtype(">i8"), np.dtype(">u2")
 _size_at = Struct(">i").unpack_from
 _size_and_magic = Struct(">ii").unpack_from
 _find_magic = re.compile(rb"\xda\xa3\x20[\xa7\xab]").finditer
@@ -47,39 +42,6 @@ class Damage(NamedTuple):
     start: int
     end: int
     why: str
-
-
-class Block(NamedTuple):
-    """Whole records in `data`.
-
-    The arrays have one number for each record: where it and its parts begin in `data`; `properties` ends at `end`. `head`:
-    its first 48 bytes as fields.
-    """
-
-    data: bytes
-    at: Ints
-    end: Ints
-    head: npt.NDArray[Any]
-    store: Ints
-    reconsume: Ints
-    body: Ints
-    body_end: Ints
-    topic: Ints
-    topic_end: Ints
-    properties: Ints
-
-    def __len__(self) -> int:  # of records
-        return len(self.at)
-
-    def only(self, chosen: Any) -> "Block":
-        """The same with these records (indices, flags or a slice)."""
-        return Block(self.data, *(column[chosen] for column in self[1:]))
-
-    def window(self, at: Ints, width: int) -> npt.NDArray[np.uint8]:
-        return _window(self.data, at, width)
-
-    def ints(self, at: Ints, kind: np.dtype[Any] = _I8) -> Ints:
-        return _ints(self.data, at, kind)
 
 
 def joined(blocks: Sequence[Block]) -> Block:
@@ -119,24 +81,8 @@ def walk(part: Part) -> Iterator[Block | Damage]:
 
 def layout(data: bytes, at: Ints, offsets: Ints) -> tuple[Block, Flags]:
     """The parts of the records that begin `at`; which of them add up and say that they are at `offsets` of the log."""
-    head = _window(data, at, HEAD.itemsize).view(HEAD)[:, 0]
-    v6, wide = head["sys_flag"] & 0x30, np.where(head["magic"] == MAGIC_V2, 2, 1)
-    store = at + np.where(v6 & 0x10, 68, 56)
-    reconsume = store + np.where(v6 & 0x20, 28, 16)
-    body, end = reconsume + 16, at + head["size"]
-    length = _ints(data, body - 4, _I4)
-    body_end = body + length
-    good = (length >= 0) & (body_end + wide + 2 <= end) & (head["physical_offset"] == offsets)
-    good &= (head["magic"] == MAGIC_V1) | (head["magic"] == MAGIC_V2)
-    last = len(data) - 2
-    lengths_at = np.clip(body_end, 0, last)
-    short = np.frombuffer(data, np.uint8)[lengths_at].astype(np.int64)
-    topic = body_end + wide
-    topic_end = topic + np.where(wide == 1, short, _ints(data, lengths_at, _U2))
-    good &= topic_end + 2 <= end
-    properties = topic_end + 2
-    good &= properties + _ints(data, np.clip(topic_end, 0, last), _U2) == end
-    return Block(data, at, end, head, store, reconsume, body, body_end, topic, topic_end, properties), good
+    block, good = columns.layout(data, at)
+    return block, good & (block.head["physical_offset"] == offsets)
 
 
 def check(data: bytes, at: int, offset: int, trust: int) -> None:
@@ -272,7 +218,7 @@ def sums_are_right(block: Block, trust: Ints) -> Flags:
     """By the checksum over the whole record where it is ours to believe, else by that of the body."""
     data, end = block.data, block.end
     room = end - block.properties >= CRC_BYTES
-    tails = _window(data, np.maximum(end - CRC_BYTES, 0), CRC_BYTES)
+    tails = window(data, np.maximum(end - CRC_BYTES, 0), CRC_BYTES)
     near = (tails[:, _MARKS] == _MARKER[_MARKS]).sum(axis=1)
     summed = np.where(trust == ALIEN, False, room & (near >= len(_MARKS) - 1))  # a flip in the marker hides no checksum
     right = np.where(trust == OURS, summed, True)
@@ -288,23 +234,6 @@ def sums_are_right(block: Block, trust: Ints) -> Flags:
 
 def _spans(starts: Ints, stops: Ints, chosen: Flags) -> Iterator[tuple[int, int]]:
     return zip(starts[chosen].tolist(), stops[chosen].tolist(), strict=True)
-
-
-def _window(data: bytes, at: Ints, width: int) -> npt.NDArray[np.uint8]:
-    """`width` bytes from each place, as rows; a place too near to the end is moved there."""
-    return _items(data, at, np.dtype((np.void, width))).view(np.uint8).reshape(-1, width)
-
-
-def _ints(data: bytes, at: Ints, kind: np.dtype[Any]) -> Ints:
-    return _items(data, at, kind).astype(np.int64)
-
-
-def _items(data: bytes, at: Ints, kind: np.dtype[Any]) -> npt.NDArray[Any]:
-    """What stands at each place, read as `kind`."""
-    count = max(len(data) - kind.itemsize + 1, 0)
-    every: npt.NDArray[Any] = np.ndarray((count,), kind, data, strides=(1,))
-    found: npt.NDArray[Any] = every[np.clip(at, 0, count - 1)]
-    return found
 
 
 _NONE: Ints = np.empty(0, np.int64)

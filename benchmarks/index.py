@@ -1,12 +1,15 @@
-"""What the index costs: `python -m benchmarks.index`. CPU time of one message, memory, and the way back after a crash.
+"""What the index costs: `python -m benchmarks.index`. CPU time of one message, of a flush, and the way back after a crash.
 
-In this process, on a real store in a temporary directory: bodies of 500 bytes with a tag, one key and a unique id, as
-benchmarks/run.py sends them. Best of the rounds, because other programs can only make it slower.
+In this process, on a real store in a temporary directory: bodies of 500 bytes with a tag, one key of 16 characters and a unique
+id, as benchmarks/run.py sends them; and the same with bodies, keys and tags of all lengths. Best of the rounds, because other
+programs can only make it slower.
 """
 
-import resource
+import platform
+import random
 import tempfile
 import time
+from collections.abc import Callable
 
 from rmq.log.commitlog import Unit
 from rmq.log.files.disk import RealDisk
@@ -18,26 +21,26 @@ MESSAGES, ROUNDS, BATCH = 300_000, 5, 1000
 HOST = record.host_bytes("127.0.0.1", 10911)
 
 
-def fill(store: Store, first: int) -> None:
+def alike(number: int) -> bytes:
+    return message(500, number, f"order-{number * 7919 % 10**10:010d}", f"Tag{number % 5}")
+
+
+def mixed(number: int) -> bytes:
+    chance = random.Random(number)
+    key = "k" * chance.randrange(1, 16) + str(number)
+    return message(chance.randrange(900), number, key, "t" * chance.randrange(1, 12))
+
+
+def message(size: int, number: int, key: str, tag: str) -> bytes:
+    found = {"UNIQ_KEY": f"C000020208B64E0E2F2A67B3{number:08X}", "TAGS": tag, "KEYS": key}
+    return record.draft("Bench", b"x" * size, record.properties_to_bytes(found), born_timestamp=0, born_host=HOST)
+
+
+def fill(store: Store, first: int, make: Callable[[int], bytes]) -> None:
     """Messages of one round, committed."""
     queue = store.queues.get("Bench", 0)
     for start in range(first, first + MESSAGES // ROUNDS, BATCH):
-        drafts = [
-            record.draft(
-                "Bench",
-                b"x" * 500,
-                record.properties_to_bytes(
-                    {
-                        "UNIQ_KEY": f"C000020208B64E0E2F2A67B3{number:08X}",
-                        "TAGS": f"Tag{number % 5}",
-                        "KEYS": f"order-{number * 7919}",
-                    }
-                ),
-                born_timestamp=0,
-                born_host=HOST,
-            )
-            for number in range(start, start + BATCH)
-        ]
+        drafts = [make(number) for number in range(start, start + BATCH)]
         unit = Unit(b"".join(drafts), tuple(map(len, drafts)), (0,) * BATCH, queue)
         store.log.append([unit], 1_700_000_000_000 + start)
     store.dispatcher.advance(store.log.flush())
@@ -52,25 +55,30 @@ def catch_up(store: Store, index: Index) -> float:
 
 
 def main() -> None:
+    print(f"Python {platform.python_version()} ({platform.python_compiler()}, {' '.join(platform.python_build())})")
+    for make in alike, mixed:
+        measure(make)
+
+
+def measure(make: Callable[[int], bytes]) -> None:
     settings = StoreSettings(HOST, index_slots=5_000_000)
     with tempfile.TemporaryDirectory() as folder:
         store = Store.open(RealDisk(), folder, settings)
         store.open_epoch(1_700_000_000_000)
         index = store.indexed.index
         assert index is not None
-        fill(store, 0)
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        fill(store, 0, make)
         catch_up(store, index)
-        grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
         costs = []
         for number in range(1, ROUNDS):
-            fill(store, number * MESSAGES // ROUNDS)
+            fill(store, number * MESSAGES // ROUNDS, make)
             costs.append(catch_up(store, index) / (MESSAGES // ROUNDS))
         began = time.process_time()
         index.flush()
         flushed = time.process_time() - began
-        print(f"entering a message with 3 entries: {min(costs) * 1e6:.2f} us (median {sorted(costs)[len(costs) // 2] * 1e6:.2f})")
-        print(f"memory: {grown:.0f} MiB more; writing all slots, each 10 s at most: {flushed * 1000:.0f} ms CPU")
+        middle = sorted(costs)[len(costs) // 2]
+        print(f"{make.__name__}: a message with 3 entries {min(costs) * 1e6:.2f} us (median {middle * 1e6:.2f})")
+        print(f"writing all slots, each 10 s at most: {flushed * 1000:.0f} ms CPU")
         store.abandon()
         store = Store.open(RealDisk(), folder, settings)
         index = store.indexed.index

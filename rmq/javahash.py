@@ -27,6 +27,11 @@ def tags_code(tag: str) -> int:
     return java_hash(tag) if tag else 0
 
 
+def utf16_length(text: str) -> int:
+    """How many UTF-16 code units Java counts in it [String.length]."""
+    return len(text.encode("utf-16-be", "surrogatepass")) // 2
+
+
 def _utf16_units(text: str) -> bytes | tuple[int, ...]:
     if text.isascii():
         return text.encode("ascii")

@@ -1,7 +1,7 @@
 """When committed messages are entered into the index: piece by piece, and at once when somebody asks.
 
-A piece of what was just appended takes some tenths of a ms and is done on the loop, between two turns: a thread would take
-more of both cores, and fight with the loop for the interpreter. What may wait for a device is done in a thread.
+A MiB of what was just appended takes one or two ms and is done on the loop, between two turns: a thread would take more of both
+cores, and fight with the loop for the interpreter. What may wait for a device is done in a thread.
 """
 
 import asyncio
@@ -30,11 +30,10 @@ class Indexer:
     async def work(self) -> None:
         """Called several times a second. Raises StoreError, BadBytes; entries that could not be written are tried again."""
         now = self._clock.monotonic()
-        if self._committed() - self._index.position < BURST_BYTES and now - self._worked < IDLE_S:
-            return
-        while self._index.position < self._committed() and not self._stopped:
+        least = 1 if now - self._worked >= IDLE_S else BURST_BYTES
+        while self._committed() - self._index.position >= least and not self._stopped:
             await self._burst()
-        self._worked = now  # after a failure the pause goes on
+            self._worked, least = now, BURST_BYTES  # what comes meanwhile waits; after a failure the pause goes on
 
     def stop(self) -> None:
         """Long work ends with its present burst."""

@@ -19,8 +19,8 @@ from rmq.config.settings import NodeSettings
 from rmq.errors import StoreError
 from rmq.log.files import ownfiles
 from rmq.log.files.disk import RealDisk
+from rmq.log.index.indexfile import IndexFile
 from rmq.log.records import record
-from rmq.log.records.indexkeys import Harvester
 from rmq.model import GroupConfig
 from rmq.net.commands import (
     DeleteTopic,
@@ -206,7 +206,7 @@ async def test_another_length_of_queue_files_makes_them_anew(tmp_path: Path) -> 
         assert {path.stat().st_size for path in files} == {queue_file_bytes}
 
 
-@pytest.mark.parametrize("broken", [(Harvester, "harvest"), (SnapshotTaker, "take"), (Exports, "save")])
+@pytest.mark.parametrize("broken", [(IndexFile, "put"), (SnapshotTaker, "take"), (Exports, "save")])
 async def test_what_is_wrong_with_something_derived_does_not_spoil_a_stop(
     connect: Connect, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path, broken: tuple[type, str]
 ) -> None:

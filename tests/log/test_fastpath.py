@@ -4,7 +4,7 @@ import inspect
 import random
 
 from rmq.errors import InvalidArgument, Refusal
-from rmq.log.records import fastpath, indexkeys, properties, record
+from rmq.log.records import fastpath, properties, record
 
 ADDED = b"CLUSTER\x01c\x02"
 HOST = bytes([10, 0, 0, 9, 0, 0, 15, 160])
@@ -88,12 +88,3 @@ def test_little_is_remembered_of_a_topic_and_its_tags() -> None:
         properties.code_of(b"tag%d" % number)
     assert properties.code_of.cache_info().currsize == properties.MAX_CODES
     assert fastpath.fast_check.cache_info().maxsize == fastpath.fast_draft.cache_info().maxsize == fastpath.MAX_TOPICS
-
-
-def test_the_index_remembers_little_of_a_topic() -> None:
-    topic = indexkeys._Topic(b"T")
-    for number in range(3 * indexkeys.MAX_TAGS):
-        list(topic.hashes(None, None, b"%d" % number))
-        list(topic.hashes(None, None, b"%d" % number * 100))
-    assert len(topic.tags) <= indexkeys.MAX_TAGS
-    assert max(map(len, topic.tags)) <= 64

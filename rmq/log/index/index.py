@@ -13,12 +13,12 @@ from rmq.errors import BadBytes, StoreError
 from rmq.log.files.disk import Disk, remedy
 from rmq.log.files.ownfiles import IndexRow
 from rmq.log.files.segment import FILLER
+from rmq.log.index.harvest import MAX_ENTRIES, NO_ENTRIES, harvest
 from rmq.log.index.indexfile import Header, IndexFile, Shape, file_name
-from rmq.log.records.indexkeys import Harvester, key_hash
+from rmq.log.records.indexkeys import key_hash
 from rmq.log.records.record import BLANK_MAGIC
 
-BURST_BYTES = 1 << 20  # of the log
-_BLOCK_BYTES = 1 << 16  # read at once
+BURST_BYTES = 1 << 20  # of the log, read at once: numpy costs the same for a few records as for hundreds
 _NEAR_BYTES = 1 << 26  # so much of the log's end is certainly in memory
 _NAME_DIGITS = 17
 _LOG = logging.getLogger(__name__)
@@ -60,8 +60,7 @@ class Index:
         self._log = log
         self._last_run = last_run
         self._files: tuple[IndexFile, ...] = ()
-        self._harvester = Harvester()
-        self._entries: list[int] = []  # taken out of the log below `_taken`, not put into a file yet
+        self._entries = NO_ENTRIES  # taken out of the log below `_taken`, not put into a file yet
         self._taken = 0
         self._busy = Lock()
 
@@ -108,59 +107,59 @@ class Index:
         `wall_ms` names a new file. Raises StoreError, BadBytes; nothing is lost or entered twice if it is called again.
         """
         with self._busy:
-            self._advance(to, wall_ms, BURST_BYTES)
+            self._advance(to, wall_ms)
 
     def step(self, to: int, wall_ms: int) -> bool:
-        """As `advance`, for one block only: for the event loop, some tenths of a ms. Raises as it does.
+        """As `advance`, for the event loop: a few ms. Raises as it does.
 
         False if that might wait for a device or for another thread: nothing was done, `advance` is needed.
         """
         last = self._files[-1] if self._files else None
-        if last is None or not last.filling or last.room <= _BLOCK_BYTES or to - self.position > _NEAR_BYTES:
+        if last is None or not last.filling or last.room < MAX_ENTRIES or to - self.position > _NEAR_BYTES:
             return False
         if not self._busy.acquire(blocking=False):
             return False
         try:
-            self._advance(to, wall_ms, 1)
+            self._advance(to, wall_ms)
         finally:
             self._busy.release()
         return True
 
-    def _advance(self, to: int, wall_ms: int, burst: int) -> None:
+    def _advance(self, to: int, wall_ms: int) -> None:
         try:
             if self.position < 0:
                 self._open()
             self._put(wall_ms)  # what a full disk left over
             self._taken = self.position = max(self.position, self._log.start)  # retention may be faster
             if self.position < to:
-                self._take(min(to, self.position + burst), to)
+                self._take(to)
                 self._put(wall_ms)
         except OSError as error:
             about = f"the index in {self._directory} cannot be written: {remedy(error, 'free space on the disk')}"
             raise StoreError(about) from error
 
-    def _take(self, stop: int, to: int) -> None:
-        read = self._log.read
-        while self._taken < stop:
-            segment_end = (self._taken // self._log.segment_bytes + 1) * self._log.segment_bytes
-            room = min(to, segment_end) - self._taken
-            taken = self._take_block(read(self._taken, min(room, _BLOCK_BYTES)))
-            if not taken:  # a filler, or a record larger than a block
-                size, magic = FILLER.unpack(read(self._taken, FILLER.size))
-                taken = size if magic == BLANK_MAGIC else self._take_block(read(self._taken, min(size, room)))
-            if taken <= 0:
-                raise BadBytes(f"CommitLog at {self._taken}: no record; the index stops here")
-            self._taken += taken
-
-    def _take_block(self, block: bytes) -> int:
-        return self._harvester.harvest(block, self._taken, self._entries)
+    def _take(self, to: int) -> None:
+        """The entries of one block."""
+        at, read, segment_bytes = self._taken, self._log.read, self._log.segment_bytes
+        room = min(to, (at // segment_bytes + 1) * segment_bytes) - at
+        entries, taken = harvest(read(at, min(room, BURST_BYTES)), at)
+        if not taken:  # a filler, or a record larger than a block
+            size, magic = FILLER.unpack(read(at, FILLER.size))
+            if magic == BLANK_MAGIC:
+                taken = size
+            else:
+                entries, taken = harvest(read(at, min(size, room)), at)
+        if taken <= 0:
+            raise BadBytes(f"CommitLog at {at}: no record; the index stops here")
+        self._entries = entries
+        self._taken += taken
 
     def _put(self, wall_ms: int) -> None:
-        while self._entries:
+        while len(self._entries):
             file = self._filled(wall_ms)
-            count = 4 * min(len(self._entries) // 4, file.room)
-            file.put(self._entries[:count])
-            del self._entries[:count]
+            room = file.room
+            file.put(self._entries[:room])
+            self._entries = self._entries[room:]
         if self._files:
             self._files[-1].write()
         self.position = self._taken
@@ -197,7 +196,7 @@ class Index:
         with self._busy:
             self._last_run = LastRun(None, 0, False)
             self.position, self._files, self._taken = -1, (), 0
-            self._entries.clear()
+            self._entries = NO_ENTRIES
 
     def delete_before(self, offset: int) -> int:
         """Drops the files that hold only records below `offset`, the start of the log; never the last one. How many.

@@ -8,7 +8,6 @@ Entry 0 is never used. The newest file is filled through memory: entries are wri
 `sync`, the header last, so that what it counts is on the disk. Which files there are is `rmq.log.index.index`'s business.
 """
 
-from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
@@ -16,21 +15,27 @@ from struct import Struct
 from threading import Lock
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from rmq.errors import StoreError
 from rmq.log.files.disk import Disk
+from rmq.log.index.harvest import Entries
 
 HEADER_BYTES = 40
 ENTRY = Struct(">iqii")
 ENTRY_BYTES = 20
 _SLOT_BYTES = 4
-_MANY = 4 * 128
-_pack_many = Struct(">" + "iqii" * (_MANY // 4)).pack
-_HASHES = Struct(">i16x")
+_STORED = np.dtype([("hash", ">i4"), ("offset", ">i8"), ("seconds", ">i4"), ("before", ">i4")])
+_STORED_SLOT = np.dtype(">i4")
 _HEADER = Struct(">qqqqii")
-_PAGE_SLOTS = 1024  # 4 KiB: what is written together
+_PAGE_SLOTS = 1024  # 4 KiB
+_RUN_PAGES = 256  # written together
 _BLOCK_ENTRIES = 50_000
 _MAX_SECONDS = 2**31 - 1
-_swapped = array("i", (1,)).tobytes() != (1).to_bytes(4, "big")  # files are big-endian
+
+Ints = npt.NDArray[np.int64]
+Slots = npt.NDArray[np.int32]
 
 
 class Shape(NamedTuple):
@@ -78,8 +83,8 @@ class IndexFile:
         self._disk = disk
         self._path = f"{directory}/{name}"
         self._synced: Header | None = None
-        self._slots: array[int] | None = None  # while it is filled
-        self._pages: set[int] = set()  # of slots, changed since the last sync
+        self._slots: Slots | None = None  # while it is filled
+        self._changed = np.zeros(-(-shape.slots // _PAGE_SLOTS), np.bool_)  # pages of slots, since the last sync
         self._tail = bytearray()  # entries from `_tail_from` on, not written yet
         self._tail_from = header.next
         self._moving = Lock()  # held while the beginning of the tail must not move
@@ -96,7 +101,7 @@ class IndexFile:
         finally:
             disk.close(handle)
         disk.fsync_directory(directory)
-        file._slots = array("i", bytes(shape.slots * _SLOT_BYTES))
+        file._slots = np.zeros(shape.slots, np.int32)
         return file
 
     @classmethod
@@ -125,26 +130,26 @@ class IndexFile:
 
     # --- filling ------------------------------------------------------------------------------------------------------
 
-    def put(self, entries: list[int]) -> None:
-        """Entries as `Harvester.harvest` makes them, at most `room`; changes the list. Nothing is written yet."""
+    def put(self, entries: Entries) -> None:
+        """At least one entry, at most `room`, as `harvest` finds them. Nothing is written yet."""
         if self._slots is None:
             self._slots = self._load_slots()
         begin_ms, _, begin_offset, _, used, first = self.header
-        times = entries[2::4]
-        seconds = _seconds(times, begin_ms)
+        stored = np.empty(len(entries), _STORED)
+        stored["hash"], stored["offset"] = entries["hash"], entries["offset"]
+        times = entries["stored_ms"]
+        stored["seconds"] = _seconds(times, begin_ms)
         if first == 1:  # its own time counts from what the file began with; all others from its time
-            begin_offset, begin_ms = entries[1], times[0]
-            seconds[1:] = _seconds(times[1:], begin_ms)
-        entries[2::4] = seconds
-        count = self.shape.slots
-        touched = [value % count for value in entries[::4]]
-        if len(self._pages) * _PAGE_SLOTS < count:
-            self._pages.update([slot // _PAGE_SLOTS for slot in touched])
+            begin_offset, begin_ms = int(entries["offset"][0]), int(times[0])
+            stored["seconds"][1:] = _seconds(times[1:], begin_ms)
+        touched = entries["hash"] % self.shape.slots
         with self._moving:  # all of it: who finds a slot must find its entry
-            before = entries[3::4] = _chain(self._slots, touched, first)
-            self._tail += _pack(entries)
-            number = first + len(touched)
-            self.header = Header(begin_ms, times[-1], begin_offset, entries[-3], used + before.count(0), number)
+            before = stored["before"] = _chain(self._slots, touched, first)
+            self._tail += stored.tobytes()
+            used += len(before) - int(np.count_nonzero(before))
+            last = entries[-1]
+            self.header = Header(begin_ms, int(last["stored_ms"]), begin_offset, int(last["offset"]), used, first + len(entries))
+        self._changed[touched // _PAGE_SLOTS] = True
 
     def write(self) -> None:
         """Writes the entries that were put. After an OSError nothing is lost: call it again."""
@@ -169,14 +174,12 @@ class IndexFile:
         self._disk.fdatasync(handle)
 
     def _sync_slots(self, handle: int) -> None:
-        for page in sorted(self._pages):
-            assert self._slots is not None
-            part = self._slots[page * _PAGE_SLOTS : (page + 1) * _PAGE_SLOTS]
-            if _swapped:
-                part.byteswap()
-            self._pwrite(handle, part.tobytes(), HEADER_BYTES + page * _PAGE_SLOTS * _SLOT_BYTES)
+        slots = self._slots if self._slots is not None else np.empty(0, np.int32)  # then nothing has changed
+        for first, end in _runs(np.flatnonzero(self._changed)):
+            data = slots[first * _PAGE_SLOTS : end * _PAGE_SLOTS].astype(_STORED_SLOT).tobytes()
+            self._pwrite(handle, data, HEADER_BYTES + first * _PAGE_SLOTS * _SLOT_BYTES)
         self._disk.fdatasync(handle)
-        self._pages.clear()
+        self._changed[:] = False
 
     def finish(self) -> None:
         """The file is full: durable, and only read from now on. Raises OSError."""
@@ -197,15 +200,14 @@ class IndexFile:
     def _entry_at(self, number: int) -> int:
         return self.shape.entries_at + number * ENTRY_BYTES
 
-    def _load_slots(self) -> "array[int]":
+    def _load_slots(self) -> Slots:
         handle = self._disk.open(self._path)
         try:
-            slots = array("i", self._disk.pread(handle, self.shape.slots * _SLOT_BYTES, HEADER_BYTES))
+            return np.frombuffer(self._disk.pread(handle, self.shape.slots * _SLOT_BYTES, HEADER_BYTES), _STORED_SLOT).astype(
+                np.int32
+            )
         finally:
             self._disk.close(handle)
-        if _swapped:
-            slots.byteswap()
-        return slots
 
     # --- looking up ---------------------------------------------------------------------------------------------------
 
@@ -216,7 +218,7 @@ class IndexFile:
         """
         with self._moving:
             header, slots, tail, tail_from = self.header, self._slots, self._tail, self._tail_from
-            number = slots[value % self.shape.slots] if slots is not None else 0
+            number = int(slots[value % self.shape.slots]) if slots is not None else 0
             tail = tail[:] if number >= tail_from else tail[:0]
         handle = self._disk.open(self._path)
         try:
@@ -250,19 +252,17 @@ class IndexFile:
 
     def rebuild(self) -> None:
         """Makes the slots anew from the entries: after a crash they may be older or newer than the header. Raises OSError."""
-        slots, shape, number, end = array("i", bytes(self.shape.slots * _SLOT_BYTES)), self.shape, 1, self.header.next
-        while number < end:
-            block = self._read(number, min(_BLOCK_ENTRIES, end - number))
-            for value in _HASHES.iter_unpack(block):
-                slots[value[0] % shape.slots] = number
-                number += 1
-        self.header = self.header._replace(used_slots=shape.slots - slots.count(0))
+        slots, end = np.zeros(self.shape.slots, np.int32), self.header.next
+        for number in range(1, end, _BLOCK_ENTRIES):
+            entries = np.frombuffer(self._read(number, min(_BLOCK_ENTRIES, end - number)), _STORED)
+            _chain(slots, entries["hash"] % self.shape.slots, number)
+        self.header = self.header._replace(used_slots=int(np.count_nonzero(slots)))
         self._slots = slots
-        self._pages = set(range(-(-shape.slots // _PAGE_SLOTS)))
+        self._changed[:] = True
         handle = self._disk.open(self._path)
         try:  # nothing stays behind the last entry
             self._disk.truncate(handle, self._entry_at(end))
-            self._disk.truncate(handle, shape.file_bytes)
+            self._disk.truncate(handle, self.shape.file_bytes)
         finally:
             self._disk.close(handle)
         self.sync()
@@ -279,32 +279,36 @@ class IndexFile:
             self._disk.close(handle)
 
 
-def _chain(slots: "array[int]", touched: list[int], number: int) -> list[int]:
-    """Enters the numbers from `number` on into their slots; what stood there before."""
-    before = []
-    for slot in touched:
-        before.append(slots[slot])
-        slots[slot] = number
-        number += 1
+def _chain(slots: Slots, touched: Slots, first: int) -> Slots:
+    """Enters the numbers from `first` on into these slots, and returns what stood in each before.
+
+    Sorted by slot and number, those of one slot stand together: each but the first has its neighbour before it.
+    """
+    order = np.sort(touched.astype(np.int64) << 32 | np.arange(len(touched)))
+    slot, index = order >> 32, order & 0xFFFF_FFFF
+    same = slot[1:] == slot[:-1]
+    found = slots[slot]
+    found[1:][same] = first + index[:-1][same]
+    last = np.append(~same, True)
+    slots[slot[last]] = first + index[last]
+    before: Slots = np.empty_like(found)
+    before[index] = found
     return before
 
 
-def _pack(entries: list[int]) -> bytes:
-    """Four numbers an entry, as they lie in the file; many at once, because a call costs more than its numbers."""
-    many = len(entries) - len(entries) % _MANY
-    parts = [_pack_many(*entries[at : at + _MANY]) for at in range(0, many, _MANY)]
-    parts += [ENTRY.pack(*entries[at : at + 4]) for at in range(many, len(entries), 4)]
-    return b"".join(parts)
+def _runs(pages: Ints) -> Iterator[tuple[int, int]]:
+    """(first, end) of neighbouring pages, at most a MiB at a time."""
+    for run in np.split(pages, np.flatnonzero(np.diff(pages) > 1) + 1):
+        for at in range(0, len(run), _RUN_PAGES):
+            yield int(run[at]), int(run[min(at + _RUN_PAGES, len(run)) - 1]) + 1
 
 
-def _seconds(times: list[int], begin_ms: int) -> list[int]:
+def _seconds(times: Ints, begin_ms: int) -> Ints:
     """What entries say of their store times (ms): whole seconds since the begin time, none before it."""
-    if begin_ms <= 0 or not times:
-        return [0] * len(times)
-    first, last = ((time_ms - begin_ms) // 1000 for time_ms in (min(times), max(times)))
-    if first == last and 0 <= first <= _MAX_SECONDS:  # of one burst, mostly
-        return [first] * len(times)
-    return [min(max((time_ms - begin_ms) // 1000, 0), _MAX_SECONDS) for time_ms in times]
+    if begin_ms <= 0:
+        return np.zeros(len(times), np.int64)
+    found: Ints = np.minimum((np.maximum(times, begin_ms) - begin_ms) // 1000, _MAX_SECONDS)
+    return found
 
 
 def _may_lie(number: int, seconds: int, file_begin_ms: int, begin_ms: int, end_ms: int) -> bool:

@@ -1,0 +1,95 @@
+"""Takes the index entries out of a block of the log: for all its records at once, by numpy (docs/decisions)."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rmq.javahash import java_hash
+from rmq.log.records.columns import POWERS, Block, Hashes, Ints, Values, java_hashes, layout, properties, starts
+from rmq.log.records.indexkeys import hashes_of
+from rmq.log.records.record import SYS_ROLLBACK, SYS_TRANSACTION
+
+MAX_ENTRIES = 1 << 15  # of one harvest: the loop must not stand still; the properties of a record cannot hold more
+FOUND = np.dtype([("hash", "i4"), ("offset", "i8"), ("stored_ms", "i8")])
+Entries = npt.NDArray[Any]  # of FOUND
+NO_ENTRIES: Entries = np.empty(0, FOUND)
+
+
+def harvest(data: bytes, base: int) -> tuple[Entries, int]:
+    """The entries of the whole records at the beginning of `data`, whose first byte is at `base` of the log, in RocketMQ's order.
+
+    And how many bytes these records take: it stops before a filler, before what is cut off or no record, and at MAX_ENTRIES.
+    """
+    at, end = starts(data)
+    if not len(at):
+        return NO_ENTRIES, 0
+    block, good = layout(data, at)
+    if not good.all():
+        block, end = _first_of(block, int(good.argmin()))
+    hashes, records = _hashes(block)
+    if len(hashes) > MAX_ENTRIES:
+        block, end = _first_of(block, max(int(records[MAX_ENTRIES]), 1))
+        count = int(np.searchsorted(records, len(block)))
+        hashes, records = hashes[:count], records[:count]
+    found = np.empty(len(hashes), FOUND)
+    found["hash"], found["offset"], found["stored_ms"] = hashes, base + block.at[records], block.ints(block.store)[records]
+    return found, end
+
+
+def _first_of(block: Block, count: int) -> tuple[Block, int]:
+    """The first records, and where they end."""
+    return block.only(slice(0, count)), int(block.at[count]) if count < len(block) else int(block.end[-1])
+
+
+def _hashes(block: Block) -> tuple[npt.NDArray[np.int32], Ints]:
+    """Hash and record of each entry: of a record its unique key, keys, tag [IndexService.buildIndex]."""
+    topics, _ = java_hashes(block.data, block.topic, block.topic_end)
+    before = [_goes_on(topics, "#"), _goes_on(topics, "#"), _goes_on(topics, "#T#")]
+    found: list[tuple[npt.NDArray[np.int32], Ints, Ints]] = []  # hashes, records, ranks among those of a record
+    parts, others = properties(block)
+    for part in parts:
+        for rank, name in enumerate((b"UNIQ_KEY", b"KEYS", b"TAGS")):
+            values = part.named(name)
+            records, start, stop = _words(part.text, *values) if name == b"KEYS" else values
+            hashes, units = java_hashes(part.text, start, stop)
+            found.append((_without_sign(before[rank][records] * POWERS[units] + hashes), records, np.full(len(records), rank)))
+    for index in others.tolist():
+        odd = np.array(hashes_of(*_texts(block, index)), np.int32)
+        found.append((odd, np.full(len(odd), index), np.zeros(len(odd), np.int64)))
+    hashes, records, ranks = (np.concatenate(each) for each in zip(*found, strict=True))
+    order = np.argsort(records * 4 + ranks, kind="stable")
+    order = order[(block.head["sys_flag"] & SYS_TRANSACTION != SYS_ROLLBACK)[records[order]]]
+    return hashes[order], records[order]
+
+
+def _texts(block: Block, index: int) -> tuple[str, bytes]:
+    """Topic and properties of one record."""
+    topic = block.data[block.topic[index] : block.topic_end[index]].decode("utf-8", "replace")
+    return topic, block.data[block.properties[index] : block.end[index]]
+
+
+def _words(text: bytes, records: Ints, start: Ints, stop: Ints) -> Values:
+    """What stands between the spaces in these values."""
+    if b" " not in text:
+        return records, start, stop
+    spaces = np.flatnonzero(np.frombuffer(text, np.uint8) == 32)
+    value = np.searchsorted(start, spaces, "right") - 1  # -1: before the first
+    inside = spaces < np.append(stop, 0)[value]
+    records = np.sort(np.concatenate((records, records[value[inside]])))
+    start = np.sort(np.concatenate((start, spaces[inside] + 1)))
+    stop = np.sort(np.concatenate((stop, spaces[inside])))
+    filled = stop > start
+    return records[filled], start[filled], stop[filled]
+
+
+def _goes_on(hashes: Hashes, text: str) -> Hashes:
+    """The hashes of texts that go on with `text`."""
+    longer: Hashes = hashes * POWERS[len(text)] + np.uint32(java_hash(text) & 0xFFFF_FFFF)
+    return longer
+
+
+def _without_sign(hashes: Hashes) -> npt.NDArray[np.int32]:
+    """|hash|, and 0 for -2^31."""
+    found: npt.NDArray[np.int32] = np.abs(hashes.view(np.int32)) & 0x7FFF_FFFF
+    return found

@@ -1,0 +1,262 @@
+"""Many records at once, by numpy: where they are in a block of the log, where their parts are, what their properties say.
+
+What a whole record is stands in `rmq.log.records.record`; here the same layout is spelled for all records of a block. Only nodes
+and analytics import this: clients do without numpy. Pure: bytes in, arrays out.
+"""
+
+import re
+from itertools import compress
+from struct import Struct
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rmq.javahash import java_hash, utf16_length
+from rmq.log.records.record import BLANK_MAGIC, MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES
+
+Ints = npt.NDArray[np.int64]
+Hashes = npt.NDArray[np.uint32]
+Flags = npt.NDArray[np.bool_]
+
+HEAD = np.dtype([
+    ("size", ">i4"), ("magic", ">i4"), ("body_crc", ">i4"), ("queue_id", ">i4"), ("flag", ">i4"), ("queue_offset", ">i8"),
+    ("physical_offset", ">i8"), ("sys_flag", ">i4"), ("born_ms", ">i8"),
+])  # fmt: skip
+_I4, _I8, _U2, _U8 = np.dtype(">i4"), np.dtype(">i8"), np.dtype(">u2"), np.dtype(">u8")
+_size_and_magic = Struct(">ii").unpack_from
+_NAME_BYTES = 8  # of a name that are read at once
+_MAX_VALUE = 1 << 16  # the length of all properties takes two bytes
+POWERS: Hashes = np.multiply.accumulate(np.array([1, *[31] * _MAX_VALUE], np.uint32), dtype=np.uint32)
+"""31 to the power of each index, modulo 2^32."""
+
+
+class Block(NamedTuple):
+    """Whole records in `data`.
+
+    The arrays have one number for each record: where it and its parts begin in `data`; `properties` ends at `end`. `head`:
+    its first 48 bytes as fields.
+    """
+
+    data: bytes
+    at: Ints
+    end: Ints
+    head: npt.NDArray[Any]
+    store: Ints
+    reconsume: Ints
+    body: Ints
+    body_end: Ints
+    topic: Ints
+    topic_end: Ints
+    properties: Ints
+
+    def __len__(self) -> int:  # of records
+        return len(self.at)
+
+    def only(self, chosen: Any) -> "Block":
+        """The same with these records (indices, flags or a slice)."""
+        return Block(self.data, *(column[chosen] for column in self[1:]))
+
+    def window(self, at: Ints, width: int) -> npt.NDArray[np.uint8]:
+        return window(self.data, at, width)
+
+    def ints(self, at: Ints, kind: np.dtype[Any] = _I8) -> Ints:
+        return ints(self.data, at, kind)
+
+
+def layout(data: bytes, at: Ints) -> tuple[Block, Flags]:
+    """The parts of the records that begin `at`, and of which of them they add up."""
+    head = window(data, at, HEAD.itemsize).view(HEAD)[:, 0]
+    v6, wide = head["sys_flag"] & 0x30, np.where(head["magic"] == MAGIC_V2, 2, 1)
+    store = at + np.where(v6 & 0x10, 68, 56)
+    reconsume = store + np.where(v6 & 0x20, 28, 16)
+    body, end = reconsume + 16, at + head["size"]
+    length = ints(data, body - 4, _I4)
+    body_end = body + length
+    good = (length >= 0) & (body_end + wide + 2 <= end)
+    good &= (head["magic"] == MAGIC_V1) | (head["magic"] == MAGIC_V2)
+    last = len(data) - 2
+    lengths_at = np.clip(body_end, 0, last)
+    short = np.frombuffer(data, np.uint8)[lengths_at].astype(np.int64)
+    topic = body_end + wide
+    topic_end = topic + np.where(wide == 1, short, ints(data, lengths_at, _U2))
+    good &= topic_end + 2 <= end
+    properties = topic_end + 2
+    good &= properties + ints(data, np.clip(topic_end, 0, last), _U2) == end
+    return Block(data, at, end, head, store, reconsume, body, body_end, topic, topic_end, properties), good
+
+
+def starts(data: bytes) -> tuple[Ints, int]:
+    """Where the whole records at the beginning of `data` begin, by their sizes alone, and where the last one ends.
+
+    The walk stops before a filler, before a record that is cut off, and before what is none. Records of one size, as batches
+    often have, are seen at once.
+    """
+    room, found = len(data), list[int]()
+    first_size, count = _of_one_size(data)
+    at = count * first_size
+    while at + MIN_RECORD_BYTES <= room:
+        size, magic = _size_and_magic(data, at)
+        if size < MIN_RECORD_BYTES or at + size > room or magic == BLANK_MAGIC:
+            break
+        found.append(at)
+        at += size
+    return np.concatenate((np.arange(count) * first_size, np.array(found, np.int64))), at
+
+
+def _of_one_size(data: bytes) -> tuple[int, int]:
+    """Size and count of the records at the beginning that have the first one's size and magic."""
+    size, magic = _size_and_magic(data) if len(data) >= MIN_RECORD_BYTES else (0, BLANK_MAGIC)
+    if size < MIN_RECORD_BYTES or magic == BLANK_MAGIC:
+        return 0, 0
+    heads: npt.NDArray[np.int64] = np.ndarray((len(data) // size,), _I8, data, strides=(size,))
+    same = heads == (size << 32 | magic & 0xFFFF_FFFF)
+    return size, len(same) if same.all() else int(same.argmin())
+
+
+def window(data: bytes, at: Ints, width: int) -> npt.NDArray[np.uint8]:
+    """`width` bytes from each place, as rows; a place too near to the end is moved there."""
+    return _items(data, at, np.dtype((np.void, width))).view(np.uint8).reshape(-1, width)
+
+
+def ints(data: bytes, at: Ints, kind: np.dtype[Any]) -> Ints:
+    """The numbers of that kind at each place."""
+    return _items(data, at, kind).astype(np.int64)
+
+
+def _items(data: bytes, at: Ints, kind: np.dtype[Any]) -> npt.NDArray[Any]:
+    """What stands at each place, read as `kind`."""
+    count = max(len(data) - kind.itemsize + 1, 0)
+    every: npt.NDArray[Any] = np.ndarray((count,), kind, data, strides=(1,))
+    found: npt.NDArray[Any] = every[np.minimum(np.maximum(at, 0), count - 1)]
+    return found
+
+
+# --- properties -------------------------------------------------------------------------------------------------------
+
+Values = tuple[Ints, Ints, Ints]
+"""Of each value its record (index in the block), where it begins, and where it ends."""
+
+
+class Alike(NamedTuple):
+    """Properties of `records`, `width` bytes each, back to back in `text`: all have the same names at the same places.
+
+    `spans`: where in each of them the value of a name is.
+    """
+
+    text: bytes
+    records: Ints
+    width: int
+    spans: dict[bytes, tuple[int, int]]
+
+    def named(self, name: bytes) -> Values:
+        """The values of that name in `text`, in order; of several in a record the last, none that is empty."""
+        start, stop = self.spans.get(name, (0, 0))
+        rows = np.arange(len(self.records) if stop > start else 0) * self.width
+        return self.records[: len(rows)], rows + start, rows + stop
+
+
+class Mixed(NamedTuple):
+    """Properties of `records`, back to back in `text`; those of each begin at one of `edges`.
+
+    Of each pair: where its name begins, the length and the first 8 bytes of the name, where its value is: [value, stop).
+    """
+
+    text: bytes
+    records: Ints
+    edges: Ints
+    name: Ints
+    length: Ints
+    head: npt.NDArray[np.uint64]
+    value: Ints
+    stop: Ints
+
+    def named(self, name: bytes) -> Values:
+        """As `Alike.named`; a name of at most 8 bytes."""
+        same = self.head >> np.uint64(8 * (_NAME_BYTES - len(name))) == int.from_bytes(name, "big")
+        chosen = np.flatnonzero(same & (self.length == len(name)) & (self.stop > self.value))
+        rows = np.searchsorted(self.edges, self.name[chosen], "right") - 1
+        last = np.ones(len(rows), np.bool_)
+        last[:-1] = rows[1:] != rows[:-1]
+        return self.records[rows[last]], self.value[chosen[last]], self.stop[chosen[last]]
+
+
+def properties(block: Block) -> tuple[list[Alike | Mixed], Ints]:
+    """The properties of a block's records, and the records (indices) whose properties are not pairs and nothing else.
+
+    Those lack the last mark, as Apache RocketMQ 4 writes them, or have too many marks.
+    """
+    widths = block.end - block.properties
+    same = widths == np.bincount(widths).argmax()
+    if 2 * np.count_nonzero(same) < len(block):
+        mixed, others = _mixed(block, np.arange(len(block)))
+        return [mixed], others
+    alike, unlike = _alike(block, np.flatnonzero(same))
+    if len(alike.records) == len(block):
+        return [alike], unlike
+    mixed, others = _mixed(block, np.sort(np.concatenate((unlike, np.flatnonzero(~same)))))
+    return [alike, mixed], others
+
+
+def _alike(block: Block, records: Ints) -> tuple[Alike, Ints]:
+    """Those of `records`, whose properties have one width, that look like the first of them; and the others."""
+    width = int(block.end[records[0]] - block.properties[records[0]])
+    texts = block.window(block.properties[records], width) if width else np.empty((len(records), 0), np.uint8)
+    first = texts[0].tobytes()
+    if not _are_pairs(first):
+        return Alike(b"", records[:0], 0, {}), records
+    spans = {pair[1]: pair.span(2) for pair in _each_pair(first) if pair[2]}
+    is_value = np.zeros(width, np.uint8)
+    for pair in _each_pair(first):
+        is_value[slice(*pair.span(2))] = 0xFF
+    wrong = (texts ^ texts[0]) & ~is_value | (texts - 1 < 2) & is_value
+    unlike = wrong.any(axis=1) if wrong.any() else np.zeros(len(records), np.bool_)
+    return Alike(texts[~unlike].tobytes(), records[~unlike], width, spans), records[unlike]
+
+
+def _mixed(block: Block, records: Ints) -> tuple[Mixed, Ints]:
+    """Those of `records` whose properties are pairs, and the others."""
+    spans = zip(block.properties[records].tolist(), block.end[records].tolist(), strict=True)
+    stored = [block.data[start:stop] for start, stop in spans]
+    found = _pairs(stored, records)
+    if found is not None:
+        return found, records[:0]
+    good = [_are_pairs(each) is not None for each in stored]
+    found = _pairs(list(compress(stored, good)), records[good])
+    assert found is not None
+    return found, records[np.logical_not(good)]
+
+
+_are_pairs = re.compile(rb"(?:[^\x01\x02]*+\x01[^\x01\x02]*+\x02)*").fullmatch
+_each_pair = re.compile(rb"([^\x01\x02]*+)\x01([^\x01\x02]*+)\x02").finditer
+
+
+def _pairs(stored: list[bytes], records: Ints) -> Mixed | None:
+    """None unless each is name 0x01 value 0x02, repeated."""
+    edges = np.cumsum([0, *map(len, stored)])
+    text = b"".join([*stored, bytes(_NAME_BYTES)])
+    raw = np.frombuffer(text, np.uint8)
+    marks = np.flatnonzero(raw - 1 < 2)
+    middle, stop = marks[::2], marks[1::2]
+    ends = edges[1:][np.diff(edges) > 0]
+    if len(marks) % 2 or (raw[middle] != 1).any() or (raw[stop] != 2).any() or (raw[ends - 1] != 2).any():
+        return None
+    name = np.concatenate((edges[:1], stop[:-1] + 1))[: len(stop)]
+    return Mixed(text, records, edges, name, middle - name, _items(text, name, _U8).astype(np.uint64), middle + 1, stop)
+
+
+# --- Java's hash ------------------------------------------------------------------------------------------------------
+
+
+def java_hashes(data: bytes, start: Ints, stop: Ints) -> tuple[Hashes, Ints]:
+    """Java's hash of each text (UTF-8) [String.hashCode], and its length in UTF-16 units."""
+    lengths = stop - start
+    found, units = np.zeros(len(start), np.uint32), lengths.copy()
+    for length in np.flatnonzero(np.bincount(lengths)).tolist():
+        chosen = np.flatnonzero(lengths == length)
+        texts = window(data, start[chosen], length)
+        found[chosen] = texts @ POWERS[:length][::-1]
+        for index in chosen[(texts > 127).any(axis=1)].tolist():
+            text = data[start[index] : stop[index]].decode("utf-8", "replace")
+            found[index], units[index] = java_hash(text) & 0xFFFF_FFFF, utf16_length(text)
+    return found, units
