@@ -3,8 +3,10 @@
 from typing import NamedTuple, Protocol
 
 from rmq.access.policies import Acl, PolicyTable
-from rmq.access.sealing import unseal
+from rmq.access.sealing import Signer, unseal
 from rmq.access.users import User, UserTable
+
+_MOST = 10_000
 
 
 class Identity(NamedTuple):
@@ -72,12 +74,22 @@ class Secrets:
     def __init__(self, keys: list[str]) -> None:
         self._keys = keys
         self._open: dict[bytes, str | None] = {}
+        self._signers: dict[bytes, tuple[Signer, Identity]] = {}
 
     def of(self, user: User) -> str | None:
         """None: it is not kept, or sealed with a key that is not here."""
         sealed = user.sealed
         if sealed not in self._open:
-            if len(self._open) > 10_000:
+            if len(self._open) > _MOST:
                 self._open.clear()
             self._open[sealed] = unseal(sealed, user.name, self._keys)
         return self._open[sealed]
+
+    def signer(self, user: User) -> tuple[Signer, Identity] | None:
+        """And who it is; None: as of `of`."""
+        found = self._signers.get(user.sealed)
+        if found is None and (secret := self.of(user)) is not None:
+            if len(self._signers) > _MOST:
+                self._signers.clear()
+            found = self._signers[user.sealed] = Signer(secret), Identity(user.name)
+        return found

@@ -23,6 +23,11 @@ class Throttle:
             return 0.0
         return max(0.0, last + min(_FIRST_S * 2.0 ** (count - FREE - 1), _LONGEST_S) - now)
 
+    @property
+    def watches(self) -> bool:
+        """Whether anybody failed lately."""
+        return bool(self._failed)
+
     def failed(self, guess: Guess, now: float) -> None:
         count, last = self._failed.pop(guess, (0, now))
         self._failed[guess] = (count + 1 if now - last < _FORGET_S else 1, now)

@@ -61,7 +61,8 @@ class Front:
             fastpath, settings.cluster_name, settings.broker_name, store_host=(host, port), limits=limits, keeps_frames=grouped
         )
         self.guard = guard_of(settings, Nobody(), dialer.clock)
-        remoting.identify = self.guard.identify if self.guard is not None else None
+        if self.guard is not None:
+            remoting.identify, remoting.recognise = self.guard.identify, self.guard.recognise
         self.server = Server({}, limits, remoting, dialer.clock, on_close=self._closed, network=dialer.network)
         self.server.guard = self.guard
         self._on_close: Callable[[Connection], None] | None = None

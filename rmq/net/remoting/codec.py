@@ -38,6 +38,7 @@ from rmq.net.remoting.popbodies import CARRIERS, POP_READERS, pop_ext, write_ass
 from rmq.net.remoting.registration import read_registration
 from rmq.net.remoting.sends import Records, Sends, Sent, host_bytes, is_send
 from rmq.net.remoting.shapes import Shapes
+from rmq.net.remoting.signed import Recognise
 
 STANDARD_JSON_VERSION = 401
 """From V4_9_4 on clients get the broker ids of a route quoted [ClientRequestProcessor]."""
@@ -128,6 +129,7 @@ class RemotingSettings:
         self.broker_name = broker_name
         self.limits = limits
         self.identify: Identify | None = None
+        self.recognise: Recognise | None = None  # the same for sends of a known shape
         self.keeps_frames = keeps_frames
         self.sends = None if records is None else Sends(records, cluster_name, region, store_host)
         if self.sends is not None:
@@ -140,22 +142,29 @@ class RemotingSettings:
 
     def codec(self, peer: Address) -> "Remoting":
         """The codec of one connection; `peer` becomes the born host of what it sends."""
-        return Remoting(self.sends, self.limits, peer, self.keeps_frames, self.identify)
+        return Remoting(self.sends, self.limits, peer, self.keeps_frames, self.identify, self.recognise)
 
 
 class Remoting:
     """The `Codec` of one remoting connection."""
 
-    __slots__ = ("_born_host", "_client", "_forwards", "_identify", "_keeps_frames", "_limits", "_sends", "_shapes")
+    __slots__ = ("_born_host", "_client", "_forwards", "_identify", "_keeps_frames", "_limits", "_recognise", "_sends", "_shapes")
 
     def __init__(
-        self, sends: Sends | None, limits: Limits, client: Address, keeps_frames: bool, identify: Identify | None = None
+        self,
+        sends: Sends | None,
+        limits: Limits,
+        client: Address,
+        keeps_frames: bool,
+        identify: Identify | None = None,
+        recognise: Recognise | None = None,
     ) -> None:
         self._sends = sends
         self._limits = limits
         self._client = client
         self._born_host = host_bytes(client)
         self._identify = identify
+        self._recognise = recognise
         self._shapes = Shapes(Memory() if sends is None else sends.shapes)
         self._keeps_frames = keeps_frames
         self._forwards = False
@@ -166,9 +175,13 @@ class Remoting:
         self._keeps_frames, self._forwards = False, True
 
     def decode(self, frame: bytes) -> Received:
-        if self._sends is not None and self._identify is None:
+        sends, recognise = self._sends, self._recognise
+        if sends is not None and (recognise is not None or self._identify is None):
             try:
-                known = self._sends.read_known(frame, self._born_host, self._shapes)
+                if recognise is None:
+                    known = sends.read_known(frame, self._born_host, self._shapes)
+                else:
+                    known = sends.read_signed(frame, self._born_host, self._shapes, recognise, self._client[0])
             except Refusal:
                 known = None  # said below
             if known is not None:
@@ -187,7 +200,7 @@ class Remoting:
         try:
             who = None if self._identify is None else self._identify(header, body, self._client[0])
             if is_send(header.code) and self._sends is not None:
-                request, sent = self._sends.read(frame, header, body, self._born_host, self._shapes if who is None else None)
+                request, sent = self._sends.read(frame, header, body, self._born_host, self._shapes)
                 context = sent if who is None else sent._replace(who=who)
             else:
                 asked.who = who

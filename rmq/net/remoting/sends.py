@@ -22,6 +22,7 @@ from rmq.net.commands.replies import SendReply
 from rmq.net.remoting.fields import bad_field
 from rmq.net.remoting.headers import VERSION, Ext, Header, bare, binary_header, frame, write
 from rmq.net.remoting.shapes import Fields, Shape, Shapes
+from rmq.net.remoting.signed import Recognise, blank, blanked
 
 MAX_BATCH: Final = 20_000
 """Messages in one batch; more would hold up everybody else while they are encoded."""
@@ -136,8 +137,8 @@ class Sends:
     def read(
         self, frame: bytes, header: Header, body: bytes, born_host: bytes, shapes: Shapes | None
     ) -> tuple[Send | SendReply, Sent]:
-        """`frame`: the whole of it, without its length. `shapes`: of this connection; None for a signed request, which looks like
-        no other. Raises Refusal."""
+        """`frame`: the whole of it, without its length. `shapes`: of this connection; None if nothing is to be learnt. Raises
+        Refusal."""
         ext = header.ext
         if header.code in _LONG_NAMES:
             ext = {_TO_LETTERS[name]: value for name, value in ext.items() if name in _TO_LETTERS}
@@ -153,10 +154,13 @@ class Sends:
             raise bad_field(Send, f"a number cannot be read: {str(error)[:80]}") from None
         if header.code not in _REPLIES and shapes is not None:
             stop = len(frame) - len(body)
+            head = frame
+            if (signed := blanked(frame, stop)) is not None:
+                head, header = signed[0], header._replace(ext=blank(header.ext))
             if header.binary:
-                shapes.learn_binary(frame, stop, header, fields)
+                shapes.learn_binary(head, stop, header, fields)
             else:
-                shapes.learn(frame[4:stop], header, fields)
+                shapes.learn(head[4:stop], header, fields)
         if header.code in _REPLIES:
             request, sent = send
             return SendReply(*request[:4]), sent._replace(unique_key=b"")  # their answers tell none
@@ -171,9 +175,32 @@ class Sends:
             cut = shapes.cut_binary(frame, stop) if kind == b"\1" else None
         if cut is None:
             return None
-        (_, _, _, header, fields), born_timestamp, properties, opaque = cut
+        (_, _, _, header, fields, _), born_timestamp, properties, opaque = cut
         kept = frame if self.keeps_frames else b""
         return self._read(header, opaque, fields, born_timestamp, properties, frame[stop:], born_host, kept)
+
+    def read_signed(
+        self, frame: bytes, born_host: bytes, shapes: Shapes, recognise: Recognise, host: str
+    ) -> tuple[Send, Sent] | None:
+        """The same where requests must be signed; None also for a signature that is not recognised."""
+        stop = 4 + int.from_bytes(frame[1:4], "big")
+        signed = blanked(frame, stop)
+        if signed is None:
+            return None
+        head, signature = signed
+        cut = shapes.cut(head, stop) if frame[0] == 0 else shapes.cut_binary(head, stop)
+        if cut is None:
+            return None
+        (_, _, _, header, fields, signing), born_timestamp, properties, opaque = cut
+        if signing is None:
+            return None
+        body = frame[stop:]
+        who = recognise(signing.user, signing.content(born_timestamp, properties, body), signature, host)
+        if who is None:
+            return None
+        kept = frame if self.keeps_frames else b""
+        send, sent = self._read(header, opaque, fields, born_timestamp, properties, body, born_host, kept)
+        return send, _new(Sent, (*sent[:5], who))
 
     def _read(
         self,

@@ -13,6 +13,7 @@ import orjson
 
 from rmq.net.codec.remembered import Memory, Part
 from rmq.net.remoting.headers import Header, bare
+from rmq.net.remoting.signed import Signing, signing_of
 
 MAX_SHAPE_BYTES: Final = 2048
 _BORN, _QUOTE = b'"g":"', b'"'
@@ -47,6 +48,7 @@ class Shape(NamedTuple):
     behind_opaque: bytes
     header: Header
     fields: Fields
+    signing: Signing | None = None
 
 
 Cut = tuple[Shape, int, bytes, int]
@@ -68,7 +70,7 @@ class Shapes:
         shape = self._get(frame[4:born_at])
         if shape is None:
             return None
-        behind_born, behind_properties, behind_opaque, _, _ = shape
+        behind_born, behind_properties, behind_opaque, _, _, _ = shape
         born_end = frame.find(_QUOTE, born_at, stop)
         properties_at = born_end + len(behind_born)
         text = _printable(frame, properties_at, stop)
@@ -101,7 +103,7 @@ class Shapes:
         shape = self._get(_binary_key(frame, born_at))
         if shape is None:
             return None
-        behind_born, behind_properties, _, _, _ = shape
+        behind_born, behind_properties, _, _, _, _ = shape
         born_end = born_at + _BORN_BYTES
         length_at = born_end + len(behind_born)
         properties_at = length_at + 4
@@ -137,7 +139,7 @@ class Shapes:
             return
         if born_end <= properties_at - 4 and stop - _FIELDS_AT - (properties_end - properties_at) <= MAX_SHAPE_BYTES:
             behind = (frame[born_end : properties_at - 4], frame[properties_end:stop], b"")
-            self._learn(_binary_key(frame, born_at), Shape(*behind, bare(header), fields))
+            self._learn(_binary_key(frame, born_at), Shape(*behind, bare(header), fields, signing_of(header.ext)))
 
     def learn(self, data: bytes, header: Header, fields: Fields) -> None:
         """`data` is the text of a header that was read as `header`, and that means `fields`."""
@@ -151,7 +153,8 @@ class Shapes:
             return
         if len(data) - (born_end - born_at) - (properties_end - properties_at) > MAX_SHAPE_BYTES:
             return
-        shape = Shape(data[born_end:properties_at], data[properties_end:opaque_at], data[opaque_end:], header, fields)
+        behind = data[born_end:properties_at], data[properties_end:opaque_at], data[opaque_end:]
+        shape = Shape(*behind, header, fields, signing_of(header.ext))
         if _fits(data[:born_at], shape):
             self._learn(data[:born_at], shape._replace(header=bare(header)))
 
@@ -163,7 +166,7 @@ def _binary_key(frame: bytes, born_at: int) -> bytes:
 
 def _fits(before_born: bytes, shape: Shape) -> bool:
     """Whether other values at the three places change just the three fields."""
-    behind_born, behind_properties, behind_opaque, header, _ = shape
+    behind_born, behind_properties, behind_opaque, header, _, _ = shape
     data = b"".join((before_born, b"7", behind_born, b"x", behind_properties, b"8", behind_opaque))
     try:
         found = orjson.loads(data)
