@@ -14,7 +14,8 @@ from analytics.rare import Places, read_places
 from analytics.segments import Part
 from analytics.walk import Block, Damage, Flags, Ints, SegmentGone, joined, walk
 from rmq.errors import BadBytes
-from rmq.log.records.record import LOST, SYS_INNER_BATCH, SYS_ROLLBACK, SYS_TRANSACTION
+from rmq.log.records.record import SYS_INNER_BATCH, SYS_ROLLBACK, SYS_TRANSACTION
+from rmq.log.records.tombstones import LOST
 
 _BODIES = frozenset({"body", "value"})
 _BATCH_BYTES = 4 << 20  # of the log, at least, where there are more

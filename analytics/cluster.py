@@ -27,7 +27,7 @@ from rmq.model import PERM_READ, ConsumerData, MessageQueue
 from rmq.net.commands import PULL_SUBSCRIPTION, GetTopicStats, Heartbeat, Pull, PullAnswer, TopicStats, UnregisterClient
 
 _T = TypeVar("_T")
-_PATIENCE_S = 30.0  # an election takes less
+PATIENCE_S = 30.0  # an election takes less
 _PAUSE_S = 0.2
 _PULL_COUNT = 1024  # a broker gives fewer, as its settings say
 _BLOCK_BYTES = 4 << 20
@@ -94,7 +94,7 @@ async def ends(client: Client, wanted: Wanted, least: Mapping[MessageQueue, int]
 
     Raises InvalidArgument (no such topic), Unreachable (a group has no leader for long), StoreError (it ends before for good).
     """
-    deadline = client.session.clock.monotonic() + _PATIENCE_S
+    deadline = client.session.clock.monotonic() + PATIENCE_S
     topics = await _topics(client, wanted, {queue.topic for queue in least}, deadline)
     while True:
         asked = (insist(client, partial(_ends, topic=topic, wanted=wanted), wait_for_topic=True) for topic in topics)
@@ -215,7 +215,7 @@ async def _pull(client: Client, queue: MessageQueue, at: int, stop: int, fail_on
     """Records from `at` on, and where to go on. Raises StoreError, Unreachable."""
     await insist(client, lambda client: client.session.routes.get(queue.topic), wait_for_topic=True)
     request = Pull(TOOLS_GROUP, queue.topic, queue.queue_id, at, min(_PULL_COUNT, stop - at), sys_flag=PULL_SUBSCRIPTION)
-    deadline = client.session.clock.monotonic() + _PATIENCE_S
+    deadline = client.session.clock.monotonic() + PATIENCE_S
     while True:
         answer = await insist(client, partial(_asked, broker=queue.broker_name, request=request), wait_for_topic=True)
         if answer.next_begin_offset > at:
@@ -263,7 +263,7 @@ async def insist(client: Client, work: Callable[[Client], Awaitable[_T]], *, wai
 
     `wait_for_topic`: it was there a moment ago, so its broker starts anew.
     """
-    deadline = client.session.clock.monotonic() + _PATIENCE_S
+    deadline = client.session.clock.monotonic() + PATIENCE_S
     while True:
         try:
             return await work(client)

@@ -67,11 +67,11 @@ class Remote(NamedTuple):
         return bool(_kind(str(self)) == fs.FileType.Directory)
 
     def iterdir(self) -> Iterator["Remote"]:
-        system, path = _system(str(self))
+        system, path = system_of(str(self))
         return (self / info.base_name for info in system.get_file_info(fs.FileSelector(path)))
 
     def read_bytes(self) -> bytes:
-        system, path = _system(str(self))
+        system, path = system_of(str(self))
         with system.open_input_file(path) as file:
             return bytes(file.read())
 
@@ -89,14 +89,14 @@ def directory(text: str) -> Directory:
     address, _, query = text.partition("?")
     scheme = _PYARROWS.get(url.scheme, url.scheme)
     place = Remote(scheme + address[len(url.scheme) :], query)
-    _system(str(place))
+    system_of(str(place))
     return place
 
 
 def entries(place: Directory) -> list[Entry]:
     """The files and directories in it, by name; one that goes meanwhile may be missing. Raises OSError, StoreError for a link."""
     if isinstance(place, Remote):
-        system, path = _system(str(place))
+        system, path = system_of(str(place))
         found = [
             Entry(info.base_name, str(place / info.base_name), info.size or 0)
             for info in system.get_file_info(fs.FileSelector(path))
@@ -130,7 +130,7 @@ def exists(path: str) -> bool:
 def open_file(path: str) -> Opened:
     """For reading, here or elsewhere. Raises OSError, StoreError for a link."""
     if _is_remote(path):
-        system, inner = _system(path)
+        system, inner = system_of(path)
         return _RemoteFile(system.open_input_file(inner))
     try:
         return _LocalFile(os.open(path, os.O_RDONLY | _NOFOLLOW))
@@ -207,11 +207,11 @@ def _kind(path: str) -> Any:
 
 
 def _info(path: str) -> Any:
-    system, inner = _system(path)
+    system, inner = system_of(path)
     return system.get_file_info([inner])[0]
 
 
-def _system(path: str) -> tuple[Any, str]:
+def system_of(path: str) -> tuple[Any, str]:
     """Its file system, and the path inside it."""
     address, _, query = path.partition("?")
     scheme, _, rest = address.partition("://")

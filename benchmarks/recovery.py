@@ -17,13 +17,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from rmq.log.commitlog import Unit
 from rmq.log.files import ownfiles
 from rmq.log.files.disk import RealDisk
 from rmq.log.records import record
 from rmq.log.records.crc import crc32
 from rmq.log.settings import StoreSettings
 from rmq.log.store import Store
+from rmq.log.units import Unit
 
 GIB = 1 << 30
 HOST = record.host_bytes("127.0.0.1", 10911)
@@ -91,7 +91,7 @@ def measure(root: Path, gib: float) -> None:
 
 
 def checksums() -> str:
-    """What the two checksums of a message cost, each as `record.check`, `record.stamp` and `record.verify` do it."""
+    """What the two checksums of a message cost, each as `checking.check`, `record.stamp` and `record.verify` do it."""
     draft = message()
     run = bytearray(draft)
     record.stamp(run, [(0, [len(run)], 0, 0)], 0, bytes(8) + HOST)

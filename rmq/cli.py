@@ -12,22 +12,22 @@ from typing import Any
 
 import click
 
-from rmq.commands import exits
+from rmq.commands.shared import exits
 
-_COMMANDS = {
+COMMANDS = {
     "node": ("rmq.commands.node:node", "Run a nameserver, a broker, or both."),
     "config": ("rmq.commands.configuration:config", "Check a configuration file."),
     "try": ("rmq.commands.tryout:trial", "Start three brokers that elect their leader on this machine, to play with."),
-    "admin": ("rmq.commands.admin:admin", "Look at a cluster and change it (mqadmin's commands)."),
+    "admin": ("rmq.commands.admin.admin:admin", "Look at a cluster and change it (mqadmin's commands)."),
     "send": ("rmq.commands.send:send", "Send messages from the command line or from stdin."),
     "consume": ("rmq.commands.consume:consume", "Receive messages and print them."),
     "msg": ("rmq.commands.msg:msg", "Look messages up by id, key, place or time."),
     "dashboard": ("rmq.commands.dashboard:dashboard", "Show a cluster in a browser (needs the extra `dashboard`)."),
     "health": ("rmq.commands.health:health", "Ask nodes whether they serve; for health checks."),
-    "store": ("rmq.commands.store:store", "Check a store directory, look into it, repair it."),
+    "store": ("rmq.commands.store.store:store", "Check a store directory, look into it, repair it."),
     "archive": ("rmq.commands.archive:archive", "Ship rolled log files of a store to a directory or object store."),
     "restore": ("rmq.commands.archive:restore", "Make a store from an archive."),
-    "bench": ("rmq.commands.bench:bench", "Measure sending, receiving, and the way through."),
+    "bench": ("rmq.commands.bench.bench:bench", "Measure sending, receiving, and the way through."),
     "certs": ("rmq.commands.certs:certs", "Make certificates for TLS (needs the extra `tls`)."),
     "secrets": ("rmq.commands.secrets:secrets", "Make the secret files of a cluster with users."),
     "report": ("analytics.cli:report", "Make a report of a store with Spark (needs the extra `spark`)."),
@@ -50,12 +50,12 @@ class _Lazy(click.Group):
     """Knows its commands by name and imports one only when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(_COMMANDS)
+        return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _COMMANDS:
+        if cmd_name not in COMMANDS:
             return None
-        module, _, attribute = _COMMANDS[cmd_name][0].partition(":")
+        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
         try:
             found: click.Command = getattr(importlib.import_module(module), attribute)
         except ModuleNotFoundError as error:
@@ -74,7 +74,7 @@ class _Lazy(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, about) for name, (_, about) in _COMMANDS.items()])
+            formatter.write_dl([(name, about) for name, (_, about) in COMMANDS.items()])
 
 
 def _version() -> str:

@@ -191,6 +191,12 @@ class LocalBroker:
         return self._broker.serving
 
     @property
+    def naming(self) -> Nameserver:
+        """The nameserver that runs, for inspection."""
+        assert self._nameserver is not None, "the nameserver does not run"
+        return self._nameserver
+
+    @property
     def parts(self) -> list[Nameserver | Broker]:
         """The nodes that run, as an exporter of metrics takes them."""
         return [part for part in (self._nameserver, self._broker) if part is not None]

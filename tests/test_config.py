@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from rmq.config import keys as configkeys
-from rmq.config.settings import NAMES, Entry, NodeSettings, load, parse, rocketmq_key
+from rmq.config.loading import Entry, load
+from rmq.config.settings import NAMES, NodeSettings, parse, rocketmq_key
 from rmq.errors import InvalidArgument
 
 AS_SHIPPED = """\

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 import run
 from rmq.cli import cli
-from rmq.config import settings as config
+from rmq.config.loading import Entry, load
 from rmq.ops import secretmaking
 
 ROOT = Path(__file__).parent.parent
@@ -106,12 +106,12 @@ def test_compose_file(tmp_path: Path) -> None:
     for broker in sorted(brokers):
         variables = {key: re.sub(r"\$\{\w+:-(.+)\}", r"\1", value) for key, value in services[broker]["environment"].items()}
         health = variables.pop("HEALTH_ADDRESS")
-        flags = [config.Entry("role", "broker", "--role"), config.Entry("listen_host", "0.0.0.0", "--listen")]
+        flags = [Entry("role", "broker", "--role"), Entry("listen_host", "0.0.0.0", "--listen")]
         assert "--insecure" not in services[broker]["command"]
         for name in ("RMQ_NODE_CREDENTIALS", "RMQ_INIT_USER"):
             assert variables[name].startswith("file:/secrets/")
             variables[name] = f"file:{tmp_path}/{variables[name].rpartition('/')[2]}"
-        found = config.load(env=variables, flags=flags)
+        found = load(env=variables, flags=flags)
         assert not found.warnings
         settings = loaded[broker] = found.settings
         assert (f"{settings.node_id}-{broker}:40911" in settings.peers, settings.store_host) == (True, broker)

@@ -170,6 +170,18 @@ def mocking(text: str, tree: ast.Module) -> Iterator[Finding]:
             yield node.lineno, "a mock: use a fake of time, network or disk at its port"
 
 
+def private_reaches(text: str, tree: ast.Module) -> Iterator[Finding]:
+    """What a test needs to know of a part, the part answers: a public question, or an inspection view."""
+    own = {node.name for node in ast.walk(tree) if isinstance(node, (*FUNCTIONS, ast.ClassDef))}
+    attributes = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
+    own |= {node.attr for node in attributes if isinstance(node.ctx, ast.Store) and _is_own(node.value)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and _is_private(node.attr) and node.attr not in own and not _is_own(node.value):
+            yield node.lineno, f"{ast.unparse(node)}: another part's private name; ask it something public"
+        elif isinstance(node, ast.ImportFrom) and any(_is_private(alias.name) for alias in node.names):
+            yield node.lineno, f"{ast.unparse(node)}: a private name; test it by its public face"
+
+
 EVERYWHERE: list[Rule] = [
     file_size,
     function_size,
@@ -189,12 +201,13 @@ RULES: list[tuple[Rule, tuple[str, ...]]] = [
     (dialers, ("rmq",)),
     (waiting, ("tests",)),
     (mocking, ("tests",)),
+    (private_reaches, ("tests", "benchmarks")),
 ]
 ONLY_HERE: dict[Rule, tuple[str, ...]] = {  # paths whose trade it is
     clock_reads: ("rmq/clock.py", "rmq/testing.py", "rmq/commands/"),
     printing: ("rmq/commands/",),
     sockets: ("rmq/net/transport/network.py",),
-    dialers: ("rmq/broker/node.py", "rmq/client/client.py", "rmq/commands/asking.py"),
+    dialers: ("rmq/broker/node.py", "rmq/client/client.py", "rmq/commands/shared/asking.py"),
     leftovers: ("tests/test_house.py",),
 }
 
@@ -219,7 +232,7 @@ def test_allowances_are_still_needed() -> None:
 def test_every_alarm_rings() -> None:
     bad = "class FooManager:\n def __init__(self, a, b, c, d, e, f, g, h: Broker): print(1)\n"
     bad += "try:\n time.sleep(1)\nexcept Exception:\n pass\nimport unittest.mock, pickle\ntime.time()  # fmt: skip\n# TO" + "DO\n"
-    bad += "loop.create_server(Dialer())\n"
+    bad += "loop.create_server(Dialer())\nnode._log\n"
     bad += "def long():\n" + " x = 1\n" * 61 + "class Long:\n" + " x = 1\n" * 301 + "#\n" * 200
     silent = [rule.__name__ for rule, _ in RULES if not any(rule(bad, ast.parse(bad)))]
     assert not silent
@@ -272,6 +285,18 @@ def _names(node: ast.expr) -> set[str]:
 def _imported(node: ast.Import | ast.ImportFrom) -> set[str]:
     names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
     return {name.partition(".")[0] for name in names}
+
+
+def _is_private(name: str) -> bool:
+    return (
+        name.startswith("_")
+        and not name.startswith("__")
+        and name not in {"_replace", "_make", "_asdict", "_fields", "_field_defaults"}
+    )
+
+
+def _is_own(value: ast.expr) -> bool:
+    return isinstance(value, ast.Name) and value.id in {"self", "cls"}
 
 
 def _is_nothing(line: ast.stmt) -> bool:

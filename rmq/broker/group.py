@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from rmq.broker.damaged import wall
 from rmq.broker.feature import At, Job
-from rmq.broker.forwarding import HERE
+from rmq.broker.front.forwarding import HERE
 from rmq.broker.handlers.group import GroupHandlers
 from rmq.broker.handlers.peers import PeerHandlers
 from rmq.broker.replication.directory import CurrentMaster
@@ -22,12 +21,13 @@ from rmq.broker.replication.peerrepair import PeerRepairer
 from rmq.broker.replication.peers import Peers
 from rmq.broker.replication.roster import Configured, Registered, Roster
 from rmq.broker.replication.snapshotinstall import SnapshotInstaller
+from rmq.broker.startup.damaged import wall
 from rmq.config.settings import NodeSettings
 from rmq.errors import StoreError
-from rmq.log.commitlog import Unit
 from rmq.log.files.disk import Disk
 from rmq.log.replicated import ReplicatedLog
 from rmq.log.store import Store
+from rmq.log.units import Unit
 from rmq.measures import Family
 from rmq.net.commands import CODES, DraftedSend, Request
 from rmq.net.commands.peers import IntroducePeer

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from rmq.broker.feature import At, Feature, Job
-from rmq.broker.forwarding import HERE
+from rmq.broker.front.forwarding import HERE
 from rmq.broker.replication.alone import LoneReplica
 from rmq.broker.replication.appender import Appender
 from rmq.broker.replication.elected import LeadershipEvents
 from rmq.broker.replication.measured import log_families
 from rmq.clock import Clock
-from rmq.log.commitlog import Unit
 from rmq.log.store import Store
+from rmq.log.units import Unit
 from rmq.measures import Family
 from rmq.net.commands.peers import GroupStatus
 from rmq.net.transport.connection import Allow

@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
 
-from rmq.broker.facts import StartTime
-from rmq.broker.front import Front, free_port, resolve
-from rmq.broker.opening import open_store, store_settings, tell
-from rmq.broker.ports import Identity
+from rmq.broker.front.front import Front, free_port, resolve
 from rmq.broker.serving import Serving
+from rmq.broker.shared.facts import StartTime
+from rmq.broker.shared.ports import Identity
+from rmq.broker.startup.opening import open_store, store_settings, tell
 from rmq.clock import Clock
 from rmq.config.settings import NodeSettings
 from rmq.log.files.disk import Disk, RealDisk

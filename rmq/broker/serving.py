@@ -10,14 +10,11 @@ from typing import Any
 
 from rmq.access.directory import Tables as AccessTables
 from rmq.broker.adoption import tables as adopt
-from rmq.broker.apply import Applier
-from rmq.broker.catalog import Catalog
-from rmq.broker.exports import Exports
-from rmq.broker.facts import StartTime, runtime_facts
 from rmq.broker.feature import At, Feature, Job
 from rmq.broker.features.access import Access, shares
 from rmq.broker.features.assignments import Assignments
 from rmq.broker.features.delays import Delays
+from rmq.broker.features.exports import Exports
 from rmq.broker.features.groups import Groups
 from rmq.broker.features.inspection import Inspection, topic_ends
 from rmq.broker.features.lag import Lag
@@ -28,6 +25,7 @@ from rmq.broker.features.pop import Pop, Revival
 from rmq.broker.features.pulling import Pulling
 from rmq.broker.features.questions import Questions
 from rmq.broker.features.quotas import Quotas
+from rmq.broker.features.register import Registration, description
 from rmq.broker.features.replies import Replies
 from rmq.broker.features.retention import Cleaning
 from rmq.broker.features.retries import Retries
@@ -36,22 +34,24 @@ from rmq.broker.features.standing import Standing
 from rmq.broker.features.topics import Topics
 from rmq.broker.features.transactions import Transactions
 from rmq.broker.features.upkeep import Upkeep
-from rmq.broker.front import Front
+from rmq.broker.front.front import Front
+from rmq.broker.front.hello import hello
 from rmq.broker.group import Group
 from rmq.broker.handlers.access import AccessHandlers
-from rmq.broker.handlers.hello import hello
 from rmq.broker.handlers.quotas import QuotaHandlers
-from rmq.broker.longpoll import LongPolls
 from rmq.broker.membership import Alone, Guidance, Leadership, Membership
 from rmq.broker.pending.intake import Intake
 from rmq.broker.pending.internalproducer import InternalProducer
 from rmq.broker.pending.popreader import QueueReader
 from rmq.broker.pending.receipts import ReceiptWriter, revive_offsets
 from rmq.broker.pending.routeasking import RouteAsking
-from rmq.broker.ports import Identity, Reader, Writer
-from rmq.broker.register import Registration, description
-from rmq.broker.stats import BrokerStats
-from rmq.broker.tables import Tables, fill
+from rmq.broker.shared.catalog import Catalog
+from rmq.broker.shared.facts import StartTime, runtime_facts
+from rmq.broker.shared.longpoll import LongPolls
+from rmq.broker.shared.ports import Identity, Reader, Writer
+from rmq.broker.shared.stats import BrokerStats
+from rmq.broker.tables.apply import Applier
+from rmq.broker.tables.tables import Tables, fill
 from rmq.broker.timers import Timers
 from rmq.config.settings import NodeSettings
 from rmq.delivery.groups import ConsumerRegistry, GroupTable

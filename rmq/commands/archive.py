@@ -6,9 +6,9 @@ from pathlib import Path
 import click
 
 from rmq.clock import SystemClock
-from rmq.commands import exits, options
-from rmq.commands.adminviews import moment
-from rmq.commands.output import show_json
+from rmq.commands.shared import exits, options
+from rmq.commands.shared.output import show_json
+from rmq.commands.views.adminviews import moment
 from rmq.errors import InvalidArgument
 from rmq.ops import archive as shipping
 from rmq.ops.manifest import Manifest

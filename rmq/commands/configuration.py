@@ -5,8 +5,9 @@ from pathlib import Path
 
 import click
 
-from rmq.commands import options, output
-from rmq.config import settings
+from rmq.commands.shared import options, output
+from rmq.config.loading import Entry, load
+from rmq.config.settings import NAMES, rocketmq_key
 
 
 @click.group()
@@ -24,13 +25,10 @@ def check(file: Path | None, role: str | None, form: str) -> None:
     RMQ_* variables count as they would for `rmq node`. A wrong value or a key whose promise cannot be kept ends with
     exit code 2; keys that are not served, or unknown, are warnings.
     """
-    flags = [settings.Entry("role", role, "--role")] if role else []
-    loaded = settings.load(file, os.environ, flags)
+    flags = [Entry("role", role, "--role")] if role else []
+    loaded = load(file, os.environ, flags)
     columns = {"name": "Setting", "value": "Value", "origin": "From", "rocketmq": "RocketMQ's key"}
-    rows = [
-        (name, _text(getattr(loaded.settings, name)), loaded.origins[name], settings.rocketmq_key(name))
-        for name in settings.NAMES
-    ]
+    rows = [(name, _text(getattr(loaded.settings, name)), loaded.origins[name], rocketmq_key(name)) for name in NAMES]
     output.show(output.Table(columns, rows), form)
     for warning in loaded.warnings:
         click.echo(f"warning: {warning}", err=True)

@@ -10,7 +10,8 @@ from typing import Any, Literal
 import click
 
 from rmq.client import Consumer, ReceivedMessage
-from rmq.commands import asking, messageviews, options, output
+from rmq.commands.shared import asking, options, output
+from rmq.commands.views import messageviews
 
 _BATCH = 32
 

@@ -9,7 +9,7 @@ import click
 
 from rmq.client import Client
 from rmq.clock import SystemClock
-from rmq.commands import asking, logs, options
+from rmq.commands.shared import asking, logs, options
 from rmq.dashboard.access import READ, WRITE, write_user
 from rmq.dashboard.bounded import ACTIONS_S
 from rmq.dashboard.serve import Options, served

@@ -8,7 +8,7 @@ import click
 
 from rmq.client.admin import calls as ask, standing
 from rmq.codes import ResponseCode
-from rmq.commands import asking, exits, options, output
+from rmq.commands.shared import asking, exits, options, output
 from rmq.errors import Refusal, RmqError
 from rmq.model import BrokerAddresses
 from rmq.net.codec.native import VERSION

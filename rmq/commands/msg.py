@@ -9,7 +9,8 @@ from rmq.client.admin import lookups, members
 from rmq.client.admin.lookups import FOREVER_MS, Hits
 from rmq.client.admin.members import Handled
 from rmq.codes import ResponseCode
-from rmq.commands import asking, exits, messageviews, options, output
+from rmq.commands.shared import asking, exits, options, output
+from rmq.commands.views import messageviews
 from rmq.errors import InvalidArgument, Refusal
 from rmq.model import MessageQueue
 

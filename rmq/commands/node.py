@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmq.clock import Clock, SystemClock
-from rmq.commands import exits, logs, options
-from rmq.config import settings as settings_of
-from rmq.config.settings import Entry, NodeSettings
+from rmq.commands.shared import exits, logs, options
+from rmq.config.loading import Entry, load
+from rmq.config.settings import NodeSettings
 from rmq.net.transport import descriptors
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def node(file: Path | None, listen: str | None, other: dict[str, str], **flags: 
     exit code 0; a second one stops at once.
     """
     entries = [*_named(flags), *_listen(listen), *(Entry(name, value, f"--set {name}") for name, value in other.items())]
-    loaded = settings_of.load(file, os.environ, entries)
+    loaded = load(file, os.environ, entries)
     logs.start(loaded.settings.log_format, loaded.settings.log_level)
     for warning in loaded.warnings:
         log.warning(warning)
@@ -110,7 +110,7 @@ async def serve(settings: NodeSettings, clock: Clock) -> int:
     stop = asyncio.Event()
     _raise_limits(settings)
     on_signals(asyncio.get_running_loop(), stop)
-    asyncio.get_running_loop().set_exception_handler(_end_on_bugs)
+    asyncio.get_running_loop().set_exception_handler(end_on_bugs)
     parts: list[Part] = []
     async with contextlib.AsyncExitStack() as running:
         await running.enter_async_context(_watched(settings, parts, clock))
@@ -215,7 +215,7 @@ def _explaining_bind_errors(what: str, host: str, port: int, flag: str) -> Itera
         raise OSError(error.errno, f"the {what} cannot listen on {host}:{port} ({why}); choose another with {flag}") from error
 
 
-def _end_on_bugs(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+def end_on_bugs(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """A broken assertion ends the process, as kill -9 would: nothing worse is written, and recovery is made for it."""
     error = context.get("exception")
     if isinstance(error, AssertionError):

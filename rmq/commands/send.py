@@ -6,7 +6,7 @@ import click
 
 from rmq.client import Message, Producer, SendResult
 from rmq.client.shared.message import MOST_LEVEL
-from rmq.commands import asking, options, output, stdin
+from rmq.commands.shared import asking, options, output, stdin
 
 
 @click.command()

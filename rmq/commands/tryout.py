@@ -21,7 +21,7 @@ import click
 from rmq.client import Client
 from rmq.client.admin import calls as ask
 from rmq.clock import Clock, SystemClock
-from rmq.commands import asking, options, output
+from rmq.commands.shared import asking, options, output
 from rmq.errors import RmqError, StoreError
 
 GROUP = "RaftNode00"
@@ -185,7 +185,7 @@ async def _leader(client: Client) -> str:
 
 
 def _show(of: Trial) -> None:
-    from rmq.commands.admin import show_cluster  # the whole of `rmq admin`, which `stop` does not need
+    from rmq.commands.admin.admin import show_cluster  # the whole of `rmq admin`, which `stop` does not need
 
     show_cluster(of.namesrv, _ANSWER_S)
 

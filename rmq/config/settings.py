@@ -1,20 +1,16 @@
-"""Settings of one process: what they are, what is allowed, and where each effective value came from.
+"""Settings of one process: what they are, what is allowed, and which contradict each other.
 
-Sources, weakest first: defaults, the file (TOML, or RocketMQ's `key=value`), the environment (RMQ_*, NAMESRV_ADDR), flags.
-`NodeSettings` is checked whenever it is made; `load` reads the sources. RocketMQ's own keys that are not settings of ours
-are judged by `rmq.config.keys`. Kept out: flags' spelling and printing (commands), resolving host names, making directories.
+`NodeSettings` is checked whenever it is made; `loading` reads the sources. RocketMQ's own keys that are not settings of ours
+are judged by `keys`. Kept out: flags' spelling and printing (commands), resolving host names, making directories.
 """
 
 import dataclasses
-import difflib
-import re
-import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from rmq.config import access, keys
+from rmq.config import access
 from rmq.config.kinds import (
     WILDCARDS,
     HiddenValue,
@@ -35,7 +31,7 @@ from rmq.config.kinds import (
     size,
 )
 from rmq.config.observing import ObservingSettings
-from rmq.config.security import contradictions, is_loopback, open_door
+from rmq.config.security import contradictions
 from rmq.errors import InvalidArgument
 
 _HIGHEST = 2**31 - 1
@@ -246,12 +242,8 @@ def _group_contradictions(settings: NodeSettings) -> Iterator[str]:
 
 
 _ROWS = {row.name: row for row in dataclasses.fields(NodeSettings)}
-_BY_ROCKETMQ = {row.metadata["rocketmq"]: name for name, row in _ROWS.items() if row.metadata["rocketmq"]}
+BY_ROCKETMQ = {row.metadata["rocketmq"]: name for name, row in _ROWS.items() if row.metadata["rocketmq"]}
 NAMES = tuple(_ROWS)
-_ALIASES = {"useTLS": "tls_dial"}  # keys of RocketMQ that say the same as another one
-OTHER_VARIABLES = frozenset(
-    {"RMQ_CONFIG", "RMQ_TIMEOUT", "RMQ_TLS", "RMQ_USER", "RMQ_PASSWORD_FILE", "RMQ_PASSWORD"}
-)  # no settings of a node
 
 
 def about(name: str) -> str:
@@ -286,193 +278,3 @@ def check(name: str, value: object) -> None:
     parsed = parse(name, value)
     if type(value) is not type(parsed) or value != parsed:
         raise InvalidArgument(f"{name}: {value!r} is not allowed; allowed: {allowed(name)}")
-
-
-# --- where values come from -------------------------------------------------------------------------------------------
-
-
-class Entry(NamedTuple):
-    """One `key = value` as it was written. `origin`: "broker.conf:12", "RMQ_FLUSH", "--flush"."""
-
-    key: str
-    raw: object
-    origin: str
-
-
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """Effective settings. `origins`: name of the setting -> where its value came from. `warnings`: whole sentences."""
-
-    settings: NodeSettings
-    origins: Mapping[str, str]
-    warnings: tuple[str, ...]
-
-
-def load(file: Path | None = None, env: Mapping[str, str] | None = None, flags: Iterable[Entry] = ()) -> Loaded:
-    """Reads all sources; a later one wins.
-
-    Raises InvalidArgument for a file that cannot be read, a wrong value (naming file, line, key and what is allowed), or
-    a key of RocketMQ that promises what this release does not do.
-    """
-    warnings: list[str] = []
-    rows = list(_from_file(file)) if file else []
-    rows += _from_env(env or {}, warnings)
-    rows += flags
-    ours = {row.key: row for row in _translate(rows, warnings)}
-    _check_secrets(ours, file)
-    values = _values(ours)
-    origins = {name: ours[name].origin if name in ours else "default" for name in NAMES}
-    settings = _make(values, origins)
-    keys.judge_paths([row for row in rows if row.key in keys.PATHS], settings.store_dir)
-    warnings += [*_doubts(settings), *_look_at_doors(settings)]
-    return Loaded(settings, origins, tuple(dict.fromkeys(warnings)))
-
-
-def _check_secrets(ours: Mapping[str, Entry], file: Path | None) -> None:
-    """Raises InvalidArgument where others could read them (S12)."""
-    for name in access.SECRETS:
-        row = ours.get(name)
-        if row is None or str(row.raw).startswith("file:"):
-            continue
-        if row.origin.startswith("--"):
-            flag = row.origin.partition("=")[0]
-            raise InvalidArgument(f"{flag}: everybody can read flags; write file:PATH, or use the environment")
-        if file is not None and row.origin.startswith(f"{file}:") and file.stat().st_mode & 0o077:
-            about = f"a secret stands here and others may read the file; chmod 600 {file}, or write file:PATH"
-            raise InvalidArgument(f"{row.origin}: {about}")
-
-
-def _values(ours: dict[str, Entry]) -> dict[str, Any]:
-    values = {name: _parse_entry(row) for name, row in ours.items()}
-    role = values.get("role", "all")
-    if role == "nameserver" and "listen_port" in ours:  # RocketMQ's namesrv.conf says listenPort as well
-        ours["namesrv_port"] = ours.pop("listen_port")
-        values["namesrv_port"] = values.pop("listen_port")
-    if role == "broker" and not values.get("namesrv_addresses"):
-        values["namesrv_addresses"] = (DEFAULT_NAMESRV,)
-    return values
-
-
-def _parse_entry(row: Entry) -> Any:
-    try:
-        return parse(row.key, row.raw)
-    except InvalidArgument as error:
-        key = rocketmq_key(row.key)
-        also = f" (RocketMQ: {key})" if key else ""
-        raise InvalidArgument(f"{row.origin}: {error}{also}") from None
-
-
-def _make(values: dict[str, Any], origins: Mapping[str, str]) -> NodeSettings:
-    try:
-        return NodeSettings(**values)
-    except InvalidArgument as error:
-        name = str(error).partition(":")[0]
-        raise InvalidArgument(f"{origins.get(name, 'settings')}: {error}") from None
-
-
-def _doubts(settings: NodeSettings) -> Iterator[str]:
-    told, listens = settings.store_host, settings.listen_host
-    if settings.with_broker and is_loopback(listens) and not is_loopback(told):
-        yield f"clients are told {told}, but the node listens on {listens} only; set listen_host (bindAddress, --listen) too"
-
-
-def _look_at_doors(settings: NodeSettings) -> Iterator[str]:
-    """What to warn about. Raises InvalidArgument for a door that stands open though nobody said that it may."""
-    wrong = open_door(settings.listen_host, settings.knows_who_comes)
-    if wrong and not settings.insecure:
-        raise InvalidArgument(
-            f"listen_host: {wrong}. Set authentication = true (users) or tls_client_auth = require with tls_mode = enforcing "
-            "(docs/security), or insecure = true (--insecure) where only your own machines reach it"
-        )
-    if wrong:
-        yield f"insecure: {wrong}. Admit your own machines only (docs/security)"
-
-
-def _translate(rows: Iterable[Entry], warnings: list[str]) -> Iterator[Entry]:
-    """Keys to names of settings; everything else is judged: refused, warned about, or (harmless) passed over."""
-    for row in rows:
-        name = row.key if row.key in _ROWS else _BY_ROCKETMQ.get(row.key) or _ALIASES.get(row.key)
-        if name:
-            yield row._replace(key=name)
-        elif row.key not in keys.PATHS and (warning := _judged(row)):
-            warnings.append(f"{row.origin}: {warning}")
-
-
-def _judged(row: Entry) -> str:
-    try:
-        warning = keys.judge(row.key, str(row.raw))
-    except InvalidArgument as error:
-        raise InvalidArgument(f"{row.origin}: {error}") from None
-    return f"unknown key {row.key}{_suggestion(row.key)}" if warning is None else warning
-
-
-def _suggestion(key: str, names: Iterable[str] = ()) -> str:
-    candidates = {name.lower(): name for name in (names or [*NAMES, *_BY_ROCKETMQ, *keys.KNOWN])}
-    close = difflib.get_close_matches(key.lower(), candidates, n=1, cutoff=0.7)
-    return f"; did you mean {candidates[close[0]]}?" if close else ", ignored"
-
-
-def _from_env(env: Mapping[str, str], warnings: list[str]) -> Iterator[Entry]:
-    if env.get("NAMESRV_ADDR"):
-        yield Entry("namesrv_addresses", env["NAMESRV_ADDR"], "NAMESRV_ADDR")
-    known = {f"RMQ_{name.upper()}": name for name in NAMES}
-    for variable in sorted(env):
-        if variable in known:
-            yield Entry(known[variable], env[variable], variable)
-        elif variable.startswith("RMQ_") and variable not in OTHER_VARIABLES:
-            warnings.append(f"{variable}: unknown variable{_suggestion(variable, known)}")
-
-
-# --- files ------------------------------------------------------------------------------------------------------------
-
-
-def _from_file(file: Path) -> list[Entry]:
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise InvalidArgument(f"{file}: cannot be read ({why}); give --config the path of a TOML or .conf file") from error
-    return list(_toml_entries(file, text) if file.suffix == ".toml" else _conf_entries(file, text))
-
-
-def _toml_entries(file: Path, text: str) -> Iterator[Entry]:
-    try:
-        table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise InvalidArgument(f"{file}: no valid TOML: {error} (a RocketMQ file should be named .conf)") from error
-    for key, value in table.items():
-        origin = f"{file}:{_toml_line(text, key)}"
-        if isinstance(value, dict):
-            raise InvalidArgument(f"{origin}: [{key}] is a table; write all settings at the top, one `name = value` a line")
-        yield Entry(key, value, origin)
-
-
-def _toml_line(text: str, key: str) -> int:
-    found = re.search(rf"^[ \t]*\[?[\"']?{re.escape(key)}[\"']?[ \t]*[]=.]", text, re.MULTILINE)
-    return text.count("\n", 0, found.start()) + 1 if found else 1
-
-
-def _conf_entries(file: Path, text: str) -> Iterator[Entry]:
-    """Java's properties as far as brokers' files use them: comments (# !), `key=value`, a `\\` at the end goes on."""
-    for number, line in _logical_lines(text):
-        key, found, value = line.partition("=")
-        if not found or not key.strip():
-            raise InvalidArgument(f"{file}:{number}: {line!r} is no `key=value`; put # before a comment")
-        if value.strip():  # RocketMQ ships empty keys; they mean the default
-            yield Entry(key.strip(), value.strip(), f"{file}:{number}")
-
-
-def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    begun, first = "", 0
-    for number, line in enumerate(text.splitlines(), 1):
-        line = line.strip()
-        if not begun and (not line or line[0] in "#!"):
-            continue
-        first = first if begun else number
-        if line.endswith("\\"):
-            begun += line[:-1]
-            continue
-        yield first, begun + line
-        begun = ""
-    if begun:
-        yield first, begun

@@ -21,16 +21,16 @@ class LoginPages:
     async def form(self, visit: Visit) -> Response:
         if visit.session.role:
             return visit.go("/")
-        return visit.show("login.html", next=_path(visit.text("next")))
+        return visit.show("login.html", next=own_path(visit.text("next")))
 
     async def log_in(self, visit: Visit) -> Response:
         session = await self._access.log_in(visit.needed("name"), visit.raw("password"))
         if session is None:
             visit.session.notes.append(("bad", "This name and password do not belong together."))
-            return visit.show("login.html", 401, next=_path(visit.text("next")))
+            return visit.show("login.html", 401, next=own_path(visit.text("next")))
         self._access.log_out(visit.session.key)
         visit.session = session
-        return visit.go(_path(visit.text("next")))
+        return visit.go(own_path(visit.text("next")))
 
     async def log_out(self, visit: Visit) -> Response:
         self._access.log_out(visit.session.key)
@@ -38,7 +38,7 @@ class LoginPages:
         return visit.go("/login" if self._access.needs_login else "/")
 
 
-def _path(wanted: str) -> str:
+def own_path(wanted: str) -> str:
     """Of this dashboard only: nobody is led elsewhere by a link to the login."""
     parts = urlsplit(wanted)
     fine = wanted.startswith("/") and not wanted.startswith(("//", "/\\")) and not parts.scheme and not parts.netloc

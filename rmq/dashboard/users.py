@@ -73,7 +73,7 @@ class UserPages:
 
     async def save_user(self, visit: Visit) -> Response:
         user = UserInfo(visit.needed("name"), visit.raw("password"), visit.text("kind"), visit.text("status"))
-        where = await self._at_ticked(visit, lambda address: access.save_user(self._client, address, user))
+        where = await self._at_ticked(visit, lambda address: access.save_users(self._client, address, [user]))
         return visit.go("/users", f"User {user.username} is saved at {where}.")
 
     async def delete_user(self, visit: Visit) -> Response:
@@ -89,7 +89,8 @@ class UserPages:
         decision = visit.text("decision", "Allow")
         resources = visit.needed("resources").replace(",", " ").split()
         policy = Policy(visit.text("kind", "Custom"), [PolicyEntry(each, actions, sources, decision) for each in resources])
-        where = await self._at_ticked(visit, lambda address: access.save_policy(self._client, address, f"User:{name}", policy))
+        acl = AclInfo(f"User:{name}", [policy])
+        where = await self._at_ticked(visit, lambda address: access.save_acls(self._client, address, [acl]))
         return visit.go("/users", f"What {name} may do with {', '.join(resources)} is saved at {where}.")
 
     async def delete_policy(self, visit: Visit) -> Response:

@@ -64,7 +64,7 @@ def codes_of(expression: str) -> frozenset[int] | None:
 
     Raises Refusal.
     """
-    return _short(expression) if len(expression) <= _SHORT else _long(expression)
+    return short_codes(expression) if len(expression) <= _SHORT else long_codes(expression)
 
 
 def _codes_of(expression: str) -> frozenset[int] | None:
@@ -72,8 +72,8 @@ def _codes_of(expression: str) -> frozenset[int] | None:
     return None if tags is None else codes(tags)
 
 
-_short = lru_cache(maxsize=1024)(_codes_of)
-_long = lru_cache(maxsize=64)(_codes_of)
+short_codes = lru_cache(maxsize=1024)(_codes_of)
+long_codes = lru_cache(maxsize=64)(_codes_of)
 
 
 Exact = frozenset[str] | Sql | None

@@ -6,109 +6,31 @@ Offsets are bytes of the log. `end` always is the end of a record (or the start 
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from threading import Lock
 from typing import NoReturn
 
 from rmq.codes import ResponseCode
-from rmq.errors import BadBytes, PerhapsStored, Refusal, StoreError, no_topic
+from rmq.errors import PerhapsStored, Refusal, StoreError
 from rmq.log.files import epochs
 from rmq.log.files.damage import Damages
 from rmq.log.files.disk import Disk, remedy
 from rmq.log.files.epochs import EpochRecord, EpochRow
+from rmq.log.files.gathering import Spans, gather_checked, gather_groups
 from rmq.log.files.segment import FILLER, RecordView, Segment
 from rmq.log.files.segments import Segments
 from rmq.log.files.verified import Verified
 from rmq.log.queues.consumequeue import ConsumeQueue
 from rmq.log.records import record
-from rmq.log.records.deletions import deleted_by
-from rmq.log.records.record import BLANK_MAGIC, Record, stamp
+from rmq.log.records.record import BLANK_MAGIC, Record
 from rmq.log.settings import StoreSettings
-from rmq.model import EPOCH_TOPIC, STATE_TOPIC
+from rmq.log.units import Run, Unit, check_lives, widen
+from rmq.model import EPOCH_TOPIC
 
 NEAR_BYTES = 128 * 1024  # what one read fetches at once, whatever lies between the records
-MAX_GAP_BYTES = 8192  # beyond that: most bytes between two records that one read fetches together
 READAHEAD_BYTES = 16 << 20  # more than a kernel reads ahead of what was asked for
 MAX_STEP_BACK_MS = 60_000
 _LOG = logging.getLogger(__name__)
-
-Spans = Sequence[tuple[int, int]]  # (offset, size)
-
-
-class Unit:
-    """Records of one queue that are appended together or not at all.
-
-    `records`, `sizes` and `tags_codes` come from `record.draft` and `record.check`; while the unit is `open`, whoever made
-    it may add more to `parts`, `sizes`, `tags_codes` and `size` (bytes in all). Append fills in `queue_offset` and
-    `physical_offset` of the first record, `start` (before a filler, if one was needed) and `end`. `owner` is the
-    caller's; units with None are the log's own (epoch records). The parts stay as given: the stamps are in the log.
-    `pending_change`: of a topic of pending messages, or with a proof (`rmq.delivery.proof`); dispatch reads it again, stamped.
-    `life`: a queue of the topic on whose behalf the unit is stored, if that is another topic; if that topic is deleted by then,
-    the unit is not stored.
-    """
-
-    __slots__ = (
-        "end",
-        "life",
-        "open",
-        "owner",
-        "parts",
-        "pending_change",
-        "physical_offset",
-        "queue",
-        "queue_offset",
-        "size",
-        "sizes",
-        "start",
-        "tags_codes",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        records: bytes,
-        sizes: Iterable[int],
-        tags_codes: Iterable[int],
-        queue: ConsumeQueue,
-        owner: object = None,
-    ) -> None:
-        self.parts = [records]
-        self.size = len(records)
-        self.sizes = [*sizes]
-        self.tags_codes = [*tags_codes]
-        self.open = True
-        self.pending_change = False
-        self.queue = self.life = queue
-        self.owner = owner
-        self.queue_offset = self.physical_offset = self.start = self.end = -1
-
-    @property
-    def records(self) -> bytes:
-        """All parts, joined."""
-        return b"".join(self.parts)
-
-
-class _Run:
-    """Bytes that one write puts at `offset`: units, and perhaps a filler behind them."""
-
-    __slots__ = ("data", "filler", "offset", "units")
-
-    def __init__(self, offset: int) -> None:
-        self.offset = offset
-        self.units: list[Unit] = []
-        self.filler = b""
-        self.data = bytearray()
-
-    def stamp(self, numbers: dict[ConsumeQueue, int], stored: bytes) -> None:
-        """`numbers`: next number of each queue met so far in this burst."""
-        data = self.data = bytearray().join([part for unit in self.units for part in unit.parts])
-        groups = []
-        for unit in self.units:
-            queue, sizes = unit.queue, unit.sizes
-            number = unit.queue_offset = numbers.get(queue, queue.next)
-            numbers[queue] = number + len(sizes)
-            groups.append((unit.physical_offset - self.offset, sizes, queue.queue_id, number))
-        stamp(data, groups, self.offset, stored)
-        data += self.filler
 
 
 class CommitLog:
@@ -169,7 +91,7 @@ class CommitLog:
         """A leader's bytes, which the caller has checked: (offset, bytes) for each file. All or none, as `append`."""
         if self.broken:
             raise StoreError(self.broken)
-        runs = [_Run(offset) for offset, _ in pieces]
+        runs = [Run(offset) for offset, _ in pieces]
         for run, (_, data) in zip(runs, pieces, strict=True):
             run.data += data
         self._write(runs)
@@ -186,7 +108,7 @@ class CommitLog:
             return
         if self.broken or self._epoch is None:
             raise StoreError(self.broken or "not stored: no epoch has begun on this log")
-        deleted, runs = _check_lives(units), self._place(units, wall_ms)
+        deleted, runs = check_lives(units), self._place(units, wall_ms)
         stored_ms = self._stored_ms(wall_ms)
         stored = stored_ms.to_bytes(8, "big") + self._store_host
         numbers: dict[ConsumeQueue, int] = {}
@@ -202,13 +124,13 @@ class CommitLog:
         for topic in deleted:
             self.deletes(topic)
 
-    def _place(self, units: Sequence[Unit], wall_ms: int) -> list[_Run]:
+    def _place(self, units: Sequence[Unit], wall_ms: int) -> list[Run]:
         """Gives each unit its offset; rolls to the next segment where one does not fit with 8 bytes to spare."""
         if len(self._store_host) == 20:
             for unit in units:
-                _widen(unit, self._store_host)
+                widen(unit, self._store_host)
         position = self.end
-        run = _Run(position)
+        run = Run(position)
         runs = [run]
         segment_end = self._files.end_of(position)
         for unit in units:
@@ -217,7 +139,7 @@ class CommitLog:
             if position + length + FILLER.size > segment_end:
                 self._check_fits(unit)
                 run.filler = FILLER.pack(segment_end - position, BLANK_MAGIC)
-                run = _Run(segment_end)
+                run = Run(segment_end)
                 runs.append(run)
                 if unit.queue is not self._epoch_queue:
                     first = self._epoch_unit(epochs.ROLL, wall_ms)
@@ -246,7 +168,7 @@ class CommitLog:
         data = record.draft(EPOCH_TOPIC, body, b"", born_timestamp=wall_ms, born_host=self._store_host)
         unit = Unit(data, (len(data),), (0,), self._epoch_queue)
         if len(self._store_host) == 20:
-            _widen(unit, self._store_host)
+            widen(unit, self._store_host)
         return unit
 
     def _stored_ms(self, wall_ms: int) -> int:
@@ -259,8 +181,8 @@ class CommitLog:
         _LOG.warning("the wall clock is %d s behind the last record's store time", (self.last_stored_ms - wall_ms) // 1000)
         return wall_ms
 
-    def _write(self, runs: list[_Run]) -> None:
-        written: list[tuple[Segment, _Run]] = []
+    def _write(self, runs: list[Run]) -> None:
+        written: list[tuple[Segment, Run]] = []
         try:
             segments = [self._segment_for(run.offset) for run in runs]
             for segment, run in zip(segments, runs, strict=True):
@@ -271,7 +193,7 @@ class CommitLog:
             self._undo(written)
             raise StoreError(f"not stored: {remedy(error, 'free space on the disk or repair it')}") from error
 
-    def _undo(self, written: list[tuple[Segment, _Run]]) -> None:
+    def _undo(self, written: list[tuple[Segment, Run]]) -> None:
         """A refused record must not be found after a restart: zeros go where it may have been written."""
         try:
             for segment, run in written:
@@ -335,9 +257,9 @@ class CommitLog:
         self.damages.check(*spans[0])
         try:
             if not self._verified.has(spans):
-                return _gather_checked(self._files, spans, self.rows, self._verified)
+                return gather_checked(self._files, spans, self.rows, self._verified)
             if extent > NEAR_BYTES or spans[-1][0] >= self._files.end_of(offset):
-                return _gather_groups(self._files, spans)
+                return gather_groups(self._files, spans)
             view = self._near
             if not self._files.at(offset).read_cached(offset, view[:extent]):
                 return None
@@ -411,73 +333,3 @@ class CommitLog:
     def close(self) -> None:
         """Closes the files; flushes nothing."""
         self._files.close()
-
-
-def _groups(spans: Spans, end_of: Callable[[int], int]) -> Iterator[tuple[int, int, int, int]]:
-    """(first, after, offset, size): spans so near that one read fetches them. `end_of(offset)`: where its file ends."""
-    count, index = len(spans), 0
-    while index < count:
-        first = index
-        offset, size = spans[index]
-        stop = offset + size
-        limit = end_of(offset)
-        index += 1
-        while index < count:
-            at, size = spans[index]
-            if at - stop > MAX_GAP_BYTES or at >= limit:
-                break
-            stop = at + size
-            index += 1
-        yield first, index, offset, stop - offset
-
-
-def _gather_groups(files: Segments, spans: Spans) -> bytes | None:
-    """Reads records that lie far apart: one read for each group of neighbours."""
-    parts: list[memoryview] = []
-    for first, after, offset, size in _groups(spans, files.end_of):
-        view = memoryview(bytearray(size))
-        if not files.at(offset).read_cached(offset, view):
-            return None
-        parts.extend([view[at - offset : at - offset + length] for at, length in spans[first:after]])
-    return b"".join(parts)
-
-
-def _gather_checked(files: Segments, spans: Spans, rows: tuple[EpochRow, ...], verified: Verified) -> bytes | None:
-    data = _gather_groups(files, spans)
-    if data is None or not _are_whole(data, spans, rows):
-        return None
-    verified.add(spans)
-    return data
-
-
-def _are_whole(data: bytes, spans: Spans, rows: tuple[EpochRow, ...]) -> bool:
-    """Whether `data` holds exactly the records of `spans`."""
-    at = 0
-    try:
-        for offset, size in spans:
-            record.verify(data, at, offset, not epochs.written_by_rocketmq(rows, offset))
-            at += size
-    except BadBytes:
-        return False
-    return True
-
-
-def _check_lives(units: Sequence[Unit]) -> list[str]:
-    """The topics that these units delete. Raises Refusal for one whose topic's life ends before it."""
-    deleted: list[str] = []
-    for unit in units:
-        queue, life = unit.queue, unit.life
-        if queue.ended or life.ended or (deleted and (queue.topic in deleted or life.topic in deleted)):
-            gone = life.topic if life.ended or life.topic in deleted else queue.topic
-            raise no_topic(gone, " any more: nothing was stored")
-        if queue.topic == STATE_TOPIC:
-            deleted += deleted_by(unit.parts)
-    return deleted
-
-
-def _widen(unit: Unit, store_host: bytes) -> None:
-    """Makes room for the 16 bytes of an IPv6 store host; the records are encoded again."""
-    if not unit.parts[0][39] & record.SYS_STORE_V6:
-        wide = [record.encode(record.with_store_host(one, store_host)) for one in record.iterate(unit.records)]
-        unit.parts, unit.sizes = [b"".join(wide)], [*map(len, wide)]
-        unit.size = len(unit.parts[0])

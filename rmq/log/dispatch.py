@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterable
 
 from rmq.errors import InvalidArgument, StoreError
-from rmq.log.commitlog import CommitLog, Unit
+from rmq.log.commitlog import CommitLog
 from rmq.log.files import epochs
 from rmq.log.files.segment import BadEntry, RecordView
 from rmq.log.queues.consumequeue import ConsumeQueue
@@ -22,16 +22,9 @@ from rmq.log.queues.queues import ConsumeQueues
 from rmq.log.records.deletions import deleted_topics
 from rmq.log.records.peek import peek
 from rmq.log.records.pending import is_pending_change
-from rmq.log.records.record import (
-    MIN_RECORD_BYTES,
-    UNKNOWN_TOPIC,
-    Record,
-    decode,
-    entry_code,
-    is_tombstone,
-    iterate,
-    queue_places,
-)
+from rmq.log.records.record import MIN_RECORD_BYTES, Record, decode, entry_code, iterate, queue_places
+from rmq.log.records.tombstones import UNKNOWN_TOPIC, is_tombstone
+from rmq.log.units import Unit
 from rmq.model import STATE_TOPIC, is_pending_topic
 
 REPORT_BYTES = 64 * 1024 * 1024

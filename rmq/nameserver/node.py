@@ -35,11 +35,11 @@ class Nameserver:
         self._settings = settings
         self._clock = clock
         self._handlers = RouteHandlers(RouteTable(settings.broker_expiry_ms / 1000), Members(settings), clock)
-        self._directory = SharedDirectory()
-        guard = guard_of(settings, self._directory, clock)
+        self.directory = SharedDirectory()
+        guard = guard_of(settings, self.directory, clock)
         remoting = RemotingSettings(limits=limits)
         remoting.identify = guard.identify if guard is not None else None
-        handlers = guarded(guard, audited({**self._handlers.by_request(), ShareAccess: self._directory.share}, {}))
+        handlers = guarded(guard, audited({**self._handlers.by_request(), ShareAccess: self.directory.share}, {}))
         self._server = Server(
             handlers, limits, remoting, clock, on_close=self._closed, network=network or network_of(settings, clock)
         )
@@ -88,7 +88,7 @@ class Nameserver:
             await asyncio.gather(self._scan, return_exceptions=True)
 
     def _closed(self, connection: Connection) -> None:
-        self._directory.closed(connection.id)
+        self.directory.closed(connection.id)
         self._handlers.closed(connection)
 
     async def _look_for_silent_brokers(self) -> None:

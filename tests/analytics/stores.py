@@ -5,11 +5,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from rmq.log.commitlog import Unit
 from rmq.log.files.disk import RealDisk
 from rmq.log.files.ownfiles import Progress, save_progress
 from rmq.log.records.record import draft, host_bytes, properties_to_bytes, stamp
 from rmq.log.store import Store, StoreSettings
+from rmq.log.units import Unit
 
 HOST = host_bytes("127.0.0.1", 10911)
 BLANK_MAGIC = bytes.fromhex("cbd43194")

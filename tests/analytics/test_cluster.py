@@ -114,7 +114,7 @@ async def test_a_queue_that_ends_before_what_was_read(broker: LocalBroker, monke
     await broker.create_topic("T", queues=1)
     async with broker.client() as client:
         await send(client, 10)
-        monkeypatch.setattr(cluster, "_PATIENCE_S", 0.0)
+        monkeypatch.setattr(cluster, "PATIENCE_S", 0.0)
         with pytest.raises(StoreError, match="ends at message 10, and 11 was reached before"):
             await cluster.ends(client, T, {queue(0): 11})
         assert await cluster.ends(client, T._replace(fail_on_loss=False), {queue(0): 11}) == {}

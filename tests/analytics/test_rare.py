@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from rmq.log.commitlog import Unit
 from rmq.log.files.disk import RealDisk
 from rmq.log.records.record import draft, host_bytes, properties_to_bytes
 from rmq.log.store import Store, StoreSettings
+from rmq.log.units import Unit
 from rmq.model import STATE_TOPIC
 
 pa = pytest.importorskip("pyarrow", reason="needs the extra `spark`")

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from rmq.errors import BadBytes, InvalidArgument, StoreError
-from rmq.log.commitlog import Unit
 from rmq.log.files.disk import RealDisk
 from rmq.log.records.record import Record, decode, draft, host_bytes
 from rmq.log.store import Store, StoreSettings
+from rmq.log.units import Unit
 from tests.analytics.stores import Sent, commit, write_store
 
 pytest.importorskip("pyarrow", reason="needs the extra `spark`")

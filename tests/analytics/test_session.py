@@ -15,7 +15,7 @@ def test_the_callers_way_with_ctrl_c_stays() -> None:
 
     before = signal.signal(signal.SIGINT, ours)
     try:
-        with session._own_interrupts():
+        with session.own_interrupts():
             signal.signal(signal.SIGINT, signal.default_int_handler)  # as Spark does
         assert signal.getsignal(signal.SIGINT) is ours
     finally:
@@ -25,7 +25,7 @@ def test_the_callers_way_with_ctrl_c_stays() -> None:
 def test_without_a_way_of_their_own_callers_get_sparks() -> None:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        with session._own_interrupts():
+        with session.own_interrupts():
             signal.signal(signal.SIGINT, signal.SIG_IGN)
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:

@@ -21,10 +21,11 @@ from click.testing import CliRunner
 
 from rmq.cli import run as run_rmq
 from rmq.errors import BadBytes, InvalidArgument, StoreError
-from rmq.log.commitlog import Unit
 from rmq.log.files.disk import RealDisk
-from rmq.log.records.record import draft, host_bytes, tombstone
+from rmq.log.records.record import draft, host_bytes
+from rmq.log.records.tombstones import tombstone
 from rmq.log.store import Store, StoreSettings
+from rmq.log.units import Unit
 from tests.analytics.stores import Sent, commit, write_store
 
 pytestmark = pytest.mark.spark

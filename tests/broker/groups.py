@@ -100,18 +100,18 @@ class LocalGroup:
         for peer in self._connections:
             await peer.close()
         await self.stop(*list(self.nodes))
-        await self._nameserver.stop()
+        await self.naming.stop()
 
     async def _start_nameserver(self, port: int) -> None:
         security = {name: value for name, value in self._settings.items() if name.startswith("tls_") or name in SECURITY}
-        self._nameserver = Nameserver(NodeSettings(role="nameserver", namesrv_port=port, **security), self.clock)
-        await self._nameserver.start()
-        self.nameserver = self._nameserver.address
+        self.naming = Nameserver(NodeSettings(role="nameserver", namesrv_port=port, **security), self.clock)
+        await self.naming.start()
+        self.nameserver = self.naming.address
 
     async def roll(self, **changed: Any) -> None:
         """All nodes get these settings, and are started again one after the other, the nameserver first."""
         self._settings |= changed
-        await self._nameserver.stop()
+        await self.naming.stop()
         await self._start_nameserver(int(self.nameserver.rpartition(":")[2]))
         for name in list(self.nodes):
             await self.stop(name)
@@ -158,9 +158,9 @@ class LocalGroup:
 
     # --- who is who ---------------------------------------------------------------------------------------------------
 
-    async def connect(self, name: str) -> Peer:
+    async def connect(self, name: str, client_id: str = "c") -> Peer:
         """Closed at the end."""
-        peer = await Peer.connect(self.nodes[name].address, tls=self.tls, credentials=self.credentials)
+        peer = await Peer.connect(self.nodes[name].address, client_id, self.tls, self.credentials)
         self._connections.append(peer)
         return peer
 

@@ -79,14 +79,12 @@ async def root(local: LocalBroker) -> AsyncIterator[Peer]:
 
 
 def nameserver_knows(local: LocalBroker, name: str) -> bool:
-    assert local._nameserver is not None
-    return bool(local._nameserver._directory.users(name))
+    return bool(local.naming.directory.users(name))
 
 
 def nameserver_permits(local: LocalBroker, name: str) -> bool:
     """It knows the user's policies, too; they come behind the user."""
-    assert local._nameserver is not None
-    return nameserver_knows(local, name) and bool(local._nameserver._directory.acls(name))
+    return nameserver_knows(local, name) and bool(local.naming.directory.acls(name))
 
 
 async def make_user(root: Peer, name: str, *entries: PolicyEntry, **fields: str) -> None:

@@ -10,7 +10,8 @@ import pytest
 
 from rmq.client import Message, Tls
 from rmq.codes import ResponseCode
-from rmq.config.settings import Entry, NodeSettings, load
+from rmq.config.loading import Entry, load
+from rmq.config.settings import NodeSettings
 from rmq.errors import InvalidArgument, Refusal
 from rmq.net.commands import Hello, UpdateTopic
 from rmq.net.commands.access import PolicyEntry

@@ -7,21 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from rmq.broker import snapshot
 from rmq.broker.adoption import tables as adopt
-from rmq.broker.tables import Tables
+from rmq.broker.tables import snapshot
+from rmq.broker.tables.tables import Tables
 from rmq.client import Message
 from rmq.delivery.cursors import BROADCAST, LMQ, PULL
 from rmq.delivery.due import level_slot, timer_out_ms
 from rmq.delivery.groups import GroupTable
 from rmq.delivery.offsets import OffsetKey, OffsetTable, offsets_json
 from rmq.errors import StoreError
-from rmq.log.commitlog import Unit
 from rmq.log.files.disk import RealDisk
 from rmq.log.files.epochs import ROCKETMQ_EPOCH
 from rmq.log.queues.consumequeue import ENTRY
 from rmq.log.records import record
 from rmq.log.store import Store, StoreSettings
+from rmq.log.units import Unit
 from rmq.model import DELAY_TOPIC, TIMER_TOPIC, GroupConfig, TopicConfig
 from rmq.routing.topics import TopicTable
 from rmq.testing import LocalBroker, TestClock

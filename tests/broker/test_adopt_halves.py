@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from rmq.broker import snapshot
 from rmq.broker.adoption import tables as adopt
-from rmq.broker.tables import Tables
+from rmq.broker.tables import snapshot
+from rmq.broker.tables.tables import Tables
 from rmq.delivery.groups import GroupTable
 from rmq.delivery.offsets import OffsetTable
 from rmq.delivery.transactions import Half

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rmq.codes import ResponseCode
-from rmq.commands.logs import JsonFormatter
+from rmq.commands.shared.logs import JsonFormatter
 from rmq.guard.audit import ADMINISTRATIVE
 from rmq.net.commands import CreateUser, DeleteTopic, Ping, Send, UpdateTopic
 from rmq.net.commands.access import PolicyEntry

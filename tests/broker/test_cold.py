@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from rmq.broker import coldreads
-from rmq.broker.coldreads import ColdReads
 from rmq.broker.node import Broker
+from rmq.broker.shared import coldreads
+from rmq.broker.shared.coldreads import ColdReads
 from rmq.codes import ResponseCode as R
 from rmq.config.settings import NodeSettings
 from rmq.errors import Refusal

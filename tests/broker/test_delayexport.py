@@ -129,7 +129,7 @@ async def test_timer_files_are_as_long_as_the_configuration_says(tmp_path: Path)
 
 async def test_positions_of_very_many_are_old_but_never_too_high(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are not looked through every few seconds: after a crash RocketMQ may repeat, not lose. A stop is exact."""
-    monkeypatch.setattr(delayexport, "_MANY", 2)
+    monkeypatch.setattr(delayexport, "MANY", 2)
     async with LocalBroker(store_dir=tmp_path) as broker:
         await broker.create_topic("T", 1)
         peer = await Peer.connect(broker.address)

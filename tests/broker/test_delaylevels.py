@@ -8,7 +8,7 @@ import pytest
 
 from rmq import cli
 from rmq.broker.pending.delays import source_of
-from rmq.commands import exits
+from rmq.commands.shared import exits
 from rmq.config.settings import NodeSettings, parse
 from rmq.delivery.due import level_slot
 from rmq.errors import InvalidArgument

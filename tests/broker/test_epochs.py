@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rmq import cli
-from rmq.commands import exits
+from rmq.commands.shared import exits
 from rmq.errors import StoreError
 from rmq.log.files import ownfiles
 from rmq.log.files.disk import RealDisk

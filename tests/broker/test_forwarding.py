@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from rmq.broker import forwarding, forwardline, node as node_module
+from rmq.broker import node as node_module
+from rmq.broker.front import forwarding, forwardline
 from rmq.codes import RequestCode, ResponseCode as R
 from rmq.errors import RmqError
 from rmq.log.records import record
@@ -234,12 +235,12 @@ async def test_what_left_for_a_leader_that_dies_has_an_unknown_outcome(group: Lo
     async with JavaClient.connect(group.address(name)) as java:
         assert (await java.send(b"before"))[0].code == 0
         node = group.nodes[leader]
-        node.serving.membership.replica._release = lambda: None  # type: ignore[method-assign, union-attr]
+        forwarding = group.nodes[name].serving.front.forwarding
+        assert forwarding is not None
         hanging = java.send(b"under way")
-        line = next(iter(group.nodes[name].serving.front.forwarding._lines.values()))  # type: ignore[union-attr]
-        await until(lambda: line.pending)
-        assert line._upstream._transport is not None
-        line._upstream._transport.abort()
+        await until(lambda: forwarding.waiting[0])  # written; the answer takes the leader a commit
+        [line] = [one for one in node.serving.front.server.connections if one.is_forwarded]
+        line.abort("cut by the test")
         header, _ = await hanging
     assert (header.code, header.remark.startswith("outcome unknown")) == (1, True)
 

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from rmq.broker import longpoll
-from rmq.broker.longpoll import HeldPull, LongPolls
+from rmq.broker.shared import longpoll
+from rmq.broker.shared.longpoll import HeldPull, LongPolls
 from rmq.codes import ResponseCode as R
 from rmq.delivery.shares import Owner, Share
 from rmq.errors import Refusal

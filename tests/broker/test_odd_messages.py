@@ -13,7 +13,7 @@ from typing import Any
 import msgpack
 from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 
-from rmq.broker.tables import Tables
+from rmq.broker.tables.tables import Tables
 from rmq.delivery.groups import GroupTable
 from rmq.delivery.offsets import OffsetTable
 from rmq.errors import Refusal

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from rmq.broker import longpoll
-from rmq.broker.longpoll import LongPolls
 from rmq.broker.pending import popwaits
 from rmq.broker.pending.popwaits import PopWaits
+from rmq.broker.shared import longpoll
+from rmq.broker.shared.longpoll import LongPolls
 from rmq.delivery.shares import Owner, Share
 
 OWNER = Owner(1, "10.0.0.1")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rmq.broker import indexer
+from rmq.broker.shared import indexer
 from rmq.codes import ResponseCode as R
 from rmq.log.records import record
 from rmq.net.commands import QueryMessage, QueryMessageAnswer, Send, SendAnswer, UpdateTopic, ViewMessage

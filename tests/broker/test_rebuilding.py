@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from rmq.broker import opening
+from rmq.broker.startup import opening
 from rmq.codes import ResponseCode as R
 from rmq.errors import RmqError
 from rmq.net.commands import GetRuntimeInfo, QueryConsumerOffset, UpdateConsumerOffset, ViewMessage

@@ -194,7 +194,6 @@ async def _ten_read(group: LocalGroup) -> Peer:
 
 
 async def _member(group: LocalGroup, name: str) -> Peer:
-    member = await Peer.connect(group.address(name), "member")
-    group._connections.append(member)
+    member = await group.connect(name, "member")
     await member.ask_code(beat("member", "g"))
     return member

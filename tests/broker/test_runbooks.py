@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from rmq.cli import cli
 from rmq.client import Client, Message, Tls, Unreachable
-from rmq.config.settings import load
+from rmq.config.loading import load
 from rmq.errors import Refusal
 from rmq.net.commands import Hello, UpdateTopic
 from rmq.scram import Credentials
@@ -188,7 +188,7 @@ async def _log_in(operator: Operator, caplog: pytest.LogCaptureFixture) -> None:
 
 async def _known(group: LocalGroup, user: str) -> None:
     """The nameserver has heard of the user and its policies."""
-    directory = group._nameserver._directory
+    directory = group.naming.directory
     await group.clock.advance_until(lambda: directory.users(user) and directory.acls(user))
 
 

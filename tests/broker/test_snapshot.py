@@ -5,10 +5,10 @@ import random
 import msgpack
 import pytest
 
-from rmq.broker import snapshot
-from rmq.broker.snapshot import SnapshotTaker
-from rmq.broker.state import Line, lines_of
-from rmq.broker.tables import Tables
+from rmq.broker.shared.state import Line, lines_of
+from rmq.broker.tables import snapshot
+from rmq.broker.tables.snapshot import SnapshotTaker
+from rmq.broker.tables.tables import Tables
 from rmq.delivery.groups import GroupTable
 from rmq.delivery.offsets import OffsetTable
 from rmq.errors import BadBytes

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from rmq.broker import sifting
+from rmq.broker.shared import sifting
 from rmq.client import InvalidArgument, Message
 from rmq.codes import ResponseCode as R
 from rmq.delivery.sql import compile_sql

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from rmq.broker.exports import Exports
+from rmq.broker.features.exports import Exports
 from rmq.broker.node import Broker
-from rmq.broker.snapshot import SnapshotTaker
+from rmq.broker.tables.snapshot import SnapshotTaker
 from rmq.client import Message
 from rmq.clock import SystemClock
 from rmq.config.settings import NodeSettings

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rmq.broker.facts import put_times
+from rmq.broker.shared.facts import put_times
 from rmq.client import Client, Message
 from rmq.log.records import record
 from rmq.measures import Histogram

@@ -34,6 +34,7 @@ from tests.broker.transactions import (
     properties,
     stored,
 )
+from tests.net.support import BarePeer
 
 EVERY_S = 30.0
 NUMBERS = ("CHECK_IMMUNITY_TIME_IN_SECONDS", "TRANSACTION_CHECK_TIMES", "REAL_QID", "RMQ_SRC")
@@ -285,11 +286,10 @@ async def test_a_producer_that_does_not_read_is_asked_nothing_more(connect: Conn
     """D18, C12: what it has not taken is bounded, and costs the others no check."""
     async with LocalBroker(transaction_check_interval_ms=86_400_000, transaction_timeout_ms=0) as broker:
         await broker.create_topic("T", 1)
-        peer, lazy = await connect(broker), await connect(broker, "lazy")
-        await lazy.ask(beat("lazy"))
-        transport = lazy.channel._transport
-        assert transport is not None
-        transport.pause_reading()
+        host, port = broker.address.split(":")
+        peer, lazy = await connect(broker), await BarePeer.greeted((host, int(port)))
+        lazy.ask(beat("lazy"), 1)
+        await lazy.answer()
         count = 200
         for number in range(count):
             await peer.send(half(bytes(100_000), UNIQ_KEY=str(number)))
@@ -298,8 +298,9 @@ async def test_a_producer_that_does_not_read_is_asked_nothing_more(connect: Conn
         rows = tables(broker).halves.open.rows.values()
         asked = sum(half.checks for half in rows)
         assert 0 < asked < count
-        transport.resume_reading()
-        await until(lambda: len(checks(lazy)) == asked)
+        for _ in range(asked):
+            await lazy.answer()
+        await lazy.close()
 
 
 async def test_what_is_wrong_with_one_does_not_stop_the_others(broker: LocalBroker, peer: Peer) -> None:

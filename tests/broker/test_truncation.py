@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from rmq.broker import truncation
-from rmq.broker.truncation import TruncationGuard
+from rmq.broker.shared import truncation
+from rmq.broker.shared.truncation import TruncationGuard
 from rmq.client import Client, Consumer
 from rmq.codes import ResponseCode as R
 from rmq.delivery.groups import ConsumerRegistry

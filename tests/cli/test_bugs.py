@@ -5,14 +5,14 @@ import sys
 
 PROGRAM = """
 import asyncio
-from rmq.commands.node import _end_on_bugs
+from rmq.commands.node import end_on_bugs
 
 def broken():
     assert False, "the queue has 3 entries, a record says 5"
 
 async def main():
     loop = asyncio.get_running_loop()
-    loop.set_exception_handler(_end_on_bugs)
+    loop.set_exception_handler(end_on_bugs)
     what = {what}
     loop.call_soon(what)
     await (asyncio.Event().wait() if what is broken else asyncio.sleep(0))

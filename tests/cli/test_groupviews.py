@@ -1,8 +1,8 @@
 """How groups that elect their leader are shown, and what is warned of."""
 
 from rmq.client.admin import standing
-from rmq.commands import adminviews, groupviews
-from rmq.commands.output import as_json
+from rmq.commands.shared.output import as_json
+from rmq.commands.views import adminviews, groupviews
 from rmq.model import BrokerAddresses, EpochRow
 from rmq.net.commands.peers import AWAY_S, LEVEL_S, GroupStatus, MemberStatus
 

@@ -11,7 +11,7 @@ from rmq import cli
 from rmq.client import Client, ClientSettings, Message, SendResult
 from rmq.client.admin import lookups
 from rmq.client.shared.traceformat import Outcome, SubAfter, encode
-from rmq.commands import exits
+from rmq.commands.shared import exits
 from rmq.testing import LocalBroker
 from tests.faults.node import NodeProcess
 

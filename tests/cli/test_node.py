@@ -15,7 +15,8 @@ import pytest
 
 from rmq import cli
 from rmq.client import Client, ClientSettings
-from rmq.commands import exits, node
+from rmq.commands import node
+from rmq.commands.shared import exits
 
 _ENV = {name: value for name, value in os.environ.items() if not name.startswith(("RMQ_", "NAMESRV_"))}
 _ONE = b"sent 1 message to Slow"

@@ -9,7 +9,9 @@ from datetime import datetime
 import pytest
 from hypothesis import given, strategies as st
 
-from rmq.commands import adminviews, figures, logs, output
+from rmq.commands.bench import figures
+from rmq.commands.shared import logs, output
+from rmq.commands.views import adminviews
 from rmq.model import BrokerAddresses, ConnectionInfo, MessageQueue, QueueData, QueueProgress, QueueStats, Route
 from rmq.net.commands import ConsumerConnection, ConsumeStats
 

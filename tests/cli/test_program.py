@@ -11,7 +11,7 @@ import pytest
 
 from rmq import cli
 from rmq.codes import ResponseCode
-from rmq.commands import exits
+from rmq.commands.shared import exits
 from rmq.errors import BadBytes, Closed, InvalidArgument, Refusal, StoreError, Unknown, Unreachable
 
 
@@ -70,7 +70,8 @@ def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
 def test_help_is_quick_because_it_imports_no_command() -> None:
     code = "import sys; from rmq import cli; cli.run(['--help']); print(sorted(m for m in sys.modules if m.startswith('rmq.')))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "['rmq.cli', 'rmq.codes', 'rmq.commands', 'rmq.commands.exits', 'rmq.errors']"
+    loaded = ["rmq.cli", "rmq.codes", "rmq.commands", "rmq.commands.shared", "rmq.commands.shared.exits", "rmq.errors"]
+    assert done.stdout.splitlines()[-1] == str(loaded)
 
 
 @pytest.mark.parametrize(
@@ -176,6 +177,6 @@ def test_a_command_without_its_extra_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setitem(cli._COMMANDS, "report", ("no_such_module_here:report", ""))
+    monkeypatch.setitem(cli.COMMANDS, "report", ("no_such_module_here:report", ""))
     assert cli.run(["report"]) == exits.FAILED
     assert "pip install 'rmq[spark]'" in capsys.readouterr().err

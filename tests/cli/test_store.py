@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 from rmq import cli
-from rmq.commands import exits
-from rmq.log.commitlog import Unit
+from rmq.commands.shared import exits
 from rmq.log.files import ownfiles
 from rmq.log.files.disk import RealDisk
 from rmq.log.records import record
+from rmq.log.records.checking import check
 from rmq.log.store import Store, StoreSettings
+from rmq.log.units import Unit
 from tests.golden import unpack
 
 SETTINGS = StoreSettings(record.host_bytes("127.0.0.1", 10911), 16384, queue_file_entries=50, index_slots=64, index_entries=100)
@@ -32,7 +33,7 @@ def root(tmp_path: Path) -> Path:
     for number in range(60):
         properties = record.properties_to_bytes({"TAGS": "red", "KEYS": f"k{number}"})
         draft = record.draft("T", b"message %d " % number * 40, properties, born_timestamp=1, born_host=SETTINGS.store_host)
-        checked = record.check(draft, "T")
+        checked = check(draft, "T")
         unit = Unit(draft, checked.sizes, checked.tags_codes, store.queues.get("T", number % 3))
         store.log.append([unit], 1_700_000_000_000 + number * 1000)
     store.close()

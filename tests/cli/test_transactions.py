@@ -6,7 +6,7 @@ import json
 import pytest
 
 from rmq import cli
-from rmq.commands import exits
+from rmq.commands.shared import exits
 from rmq.testing import LocalBroker, until
 from tests.broker.support import Peer, beat
 from tests.broker.transactions import checks, half

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from rmq.client import Client, Message, Producer, Unknown
-from rmq.commands import exits, tryout
-from rmq.config import settings as config
+from rmq.commands import tryout
+from rmq.commands.shared import exits
+from rmq.config.loading import load
 from rmq.testing import until
 from tests.cli.drill import Drill, free_shift
 
@@ -20,7 +21,7 @@ from tests.cli.drill import Drill, free_shift
 def test_the_shipped_files_are_what_rocketmqs_courses_start() -> None:
     """Its keys, its ports, three ids; `conf/` in the source shows the same files."""
     shipped = resources.files("rmq") / "conf" / "dledger"
-    loaded = [config.load(Path(str(shipped / f"broker-n{number}.conf"))) for number in range(3)]
+    loaded = [load(Path(str(shipped / f"broker-n{number}.conf"))) for number in range(3)]
     assert not any(each.warnings for each in loaded)
     assert [each.settings.listen_port for each in loaded] == [30911, 30921, 30931]
     assert [each.settings.node_id for each in loaded] == ["n0", "n1", "n2"]

@@ -83,6 +83,11 @@ class Broker:
             self._held.clear()
             await server.close(0)
 
+    def also(self, kind: type[Any], handler: Callable[[Any, Call], Answer | Later]) -> None:
+        """From now on it serves that request too."""
+        assert self._server is not None
+        self._server.handlers = {**self._server.handlers, kind: handler}
+
     def cut_connections(self) -> None:
         """As a pulled cable with a reset."""
         for connection in self._server.connections if self._server else []:
@@ -96,7 +101,7 @@ class Broker:
         for _ in range(count):
             properties = record.properties_to_bytes({"TAGS": tag} if tag else {})
             body = str(len(self.queues[topic, queue_id])).encode()
-            self._append(topic, queue_id, record.draft(topic, body, properties, born_timestamp=1, born_host=bytes(8)))
+            self.append(topic, queue_id, record.draft(topic, body, properties, born_timestamp=1, born_host=bytes(8)))
         self._answer_held()
 
     # --- serving ------------------------------------------------------------------------------------------------------
@@ -125,14 +130,14 @@ class Broker:
         first = len(self.queues[request.topic, request.queue_id])
         at = 0
         for each in record.iterate(request.records):
-            self._append(request.topic, request.queue_id, request.records[at : at + each.total_size])
+            self.append(request.topic, request.queue_id, request.records[at : at + each.total_size])
             at += each.total_size
         self.topics.setdefault(request.topic, request.default_topic_queue_nums)
         self._answer_held()
         assert len(self.queues[request.topic, request.queue_id]) == first + count
         return SendAnswer(request.queue_id, first, 0)
 
-    def _append(self, topic: str, queue_id: int, draft: bytes) -> None:
+    def append(self, topic: str, queue_id: int, draft: bytes) -> None:
         stored = bytearray(draft)
         number = len(self.queues[topic, queue_id])
         record.stamp(stored, [(0, [len(stored)], queue_id, number)], number * 1000, bytes(8) + STORE_HOST)

@@ -167,8 +167,7 @@ async def test_a_simple_consumer_neither_spins_nor_takes_damaged_messages(make_c
     nothing = PopAnswer(1, 0, 0, 0, status=R.PULL_NOT_FOUND)
     given = [nothing]
     source = await Broker(topics={"T": 1}).start()
-    assert source._server is not None
-    source._server.handlers = {**source._server.handlers, Pop: pop}
+    source.also(Pop, pop)
     clock = TestClock(running=False)
     consumer: SimpleConsumer = make_client(source.address, clock=clock).simple_consumer("g", ["T"])
     receiving = asyncio.create_task(consumer.receive(wait_seconds=10))

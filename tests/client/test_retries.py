@@ -6,6 +6,7 @@ import pytest
 
 from rmq.client import InvalidArgument, ReceivedMessage, Refusal, RetryLater
 from rmq.log.records import record
+from rmq.log.records.checking import check
 from rmq.model import BrokerAddresses, QueueData, Route
 from rmq.net.commands import Send
 from rmq.net.commands.locks import LockQueues
@@ -99,7 +100,7 @@ async def test_a_copy_goes_to_the_retry_topic_when_the_broker_has_lost_it(
     """Body, birth and properties are kept, tries counted; what only brokers may write is left out (C10)."""
     properties = record.properties_to_bytes({"UNIQ_KEY": "A" * 32, "TAGS": "x", "RMQ_SRC": "due 1 2", "TRAN_MSG": "true"})
     made = record.draft("T", b"body", properties, flag=3, born_timestamp=5, born_host=bytes(8), reconsume_times=2)
-    broker._append("T", 0, made)
+    broker.append("T", 0, made)
     broker.faults[SendBack] = [fault]  # type: ignore[list-item]
     async with make_client().consumer("g", "T", start="first", max_retries=9) as consumer:
         running = asyncio.create_task(consumer.run(Failing(b"body")))
@@ -121,7 +122,7 @@ async def test_a_copy_goes_to_the_retry_topic_when_the_broker_has_lost_it(
         "__CRC32#": "0000000000",
         "ORIGIN_MESSAGE_ID": record.message_id(first.store_host, first.physical_offset),
     }
-    assert record.check(send.records, RETRY).pending
+    assert check(send.records, RETRY).pending
     assert broker.offsets["g", "T", 0] == 1
 
 

@@ -10,6 +10,8 @@ import pytest
 from rmq.client import Client, ClientSettings, Consumer, Decision, Message, ReceivedMessage, Refusal, RetryLater
 from rmq.net.commands import UpdateTopic
 from rmq.net.commands.peers import TransferLeader
+from rmq.net.commands.retries import SendBack
+from rmq.net.transport.server import Call
 from rmq.testing import LocalBroker, until
 from tests.broker.groups import LocalGroup
 
@@ -99,6 +101,10 @@ async def test_after_its_last_try_it_is_a_dead_letter_and_nothing_else_is(broker
     assert {(message.topic, message.reconsume_times, message.tags) for message in found} == {("T", 3, "red")}
 
 
+def _refused(request: SendBack, call: Call) -> None:
+    raise Refusal(1, "by the test")
+
+
 @pytest.mark.parametrize("by_itself", [False, True])
 async def test_messages_that_waited_before_do_not_wait_their_first_wait_again(broker: LocalBroker, by_itself: bool) -> None:
     """C10, C11, C13: delayed, timed and committed ones fail like any other, given back or (`by_itself`) sent by the consumer."""
@@ -106,6 +112,9 @@ async def test_messages_that_waited_before_do_not_wait_their_first_wait_again(br
     kinds = {b"delayed": {"delay_level": 5}, b"timed": {"delay_s": 60.0}, b"at": {"deliver_at_ms": at_ms}}
     began: dict[bytes, float] = {}
     tries: dict[bytes, list[int]] = defaultdict(list)
+    if by_itself:
+        server = broker.serving.front.server
+        server.handlers = {**server.handlers, SendBack: _refused}
     async with broker.client(settings=PATIENT) as client:
         for body, waits in kinds.items():
             await client.producer().send(Message("T", body, keys=["k"], **waits))  # type: ignore[arg-type]
@@ -120,9 +129,7 @@ async def test_messages_that_waited_before_do_not_wait_their_first_wait_again(br
                 assert (message.topic, message.keys) == ("T", ["k"])
                 now = broker.clock.monotonic()
                 assert now - began.setdefault(message.body, now) < 30, "it waited its first wait again"
-                if message.reconsume_times < 2 and by_itself:
-                    await consumer._retries._send(message, 1, Refusal(1, "as if"))
-                elif message.reconsume_times < 2:
+                if message.reconsume_times < 2:
                     await consumer.retry_later(message, 1)
     assert dict(tries) == {body: [0, 1, 2] for body in (*kinds, b"paid")}
 

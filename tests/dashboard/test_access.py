@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from rmq.cli import cli
 from rmq.client import InvalidArgument
 from rmq.dashboard.access import read_users, write_user
-from rmq.dashboard.login import _path
+from rmq.dashboard.login import own_path
 from rmq.dashboard.serve import Options
 from rmq.testing import LocalBroker
 from tests.dashboard.visitor import visiting
@@ -82,8 +82,8 @@ async def test_guessing_passwords_is_stopped(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("wanted", ["//evil", "https://evil", "/\\evil", "javascript:x", "", "/a\nb"])
 def test_nobody_is_led_elsewhere_after_the_login(wanted: str) -> None:
-    assert _path(wanted) == "/"
-    assert _path("/topics?q=a&page=2") == "/topics?q=a&page=2"
+    assert own_path(wanted) == "/"
+    assert own_path("/topics?q=a&page=2") == "/topics?q=a&page=2"
 
 
 def test_others_reach_it_only_when_somebody_meant_it(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def test_an_expression_has_some_length():
     assert refused.value.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
     for number in range(200):
         filters.codes_of(f"{number}" + "x" * 2000)
-    assert filters._long.cache_info().currsize <= 64
+    assert filters.long_codes.cache_info().currsize <= 64
     assert filters.codes_of("a || b") == filters.codes(["a", "b"])
     assert filters.codes_of("*") is None
 

@@ -248,7 +248,9 @@ def test_subscriptions_are_bounded_in_bytes_and_those_before_stay():
     assert registry.subscription("g", "T").expression == "*"
     assert registry.members("g") == ["a"]
     assert not beat(registry, 2, "b", consumer("g", version=3, expression=long)).refused, "another client has room"
-    beat(registry, 2, "b", consumer("g", version=1))  # an older one changes nothing, so it still costs as much
+    older = consumer("g", version=1)
+    more = consumer("h", version=1, expression=long)
+    assert "bytes of subscriptions" in beat(registry, 2, "b", older, more).refused, "it changes nothing, so it costs as much"
     for connection in (1, 2):
         registry.connection_closed(connection)
     assert entries(registry) == 0

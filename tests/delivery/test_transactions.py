@@ -232,4 +232,4 @@ def test_no_group_takes_all_the_room(monkeypatch: Any) -> None:
     assert table.is_full("p")
     for first in (100, 200):
         table.resolved(first, COMMITTED)
-    assert not table._open.of_group
+    assert table.open_groups() == []

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from rmq.cli import cli
 from rmq.client import Client
 from rmq.client.admin import calls as ask
-from rmq.commands import exits
+from rmq.commands.shared import exits
 from rmq.dashboard.access import read_users
 from rmq.errors import Refusal, RmqError
 from rmq.secretfiles import read_lines

@@ -16,11 +16,11 @@ from collections import Counter
 from collections.abc import Callable
 
 from rmq.errors import StoreError
-from rmq.log.commitlog import Unit
 from rmq.log.files.memory import MemoryDisk, PowerLoss
 from rmq.log.files.snapshot import QUEUES
 from rmq.log.repair.verify import Verifier
 from rmq.log.settings import SYNC_FLUSH
+from rmq.log.units import Unit
 from tests.log.conftest import ROOT, SETTINGS, Bench, nth
 from tests.log.model import Model, deletion, problems, slow_end
 

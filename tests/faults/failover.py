@@ -19,7 +19,7 @@ from pathlib import Path
 
 from rmq.client import Client, Message
 from rmq.client.producer.producer import Producer
-from rmq.commands.options import run_fast
+from rmq.commands.shared.options import run_fast
 from rmq.errors import RmqError
 from tests.broker.javaclient import JavaClient
 from tests.faults.members import Members

@@ -23,7 +23,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import NamedTuple
 
-from rmq.commands.options import run_fast
+from rmq.commands.shared.options import run_fast
 from tests.faults import soak, waiting
 from tests.faults.history import ACKED, REFUSED, UNKNOWN, problems, repeats, unequal
 from tests.faults.members import CLIENT, HOSTS, Members, both_ways

@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from rmq.commands.options import run_fast
+from rmq.commands.shared.options import run_fast
 from tests.faults.members import Members
 
 WELL_S = 60.0

@@ -43,7 +43,7 @@ class Campaign:
     def __init__(self, node: NodeProcess, seed: int) -> None:
         self.node = node
         self._chance = random.Random(seed)
-        self._sent = 0
+        self.sent = 0
         self._next = dict.fromkeys(range(QUEUES), 0)
 
     async def prepare(self) -> None:
@@ -98,10 +98,10 @@ class Campaign:
         """Sends until the connection breaks."""
         host = record.host_bytes("127.0.0.1", 0)
         while True:
-            self._sent += 1
-            body = b"%d-%d-" % (os.getpid(), self._sent) + b"x" * self._chance.randrange(10, 900)
+            self.sent += 1
+            body = b"%d-%d-" % (os.getpid(), self.sent) + b"x" * self._chance.randrange(10, 900)
             draft = record.draft(TOPIC, body, b"KEYS\x01k\x02", born_timestamp=1, born_host=host)
-            queue_id = self._sent % QUEUES
+            queue_id = self.sent % QUEUES
             try:
                 answer = await channel.request(Send("killers", TOPIC, queue_id, draft), 30.0)
             except Unknown:

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import orjson
 
 import rmq
-from rmq.commands.options import run_fast
+from rmq.commands.shared.options import run_fast
 from rmq.delivery.popping import pop_retry_topic
 from rmq.errors import Refusal, RmqError
 from rmq.log.files.disk import RealDisk
@@ -47,7 +47,7 @@ ANSWER_S = 8.0
 SURE_S = 60.0
 LONGEST_S = 1.5  # of a life: the leader looks every second for what was popped and let go
 PLANTED = (  # what an older release did
-    ("rmq/log/commitlog.py", "        if queue.ended or life.ended or (", "        if (False and "),
+    ("rmq/log/units.py", "        if queue.ended or life.ended or (", "        if (False and "),
     ("rmq/routing/topics.py", "        if value is not None:\n            self._not_leaving(name)\n", ""),
     ("rmq/broker/pending/internalproducer.py", "if self.topic(topic) is None and not is_system_topic(topic):", "if False:"),
     ("rmq/broker/pending/revive.py", "if self._topics.is_leaving(key.topic) or self._topics.is_leaving(retry):", "if False:"),

@@ -30,7 +30,7 @@ async def test_a_node_that_ends_by_itself_is_told_and_nobody_waits_for_it(tmp_pa
     await run.prepare()
     running = asyncio.create_task(run.round())
     try:
-        await until(lambda: run._sent > 200)
+        await until(lambda: run.sent > 200)
         await run.node.kill()
         done = await asyncio.wait_for(running, 30)
     finally:

@@ -5,7 +5,7 @@ import gc
 from math import inf
 from pathlib import Path
 
-from rmq.broker.forwardline import Line
+from rmq.broker.front.forwardline import Line
 from rmq.net.commands import CODES, Goodbye, UpdateTopic
 from rmq.net.transport.connection import Connection
 from tests.broker.groups import GROUP, LocalGroup

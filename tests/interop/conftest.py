@@ -4,7 +4,13 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from tests.interop import java
 from tests.interop.java import started
+
+
+@pytest.fixture(scope="session")
+def built() -> None:
+    java.build()
 
 
 @pytest.fixture(autouse=True)

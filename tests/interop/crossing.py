@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rmq.client import Client
-from rmq.commands.options import run_fast
+from rmq.commands.shared.options import run_fast
 from rmq.errors import RmqError
 from rmq.net.commands import Hello
 from rmq.net.commands.peers import TransferLeader

@@ -18,11 +18,6 @@ from tests.ports import free_port
 pytestmark = [pytest.mark.java, pytest.mark.skipif(bool(java.MISSING), reason=java.MISSING)]
 
 
-@pytest.fixture(scope="module")
-def built() -> None:
-    java.build()
-
-
 @pytest.fixture
 async def broker(built: None) -> AsyncIterator[LocalBroker]:
     async with LocalBroker() as broker:

@@ -12,11 +12,6 @@ from tests.interop.java import Java
 pytestmark = [pytest.mark.java, pytest.mark.skipif(bool(java.MISSING), reason=java.MISSING)]
 
 
-@pytest.fixture(scope="module")
-def built() -> None:
-    java.build()
-
-
 @pytest.fixture
 async def broker(built: None) -> AsyncIterator[LocalBroker]:
     async with LocalBroker() as broker:

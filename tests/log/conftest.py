@@ -4,10 +4,11 @@ from collections.abc import Callable
 
 import pytest
 
-from rmq.log.commitlog import Unit
-from rmq.log.files.memory import MemoryDisk
+from rmq.log.files.memory import MemoryDisk, PowerLoss
 from rmq.log.records import record
+from rmq.log.records.checking import check
 from rmq.log.store import Store, StoreSettings
+from rmq.log.units import Unit
 
 HOST = record.host_bytes("127.0.0.1", 10911)
 BORN = record.host_bytes("127.0.0.1", 50000)
@@ -38,7 +39,7 @@ class Bench:
 
     def unit(self, body: bytes = b"body", topic: str = "T", queue_id: int = 0, count: int = 1, **properties: str) -> Unit:
         records = draft(topic, body, **properties) * count
-        checked = record.check(records, topic)
+        checked = check(records, topic)
         return Unit(records, checked.sizes, checked.tags_codes, self.store.queues.get(topic, queue_id))
 
     def append(self, *units: Unit) -> list[Unit]:
@@ -98,6 +99,19 @@ def nth(count: int, error: BaseException, operations: tuple[str, ...] = ()) -> C
             left -= 1
             if left == 0:
                 raise type(error)(*error.args)  # an error that is raised again keeps all frames it ever passed
+
+    return before
+
+
+def power_lost_after(count: int) -> Callable[[str, str], None]:
+    """A hook that raises PowerLoss at the operation behind the first `count`, and at all that follow."""
+    left = count
+
+    def before(operation: str, path: str) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise PowerLoss
 
     return before
 

@@ -9,10 +9,10 @@ from typing import NamedTuple
 import msgpack
 
 from rmq.errors import BadBytes
-from rmq.log.commitlog import Unit
 from rmq.log.files.memory import MemoryDisk
 from rmq.log.files.segment import FILLER
 from rmq.log.records import record
+from rmq.log.units import Unit
 from rmq.model import STATE_TOPIC
 from tests.log.conftest import ROOT, Bench
 

@@ -8,11 +8,11 @@ import msgpack
 import pytest
 
 from rmq.errors import BadBytes, StoreError
-from rmq.log.commitlog import Unit
 from rmq.log.files.memory import MemoryDisk
 from rmq.log.files.segment import FILLER, BadEntry, walk
 from rmq.log.records import record
 from rmq.log.store import Store
+from rmq.log.units import Unit
 from rmq.model import EPOCH_TOPIC, STATE_TOPIC
 from tests.log.conftest import BORN, ROOT, SETTINGS, Bench
 

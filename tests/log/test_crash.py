@@ -11,11 +11,11 @@ from collections.abc import Callable
 import pytest
 
 from rmq.errors import StoreError
-from rmq.log.commitlog import Unit
 from rmq.log.files import ownfiles, smallfile
 from rmq.log.files.memory import MemoryDisk, PowerLoss
 from rmq.log.files.ownfiles import Progress, QueueRow, Run, Vote
 from rmq.log.files.snapshot import QUEUES
+from rmq.log.units import Unit
 from tests.log.conftest import ROOT, Bench, nth
 from tests.log.model import Model, deletion, problems
 

@@ -4,11 +4,11 @@ import pytest
 
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal
-from rmq.log.commitlog import Unit
 from rmq.log.records import record
 from rmq.log.repair.verify import Report, Verifier
 from rmq.log.replicated import append_entries, read_entries
 from rmq.log.store import Store
+from rmq.log.units import Unit
 from tests.log.conftest import BORN, ROOT, Bench
 from tests.log.model import deletion
 from tests.log.test_repair import INDEXED, plan, repaired

@@ -7,9 +7,9 @@ import msgpack
 import pytest
 
 from rmq.log import dispatch, store
-from rmq.log.commitlog import Unit
 from rmq.log.files import ownfiles
 from rmq.log.repair.verify import Verifier
+from rmq.log.units import Unit
 from rmq.model import STATE_TOPIC
 from tests.log.conftest import ROOT, Bench, draft
 

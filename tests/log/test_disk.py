@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from rmq.errors import StoreError
-from rmq.log.commitlog import Unit
 from rmq.log.files.disk import Disk, RealDisk
 from rmq.log.files.memory import MemoryDisk
 from rmq.log.reader import committed_end, read_records, read_segments
-from rmq.log.records import record
+from rmq.log.records.checking import check
 from rmq.log.store import Store, StoreSettings
+from rmq.log.units import Unit
 from tests.log.conftest import HOST, draft
 
 SETTINGS = StoreSettings(HOST, segment_bytes=65536, queue_file_entries=100)
@@ -85,7 +85,7 @@ def test_files_and_directories_are_the_owners_alone(tmp_path: Path) -> None:
 def fill(store: Store, count: int) -> None:
     for number in range(count):
         records = draft("T", b"%d" % number * 50, TAGS="a")
-        checked = record.check(records, "T")
+        checked = check(records, "T")
         store.log.append([Unit(records, checked.sizes, checked.tags_codes, store.queues.get("T", number % 4))], 1000 + number)
     store.dispatcher.advance(store.log.flush())
 

@@ -5,6 +5,7 @@ import random
 
 from rmq.errors import InvalidArgument, Refusal
 from rmq.log.records import fastpath, properties, record
+from rmq.log.records.checking import check
 
 ADDED = b"CLUSTER\x01c\x02"
 HOST = bytes([10, 0, 0, 9, 0, 0, 15, 160])
@@ -33,7 +34,7 @@ def test_the_fast_check_says_what_the_check_says() -> None:
         code = fastpath.fast_check(topic)(bytes(data))
         if code is not None:
             decided += 1
-            assert record.check(bytes(data), topic) == ((len(data),), (code,), False)
+            assert check(bytes(data), topic) == ((len(data),), (code,), False)
     assert decided > 500
 
 
@@ -50,7 +51,7 @@ def test_the_fast_draft_is_the_draft_and_passes_the_check() -> None:
                 topic, body, properties + ADDED, flag=7, born_timestamp=1_700_000_000_000, born_host=HOST, reconsume_times=2
             )
             assert made[0] == slowly
-            assert record.check(made[0], topic) == ((len(slowly),), (made[1],), False)
+            assert check(made[0], topic) == ((len(slowly),), (made[1],), False)
             assert made[2] == b"0A"
     assert decided > 500
 

@@ -20,7 +20,7 @@ from rmq.log.records import record
 from rmq.log.records.indexkeys import key_hash
 from rmq.log.records.record import Record
 from rmq.log.store import Store
-from tests.log.conftest import BORN, HOST, ROOT, Bench
+from tests.log.conftest import BORN, HOST, ROOT, Bench, power_lost_after
 from tests.log.plainindex import plain_files
 
 SHAPE = Shape(16, 20)
@@ -331,14 +331,7 @@ def test_power_lost_at_any_write_leaves_an_index_that_goes_on() -> None:
     stopped = 0
     for at, keep in crashes():
         bench = Bench().begin()
-        left = [at]
-
-        def stop(operation: str, path: str, left: list[int] = left) -> None:
-            left[0] -= 1
-            if left[0] < 0:
-                raise PowerLoss
-
-        bench.disk.before = stop
+        bench.disk.before = power_lost_after(at)
         chance = random.Random(at)
         try:
             for _ in range(6):

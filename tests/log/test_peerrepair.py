@@ -10,8 +10,8 @@ from rmq.errors import BadBytes, StoreError
 from rmq.log.commitlog import CommitLog
 from rmq.log.files.memory import MemoryDisk, PowerLoss
 from rmq.log.files.segment import FILLER
-from rmq.log.records import record
 from rmq.log.records.record import BLANK_MAGIC
+from rmq.log.records.tombstones import tombstone
 from rmq.log.repair import peerrepair
 from rmq.log.repair.peerrepair import PeerRepair, read_part, rows_over
 from rmq.log.store import Store
@@ -246,7 +246,7 @@ def test_an_epoch_record_of_another_epoch_is_not_taken(pair: tuple[Bench, Bench]
 def test_a_tombstone_is_taken_only_when_asked_for(pair: tuple[Bench, Bench]) -> None:
     """D8: somebody has repaired that node by hand; another one may have the message itself."""
     _, one, data, rows = damaged(pair)
-    lost = record.tombstone("U", 0, 5, one.start, len(data), HOST, protected=True)
+    lost = tombstone("U", 0, 5, one.start, len(data), HOST, protected=True)
     with pytest.raises(BadBytes, match="tombstone of a lost message"):
         one.take(lost, rows)
     one.take(lost, rows, tombstones=True)

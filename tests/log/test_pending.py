@@ -2,13 +2,13 @@
 
 import random
 
-from rmq.log.commitlog import Unit
 from rmq.log.records import record
 from rmq.log.records.peek import peek
 from rmq.log.records.pending import is_pending_change, may_be_pending_change
 from rmq.log.records.record import Record
 from rmq.log.replay import replay
 from rmq.log.replicated import read_entries
+from rmq.log.units import Unit
 from rmq.model import DELAY_TOPIC, HALF_TOPIC, OP_TOPIC, REVIVE_PREFIX, STATE_TOPIC, TIMER_TOPIC
 from tests.log.conftest import ROOT, Bench, draft
 from tests.log.test_replicated import Replica

@@ -11,6 +11,7 @@ from hypothesis import given, strategies as st
 from rmq.codes import ResponseCode
 from rmq.errors import BadBytes, InvalidArgument, Refusal
 from rmq.log.records import record
+from rmq.log.records.checking import check
 from rmq.log.records.fastpath import fast_check
 from rmq.log.records.properties import MAX_PROPERTIES_BYTES, check_properties, check_thoroughly, fast_given, fast_properties
 from rmq.log.records.record import Record
@@ -26,7 +27,7 @@ V6 = record.host_bytes("::1", 7)
 
 def stamped(data: bytes, offset: int = 1 << 40, number: int = 7) -> bytes:
     run = bytearray(data)
-    record.stamp(run, [(0, record.check(data, record.decode(data).topic).sizes, 3, number)], offset, STORED)
+    record.stamp(run, [(0, check(data, record.decode(data).topic).sizes, 3, number)], offset, STORED)
     return bytes(run)
 
 
@@ -82,7 +83,7 @@ def test_a_draft_becomes_a_record_whose_every_field_is_where_it_belongs() -> Non
 
 def test_several_records_are_numbered_and_placed_one_behind_the_other() -> None:
     burst = draft(body=b"a") + draft(body=b"bb", TAGS="x") + draft(body=b"")
-    assert record.check(burst, "T").tags_codes == (0, record.tags_code("x"), 0)
+    assert check(burst, "T").tags_codes == (0, record.tags_code("x"), 0)
     found = list(record.iterate(stamped(burst, 5000, 9)))
     assert [one.queue_offset for one in found] == [9, 10, 11]
     assert [one.physical_offset for one in found] == [
@@ -148,7 +149,7 @@ def test_stale_crc_in_foreign_range_is_no_damage() -> None:
 @given(st.binary(max_size=300))
 def test_any_bytes_decode_or_are_refused(data: bytes) -> None:
     """S5, for the decoder, the checker and the walker."""
-    for read in (lambda: list(record.iterate(data)), lambda: record.verify(data, 0, 0, True), lambda: record.check(data, "T")):
+    for read in (lambda: list(record.iterate(data)), lambda: record.verify(data, 0, 0, True), lambda: check(data, "T")):
         with_refusal(read)
 
 
@@ -157,7 +158,7 @@ def test_any_damage_to_a_record_decodes_or_is_refused(at: int, junk: bytes) -> N
     data = bytearray(draft(TAGS="a", KEYS="k"))
     data[at : at + len(junk)] = junk
     with_refusal(lambda: list(record.iterate(data)))
-    with_refusal(lambda: record.check(bytes(data), "T"))
+    with_refusal(lambda: check(bytes(data), "T"))
 
 
 def with_refusal(read: Callable[[], object]) -> None:
@@ -182,7 +183,7 @@ def test_what_is_encoded_is_decoded(topic: str, body: bytes, properties: dict[st
     assert found.born_host == (V6 if six else BORN)
     assert record.bytes_to_properties(found.properties) == properties | {"__CRC32#": "0000000000"}
     assert record.encode(found) == data
-    assert record.check(data, topic).sizes == (len(data),)
+    assert check(data, topic).sizes == (len(data),)
     wide = record.with_store_host(found, V6)
     assert record.decode(record.encode(wide)).store_host == V6
     assert record.decode(record.encode(wide)).body == body
@@ -236,7 +237,7 @@ CRC = b"__CRC32#\x010000000000\x02"
 def test_what_does_not_fit_is_refused(data: bytes, why: str) -> None:
     """S5; wrong_client_body_crc_refused (story 51)."""
     with pytest.raises(Refusal, match=why) as refused:
-        record.check(data, "T")
+        check(data, "T")
     assert refused.value.code == ResponseCode.MESSAGE_ILLEGAL
 
 
@@ -256,7 +257,7 @@ def test_what_does_not_fit_is_refused(data: bytes, why: str) -> None:
 )
 def test_reserved_properties_are_refused(name: str) -> None:
     with pytest.raises(Refusal, match=f"{name} is reserved"):
-        record.check(draft("T", b"", KEYS="a", **{name: "1"}), "T")
+        check(draft("T", b"", KEYS="a", **{name: "1"}), "T")
     assert record.strip_reserved(record.properties_to_bytes({"KEYS": "a", name: "1"})) == b"KEYS\x01a\x02"
 
 
@@ -275,15 +276,15 @@ def test_what_must_not_be_seen_yet_is_told_from_the_rest(properties: dict[str, s
     """C11, C13: such a message is never taken for a plain one, alone or in a batch."""
     data = draft("T", b"", **properties)
     assert fast_check("T")(data) is None
-    assert record.check(data, "T").pending
-    assert record.check(draft("T", b"") + data, "T").pending
+    assert check(data, "T").pending
+    assert check(draft("T", b"") + data, "T").pending
 
 
 def test_the_prepared_flag_is_told_too() -> None:
     """C11"""
     data = changed("sys_flag", 0x4)
     assert fast_check("T")(data) is None
-    assert record.check(data, "T").pending
+    assert check(data, "T").pending
 
 
 @pytest.mark.parametrize(
@@ -299,7 +300,7 @@ def test_the_prepared_flag_is_told_too() -> None:
     ],
 )
 def test_names_that_only_look_like_them_pass(properties: dict[str, str]) -> None:
-    assert not record.check(draft("T", b"", **properties), "T").pending
+    assert not check(draft("T", b"", **properties), "T").pending
 
 
 @pytest.mark.parametrize(
@@ -316,7 +317,7 @@ def test_names_that_only_look_like_them_pass(properties: dict[str, str]) -> None
 def test_the_tag_is_the_one_rocketmq_sees(raw: bytes, tag: str) -> None:
     """The checker and the rebuild from the log agree, or queues would differ after a restart (D10)."""
     data = record.draft("T", b"", raw, born_timestamp=1, born_host=BORN)
-    assert record.check(data, "T").tags_codes == (record.tags_code(tag),)
+    assert check(data, "T").tags_codes == (record.tags_code(tag),)
     assert record.entry_code(record.decode(data)) == record.tags_code(tag)
     assert check_properties(raw + CRC, 0, len(raw + CRC)) == (record.tags_code(tag), False)
 
@@ -366,7 +367,7 @@ def test_properties_that_never_match_are_given_up_soon(look: Callable[[bytes], o
 
 def test_properties_have_room_for_the_checksum_and_no_more() -> None:
     fits = b"K\x01" + b"v" * (32_747 - 3) + b"\x02"
-    assert record.check(record.draft("T", b"", fits, born_timestamp=1, born_host=BORN), "T").sizes == (88 + 2 + 2 + 32_767,)
+    assert check(record.draft("T", b"", fits, born_timestamp=1, born_host=BORN), "T").sizes == (88 + 2 + 2 + 32_767,)
     with pytest.raises(InvalidArgument, match="at most 32747"):
         record.draft("T", b"", fits[:-1] + b"v\x02", born_timestamp=1, born_host=BORN)
 

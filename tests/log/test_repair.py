@@ -8,6 +8,7 @@ import pytest
 from rmq.log.files import ownfiles, smallfile
 from rmq.log.records import record
 from rmq.log.records.record import Record
+from rmq.log.records.tombstones import is_tombstone, tombstone
 from rmq.log.repair import repair
 from rmq.log.repair.repair import Step
 from rmq.log.repair.verify import Verifier
@@ -168,9 +169,9 @@ def test_nothing_is_planned_for_a_store_that_is_well(stopped: Bench) -> None:
 @pytest.mark.parametrize("protected", [True, False])
 def test_a_tombstone_is_a_record_of_the_wanted_length(protected: bool) -> None:
     for size in (200, 130, 5000):
-        data = record.tombstone("Topic", 3, 77, 4096, size, HOST, protected=protected)
+        data = tombstone("Topic", 3, 77, 4096, size, HOST, protected=protected)
         assert record.verify(data, 0, 4096, protected) == len(data) == size
         found = record.decode(data)
         assert (found.topic, found.queue_id, found.queue_offset) == ("Topic", 3, 77)
-        assert record.is_tombstone(found)
+        assert is_tombstone(found)
         assert list(record.queue_places(found)) == []

@@ -7,7 +7,6 @@ import msgpack
 import pytest
 
 from rmq.errors import Refusal, StoreError
-from rmq.log.commitlog import Unit
 from rmq.log.files import smallfile
 from rmq.log.files.epochs import START, EpochRecord, EpochRow, Voter
 from rmq.log.files.memory import MemoryDisk, PowerLoss
@@ -16,6 +15,7 @@ from rmq.log.records import record
 from rmq.log.replicated import ReplicatedLog, Taken, read_entries
 from rmq.log.settings import StoreSettings
 from rmq.log.store import Store
+from rmq.log.units import Unit
 from rmq.model import STATE_TOPIC
 from tests.log.conftest import HOST, ROOT, draft
 

@@ -10,7 +10,7 @@ from rmq.log.files import snapshot
 from rmq.log.files.memory import PowerLoss
 from rmq.log.files.snapshot import QUEUES, SnapshotWriter
 from rmq.model import STATE_TOPIC
-from tests.log.conftest import ROOT, Bench
+from tests.log.conftest import ROOT, Bench, power_lost_after
 
 OWN = f"{ROOT}/rmq"
 
@@ -69,7 +69,7 @@ def test_one_of_a_newer_version_stops_the_start(bench: Bench) -> None:
     """D17."""
     path = take(bench)
     head = msgpack.packb(("rmq-snapshot", [2]))
-    block = snapshot._BLOCK.pack(len(head), snapshot.crc32(head)) + head
+    block = snapshot.BLOCK.pack(len(head), snapshot.crc32(head)) + head
     bench.disk.put(path, block + bytes(bench.disk.content(path))[len(block) :])
     bench.store.close()
     with pytest.raises(StoreError, match="run the newer version"):
@@ -110,15 +110,7 @@ def test_power_lost_at_every_step_of_publishing(new_bench: Callable[..., Bench],
         bench.send()
         take(bench, 2)
         bench.send()
-        left = step
-
-        def stop(operation: str, path: str) -> None:
-            nonlocal left
-            left -= 1
-            if left < 0:
-                raise PowerLoss
-
-        bench.disk.before = stop
+        bench.disk.before = power_lost_after(step)
         try:
             take(bench, 3)
         except PowerLoss:

@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import pytest
 
-from rmq.broker import register
-from rmq.broker.register import Registration
+from rmq.broker.features import register
+from rmq.broker.features.register import Registration
 from rmq.errors import Refusal
 from rmq.model import TopicConfig
 from rmq.nameserver.node import Nameserver

@@ -22,7 +22,7 @@ from rmq.net.transport import doors
 from rmq.net.transport.channel import Channel
 from rmq.net.transport.dialer import Dialer
 from rmq.net.transport.doors import Accepts, Door
-from rmq.net.transport.network import TCP, TcpNetwork
+from rmq.net.transport.network import TCP, Listener, TcpNetwork
 from rmq.net.transport.server import LATER, Call, Later, Server
 from rmq.net.transport.tls import Contexts, Tls, dialling, listening
 from rmq.ops.certs import Authority
@@ -56,6 +56,20 @@ def dials(tls: Tls) -> TcpNetwork:
     return TcpNetwork(dials=Contexts(tls, dialling, TestClock()))
 
 
+class Doors(TcpNetwork):
+    """Remembers the doors that it opened."""
+
+    def __init__(self, accepts: Accepts) -> None:
+        super().__init__(accepts)
+        self.doors: list[Door] = []
+
+    async def listen(self, make_protocol: Callable[[], asyncio.BaseProtocol], host: str, port: int) -> Listener:
+        door = await super().listen(make_protocol, host, port)
+        assert isinstance(door, Door)
+        self.doors.append(door)
+        return door
+
+
 class Node:
     """A server that answers the largest offset with its queue's number; queue 9 waits for `release`."""
 
@@ -67,7 +81,8 @@ class Node:
         accepts = Accepts(self.contexts, plain_too, hello_s)
         remoting = RemotingSettings(fastpath, store_host=("127.0.0.1", 10911))
         handlers = {GetMaxOffset: self._offset, ReadLog: lambda asked, call: LogPart(b"%06d" % asked.from_offset * 100_000, [])}
-        self.server = Server(handlers, Limits(), remoting, self.clock, network=TcpNetwork(accepts))
+        self._network = Doors(accepts)
+        self.server = Server(handlers, Limits(), remoting, self.clock, network=self._network)
         self.address = ("", 0)
 
     async def __aenter__(self) -> "Node":
@@ -83,8 +98,7 @@ class Node:
 
     @property
     def door(self) -> Door:
-        (door,) = self.server._listeners
-        assert isinstance(door, Door)
+        (door,) = self._network.doors
         return door
 
     def _offset(self, request: GetMaxOffset, call: Call) -> OffsetAnswer | Later:
@@ -367,13 +381,14 @@ def test_a_changed_certificate_is_taken_and_nobody_is_dropped(run: Run, tmp_path
         authority = Authority.make(tmp_path, SystemClock())
         made = authority.issue("node", HERE)
         tls = Tls(str(authority.files.cert), str(made.cert), str(made.key))
-        client = dials(Tls(str(authority.files.cert)))
+        known = Tls(str(authority.files.cert))
+        client = dials(known)
         async with Node(tls) as node:
 
             async def shown() -> int:
-                channel = await node.open(client)
-                serial = channel._transport.get_extra_info("peercert")["serialNumber"]  # type: ignore[union-attr]
-                await channel.close()
+                _, writer = await asyncio.open_connection(*node.address, ssl=dialling(known))
+                serial = writer.get_extra_info("peercert")["serialNumber"]
+                writer.transport.abort()
                 return int(serial, 16)
 
             async def ask_on() -> int:

@@ -13,11 +13,11 @@ import pytest
 from rmq.cli import run
 from rmq.errors import BadBytes, StoreError
 from rmq.log import reader
-from rmq.log.commitlog import Unit
 from rmq.log.files import ownfiles
 from rmq.log.files.disk import RealDisk
 from rmq.log.records.record import Record, draft, host_bytes
 from rmq.log.store import Store, StoreSettings
+from rmq.log.units import Unit
 from rmq.model import GroupConfig
 from rmq.net.commands import (
     DeleteExpiredLog,

@@ -9,7 +9,7 @@ import pytest
 
 from rmq import cli
 from rmq.broker.node import Broker
-from rmq.commands import exits
+from rmq.commands.shared import exits
 from rmq.config.settings import NodeSettings
 from rmq.errors import StoreError
 from rmq.log.files.memory import MemoryDisk

@@ -52,7 +52,7 @@ class Faults:
         for node in world.nodes.values():
             node.disk.before = lambda operation, path: None
             if node.disk_full:
-                self._empty_disk(node)
+                self.empty_disk_of(node)
             if node.paused:
                 self._wake(node)
             if not node.up and node.run:
@@ -95,7 +95,7 @@ class Faults:
                 node.disk.kill()
             self.world.schedule(0.1, lambda: self._boot(node))
         if node.disk_full and node.up:
-            self._full(node)
+            self.fill_disk_of(node)
 
     def power_loss(self, node: Node) -> None:
         """In the middle of a disk operation."""
@@ -269,11 +269,11 @@ class Faults:
         if node is None or node.disk_full:
             return
         node.disk_full = True
-        self._full(node)
+        self.fill_disk_of(node)
         self.world.judge.counts["full disks"] += 1
-        self.world.schedule(self.world.chance.uniform(0.5, 5.0), lambda: self._empty_disk(node))
+        self.world.schedule(self.world.chance.uniform(0.5, 5.0), lambda: self.empty_disk_of(node))
 
-    def _full(self, node: Node) -> None:
+    def fill_disk_of(self, node: Node) -> None:
         def before(operation: str, path: str) -> None:
             if operation == "allocate":  # the log's files have their room: it shows when the next one is needed
                 raise OSError(28, "no space left", path)
@@ -281,7 +281,7 @@ class Faults:
         node.disk.before = before
         node.do(lambda: node.member.handle(m.Health(disk_full=True)))
 
-    def _empty_disk(self, node: Node) -> None:
+    def empty_disk_of(self, node: Node) -> None:
         if node.disk_full:
             node.disk_full = False
             node.disk.before = lambda operation, path: None

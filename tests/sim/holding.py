@@ -14,15 +14,15 @@ import orjson
 from rmq.broker.pending import halves
 from rmq.broker.pending.delays import take_level
 from rmq.broker.pending.internalproducer import handed_on
-from rmq.broker.tables import Tables
+from rmq.broker.tables.tables import Tables
 from rmq.delivery.due import Source
 from rmq.delivery.groups import GroupTable
 from rmq.delivery.offsets import OffsetTable
 from rmq.delivery.proof import DUE, HALF, POP, Proof, proof_in
 from rmq.delivery.transactions import COMMITTED, ROLLED_BACK, Half
-from rmq.log.commitlog import Unit
 from rmq.log.queues.consumequeue import ConsumeQueue
 from rmq.log.records import record
+from rmq.log.units import Unit
 from rmq.model import DELAY_TOPIC, HALF_TOPIC, OP_TOPIC, REVIVE_PREFIX, STATE_TOPIC
 from rmq.routing.lives import Life
 from rmq.routing.topics import TopicTable

@@ -14,14 +14,14 @@ import orjson
 
 from rmq.broker.pending.internalproducer import handed_on
 from rmq.broker.pending.receipts import OPEN
-from rmq.broker.tables import Tables
+from rmq.broker.tables.tables import Tables
 from rmq.delivery.popping import pop_retry_topic
 from rmq.delivery.proof import POP, Proof
 from rmq.delivery.receipts import Receipt, ReceiptKey
 from rmq.errors import Refusal, StoreError
-from rmq.log.commitlog import Unit
 from rmq.log.queues.consumequeue import ConsumeQueue
 from rmq.log.records import record
+from rmq.log.units import Unit
 from rmq.model import REVIVE_PREFIX, STATE_TOPIC, TopicConfig
 
 if TYPE_CHECKING:

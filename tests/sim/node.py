@@ -8,16 +8,17 @@ import msgpack
 
 from rmq.broker.replication.member import Member
 from rmq.errors import Refusal, StoreError
-from rmq.log.commitlog import Unit
 from rmq.log.files.epochs import EpochRecord, EpochRow, Voter
 from rmq.log.files.memory import MemoryDisk, PowerLoss
 from rmq.log.files.smallfile import write_file
 from rmq.log.files.snapshot import EPOCHS, RECEIVED, VOTERS
 from rmq.log.records import record
+from rmq.log.records.checking import check
 from rmq.log.replay import replay
 from rmq.log.replicated import FoundEpoch, ReplicatedLog
 from rmq.log.settings import ASYNC_FLUSH, SYNC_FLUSH
 from rmq.log.store import Store, StoreSettings
+from rmq.log.units import Unit
 from rmq.model import STATE_TOPIC
 from rmq.raft import messages as m
 from tests.sim.holding import Holding
@@ -351,7 +352,7 @@ class Node:
                 units.append(self.holding.held(data, WAITS[topic], queue_id))
                 units[-1].owner = number
                 continue
-            checked = record.check(data, topic)
+            checked = check(data, topic)
             units.append(Unit(data, checked.sizes, checked.tags_codes, self.store.queues.get(topic, queue_id), number))
         try:
             self.member.append(units)

@@ -20,18 +20,18 @@ class Stage(World):
         self.nodes = {name: Node(self, name, peers) for name in names}
         for node in self.nodes.values():
             node.boot()
-        self.until(lambda: self._leader() is not None and all(node.core.state.proven for node in self.nodes.values()))
+        self.until(lambda: self.leading() is not None and all(node.core.state.proven for node in self.nodes.values()))
 
     def __getitem__(self, name: str) -> Node:
         return self.nodes[name]
 
-    def _leader(self) -> Node | None:
+    def leading(self) -> Node | None:
         leading = [node for node in self.nodes.values() if node.up and not node.paused and node.core.leads()]
         return max(leading, key=lambda node: node.core.state.epoch, default=None)
 
     @property
     def leader(self) -> Node:
-        found = self._leader()
+        found = self.leading()
         assert found is not None
         return found
 

@@ -60,7 +60,7 @@ def test_epochs_file_lost_is_scanned() -> None:
         stage.write(40)
         stage.settle()
         stage.kill(stage.leader)
-        stage.until(lambda: stage._leader() is not None)
+        stage.until(lambda: stage.leading() is not None)
         for node in stage.nodes.values():
             if not node.up:
                 node.boot()
@@ -136,10 +136,10 @@ def test_all_lose_power_longest_log_wins() -> None:
     for node in nodes[:2]:
         node.boot()
     stage.pass_time(20.0)
-    assert stage._leader() is None
+    assert stage.leading() is None
     nodes[2].boot()
     longest = max(node.store.log.end for node in nodes)
-    stage.until(lambda: stage._leader() is not None)
+    stage.until(lambda: stage.leading() is not None)
     assert stage.leader.core.state.rows[-1].lossy
     assert stage.leader.core.state.rows[-1].start == longest
     stage.end()
@@ -176,7 +176,7 @@ def test_wiped_node_cannot_elect() -> None:
     keeper.boot()
     wiped.boot()
     stage.pass_time(20.0)
-    assert stage._leader() is None
+    assert stage.leading() is None
     gone.boot()
     stage.settle()
     assert wiped.core.state.me.store in {voter.store for voter in stage.voters()}
@@ -201,7 +201,7 @@ def test_leader_commits_ahead_of_own_disk_then_dies() -> None:
     assert leader.store.log.durable_end < leader.core.state.hw
     assert len(stage.judge.sent) == 5
     stage.lose_power(leader)
-    stage.until(lambda: stage._leader() is not None)
+    stage.until(lambda: stage.leading() is not None)
     leader.boot()
     assert leader.core.state.hw <= leader.store.log.end
     stage.end()
@@ -335,11 +335,11 @@ def test_leader_disk_full_hands_over() -> None:
     stage = Stage()
     full = stage.leader
     full.disk_full = True
-    stage.faults._full(full)
-    stage.until(lambda: stage._leader() is not None and stage.leader is not full)
+    stage.faults.fill_disk_of(full)
+    stage.until(lambda: stage.leading() is not None and stage.leader is not full)
     stage.write(100, size=300)
     stage.pass_time(2.0)
     assert len(stage.judge.sent) == 100
     assert not full.core.leads()
-    stage.faults._empty_disk(full)
+    stage.faults.empty_disk_of(full)
     stage.end()

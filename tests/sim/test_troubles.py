@@ -23,7 +23,7 @@ def test_elected_node_behind_its_peers_truncates_them() -> None:
     committed = old.core.state.hw
     stage.kill(old)
     stage.mend()
-    stage.until(lambda: stage._leader() is not None)
+    stage.until(lambda: stage.leading() is not None)
     assert stage.leader not in (old, behind)
     assert stage.leader.core.state.log_start == 0
     assert stage.leader.core.state.end >= committed
@@ -101,7 +101,7 @@ def test_offsets_back_to_zero_after_restart_or_change_of_role() -> None:
         tell(stage, offset)
         stage.settle()
         stage.kill(stage.leader)
-        stage.until(lambda: stage._leader() is not None)
+        stage.until(lambda: stage.leading() is not None)
         assert stage.leader.tables["g"] == offset
         for node in stage.nodes.values():
             if not node.up:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rmq.broker.pending.delays import source_of
-from rmq.broker.state import Line
+from rmq.broker.shared.state import Line
 from rmq.delivery.due import DueTable, Source, timer_slot
 from rmq.log.files.epochs import written_by_rocketmq
 from rmq.log.records.record import Record, bytes_to_properties

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from rmq.broker.pending.halves import first_of, half_of, real_place
-from rmq.broker.state import Line
+from rmq.broker.shared.state import Line
 from rmq.delivery.offsets import OffsetKey
 from rmq.delivery.transactions import PARKED_TOPIC, Half, HalfTable, op_numbers
 from rmq.errors import BadBytes

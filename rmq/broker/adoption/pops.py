@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rmq.broker.pending.receipts import ACK, BATCH_ACK, OPEN, REVIVE_GROUP, read_body, receipt_of
-from rmq.broker.state import Line
-from rmq.broker.tables import Tables
+from rmq.broker.shared.state import Line
+from rmq.broker.tables.tables import Tables
 from rmq.delivery import modes, orders
 from rmq.delivery.offsets import OffsetKey
 from rmq.delivery.receipts import Receipt, ReceiptKey, ReceiptTable

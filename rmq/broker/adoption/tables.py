@@ -15,18 +15,18 @@ import orjson
 from rmq.broker.adoption import delays as delay_files, pops
 from rmq.broker.adoption.delays import Positions
 from rmq.broker.adoption.halves import half_lines
-from rmq.broker.state import MAX_LINES_A_RECORD, Line
-from rmq.broker.tables import Tables, fill
+from rmq.broker.shared.state import MAX_LINES_A_RECORD, Line
+from rmq.broker.tables.tables import Tables, fill
 from rmq.delivery import cursors, groups, offsets
 from rmq.delivery.offsets import BROADCAST_SUFFIX, OffsetKey
 from rmq.errors import BadBytes, StoreError
 from rmq.log.adoption import Adopted
-from rmq.log.commitlog import Unit
 from rmq.log.files.disk import Disk
 from rmq.log.records import record
 from rmq.log.records.delays import LEVELS_MS
 from rmq.log.settings import StoreSettings
 from rmq.log.store import Store
+from rmq.log.units import Unit
 from rmq.model import EPOCH_TOPIC, STATE_TOPIC, GroupConfig, TopicConfig
 from rmq.routing import topics
 from rmq.routing.topics import is_system_topic

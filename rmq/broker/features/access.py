@@ -9,7 +9,7 @@ from rmq.access.policies import PolicyTable
 from rmq.access.users import SUPER, UserTable
 from rmq.broker.feature import At, Feature, Job
 from rmq.broker.handlers.access import AccessHandlers, acl_info, user_row
-from rmq.broker.state import Line
+from rmq.broker.shared.state import Line
 from rmq.errors import RmqError
 from rmq.measures import Family, gauge
 from rmq.net.commands.access import ShareAccess, SharedUser

@@ -2,9 +2,9 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from rmq.broker.catalog import Catalog
 from rmq.broker.feature import Feature
-from rmq.broker.state import Line, undoing
+from rmq.broker.shared.catalog import Catalog
+from rmq.broker.shared.state import Line, undoing
 from rmq.codes import ResponseCode
 from rmq.delivery.members import ConsumerRegistry
 from rmq.delivery.modes import POP, PULL, Mode, ModeTable, check_mode, modes_json, name_of

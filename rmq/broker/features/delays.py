@@ -9,8 +9,8 @@ from rmq.broker.pending.delayexport import DelayExport
 from rmq.broker.pending.delays import DelayService, TimerInterceptor, take_level
 from rmq.broker.pending.intake import Interceptor
 from rmq.broker.pending.internalproducer import InternalProducer
-from rmq.broker.ports import Reader
-from rmq.broker.state import Line
+from rmq.broker.shared.ports import Reader
+from rmq.broker.shared.state import Line
 from rmq.clock import Clock
 from rmq.config.settings import NodeSettings
 from rmq.delivery.due import DueTable

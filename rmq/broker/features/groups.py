@@ -3,11 +3,11 @@
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator
 
-from rmq.broker.catalog import Catalog
 from rmq.broker.feature import At, Feature, Job
 from rmq.broker.handlers.clients import ClientHandlers
 from rmq.broker.handlers.connected import ConnectedHandlers
 from rmq.broker.handlers.groups import ConsumerGroupHandlers
+from rmq.broker.shared.catalog import Catalog
 from rmq.clock import Clock
 from rmq.delivery.groups import ConsumerRegistry, groups_json, is_system_group
 from rmq.delivery.offsets import OffsetKey

@@ -3,11 +3,11 @@
 import time
 from collections.abc import Callable, Iterable
 
-from rmq.broker.catalog import Catalog
 from rmq.broker.feature import At, Feature, Job
 from rmq.broker.handlers.inspect import InspectHandlers, RuntimeInfoHandler
-from rmq.broker.ports import Reader
-from rmq.broker.stats import SAMPLE_S
+from rmq.broker.shared.catalog import Catalog
+from rmq.broker.shared.ports import Reader
+from rmq.broker.shared.stats import SAMPLE_S
 from rmq.clock import Clock
 from rmq.delivery.groups import ConsumerRegistry
 from rmq.delivery.offsets import OffsetTable

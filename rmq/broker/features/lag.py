@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from rmq.broker.feature import Feature
-from rmq.broker.ports import Reader
+from rmq.broker.shared.ports import Reader
 from rmq.clock import Clock
 from rmq.delivery import filters
 from rmq.delivery.filters import Selection

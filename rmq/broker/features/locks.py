@@ -6,7 +6,7 @@ A grant is answered when its record is committed, so it survives a change of lea
 from collections.abc import Awaitable, Callable
 
 from rmq.broker.feature import Feature
-from rmq.broker.state import Line, undoing
+from rmq.broker.shared.state import Line, undoing
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.delivery.locks import Change, LockKey, LockTable

@@ -2,8 +2,8 @@
 
 from rmq.broker.feature import At, Feature, Job
 from rmq.broker.handlers.query import QueryHandlers
-from rmq.broker.indexer import Indexer
-from rmq.broker.ports import Reader
+from rmq.broker.shared.indexer import Indexer
+from rmq.broker.shared.ports import Reader
 from rmq.clock import Clock
 from rmq.log.index.index import Index
 

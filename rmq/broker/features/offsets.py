@@ -2,13 +2,13 @@
 
 from collections.abc import Awaitable, Callable, Iterable
 
-from rmq.broker.catalog import Catalog
 from rmq.broker.feature import Feature, Job
 from rmq.broker.handlers.offsets import OffsetHandlers
 from rmq.broker.handlers.resets import ResetHandlers
-from rmq.broker.ports import Reader
-from rmq.broker.state import Line
-from rmq.broker.truncation import TruncationGuard, reader_of
+from rmq.broker.shared.catalog import Catalog
+from rmq.broker.shared.ports import Reader
+from rmq.broker.shared.state import Line
+from rmq.broker.shared.truncation import TruncationGuard, reader_of
 from rmq.delivery.cursors import CursorTable
 from rmq.delivery.groups import ConsumerRegistry
 from rmq.delivery.offsets import OffsetKey, OffsetTable, lmq_offsets_json, offsets_json

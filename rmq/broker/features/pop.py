@@ -3,19 +3,19 @@
 import random
 from collections.abc import Awaitable, Callable, Iterable
 
-from rmq.broker.catalog import Catalog
 from rmq.broker.feature import Feature, Job
 from rmq.broker.handlers.ack import AckHandler
 from rmq.broker.handlers.pop import PopHandler
-from rmq.broker.longpoll import LongPolls
 from rmq.broker.pending.internalproducer import InternalProducer
 from rmq.broker.pending.ordered import OrderedPopReader
 from rmq.broker.pending.popreader import PopReader, QueueReader
 from rmq.broker.pending.popwaits import PopWaits
 from rmq.broker.pending.receipts import ReceiptWriter
 from rmq.broker.pending.revive import ReviveService
-from rmq.broker.ports import Reader
-from rmq.broker.stats import BrokerStats
+from rmq.broker.shared.catalog import Catalog
+from rmq.broker.shared.longpoll import LongPolls
+from rmq.broker.shared.ports import Reader
+from rmq.broker.shared.stats import BrokerStats
 from rmq.clock import Clock
 from rmq.delivery.orders import OrderTable, orders_json
 from rmq.measures import Family, gauge

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable, Iterator
 
-from rmq.broker.catalog import Catalog
 from rmq.broker.feature import At, Feature, Job
 from rmq.broker.handlers.pull import Guide, PullHandler, Readers
-from rmq.broker.longpoll import LongPolls
-from rmq.broker.ports import Reader
+from rmq.broker.shared.catalog import Catalog
+from rmq.broker.shared.longpoll import LongPolls
+from rmq.broker.shared.ports import Reader
 from rmq.clock import Clock
 from rmq.delivery.groups import ConsumerRegistry
 from rmq.measures import Family, Row, counter, gauge

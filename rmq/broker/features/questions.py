@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from rmq.broker.catalog import Catalog
 from rmq.broker.feature import Feature
 from rmq.broker.handlers.questions import QuestionHandlers
+from rmq.broker.shared.catalog import Catalog
 from rmq.delivery.groups import ConsumerRegistry
 from rmq.net.transport.server import Connection
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 
-from rmq.broker.catalog import Catalog
 from rmq.broker.feature import Feature
 from rmq.broker.handlers.replies import ReplyHandler
 from rmq.broker.pending.internalproducer import InternalProducer
+from rmq.broker.shared.catalog import Catalog
 from rmq.clock import Clock
 from rmq.net.commands.replies import SendReply
 from rmq.net.transport.server import Connection

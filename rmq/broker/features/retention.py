@@ -1,19 +1,142 @@
-"""Deletes old segments, regularly and when an administrator asks; refuses sends that a full disk cannot take."""
+"""Deletes old segments, regularly and when an administrator asks; refuses sends that a full disk cannot take.
 
-from collections.abc import Awaitable, Callable, Iterable
+`rmq.log.retention` decides which segments go.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from rmq.broker.feature import At, Feature, Job
 from rmq.broker.handlers.cleaning import CleaningHandlers
 from rmq.broker.membership import Membership
-from rmq.broker.retention import Retention
+from rmq.broker.replication.appender import Appender
 from rmq.clock import Clock
+from rmq.codes import ResponseCode
 from rmq.config.settings import NodeSettings
-from rmq.log.retention import RetentionSettings
+from rmq.errors import Refusal
+from rmq.log.files.segment import Segment
+from rmq.log.retention import MAX_DRIFT_MS, Facts, RetentionSettings, SegmentFacts, count_to_delete
 from rmq.log.store import Store
 from rmq.measures import Family, gauge
 from rmq.net.commands import CleanExpiredQueues, DeleteExpiredLog
 
 RUN_S = 10.0
+log = logging.getLogger("rmq.retention")
+
+
+class Retention:
+    """`follower_from()`: where the slowest follower reads on. Messages that wait keep their segments: `alive_from()`: below that
+    offset nothing that waits is needed (None: nothing waits). `carry(offset)`: what waits below it is appended again; at a node
+    that does not lead it does nothing, the leader's copies come by themselves."""
+
+    def __init__(
+        self,
+        settings: RetentionSettings,
+        store: Store,
+        clock: Clock,
+        appender: Appender,
+        follower_from: Callable[[], int | None],
+        alive_from: Callable[[], int | None],
+        carry: Callable[[int], Awaitable[None]],
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._clock = clock
+        self._appender = appender
+        self._follower_from = follower_from
+        self._alive_from = alive_from
+        self._carry = carry
+        self._origin = (clock.wall_ms(), clock.monotonic())
+        self._working = asyncio.Lock()
+        self._drifted = False
+        self._held = False
+        self.full = ""  # why sends are refused now
+        self.used: float | None = None  # of the disk, 0 to 1; None: not asked yet
+
+    async def run(self) -> None:
+        """Called every 10 s. Raises StoreError."""
+        used = await asyncio.to_thread(self._store.cleaning.used_ratio)
+        self._tell_full(used)
+        await self._delete(used, by_hand=False)
+
+    async def delete_expired(self) -> int:
+        """Deletes all expired segments, at any hour, because an administrator asks. Returns how many.
+
+        Raises StoreError, Refusal: a damaged log stays as it is.
+        """
+        self._check_writable()
+        used = await asyncio.to_thread(self._store.cleaning.used_ratio)
+        total = 0
+        while count := await self._delete(used, by_hand=True):
+            total += count
+        self._tell_full(await asyncio.to_thread(self._store.cleaning.used_ratio))
+        return total
+
+    async def clean_queues(self) -> None:
+        """Deletes queue files whose messages are all gone; the offsets of those queues stay. Raises StoreError, Refusal."""
+        self._check_writable()
+        async with self._working:
+            await asyncio.to_thread(self._store.cleaning.drop_empty_queues)
+
+    def _check_writable(self) -> None:
+        if self._store.read_only:
+            about = f"{self._store.log.damages}: nothing is deleted before it is repaired"
+            raise Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, about)
+
+    def _tell_full(self, used: float) -> None:
+        about = f"the disk is {used:.0%} full; free space, or let messages expire sooner (fileReservedTime)"
+        limits = self._settings
+        self.used, self.full = used, about if used >= limits.refuse_sends else ""
+        self._appender.refuse(self.full, about if used >= limits.refuse_all else "")
+
+    async def _delete(self, used: float, by_hand: bool) -> int:
+        async with self._working:
+            segments = await asyncio.to_thread(self._store.cleaning.oldest_segments)
+            facts = self._facts(used, by_hand)
+            if self._settings.archived_only:
+                facts = facts._replace(archived_to=await asyncio.to_thread(self._store.cleaning.archived_to))
+                self._tell_unarchived(segments, facts)
+            count = count_to_delete(segments, facts, self._settings)
+            if count and (alive := self._alive_from()) is not None and alive < segments[count - 1].end:
+                await self._carry(segments[count - 1].end)  # they are deleted next time, once the copies are committed everywhere
+                count = sum(segment.end <= alive for segment in segments[:count])
+            if not count:
+                return 0
+            start = segments[count - 1].end
+            dropped: list[Segment] = await asyncio.to_thread(self._store.cleaning.drop_before, start)
+            for segment in dropped:
+                segment.retire()
+            log.info("%d segments deleted, the log begins at %d", count, start, extra={"disk_used": round(used, 3)})
+            return count
+
+    def _tell_unarchived(self, segments: Sequence[SegmentFacts], facts: Facts) -> None:
+        """Tells the operator once that expired files stay because nobody archived them."""
+        would_go = count_to_delete(segments, facts, self._settings._replace(archived_only=False))
+        held = would_go > count_to_delete(segments, facts, self._settings)
+        if held and not self._held:
+            log.warning(
+                "old log files stay, because they are not archived (keep_unarchived): see to `rmq archive`",
+                extra={"archived_to": facts.archived_to, "disk_used": round(facts.used, 3)},
+            )
+        self._held = held
+
+    def _facts(self, used: float, by_hand: bool) -> Facts:
+        store, now_ms = self._store, self._clock.wall_ms()
+        safe_to = min(self._appender.committed_end, store.log.durable_end, store.snapshots.covered)
+        hour = time.localtime(now_ms / 1000).tm_hour
+        return Facts(now_ms, hour, used, self._drift_ms(now_ms), safe_to, self._follower_from(), by_hand)
+
+    def _drift_ms(self, now_ms: int) -> int:
+        wall_ms, monotonic = self._origin
+        drift_ms = now_ms - wall_ms - int((self._clock.monotonic() - monotonic) * 1000)
+        drifted = abs(drift_ms) > MAX_DRIFT_MS
+        if drifted != self._drifted:
+            self._drifted = drifted
+            consequence = "nothing is deleted by age until it is back, or this node is restarted" if drifted else "it is back"
+            log.warning("the wall clock moved by %d s against the monotonic one: %s", drift_ms // 1000, consequence)
+        return drift_ms
 
 
 class Cleaning(Feature):

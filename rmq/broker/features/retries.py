@@ -3,11 +3,11 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
-from rmq.broker.catalog import Catalog
 from rmq.broker.feature import Feature
 from rmq.broker.handlers.sendback import SendBackHandlers
 from rmq.broker.pending.intake import Intake
 from rmq.broker.pending.internalproducer import InternalProducer
+from rmq.broker.shared.catalog import Catalog
 from rmq.delivery.groups import is_system_group
 from rmq.measures import Family, Row
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 
-from rmq.broker.catalog import Catalog
 from rmq.broker.feature import Feature
 from rmq.broker.handlers.send import SendHandler
 from rmq.broker.pending.intake import Placed
-from rmq.broker.ports import Writer
+from rmq.broker.shared.catalog import Catalog
+from rmq.broker.shared.ports import Writer
 from rmq.config.settings import NodeSettings
 from rmq.log.queues.queues import ConsumeQueues
 from rmq.measures import Family, Row

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Iterable
 
-from rmq.broker.facts import earliest_ms, put_times
 from rmq.broker.feature import Feature
 from rmq.broker.membership import Membership
-from rmq.broker.ports import Reader
+from rmq.broker.shared.facts import earliest_ms, put_times
+from rmq.broker.shared.ports import Reader
 from rmq.clock import Clock
 from rmq.log.store import Store
 from rmq.measures import Family, Row, gauge

@@ -4,10 +4,10 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 
-from rmq.broker.catalog import Catalog
 from rmq.broker.feature import Feature
 from rmq.broker.handlers.topics import TopicHandlers
-from rmq.broker.state import Line
+from rmq.broker.shared.catalog import Catalog
+from rmq.broker.shared.state import Line
 from rmq.config.settings import NodeSettings
 from rmq.measures import Family, gauge
 from rmq.routing.topics import system_topics, topics_json

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable
 
-from rmq.broker.catalog import Catalog
 from rmq.broker.feature import Feature
 from rmq.broker.handlers.transactions import TransactionHandlers
 from rmq.broker.pending.halves import half_interceptor
 from rmq.broker.pending.intake import Intake, Interceptor
 from rmq.broker.pending.internalproducer import InternalProducer
 from rmq.broker.pending.transactions import CheckService, CheckSettings, Producers
+from rmq.broker.shared.catalog import Catalog
 from rmq.clock import Clock
 from rmq.config.settings import NodeSettings
 from rmq.delivery.transactions import COMMITTED, PARKED, PARKED_TOPIC, ROLLED_BACK, HalfTable

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 
 from rmq.broker.feature import At, Feature, Job
 from rmq.broker.membership import Membership
-from rmq.broker.snapshot import SnapshotTaker
-from rmq.broker.state import Table
+from rmq.broker.shared.state import Table
+from rmq.broker.tables.snapshot import SnapshotTaker
 from rmq.log.store import Store
 
 PROGRESS_S, SNAPSHOT_S = 10.0, 60.0

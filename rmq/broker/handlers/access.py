@@ -9,7 +9,7 @@ from typing import Any
 from rmq import scram
 from rmq.access import policies as p, sealing, users as u
 from rmq.access.directory import Identity
-from rmq.broker.state import Line
+from rmq.broker.shared.state import Line
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal
 from rmq.net.commands import access as c

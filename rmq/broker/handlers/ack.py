@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from rmq.broker.pending.ordered import OrderedPopReader
 from rmq.broker.pending.receipts import NewReceipt, ReceiptWriter
-from rmq.broker.state import undoing
+from rmq.broker.shared.state import undoing
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.delivery.popping import ORDERED, parse_handle, stored_in

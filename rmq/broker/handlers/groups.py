@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from rmq.broker.catalog import Catalog
-from rmq.broker.state import Line
+from rmq.broker.shared.catalog import Catalog
+from rmq.broker.shared.state import Line
 from rmq.delivery.offsets import OffsetKey
 from rmq.model import GroupConfig
 from rmq.net.commands import DeleteGroup, GetAllGroupConfig, GetGroupConfig, GroupConfigs, UpdateGroup

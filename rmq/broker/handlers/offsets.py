@@ -8,9 +8,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from rmq.broker.catalog import Catalog
-from rmq.broker.ports import Reader
-from rmq.broker.state import Line
+from rmq.broker.shared.catalog import Catalog
+from rmq.broker.shared.ports import Reader
+from rmq.broker.shared.state import Line
 from rmq.codes import ResponseCode
 from rmq.delivery.offsets import OffsetKey, OffsetTable
 from rmq.errors import Refusal, RmqError

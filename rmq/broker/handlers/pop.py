@@ -8,11 +8,11 @@ import random
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from rmq.broker.catalog import Catalog
 from rmq.broker.pending.ordered import OrderedPopReader
 from rmq.broker.pending.popreader import FIRST, LAST, MAX_BYTES, GroupQueue, PopReader, Taken, Wish
 from rmq.broker.pending.popwaits import POP_BYTES, PopWaits
 from rmq.broker.pending.receipts import ReceiptWriter
+from rmq.broker.shared.catalog import Catalog
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.delivery import filters

@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from rmq.broker.catalog import Catalog
-from rmq.broker.longpoll import PULL_BYTES, HeldPull, LongPolls
-from rmq.broker.ports import Reader
+from rmq.broker.shared.catalog import Catalog
+from rmq.broker.shared.longpoll import PULL_BYTES, HeldPull, LongPolls
+from rmq.broker.shared.ports import Reader
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.delivery import filters

@@ -7,8 +7,8 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from rmq.broker.indexer import Indexer
-from rmq.broker.ports import Reader
+from rmq.broker.shared.indexer import Indexer
+from rmq.broker.shared.ports import Reader
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal
 from rmq.log.index import query

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from rmq.broker.catalog import Catalog
+from rmq.broker.shared.catalog import Catalog
 from rmq.codes import ResponseCode
 from rmq.delivery.groups import ConsumerRegistry
 from rmq.delivery.popping import pop_retry_topics

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from rmq.access import quotas as q
-from rmq.broker.state import Line, undoing
+from rmq.broker.shared.state import Line, undoing
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal
 from rmq.net.commands.quotas import DeleteQuota, ListQuotas, QuotaRow, QuotaRows, SetQuota

@@ -6,12 +6,13 @@ A client that just lost its leader may not have told this one of itself yet: its
 from collections.abc import Callable
 from typing import Final
 
-from rmq.broker.catalog import Catalog
 from rmq.broker.pending.internalproducer import InternalProducer
+from rmq.broker.shared.catalog import Catalog
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal, RmqError
 from rmq.log.records import record
+from rmq.log.records.checking import check
 from rmq.log.records.properties import CRC_NAME
 from rmq.log.records.record import Record, host_text
 from rmq.model import PERM_WRITE, TEMPLATE_TOPIC
@@ -62,7 +63,7 @@ class ReplyHandler:
         if request.queue_id >= config.write_queue_nums:
             about = f"queue {request.queue_id} of {request.topic}: it has queues 0 to {config.write_queue_nums - 1}"
             raise Refusal(ResponseCode.INVALID_PARAMETER, about)
-        sizes, _, held = record.check(request.records, request.topic)
+        sizes, _, held = check(request.records, request.topic)
         if len(sizes) != 1 or held:
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, "a reply is one message, and comes at once")
         reply = record.decode(request.records)

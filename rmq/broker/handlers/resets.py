@@ -8,9 +8,9 @@ languages follow that answer; RocketMQ pushes them nothing either.
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
-from rmq.broker.catalog import Catalog
-from rmq.broker.ports import Reader
-from rmq.broker.state import Line
+from rmq.broker.shared.catalog import Catalog
+from rmq.broker.shared.ports import Reader
+from rmq.broker.shared.state import Line
 from rmq.codes import ResponseCode
 from rmq.delivery.groups import ConsumerRegistry
 from rmq.delivery.offsets import OffsetKey, OffsetTable

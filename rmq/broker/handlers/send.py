@@ -8,13 +8,14 @@ from collections.abc import Awaitable, Callable
 from itertools import accumulate
 
 from rmq.broker.pending.intake import Placed
-from rmq.broker.ports import Writer
+from rmq.broker.shared.ports import Writer
 from rmq.codes import ResponseCode
 from rmq.config.settings import NodeSettings
 from rmq.errors import Refusal, RmqError, no_topic
-from rmq.log.commitlog import Unit
 from rmq.log.queues.consumequeue import ConsumeQueue
 from rmq.log.records import fastpath, record
+from rmq.log.records.checking import check
+from rmq.log.units import Unit
 from rmq.model import PERM_WRITE, RETRY_PREFIX, TopicConfig
 from rmq.net.commands import DraftedSend, Send, SendAnswer
 from rmq.net.transport.server import LATER, Call, Later, answer_all
@@ -109,7 +110,7 @@ class SendHandler:
     def _add(self, request: Send, call: Call, batch: QueueBatch, code: int | None) -> Later | Awaitable[SendAnswer]:
         """The slow path: a record that the fast path does not know, several, or the first of this turn. Raises Refusal."""
         records = request.records
-        sizes, codes, pending = record.check(records, request.topic) if code is None else ((len(records),), (code,), False)
+        sizes, codes, pending = check(records, request.topic) if code is None else ((len(records),), (code,), False)
         if len(sizes) > 1 or request.batch or len(records) > self._max_body_bytes:
             self._check_size(request, len(sizes))
         if code is None and request.topic.startswith(RETRY_PREFIX) and (answer := self._given_up(request)):

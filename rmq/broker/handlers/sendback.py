@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from rmq.broker.catalog import Catalog
 from rmq.broker.pending.intake import Intake
 from rmq.broker.pending.internalproducer import InternalProducer, handed_on
+from rmq.broker.shared.catalog import Catalog
 from rmq.codes import ResponseCode
 from rmq.delivery.retry import DROPPED, Fate, after_failure, counted, group_of, is_given_up, properties_of
 from rmq.errors import InvalidArgument, Refusal

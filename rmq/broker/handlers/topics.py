@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from rmq.broker.catalog import Catalog
+from rmq.broker.shared.catalog import Catalog
 from rmq.delivery.popping import pop_retry_topics
 from rmq.model import TopicConfig
 from rmq.net.commands import DeleteTopic, GetAllTopicConfig, GetTopicConfig, TopicConfigs, TopicList, UpdateTopic

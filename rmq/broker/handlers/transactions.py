@@ -11,7 +11,7 @@ from typing import Any
 from rmq.broker.pending import halves
 from rmq.broker.pending.intake import Intake
 from rmq.broker.pending.internalproducer import InternalProducer
-from rmq.broker.state import undoing
+from rmq.broker.shared.state import undoing
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.delivery.transactions import COMMITTED, PARKED_TOPIC, ROLLED_BACK, Half, HalfTable

@@ -22,7 +22,7 @@ from rmq.log.files.disk import private
 from rmq.log.queues.queues import ConsumeQueues
 from rmq.model import DELAY_TOPIC, TIMER_TOPIC, DataVersion
 
-_MANY = 10_000  # more than so many are not looked through every few seconds
+MANY = 10_000  # more than so many are not looked through every few seconds
 _TIMERCHECK = Struct(">7q")
 _TIMERCHECK_BYTES = 4096
 _SLOT = Struct(">qqqii")  # second, first and last position in the timer log, messages, magic
@@ -104,12 +104,12 @@ class DelayExport:
             file.write(_timercheck(read_ms, wheel.end, queue.max))
 
     def _timers(self) -> Iterator[Source]:
-        for some in self._table.below(self._log.end, _MANY):
+        for some in self._table.below(self._log.end, MANY):
             yield from (source for source in some if source.level in (TIMER, CANCEL))
 
     def _look(self) -> dict[tuple[str, int], int]:
         """Offsets below which nothing waits. Later messages have higher ones, so old offsets stay true."""
-        if self._reached is None or self._table.pending <= _MANY:
+        if self._reached is None or self._table.pending <= MANY:
             lowest = self._table.lowest()
             self._reached = {}
             for queue in (*self._queues.of_topic(DELAY_TOPIC), self._queues.look(TIMER_TOPIC, 0)):

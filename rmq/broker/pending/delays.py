@@ -13,16 +13,16 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from rmq.broker.feature import Job
 from rmq.broker.pending.intake import Placed
 from rmq.broker.pending.internalproducer import InternalProducer, handed_on
-from rmq.broker.state import Line, is_unknown, undoing
+from rmq.broker.shared.state import Line, is_unknown, undoing
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.delivery.due import CANCEL, MOST_LEVELS, TIMER, TIMER_SLOT_MS, DueTable, Source, level_slot, timer_out_ms, timer_slot
 from rmq.delivery.proof import DUE, Proof, proof_in
 from rmq.errors import InvalidArgument, Refusal, RmqError
-from rmq.log.commitlog import Unit
 from rmq.log.records import record
 from rmq.log.records.delays import LEVELS_MS, OWN_DELAY, delay_ms
 from rmq.log.records.record import Record, bytes_to_properties
+from rmq.log.units import Unit
 from rmq.model import DELAY_TOPIC, REVIVE_PREFIX, TIMER_TOPIC, is_pending_topic
 from rmq.routing.lives import Life
 from rmq.routing.topics import TopicTable

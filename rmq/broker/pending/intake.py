@@ -45,7 +45,7 @@ class Intake:
         return None
 
     def take_sent(self, records: bytes, count: int, queue_id: int) -> Placed | None:
-        """The same for the records of a send that `record.check` calls pending. None for a batch that goes
+        """The same for the records of a send that `checking.check` calls pending. None for a batch that goes
         straight to its queue. Raises Refusal."""
         if count == 1:
             return self.take(record.decode(records), queue_id)

@@ -7,16 +7,16 @@ message reaches a later life of a topic than the one that it was for (`rmq.routi
 import asyncio
 from collections.abc import Iterable, Sequence
 
-from rmq.broker.ports import Reader, Writer
 from rmq.broker.replication.appender import Waiter
-from rmq.broker.state import resolving
+from rmq.broker.shared.ports import Reader, Writer
+from rmq.broker.shared.state import resolving
 from rmq.delivery.proof import Proof
 from rmq.errors import BadBytes, StoreError, no_topic
-from rmq.log.commitlog import Unit
 from rmq.log.queues.consumequeue import ConsumeQueue
 from rmq.log.records import record
 from rmq.log.records.properties import CRC_NAME
 from rmq.log.records.record import Record
+from rmq.log.units import Unit
 from rmq.model import PROOF_PROPERTY
 from rmq.routing.lives import Life
 from rmq.routing.topics import TopicTable, is_system_topic

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable
 
 from rmq.broker.pending.popreader import GroupQueue, QueueReader, Taken, Wish
-from rmq.broker.state import Line, undoing
+from rmq.broker.shared.state import Line, undoing
 from rmq.codes import ResponseCode
 from rmq.delivery.filters import Selection
 from rmq.delivery.orders import OrderRow, OrderTable, handed_out, name_of

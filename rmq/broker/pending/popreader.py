@@ -10,8 +10,8 @@ from functools import partial
 from typing import NamedTuple
 
 from rmq.broker.pending.receipts import NewReceipt, ReceiptWriter
-from rmq.broker.ports import Reader
-from rmq.broker.state import Line
+from rmq.broker.shared.ports import Reader
+from rmq.broker.shared.state import Line
 from rmq.delivery.filters import Selection
 from rmq.delivery.offsets import OffsetKey, OffsetTable
 from rmq.delivery.popping import MAX_MESSAGES, Part, retry_flag

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
-from rmq.broker.longpoll import LongPolls
+from rmq.broker.shared.longpoll import LongPolls
 from rmq.delivery.shares import Owner
 
 MAX_OF_QUEUE = 1024  # [popPollingSize]

@@ -14,17 +14,17 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from rmq.broker.ports import Identity
-from rmq.broker.state import resolving
+from rmq.broker.shared.ports import Identity
+from rmq.broker.shared.state import resolving
 from rmq.clock import Clock
 from rmq.delivery.offsets import OffsetKey, OffsetTable
 from rmq.delivery.proof import Proof
 from rmq.delivery.receipts import Receipt, ReceiptKey, ReceiptTable
-from rmq.log.commitlog import Unit
 from rmq.log.queues.consumequeue import ConsumeQueue
 from rmq.log.queues.queues import ConsumeQueues
 from rmq.log.records import record
 from rmq.log.records.record import Record
+from rmq.log.units import Unit
 from rmq.model import REVIVE_PREFIX
 from rmq.routing.topics import TopicTable
 

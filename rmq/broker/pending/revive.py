@@ -8,11 +8,11 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-from rmq.broker.catalog import Catalog
 from rmq.broker.feature import Job
 from rmq.broker.pending.internalproducer import InternalProducer, handed_on
 from rmq.broker.pending.receipts import ReceiptWriter
-from rmq.broker.state import undoing
+from rmq.broker.shared.catalog import Catalog
+from rmq.broker.shared.state import undoing
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.delivery.popping import pop_retry_topic
@@ -22,7 +22,8 @@ from rmq.delivery.retry import counted
 from rmq.errors import InvalidArgument, Refusal, StoreError, no_topic
 from rmq.log.queues.consumequeue import ConsumeQueue
 from rmq.log.queues.queues import ConsumeQueues
-from rmq.log.records.record import Record, is_tombstone
+from rmq.log.records.record import Record
+from rmq.log.records.tombstones import is_tombstone
 from rmq.model import TopicConfig
 
 log = logging.getLogger("rmq.revive")
@@ -97,7 +98,7 @@ class ReviveService:
     async def _hand_on(self, key: ReceiptKey, receipt: Receipt) -> None:
         """Hands on the receipt's messages that are not done. Raises Refusal, StoreError.
 
-        The deletion of its topic removes the receipt (`rmq.broker.tables`); while that is on its way this does nothing.
+        The deletion of its topic removes the receipt (`rmq.broker.tables.tables`); while that is on its way this does nothing.
         """
         retry = pop_retry_topic(key.group, key.topic)
         if self._topics.is_leaving(key.topic) or self._topics.is_leaving(retry):

@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 from rmq.broker.feature import Job
 from rmq.broker.pending import halves
 from rmq.broker.pending.internalproducer import InternalProducer
-from rmq.broker.state import undoing
+from rmq.broker.shared.state import undoing
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.delivery.transactions import PARKED, PARKED_TOPIC, HalfTable

@@ -13,8 +13,9 @@ from rmq.broker.replication.latencies import Latencies
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal, StoreError
-from rmq.log.commitlog import CommitLog, Unit
+from rmq.log.commitlog import CommitLog
 from rmq.log.dispatch import Dispatcher
+from rmq.log.units import Unit
 
 SYNC_FLUSH_TIMEOUT_S = 5.0
 

@@ -13,7 +13,8 @@ from typing import Any, Protocol, cast
 from rmq.broker.replication.latencies import Latencies
 from rmq.codes import ResponseCode
 from rmq.errors import PerhapsStored, Refusal, RmqError, StoreError
-from rmq.log.commitlog import CommitLog, Unit
+from rmq.log.commitlog import CommitLog
+from rmq.log.units import Unit
 
 log = logging.getLogger("rmq.replica")
 

@@ -20,8 +20,8 @@ from rmq.broker.replication.peerwire import encode_answer
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.errors import NotLeading, Refusal, StoreError
-from rmq.log.commitlog import Unit
 from rmq.log.store import Store
+from rmq.log.units import Unit
 from rmq.net.transport.server import Call
 from rmq.raft import messages as m
 from rmq.raft.roles import Candidate, Leader

@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from rmq.errors import BadBytes, StoreError
-from rmq.log.commitlog import Unit
 from rmq.log.files.epochs import EpochRecord
 from rmq.log.replicated import FoundEpoch, ReplicatedLog, read_entries
 from rmq.log.store import Store
+from rmq.log.units import Unit
 from rmq.raft import messages as m
 from rmq.raft.core import Core
 from rmq.raft.roles import Leader

@@ -1,5 +1,6 @@
 """Users, policies and quotas, as an administrator sees and changes them. Errors: as of `rmq.client.admin.calls`."""
 
+from collections.abc import Collection, Iterable
 from typing import cast
 
 from rmq.client.admin.calls import ask_each, broker_addresses
@@ -63,11 +64,12 @@ async def acls_at(client: Client, address: str) -> list[AclInfo]:
     return cast(AclInfos, await _ask(client, address, ListAcls())).acls
 
 
-async def save_user(client: Client, address: str, user: UserInfo) -> None:
-    """Make the user there, or change what is not empty in `user`."""
+async def save_users(client: Client, address: str, users: Iterable[UserInfo]) -> None:
+    """Make them there, or change what is not empty in them."""
     there = {each.username for each in await users_at(client, address)}
-    kind = UpdateUser if user.username in there else CreateUser
-    await _ask(client, address, kind(user.username, user))
+    for user in users:
+        kind = UpdateUser if user.username in there else CreateUser
+        await _ask(client, address, kind(user.username, user))
 
 
 async def delete_user(client: Client, address: str, name: str) -> None:
@@ -75,11 +77,12 @@ async def delete_user(client: Client, address: str, name: str) -> None:
     await _ask(client, address, DeleteUser(name))
 
 
-async def save_policy(client: Client, address: str, subject: str, policy: Policy) -> None:
+async def save_acls(client: Client, address: str, acls: Iterable[AclInfo]) -> None:
     """Entries of the same resources are replaced, others stay."""
     there = {each.subject for each in await acls_at(client, address)}
-    kind = UpdateAcl if subject in there else CreateAcl
-    await _ask(client, address, kind(subject, AclInfo(subject, [policy])))
+    for acl in acls:
+        kind = UpdateAcl if acl.subject in there else CreateAcl
+        await _ask(client, address, kind(acl.subject, acl))
 
 
 async def delete_policy(client: Client, address: str, subject: str, policy_type: str, resource: str) -> None:
@@ -87,25 +90,17 @@ async def delete_policy(client: Client, address: str, subject: str, policy_type:
     await _ask(client, address, DeleteAcl(subject, policy_type, resource))
 
 
-async def copy_users(client: Client, origin: str, target: str, names: list[str]) -> list[str]:
-    """With their passwords, which nobody gets to see. `origin`, `target`: "host:port". Those that were copied."""
-    told = cast(UserInfos, await _ask(client, origin, ListUsers())).users
-    chosen = [user for user in told if not names or user.username in names]
-    there = {user.username for user in cast(UserInfos, await _ask(client, target, ListUsers())).users}
-    for user in chosen:
-        kind = UpdateUser if user.username in there else CreateUser
-        await _ask(client, target, kind(user.username, user))
+async def copy_users(client: Client, origin: str, target: str, names: Collection[str]) -> list[str]:
+    """Those that were copied, with passwords, which nobody gets to see. `origin`, `target`: "host:port"; no `names`: all."""
+    chosen = [user for user in await users_at(client, origin) if not names or user.username in names]
+    await save_users(client, target, chosen)
     return [user.username for user in chosen]
 
 
-async def copy_acls(client: Client, origin: str, target: str, subjects: list[str]) -> list[str]:
+async def copy_acls(client: Client, origin: str, target: str, subjects: Collection[str]) -> list[str]:
     """As `copy_users`."""
-    told = cast(AclInfos, await _ask(client, origin, ListAcls())).acls
-    chosen = [acl for acl in told if not subjects or acl.subject in subjects]
-    there = {acl.subject for acl in cast(AclInfos, await _ask(client, target, ListAcls())).acls}
-    for acl in chosen:
-        kind = UpdateAcl if acl.subject in there else CreateAcl
-        await _ask(client, target, kind(acl.subject, acl))
+    chosen = [acl for acl in await acls_at(client, origin) if not subjects or acl.subject in subjects]
+    await save_acls(client, target, chosen)
     return [acl.subject for acl in chosen]
 
 
@@ -123,5 +118,5 @@ async def _ask(client: Client, address: str, request: Request) -> Answer:
 
 __all__ = [
     "AclInfo", "Policy", "PolicyEntry", "UserInfo", "acls", "acls_at", "change", "copy_acls", "copy_users", "delete_policy",
-    "delete_user", "quotas", "save_policy", "save_user", "users", "users_at",
+    "delete_user", "quotas", "save_acls", "save_users", "users", "users_at",
 ]  # fmt: skip

@@ -7,7 +7,6 @@ from rmq.log.records import record
 from rmq.model import RETRY_PREFIX
 from rmq.net.commands import Send, SendAnswer
 
-_BODY_FLAGS = 0x1 | 0x700  # sysFlag: how the body is compressed
 _TRIES = frozenset({"DELAY", "RECONSUME_TIME", "MAX_RECONSUME_TIMES"})
 
 
@@ -23,15 +22,7 @@ async def consume_again(client: Client, group: str, message: ReceivedMessage) ->
     kept |= {RETRY_TOPIC: message.topic, WAIT: "false"}
     kept.setdefault(ORIGIN_MESSAGE_ID, message.offset_message_id)
     topic = RETRY_PREFIX + group
-    copy = record.draft(
-        topic,
-        stored.body,
-        record.properties_to_bytes(kept),
-        flag=stored.flag,
-        sys_flag=stored.sys_flag & _BODY_FLAGS,
-        born_timestamp=stored.born_timestamp,
-        born_host=stored.born_host,
-    )
+    copy = record.draft_again(stored, topic, record.properties_to_bytes(kept))
     await client.session.routes.get(topic)
     request = Send(group, topic, -1, copy, default_topic_queue_nums=1)
     answer = await client.session.leaders.request(message.queue.broker_name, request, client.session.settings.request_timeout_s)

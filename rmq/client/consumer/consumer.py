@@ -55,6 +55,11 @@ class Consumer:
         """The queues this member owns at present."""
         return self._assignment.queues
 
+    @property
+    def held(self) -> int:
+        """How many messages this member has fetched and not finished."""
+        return sum(window.count for window in self._assignment.windows())
+
     async def __aenter__(self) -> "Consumer":
         await self.start()
         return self

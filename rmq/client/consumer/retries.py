@@ -16,7 +16,6 @@ from rmq.net.commands.retries import SendBack
 _log = logging.getLogger("rmq.client")
 DEAD, BY_TRIES = -1, 0
 AFTER_TIMEOUT = 3  # level of what was at work for too long [ProcessQueue.cleanExpiredMsg]
-_BODY_FLAGS = 0x1 | 0x700  # sysFlag: how the body is compressed
 _NO_LIMIT = 2**31 - 1
 _PAUSE_S = 0.1  # between tries while nobody leads
 
@@ -138,16 +137,7 @@ class Retries:
         known = {name: value for name, value in record.bytes_to_properties(raw).items() if name not in DROPPED}
         level = max(0, delay_level) or after_failure("", tries - 1, BY_TRIES, _NO_LIMIT).delay_level
         known |= properties_of(known, message.queue.topic, message.offset_message_id, level)
-        return record.draft(
-            topic,
-            stored.body,
-            record.properties_to_bytes(known),
-            flag=stored.flag,
-            sys_flag=stored.sys_flag & _BODY_FLAGS,
-            born_timestamp=stored.born_timestamp,
-            born_host=stored.born_host,
-            reconsume_times=tries,
-        )
+        return record.draft_again(stored, topic, record.properties_to_bytes(known), tries)
 
     async def _others(self, topic: str, own: str) -> list[str]:
         """Other broker groups that have the topic."""

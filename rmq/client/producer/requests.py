@@ -90,7 +90,7 @@ def _stored(push: PushReply, properties: bytes) -> record.Record:
             push.message,
             properties,
             flag=push.flag,
-            sys_flag=push.sys_flag & record.SYS_COMPRESSED | push.sys_flag & 0x700,
+            sys_flag=push.sys_flag & record.SYS_BODY,
             born_timestamp=push.born_timestamp,
             born_host=host,
         )

@@ -3,7 +3,7 @@
 `snapshot-<S0>` in `<store>/rmq/` is a row of blocks, each with its length and checksum: a head, blocks of (section, rows),
 and an end that holds S0 and S1. Rows were read while commits went on: S0 was committed when reading began, S1 when it
 ended. All rows are absolute assignments, so loading them and replaying from S0 is exact once S1 is reached. Only
-the writers know what the rows mean (rmq.broker.snapshot).
+the writers know what the rows mean (rmq.broker.tables.snapshot).
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ NEW = "snapshot.new"  # one in the making
 RECEIVED = "snapshot.received"  # another node's
 _PREFIX = "snapshot-"
 _HEAD, _END = "rmq-snapshot", "end"
-_BLOCK = Struct(">II")  # length and checksum of what follows
+BLOCK = Struct(">II")  # length and checksum of what follows
 _MAX_BLOCK_BYTES = 1 << 28
 
 
@@ -52,7 +52,7 @@ class SnapshotWriter:
 
     def _write(self, section: str, rows: Sequence[Any]) -> None:
         data: bytes = msgpack.packb((section, rows))
-        data = _BLOCK.pack(len(data), crc32(data)) + data
+        data = BLOCK.pack(len(data), crc32(data)) + data
         written = 0
         while written < len(data):
             written += self._disk.pwrite(self._handle, data[written:], self._position + written)
@@ -195,13 +195,13 @@ def _blocks(disk: Disk, path: str) -> Iterator[tuple[str, list[Any]]]:
 
 
 def _read_block(disk: Disk, handle: int, path: str, position: int) -> tuple[str, list[Any], int]:
-    head = disk.pread(handle, _BLOCK.size, position)
-    length, crc = _BLOCK.unpack(head) if len(head) == _BLOCK.size else (0, 0)
-    data = disk.pread(handle, length, position + _BLOCK.size) if 0 < length <= _MAX_BLOCK_BYTES else b""
+    head = disk.pread(handle, BLOCK.size, position)
+    length, crc = BLOCK.unpack(head) if len(head) == BLOCK.size else (0, 0)
+    data = disk.pread(handle, length, position + BLOCK.size) if 0 < length <= _MAX_BLOCK_BYTES else b""
     if not data or len(data) != length or crc32(data) != crc:
         raise BadBytes(f"{path} is damaged at byte {position}")
     section, found = msgpack.unpackb(data, strict_map_key=False)
-    return section, found, _BLOCK.size + length
+    return section, found, BLOCK.size + length
 
 
 def _check_head(path: str, section: str, found: list[Any]) -> None:

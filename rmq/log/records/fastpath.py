@@ -1,4 +1,4 @@
-"""The fast path for the usual kind of record: does in one go what `record.check` and `record.draft` do step by step.
+"""The fast path for the usual kind of record: does in one go what `checking.check` and `record.draft` do step by step.
 
 Usual is: one record, IPv4 hosts, no system flags, properties of ASCII pairs without a reserved name. Any other record
 takes the slow path; nothing here refuses anything. The hot path of every send. Pure.
@@ -8,9 +8,10 @@ from collections.abc import Callable
 from functools import lru_cache
 from struct import Struct
 
+from rmq.log.records.checking import claims
 from rmq.log.records.crc import crc32
 from rmq.log.records.properties import CRC_BYTES, MAX_PROPERTIES_BYTES, code_of, fast_given, fast_properties
-from rmq.log.records.record import CRC_MASK, EMPTY_CRC, claims, draft, topic_field_of
+from rmq.log.records.record import CRC_MASK, EMPTY_CRC, draft, topic_field_of
 
 __all__ = ["draft", "fast_check", "fast_draft"]
 

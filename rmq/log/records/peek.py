@@ -7,10 +7,19 @@ from struct import Struct
 
 from rmq.log.records.pending import HANDED_ON
 from rmq.log.records.properties import tags_code_in
-from rmq.log.records.record import MAGIC_V1, MAGIC_V2, SYS_BORN_V6, SYS_COMPRESSED, SYS_MULTI_TAGS, SYS_STORE_V6, Buffer
+from rmq.log.records.record import (
+    MAGIC_V1,
+    MAGIC_V2,
+    SYS_BORN_V6,
+    SYS_COMPRESSED,
+    SYS_COMPRESSION_TYPE,
+    SYS_MULTI_TAGS,
+    SYS_STORE_V6,
+    Buffer,
+)
 
 _fields = Struct(">4xi4xi4xq8xi").unpack_from  # magic, queueId, queueOffset, sysFlag
-_EVERYDAY = ~(SYS_COMPRESSED | SYS_MULTI_TAGS | 0x700)  # no transaction, no IPv6 host, no inner batch
+_EVERYDAY = ~(SYS_COMPRESSED | SYS_MULTI_TAGS | SYS_COMPRESSION_TYPE)  # no transaction, no IPv6 host, no inner batch
 
 
 def peek(buf: Buffer, at: int, size: int) -> tuple[bytes, int, int, int] | None:

@@ -1,9 +1,10 @@
-"""One record of the CommitLog: encode, decode, check records from outside, stamp the broker's own fields.
+"""One record of the CommitLog: encode, decode, verify, stamp the broker's own fields.
 
 Bytes in, values or bytes out. The layout is RocketMQ's (docs/storage) [MessageDecoder, MessageExtEncoder, CommitLog].
-Pure: no file, clock, chance or logging may come in here. Properties inside a record are in `rmq.log.records.properties`.
+Pure: no file, clock, chance or logging may come in here. Properties inside a record are in
+`rmq.log.records.properties`; `checking` judges what clients send.
 
-`check` and `stamp` are the hot path of every send: they look at the bytes directly and make no object per field.
+`stamp` is the hot path of every send: it looks at the bytes directly and makes no object per field.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,7 +24,6 @@ from rmq.log.records.properties import (
     CRC_NAME,
     MAX_PROPERTIES_BYTES,
     bytes_to_properties,
-    check_properties,
     is_number,
     properties_to_bytes,
     strip_names,
@@ -38,12 +38,11 @@ __all__ = [
     "MAGIC_V1",
     "MAGIC_V2",
     "Buffer",
-    "Checked",
     "Record",
     "bytes_to_properties",
-    "check",
     "decode",
     "draft",
+    "draft_again",
     "encode",
     "entry_code",
     "has_crc",
@@ -51,7 +50,6 @@ __all__ = [
     "has_topic",
     "host_bytes",
     "host_text",
-    "is_tombstone",
     "iterate",
     "java_hash",
     "message_id",
@@ -61,7 +59,6 @@ __all__ = [
     "store_timestamp",
     "strip_reserved",
     "tags_code",
-    "tombstone",
     "verify",
 ]
 
@@ -76,9 +73,8 @@ MIN_RECORD_BYTES = 91  # V1, IPv4 hosts, everything of variable length empty
 SYS_COMPRESSED, SYS_MULTI_TAGS, SYS_BORN_V6, SYS_STORE_V6 = 0x1, 0x2, 0x10, 0x20
 SYS_TRANSACTION, SYS_PREPARED, SYS_COMMIT, SYS_ROLLBACK = 0xC, 0x4, 0x8, 0xC
 SYS_INNER_BATCH = 0x80
-LOST = -1  # reconsumeTimes of a tombstone
-UNKNOWN_TOPIC = "!"  # of a tombstone where nobody knows what stood there; no user's topic can have that name
-_SYS_FROM_CLIENT = SYS_COMPRESSED | SYS_MULTI_TAGS | SYS_PREPARED | SYS_BORN_V6 | 0x700
+SYS_COMPRESSION_TYPE = 0x700
+SYS_BODY = SYS_COMPRESSED | SYS_COMPRESSION_TYPE  # how the body is compressed
 
 EMPTY_CRC = CRC_NAME + b"\x010000000000\x02"
 _CRC_HEAD = CRC_NAME + b"\x01"
@@ -92,9 +88,6 @@ _put_digits = Struct("10s").pack_into
 _PUT_STORED = {16: Struct("16s").pack_into, 28: Struct("28s").pack_into}  # storeTimestamp, storeHost
 # Everything before the body; one layout for each combination of (born host IPv6, store host IPv6).
 _HEADS = tuple(Struct(f">iiiiiqqiq{born}sq{store}siqi") for born, store in ((8, 8), (20, 8), (8, 20), (20, 20)))
-# What check() wants of it: totalSize, magic, bodyCRC, sysFlag, preparedTransactionOffset, bodyLength.
-_new = tuple.__new__  # a NamedTuple in half the time
-claims, _claims_v6 = Struct(">iii24xi36xqi").unpack_from, Struct(">iii24xi48xqi").unpack_from
 # What verify() wants: totalSize, magic, bodyCRC, physicalOffset; bodyLength stands at 84, 96 or 108.
 _PLACE = Struct(">iii16xqi")
 
@@ -124,17 +117,6 @@ class Record(NamedTuple):
     body: bytes
     topic: str
     properties: bytes
-
-
-class Checked(NamedTuple):
-    """The result of `check`: size in bytes and tag hash of each record.
-
-    `pending`: one of them must not be seen yet (it asks for a delay or a time, or is a half of a transaction).
-    """
-
-    sizes: tuple[int, ...]
-    tags_codes: tuple[int, ...]
-    pending: bool = False
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
@@ -309,6 +291,20 @@ def draft(
     return b"".join((fields, body, topic_field, _SHORT.pack(len(properties) + CRC_BYTES), properties, EMPTY_CRC))
 
 
+def draft_again(stored: Record, topic: str, properties: bytes, reconsume_times: int = 0) -> bytes:
+    """A draft for `topic` with body, flag and birth of a stored record; of its system flags only how the body is compressed."""
+    return draft(
+        topic,
+        stored.body,
+        properties,
+        flag=stored.flag,
+        sys_flag=stored.sys_flag & SYS_BODY,
+        born_timestamp=stored.born_timestamp,
+        born_host=stored.born_host,
+        reconsume_times=reconsume_times,
+    )
+
+
 @lru_cache(maxsize=16_384)
 def topic_field_of(topic: str) -> tuple[int, bytes]:
     """(magic, length and text of the topic): version 2 above 127 bytes."""
@@ -342,77 +338,6 @@ def stamp(run: bytearray, groups: Iterable[tuple[int, Sequence[int], int, int]],
             queue_offset += 1
 
 
-# --- records from outside -------------------------------------------------------------------------------------------
-
-
-def check(records: bytes, topic: str) -> Checked:
-    """Refuses what a broker must not store of records that a client encoded; else their sizes and tag hashes.
-
-    Raises Refusal(MESSAGE_ILLEGAL) that says what is wrong: sizes, magic, flags, topic, body checksum, properties, or a
-    reserved property.
-    """
-    magic, topic_field = topic_field_of(topic)
-    at, room, pending = 0, len(records), False
-    sizes: list[int] = []
-    codes: list[int] = []
-    while at < room or not room:
-        if room - at < MIN_RECORD_BYTES:
-            raise _illegal(f"a record needs {MIN_RECORD_BYTES} bytes, {room - at} came")
-        total, said, body_crc, sys_flag, prepared, body_length = claims(records, at)
-        body_at = at + 88
-        if sys_flag:
-            if sys_flag & ~_SYS_FROM_CLIENT:
-                raise _illegal_head(said, magic, sys_flag)
-            pending = pending or sys_flag & SYS_PREPARED != 0
-            if sys_flag & SYS_BORN_V6 and room - at > 100:
-                *_, prepared, body_length = _claims_v6(records, at)
-                body_at = at + 100
-        if said != magic or prepared:
-            raise _illegal_head(said, magic, sys_flag)
-        topic_at = body_at + body_length
-        lengths_end = topic_at + len(topic_field) + 2
-        end = at + total
-        if body_length < 0 or end > room or end - lengths_end < CRC_BYTES:
-            raise _illegal_parts(records, at, topic_field)
-        if records[topic_at : lengths_end - 2] != topic_field or end - lengths_end != (
-            records[lengths_end - 2] << 8 | records[lengths_end - 1]
-        ):
-            raise _illegal_parts(records, at, topic_field)
-        if crc32(records[body_at:topic_at]) & CRC_MASK != body_crc:
-            raise _illegal("wrong body checksum: the record was damaged on its way; send it again")
-        code, asked = check_properties(records, lengths_end, end)
-        pending = pending or asked
-        if total == room:
-            return _new(Checked, ((total,), (code,), pending))
-        sizes.append(total)
-        codes.append(code)
-        at = end
-    return _new(Checked, (tuple(sizes), tuple(codes), pending))
-
-
-def _illegal(why: str) -> Refusal:
-    return Refusal(ResponseCode.MESSAGE_ILLEGAL, why)
-
-
-def _illegal_head(said: int, magic: int, sys_flag: int) -> Refusal:
-    if said != magic:
-        return _illegal(f"magic {said & 0xFFFFFFFF:#010x} where {magic & 0xFFFFFFFF:#010x} belongs")
-    if sys_flag & ~_SYS_FROM_CLIENT:
-        return _illegal(f"sysFlag {sys_flag:#x}: a client may set only {_SYS_FROM_CLIENT:#x}")
-    return _illegal("preparedTransactionOffset is the broker's to set: send 0")
-
-
-def _illegal_parts(buf: bytes, at: int, topic_field: bytes) -> Refusal:
-    """Says why the sizes do not fit the request's topic: it is another topic, or the sizes are wrong."""
-    try:
-        record = decode(buf, at)
-    except BadBytes as error:
-        return _illegal(str(error))
-    if topic_field_of(record.topic)[1] != topic_field:
-        return _illegal("the topic inside the record is not the topic of the request")
-    return _illegal(f"properties must end with a {CRC_BYTES}-byte {CRC_NAME.decode()} property and be shorter than 32768 bytes")
-
-
 # --- derived from a record ---------------------------------------------------------------------------------------
 
 
@@ -431,27 +356,6 @@ def queue_places(record: Record) -> Iterator[tuple[str, int, int]]:
         for name, number in zip(names, numbers, strict=False):
             if is_number(number):
                 yield name, 0, int(number)
-
-
-def tombstone(topic: str, queue_id: int, number: int, offset: int, size: int, store_host: bytes, *, protected: bool) -> bytes:
-    """A record of `size` bytes (or as few as it takes) for `offset` in place of one that is lost [repair].
-
-    It names the queue and offset of the lost one, and has no ConsumeQueue entry. `protected`: with our checksum.
-    """
-    made = draft(topic, b"", b"", sys_flag=SYS_ROLLBACK, born_timestamp=0, born_host=store_host, reconsume_times=LOST)
-    if protected:
-        body = bytes(max(size - len(made), 0))
-        made = draft(topic, body, b"", sys_flag=SYS_ROLLBACK, born_timestamp=0, born_host=store_host, reconsume_times=LOST)
-        run = bytearray(made)
-        stamp(run, [(0, (len(run),), queue_id, number)], offset, bytes(8) + store_host)
-        return bytes(run)
-    body = bytes(max(size - len(made) + CRC_BYTES, 0))
-    plain = decode(made)._replace(properties=b"", body=body, body_crc=crc32(body) & CRC_MASK, store_host=store_host)
-    return encode(plain._replace(queue_id=queue_id, queue_offset=number, physical_offset=offset))
-
-
-def is_tombstone(record: Record) -> bool:
-    return record.reconsume_times == LOST and record.sys_flag & SYS_TRANSACTION == SYS_ROLLBACK
 
 
 def entry_code(record: Record, delays_ms: Sequence[int] = LEVELS_MS) -> int:

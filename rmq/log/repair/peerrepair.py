@@ -17,6 +17,7 @@ from rmq.log.files.epochs import EpochRow
 from rmq.log.files.segment import FILLER, BadEntry, Segment, file_name, walk_rows
 from rmq.log.records import record
 from rmq.log.records.record import BLANK_MAGIC
+from rmq.log.records.tombstones import is_tombstone
 from rmq.model import EPOCH_TOPIC
 
 PART_BYTES = 1 << 20
@@ -154,7 +155,7 @@ class PeerRepair:
         size = record.verify(data, at, position, not by_rocketmq)
         if position + size > min(segment_end, self.end):
             raise BadBytes(f"at {position} it has a record of {size} bytes, which reaches into what is whole here")
-        if not tombstones and record.is_tombstone(record.decode(data[at : at + size])):
+        if not tombstones and is_tombstone(record.decode(data[at : at + size])):
             raise Tombstone(f"at {position} it has a tombstone of a lost message")
         if record.has_topic(data, at, EPOCH_TOPIC) and not by_rocketmq:
             self._check_epoch(data[at : at + size])

@@ -16,9 +16,9 @@ from rmq.log.files.epochs import EpochRow
 from rmq.log.files.ownfiles import RUNNING, Run
 from rmq.log.files.segment import FILLER, Segment, file_name
 from rmq.log.queues.consumequeue import ENTRY, ENTRY_BYTES
-from rmq.log.records import record
 from rmq.log.records.queuenames import STRANGE
-from rmq.log.records.record import BLANK_MAGIC, UNKNOWN_TOPIC
+from rmq.log.records.record import BLANK_MAGIC
+from rmq.log.records.tombstones import UNKNOWN_TOPIC, tombstone
 from rmq.log.repair.verify import Hole, Report
 from rmq.log.settings import ASYNC_FLUSH
 from rmq.model import EPOCH_TOPIC, STATE_TOPIC
@@ -222,7 +222,7 @@ class _Repairer:
         return self._tombstone(piece._replace(topic=UNKNOWN_TOPIC), start, head, ours) + FILLER.pack(FILLER.size, BLANK_MAGIC)
 
     def _tombstone(self, piece: _Piece, at: int, size: int, ours: bool) -> bytes:
-        return record.tombstone(piece.topic, piece.queue_id, piece.number, at, size, self._host, protected=ours)
+        return tombstone(piece.topic, piece.queue_id, piece.number, at, size, self._host, protected=ours)
 
     def end_at(self, end: int) -> None:
         """Ends the log there: later bytes are kept in a file of their own and become zero."""
@@ -248,4 +248,4 @@ class _Repairer:
 
 def _bare(topic: str, ours: bool) -> int:
     """Bytes of a tombstone of that topic without any padding."""
-    return len(record.tombstone(topic, 0, 0, 0, 0, bytes(8), protected=ours))
+    return len(tombstone(topic, 0, 0, 0, 0, bytes(8), protected=ours))

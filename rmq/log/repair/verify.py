@@ -20,6 +20,7 @@ from rmq.log.files.snapshot import Snapshots
 from rmq.log.records import record
 from rmq.log.records.deletions import deleted_topics
 from rmq.log.records.record import Record
+from rmq.log.records.tombstones import UNKNOWN_TOPIC, is_tombstone
 from rmq.log.repair.verifyindex import IndexWalk
 from rmq.log.repair.verifyqueues import QueueWalk
 from rmq.model import EPOCH_TOPIC, STATE_TOPIC
@@ -339,10 +340,10 @@ class _Seen:
         self._index.skip(to)
 
     def take(self, found: Record, rows: tuple[EpochRow, ...]) -> None:
-        self.holes = self.holes or (record.is_tombstone(found) and found.topic == record.UNKNOWN_TOPIC)
+        self.holes = self.holes or (is_tombstone(found) and found.topic == UNKNOWN_TOPIC)
         by_rocketmq = epochs.written_by_rocketmq(rows, found.physical_offset)
         self._queues.take(found, by_rocketmq, self.holes)
-        if record.is_tombstone(found):
+        if is_tombstone(found):
             self._index.skip(found.physical_offset + found.total_size)
         else:
             self._index.take(found)

@@ -10,15 +10,8 @@ from rmq.log.files.disk import Disk
 from rmq.log.queues.consumequeue import ENTRY, ENTRY_BYTES
 from rmq.log.records.delays import OWN_DELAY
 from rmq.log.records.queuenames import directory_of
-from rmq.log.records.record import (
-    SYS_INNER_BATCH,
-    UNKNOWN_TOPIC,
-    Record,
-    bytes_to_properties,
-    entry_code,
-    is_tombstone,
-    queue_places,
-)
+from rmq.log.records.record import SYS_INNER_BATCH, Record, bytes_to_properties, entry_code, queue_places
+from rmq.log.records.tombstones import UNKNOWN_TOPIC, is_tombstone
 from rmq.model import DELAY_TOPIC
 
 _BATCH = Struct(">qiqqqhii")  # offset, size, code, store time, base number, count, -1, 0

@@ -1,0 +1,210 @@
+"""A node's ports, from before its store is open until its clients have left.
+
+A member of an elected group listens from the first moment and forwards to the leader what it cannot serve yet; other nodes
+listen when they can say something.
+"""
+
+import asyncio
+import errno
+import ipaddress
+import logging
+import os
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from rmq.access.directory import Nobody
+from rmq.broker.front.finder import Finder
+from rmq.broker.front.forwarding import Forwarding
+from rmq.broker.front.hello import hello
+from rmq.codes import ResponseCode
+from rmq.config.settings import NodeSettings
+from rmq.errors import NotLeading, Refusal
+from rmq.guard.making import guard_of, guarded
+from rmq.log.records import fastpath
+from rmq.net import commands as c
+from rmq.net.codec.limits import Limits
+from rmq.net.commands import Answer
+from rmq.net.commands.peers import ForwardedClient
+from rmq.net.remoting.codec import RemotingSettings
+from rmq.net.transport.connection import Allow, Later, Screen
+from rmq.net.transport.dialer import Dialer
+from rmq.net.transport.server import Call, Connection, Handler, Server
+
+log = logging.getLogger("rmq.front")
+
+INNER_PRODUCER = "CLIENT_INNER_PRODUCER"  # every consumer of RocketMQ's Java client has it, and it sends nothing by itself
+VIP_BEFORE = 2  # the port of old clients' "VIP channel" is so much below the other one [MixAll.brokerVIPChannel]
+
+
+class Front:
+    """`address`: "host:port" as clients are told. `server` serves what it is given; `forwarding` is None for a node that
+    stands alone. `await open()`, ... `await close()`."""
+
+    def __init__(self, settings: NodeSettings, host: str, port: int, dialer: Dialer) -> None:
+        self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self._settings = settings
+        self._dialer = dialer
+        self._finder: Finder | None = None
+        self._listens = False
+        self._ports = _ports(settings, self.address)
+        self._vip = port - VIP_BEFORE
+        grouped = settings.elected or bool(settings.broker_role)
+        limits = Limits(
+            max_frame_bytes=settings.max_frame_bytes,
+            max_connections=settings.max_connections,
+            max_connections_per_address=settings.max_connections_per_address,
+            idle_seconds=settings.idle_timeout_ms / 1000,
+        )
+        remoting = RemotingSettings(
+            fastpath, settings.cluster_name, settings.broker_name, store_host=(host, port), limits=limits, keeps_frames=grouped
+        )
+        self.guard = guard_of(settings, Nobody(), dialer.clock)
+        if self.guard is not None:
+            remoting.identify, remoting.recognise = self.guard.identify, self.guard.recognise
+        self.server = Server({}, limits, remoting, dialer.clock, on_close=self._closed, network=dialer.network)
+        self.server.guard = self.guard
+        self._on_close: Callable[[Connection], None] | None = None
+        node = settings.node_id if settings.elected else f"n{settings.broker_id}"
+        self.forwarding = Forwarding(settings.broker_name, node, self._where, replace(dialer, limits=limits)) if grouped else None
+        self.server.forward = self.forwarding.forward if self.forwarding else None
+        self.excuse(lambda: "this node is starting")
+
+    async def open(self) -> None:
+        """A member of an elected group listens now, and looks for the leader. Raises OSError."""
+        if self._settings.elected:
+            others = self._settings.peer_addresses
+            others.pop(self._settings.node_id)
+            self._finder = Finder(others, self._dialer)
+            await self.listen()
+
+    async def listen(self) -> None:
+        """Listens at all ports, if it does not yet. Raises OSError."""
+        if self._listens:
+            return
+        self._listens = True
+        host = self._settings.listen_host
+        for port in self._ports:
+            await self.server.listen(host, port)
+        if self._settings.vip_port and self._vip > 0 and self._vip not in self._ports:
+            try:
+                await self.server.listen(host, self._vip)
+            except OSError as error:
+                why = os.strerror(error.errno) if error.errno in (errno.EADDRINUSE, errno.EACCES) else error
+                log.warning("port %d, where old clients of RocketMQ look (VIP channel), is not served: %s", self._vip, why)
+
+    def excuse(self, why: Callable[[], str], served: Mapping[type[Any], Handler] | None = None) -> None:
+        """Serves nothing but `served`; other requests go to the leader, or are refused until later."""
+        self._excuse = why
+        kinds: list[type[c.Request]] = [*c.CODES.keys() - {c.BeginLogin, c.FinishLogin}, c.DraftedSend]
+        handlers: dict[type[c.Request], Handler] = dict.fromkeys(kinds, self._refuse)
+        greeting = hello(self._settings, self.address)
+        heard = {c.Heartbeat: self._heard, c.UnregisterClient: self._heard}
+        own = self.guard.handlers if self.guard is not None else {}
+        self.server.serve({**handlers, **heard, c.Hello: greeting, **own, **(served or {})})
+
+    def why(self) -> str:
+        """Why it does not serve yet."""
+        return self._excuse()
+
+    def _refuse(self, request: c.Request, _call: Call) -> None:
+        why = f"{self._excuse()}: try again later"
+        if self.forwarding is None or type(request) is ForwardedClient:  # which is never forwarded itself
+            raise Refusal(ResponseCode.SYSTEM_BUSY, why)
+        raise NotLeading(why)
+
+    def _heard(self, request: c.Request, call: Call) -> None:
+        if self.forwarding is not None:
+            self.forwarding.heard(call)
+        self._refuse(request, call)
+
+    async def serve(
+        self,
+        handlers: Mapping[type[Any], Handler],
+        allow: Allow | None,
+        on_close: Callable[[Connection], None],
+        where: Callable[[], str] | None,
+    ) -> None:
+        """From now on the node serves. `where`: as of `Forwarding`. Raises OSError."""
+        self._on_close, self.server.allow = on_close, allow
+        self.server.serve(guarded(self.guard, dict(handlers)))
+        if self.forwarding is not None and where is not None:
+            self.forwarding.where = where
+            self.forwarding.replay(self.server.connections)
+        finder, self._finder = self._finder, None
+        if finder is not None:
+            await finder.stop()
+        await self.listen()
+
+    def screen_with(self, screen: Screen | None) -> None:
+        """Requests pass this one, which asks the guard itself; None: they pass the guard, if there is one."""
+        self.server.guard = screen or self.guard
+
+    def left_leadership(self) -> None:
+        if self.forwarding is not None:
+            self.forwarding.left_leadership(self.server.connections)
+
+    def leans(self, call: Call) -> None:
+        """Notes that a client reads here, though this node does not lead."""
+        if self.forwarding is not None and not call.connection.follows_hints:
+            self.forwarding.lean(call.connection)
+
+    def hearing(self, handler: Handler, leads: Callable[[], bool]) -> Handler:
+        """Wraps a handler of heartbeats and goodbyes: the leader hears them too, or the next leader will."""
+        forwarding = self.forwarding
+        if forwarding is None:
+            return handler
+
+        def heard(request: c.Heartbeat | c.UnregisterClient, call: Call) -> Answer | Later | Awaitable[Answer | Later]:
+            produces = isinstance(request, c.Heartbeat) and any(group != INNER_PRODUCER for group in request.producers)
+            forwarding.heard(call, at_once=produces and not leads())
+            return handler(request, call)
+
+        return heard
+
+    async def until_left(self) -> None:
+        """After leadership was handed over: clients that cannot know it yet are forwarded for a while."""
+        if self.forwarding is not None:
+            await self.forwarding.until_left(self._settings.forward_at_stop_ms / 1000)
+
+    async def close(self) -> None:
+        """Ends what is in work, then all connections."""
+        await self.server.close(self._settings.stop_grace_ms / 1000)
+        if self._finder is not None:
+            await self._finder.stop()
+        if self.forwarding is not None:
+            await self.forwarding.stop()
+
+    def _where(self) -> str:
+        return self._finder.leader if self._finder is not None else ""
+
+    def _closed(self, connection: Connection) -> None:
+        if self.forwarding is not None:
+            self.forwarding.closed(connection)
+        if self._on_close is not None:
+            self._on_close(connection)
+
+
+def _ports(settings: NodeSettings, address: str) -> list[int]:
+    """Where clients and, if that is another one, the nodes of the group reach this node."""
+    grouped = settings.elected or settings.broker_role
+    reached = (address, settings.own_peers_address(address)) if grouped else (address,)
+    return [*dict.fromkeys(int(each.rpartition(":")[2]) for each in reached)]
+
+
+async def resolve(host: str) -> str:
+    """The IP address of an advertised host: message ids carry addresses, not names. Raises OSError."""
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        found = await asyncio.get_running_loop().getaddrinfo(host, None, family=socket.AF_INET, type=socket.SOCK_STREAM)
+        return str(found[0][4][0])
+
+
+def free_port(host: str) -> int:
+    """Chooses a port for a broker that was given none: its store needs the address before it can be opened."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.bind((host, 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -1,0 +1,122 @@
+"""Which topics and consumer groups there are. All features ask here, and only this file changes them.
+
+Each change is planned by a pure table (a refusal or a new value), staged so that nobody takes the same decision twice,
+written as a state line, and in force once committed.
+"""
+
+from collections.abc import Awaitable, Callable
+
+from rmq.broker.shared.state import Line, undoing
+from rmq.codes import ResponseCode
+from rmq.delivery.groups import GroupTable
+from rmq.errors import NotLeading, Refusal, no_group, no_topic
+from rmq.model import RETRY_PREFIX, GroupConfig, TopicConfig
+from rmq.routing.topics import TopicTable, check_group_name
+
+
+class Catalog:
+    """`write(lines)` returns once the lines are committed and applied. `auto_group`: a group is made on its first use.
+    `may_make()`: whether anything can be stored here, now."""
+
+    def __init__(
+        self,
+        topics: TopicTable,
+        groups: GroupTable,
+        write: Callable[[list[Line]], Awaitable[None]],
+        auto_group: bool,
+        may_make: Callable[[], bool],
+    ) -> None:
+        self.topics = topics
+        self.groups = groups
+        self.topic, self.group = topics.get, groups.get  # returns the topic's settings; None: it does not exist
+        self.write = write
+        self._auto_group = auto_group
+        self._may_make = may_make
+
+    # --- topics
+
+    def known_topic(self, topic: str) -> TopicConfig:
+        """The topic's settings. Raises Refusal TOPIC_NOT_EXIST."""
+        config = self.topic(topic)
+        if config is None:
+            raise no_topic(topic)
+        return config
+
+    async def create(self, config: TopicConfig) -> None:
+        """Make or change a topic. Two requests for the same new topic at the same time wait for the same record."""
+        self.topics.stage(config.name, config)
+        await self.commit([("topic", config.name, list(config))])
+
+    async def ensure_topic(self, topic: str, template: str = "", queue_nums: int = 1, may_make: bool = False) -> TopicConfig:
+        """The topic's settings. Makes a missing one after the template if `may_make`, a group's always. Raises Refusal."""
+        config = self.topics.plan_auto_create(topic, template, queue_nums, may_make)
+        if config is not self.topic(topic):
+            await self.create(config)
+        return config
+
+    # --- groups
+
+    def check_group(self, group: str) -> None:
+        """Whether the group may consume. An unknown one may if it would be made on first use."""
+        config = self.group_or_may_be(group)
+        if config is not None and not config.consume_enable:
+            raise Refusal(ResponseCode.NO_PERMISSION, f"consumer group {group} is switched off (consumeEnable)")
+
+    def check_known_group(self, group: str) -> None:
+        """The same, for a request that stores something for the group: the group must exist, or be on its way."""
+        self.check_group(group)
+        if self.groups.decided(group) is None:
+            about = ": a consumer that connects makes it, unless this broker cannot store now (`rmq health` tells why)"
+            raise no_group(group, f"{about}; or create it first")
+
+    def group_or_may_be(self, group: str) -> GroupConfig | None:
+        """None: it would be made on first use. Raises Refusal if it would not."""
+        config = self.group(group)
+        if config is None:
+            if not self._auto_group:
+                raise no_group(group, ": create it first")
+            check_group_name(group)
+        return config
+
+    async def let_in(self, group: str) -> None:
+        """`ensure_group`; where nothing can be stored (damaged log, follower, full disk) a new group may read all the same."""
+        if not self._may_make():
+            self.group_or_may_be(group)
+            return
+        try:
+            await self.ensure_group(group)
+        except Refusal as refusal:
+            if isinstance(refusal, NotLeading) or refusal.code != ResponseCode.SERVICE_NOT_AVAILABLE:
+                raise
+
+    async def ensure_group(self, group: str) -> None:
+        """Group and its retry topic, made on first use if `autoCreateSubscriptionGroup` allows.
+
+        A group that is switched off has members, too; only their pulls are refused.
+        """
+        lines: list[Line] = []
+        retry, config = RETRY_PREFIX + group, self.group_or_may_be(group)
+        if self.topics.is_leaving(retry):
+            raise Refusal(ResponseCode.SYSTEM_BUSY, f"topic {retry} is being deleted: try again in a moment")
+        if config is None or config.retry_queue_nums > 0:
+            self.topics.check_room(retry, ours=True)
+        if config is None:  # or on its way only: whoever asks meanwhile waits for a line of their own
+            config = self.groups.plan_update(self.groups.decided(group) or GroupConfig(group))
+            self.groups.stage(group, config)
+            lines.append(("group", group, list(config)))
+        if self.topic(retry) is None and config.retry_queue_nums > 0:
+            topic = TopicConfig(retry, config.retry_queue_nums, config.retry_queue_nums)
+            self.topics.stage(retry, topic)
+            lines.append(("topic", retry, list(topic)))
+        if lines:
+            await self.commit(lines)
+
+    async def commit(self, lines: list[Line]) -> None:
+        """Writes the lines of changes that are staged."""
+        with undoing(lambda: self._unstage(lines)):
+            await self.write(lines)
+
+    def _unstage(self, lines: list[Line]) -> None:
+        for table, name, _ in lines:
+            if table in ("topic", "group"):
+                (self.topics if table == "topic" else self.groups).unstage(name)

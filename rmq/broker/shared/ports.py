@@ -1,0 +1,122 @@
+"""The ports of the features: the broker's identity, and its log, to read and to write."""
+
+import asyncio
+import os
+import random
+from collections.abc import Callable
+from functools import partial
+from typing import Final, NamedTuple
+
+from rmq.broker.replication.appender import Appender
+from rmq.broker.shared.coldreads import ColdReads
+from rmq.broker.shared.sifting import SIFTED_BYTES, sifted
+from rmq.broker.shared.state import StateWriter
+from rmq.broker.shared.stats import BrokerStats
+from rmq.clock import Clock
+from rmq.config.settings import NodeSettings
+from rmq.delivery.sql import Sql, compile_sql
+from rmq.errors import StoreError
+from rmq.log.commitlog import CommitLog
+from rmq.log.index import query
+from rmq.log.queues.consumequeue import MAX_SCANNED, ConsumeQueue, MatchingEntries
+from rmq.log.queues.queues import ConsumeQueues
+from rmq.log.store import Store
+
+YOUNG_RATIO: Final = 0.4  # of the memory: what is nearer to the log's end counts as "in memory" [accessMessageInMemoryMaxRatio]
+
+
+class Identity(NamedTuple):
+    """`host`: as records name this broker (`record.host_bytes`). `address`: "host:port", as clients are told."""
+
+    cluster: str
+    broker: str
+    host: bytes
+    address: str
+
+
+class Reader:
+    """Where messages are read. `committed()`: the committed offset. `cold`: reads that wait for the device.
+
+    `stats`: what was handed out is counted there.
+    `max_messages`, `max_bytes`: of one answer from memory [maxTransferCountOnMessageInMemory, maxTransferBytesOnMessageInMemory].
+    """
+
+    def __init__(self, settings: NodeSettings, store: Store, committed: Callable[[], int], stats: BrokerStats) -> None:
+        self.log: CommitLog = store.log
+        self.queues: ConsumeQueues = store.queues
+        self.store_time = store.log.store_time
+        self.cold = ColdReads(settings.max_transfer_disk_count, settings.max_transfer_disk_bytes)
+        self.committed = committed
+        self.stats = stats
+        self.max_messages = settings.max_transfer_count
+        self.max_bytes = settings.max_transfer_bytes
+        self.by_sql = settings.property_filter
+        self._turn = asyncio.Lock()  # of those who filter by SQL92: between two of them the loop serves all others
+
+    async def compiled(self, expression: str) -> Sql:
+        """Raises Refusal for what is no SQL92 expression."""
+        async with self._turn:
+            await asyncio.sleep(0)
+            return compile_sql(expression)
+
+    async def sift(
+        self, group: str, queue: ConsumeQueue, start: int, count: int, max_bytes: int, expression: str
+    ) -> tuple[MatchingEntries, bytes]:
+        """As `find`, with the bytes, filtered by an SQL92 expression over properties. It may examine fewer. Raises StoreError,
+        OSError, Refusal."""
+        async with self._turn:
+            await asyncio.sleep(0)
+            sql = compile_sql(expression)
+            if queue.is_at_hand(start, MAX_SCANNED):
+                found = self.find(queue, start, MAX_SCANNED, SIFTED_BYTES, None)
+                messages = self.log.gather(found.spans)
+                if messages is not None:
+                    return sifted(found, messages, sql, count, max_bytes)
+        found, cold = await self.cold.run(group, partial(self.find_cold, queue, start, MAX_SCANNED, None))
+        async with self._turn:
+            await asyncio.sleep(0)
+            return sifted(found, cold, sql, count, max_bytes)
+
+    def in_memory(self, offset: int) -> bool:
+        """Whether a record there counts as in memory."""
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        return self.log.end - offset <= memory * YOUNG_RATIO
+
+    def record_at(self, offset: int) -> bytes | None:
+        """The committed record that begins there. May wait for the disk. Raises StoreError."""
+        return query.record_at(self.log, offset, self.committed())
+
+    def find(self, queue: ConsumeQueue, start: int, count: int, max_bytes: int, codes: frozenset[int] | None) -> MatchingEntries:
+        """In any thread. Of a damaged log it returns only messages before the damage. Raises StoreError when there are none."""
+        found, damages = queue.find(start, count, max_bytes, codes), self.log.damages
+        if damages and (good := damages.count_good(found.spans)) < len(found.spans):
+            if not good:
+                damages.check(*found.spans[0])
+            return queue.find(start, good, max_bytes, codes)
+        return found
+
+    def find_cold(
+        self, queue: ConsumeQueue, start: int, count: int, codes: frozenset[int] | None
+    ) -> tuple[MatchingEntries, bytes]:
+        """The same with the bytes, which may wait for the device: in a thread of `cold`. Less at once, as RocketMQ does, so that
+        one who lags far behind does not take the disk from all others. Raises StoreError."""
+        count, max_bytes = min(count, self.cold.max_messages), self.cold.max_bytes
+        found = self.find(queue, start, count, max_bytes, codes)
+        try:
+            return found, self.log.gather_cold(found.spans)
+        except StoreError:
+            found = self.find(queue, start, count, max_bytes, codes)  # damage, now that it is known, ends it
+            return found, self.log.gather_cold(found.spans)
+
+
+class Writer:
+    """Appends to the log. `propose`: messages, `propose_state`: its own records (`Appender`); `commit`: state lines, done
+    once they are committed and applied. `chance`: which queue. `host`: as records name this broker."""
+
+    def __init__(self, appender: Appender, queues: ConsumeQueues, host: bytes, clock: Clock, chance: random.Random) -> None:
+        self.propose = appender.propose
+        self.propose_state = appender.propose_state
+        self.commit = StateWriter(appender.propose_state, queues, host, clock).commit
+        self.queues = queues
+        self.host = host
+        self.chance = chance

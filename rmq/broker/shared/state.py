@@ -1,0 +1,135 @@
+"""State records: settings and progress that must outlive this node, as records of the same log.
+
+A state record is an ordinary record of topic rmq_sys_STATE, queue 0; its body is msgpack [[table, key, value | nil], ...].
+Every line is an absolute assignment, so replaying from any earlier place ends in the same tables. This file writes
+them and applies committed ones; what a table means is the table's own business (rmq.routing, rmq.delivery).
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Protocol
+
+import msgpack
+
+from rmq.broker.replication.appender import Waiter
+from rmq.clock import Clock
+from rmq.codes import ResponseCode
+from rmq.errors import BadBytes, Refusal, RmqError
+from rmq.log.queues.queues import ConsumeQueues
+from rmq.log.records import record
+from rmq.log.units import Unit
+from rmq.model import STATE_TOPIC, DataVersion
+
+Line = tuple[str, Any, Any]
+MAX_LINES_A_RECORD = 2000
+
+
+class Table(Protocol):
+    """Filled by `apply`; `committed` is what a snapshot saves of it, row by row, with the version."""
+
+    @property
+    def data_version(self) -> DataVersion: ...
+
+    def apply(self, key: Any, value: Any, time_ms: int = 0) -> None: ...
+
+    def committed(self) -> Mapping[Any, Any]: ...
+
+    def set_version(self, version: DataVersion) -> None: ...
+
+    def drop_overlay(self) -> None:
+        """This node leads no more."""
+
+    def remove_topic(self, topic: str) -> None:
+        """A committed record deleted that key."""
+
+    def remove_group(self, group: str) -> None:
+        """A committed record deleted that key."""
+
+
+class StateWriter:
+    """Proposes lines."""
+
+    def __init__(self, propose: Callable[[Unit], None], queues: ConsumeQueues, host: bytes, clock: Clock) -> None:
+        self._propose = propose
+        self._queues = queues
+        self._host = host
+        self._clock = clock
+
+    def write(self, lines: Sequence[Line], done: Callable[[RmqError | None], None]) -> None:
+        """`done` is called once all lines are committed and applied, or with the error. Raises Refusal like Appender.propose."""
+        parts = [lines[i : i + MAX_LINES_A_RECORD] for i in range(0, len(lines), MAX_LINES_A_RECORD)]
+        for part in parts[:-1]:
+            self._propose(self._unit(part, None))
+        self._propose(self._unit(parts[-1], done))
+
+    async def commit(self, lines: Sequence[Line]) -> None:
+        """Write lines and wait until they are committed. Raises Refusal: nothing was stored, or (code 1) unknown."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.write(lines, partial(_resolve, future))
+        await future
+
+    def _unit(self, lines: Sequence[Line], done: Callable[[RmqError | None], None] | None) -> Unit:
+        body = msgpack.packb(lines)
+        draft = record.draft(STATE_TOPIC, body, b"", born_timestamp=self._clock.wall_ms(), born_host=self._host)
+        unit = Unit(draft, (len(draft),), (0,), self._queues.get(STATE_TOPIC, 0))
+        if done is not None:
+            unit.owner = (tell, done)
+        return unit
+
+
+def tell(done: Callable[[RmqError | None], None], _unit: Unit, error: RmqError | None, late: int) -> None:
+    """For `Unit.owner`. A line that is stored but not committed in time is not in force: its waiter must not go on."""
+    if late:
+        about = "outcome unknown: the disk, or the slaves, did not have it in time; look before doing it again"
+        error = Refusal(ResponseCode.SYSTEM_ERROR, about)
+    done(error)
+
+
+def _resolve(future: "asyncio.Future[None]", error: RmqError | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(None)
+    else:
+        future.set_exception(error)
+        future.exception()  # a waiter that went away need not hear it
+
+
+def resolving(future: "asyncio.Future[None]") -> Waiter:
+    """For `Unit.owner`: the future is done when the unit is committed, or holds the error; see `tell`."""
+    return tell, partial(_resolve, future)
+
+
+def is_unknown(error: RmqError) -> bool:
+    """Whether a proposal that failed may be stored all the same. The log, or the next leader, will tell."""
+    return isinstance(error, Refusal) and error.code == ResponseCode.SYSTEM_ERROR
+
+
+@contextmanager
+def undoing(undo: Callable[[], None]) -> Iterator[None]:
+    """Wraps the wait for a proposal that an overlay has already: calls `undo` if it was certainly not stored."""
+    try:
+        yield
+    except RmqError as error:
+        if not is_unknown(error):
+            undo()
+        raise
+
+
+def lines_of(body: bytes) -> list[Line]:
+    """The lines of one state record. Raises BadBytes."""
+    try:
+        lines = msgpack.unpackb(body, strict_map_key=False, use_list=True)
+        return [(table, key, value) for table, key, value in lines]
+    except (ValueError, TypeError, msgpack.exceptions.UnpackException) as error:
+        raise BadBytes(f"a state record that cannot be read: {error}") from error
+
+
+def apply_lines(tables: Mapping[str, Table], lines: Iterable[Line], time_ms: int) -> None:
+    """`time_ms`: when they were stored. Lines of tables that this release does not know are refused: a newer one wrote them."""
+    for table, key, value in lines:
+        if table not in tables:
+            raise BadBytes(f"state table {table!r} is not known to this release: was the store written by a newer one?")
+        tables[table].apply(key, value, time_ms)

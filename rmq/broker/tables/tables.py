@@ -1,0 +1,124 @@
+"""The tables that state records fill: one list, whose order is that of the sections in snapshots."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rmq.access.policies import PolicyTable
+from rmq.access.quotas import QuotaTable
+from rmq.access.users import UserTable
+from rmq.broker.pending.delays import DelayNotes
+from rmq.broker.pending.halves import HalfNotes
+from rmq.broker.pending.kinds import Pending
+from rmq.broker.pending.receipts import ReceiptNotes
+from rmq.broker.shared.state import Line, Table, apply_lines, lines_of
+from rmq.broker.tables import snapshot
+from rmq.delivery.cursors import CursorTable
+from rmq.delivery.due import DueTable
+from rmq.delivery.groups import GroupTable
+from rmq.delivery.locks import LockTable
+from rmq.delivery.modes import ModeTable
+from rmq.delivery.offsets import OffsetTable
+from rmq.delivery.orders import OrderTable
+from rmq.delivery.proof import DUE, HALF, POP
+from rmq.delivery.receipts import ReceiptTable
+from rmq.delivery.transactions import HalfTable
+from rmq.log.records import record
+from rmq.log.records.delays import LEVELS_MS
+from rmq.log.replay import replay
+from rmq.log.store import Store
+from rmq.model import STATE_TOPIC
+from rmq.routing.topics import TopicTable
+
+LATE = frozenset({"offset", "reset", "lock", "orderInfo", "mode"})  # lines may come behind the deletion of their topic
+
+
+class Tables:
+    """All tables, and the kinds of messages that wait (docs/decisions/tables-stand-in-one-list.md)."""
+
+    def __init__(
+        self,
+        topics: TopicTable,
+        groups: GroupTable,
+        offsets: OffsetTable,
+        segment_bytes: int = 1 << 30,
+        delays_ms: Sequence[int] = LEVELS_MS,
+    ) -> None:
+        self.topics = topics
+        self.groups = groups
+        self.offsets = offsets
+        self.cursors = CursorTable()
+        self.locks = LockTable()
+        self.due = DueTable(segment_bytes, delays_ms)
+        self.halves = HalfTable()
+        self.receipts = ReceiptTable()
+        self.orders = OrderTable()
+        self.modes = ModeTable()
+        self.users = UserTable()
+        self.policies = PolicyTable()
+        self.quotas = QuotaTable()
+        popped = ReceiptNotes(self.receipts, offsets, topics)
+        self.pending = Pending({DUE: DelayNotes(self.due), HALF: HalfNotes(self.halves), POP: popped})
+        self.by_name: Mapping[str, Table] = {  # by the name of their lines; sections of snapshots stand in this order
+            "topic": topics,
+            "group": groups,
+            "offset": offsets,
+            "reset": offsets.resets,
+            "cursor": self.cursors,
+            "lock": self.locks,
+            "due": self.due,
+            **self.halves.by_name,
+            "receipt": self.receipts,
+            "orderInfo": self.orders,
+            "mode": self.modes,
+            "topicEnd": topics.ends,
+            "user": self.users,
+            "acl": self.policies,
+            "quota": self.quotas,
+        }
+
+    def clear(self) -> None:
+        """All rows go: the log begins anew."""
+        for table in self.by_name.values():
+            for key in list(table.committed()):
+                table.apply(key, None)
+
+    def note(self, stored: record.Record) -> None:
+        """Applies a committed record that a start replays (`rmq.log.replay`)."""
+        if stored.topic == STATE_TOPIC:
+            self.apply(lines_of(stored.body), stored.store_timestamp, stored.physical_offset)
+        else:
+            self.pending.note(stored)
+
+    def drop_overlays(self) -> None:
+        """This node leads no more: forget changes that are not committed."""
+        self.halves.drop_overlay()
+        for table in self.by_name.values():
+            table.drop_overlay()
+
+    def apply(self, lines: Sequence[Line], time_ms: int, offset: int) -> None:
+        """Applies one committed record, at `offset` of the log. A deleted topic, or group, takes along what other tables keep
+        of it, also lines about a topic that come behind its deletion."""
+        apply_lines(self.by_name, lines, time_ms)
+        for table, name, value in lines:
+            if table in LATE:
+                if value is not None and self.topics.is_gone(topic := _topic_in(name)):
+                    self.by_name[table].remove_topic(topic)
+            elif table == "topic" and value is None:
+                self.topics.ends.apply(name, offset)
+                for each in self.by_name.values():
+                    each.remove_topic(name)
+            elif table == "group" and value is None:
+                for each in self.by_name.values():
+                    each.remove_group(name)
+
+
+def _topic_in(key: Any) -> str:
+    """The topic in a key (group, topic, ...), or in a name topic@group...."""
+    return str(key).partition("@")[0] if isinstance(key, str) else str(key[1])
+
+
+def fill(tables: Tables, store: Store) -> None:
+    """Empty tables, from the newest snapshot and what was committed since. In any thread. Raises BadBytes, StoreError."""
+    snapshot.load(tables.by_name, store)
+    for stored in replay(store):
+        tables.note(stored)

@@ -1,0 +1,1 @@
+"""`rmq admin`: mqadmin's commands, a file for each subject."""

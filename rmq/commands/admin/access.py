@@ -1,0 +1,286 @@
+"""`rmq admin` for users, policies and quotas: mqadmin's names and letters. Passwords come from files, or are asked for."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from rmq.client import Client
+from rmq.client.admin import access as ask
+from rmq.commands.shared import asking, options, output
+from rmq.errors import InvalidArgument
+from rmq.net.commands import Request
+from rmq.net.commands.access import (
+    AclInfo,
+    CreateAcl,
+    CreateUser,
+    DeleteAcl,
+    DeleteUser,
+    Policy,
+    PolicyEntry,
+    UpdateAcl,
+    UpdateUser,
+    UserInfo,
+)
+from rmq.net.commands.quotas import DeleteQuota, QuotaRow, SetQuota
+from rmq.secretfiles import read_lines
+
+F = TypeVar("F", bound=Callable[..., Any])
+_USER_COLUMNS = {"address": "Broker", "name": "UserName", "type": "UserType", "status": "UserStatus"}
+_ACL_COLUMNS = {
+    "address": "Broker",
+    "subject": "Subject",
+    "policy": "PolicyType",
+    "resource": "Resource",
+    "actions": "Actions",
+    "sources": "SourceIp",
+    "decision": "Decision",
+}
+
+
+def _where(function: F) -> F:
+    """-n, and -c or -b."""
+    return options.namesrv(options.place(options.timeout(function)))
+
+
+def _change(namesrv: str, cluster: str, broker: str, timeout_s: float, request: Request, what: str) -> None:
+    options.check_place(cluster, broker)
+    for address in asking.run(namesrv, timeout_s, lambda client: ask.change(client, cluster, broker, request)):
+        click.echo(f"{what} to {address} success.")
+
+
+_user = click.option("-u", "--username", required=True, metavar="NAME")
+_type = click.option("-t", "--type", "kind", type=click.Choice(["Super", "Normal"], case_sensitive=False))
+_file = click.option("-p", "--password-file", metavar="FILE", help="File of mode 0600 with the password; else it is asked for.")
+
+
+@click.command("createUser")
+@_where
+@_user
+@_type
+@_file
+def create_user(namesrv: str, cluster: str, broker: str, timeout_s: float, username: str, kind: str, password_file: str) -> None:
+    """Make a user; Normal ones may do what policies allow, Super ones everything."""
+    if password_file:
+        password = read_lines(password_file)[0]
+    else:
+        password = click.prompt("Password", hide_input=True, confirmation_prompt=True)
+    request = CreateUser(username, UserInfo(username, password, kind or "Normal"))
+    _change(namesrv, cluster, broker, timeout_s, request, "create user")
+
+
+@click.command("updateUser")
+@_where
+@_user
+@_type
+@_file
+@click.option("-s", "--status", type=click.Choice(["enable", "disable"]))
+def update_user(
+    namesrv: str,
+    cluster: str,
+    broker: str,
+    timeout_s: float,
+    username: str,
+    kind: str | None,
+    password_file: str | None,
+    status: str | None,
+) -> None:
+    """Change a user's password, type, or whether he may log in."""
+    if not (kind or password_file or status):
+        raise click.UsageError("give one of -p, -t and -s")
+    password = read_lines(password_file)[0] if password_file else ""
+    request = UpdateUser(username, UserInfo(username, password, kind or "", status or ""))
+    _change(namesrv, cluster, broker, timeout_s, request, "update user")
+
+
+@click.command("deleteUser")
+@_where
+@_user
+def delete_user(namesrv: str, cluster: str, broker: str, timeout_s: float, username: str) -> None:
+    """Delete a user, with what policies say of him."""
+    _change(namesrv, cluster, broker, timeout_s, DeleteUser(username), "delete user")
+
+
+@click.command("getUser")
+@_where
+@_user
+@options.output
+def get_user(namesrv: str, cluster: str, broker: str, timeout_s: float, username: str, form: str) -> None:
+    """Show a user. Nobody gets to see passwords."""
+    _show_users(namesrv, timeout_s, form, lambda client: ask.users(client, cluster, broker, username))
+
+
+@click.command("listUser")
+@_where
+@click.option("-f", "--filter", "part", default="", metavar="TEXT", help="Part of the name.")
+@options.output
+def list_users(namesrv: str, cluster: str, broker: str, timeout_s: float, part: str, form: str) -> None:
+    """Show all users."""
+    _show_users(namesrv, timeout_s, form, lambda client: ask.users(client, cluster, broker, "", part))
+
+
+def _show_users(namesrv: str, timeout_s: float, form: str, work: Callable[[Client], Any]) -> None:
+    found = asking.run(namesrv, timeout_s, work)
+    rows = [(address, user.username, user.user_type, user.user_status) for address, users in found.items() for user in users]
+    output.show(output.Table(_USER_COLUMNS, rows), form)
+
+
+_subject = click.option("-s", "--subject", required=True, metavar="User:NAME")
+_entry = [
+    click.option("-r", "--resources", required=True, metavar="RESOURCE,...", help="Topic:a,Topic:b*,Group:*,Cluster:*,*"),
+    click.option("-a", "--actions", required=True, metavar="ACTION,...", help="Pub,Sub,Create,Update,Delete,Get,List,All"),
+    click.option("-d", "--decision", required=True, type=click.Choice(["Allow", "Deny"], case_sensitive=False)),
+    click.option("-i", "--source-ips", default="", metavar="IP,...", help="Addresses and networks; none: from anywhere."),
+]
+
+
+def _policy(function: F) -> F:
+    for option in reversed(_entry):
+        function = option(function)
+    return _where(_subject(function))
+
+
+def _acl(subject: str, resources: str, actions: str, decision: str, source_ips: str) -> AclInfo:
+    does, comes_from = _parts(actions), _parts(source_ips)
+    return AclInfo(subject, [Policy("Custom", [PolicyEntry(one, does, comes_from, decision) for one in _parts(resources)])])
+
+
+def _parts(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+@click.command("createAcl")
+@_policy
+def create_acl(namesrv: str, cluster: str, broker: str, timeout_s: float, subject: str, **entry: str) -> None:
+    """Say what a user may do to which topics, groups and clusters, from where."""
+    _change(namesrv, cluster, broker, timeout_s, CreateAcl(subject, _acl(subject, **entry)), "create acl")
+
+
+@click.command("updateAcl")
+@_policy
+def update_acl(namesrv: str, cluster: str, broker: str, timeout_s: float, subject: str, **entry: str) -> None:
+    """Change it; an entry of the same resource takes the other's place."""
+    _change(namesrv, cluster, broker, timeout_s, UpdateAcl(subject, _acl(subject, **entry)), "update acl")
+
+
+@click.command("deleteAcl")
+@_where
+@_subject
+@click.option("-r", "--resource", default="", metavar="RESOURCE", help="Only the entry of this one.")
+def delete_acl(namesrv: str, cluster: str, broker: str, timeout_s: float, subject: str, resource: str) -> None:
+    """Delete what is said of a user, or of one resource."""
+    _change(namesrv, cluster, broker, timeout_s, DeleteAcl(subject, "", resource), "delete acl")
+
+
+@click.command("getAcl")
+@_where
+@_subject
+@options.output
+def get_acl(namesrv: str, cluster: str, broker: str, timeout_s: float, subject: str, form: str) -> None:
+    """Show what is said of a user."""
+    _show_acls(namesrv, timeout_s, form, lambda client: ask.acls(client, cluster, broker, subject))
+
+
+@click.command("listAcl")
+@_where
+@click.option("-s", "--subject", default="", metavar="TEXT", help="Part of the subject.")
+@click.option("-r", "--resource", default="", metavar="TEXT", help="Part of the resource.")
+@options.output
+def list_acls(namesrv: str, cluster: str, broker: str, timeout_s: float, subject: str, resource: str, form: str) -> None:
+    """Show all policies."""
+    _show_acls(namesrv, timeout_s, form, lambda client: ask.acls(client, cluster, broker, subject, resource, listed=True))
+
+
+def _show_acls(namesrv: str, timeout_s: float, form: str, work: Callable[[Client], Any]) -> None:
+    found = asking.run(namesrv, timeout_s, work)
+    rows = [
+        (address, acl.subject, policy.policy_type, one.resource, ",".join(one.actions), ",".join(one.source_ips), one.decision)
+        for address, acls in found.items()
+        for acl in acls
+        for policy in acl.policies
+        for one in policy.entries
+    ]
+    output.show(output.Table(_ACL_COLUMNS, rows), form)
+
+
+_from = click.option("-f", "--from", "origin", required=True, metavar="HOST:PORT", help="Broker to copy from.")
+_to = click.option("-t", "--to", "target", required=True, metavar="HOST:PORT", help="Broker to copy to.")
+
+
+@click.command("copyUser")
+@options.namesrv
+@options.timeout
+@_from
+@_to
+@click.option("-u", "--usernames", default="", metavar="NAME,...", help="Only these.")
+def copy_user(namesrv: str, timeout_s: float, origin: str, target: str, usernames: str) -> None:
+    """Copy users with their passwords to another broker; needs a super user at both."""
+    _copied(asking.run(namesrv, timeout_s, lambda client: ask.copy_users(client, origin, target, _parts(usernames))), target)
+
+
+@click.command("copyAcl")
+@options.namesrv
+@options.timeout
+@_from
+@_to
+@click.option("-s", "--subjects", default="", metavar="User:NAME,...", help="Only these.")
+def copy_acl(namesrv: str, timeout_s: float, origin: str, target: str, subjects: str) -> None:
+    """Copy policies to another broker; their users must be there."""
+    _copied(asking.run(namesrv, timeout_s, lambda client: ask.copy_acls(client, origin, target, _parts(subjects))), target)
+
+
+def _copied(names: list[str], target: str) -> None:
+    if not names:
+        raise InvalidArgument("nothing was copied: no such names there; listUser and listAcl show them")
+    for name in names:
+        click.echo(f"copied {name} to {target}.")
+
+
+_quota_subject = click.option("-s", "--subject", required=True, metavar="User:NAME|Client:ID|Topic:NAME|KIND:*")
+_limits = [
+    ("--bytes-in", "Bytes that it may send in a second."),
+    ("--bytes-out", "Bytes that it may get in a second."),
+    ("--messages-in", "Messages that it may send in a second."),
+    ("--messages-out", "Messages that it may get in a second."),
+    ("--connections", "Connections to each broker."),
+]
+
+
+def _quota(function: F) -> F:
+    for name, about in reversed(_limits):
+        function = click.option(
+            name, type=click.IntRange(min=0), default=0, metavar="NUMBER", help=f"{about}  [default: no limit]"
+        )(function)
+    return _where(_quota_subject(function))
+
+
+@click.command("setQuota")
+@_quota
+def set_quota(namesrv: str, cluster: str, broker: str, timeout_s: float, subject: str, **limits: int) -> None:
+    """Say how much a user, a client or a topic may have in a second. KIND:* is for each that has no quota of its own."""
+    _change(namesrv, cluster, broker, timeout_s, SetQuota(QuotaRow(subject, **limits)), "set quota")
+
+
+@click.command("deleteQuota")
+@_where
+@_quota_subject
+def delete_quota(namesrv: str, cluster: str, broker: str, timeout_s: float, subject: str) -> None:
+    """Delete a quota; that of all of its kind holds then, if there is one."""
+    _change(namesrv, cluster, broker, timeout_s, DeleteQuota(subject), "delete quota")
+
+
+@click.command("listQuota")
+@_where
+@click.option("-s", "--subject", default="", metavar="TEXT", help="Part of the subject.")
+@options.output
+def list_quotas(namesrv: str, cluster: str, broker: str, timeout_s: float, subject: str, form: str) -> None:
+    """Show all quotas; 0 is no limit."""
+    found = asking.run(namesrv, timeout_s, lambda client: ask.quotas(client, cluster, broker, subject))
+    columns = {"address": "Broker", "subject": "Subject"} | {name: name for name in QuotaRow._fields[1:]}
+    output.show(output.Table(columns, [(address, *row) for address, rows in found.items() for row in rows]), form)
+
+
+COMMANDS = (
+    create_user, update_user, delete_user, get_user, list_users, copy_user, create_acl, update_acl, delete_acl, get_acl,
+    list_acls, copy_acl, set_quota, delete_quota, list_quotas,
+)  # fmt: skip

@@ -1,0 +1,318 @@
+"""`rmq admin ...`: mqadmin's commands for daily use, under the same names and options. Asking is rmq.client.admin.calls's,
+the tables are adminviews'."""
+
+import asyncio
+import time
+from collections.abc import Iterable, Sequence
+from itertools import zip_longest
+from typing import TypeVar
+
+import click
+
+from rmq.client import Client
+from rmq.client.admin import calls as ask, standing
+from rmq.commands import msg
+from rmq.commands.admin import access, groupadmin, members, resets, subgroups, traces, transactions
+from rmq.commands.shared import asking, options, output
+from rmq.commands.views import adminviews
+from rmq.errors import InvalidArgument, Refusal, Unknown, Unreachable
+from rmq.model import DLQ_PREFIX, RETRY_PREFIX, BrokerAddresses
+from rmq.net.commands import ConsumerConnection, ConsumeStats
+from rmq.net.commands.peers import GroupStatus
+from rmq.routing.topics import is_system_topic
+
+T = TypeVar("T")
+
+
+class _AnyCase(click.Group):
+    """clusterList, clusterlist and cluster-list are one command."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        names = {_plain(name): name for name in self.list_commands(ctx)}
+        return super().get_command(ctx, names.get(_plain(cmd_name), cmd_name))
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        _, command, rest = super().resolve_command(ctx, args)
+        return command.name if command else None, command, rest
+
+
+def _plain(name: str) -> str:
+    return name.replace("-", "").replace("_", "").lower()
+
+
+@click.group(cls=_AnyCase)
+def admin() -> None:
+    """Look at a cluster and change it.
+
+    The names are mqadmin's, in any case; so are the options, but -o is the form of the output (order is --order).
+    """
+
+
+# --- cluster and brokers ----------------------------------------------------------------------------------------------
+
+BrokerRow = tuple[BrokerAddresses, int, str, dict[str, str] | None]
+
+
+@admin.command("clusterList")
+@options.namesrv
+@click.option("-m", "--more", is_flag=True, help="Messages yesterday and today instead of rates.")
+@click.option("-c", "--cluster", default="", metavar="NAME", help="Only this cluster.")
+@options.timeout
+@options.output
+def cluster_list(namesrv: str, more: bool, cluster: str, timeout_s: float, form: str) -> None:
+    """Brokers, their addresses, rates and disks; of groups that elect their leader who leads, and how far each node is."""
+    show_cluster(namesrv, timeout_s, more, cluster, form)
+
+
+def show_cluster(namesrv: str, timeout_s: float, more: bool = False, cluster: str = "", form: str = "table") -> None:
+    """Prints what `clusterList` does."""
+    rows, statuses = asking.run(namesrv, timeout_s, lambda client: _brokers(client, cluster))
+    if cluster and not rows:
+        raise InvalidArgument(f"no broker of a cluster {cluster} is registered; `rmq admin clusterList` shows all")
+    table = adminviews.cluster_totals(rows) if more else adminviews.cluster_list(rows, statuses, time.time_ns() // 1_000_000)
+    output.show(table, form)
+    groupadmin.warn([row[:3] for row in rows], statuses)
+
+
+async def _brokers(client: Client, cluster: str) -> tuple[list[BrokerRow], dict[str, GroupStatus]]:
+    """Every address of the cluster with its runtime info (None where it does not answer), and what nodes say of their groups."""
+    info = await ask.cluster_info(client)
+    found = [
+        (group, number, address)
+        for group in sorted(info.brokers, key=lambda group: (group.cluster, group.name))
+        if cluster in ("", group.cluster)
+        for number, address in sorted(group.addresses.items())
+    ]
+    registered = len(found)
+    found, statuses = await standing.with_silent(client, found, await standing.statuses(client, [row[2] for row in found]))
+    facts = await asyncio.gather(*(_facts(client, address) for _, _, address in found[:registered]))
+    return [(*row, answer) for row, answer in zip_longest(found, facts)], statuses
+
+
+async def _facts(client: Client, address: str) -> dict[str, str] | None:
+    try:
+        return await ask.runtime_info(client, address)
+    except (Unreachable, Unknown):
+        return None
+
+
+@admin.command("brokerStatus")
+@options.namesrv
+@options.place
+@options.timeout
+@options.output
+def broker_status(namesrv: str, cluster: str, broker: str, timeout_s: float, form: str) -> None:
+    """All that brokers tell of themselves."""
+    options.check_place(cluster, broker)
+
+    async def work(client: Client) -> dict[str, dict[str, str]]:
+        addresses = await ask.broker_addresses(client, cluster=cluster, broker=broker, leaders_only=False)
+        return {address: await ask.runtime_info(client, address) for address in addresses}
+
+    found = asking.run(namesrv, timeout_s, work)
+    if form == "json":
+        output.show_json(found)
+    else:
+        output.show(adminviews.broker_status(found), form)
+
+
+@admin.command("deleteExpiredCommitLog")
+@options.namesrv
+@options.place
+@options.timeout
+@options.output
+def delete_expired_commit_log(namesrv: str, cluster: str, broker: str, timeout_s: float, form: str) -> None:
+    """Delete log files past their time now, at any hour."""
+    where = {"cluster": cluster, "broker": broker}
+    addresses = asking.run(namesrv, timeout_s, lambda client: ask.delete_expired_log(client, **where))
+    output.report("delete expired log files", addresses, form)
+
+
+@admin.command("cleanExpiredCQ")
+@options.namesrv
+@options.place
+@options.timeout
+@options.output
+def clean_expired_queues(namesrv: str, cluster: str, broker: str, timeout_s: float, form: str) -> None:
+    """Delete queue files whose messages are gone."""
+    where = {"cluster": cluster, "broker": broker}
+    addresses = asking.run(namesrv, timeout_s, lambda client: ask.clean_expired_queues(client, **where))
+    output.report("clean expired queues", addresses, form)
+
+
+# --- topics -----------------------------------------------------------------------------------------------------------
+
+
+@admin.command("topicList")
+@options.namesrv
+@click.option("-c", "--consumers", is_flag=True, help="With clusters and consumer groups.")
+@click.option("--user", "user_only", is_flag=True, help="Without the system's, retry and dead-letter topics.")
+@options.timeout
+@options.output
+def topic_list(namesrv: str, consumers: bool, user_only: bool, timeout_s: float, form: str) -> None:
+    """Names of all topics."""
+
+    async def work(client: Client) -> output.Table:
+        topics: Iterable[str] = await ask.topic_list(client)
+        if user_only:
+            own = {name for group in (await ask.cluster_info(client)).brokers for name in (group.cluster, group.name)}
+            topics = [topic for topic in topics if topic not in own and not _of_the_system(topic)]
+        if not consumers:
+            return adminviews.topic_list(topics)
+        return adminviews.topic_consumers([row for topic in topics for row in await _consumers(client, topic)])
+
+    output.show(asking.run(namesrv, timeout_s, work), form)
+
+
+def _of_the_system(topic: str) -> bool:
+    return is_system_topic(topic) or topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) or topic.endswith("_REPLY_TOPIC")
+
+
+async def _consumers(client: Client, topic: str) -> list[tuple[str, str, str]]:
+    route = await ask.topic_route(client, topic)
+    groups: Sequence[str] = await ask.groups_of_topic(client, topic)
+    clusters = sorted({group.cluster for group in route.brokers})
+    return [(cluster, topic, group) for cluster in clusters for group in groups or [""]]
+
+
+_topic = click.option("-t", "--topic", required=True, metavar="NAME")
+
+
+@admin.command("topicRoute")
+@options.namesrv
+@_topic
+@click.option("-l", "--list", "_list", is_flag=True, hidden=True, help="mqadmin's word for the table, which is our default.")
+@options.timeout
+@options.output
+def topic_route(namesrv: str, topic: str, _list: bool, timeout_s: float, form: str) -> None:
+    """Where a topic lives."""
+    output.show(adminviews.topic_route(asking.run(namesrv, timeout_s, lambda client: ask.topic_route(client, topic))), form)
+
+
+@admin.command("topicStatus")
+@options.namesrv
+@_topic
+@click.option("-c", "--cluster", default="", hidden=True, help="mqadmin has it; a topic's route tells it as well.")
+@options.timeout
+@options.output
+def topic_status(namesrv: str, topic: str, cluster: str, timeout_s: float, form: str) -> None:
+    """First and next offset of every queue."""
+    stats = asking.run(namesrv, timeout_s, lambda client: ask.topic_stats(client, topic))
+    output.show(adminviews.topic_status(stats.queues, stats.topic_put_tps), form)
+
+
+@admin.command("updateTopic")
+@options.namesrv
+@_topic
+@options.place
+@click.option("-r", "--read-queues", type=click.IntRange(min=1), default=8, show_default=True)
+@click.option("-w", "--write-queues", type=click.IntRange(min=1), default=8, show_default=True)
+@click.option("-p", "--perm", type=click.Choice(["2", "4", "6"]), default="6", show_default=True, help="2 write, 4 read, 6 both.")
+@click.option("--order", is_flag=True, help="An ordered topic.")
+@click.option(
+    "-a", "--attributes", default="", metavar="+KEY=VALUE,-KEY", callback=options.attributes, help="Set or remove attributes."
+)
+@options.timeout
+@options.output
+def update_topic(
+    namesrv: str,
+    topic: str,
+    cluster: str,
+    broker: str,
+    read_queues: int,
+    write_queues: int,
+    perm: str,
+    order: bool,
+    attributes: str,
+    timeout_s: float,
+    form: str,
+) -> None:
+    """Make a topic, or change it."""
+    options.check_place(cluster, broker)
+    addresses = asking.run(
+        namesrv,
+        timeout_s,
+        lambda client: ask.update_topic(
+            client,
+            topic,
+            cluster=cluster,
+            broker=broker,
+            read_queues=read_queues,
+            write_queues=write_queues,
+            perm=int(perm),
+            order=order,
+            attributes=attributes,
+        ),
+    )
+    output.report(f"create topic {topic}", addresses, form)
+
+
+@admin.command("deleteTopic")
+@options.namesrv
+@_topic
+@options.place
+@options.timeout
+@options.output
+def delete_topic(namesrv: str, topic: str, cluster: str, broker: str, timeout_s: float, form: str) -> None:
+    """Delete a topic, its messages and offsets."""
+    options.check_place(cluster, broker)
+    addresses = asking.run(namesrv, timeout_s, lambda client: ask.delete_topic(client, topic, cluster=cluster, broker=broker))
+    output.report(f"delete topic {topic}", addresses, form)
+
+
+# --- consumer groups --------------------------------------------------------------------------------------------------
+
+
+@admin.command("consumerProgress")
+@options.namesrv
+@click.option("-g", "--group", default="", metavar="NAME", help="This group, queue by queue.  [default: a line a group]")
+@click.option("-t", "--topic", default="", metavar="NAME", help="Only this topic (with -g).")
+@options.timeout
+@options.output
+def consumer_progress(namesrv: str, group: str, topic: str, timeout_s: float, form: str) -> None:
+    """How far groups are, and what waits for them."""
+    if group:
+        found, connected = asking.run(namesrv, timeout_s, lambda client: _group_progress(client, group, topic))
+        output.show(adminviews.group_progress(found), form)
+        if adminviews.is_broadcast(connected):
+            click.echo(f"{group} reads as a broadcast: each member keeps its own offsets, where it runs", err=True)
+        return
+    output.show(adminviews.groups_progress(asking.run(namesrv, timeout_s, _all_progress)), form)
+
+
+async def _group_progress(client: Client, group: str, topic: str) -> tuple[ConsumeStats, ConsumerConnection | None]:
+    return await ask.consume_stats(client, group, topic), await _connected(client, group)
+
+
+async def _connected(client: Client, group: str) -> ConsumerConnection | None:
+    try:
+        return await ask.consumer_connection(client, group)
+    except Refusal as refusal:
+        if adminviews.is_absent(refusal.code):
+            return None
+        raise
+
+
+async def _all_progress(client: Client) -> list[tuple[str, ConsumeStats, ConsumerConnection | None]]:
+    rows = await asyncio.gather(*(_progress(client, group) for group in await ask.group_list(client)))
+    return [row for row in rows if row is not None]
+
+
+async def _progress(client: Client, group: str) -> tuple[str, ConsumeStats, ConsumerConnection | None] | None:
+    """None for a group that has gone meanwhile."""
+    try:
+        stats = await ask.consume_stats(client, group)
+    except Refusal as refusal:
+        if adminviews.is_absent(refusal.code):
+            return None
+        raise
+    return group, stats, await _connected(client, group)
+
+
+# --- messages, groups of nodes -----------------------------------------------------------------------------------------
+
+for _command in (
+    msg.query_by_id, msg.query_by_unique_key, msg.query_by_key, msg.query_by_offset, traces.query_trace, *groupadmin.COMMANDS,
+    *subgroups.COMMANDS, *access.COMMANDS, *members.COMMANDS, *resets.COMMANDS, transactions.resume_check,
+):  # fmt: skip
+    admin.add_command(_command)

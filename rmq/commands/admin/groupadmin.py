@@ -1,0 +1,157 @@
+"""`rmq admin` for groups that elect their leader: who follows how far, since when, and changes of leader and nodes."""
+
+from collections.abc import Callable, Sequence
+
+import click
+
+from rmq.client import Client
+from rmq.client.admin import calls as ask, groups, standing
+from rmq.commands.shared import asking, options, output
+from rmq.commands.views import groupviews
+from rmq.errors import InvalidArgument
+from rmq.model import BrokerAddresses
+from rmq.net.commands.peers import GroupStatus
+
+_TRANSFER_S, _JOIN_S = 15.0, 3600.0  # a node joins when it has copied the log
+
+
+def warn(places: Sequence[standing.MemberAddress], found: standing.Statuses) -> None:
+    """On stderr, so that tables and JSON stay what they are."""
+    for warning in standing.warnings(places, found):
+        click.echo(f"warning: {warning}", err=True)
+
+
+def _long(default: float) -> Callable[[options.F], options.F]:
+    return click.option(
+        "--timeout",
+        "timeout_s",
+        type=click.FloatRange(min=0.01),
+        default=default,
+        show_default=True,
+        metavar="SECONDS",
+        help="How long to wait until it is done.",
+    )
+
+
+_cluster = click.option("-c", "--cluster", default="", metavar="NAME", help="Every group of this cluster.")
+_broker = click.option("-b", "--broker", default="", metavar="NAME|HOST:PORT", help="One group: its name, or a node of it.")
+_one_group = click.option("-b", "--broker", required=True, metavar="NAME|HOST:PORT", help="The group: its name, or a node of it.")
+
+
+async def _registered(client: Client, cluster: str, broker: str) -> list[tuple[BrokerAddresses, int, str]]:
+    """Nodes of the groups that are meant. Raises InvalidArgument when there are none."""
+    info = await ask.cluster_info(client)
+    found = [
+        (group, number, address)
+        for group in info.brokers
+        for number, address in group.addresses.items()
+        if cluster in ("", group.cluster) and broker in ("", group.name, *group.addresses.values())
+    ]
+    if not found:
+        raise InvalidArgument(f"no broker for cluster {cluster!r}, broker {broker!r}; `rmq admin clusterList` shows all")
+    return sorted(found, key=lambda row: (row[0].cluster, row[0].name, row[1]))
+
+
+async def _members(client: Client, cluster: str, broker: str) -> tuple[list[standing.MemberAddress], dict[str, GroupStatus]]:
+    """Nodes of the groups that are meant, also those that are not registered because their logs are being repaired."""
+    try:
+        places = await _registered(client, cluster, broker)
+    except InvalidArgument:
+        if ":" not in broker:
+            raise
+        places = [(BrokerAddresses(cluster, broker, {}), -1, broker)]
+    found = await standing.statuses(client, [address for _, _, address in places])
+    return await standing.with_silent(client, places, found)
+
+
+@click.command("haStatus")
+@options.namesrv
+@_cluster
+@_broker
+@options.timeout
+@options.output
+def ha_status(namesrv: str, cluster: str, broker: str, timeout_s: float, form: str) -> None:
+    """How far the followers of a group are, and what keeps one from following."""
+
+    async def work(client: Client) -> output.Table:
+        places, found = await _members(client, cluster, broker)
+        warn(places, found)
+        return groupviews.ha_status(places, found)
+
+    output.show(asking.run(namesrv, timeout_s, work), form)
+
+
+@click.command("getBrokerEpoch")
+@options.namesrv
+@_cluster
+@_broker
+@options.timeout
+@options.output
+def get_broker_epoch(namesrv: str, cluster: str, broker: str, timeout_s: float, form: str) -> None:
+    """Which node wrote which part of the log."""
+
+    async def work(client: Client) -> output.Table:
+        places = await _registered(client, cluster, broker)
+        found = await standing.statuses(client, [address for _, _, address in places])
+        return groupviews.epochs((*place, found[place[2]]) for place in places if place[2] in found)
+
+    output.show(asking.run(namesrv, timeout_s, work), form)
+
+
+@click.command("transferLeader")
+@options.namesrv
+@_one_group
+@click.argument("node", default="", metavar="[NODE]")
+@_long(_TRANSFER_S)
+@options.output
+def transfer_leader(namesrv: str, broker: str, node: str, timeout_s: float, form: str) -> None:
+    """Hand leadership to NODE (an id of dLegerPeers, as n1), or to the follower that is furthest."""
+    leader = asking.run(namesrv, timeout_s, lambda client: groups.transfer_leader(client, broker, node, timeout_s))
+    output.report(f"hand leadership of {broker} to {node or 'the best follower'}", [leader], form)
+
+
+@click.command("addPeer")
+@options.namesrv
+@_one_group
+@click.argument("peer", metavar="ID-HOST:PORT")
+@_long(_JOIN_S)
+@options.output
+def add_peer(namesrv: str, broker: str, peer: str, timeout_s: float, form: str) -> None:
+    """Make a node a voter of the group, written as in dLegerPeers: n3-10.0.0.14:40911.
+
+    Start the node first, with itself and all the others in its dLegerPeers. It copies the log, then it counts.
+    """
+    node, found, address = peer.partition("-")
+    if not node or not found or not address.rpartition(":")[0] or not address.rpartition(":")[2].isdecimal():
+        raise click.BadParameter(f"{peer!r}: write ID-HOST:PORT, as in dLegerPeers")
+    leader = asking.run(namesrv, timeout_s, lambda client: groups.add_peer(client, broker, node, address, timeout_s))
+    output.report(f"add {node} to {broker}", [leader], form)
+
+
+@click.command("removePeer")
+@options.namesrv
+@_one_group
+@click.argument("node", metavar="ID")
+@_long(_TRANSFER_S)
+@options.output
+def remove_peer(namesrv: str, broker: str, node: str, timeout_s: float, form: str) -> None:
+    """Take a node (an id of dLegerPeers, as n3) out of the group. Then stop it."""
+    leader = asking.run(namesrv, timeout_s, lambda client: groups.remove_peer(client, broker, node, timeout_s))
+    output.report(f"remove {node} from {broker}", [leader], form)
+
+
+@click.command("promote")
+@options.namesrv
+@click.option("-b", "--broker", required=True, metavar="HOST:PORT", help="The slave.")
+@_long(_TRANSFER_S)
+@options.output
+def promote(namesrv: str, broker: str, timeout_s: float, form: str) -> None:
+    """Make a slave (brokerRole=SLAVE) the master, because the master is gone.
+
+    Messages that this slave has not copied are lost. A master that still runs is better moved with transferLeader.
+    """
+    address = asking.run(namesrv, timeout_s, lambda client: groups.promote(client, broker, timeout_s))
+    output.report("promote the slave", [address], form)
+
+
+COMMANDS = (ha_status, get_broker_epoch, transfer_leader, add_peer, remove_peer, promote)

@@ -1,0 +1,85 @@
+"""`rmq admin resetOffset`: a consumer group goes on at another place; shown before it is done."""
+
+import click
+
+from rmq.client import Client
+from rmq.client.admin import resets
+from rmq.commands.shared import asking, options, output
+from rmq.errors import InvalidArgument
+from rmq.model import MessageQueue
+
+_COLUMNS = {
+    "topic": "Topic", "broker": "Broker Name", "queue": "QID", "first": "First", "end": "End", "now": "Now", "to": "To",
+    "again": "Again", "skipped": "Skipped",
+}  # fmt: skip
+
+
+def _target(_: click.Context, __: click.Parameter, value: str) -> resets.Target | None:
+    if not value:
+        return None
+    return value if value in ("first", "last") else options.moment(value)  # type: ignore[return-value]
+
+
+@click.command("resetOffset")
+@options.namesrv
+@click.option("-g", "--group", required=True, metavar="NAME")
+@click.option("-t", "--topic", required=True, metavar="NAME")
+@click.option(
+    "-s",
+    "--to",
+    "target",
+    default="",
+    callback=_target,
+    metavar="first|last|TIME",
+    help="The oldest message; behind the newest one; or the first one stored then (ISO 8601 or Unix ms).",
+)
+@click.option("--offset", type=click.IntRange(min=0), help="This number, instead of --to.")
+@click.option("-b", "--broker", default="", metavar="NAME", help="With -q: of this broker.")
+@click.option("-q", "--queue", type=click.IntRange(min=0), help="Only this queue.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be done.")
+@options.timeout
+@options.output
+def reset_offset(
+    namesrv: str,
+    group: str,
+    topic: str,
+    target: resets.Target | None,
+    offset: int | None,
+    broker: str,
+    queue: int | None,
+    dry_run: bool,
+    timeout_s: float,
+    form: str,
+) -> None:
+    """A consumer group goes on at another place of a topic, with its members that are connected.
+
+    The table tells of each queue where the group is, where it goes, and how many messages come again or are left out.
+    """
+    if (target is None) == (offset is None):
+        raise click.UsageError("give either --to first|last|TIME or --offset NUMBER")
+    if (queue is None) != (not broker):
+        raise click.UsageError("one queue is -b BROKER and -q QUEUE")
+    wanted: resets.Target = resets.Offset(offset) if offset is not None else target  # type: ignore[assignment]
+    only = None if queue is None else MessageQueue(topic, broker, queue)
+
+    async def work(client: Client) -> list[resets.Move]:
+        moves = await resets.plan_reset(client, group, topic, wanted, only)
+        if not moves:
+            raise InvalidArgument(f"no queue of {topic} may be read: `rmq admin topicRoute -t {topic}`")
+        if not dry_run:
+            await resets.reset(client, group, moves)
+        return moves
+
+    moves = asking.run(namesrv, timeout_s, work)
+    output.show(output.Table(_COLUMNS, [_row(move) for move in moves]), form)
+    if form != "json":
+        click.echo("nothing was changed" if dry_run else f"{group} goes on there")
+
+
+def _row(move: resets.Move) -> tuple[output.Cell, ...]:
+    topic, broker, number = move.queue
+    steps = move.to - move.now if move.now is not None else 0
+    return (topic, broker, number, move.first, move.end, move.now, move.to, max(-steps, 0), max(steps, 0))
+
+
+COMMANDS = (reset_offset,)

@@ -1,0 +1,113 @@
+"""`rmq admin` for the settings of consumer groups: who may consume, how often a failed message comes again."""
+
+from collections.abc import Sequence
+
+import click
+
+from rmq.client import Client
+from rmq.client.admin import calls as ask
+from rmq.commands.shared import asking, options, output
+from rmq.errors import InvalidArgument
+from rmq.model import GroupConfig
+from rmq.net.commands.pop import SetRequestMode
+
+_group = click.option("-g", "--group", required=True, metavar="NAME")
+_COLUMNS = {
+    "address": "Broker",
+    "consume_enable": "Consume",
+    "retry_queue_nums": "Retry Queues",
+    "retry_max_times": "Retries",
+    "consume_broadcast_enable": "Broadcast",
+    "notify_consumer_ids_changed_enable": "Notify",
+    "retry_policy": "Retry Policy",
+}
+
+
+@click.command("getConsumerConfig")
+@options.namesrv
+@_group
+@options.timeout
+@options.output
+def get_consumer_config(namesrv: str, group: str, timeout_s: float, form: str) -> None:
+    """Settings of a consumer group at every broker that has it."""
+    found = asking.run(namesrv, timeout_s, lambda client: _configs(client, group, "", ""))
+    rows = [(address, *(getattr(config, name) for name in list(_COLUMNS)[1:])) for address, config in found if config]
+    if not rows:
+        raise InvalidArgument(f"no broker has a group {group}: the first consumer makes it, or `rmq admin updateSubGroup`")
+    output.show(output.Table(_COLUMNS, rows), form)
+
+
+@click.command("updateSubGroup")
+@options.namesrv
+@_group
+@options.place
+@click.option("-s", "--consume", type=bool, help="Whether the group may consume.")
+@click.option("-q", "--retry-queues", type=click.IntRange(min=0), help="Queues of its retry topic; 0: no retries.")
+@click.option("-r", "--retries", type=click.IntRange(min=0), help="How often a failed message may come again.")
+@click.option("-p", "--retry-policy", metavar="JSON", help="How long a failed message waits, as mqadmin takes it; '': by levels.")
+@options.timeout
+@options.output
+def update_sub_group(
+    namesrv: str,
+    group: str,
+    cluster: str,
+    broker: str,
+    consume: bool | None,
+    retry_queues: int | None,
+    retries: int | None,
+    retry_policy: str | None,
+    timeout_s: float,
+    form: str,
+) -> None:
+    """Make a consumer group, or change of it what is given."""
+    options.check_place(cluster, broker)
+
+    async def work(client: Client) -> Sequence[str]:
+        found = await _configs(client, group, cluster, broker)
+        for address, config in found:
+            known = config or GroupConfig(group)
+            changed = known._replace(
+                consume_enable=known.consume_enable if consume is None else consume,
+                retry_queue_nums=known.retry_queue_nums if retry_queues is None else retry_queues,
+                retry_max_times=known.retry_max_times if retries is None else retries,
+                retry_policy=known.retry_policy if retry_policy is None else retry_policy,
+            )
+            await ask.update_group(client, changed, broker=address)
+        return [address for address, _ in found]
+
+    output.report(f"update group {group}", asking.run(namesrv, timeout_s, work), form)
+
+
+@click.command("setConsumeMode")
+@options.namesrv
+@_group
+@click.option("-t", "--topic", required=True, metavar="NAME")
+@click.option("-m", "--mode", type=click.Choice(["PULL", "POP"]), required=True)
+@click.option("-q", "--share", type=int, default=0, show_default=True, help="Pop the queues of so many others, too; 0: of all.")
+@options.place
+@options.timeout
+@options.output
+def set_consume_mode(
+    namesrv: str, group: str, topic: str, mode: str, share: int, cluster: str, broker: str, timeout_s: float, form: str
+) -> None:
+    """How members that let the broker divide the queues (Java: clientRebalance=false) read a topic."""
+    options.check_place(cluster, broker)
+
+    async def work(client: Client) -> Sequence[str]:
+        addresses = await ask.broker_addresses(client, cluster=cluster, broker=broker)
+        await ask.ask_each(client, addresses, SetRequestMode(topic, group, mode, share))
+        return addresses
+
+    output.report(f"group {group} reads {topic} by {mode}", asking.run(namesrv, timeout_s, work), form)
+
+
+async def _configs(client: Client, group: str, cluster: str, broker: str) -> list[tuple[str, GroupConfig | None]]:
+    """Of each broker that is meant."""
+    found = []
+    for address in await ask.broker_addresses(client, cluster=cluster, broker=broker):
+        known = {config.name: config for config in await ask.group_configs(client, address)}
+        found.append((address, known.get(group)))
+    return found
+
+
+COMMANDS = (get_consumer_config, update_sub_group, set_consume_mode)

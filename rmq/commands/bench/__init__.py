@@ -1,0 +1,1 @@
+"""`rmq bench`: rates and latencies."""

@@ -1,0 +1,51 @@
+"""How commands reach a cluster: a client, or a connection of their own, for the time of one command."""
+
+import os
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from rmq.client import Client, ClientSettings
+from rmq.clock import SystemClock
+from rmq.commands.shared import options
+from rmq.errors import InvalidArgument
+from rmq.net.transport.dialer import Dialer
+from rmq.net.transport.network import network_with
+from rmq.scram import Credentials
+from rmq.secretfiles import read_lines
+
+T = TypeVar("T")
+
+
+def dialer() -> Dialer:
+    """What connections of commands are opened with."""
+    clock = SystemClock()
+    return Dialer(clock, network_with(options.tls_of_command(), clock), credentials=credentials())
+
+
+def credentials() -> Credentials | None:
+    """Of RMQ_USER, with the password of RMQ_PASSWORD_FILE (mode 0600) or RMQ_PASSWORD. Raises InvalidArgument."""
+    user, file, password = (os.environ.get(name, "") for name in ("RMQ_USER", "RMQ_PASSWORD_FILE", "RMQ_PASSWORD"))
+    if not user:
+        return None
+    if file:
+        password = read_lines(file)[0]
+    if not password:
+        raise InvalidArgument("RMQ_USER is set: write the password into a file of mode 0600 and its path into RMQ_PASSWORD_FILE")
+    return Credentials(user, password)
+
+
+def client_of(namesrv: str, timeout_s: float | None = None) -> Client:
+    """A client that is not open yet; `timeout_s` for each answer, else as clients have it."""
+    settings = ClientSettings() if timeout_s is None else ClientSettings(request_timeout_s=timeout_s, connect_timeout_s=timeout_s)
+    who = credentials() or Credentials("", "")
+    return Client(namesrv, settings=settings, tls=options.tls_of_command(), user=who.name, password=who.secret)
+
+
+def run(namesrv: str, timeout_s: float, work: Callable[[Client], Awaitable[T]]) -> T:
+    """What `work` makes of it; `timeout_s` for each answer."""
+
+    async def with_client() -> T:
+        async with client_of(namesrv, timeout_s) as client:
+            return await work(client)
+
+    return options.run(with_client())

@@ -1,0 +1,93 @@
+"""How answers are printed: tables on a terminal, plain aligned columns elsewhere, JSON when asked.
+
+Takes rows that are ready; knows nothing of brokers. rich is imported only for a terminal.
+"""
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import click
+import orjson
+
+Cell = str | int | float | bool | datetime | None
+
+
+class Table(NamedTuple):
+    """`columns`: JSON name -> heading. `rows`: one cell per column. `notes`: lines below: JSON name -> (label, value)."""
+
+    columns: Mapping[str, str]
+    rows: Sequence[Sequence[Cell]]
+    notes: Mapping[str, tuple[str, Cell]] = {}
+
+
+def show(table: Table, form: str) -> None:
+    """Prints a table. `form`: "table" or "json"."""
+    if form == "json":
+        show_json(as_json(table))
+    elif sys.stdout.isatty():
+        _show_rich(table)
+    else:
+        for line in plain_lines(table):
+            click.echo(line)
+
+
+def show_json(value: Any) -> None:
+    """Prints one JSON value over several lines."""
+    click.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS).decode())
+
+
+def show_json_line(value: Any) -> None:
+    """Prints one JSON value on one line (streams of messages)."""
+    click.echo(orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS).decode())
+
+
+def report(done: str, addresses: Iterable[str], form: str) -> None:
+    """Says what was done, and where: for `--output` table or json."""
+    if form == "json":
+        show_json({"done": done, "addresses": list(addresses)})
+        return
+    for address in addresses:
+        click.echo(f"{done} at {address}: success")
+
+
+def as_json(table: Table) -> Any:
+    """A list of objects; with notes, an object of `rows` and the notes."""
+    rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+    return {"rows": rows} | {name: value for name, (_, value) in table.notes.items()} if table.notes else rows
+
+
+def plain_lines(table: Table) -> list[str]:
+    """mqadmin's look: `#Heading` columns, padded with blanks, at least two between."""
+    grid = [[f"#{heading}" for heading in table.columns.values()], *[[_text(cell) for cell in row] for row in table.rows]]
+    widths = [max(len(row[at]) for row in grid) for at in range(len(table.columns))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in grid]
+    return lines + [f"{label}: {_text(value)}" for label, value in table.notes.values()]
+
+
+def _show_rich(table: Table) -> None:
+    from rich.console import Console
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    drawn = RichTable(box=None, pad_edge=False, header_style="bold")
+    for at, heading in enumerate(table.columns.values()):
+        numbers = bool(table.rows) and all(isinstance(row[at], (int, float)) for row in table.rows)
+        drawn.add_column(heading, justify="right" if numbers else "left", overflow="fold")
+    for row in table.rows:
+        drawn.add_row(*[Text(_text(cell)) for cell in row])
+    console = Console()
+    console.print(drawn)
+    for label, value in table.notes.values():
+        console.print(Text(f"{label}: {_text(value)}"))
+
+
+def _text(cell: Cell) -> str:
+    if cell is None:
+        return "-"
+    if isinstance(cell, bool):
+        return "true" if cell else "false"
+    if isinstance(cell, datetime):
+        return cell.strftime("%Y-%m-%d %H:%M:%S,%f")[:-3]  # as mqadmin has it, in local time; JSON says the zone
+    return f"{cell:.2f}" if isinstance(cell, float) else str(cell)

@@ -1,0 +1,102 @@
+"""What the files of a store hold, as one flat value per line, for `rmq store dump`. Only reads."""
+
+import base64
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rmq.broker.shared.state import lines_of
+from rmq.errors import BadBytes
+from rmq.log import reader
+from rmq.log.files import smallfile
+from rmq.log.index.indexfile import ENTRY as INDEX_ENTRY, HEADER_BYTES
+from rmq.log.queues.consumequeue import ENTRY, ENTRY_BYTES
+from rmq.log.records import record
+from rmq.log.records.record import Record
+from rmq.model import STATE_TOPIC
+
+
+def records(directory: Path, from_: int = 0) -> Iterator[Record]:
+    """Whole records from the first one at or behind `from_`, as far as the store is committed. Raises BadBytes."""
+    committed = reader.committed_end(str(directory))
+    for segment in reader.read_segments(str(directory)):
+        if segment.base + segment.size > from_:
+            yield from (one for one in reader.read_records(segment, committed) if one.physical_offset >= from_)
+
+
+def of(records: Iterator[Record], topic: str | None, queue_id: int | None) -> Iterator[Record]:
+    return (one for one in records if topic in (None, one.topic) and queue_id in (None, one.queue_id))
+
+
+def record_line(one: Record) -> dict[str, Any]:
+    text = one.body.decode("utf-8", "replace")
+    plain = text.encode() == one.body and text.isprintable()
+    body = {"body": text} if plain else {"bodyBase64": base64.b64encode(one.body).decode()}
+    return {
+        "offset": one.physical_offset, "size": one.total_size, "topic": one.topic, "queueId": one.queue_id,
+        "queueOffset": one.queue_offset, "storeTimestamp": one.store_timestamp, "bornTimestamp": one.born_timestamp,
+        "bornHost": record.host_text(one.born_host), "storeHost": record.host_text(one.store_host), "flag": one.flag,
+        "sysFlag": one.sys_flag, "reconsumeTimes": one.reconsume_times,
+        "preparedTransactionOffset": one.prepared_transaction_offset,
+        "properties": record.bytes_to_properties(one.properties), **body,
+    }  # fmt: skip
+
+
+def state_lines(records: Iterator[Record]) -> Iterator[dict[str, Any]]:
+    for one in of(records, STATE_TOPIC, 0):
+        for table, key, value in lines_of(one.body):
+            yield {"offset": one.physical_offset, "table": table, "key": key, "value": value}
+
+
+def units(directory: Path, topic: str | None, queue_id: int | None) -> Iterator[dict[str, Any]]:
+    for folder in sorted((directory / "consumequeue").glob("*/*")):
+        if topic not in (None, folder.parent.name) or not folder.name.isdecimal() or queue_id not in (None, int(folder.name)):
+            continue
+        for path in sorted(folder.iterdir()):
+            data = path.read_bytes()
+            for at in range(0, len(data) - ENTRY_BYTES + 1, ENTRY_BYTES):
+                offset, size, code = ENTRY.unpack_from(data, at)
+                if size <= 0:
+                    break
+                number = (int(path.name) + at) // ENTRY_BYTES
+                yield {
+                    "topic": folder.parent.name,
+                    "queueId": int(folder.name),
+                    "queueOffset": number,
+                    "offset": offset,
+                    "size": size,
+                    "tagsCode": code,
+                }
+
+
+def index_lines(folder: Path, slots: int) -> Iterator[dict[str, Any]]:
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        with path.open("rb") as file:
+            header = file.read(HEADER_BYTES)
+            begin_ms, count = int.from_bytes(header[:8], "big"), int.from_bytes(header[36:40], "big")
+            file.seek(HEADER_BYTES + slots * 4 + INDEX_ENTRY.size)
+            for number in range(1, count):
+                data = file.read(INDEX_ENTRY.size)
+                if len(data) < INDEX_ENTRY.size:
+                    raise BadBytes(f"{path} ends before entry {number} of {count}; were its slots others? See --index-slots")
+                value, offset, seconds, before = INDEX_ENTRY.unpack(data)
+                yield {
+                    "file": path.name,
+                    "number": number,
+                    "hash": value,
+                    "offset": offset,
+                    "time": begin_ms + seconds * 1000,
+                    "before": before,
+                }
+
+
+def own_lines(folder: Path) -> Iterator[dict[str, Any]]:
+    for kind in ("vote", "run", "epochs", "progress", "queues", "index"):
+        path = folder / kind
+        for line in smallfile.parse(str(path), kind, path.read_bytes()) if path.exists() else ():
+            yield {"file": kind, "name": line[0], "value": " ".join(line[1:])}
+
+
+def short(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 200 else text[:197] + "..."

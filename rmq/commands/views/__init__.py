@@ -1,0 +1,1 @@
+"""Answers of nodes as tables and lines. Pure."""

@@ -1,0 +1,114 @@
+"""How one message is shown: a line, a block with mqadmin's names, or JSON. Pure: no I/O, no clock."""
+
+import base64
+from collections.abc import Sequence
+from datetime import datetime
+
+from rmq.client import ReceivedMessage
+from rmq.commands.shared.output import Cell, Table
+from rmq.commands.views.adminviews import moment
+from rmq.errors import BadBytes
+from rmq.log.records.record import host_text
+
+
+def line(message: ReceivedMessage) -> str:
+    """Place, time, tag, keys and body."""
+    queue = message.queue
+    stored = datetime.fromtimestamp(message.store_timestamp / 1000).isoformat(sep=" ", timespec="milliseconds")
+    head = f"{queue.broker_name}/{queue.queue_id}@{message.queue_offset}  {stored}  {message.tags or '-'}"
+    return f"{head}  {' '.join(message.keys) or '-'}  {message.body.decode(errors='replace')}"
+
+
+def as_json(message: ReceivedMessage) -> dict[str, object]:
+    """What a consumer has of it; `body_base64` when the body is no text."""
+    queue = message.queue
+    try:
+        body: dict[str, object] = {"body": message.body.decode()}
+    except UnicodeDecodeError:
+        body = {"body_base64": base64.b64encode(message.body).decode()}
+    except BadBytes:  # compressed in a way we cannot undo
+        body = {"stored_body_base64": base64.b64encode(message.stored.body).decode()}
+    return {
+        "message_id": message.message_id, "topic": message.topic, "broker": queue.broker_name, "queue": queue.queue_id,
+        "offset": message.queue_offset, "tags": message.tags, "keys": message.keys, "properties": message.properties,
+        "born_timestamp": message.born_timestamp, "store_timestamp": message.store_timestamp,
+        "reconsume_times": message.reconsume_times, **body,
+    }  # fmt: skip
+
+
+def as_full_json(message: ReceivedMessage) -> dict[str, object]:
+    """With the place in the log and the hosts."""
+    stored = message.stored
+    return {
+        **as_json(message), "offset_message_id": message.offset_message_id, "stored_topic": stored.topic,
+        "physical_offset": stored.physical_offset, "stored_size": stored.total_size, "sys_flag": stored.sys_flag,
+        "flag": stored.flag, "born_host": host_text(stored.born_host), "store_host": host_text(stored.store_host),
+    }  # fmt: skip
+
+
+def block(message: ReceivedMessage) -> list[str]:
+    """All of it, a line each, as queryMsgById shows it; the body last."""
+    stored = message.stored
+    rows: dict[str, object] = {
+        "Message ID": message.message_id,
+        "OffsetID": message.offset_message_id,
+        "Topic": stored.topic,
+        "Tags": message.tags or "-",
+        "Keys": " ".join(message.keys) or "-",
+        "Broker": message.queue.broker_name,
+        "Queue ID": message.queue.queue_id,
+        "Queue Offset": message.queue_offset,
+        "CommitLog Offset": stored.physical_offset,
+        "Reconsume Times": message.reconsume_times,
+        "Born Timestamp": _time(message.born_timestamp),
+        "Store Timestamp": _time(message.store_timestamp),
+        "Born Host": host_text(stored.born_host),
+        "Store Host": host_text(stored.store_host),
+        "System Flag": stored.sys_flag,
+        "Flag": stored.flag,
+        "Properties": " ".join(f"{name}={value}" for name, value in sorted(message.properties.items())),
+        "Body": _body(message),
+    }
+    return [f"{name + ':':<18} {value}" for name, value in rows.items()]
+
+
+def hits(messages: Sequence[ReceivedMessage]) -> Table:
+    """queryMsgByKey's table, and what helps to choose."""
+    columns = {
+        "message_id": "Message ID",
+        "broker": "Broker",
+        "queue": "QID",
+        "offset": "Offset",
+        "stored": "Stored",
+        "tags": "Tags",
+        "keys": "Keys",
+    }
+    rows: list[list[Cell]] = [
+        [
+            one.message_id,
+            one.queue.broker_name,
+            one.queue.queue_id,
+            one.queue_offset,
+            moment(one.store_timestamp),
+            one.tags or None,
+            " ".join(one.keys) or None,
+        ]
+        for one in messages
+    ]
+    return Table(columns, rows)
+
+
+def _time(timestamp_ms: int) -> str:
+    found = moment(timestamp_ms)
+    return "-" if found is None else found.strftime("%Y-%m-%d %H:%M:%S,%f")[:-3]
+
+
+def _body(message: ReceivedMessage) -> str:
+    """The text if it is one that a terminal can show, else hex digits."""
+    try:
+        body = message.body
+    except BadBytes as error:
+        return f"{message.stored.body.hex()} (as stored: {error})"
+    text = body.decode(errors="replace")
+    shown = "�" not in text and all(letter.isprintable() or letter in "\n\t" for letter in text)
+    return text if shown else f"{body.hex()} (hex)"

@@ -1,0 +1,110 @@
+"""What is appended: units of records, and the bytes that one write puts into a segment.
+
+The hot path of every send: nothing here decodes a record of the usual kind.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from rmq.errors import no_topic
+from rmq.log.queues.consumequeue import ConsumeQueue
+from rmq.log.records import record
+from rmq.log.records.deletions import deleted_by
+from rmq.log.records.record import stamp
+from rmq.model import STATE_TOPIC
+
+
+class Unit:
+    """Records of one queue that are appended together or not at all.
+
+    `records`, `sizes` and `tags_codes` come from `record.draft` and `checking.check`; while the unit is `open`, whoever made
+    it may add more to `parts`, `sizes`, `tags_codes` and `size` (bytes in all). Append fills in `queue_offset` and
+    `physical_offset` of the first record, `start` (before a filler, if one was needed) and `end`. `owner` is the
+    caller's; units with None are the log's own (epoch records). The parts stay as given: the stamps are in the log.
+    `pending_change`: of a topic of pending messages, or with a proof (`rmq.delivery.proof`); dispatch reads it again, stamped.
+    `life`: a queue of the topic on whose behalf the unit is stored, if that is another topic; if that topic is deleted by then,
+    the unit is not stored.
+    """
+
+    __slots__ = (
+        "end",
+        "life",
+        "open",
+        "owner",
+        "parts",
+        "pending_change",
+        "physical_offset",
+        "queue",
+        "queue_offset",
+        "size",
+        "sizes",
+        "start",
+        "tags_codes",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        records: bytes,
+        sizes: Iterable[int],
+        tags_codes: Iterable[int],
+        queue: ConsumeQueue,
+        owner: object = None,
+    ) -> None:
+        self.parts = [records]
+        self.size = len(records)
+        self.sizes = [*sizes]
+        self.tags_codes = [*tags_codes]
+        self.open = True
+        self.pending_change = False
+        self.queue = self.life = queue
+        self.owner = owner
+        self.queue_offset = self.physical_offset = self.start = self.end = -1
+
+    @property
+    def records(self) -> bytes:
+        """All parts, joined."""
+        return b"".join(self.parts)
+
+
+class Run:
+    """Bytes that one write puts at `offset`: units, and perhaps a filler behind them."""
+
+    __slots__ = ("data", "filler", "offset", "units")
+
+    def __init__(self, offset: int) -> None:
+        self.offset = offset
+        self.units: list[Unit] = []
+        self.filler = b""
+        self.data = bytearray()
+
+    def stamp(self, numbers: dict[ConsumeQueue, int], stored: bytes) -> None:
+        """`numbers`: next number of each queue met so far in this burst."""
+        data = self.data = bytearray().join([part for unit in self.units for part in unit.parts])
+        groups = []
+        for unit in self.units:
+            queue, sizes = unit.queue, unit.sizes
+            number = unit.queue_offset = numbers.get(queue, queue.next)
+            numbers[queue] = number + len(sizes)
+            groups.append((unit.physical_offset - self.offset, sizes, queue.queue_id, number))
+        stamp(data, groups, self.offset, stored)
+        data += self.filler
+
+
+def check_lives(units: Sequence[Unit]) -> list[str]:
+    """The topics that these units delete. Raises Refusal for one whose topic's life ends before it."""
+    deleted: list[str] = []
+    for unit in units:
+        queue, life = unit.queue, unit.life
+        if queue.ended or life.ended or (deleted and (queue.topic in deleted or life.topic in deleted)):
+            gone = life.topic if life.ended or life.topic in deleted else queue.topic
+            raise no_topic(gone, " any more: nothing was stored")
+        if queue.topic == STATE_TOPIC:
+            deleted += deleted_by(unit.parts)
+    return deleted
+
+
+def widen(unit: Unit, store_host: bytes) -> None:
+    """Makes room for the 16 bytes of an IPv6 store host; the records are encoded again."""
+    if not unit.parts[0][39] & record.SYS_STORE_V6:
+        wide = [record.encode(record.with_store_host(one, store_host)) for one in record.iterate(unit.records)]
+        unit.parts, unit.sizes = [b"".join(wide)], [*map(len, wide)]
+        unit.size = len(unit.parts[0])
