@@ -1,11 +1,19 @@
 /* Sends prepared frames over several connections, keeps a fixed number in flight on each, and times the answers.
  *
- *   load HOST PORT CONNECTIONS IN_FLIGHT FRAMES FILE ID_AT ID_FORM [HELLO [RATE]]
+ *   load HOST PORT CONNECTIONS IN_FLIGHT FRAMES FILE ID_AT FORM [HELLO [RATE]]
  *
- * FILE: frames one behind the other, each beginning with its length in 4 big-endian bytes; connection c starts with frame c and goes
- * round. IN_FLIGHT is per connection, FRAMES in all. ID_AT: where the request id lies in every frame; ID_FORM: `be32` (4 bytes,
- * big-endian) or `dec9` (nine decimal digits). Answers come in any order per connection; each is timed against the oldest unanswered
- * request of its connection. HELLO: a file with one frame that opens every connection; its answer is not counted. RATE: frames a second in all, each timed from the moment it was due, so that a broker that falls behind is seen; without it as fast as the answers come. One line of JSON on stdout. It looks at the lengths of answers only: whoever runs it checks what they say.
+ * FILE: frames one behind the other, each behind its length in 4 big-endian bytes; connection c starts with frame c and goes
+ * round. IN_FLIGHT is per connection, FRAMES in all. FORM says what frames and answers are:
+ *   be32, dec9   the length is sent too, and answers have one; at ID_AT of every frame lies the request id (4 bytes, big-endian,
+ *                or nine decimal digits)
+ *   crlf2        the length is not sent; at ID_AT (0: nowhere), and in HELLO where it says @@@@, comes the connection's number in
+ *                four digits; each answer is two lines that end with CR LF (Redis, NATS); lines that begin with P are no answers
+ *   amqp         the same, but answers are the acknowledgements of AMQP 0-9-1 for published messages
+ * Answers come in any order per connection; each is timed against the oldest unanswered request of its connection. HELLO: a file
+ * with one frame that opens every connection; its answer is not counted. With crlf2 and amqp the bytes behind that frame say how
+ * its answer ends. RATE: frames a second in all, each timed from the moment it was due, so that a broker that falls behind is
+ * seen; without it as fast as the answers come. One line of JSON on stdout. It looks at the lengths of answers only: whoever
+ * runs it checks what they say.
  */
 #define _GNU_SOURCE /* ppoll */
 #include <arpa/inet.h>
@@ -21,7 +29,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { OUT_BYTES = 1 << 20, IN_BYTES = 1 << 18, MOST_FRAMES = 4096, HEAD = 4 };
+enum { OUT_BYTES = 1 << 20, IN_BYTES = 1 << 18, MOST_FRAMES = 4096, HEAD = 4, MOST_APART = 4096 };
 
 struct link {
     int socket, pending;                  /* requests without an answer */
@@ -32,13 +40,20 @@ struct link {
     unsigned char head[HEAD];             /* length of the answer that is arriving */
     int head_have;
     uint32_t body_left;
+    char name[HEAD + 1];                  /* crlf2, amqp: goes to ID_AT, and into HELLO for @@@@ */
+    int lines, line_begun, ignored;       /* crlf2: whole lines of the answer, and whether this line counts */
+    unsigned char frame[32];              /* amqp: the beginning of the frame that is arriving */
+    uint32_t frame_have;
+    uint64_t acknowledged;                /* all up to this one, and those in `apart` */
+    unsigned char apart[MOST_APART];
     double *asked;                        /* ring of moments, IN_FLIGHT long */
     long first, last;
 };
 
 static unsigned char *frames;
 static long frame_at[MOST_FRAMES], frame_size[MOST_FRAMES], id_at;
-static int frame_count, decimal_ids, in_flight;
+static int frame_count, in_flight, skipped;       /* skipped: bytes of each frame that are not sent */
+static enum { BE32, DEC9, CRLF2, AMQP } form;
 static long to_ask, answered, wanted;
 static double rate, began;
 static uint64_t answer_bytes;
@@ -78,7 +93,7 @@ static void read_frames(const char *path) {
 
 static void write_id(unsigned char *frame, uint32_t id) {
     char digits[16];
-    if (decimal_ids) {
+    if (form == DEC9) {
         snprintf(digits, sizeof digits, "%09u", 100000000u + id % 900000000u);
         memcpy(frame + id_at, digits, 9);
         return;
@@ -92,10 +107,11 @@ static double due(void) { return began + (double)(wanted - to_ask) / rate; }    
 static void ask(struct link *l, double now) {         /* fill the window with requests that are due */
     if (l->out_from == l->out_to) l->out_from = l->out_to = 0;
     while (l->pending < in_flight && to_ask > 0 && (!rate || due() <= now)) {
-        long size = frame_size[l->next_frame];
+        long size = frame_size[l->next_frame] - skipped;
         if (l->out_to + size > OUT_BYTES) break;
-        memcpy(l->out + l->out_to, frames + frame_at[l->next_frame], (size_t)size);
-        write_id(l->out + l->out_to, l->id++);
+        memcpy(l->out + l->out_to, frames + frame_at[l->next_frame] + skipped, (size_t)size);
+        if (!skipped) write_id(l->out + l->out_to, l->id++);
+        else if (id_at) memcpy(l->out + l->out_to + id_at, l->name, HEAD);
         l->out_to += size;
         l->next_frame = (l->next_frame + 1) % frame_count;
         l->asked[l->last++ % in_flight] = rate ? due() : now;
@@ -113,6 +129,47 @@ static void push(struct link *l) {
     }
 }
 
+static void count_answer(struct link *l, double now) {
+    if (!l->pending) die("an answer that nobody asked for");
+    times_us[answered++] = (float)((now - l->asked[l->first++ % in_flight]) * 1e6);
+    l->pending--;
+}
+
+static void take_lines(struct link *l, const unsigned char *p, ssize_t n, double now) {
+    answer_bytes += (uint64_t)n;
+    for (; n > 0; p++, n--) {
+        if (!l->line_begun) {
+            if (*p == '-') die("the broker refused a request");
+            l->line_begun = 1;
+            l->ignored = *p == 'P' && !l->lines;
+        }
+        if (*p != '\n') continue;
+        l->line_begun = 0;
+        if (l->ignored || ++l->lines < 2) continue;
+        l->lines = 0;
+        count_answer(l, now);
+    }
+}
+
+static void take_amqp(struct link *l, const unsigned char *p, ssize_t n, double now) {
+    answer_bytes += (uint64_t)n;
+    for (; n > 0; p++, n--) {
+        if (l->frame_have < sizeof l->frame) l->frame[l->frame_have] = *p;
+        l->frame_have++;
+        if (l->frame_have < 8 || l->frame_have < 8 + big_endian(l->frame + 3)) continue;
+        l->frame_have = 0;
+        if (l->frame[0] == 8) continue;                                       /* a heartbeat */
+        uint32_t method = big_endian(l->frame + 7);
+        if (method != (60u << 16 | 80)) die("the broker refused a message");  /* basic.ack: delivery tag, multiple */
+        uint64_t tag = (uint64_t)big_endian(l->frame + 11) << 32 | big_endian(l->frame + 15);
+        for (uint64_t one = l->frame[19] & 1 ? l->acknowledged + 1 : tag; one <= tag; one++) {
+            if (!l->apart[one % MOST_APART]) count_answer(l, now);
+            l->apart[one % MOST_APART] = 1;
+        }
+        for (; l->apart[(l->acknowledged + 1) % MOST_APART]; l->acknowledged++) l->apart[(l->acknowledged + 1) % MOST_APART] = 0;
+    }
+}
+
 static void take(struct link *l, const unsigned char *p, ssize_t n, double now) {
     while (n > 0) {
         if (l->head_have < HEAD) {
@@ -125,9 +182,7 @@ static void take(struct link *l, const unsigned char *p, ssize_t n, double now) 
         ssize_t step = n < (ssize_t)l->body_left ? n : (ssize_t)l->body_left;
         p += step, n -= step, l->body_left -= (uint32_t)step;
         if (l->body_left) continue;
-        if (!l->pending) die("an answer that nobody asked for");
-        times_us[answered++] = (float)((now - l->asked[l->first++ % in_flight]) * 1e6);
-        l->pending--;
+        count_answer(l, now);
         l->head_have = 0;
     }
 }
@@ -136,7 +191,20 @@ static void pull(struct link *l, unsigned char *buffer) {
     ssize_t n = recv(l->socket, buffer, IN_BYTES, 0);
     if (n == 0) die("the broker closed a connection");
     if (n < 0 && errno != EAGAIN && errno != EINTR) die("read");
-    if (n > 0) take(l, buffer, n, seconds());
+    if (n > 0) (form == CRLF2 ? take_lines : form == AMQP ? take_amqp : take)(l, buffer, n, seconds());
+}
+
+static void greet_raw(struct link *l, unsigned char *hello, size_t size) {
+    unsigned char answer[65536];
+    size_t asked = big_endian(hello), have = 0, end = size - HEAD - asked;
+    unsigned char *mark = memmem(hello, size, "@@@@", HEAD);
+    if (mark) memcpy(mark, l->name, HEAD);
+    if (send(l->socket, hello + HEAD, asked, MSG_NOSIGNAL) != (ssize_t)asked) die("hello");
+    while (have < end || memcmp(answer + have - end, hello + HEAD + asked, end)) {
+        ssize_t n = have < sizeof answer ? recv(l->socket, answer + have, 1, 0) : 0;
+        if (n <= 0) die("the answer to hello");
+        have += (size_t)n;
+    }
 }
 
 static void greet(struct link *l, const char *path) {     /* the socket still blocks */
@@ -145,6 +213,10 @@ static void greet(struct link *l, const char *path) {     /* the socket still bl
     if (!file) die(path);
     size_t size = fread(hello, 1, sizeof hello, file);
     fclose(file);
+    if (skipped) {
+        greet_raw(l, hello, size);
+        return;
+    }
     if (send(l->socket, hello, size, MSG_NOSIGNAL) != (ssize_t)size) die("hello");
     if (recv(l->socket, hello, HEAD, MSG_WAITALL) != HEAD) die("no answer to hello");
     uint32_t left = big_endian(hello);
@@ -193,21 +265,25 @@ static int by_value(const void *a, const void *b) {
 static double percentile(double share) { return times_us[(long)(share * (double)(wanted - 1))]; }
 
 int main(int argc, char **argv) {
-    if (argc < 9 || argc > 11) die("usage: load HOST PORT CONNECTIONS IN_FLIGHT FRAMES FILE ID_AT be32|dec9 [HELLO [RATE]]");
+    if (argc < 9 || argc > 11) die("usage: load HOST PORT CONNECTIONS IN_FLIGHT FRAMES FILE ID_AT be32|dec9|crlf2|amqp [HELLO [RATE]]");
     int count = atoi(argv[3]);
     in_flight = atoi(argv[4]);
     wanted = to_ask = atol(argv[5]);
     read_frames(argv[6]);
     id_at = atol(argv[7]);
-    decimal_ids = !strcmp(argv[8], "dec9");
+    const char *forms[] = {"be32", "dec9", "crlf2", "amqp"};
+    for (int i = 0; i < 4; i++)
+        if (!strcmp(argv[8], forms[i])) form = i;
+    skipped = form == CRLF2 || form == AMQP ? HEAD : 0;
     rate = argc == 11 ? atof(argv[10]) : 0;
-    if (count < 1 || in_flight < 1 || wanted < 1) die("CONNECTIONS, IN_FLIGHT and FRAMES must be at least 1");
+    if (count < 1 || in_flight < 1 || in_flight >= MOST_APART || wanted < 1) die("CONNECTIONS, IN_FLIGHT and FRAMES must be at least 1, IN_FLIGHT below 4096");
     for (int i = 0; i < frame_count; i++)
-        if (frame_size[i] > OUT_BYTES || id_at < HEAD || id_at + (decimal_ids ? 9 : 4) > frame_size[i]) die("a frame is too long, or ID_AT lies outside");
+        if (frame_size[i] > OUT_BYTES || (!skipped && (id_at < HEAD || id_at + (form == DEC9 ? 9 : 4) > frame_size[i]))) die("a frame is too long, or ID_AT lies outside");
     times_us = malloc(sizeof(float) * (size_t)wanted);
     struct link *links = calloc((size_t)count, sizeof *links);
     struct pollfd *polls = calloc((size_t)count, sizeof *polls);
     for (int i = 0; i < count; i++) {
+        snprintf(links[i].name, sizeof links[i].name, "%04d", i % 10000);
         dial(&links[i], argv[1], atoi(argv[2]), argc > 9 ? argv[9] : NULL);
         links[i].next_frame = i % frame_count;
     }

@@ -1,9 +1,11 @@
-"""Broker CPU per message, ours and Apache RocketMQ's, on this machine: medians of interleaved rounds.
+"""Broker CPU per message, ours and our peers', on this machine: medians of interleaved rounds, and ratios to Apache RocketMQ.
 
-    python benchmarks/run.py [--quick] [--rounds N] [--no-apache | --group] [--json FILE]
+    python benchmarks/run.py [--quick] [--rounds N] [--sync] [--no-apache] [--no-peers] [--json FILE]
+    python benchmarks/run.py --group [--quick] [--rounds N] [--json FILE]
 
-Needs Linux (/proc) and a C compiler; Apache RocketMQ runs beside it where Maven and a JDK are present. Each number is user +
-system time of the broker's process divided by the messages that it stored or gave out, which is checked afterwards.
+Needs Linux (/proc) and a C compiler. Apache RocketMQ runs beside it where Maven and a JDK are present, Redis, NATS and RabbitMQ
+where Debian's packages are installed; what is missing is said. Each number is user + system time of the broker's process
+divided by the messages that it stored or gave out, which is checked afterwards.
 """
 
 import argparse
@@ -14,6 +16,7 @@ import shutil
 import statistics
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
 from pathlib import Path
@@ -22,37 +25,54 @@ from typing import NamedTuple
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent)]
 
-from benchmarks import frames, group, targets  # noqa: E402
+from benchmarks import frames, group, peers, targets  # noqa: E402
 from benchmarks.targets import Target  # noqa: E402
 
 
 class Case(NamedTuple):
-    """What is measured. `in_flight`: per connection; `most_us`: what we ask of rmq (0: nothing said)."""
+    """What is measured. `in_flight`: per connection. `goal`: most that rmq may take of what Apache RocketMQ takes in the same run
+    (for our native codec: of its JSON); 0: none said. `of_latency`: the goal is for the median latency, not for CPU."""
 
     kind: str
     codec: str
-    title: str
-    requests: int
+    connections: int
     in_flight: int
-    most_us: float
+    requests: int
+    goal: float = 0.0
+    of_latency: bool = False
 
     @property
     def key(self) -> str:
         return f"{self.codec}-{self.kind}"
 
+    @property
+    def load(self) -> str:
+        return f"{_TITLES[self.kind]}, {self.connections} x {self.in_flight} in flight"
 
-CONNECTIONS = 4
+    @property
+    def title(self) -> str:
+        return f"{self.load}, {_CODECS[self.codec]}"
+
+
+_TITLES = {"single": "single sends", "batch": "batches of 100", "pull": "pulls of 32"}
+_CODECS = {
+    "native": "native", "json": "RocketMQ JSON", "binary": "RocketMQ binary", "redis": "RESP", "nats": "NATS", "rabbitmq": "AMQP",
+}  # fmt: skip
 _SETTLE_SECONDS = 10
+_WARM_ROUNDS, _ALIKE = 5, 0.1  # two rounds in which CPU differs by less than a tenth
 _IDLE_SHARE = 0.1  # of a core: a JVM is never quite idle
 CASES = (
-    Case("single", "native", "single sends, 4 x 16 in flight, native", 100_000, 16, 8.0),
-    Case("single", "json", "single sends, 4 x 16 in flight, RocketMQ JSON", 100_000, 16, 15.0),
-    Case("single", "binary", "single sends, 4 x 16 in flight, RocketMQ binary", 100_000, 16, 0.0),
-    Case("batch", "native", "batches of 100, 4 x 4 in flight, native", 600, 4, 3.5),
-    Case("batch", "json", "batches of 100, 4 x 4 in flight, RocketMQ JSON", 600, 4, 0.0),
-    Case("pull", "native", "pulls of 32, 4 x 4 in flight, native", 10_000, 4, 1.2),
-    Case("pull", "json", "pulls of 32, 4 x 4 in flight, RocketMQ JSON", 10_000, 4, 0.0),
-)
+    Case("single", "native", 4, 16, 100_000, 0.25), Case("single", "json", 4, 16, 100_000, 0.35),
+    Case("single", "binary", 4, 16, 100_000, 0.35), Case("single", "redis", 4, 16, 100_000),
+    Case("single", "nats", 4, 16, 100_000), Case("single", "rabbitmq", 4, 16, 30_000),
+    Case("single", "native", 64, 1, 60_000, 0.3), Case("single", "json", 64, 1, 60_000, 0.4),
+    Case("single", "redis", 64, 1, 60_000), Case("single", "nats", 64, 1, 60_000), Case("single", "rabbitmq", 64, 1, 30_000),
+    Case("single", "native", 1, 1, 5_000, 0.6, True), Case("single", "json", 1, 1, 5_000),
+    Case("single", "redis", 1, 1, 5_000), Case("single", "nats", 1, 1, 5_000), Case("single", "rabbitmq", 1, 1, 3_000),
+    Case("batch", "native", 4, 4, 600, 0.5), Case("batch", "json", 4, 4, 600, 0.7),
+    Case("batch", "redis", 4, 400, 60_000),
+    Case("pull", "native", 4, 4, 10_000, 0.4), Case("pull", "json", 4, 4, 10_000, 0.4),
+)  # fmt: skip
 
 
 class Figure(NamedTuple):
@@ -71,7 +91,7 @@ def say(text: str) -> None:
 def stored_at_last(target: Target, wanted: int) -> int:
     """Messages stored; waits for a broker that answers sends before its queues show them (its CPU for that counts too)."""
     until = time.monotonic() + _SETTLE_SECONDS
-    while (found := frames.stored(target.port)) < wanted and time.monotonic() < until:
+    while (found := target.stored(target.port)) < wanted and time.monotonic() < until:
         time.sleep(0.05)
     return found
 
@@ -90,8 +110,8 @@ def cpu_at_last(target: Target) -> float:
 
 def measure(load: Path, target: Target, case: Case, prepared: frames.Prepared, requests: int) -> Figure:
     """Runs `load` once and checks that all messages were stored, or came."""
-    before_stored, before_cpu = frames.stored(target.port), cpu_at_last(target)
-    command = [str(load), "127.0.0.1", str(target.port), str(CONNECTIONS), str(case.in_flight), str(requests)]
+    before_stored, before_cpu = target.stored(target.port), cpu_at_last(target)
+    command = [str(load), "127.0.0.1", str(target.port), str(case.connections), str(case.in_flight), str(requests)]
     done = subprocess.run([*command, *prepared.arguments()], stdout=subprocess.PIPE, check=True)
     found = json.loads(done.stdout)
     messages = requests * prepared.messages
@@ -114,16 +134,22 @@ def compile_load(folder: Path) -> Path:
 
 
 def cases_of(target: Target) -> list[Case]:
-    return [case for case in CASES if target.name == "rmq" or case.codec != "native"]
+    return [case for case in CASES if case.codec in target.codecs]
 
 
-def warm_up(load: Path, target: Target, made: dict[str, frames.Prepared], requests: int) -> None:
-    """Makes the topic, fills the queues for the pulls, and lets a JVM compile its hot paths."""
-    frames.make_topic(target.port, target.broker_name)
-    say(f"  warming up {target.name}: {requests} sends in each codec, batches and pulls")
+def warm_up(load: Path, target: Target, made: dict[str, frames.Prepared], share: float) -> None:
+    """Makes the topic, fills the queues for the pulls, and lets a JVM compile its hot paths until two rounds agree."""
+    if target.broker_name:
+        frames.make_topic(target.port, target.broker_name)
+    say(f"  warming up {target.name}")
     for case in cases_of(target):
-        share = {"single": 1, "batch": 100, "pull": 20}[case.kind]
-        measure(load, target, case, made[case.key], max(requests // share, 100))
+        requests = max(int(case.requests * share * (1 if target.name == targets.APACHE else 0.2)), 100)
+        before, tries = 0.0, 0
+        while tries < _WARM_ROUNDS:
+            cpu_us, tries = measure(load, target, case, made[case.key], requests).cpu_us, tries + 1
+            if target.name != targets.APACHE or abs(cpu_us - before) <= _ALIKE * cpu_us:
+                break
+            before = cpu_us
 
 
 Found = dict[str, dict[str, list[Figure]]]
@@ -157,22 +183,38 @@ def summary(found: Found) -> list[dict[str, object]]:
                     "messages_per_second": round(statistics.median(figure.per_second for figure in figures)),
                     "p50_us": round(statistics.median(figure.p50_us for figure in figures)),
                     "p99_us": round(statistics.median(figure.p99_us for figure in figures)),
-                    "wanted_us": case.most_us if name == "rmq" and case.most_us else None,
+                    "of_apache": of_apache(found, case, by_case), "goal": case.goal or None,
                 })  # fmt: skip
     return rows
 
 
+def of_apache(found: Found, case: Case, by_case: dict[str, list[Figure]]) -> float | None:
+    """This broker's median, divided by Apache RocketMQ's for the same load; rounds of both took turns."""
+    codec = case.codec if case.codec in ("json", "binary") else "json"
+    theirs = [one for other in CASES if (other.codec, other.load) == (codec, case.load)
+              for one in found.get(targets.APACHE, {}).get(other.title, ())]  # fmt: skip
+    if not theirs:
+        return None
+    ours = by_case[case.title]
+    return round(_median(ours, case.of_latency) / _median(theirs, case.of_latency), 2)
+
+
+def _median(figures: list[Figure], of_latency: bool) -> float:
+    return statistics.median(figure.p50_us if of_latency else figure.cpu_us for figure in figures)
+
+
 def show(rows: list[dict[str, object]]) -> None:
+    """Markdown."""
     print(
-        f"{'broker':22} {'case':50} {'CPU us/message (lowest - highest)':>34} {'at most':>8} {'messages/s':>11}"
-        f" {'p50 us':>8} {'p99 us':>8}"
+        "| work | broker | CPU us a message, median (lowest to highest) | of Apache RocketMQ (goal) | messages/s | p50, p99 us |"
     )
-    for row in rows:
-        cpu = f"{row['cpu_us_per_message']:.2f} ({row['cpu_us_lowest']:.2f} - {row['cpu_us_highest']:.2f})"
-        wanted = row["wanted_us"] or "-"
+    print("|---|---|---|---|---|---|")
+    for row in sorted(rows, key=lambda row: [case.load for case in CASES].index(str(row["case"]).rpartition(", ")[0])):
+        goal = f" ({row['goal']})" if row["goal"] and row["broker"] == "rmq" else ""
         print(
-            f"{row['broker']:22} {row['case']:50} {cpu:>34} {wanted!s:>8} {row['messages_per_second']:>11,}"
-            f" {row['p50_us']:>8} {row['p99_us']:>8}"
+            f"| {row['case']} | {row['broker']} | {row['cpu_us_per_message']:.2f} ({row['cpu_us_lowest']:.2f} to"
+            f" {row['cpu_us_highest']:.2f}) | {row['of_apache'] or '-'}{goal} | {row['messages_per_second']:,} |"
+            f" {row['p50_us']}, {row['p99_us']} |"
         )
 
 
@@ -182,17 +224,25 @@ def machine() -> dict[str, object]:
     return {
         "cpu": models[0] if models else platform.machine(),
         "cores": os.cpu_count(),
-        "python": platform.python_version(),
+        "python": platform.python_version()
+        + (" (optimised build)" if _optimised() else " (plain build: up to 1.7 times dearer)"),
         "kernel": platform.release(),
         "load": os.getloadavg()[0],
     }
+
+
+def _optimised() -> bool:
+    """Built with profile-guided optimisation, as distributions build it."""
+    return "--enable-optimizations" in str(sysconfig.get_config_var("CONFIG_ARGS"))
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="a fifth of the messages, two rounds: a first look, not a result")
-    parser.add_argument("--no-apache", action="store_true", help="measure rmq alone")
+    parser.add_argument("--sync", action="store_true", help="sends are answered once they are synced")
+    parser.add_argument("--no-apache", action="store_true", help="leave out Apache RocketMQ")
+    parser.add_argument("--no-peers", action="store_true", help="leave out Redis, NATS and RabbitMQ")
     parser.add_argument("--group", action="store_true", help="measure three rmq nodes that elect their leader, nothing else")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write settings and figures there too")
     parser.add_argument("--cache", type=Path, default=HERE / ".cache", help="where RocketMQ's jars are kept")
@@ -211,17 +261,23 @@ def measure_group(folder: Path, count: int, share: float) -> list[dict[str, obje
 
 
 def measure_brokers(folder: Path, asked: argparse.Namespace, count: int, share: float) -> list[dict[str, object]]:
-    load, made = compile_load(folder), frames.prepare(folder / "frames", "broker-a")
+    load = compile_load(folder)
+    made = frames.prepare(folder / "frames", "broker-a") | peers.prepare(folder / "frames of peers")
     running: list[Target] = []
     try:
-        running.append(targets.start_rmq(folder / "rmq"))
+        running.append(targets.start_rmq(folder / "rmq", asked.sync))
         missing = "left out by --no-apache" if asked.no_apache else targets.apache_missing()
         if missing:
             say(f"Apache RocketMQ does not run beside: {missing}")
         else:
-            running.append(targets.start_apache(folder / "apache", asked.cache, say))
+            running.append(targets.start_apache(folder / "apache", asked.cache, say, asked.sync))
+        for name in peers.NAMES:
+            if missing := "left out by --no-peers" if asked.no_peers else peers.missing(name, asked.sync):
+                say(f"{name} does not run beside: {missing}")
+            else:
+                running.append(peers.start(name, folder / name, asked.sync))
         for target in running:
-            warm_up(load, target, made, int((300_000 if target.name != "rmq" else 20_000) * share))
+            warm_up(load, target, made, share)
         return summary(rounds(load, running, made, count, share))
     finally:
         for target in running:
@@ -236,7 +292,7 @@ def main() -> None:
             rows = measure_group(Path(name), count, share)
         else:
             rows = measure_brokers(Path(name), asked, count, share)
-    here = machine() | {"body_bytes": frames.BODY_BYTES, "connections": CONNECTIONS, "rounds": count, "flush": "async"}
+    here = machine() | {"body_bytes": frames.BODY_BYTES, "rounds": count, "flush": "sync" if asked.sync else "async"}
     print("  ".join(f"{key}={value}" for key, value in here.items()))
     (group.show if asked.group else show)(rows)
     if asked.json:

@@ -11,8 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from benchmarks import frames
+
 HERE = Path(__file__).resolve().parent
 ROCKETMQ_VERSION = "5.5.0"
+APACHE = f"Apache RocketMQ {ROCKETMQ_VERSION}"
 _START_SECONDS = 90
 _OPENED = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in ("java.nio", "sun.nio.ch")] + [
     f"--add-exports=java.base/{package}=ALL-UNNAMED" for package in ("jdk.internal.ref", "sun.nio.ch")
@@ -20,18 +23,23 @@ _OPENED = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in ("java.
 
 
 class Target(NamedTuple):
-    """A running broker. `processes`: the broker last."""
+    """A running broker. `processes`: the broker last. `codecs`: what it speaks. `stored(port)`: messages that it holds."""
 
     name: str
     broker_name: str
     port: int
     processes: tuple[subprocess.Popen[bytes], ...]
+    codecs: tuple[str, ...] = ("native", "json", "binary")
+    stored: Callable[[int], int] = frames.stored
 
     def cpu_seconds(self) -> float:
-        """User and system time of the broker's process so far, in steps of 10 ms."""
-        stat = Path(f"/proc/{self.processes[-1].pid}/stat").read_text()
-        user, system = stat.rpartition(")")[2].split()[11:13]
-        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+        """User and system time of the broker's process and its children so far, in steps of 10 ms."""
+        stats = [_stat(path) for path in Path("/proc").glob("[0-9]*/stat")]
+        family, grown = {self.processes[-1].pid}, 0
+        while len(family) > grown:
+            grown = len(family)
+            family |= {pid for pid, parent, _ in stats if parent in family}
+        return sum(ticks for pid, _, ticks in stats if pid in family) / os.sysconf("SC_CLK_TCK")
 
     def stop(self) -> None:
         for process in reversed(self.processes):
@@ -43,19 +51,30 @@ class Target(NamedTuple):
                 process.wait()
 
 
-def start_rmq(folder: Path) -> Target:
-    """Nameserver and broker in one process on free ports."""
+def _stat(path: Path) -> tuple[int, int, int]:
+    """Process, its parent, its clock ticks; zeros if it has gone."""
+    try:
+        pid, _, rest = path.read_text().partition(" (")
+    except OSError:
+        return 0, 0, 0
+    fields = rest.rpartition(")")[2].split()
+    return int(pid), int(fields[1]), int(fields[11]) + int(fields[12])
+
+
+def start_rmq(folder: Path, sync: bool = False) -> Target:
+    """Nameserver and broker in one process on free ports. `sync`: a send is answered once it is synced."""
     port, namesrv_port = free_port(), free_port()
     command = [sys.executable, "-m", "rmq.cli", "node", "--role", "all", "--listen", f"127.0.0.1:{port}",
-               "--namesrv-port", str(namesrv_port), "--store", str(folder / "store")]  # fmt: skip
-    process = _spawn(command, folder / "rmq.log", HERE.parent)
-    return _ready(Target("rmq", "broker-a", port, (process,)), folder / "rmq.log")
+               "--namesrv-port", str(namesrv_port), "--store", str(folder / "store"),
+               "--flush", "sync" if sync else "async"]  # fmt: skip
+    process = spawn(command, folder / "rmq.log", HERE.parent)
+    return ready(Target("rmq", "broker-a", port, (process,)), folder / "rmq.log")
 
 
 def start_nameserver(folder: Path, number: int = 0, settings: dict[str, str] | None = None) -> Target:
     port, log = free_port(), folder / f"nameserver{number}.log"
     command = [sys.executable, "-m", "rmq.cli", "node", "--role", "nameserver", "--namesrv-port", str(port)]
-    return _ready(Target(f"nameserver{number}", "", port, (_spawn(command, log, HERE.parent, settings),)), log)
+    return ready(Target(f"nameserver{number}", "", port, (spawn(command, log, HERE.parent, settings),)), log)
 
 
 def start_group(folder: Path, nameservers: list[Target], settings: dict[str, dict[str, str]] | None = None) -> list[Target]:
@@ -74,9 +93,9 @@ def start_group(folder: Path, nameservers: list[Target], settings: dict[str, dic
             **(settings or {}).get(name, {}),
         }
         command = [*node, "--role", "broker", "--listen", f"127.0.0.1:{port}", "--store", str(folder / name)]
-        process = _spawn(command, folder / f"{name}.log", HERE.parent, own)
+        process = spawn(command, folder / f"{name}.log", HERE.parent, own)
         found.append(Target(name, "broker-a", port, (process,)))
-    return [_ready(target, folder / f"{target.name}.log") for target in found]
+    return [ready(target, folder / f"{target.name}.log") for target in found]
 
 
 def apache_missing() -> str:
@@ -84,7 +103,7 @@ def apache_missing() -> str:
     return "" if shutil.which("java") and shutil.which("mvn") else "Maven and a JDK are needed (mvn, java)"
 
 
-def start_apache(folder: Path, cache: Path, say: Callable[[str], None]) -> Target:
+def start_apache(folder: Path, cache: Path, say: Callable[[str], None], sync: bool = False) -> Target:
     """Nameserver and broker of Apache RocketMQ, a heap of 1 GiB, on free ports."""
     jars = _jars(cache, say)
     port, namesrv_port = _free_broker_port(), free_port()
@@ -92,18 +111,20 @@ def start_apache(folder: Path, cache: Path, say: Callable[[str], None]) -> Targe
     namesrv = folder / "namesrv.conf"
     namesrv.write_text(f"listenPort={namesrv_port}\nbindAddress=127.0.0.1\n")
     broker = folder / "broker.conf"
-    broker.write_text(_broker_conf(port, namesrv_port, folder / "store"))
-    first = _spawn(_java(folder, jars, "256m", "namesrv.NamesrvStartup", namesrv), folder / "namesrv.log", folder)
+    broker.write_text(_broker_conf(port, namesrv_port, folder / "store", sync))
+    first = spawn(_java(folder, jars, "256m", "namesrv.NamesrvStartup", namesrv), folder / "namesrv.log", folder)
     _wait_for_port(namesrv_port, first, folder / "namesrv.log")
-    second = _spawn(_java(folder, jars, "1g", "broker.BrokerStartup", broker), folder / "broker.log", folder)
-    return _ready(Target(f"Apache RocketMQ {ROCKETMQ_VERSION}", "broker-a", port, (first, second)), folder / "broker.log")
+    second = spawn(_java(folder, jars, "1g", "broker.BrokerStartup", broker), folder / "broker.log", folder)
+    apache = Target(APACHE, "broker-a", port, (first, second), ("json", "binary"))
+    return ready(apache, folder / "broker.log")
 
 
-def _broker_conf(port: int, namesrv_port: int, store: Path) -> str:
+def _broker_conf(port: int, namesrv_port: int, store: Path, sync: bool) -> str:
     lines = {
         "brokerClusterName": "bench", "brokerName": "broker-a", "brokerId": "0", "brokerIP1": "127.0.0.1",
         "bindAddress": "127.0.0.1", "listenPort": str(port), "namesrvAddr": f"127.0.0.1:{namesrv_port}",
-        "storePathRootDir": str(store), "storePathCommitLog": str(store / "commitlog"), "flushDiskType": "ASYNC_FLUSH",
+        "storePathRootDir": str(store), "storePathCommitLog": str(store / "commitlog"),
+        "flushDiskType": "SYNC_FLUSH" if sync else "ASYNC_FLUSH",
     }  # fmt: skip
     return "".join(f"{key}={value}\n" for key, value in lines.items())
 
@@ -125,14 +146,14 @@ def _jars(cache: Path, say: Callable[[str], None]) -> Path:
     return jars
 
 
-def _spawn(command: list[str], log: Path, folder: Path, settings: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
+def spawn(command: list[str], log: Path, folder: Path, settings: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
     log.parent.mkdir(parents=True, exist_ok=True)
     environment = os.environ | {"ROCKETMQ_HOME": str(log.parent)} | (settings or {})
     with log.open("wb") as out:
         return subprocess.Popen(command, cwd=folder, stdout=out, stderr=out, env=environment)
 
 
-def _ready(target: Target, log: Path) -> Target:
+def ready(target: Target, log: Path) -> Target:
     try:
         _wait_for_port(target.port, target.processes[-1], log)
     except RuntimeError:

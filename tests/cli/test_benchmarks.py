@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import frames, group, run, targets
+from benchmarks import frames, group, peers, run, targets
 
 pytestmark = [
     pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="CPU time is read from /proc (Linux)"),
@@ -38,16 +38,30 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, frames.Prepared]
 def test_every_case_runs_and_is_checked(target: targets.Target, load: Path, made: dict[str, frames.Prepared]) -> None:
     frames.make_topic(target.port, "broker-a")
     assert frames.stored(target.port) == frames.QUEUES
-    for case in run.CASES:
+    for case in run.cases_of(target):
         figure = run.measure(load, target, case, made[case.key], _FEW[case.kind])
         assert figure.per_second > 0
         assert 0 < figure.p50_us <= figure.p99_us
+
+
+@pytest.mark.parametrize("name", peers.NAMES)
+def test_a_peer_is_measured(name: str, load: Path, tmp_path: Path) -> None:
+    """`measure` fails unless the peer says that it holds as many messages as were sent."""
+    if missing := peers.missing(name, sync=False):
+        pytest.skip(missing)
+    made, peer = peers.prepare(tmp_path / "frames"), peers.start(name, tmp_path / "peer", sync=False)
+    try:
+        for case in run.cases_of(peer):
+            assert run.measure(load, peer, case, made[case.key], 512).per_second > 0
+    finally:
+        peer.stop()
 
 
 def test_the_table_has_a_line_for_every_case() -> None:
     figures = {case.title: [run.Figure(2.0, 10.0, 1.0, 2.0), run.Figure(4.0, 30.0, 1.0, 2.0)] for case in run.CASES}
     rows = run.summary({"rmq": figures})
     assert [row["case"] for row in rows] == [case.title for case in run.CASES]
+    assert rows[0]["of_apache"] is None
     assert (rows[0]["cpu_us_per_message"], rows[0]["cpu_us_lowest"], rows[0]["cpu_us_highest"]) == (3.0, 2.0, 4.0)
 
 
