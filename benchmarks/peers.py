@@ -72,9 +72,14 @@ def _write(file: Path, frames: list[bytes], form: str, greeting: tuple[bytes, by
 def _start_redis(folder: Path, sync: bool) -> Target:
     port = free_port()
     settings = {
-        "port": str(port), "bind": "127.0.0.1", "dir": str(folder), "appendonly": "yes", "save": "",
-        "appendfsync": "always" if sync else "everysec", "daemonize": "no",
-    }  # fmt: skip
+        "port": str(port),
+        "bind": "127.0.0.1",
+        "dir": str(folder),
+        "appendonly": "yes",
+        "save": "",
+        "appendfsync": "always" if sync else "everysec",
+        "daemonize": "no",
+    }
     command = ["redis-server"]
     for key, value in settings.items():
         command += [f"--{key}", value]
@@ -148,13 +153,15 @@ def _long(text: bytes) -> bytes:
 
 
 _CONFIRM = _method(1, (85, 10), b"\0")
-_AMQP_HELLO = b"".join((
-    b"AMQP\0\0\x09\x01",
-    _method(0, (10, 11), _long(b"") + _short(b"PLAIN") + _long(b"\0guest\0guest") + _short(b"en_US")),
-    _method(0, (10, 31), struct.pack(">HIH", 2047, 131072, 0)),
-    _method(0, (10, 40), _short(b"/") + b"\0\0"),
-    _method(1, (20, 10), _short(b"")),
-))  # fmt: skip
+_AMQP_HELLO = b"".join(
+    (
+        b"AMQP\0\0\x09\x01",
+        _method(0, (10, 11), _long(b"") + _short(b"PLAIN") + _long(b"\0guest\0guest") + _short(b"en_US")),
+        _method(0, (10, 31), struct.pack(">HIH", 2047, 131072, 0)),
+        _method(0, (10, 40), _short(b"/") + b"\0\0"),
+        _method(1, (20, 10), _short(b"")),
+    )
+)
 
 
 def _start_rabbitmq(folder: Path, sync: bool) -> Target:

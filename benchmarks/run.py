@@ -56,8 +56,13 @@ class Case(NamedTuple):
 
 _TITLES = {"single": "single sends", "batch": "batches of 100", "pull": "pulls of 32"}
 _CODECS = {
-    "native": "native", "json": "RocketMQ JSON", "binary": "RocketMQ binary", "redis": "RESP", "nats": "NATS", "rabbitmq": "AMQP",
-}  # fmt: skip
+    "native": "native",
+    "json": "RocketMQ JSON",
+    "binary": "RocketMQ binary",
+    "redis": "RESP",
+    "nats": "NATS",
+    "rabbitmq": "AMQP",
+}
 _SETTLE_SECONDS = 10
 _WARM_ROUNDS, _ALIKE = 5, 0.1  # two rounds in which CPU differs by less than a tenth
 _IDLE_SHARE = 0.1  # of a core: a JVM is never quite idle
@@ -191,8 +196,12 @@ def summary(found: Found) -> list[dict[str, object]]:
 def of_apache(found: Found, case: Case, by_case: dict[str, list[Figure]]) -> float | None:
     """This broker's median, divided by Apache RocketMQ's for the same load; rounds of both took turns."""
     codec = case.codec if case.codec in ("json", "binary") else "json"
-    theirs = [one for other in CASES if (other.codec, other.load) == (codec, case.load)
-              for one in found.get(targets.APACHE, {}).get(other.title, ())]  # fmt: skip
+    theirs = [
+        one
+        for other in CASES
+        if (other.codec, other.load) == (codec, case.load)
+        for one in found.get(targets.APACHE, {}).get(other.title, ())
+    ]
     if not theirs:
         return None
     ours = by_case[case.title]
