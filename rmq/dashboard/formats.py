@@ -45,7 +45,7 @@ def duration(seconds: float) -> str:
     for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
         if abs(seconds) >= size:
             return f"{seconds / size:.1f} {unit}" if abs(seconds) < 10 * size else f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} s"
+    return f"{seconds:.0f} s" if abs(seconds) >= 1 else "0 s"
 
 
 def count(number: float) -> str:
@@ -53,6 +53,8 @@ def count(number: float) -> str:
 
 
 def rate(number: float) -> str:
+    if 0 < number < 0.05:
+        return "< 0.1"
     return f"{number:.1f}" if 0 < abs(number) < 100 else count(number)
 
 

@@ -54,6 +54,11 @@ class Visit:
     def now_ms(self) -> int:
         return self._page.clock.wall_ms()
 
+    @property
+    def acts(self) -> bool:
+        """Whether something is to be changed."""
+        return self._form is not None
+
     def left_s(self, most_s: float = BROKERS_S) -> float:
         """How long something more may be waited for, so that the page is there within `PAGE_S` whoever is silent."""
         return max(LEAST_S, min(most_s, PAGE_S - (self._page.clock.monotonic() - self._began)))
@@ -182,12 +187,13 @@ class Page:
             return visit.show("trouble.html", 400, title="That will not do", why=str(error))
         except Refusal as error:
             return visit.show("trouble.html", 409, title="Refused", why=str(error))
-        except Unknown as error:
-            why = f"{error}. It may or may not have been done: look before you do it again."
-            return visit.show("trouble.html", 504, title="No answer", why=why)
         except (RmqError, TimeoutError) as error:
-            why = str(error) or "Nobody answered in time."
-            return visit.show("trouble.html", 503, title="Nobody answers", why=why)
+            if not visit.acts:  # a page that says so is the page: browsers note a 503 as a fault of the dashboard
+                return visit.show("trouble.html", title="Nobody answers", why=_why(error))
+            if isinstance(error, Unknown):
+                why = f"{error}. It may or may not have been done: look before you do it again."
+                return visit.show("trouble.html", 504, title="No answer", why=why)
+            return visit.show("trouble.html", 503, title="Nobody answers", why=_why(error))
 
     def _audit(self, visit: Visit, form: FormData, answer: Response) -> None:
         """Who did what; message bodies and tokens are left out."""
@@ -203,3 +209,7 @@ class Page:
             secure = visit.request.url.scheme == "https"
             response.set_cookie(COOKIE, visit.session.key, path=visit.base or "/", httponly=True, samesite="lax", secure=secure)
         return response
+
+
+def _why(error: Exception) -> str:
+    return str(error) or "Nobody answered in time."

@@ -1,20 +1,29 @@
-"""The pages in a real browser, against a real group: nothing on its console, by keyboard, 400 pixels wide, in the dark.
+"""The pages in a real browser, against real nodes: nothing on its console, by keyboard, 400 pixels wide, in the dark; also when
+things are gone, when there is nothing yet, and when there is very much.
 
 RMQ_SCREENSHOTS=1 renews the pictures in docs/.
 """
 
+import asyncio
 import os
 import shutil
-from collections.abc import AsyncIterator
+import socket
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rmq.client import Client, ClientSettings, Message
+from rmq.client import Client, Message
+from rmq.config.settings import NodeSettings
 from rmq.dashboard.history import History
+from rmq.model import TopicConfig
+from rmq.nameserver.node import Nameserver
+from rmq.net.commands import RegisterBroker, UpdateTopic
+from rmq.testing import LocalBroker
 from tests.broker.groups import LocalGroup
+from tests.broker.support import Peer
 from tests.dashboard.test_pages import NASTY, fail_all
 from tests.dashboard.visitor import dashboard
 
@@ -25,10 +34,28 @@ FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
 ]  # fmt: skip
-PICTURES = {"/": "dashboard-home", "/topic?name=Orders": "dashboard-topic"}
+PAGES = [
+    "/", "/cluster", "/topics", "/groups", "/producers", "/messages", "/dead", "/waiting", "/waiting?kind=half", "/load",
+    "/nameservers", "/users", "/trace",
+]  # fmt: skip
+OF_ORDERS = [
+    "/topic?name=Orders", "/group?name=shipping", "/messages?topic=Orders", "/messages?topic=Orders&word=nasty",
+    "/dead?group=shipping", "/waiting?kind=level", "/group/reset?group=shipping&topic=Orders&to=first", "/topics?type=all",
+]  # fmt: skip
+PICTURES = {
+    "/": "dashboard-home",
+    "/topic?name=Orders": "dashboard-topic",
+    "/group?name=shipping": "dashboard-group",
+    "/messages?topic=Orders&word=nasty": "dashboard-message",
+}
 DOCS = Path(__file__).parents[2] / "docs"
+AT_ONCE = 4  # pages
+MOST_STOPS = 200
 UNNAMED = """() => [...document.querySelectorAll("a, button, input:not([type=hidden]), select, textarea")]
     .filter(e => !(e.textContent.trim() || e.ariaLabel || e.labels?.length || e.title)).map(e => e.outerHTML)"""
+STOPPED = """() => { const here = document.activeElement; here.dataset.seen = "yes"; return here === document.body; }"""
+NOT_REACHED = """() => [...document.querySelectorAll("a, button, input:not([type=hidden]), select, textarea, summary")]
+    .filter(e => e.checkVisibility() && !e.dataset.seen && e.type !== "radio").map(e => e.outerHTML)"""
 
 
 @asynccontextmanager
@@ -43,19 +70,79 @@ async def browser() -> AsyncIterator[Any]:
 
 async def test_pages_in_a_browser(tmp_path: Path) -> None:
     async with LocalGroup(tmp_path / "nodes") as group, group.client() as client:
-        async with client.producer() as producer:
-            for number in range(3):
-                await producer.send(Message("Orders", f'{{"order": {number}}}'.encode(), "new", [f"order-{number}"]))
-            await producer.send(Message("Orders", NASTY.encode(), NASTY, ["nasty"]))
-        await fail_all(client, "shipping", "Orders", 4)
-        async with client.producer() as producer:
-            await producer.send(Message("Orders", b"{}", keys=["last"]))
-        async with Client(group.nameserver, clock=group.clock, settings=ClientSettings(trace=True)) as tracing:
-            await tracing.producer("shop").send(Message("Traced", b"x", NASTY, ["traced"]))
+        await _orders(client)
         _remember(tmp_path, group.clock.wall_ms())
-        async with dashboard(group.nameserver, tmp_path) as url, browser() as chromium:
-            await _looks_right(chromium, url)
+        paths = [*PAGES, *OF_ORDERS, f"/node?address={group.address(await group.leader())}"]
+        async with (
+            client.consumer("shipping", "Orders", start="first") as consumer,
+            dashboard(group.nameserver, tmp_path) as url,
+            browser() as chromium,
+        ):
+            working = asyncio.create_task(consumer.run(_handle))
+            await _look_right(chromium, url, paths, 1200, "light", by_keyboard=True)
+            await _look_right(chromium, url, paths, 400, "dark")
             await _works_by_keyboard(chromium, url)
+            working.cancel()
+
+
+async def test_pages_when_a_leader_a_nameserver_and_a_whole_group_are_gone(tmp_path: Path) -> None:
+    """The group has lost its majority; another group and a nameserver take connections and say nothing. No page waits for them:
+    a question of the dashboard to a node would last a minute here."""
+    with socket.create_server(("127.0.0.1", 0)) as hung, socket.create_server(("127.0.0.1", 0)) as deaf:
+        async with LocalGroup(tmp_path / "nodes") as group:
+            async with group.client() as client:
+                await _orders(client)
+            registered = await Peer.connect(group.nameserver)
+            where = f"127.0.0.1:{hung.getsockname()[1]}"
+            topics = [TopicConfig("Orders"), TopicConfig("%DLQ%shipping"), TopicConfig("%RETRY%shipping")]
+            await registered.ask(RegisterBroker("C", "hung", 0, where, 0, topics))
+            await group.level()
+            leader, follower = await group.leader(), (await group.followers())[0]
+            await group.stop(leader, follower)
+            nameservers = f"127.0.0.1:{deaf.getsockname()[1]};{group.nameserver}"
+            async with dashboard(nameservers, tmp_path, patience_s=60.0) as url, browser() as chromium:
+                paths = [*PAGES, *OF_ORDERS, f"/node?address={group.peer_address(leader)}", f"/node?address={where}"]
+                await _look_right(chromium, url, paths, 400, "dark")
+                page = await chromium.new_page()
+                await page.goto(url)
+                told = await page.inner_text("main")
+                for words in ("Not healthy", "nobody leads", f"{nameservers.partition(';')[0]} does not answer", "hung at"):
+                    assert words in told
+            await registered.close()
+
+
+async def test_pages_of_an_empty_cluster_and_of_ten_thousand_topics(tmp_path: Path) -> None:
+    nameserver = Nameserver(NodeSettings(role="nameserver", namesrv_port=0))
+    await nameserver.start()
+    async with browser() as chromium:
+        async with dashboard(nameserver.address, tmp_path / "empty") as url:
+            await _look_right(chromium, url, [*PAGES, "/messages?topic=Orders", "/dead?group=shipping"], 400, "light")
+            await nameserver.stop()
+            await _look_right(chromium, url, ["/", "/topics", "/dead"], 400, "light")
+        async with LocalBroker() as broker:
+            peer = await Peer.connect(broker.address)
+            for begin in range(0, 10_000, 500):
+                names = [f"Topic-{number:05}" for number in range(begin, begin + 500)]
+                await asyncio.gather(*(peer.ask(UpdateTopic(name, read_queue_nums=1, write_queue_nums=1)) for name in names))
+            async with dashboard(broker.nameserver, tmp_path / "full") as url:
+                paths = ["/", "/topics?page=200", "/topics?q=09999", "/topic?name=Topic-09999", "/load", "/dead"]
+                await _look_right(chromium, url, paths, 1200, "dark")
+            await peer.close()
+
+
+async def _handle(_message: object) -> None:
+    """Any message is fine."""
+
+
+async def _orders(client: Client) -> None:
+    """Messages, the last with what must not be executed; a group that gave all of them up; and one more message."""
+    async with client.producer() as producer:
+        for number in range(3):
+            await producer.send(Message("Orders", f'{{"order": {number}}}'.encode(), "new", [f"order-{number}"]))
+        await producer.send(Message("Orders", NASTY.encode(), NASTY, ["nasty"]))
+    await fail_all(client, "shipping", "Orders", 4)
+    async with client.producer() as producer:
+        await producer.send(Message("Orders", b"{}", keys=["last"]))
 
 
 def _remember(folder: Path, now_ms: int) -> None:
@@ -65,30 +152,44 @@ def _remember(folder: Path, now_ms: int) -> None:
     history.close()
 
 
-async def _looks_right(chromium: Any, url: str) -> None:
-    """Each page, wide and light, narrow and dark."""
-    message = "/messages?topic=Orders&word=nasty"
-    paths = ["/", "/cluster", "/topics", "/topic?name=Orders", "/groups", "/group?name=shipping", message, "/dead"]
-    paths += ["/messages?topic=Orders", "/dead?group=shipping", "/waiting?kind=level", "/load", "/nameservers"]
-    paths += ["/group/reset?group=shipping&topic=Orders&to=first", "/trace?word=traced"]
-    for width, scheme in ((1200, "light"), (400, "dark")):
-        context = await chromium.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme, locale="en-GB")
-        page = await context.new_page()
-        said: list[str] = []
-        page.on("console", lambda line, said=said: said.append(line.text))
-        page.on("pageerror", lambda error, said=said: said.append(str(error)))
-        page.on("dialog", lambda dialog, said=said: said.append(dialog.message))
-        for path in paths:
+async def _look_right(
+    chromium: Any, url: str, paths: Sequence[str], width: int, scheme: str, *, by_keyboard: bool = False
+) -> None:
+    """Each page, some at a time: it is there, fits, names what can be pressed, and says nothing to the console."""
+    context = await chromium.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme, locale="en-GB")
+    room = asyncio.Semaphore(AT_ONCE)
+
+    async def look(path: str) -> None:
+        async with room:
+            page = await context.new_page()
+            said: list[str] = []
+            page.on("console", lambda line: said.append(line.text))
+            page.on("pageerror", lambda error: said.append(str(error)))
+            page.on("dialog", lambda dialog: said.append(dialog.message))
             answer = await page.goto(url + path)
-            assert (path, answer.status) == (path, 200)
+            assert (path, answer.status) == (path, 200), await page.inner_text("main")
             assert await page.evaluate("document.documentElement.scrollWidth") <= width, f"{path} is wider than {width} pixels"
             assert await page.evaluate(UNNAMED) == [], path
-            if os.environ.get("RMQ_SCREENSHOTS") and width > 400 and path in PICTURES:
+            if os.environ.get("RMQ_SCREENSHOTS") and by_keyboard and path in PICTURES:
                 await page.screenshot(path=DOCS / f"{PICTURES[path]}.png")
-        back = await page.evaluate("getComputedStyle(document.body).backgroundColor")
-        assert (back == "rgb(18, 22, 29)") == (scheme == "dark")
-        assert said == []
-        await context.close()
+            if by_keyboard:
+                await _reach_all(page)
+            back = await page.evaluate("getComputedStyle(document.body).backgroundColor")
+            assert (back == "rgb(18, 22, 29)") == (scheme == "dark")
+            assert said == [], path
+            await page.close()
+
+    await asyncio.gather(*map(look, paths))
+    await context.close()
+
+
+async def _reach_all(page: Any) -> None:
+    """By Tab alone, without being held anywhere."""
+    for _ in range(MOST_STOPS):
+        await page.keyboard.press("Tab")
+        if await page.evaluate(STOPPED):
+            break
+    assert await page.evaluate(NOT_REACHED) == [], page.url
 
 
 async def _works_by_keyboard(chromium: Any, url: str) -> None:

@@ -162,7 +162,7 @@ async def test_an_empty_cluster_says_what_to_do(tmp_path: Path) -> None:
         assert "No nameserver answers" in await visitor.get("/")
         for path in ("/cluster", "/topics", "/groups", "/messages?topic=T", "/dead?group=g", "/dead"):
             await visitor.get(path)
-            assert visitor.status in (200, 503)
+            assert visitor.status == 200
 
 
 async def test_a_group_without_its_leader_and_a_silent_broker(tmp_path: Path) -> None:

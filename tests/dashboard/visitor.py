@@ -47,9 +47,9 @@ class Visitor:
 
 
 @contextlib.asynccontextmanager
-async def dashboard(nameservers: str, folder: Path, **options: Any) -> AsyncIterator[str]:
-    """Its URL."""
-    settings = ClientSettings(request_timeout_s=ACTIONS_S, connect_timeout_s=ACTIONS_S)
+async def dashboard(nameservers: str, folder: Path, *, patience_s: float = ACTIONS_S, **options: Any) -> AsyncIterator[str]:
+    """Its URL. `patience_s`: of its client with one node."""
+    settings = ClientSettings(request_timeout_s=patience_s, connect_timeout_s=patience_s)
     async with served(Client(nameservers, settings=settings), Options(port=0, data=folder, **options), SystemClock()) as url:
         yield url
 
