@@ -14,6 +14,11 @@ def test_versions_of_clients(number: int, shown: str) -> None:
 
 def test_what_is_almost_nothing_is_not_shown_as_less() -> None:
     assert [formats.duration(seconds) for seconds in (-0.2, 0.0, 0.4, 59.0, 61.0, 90_000.0)] == [
-        "0 s", "0 s", "0 s", "59 s", "1.0 min", "1.0 d",
-    ]  # fmt: skip
+        "0 s",
+        "0 s",
+        "0 s",
+        "59 s",
+        "1.0 min",
+        "1.0 d",
+    ]
     assert [formats.rate(number) for number in (0, 0.01, 0.5, 99.94, 1234.5)] == ["0", "< 0.1", "0.5", "99.9", "1\u202f234"]
