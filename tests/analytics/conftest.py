@@ -28,8 +28,10 @@ def golden(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Pa
     return unpack
 
 
-# For a handful of rows: no code is made for a query, and Java compiles what it has to in a hurry.
+# For a handful of rows: no code is made for a query, Java compiles what it has to in a hurry and believes Spark's classes.
+JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 QUICK = {
+    "spark.master": "local[1]",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.shuffle.partitions": "1",
@@ -45,7 +47,7 @@ def spark() -> Iterator[Any]:
     find_java()
     with pytest.MonkeyPatch.context() as environment:
         logging = Path(analytics.__file__).with_name("log4j2.properties").as_uri()
-        environment.setenv("SPARK_SUBMIT_OPTS", f"-XX:TieredStopAtLevel=1 -Dlog4j2.configurationFile={logging}")
+        environment.setenv("SPARK_SUBMIT_OPTS", f"{JAVA} -Dlog4j2.configurationFile={logging}")
         said = " ".join(f"--conf {name}={value}" for name, value in QUICK.items())
         environment.setenv("PYSPARK_SUBMIT_ARGS", f"{said} pyspark-shell")
         with spark_session("rmq tests") as session:

@@ -13,8 +13,9 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
@@ -22,6 +23,8 @@ from analytics.changes import capture
 from analytics.export import export, schema_from
 from analytics.session import spark_session
 from analytics.source import register
+
+T = TypeVar("T")
 
 
 def options(nameserver: str, store: str) -> dict[str, dict[str, str]]:
@@ -90,10 +93,26 @@ def processes(spark: SparkSession, stores: list[str]) -> list[tuple[int, int]]:
     return frame.rdd.mapPartitions(lambda rows: [(os.getppid(), sum(1 for _ in rows))]).collect()
 
 
+def patiently(run: Callable[[], T]) -> T:
+    """Until Spark's process that plans a stream was there in time: it has ten seconds, which a busy machine may not give it."""
+    while True:
+        try:
+            return run()
+        except StreamingQueryException as error:
+            if "failed to connect back" not in str(error):
+                raise
+
+
 def follow(spark: SparkSession, directory: Path, streams: dict[str, dict[str, str]]) -> None:
-    queries = [start(spark, directory, name, given) for name, given in streams.items()]
+    running: dict[str, StreamingQuery] = {}
+
+    def has_ended(name: str) -> bool:
+        if name not in running or running[name].exception():
+            running[name] = start(spark, directory, name, streams[name])
+        return bool(running[name].awaitTermination(0.01))
+
     told = (0, 0, 0)
-    while not any(query.awaitTermination(0.01) for query in queries):
+    while not any([patiently(partial(has_ended, name)) for name in streams]):
         found = progress(directory, next(iter(streams)))
         if found != told:
             say("progress", " ".join(map(str, found)))

@@ -250,10 +250,15 @@ def test_three_kills_and_everything_lands_once(spark: Any, growing: Growing, tmp
 def check_streams(spark: Any, killed: Driver, broker: Running) -> None:
     """What is still to come comes, and each is there once: over the network, and from the files of the broker, which stops."""
     directory = killed.directory
-    given = driver.options(broker.nameserver, str(directory / "live"))
-    assert driver.start(spark, directory, "network", given["network"], until_now=True).awaitTermination(300)
+    every = {"maxOffsetsPerTrigger": "1000000"}  # in one trigger: each costs as much as hundreds of messages
+    given = {name: said | every for name, said in driver.options(broker.nameserver, str(directory / "live")).items()}
+
+    def finish(name: str) -> bool | None:
+        return driver.start(spark, directory, name, given[name], until_now=True).awaitTermination(300)
+
+    assert driver.patiently(lambda: finish("network"))
     broker.run(lambda local: local.stop_broker())  # then the store says how far it is committed
-    assert driver.start(spark, directory, "files", given["files"], until_now=True).awaitTermination(300)
+    assert driver.patiently(lambda: finish("files"))
     for name in given:
         frame = spark.read.parquet(str(directory / name / "parquet"))
         bodies = sorted(row[0] for row in frame.selectExpr("cast(cast(body as string) as int)").collect())

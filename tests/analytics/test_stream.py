@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,14 @@ from tests.analytics.stores import live
 pytestmark = pytest.mark.spark
 pytest.importorskip("pyspark", reason="needs the extra spark: pip install 'rmq[spark]'")
 
+from tests.analytics.driver import patiently  # noqa: E402 -- needs the extra
+
 Land = Callable[..., list[int]]
+
+
+def ended(query: Any) -> Any:
+    assert query.awaitTermination(300)
+    return query
 
 
 @pytest.fixture
@@ -31,8 +39,7 @@ def land(spark: Any, tmp_path: Path) -> Land:
     def run(checkpoint: str = "checkpoint", **options: str) -> list[int]:
         stream = spark.readStream.format("rmq").options(**options).schema("topic string, queue_offset long, body binary").load()
         writer = stream.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / checkpoint))
-        query = writer.trigger(availableNow=True).start(str(tmp_path / "parquet"))
-        assert query.awaitTermination(300)
+        query = patiently(lambda: ended(writer.trigger(availableNow=True).start(str(tmp_path / "parquet"))))
         return [progress.numInputRows for progress in query.recentProgress if progress.numInputRows]
 
     return run
@@ -94,7 +101,7 @@ def test_rows_become_messages(spark: Any, tmp_path: Path, broker: Running) -> No
     stream = spark.readStream.format("rmq").options(**options, subscribe="T0,T1", startingOffsets="earliest").load()
     copy = stream.select("body", "keys", "tags", "properties", "uniq_key").writeStream.format("rmq")
     copy = copy.options(**options, topic="Copy", checkpointLocation=str(tmp_path / "copy")).trigger(availableNow=True)
-    assert copy.start().awaitTermination(300)
+    patiently(lambda: ended(copy.start()))
 
     back = spark.read.format("rmq").options(**options, subscribePattern="T[01]|Copy").load()
     columns = back.selectExpr("topic", "cast(cast(body as string) as int)", "keys", "tags", "properties.n", "uniq_key")
@@ -113,6 +120,6 @@ def test_the_documented_snippets_run(spark: Any, tmp_path: Path, broker: Running
     found: dict[str, Any] = {}
     for snippet in (sending, stream, table):
         here = snippet.replace("127.0.0.1:9876", broker.nameserver).replace('"lake/', f'"{tmp_path}/lake/')
-        exec(compile(here, "docs/streaming.md", "exec"), found)
+        patiently(partial(exec, compile(here, "docs/streaming.md", "exec"), found))
     assert found["orders"].count() == 100
     assert spark.read.parquet(str(tmp_path / "lake" / "orders")).count() == 100
