@@ -277,7 +277,9 @@ def test_every_setting_is_read_by_a_node() -> None:
         for room in ("broker", "nameserver", "commands", "net/transport", "guard")
         for path in (root / room).rglob("*.py")
     ]
-    text = "\n".join([*nodes, *((root / "config" / file).read_text() for file in ("settings.py", "security.py", "access.py"))])
+    text = "\n".join(
+        [*nodes, *((root / "config" / file).read_text() for file in ("settings.py", "security.py", "access.py", "loading.py"))]
+    )
     read = set(re.findall(r"(?:settings|self)\.(?=([a-z_]+))", text))
     assert [name for name in NAMES if name not in read] == []
 
