@@ -13,9 +13,11 @@ class RmqError(Exception):
 
     `retryable`: the same call may succeed if made again, and making it again is safe (nothing was done).
     `refresh_routes`: the caller's idea of who serves the topic is probably old.
+    `request`: the id of the request that it answers, which stands in the other side's log, too; "" if there was none.
     `passing`: nothing was done, and another node serves it now or will in a moment: worth trying until the time is up.
     """
 
+    request: str = ""
     retryable: bool = False
     refresh_routes: bool = False
     passing: bool = False
@@ -53,7 +55,8 @@ class Refusal(RmqError):
         self.passing = code == ResponseCode.SERVICE_NOT_AVAILABLE
 
     def __str__(self) -> str:
-        return f"{_NAMES.get(self.code, 'CODE')} ({self.code}): {self.remark.strip()}"
+        about = f" (request {self.request})" if self.request else ""
+        return f"{_NAMES.get(self.code, 'CODE')} ({self.code}): {self.remark.strip()}{about}"
 
 
 class NotLeading(Refusal):

@@ -93,6 +93,7 @@ class Serving:
         else:
             self.membership = Alone(settings.broker_id, store, clock, settings.flush == "sync", applier.committed, leadership)
         self.appender = self.membership.appender
+        self.appender.latencies.requests = front.server.requests
         stats = BrokerStats(lambda: topic_ends(store.queues), lambda: store.log.end)
         self.reader = Reader(settings, store, lambda: self.appender.committed_end, stats)
         self.writer = Writer(self.appender, store.queues, us.host, clock, random.Random())
@@ -279,6 +280,7 @@ class Serving:
 
     def metrics(self) -> Iterable[Family]:
         """The measurements of all features; see `Feature.metrics`."""
+        yield from self.front.server.requests.metrics()
         for feature in self.features:
             yield from feature.metrics()
             if self.membership.leads:

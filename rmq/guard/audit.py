@@ -70,7 +70,7 @@ def _audited(handler: Handler, state: Callable[[Any], object]) -> Handler:
 def _told(request: object, call: Call, outcome: str, **more: object) -> None:
     standing = call.connection.standing
     who = standing.login if call.context is None else getattr(call.context, "who", None)
-    _tell(request, "" if who is None else who.user, call.connection, outcome, more)
+    _tell(request, "" if who is None else who.user, call.connection, outcome, {"id": call.request_id, **more})
 
 
 def _tell(request: object, user: str, connection: Connection, outcome: str, more: Mapping[str, object]) -> None:

@@ -21,11 +21,14 @@ class Unit:
     `physical_offset` of the first record, `start` (before a filler, if one was needed) and `end`. `owner` is the
     caller's; units with None are the log's own (epoch records). The parts stay as given: the stamps are in the log.
     `pending_change`: of a topic of pending messages, or with a proof (`rmq.delivery.proof`); dispatch reads it again, stamped.
+    `asked`: the first request that it stores, for the log of slow ones; `came`: when that was read (monotonic s).
     `life`: a queue of the topic on whose behalf the unit is stored, if that is another topic; if that topic is deleted by then,
     the unit is not stored.
     """
 
     __slots__ = (
+        "asked",
+        "came",
         "end",
         "life",
         "open",
@@ -57,6 +60,8 @@ class Unit:
         self.pending_change = False
         self.queue = self.life = queue
         self.owner = owner
+        self.asked: object = None
+        self.came = 0.0
         self.queue_offset = self.physical_offset = self.start = self.end = -1
 
     @property

@@ -44,6 +44,7 @@ class Nameserver:
             handlers, limits, remoting, clock, on_close=self._closed, network=network or network_of(settings, clock)
         )
         self._server.guard = guard
+        self._server.requests.slow_s = settings.slow_request_ms / 1000
         self._scan: asyncio.Task[None] | None = None
         self._address = ""
 
@@ -64,6 +65,7 @@ class Nameserver:
         strangers = sum(connection.standing.unproven for connection in self._server.connections)
         yield gauge("rmq_unproven_connections", "connections that are served without a login (login_optional)", strangers)
         yield gauge("rmq_clock_seconds", "this machine's clock, Unix time, when it was asked", self._clock.wall_ms() / 1000)
+        yield from self._server.requests.metrics()
         yield from self._handlers.metrics()
 
     def waits_for(self) -> list[str]:

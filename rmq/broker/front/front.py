@@ -65,6 +65,7 @@ class Front:
             remoting.identify, remoting.recognise = self.guard.identify, self.guard.recognise
         self.server = Server({}, limits, remoting, dialer.clock, on_close=self._closed, network=dialer.network)
         self.server.guard = self.guard
+        self.server.requests.slow_s = settings.slow_request_ms / 1000
         self._on_close: Callable[[Connection], None] | None = None
         node = settings.node_id if settings.elected else f"n{settings.broker_id}"
         self.forwarding = Forwarding(settings.broker_name, node, self._where, replace(dialer, limits=limits)) if grouped else None

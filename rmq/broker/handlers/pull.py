@@ -256,7 +256,7 @@ class PullHandler:
             call.refuse(_unreadable(request, error))
         else:
             if result is not LATER:
-                call.answer_with(result)
+                call.answer_with(request, result)
 
     def _wanted(self, request: Pull, call: Call) -> CheckedPull:
         try:

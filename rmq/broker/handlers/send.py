@@ -127,6 +127,7 @@ class SendHandler:
             return LATER
         asked = [(call, 0)]
         unit = Unit(records, sizes, codes, batch.queue, (_stored, (batch, asked)))
+        unit.asked, unit.came = call, call.connection.last_read
         self._propose(unit)
         batch.unit, batch.asked = unit, asked
         return LATER
@@ -135,6 +136,7 @@ class SendHandler:
         """Stores a message that waits first. As in RocketMQ the answer names its target queue, and the offsets where it waits."""
         unit = Unit(placed.draft, (len(placed.draft),), (0,), self._queues.get(placed.topic, placed.queue_id))
         unit.pending_change, unit.owner = True, (_pending_stored, (call, queue_id, placed.recall_handle))
+        unit.asked, unit.came = call, call.connection.last_read
         self._propose(unit)
         return LATER
 

@@ -71,6 +71,7 @@ class LoneReplica:
             self._advance(self._log.end)
 
     def _flushed(self) -> None:
+        self.latencies.flushed(self._log.durable_end)
         if self._sync_flush:
             self._advance(self._log.durable_end)
             while self._unflushed and self._unflushed[0][1][-1].end <= self.committed_end:

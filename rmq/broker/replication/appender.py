@@ -111,12 +111,15 @@ class Appender:
         burst, self._burst, self._checked = self._burst, [], False
         for unit in burst:
             unit.open = False
-        began = self.latencies.now()
+        timed = self.latencies.begin(burst)
         try:
             self._policy.write(burst)
+            self.latencies.appended(timed)
         except Refusal:
+            self.latencies.drop(timed)
             burst = self._append_one_by_one(burst)
         except StoreError as error:
+            self.latencies.drop(timed)
             self._tell_trouble(str(error))
             _refuse(burst, error)
             return
@@ -126,7 +129,6 @@ class Appender:
         for unit in burst:
             unit.queue.came += len(unit.sizes)
             unit.queue.came_bytes += unit.size
-        self.latencies.appended(burst[-1].end, began)
         self._policy.appended(burst)
 
     def _tell_trouble(self, trouble: str) -> None:

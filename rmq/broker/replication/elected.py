@@ -9,6 +9,7 @@ import logging
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
 from rmq.broker.replication.appender import Appender, answer
@@ -86,6 +87,7 @@ class ElectedReplica:
         self._peers = peers
         self._member = make_member(self)
         self._sync_flush = self._member.core.state.me.sync_flush
+        peers.copied = partial(self.latencies.copied, waits=self._sync_flush)
 
     # --- what the broker asks -----------------------------------------------------------------------------------------
 
@@ -246,6 +248,7 @@ class ElectedReplica:
             self.latencies.committed(limit)
 
     def _flushed(self) -> None:
+        self.latencies.flushed(self._log.durable_end)
         if not self._stopped:
             self._member.flushed()
 
@@ -288,13 +291,15 @@ class ElectedReplica:
 
     def reply(self, ticket: m.Ticket, answer: m.Answer) -> None:
         if isinstance(ticket, Call):
-            ticket.answer(encode_answer(answer))
+            request = self.latencies.request_at(answer.from_) if isinstance(answer, m.FetchOk) and answer.data else ""
+            ticket.answer(encode_answer(answer, request))
 
     def grew(self) -> None:
         self.appended(())
 
     def committed(self, units: Sequence[Unit]) -> None:
         self.committed_end = self._dispatcher.position
+        self.latencies.replicated(self.committed_end)
         try:
             self._on_committed(units, self._log.last_stored_ms)
         except Exception as bug:  # half of a turn is done: nobody may go on from there

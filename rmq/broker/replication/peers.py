@@ -28,7 +28,7 @@ LIMITS = Limits(max_frame_bytes=32 * MIB)  # a fetch may bring 8 MiB, or one rec
 
 class Peers:
     """`me`: how this node introduces itself. `address_of(node)`: "host:port" or "" if unknown. `handle` takes the events.
-    `fetches`: how many seconds answered fetches took."""
+    `fetches`: how many seconds answered fetches took. `copied(end, when, request)`: bytes that came then were handled."""
 
     def __init__(
         self, me: c.IntroducePeer, address_of: Callable[[str], str], handle: Callable[[m.Event], None], dialer: Dialer
@@ -38,6 +38,7 @@ class Peers:
         self._handle = handle
         self._dialer = replace(dialer, limits=LIMITS)
         self.fetches = Histogram()
+        self.copied: Callable[[int, float, str], None] = lambda end, when, request: None
         self._peers: dict[str, _Peer] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -82,9 +83,12 @@ class Peers:
             peer.tell(f"node {node}: {error}")
         else:
             peer.tell("")
+            came = self._dialer.clock.monotonic()
             if isinstance(command, c.FetchLog):
-                self.fetches.observe(self._dialer.clock.monotonic() - began)
+                self.fetches.observe(came - began)
             self._handle(m.PeerAnswer(node, request, read_answer(request, answer)))
+            if isinstance(answer, c.FetchLogAnswer) and answer.data:
+                self.copied(answer.from_offset + len(answer.data), came, answer.request)
 
 
 class _Peer:

@@ -28,11 +28,11 @@ def to_request(command: c.FetchLog | c.AckLog | c.AskVote | c.AnnounceLeader | c
     return m.Resign(command.epoch, tuple(command.successors))
 
 
-def encode_answer(answer: m.Answer) -> c.FetchLogAnswer | c.AskVoteAnswer | c.EpochAnswer:
+def encode_answer(answer: m.Answer, request: str = "") -> c.FetchLogAnswer | c.AskVoteAnswer | c.EpochAnswer:
     if isinstance(answer, m.FetchOk):
         return c.FetchLogAnswer(
             c.OK, answer.epoch, answer.leader, answer.from_, answer.data, answer.hw, answer.epoch_start_end, answer.log_start,
-            answer.stamp, place=answer.place,
+            answer.stamp, place=answer.place, request=request,
         )  # fmt: skip
     if isinstance(answer, m.Diverged):
         return c.FetchLogAnswer(

@@ -65,7 +65,7 @@ class Connections:
             return await channel.request(request, timeout_s)
         except Refusal as refusal:
             if refusal.code == ResponseCode.SYSTEM_ERROR and refusal.remark.startswith(OUTCOME_UNKNOWN):
-                raise Unknown(f"{address}: {refusal.remark}") from None
+                raise Unknown(f"{address}: {refusal.remark} (request {refusal.request})") from None
             wait_s = refusal.wait_ms / 1000
             if not 0 < wait_s < timeout_s:
                 raise

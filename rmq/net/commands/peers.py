@@ -22,6 +22,7 @@ class FetchLogAnswer(NamedTuple):
     epoch record ends at `epoch_start_end`; `stamp` comes back as the next `echo`. DIVERGED: the leader's `parted_epoch` of
     `writer` ends at `end`. RESEED: take the snapshot `s0` to `s1`, then the log from `log_start`. NOT_LEADER,
     FENCED: `hint` is the leader, `reason` why. `place`: among the voters that follow, by how far they are, -1: none of them.
+    `request`: the id of a client's request that waits for `data`, for the log.
     """
 
     kind: int
@@ -42,6 +43,7 @@ class FetchLogAnswer(NamedTuple):
     hint: str = ""
     reason: str = ""
     place: int = -1
+    request: str = ""
 
 
 @command(RequestCode.INTRODUCE_PEER, None)

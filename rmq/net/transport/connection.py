@@ -18,6 +18,7 @@ from rmq.net.codec.wire import Reader
 from rmq.net.commands import CODES, Answer, DraftedSend, Goodbye, Request, Send
 from rmq.net.remoting.codec import Remoting
 from rmq.net.transport.link import Link
+from rmq.net.transport.requestlog import RequestLog, request_id
 
 _CALL_BYTES = 512  # what a waiting request costs us beside its frame
 _new = tuple.__new__  # a NamedTuple in half the time
@@ -67,21 +68,26 @@ class Call(NamedTuple):
     def give_up(self, refusal: Refusal) -> None:
         """Answers with the refusal, and never forwards the call."""
         self.connection._answered_calls(1, self.size, [])
-        if not self.oneway:
-            self.connection._write_refusal(self.id, self.context, refusal)
+        self.connection._refuse(self.id, self.oneway, self.context, refusal)
 
     def pass_on(self, frame: bytes) -> None:
         """Answers with a whole frame of another node, as it came."""
         self.connection._answered_calls(1, self.size, [frame])
 
     @property
+    def request_id(self) -> str:
+        """As the client knows it, too."""
+        return request_id(self.connection.client, self.id)
+
+    @property
     def frame(self) -> bytes:
         """The request as it came, without its length; b"" where it is not kept."""
         return getattr(self.context, "frame", b"")
 
-    def answer_with(self, awaitable: Awaitable[Answer | Later]) -> None:
+    def answer_with(self, request: Request, awaitable: Awaitable[Answer | Later]) -> None:
         """Answers with what the awaitable gives, or refuses with what it raises; the server keeps the task."""
-        self.connection._host.spawn(self, awaitable)
+        host = self.connection._host
+        host.spawn(self, awaitable, type(request), host.clock.monotonic())
 
 
 def answer_all(answers: Sequence[tuple[Call, Answer]]) -> None:
@@ -128,6 +134,7 @@ class Host(Protocol):
     allow: Allow | None
     guard: Screen | None
     forward: Forward | None
+    requests: RequestLog
 
     def reader_for(self, peer: Address) -> Reader: ...
 
@@ -139,7 +146,7 @@ class Host(Protocol):
 
     def half_frames_grew(self, connection: "Connection", by: int) -> None: ...
 
-    def spawn(self, call: Call, awaitable: Awaitable[Answer | Later]) -> None: ...
+    def spawn(self, call: Call, awaitable: Awaitable[Answer | Later], kind: type[Any], came: float) -> None: ...
 
     def failed(self, call: Call, error: Exception) -> None: ...
 
@@ -176,6 +183,7 @@ class Connection(Link):
         self.in_flight_bytes = self._counted_bytes = 0  # the second: what the host counts for us
         self._backlog: list[Received] = []  # read, but not handled yet
         self._half_frame_bytes = self._calls = 0
+        self._first: tuple[type[object], int] = (object, 0)  # kind and number of the first request of the last read
         self._since = self._last_read
         self._closing_since: float | None = None
 
@@ -240,7 +248,7 @@ class Connection(Link):
         if result is None or isinstance(result, tuple):
             call.answer(result)
         elif result is not LATER:
-            host.spawn(call, result)
+            host.spawn(call, result, type(thing), host.clock.monotonic())
 
     def relay(self, frame: bytes) -> None:
         """Writes a whole frame of another node; nothing happens if the peer has gone."""
@@ -313,6 +321,10 @@ class Connection(Link):
     def buffer_updated(self, nbytes: int) -> None:
         super().buffer_updated(nbytes)
         self.tell_in_flight()
+        requests = self._host.requests
+        if requests.slow_s and (took_s := self._clock.monotonic() - self._last_read) > requests.slow_s:
+            kind, call_id = self._first
+            requests.slow(kind.__name__, [request_id(self.client, call_id)], {"handled": took_s}, read_bytes=nbytes)
         half = self._reader.half_frame_bytes
         if half != self._half_frame_bytes:
             grown, self._half_frame_bytes = half - self._half_frame_bytes, half
@@ -340,6 +352,7 @@ class Connection(Link):
     def _handle(self, received: list[Received]) -> None:
         """The hot loop of a node: no call into our own code between a request and its handler."""
         host, limits = self._host, self._limits
+        self._first = type(received[0][0]), received[0][1]
         if host.guard is not None:
             received = host.guard.screen(self, received)
         handlers, allow = host.handlers, host.allow
@@ -371,7 +384,7 @@ class Connection(Link):
             if result is None or isinstance(result, tuple):
                 call.answer(result)
             else:
-                host.spawn(call, result)
+                host.spawn(call, result, type(thing), self._last_read)
 
     def _must_wait(self) -> bool:
         """Whether the peer still has too much unread or unanswered after what is queued was written."""
@@ -405,7 +418,7 @@ class Connection(Link):
         try:
             greeting = self._codec.greet(thing, context)
         except Refusal as refusal:
-            self._write_refusal(call_id, context, refusal)
+            self._refuse(call_id, False, context, refusal)
             self.close(str(refusal))
             return False
         except BadBytes as error:
@@ -417,20 +430,11 @@ class Connection(Link):
         return True
 
     def _unserved(self, thing: object, call_id: int, oneway: bool, context: Context) -> None:
-        """An answer to a request of ours, content that was refused while decoding, or a code nobody serves here."""
-        asked = Send if type(thing) is DraftedSend else type(thing)
-        if isinstance(thing, Refusal):
-            refusal = thing
-        elif asked in CODES and self._draining:
-            refusal = Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, "this node is stopping; ask another one")
-        elif asked in CODES:
-            code = int(CODES[asked])
-            refusal = Refusal(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {code} not supported")
-        else:
+        refusal = _why_unserved(thing, self._draining)
+        if refusal is None:
             self._answered(cast(AnswerFrame, thing), call_id)
-            return
-        if not oneway and not self.closed:
-            self._write_refusal(call_id, context, refusal)
+        else:
+            self._refuse(call_id, oneway, context, refusal)
 
     # --- answers, called by `Call` ------------------------------------------------------------------------------------
 
@@ -451,8 +455,9 @@ class Connection(Link):
         if self._draining and not self._calls:
             self._loop.call_soon(self._finish)
 
-    def _write_refusal(self, call_id: int, context: Context, refusal: Refusal) -> None:
-        if self._transport is not None:
+    def _refuse(self, call_id: int, oneway: bool, context: Context, refusal: Refusal) -> None:
+        self._host.requests.refused(self.client, call_id, refusal)
+        if not oneway and self._transport is not None:
             self._send(self._codec.refusal(call_id, context, refusal))
 
     def _may_read(self) -> bool:
@@ -460,3 +465,15 @@ class Connection(Link):
         if not self._reading:
             limit //= 2
         return super()._may_read() and self.in_flight_bytes <= limit
+
+
+def _why_unserved(thing: object, draining: bool) -> Refusal | None:
+    """Of content that was refused while decoding, or a code nobody serves here; None for an answer to a request of ours."""
+    asked = Send if type(thing) is DraftedSend else type(thing)
+    if isinstance(thing, Refusal):
+        return thing
+    if asked not in CODES:
+        return None
+    if draining:
+        return Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, "this node is stopping; ask another one")
+    return Refusal(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {int(CODES[asked])} not supported")

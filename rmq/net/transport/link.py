@@ -13,6 +13,7 @@ from rmq.net.codec.frames import Address, AnswerFrame, Codec, Received
 from rmq.net.codec.limits import Limits
 from rmq.net.codec.wire import Reader
 from rmq.net.commands import Answer, Request
+from rmq.net.transport.requestlog import request_id
 from rmq.net.transport.tls import end_point_of
 
 READ_BYTES: Final = 256 * 1024
@@ -53,6 +54,11 @@ class Link(asyncio.BufferedProtocol):
         self._rests = False
         self.peer: Address = ("", 0)
         self.local: Address = ("", 0)
+
+    @property
+    def last_read(self) -> float:
+        """When the peer's bytes came last."""
+        return self._last_read
 
     # --- for subclasses -----------------------------------------------------------------------------------------------
 
@@ -216,6 +222,7 @@ class Link(asyncio.BufferedProtocol):
         try:
             entry.future.set_result(frame.read(entry.request_type))
         except (Refusal, BadBytes) as error:
+            error.request = self._id_of(call_id)
             entry.future.set_exception(error.with_traceback(None))
 
     @property
@@ -228,7 +235,7 @@ class Link(asyncio.BufferedProtocol):
             if entry.deadline <= now and not entry.future.done():
                 what = entry.request_type.__name__
                 entry.future.set_exception(
-                    Unknown(f"{what}: no answer in time (call {call_id}); it may or may not have been done")
+                    Unknown(f"{what}: no answer in time (request {self._id_of(call_id)}); it may or may not have been done")
                 )
 
     @property
@@ -238,16 +245,21 @@ class Link(asyncio.BufferedProtocol):
 
     def give_up(self, kind: type[Request], why: str) -> None:
         """Ends the calls of that type, as Unknown."""
-        for entry in self._waiting.values():
+        for call_id, entry in self._waiting.items():
             if entry.request_type is kind and not entry.future.done():
-                entry.future.set_exception(Unknown(f"{kind.__name__}: {why}"))
+                entry.future.set_exception(Unknown(f"{kind.__name__}: {why} (request {self._id_of(call_id)})"))
+
+    def _id_of(self, call_id: int) -> str:
+        """Of our request, as the other side knows it, too."""
+        return request_id(self.local, call_id)
 
     def _lost_call(self, call_id: int) -> RmqError:
         where = f"{self.peer[0]}:{self.peer[1]}"
         why = f" ({self._why})" if self._why != _ENDED else ""
         if call_id > self._written_id:
             return Unreachable(f"the connection to {where} broke before the request left{why}")
-        return Unknown(f"the connection to {where} broke before the answer came{why}; it may or may not have been done")
+        about = f"the connection to {where} broke before the answer came{why} (request {self._id_of(call_id)})"
+        return Unknown(f"{about}; it may or may not have been done")
 
 
 def _address(name: object) -> Address:

@@ -19,16 +19,19 @@ from rmq.net.codec.native import VERSION, Native, SendTarget
 from rmq.net.codec.remembered import Memory
 from rmq.net.codec.wire import Reader
 from rmq.net.commands import Answer, DraftedSend, Hello, HelloAnswer, Ping, Request, Send
+from rmq.net.commands.pop import Notification, Pop
 from rmq.net.remoting.codec import RemotingSettings
 from rmq.net.transport import descriptors
 from rmq.net.transport.connection import LATER, Allow, Call, Connection, Forward, Handler, Later, Screen, answer_all
 from rmq.net.transport.link import READ_BYTES
 from rmq.net.transport.network import TCP, Listener, Network
+from rmq.net.transport.requestlog import RequestLog
 
 __all__ = ["LATER", "Call", "Connection", "Handler", "Later", "Server", "answer_all"]
 
 log = logging.getLogger(__name__)
 _SWEEP_SECONDS = 1.0
+_WAITING = frozenset({Pop, Notification})  # they wait for messages as long as they are told to
 
 
 class Server:
@@ -56,6 +59,7 @@ class Server:
         self.clock = clock
         self.allow = allow
         self.guard: Screen | None = None
+        self.requests = RequestLog(clock)
         self._sends: Memory[SendTarget] = Memory()  # how native ones look
         self.forward: Forward | None = None
         self.buffer = memoryview(bytearray(READ_BYTES))
@@ -169,19 +173,24 @@ class Server:
         if by > 0 and self.half_frame_bytes > self.limits.max_half_frame_bytes:
             connection.abort(f"more than {self.limits.max_half_frame_bytes} bytes of unfinished frames in this server")
 
-    def spawn(self, call: Call, awaitable: Awaitable[Answer | Later]) -> None:
-        task = asyncio.create_task(self._finish(call, awaitable))
+    def spawn(self, call: Call, awaitable: Awaitable[Answer | Later], kind: type[Any], came: float) -> None:
+        task = asyncio.create_task(self._finish(call, awaitable, kind, came))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _finish(self, call: Call, awaitable: Awaitable[Answer | Later]) -> None:
+    async def _finish(self, call: Call, awaitable: Awaitable[Answer | Later], kind: type[Any], came: float) -> None:
+        """`came`: when the request did, monotonic s."""
         try:
             answer = await awaitable
         except Exception as error:
             self.failed(call, error)
         else:
-            if answer is not LATER:
-                call.answer(answer)
+            if answer is LATER:
+                return
+            call.answer(answer)
+        slow_s = self.requests.slow_s
+        if slow_s and kind not in _WAITING and (took_s := self.clock.monotonic() - came) > slow_s:
+            self.requests.slow(kind.__name__, [call.request_id], {"answered": took_s})
 
     def failed(self, call: Call, error: Exception) -> None:
         """A refusal is an answer, and so is InvalidArgument about a value that the peer chose; anything else is our fault.

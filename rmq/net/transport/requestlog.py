@@ -1,0 +1,80 @@
+"""What a node tells of single requests: that one was refused, that one took long. A bounded number of lines, and all are counted.
+
+A request's id is the address of the client's end of the connection and the number that the client gave it: both sides know it,
+and so does a node that forwards it, though nobody sends it.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from rmq.clock import Clock
+from rmq.errors import Refusal
+from rmq.measures import Family
+from rmq.net.codec.frames import Address
+
+log = logging.getLogger("rmq.requests")
+
+MAX_LINES, WINDOW_S = 100, 10.0  # of each kind
+MAX_IDS: Final = 10  # in one line
+MAX_TEXT: Final = 300  # characters of a remark
+
+
+def request_id(client: Address, call_id: int) -> str:
+    """`client`: its end of the connection."""
+    host, port = client
+    return f"[{host}]:{port}#{call_id}" if ":" in host else f"{host}:{port}#{call_id}"
+
+
+class _Lines:
+    """How many lines may be written now."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._until = 0.0
+        self._left = 0
+        self._left_out = 0
+
+    def admit(self) -> bool:
+        now = self._clock.monotonic()
+        if now >= self._until:
+            self._until, self._left = now + WINDOW_S, MAX_LINES
+        self._left -= 1
+        self._left_out += self._left < 0
+        return self._left >= 0
+
+    def left_out(self) -> dict[str, int]:
+        """How many were not written since the last line, if any."""
+        count, self._left_out = self._left_out, 0
+        return {"left_out": count} if count else {}
+
+
+class RequestLog:
+    """Of one server. `slow_s`: requests that take longer are slow; 0: none is."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.slow_s = 0.0
+        self._slow: Counter[str] = Counter()
+        self._refused: Counter[int] = Counter()
+        self._slow_lines, self._refused_lines = _Lines(clock), _Lines(clock)
+
+    def refused(self, client: Address, call_id: int, refusal: Refusal) -> None:
+        self._refused[refusal.code] += 1
+        if self._refused_lines.admit():
+            said = {"id": request_id(client, call_id), "code": int(refusal.code), **self._refused_lines.left_out()}
+            log.info("refused: %s", refusal.remark.strip()[:MAX_TEXT], extra=said)
+
+    def slow(self, kind: str, ids: Sequence[str], stages: Mapping[str, float], **more: object) -> None:
+        """`ids`: of the requests that took long together. `stages`: seconds after they came in which each stage was over."""
+        self._slow[kind] += len(ids)
+        if self._slow_lines.admit():
+            said = {"id": ids[0] if ids else "", **({"ids": [*ids[:MAX_IDS]], "requests": len(ids)} if len(ids) > 1 else {})}
+            told = {f"{stage}_ms": round(seconds * 1000, 1) for stage, seconds in stages.items()}
+            log.warning("slow %s", kind, extra={**said, **told, **more, **self._slow_lines.left_out()})
+
+    def metrics(self) -> Iterator[Family]:
+        slow = [((kind,), float(count)) for kind, count in self._slow.items()]
+        refused = [((str(code),), float(count)) for code, count in self._refused.items()]
+        yield Family("rmq_slow_requests_total", "counter", "requests that took longer than slow_request_ms", ("request",), slow)
+        yield Family("rmq_refused_requests_total", "counter", "requests that were refused, by response code", ("code",), refused)
