@@ -1,7 +1,7 @@
 """Asking several nodes at once, no longer than somebody waits for a page; who did not answer is part of the answer."""
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
 from typing import TypeVar
 
 from rmq.errors import RmqError
@@ -46,6 +46,12 @@ async def ask_all(questions: Mapping[K, Awaitable[T]], seconds: float = BROKERS_
         else:
             found[key] = task.result()
     return found, silent
+
+
+def quiet(silent: Iterable[str]) -> str:
+    """Behind a sentence about those that answered."""
+    names = ", ".join(sorted(silent))
+    return f"; {names} did not answer and may have it: Home says why" if names else ""
 
 
 async def ask(question: Awaitable[T], seconds: float = BROKERS_S) -> T:

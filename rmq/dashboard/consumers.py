@@ -10,7 +10,7 @@ from rmq.client.admin import calls, resets
 from rmq.client.admin.calls import leading
 from rmq.client.admin.topickinds import is_system_group
 from rmq.dashboard.addresses import link
-from rmq.dashboard.bounded import ask, ask_all
+from rmq.dashboard.bounded import ask, ask_all, quiet
 from rmq.dashboard.formats import to_ms
 from rmq.dashboard.lags import Group, groups_now
 from rmq.dashboard.looks import broker_groups
@@ -64,7 +64,7 @@ class ConsumerPages:
         (found,) = await groups_now(self._client, [name], heard, seconds=visit.left_s())
         found = found._replace(silent=silent | found.silent)
         if not configs and not found.queues and not found.parts:
-            raise InvalidArgument(f"no broker that answers has a consumer group {name}")
+            raise InvalidArgument(f"no broker that answers has a consumer group {name}{quiet(silent)}")
         members = await held(self._client, found, visit.now_ms, visit.left_s())
         return visit.show(
             "group.html", group=found, configs=configs, brokers=brokers, topics=_by_topic(found), held=members, most=MOST_ASKED

@@ -11,8 +11,13 @@ from rmq.dashboard.bounded import MEMBERS_S, NAMESERVERS_S, ask_all
 from rmq.dashboard.formats import bytes_of
 from rmq.model import BrokerAddresses, Route
 
-_FULL, _NEARLY_FULL = 0.90, 0.85  # of the disk [diskSpaceWarningLevelRatio, diskSpaceCleanForciblyRatio]
+_NEARLY_FULL = 0.85  # of the disk [diskSpaceCleanForciblyRatio]
 _DAY_S = 86_400.0
+_TAKES_NOTHING = (
+    "damaged",
+    "its disk",
+    "disk full",
+)  # what else a node waits for is told by its group, or is no matter of messages
 _LEAST_S = 600.0  # from less than ten minutes of messages nothing is foretold
 
 
@@ -133,9 +138,21 @@ async def look(client: Client) -> Look:
     statuses |= {address: status for address, status in late.items() if status is not None}
     nodes = [
         Node(*place, facts.get(place[2], {}), statuses.get(place[2]), _why(place, {*facts, *statuses}, silent))
-        for place in [*places, *(each for each in missing if each[2] not in addresses)]
+        for place in [*places, *_others(missing, places, {*facts, *statuses})]
     ]
     return Look(told, deaf, sorted(nodes, key=lambda node: (node.group.cluster, node.group.name, node.number < 0, node.number)))
+
+
+def _others(missing: list[MemberAddress], places: list[MemberAddress], heard: set[str]) -> list[MemberAddress]:
+    """Members that are none of the registered nodes. Their groups know them by the addresses that nodes dial, which may be others
+    than clients do: where as many registered nodes are silent as members are missing, these are the same."""
+    found = []
+    for name in dict.fromkeys(group.name for group, _, _ in missing):
+        silent = {address for group, _, address in places if group.name == name} - heard
+        lost = [place for place in missing if place[0].name == name]
+        if {address for _, _, address in lost} & silent or len(lost) != len(silent):
+            found += [place for place in lost if place[2] not in silent]
+    return found
 
 
 def _why(place: MemberAddress, heard: set[str], silent: dict[str, str]) -> str:
@@ -180,12 +197,13 @@ def _of_node(node: Node, ill: dict[str, str], now_ms: int) -> Iterator[Trouble]:
         yield Trouble(False, f"{name} is not registered at {trouble}", "/nameservers")
     if left_out := node.facts.get("topicsLeftOut"):
         yield Trouble(False, f"{name}: topics are left out by {left_out}", "/nameservers")
-    if damage := node.facts.get("storeDamaged"):
-        yield Trouble(alone, f"{name} takes no messages: its log is damaged: {damage}", "/cluster")
+    stopped = [why for why in node.facts.get("waitsFor", "").split("; ") if why.startswith(_TAKES_NOTHING)]
+    for why in stopped:
+        grave = node.role in ("alone", "leader")
+        yield Trouble(grave, f"{name} {'takes no messages' if grave else 'does not follow'}: {why}", "/cluster")
     ratio, days = node.disk_ratio or 0.0, node.disk_days(now_ms)
-    if ratio >= _NEARLY_FULL:
-        what = "sends are refused" if ratio >= _FULL else "from 90 % on sends are refused"
-        yield Trouble(ratio >= _FULL, f"{name}: its disk is {ratio:.0%} full; {what}", "/cluster")
+    if ratio >= _NEARLY_FULL and not stopped:
+        yield Trouble(False, f"{name}: its disk is {ratio:.0%} full; when there is no room left sends are refused", "/cluster")
     elif days is not None and days < 3:
         yield Trouble(
             False, f"{name}: its disk is full in {days:.1f} days if messages come as they do and none is deleted", "/cluster"

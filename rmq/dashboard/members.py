@@ -58,6 +58,19 @@ async def held(client: Client, group: Group, now_ms: int, seconds: float) -> Hel
     return Held(found, owners, differing(told), ask.stuck(told, now_ms), silent)
 
 
+async def held_by(
+    client: Client, members: Mapping[tuple[str, str], str], queue: MessageQueue, seconds: float
+) -> dict[str, list[str]]:
+    """By group, the members that hold the queue. `members`: group and client id -> the broker that is to ask it."""
+    chosen = dict(list(members.items())[:MOST_ASKED])
+    told, _ = await ask_all({key: ask.running(client, *key, address) for key, address in chosen.items()}, seconds)
+    found: dict[str, list[str]] = {}
+    for (group, client_id), info in told.items():
+        if queue in info.queues and not info.queues[queue].droped:
+            found.setdefault(group, []).append(client_id)
+    return found
+
+
 def _member(client_id: str, group: Group, info: RunningInfo | None, lags: Mapping[MessageQueue, int]) -> Member:
     address, language, version = group.members[client_id]
     if info is None:

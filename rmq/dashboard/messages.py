@@ -14,6 +14,7 @@ from rmq.dashboard.addresses import link
 from rmq.dashboard.bounded import ask, ask_all
 from rmq.dashboard.formats import field_time, to_ms
 from rmq.dashboard.looks import broker_groups
+from rmq.dashboard.members import held_by
 from rmq.dashboard.page import Page, Visit
 from rmq.errors import InvalidArgument, Refusal, RmqError
 from rmq.model import DLQ_PREFIX, PERM_READ, RETRY_PREFIX
@@ -79,16 +80,18 @@ class MessagePages:
             why = str(error) or "Nobody answered in time."
         own = _own_group(topic)
         groups = [track.group for track in found] or own
-        takers = await self._takers(groups, broker, visit.left_s()) if visit.session.may_change else {}
-        return visit.show("message.html", message=message, tracks=found, why=why, takers=takers, own=own)
+        takers = await self._takers(groups, broker, visit.left_s(0.5))
+        asked = {(group, client): address for group, (address, clients) in takers.items() for client in clients}
+        holders = await held_by(self._client, asked, queue, visit.left_s())
+        clients = {group: clients for group, (_, clients) in takers.items()}
+        return visit.show("message.html", message=message, tracks=found, why=why, takers=clients, holders=holders, own=own)
 
-    async def _takers(self, groups: Sequence[str], broker: str, seconds: float) -> dict[str, list[str]]:
-        """By group, its members that are connected to the broker."""
+    async def _takers(self, groups: Sequence[str], broker: str, seconds: float) -> dict[str, tuple[str, list[str]]]:
+        """By group, the broker's address and the group's members that are connected there."""
         address = self._client.session.routes.leader(broker)
         told, _ = await ask_all({group: one.connection(self._client, group, address) for group in groups}, seconds)
-        return {
-            group: sorted({each.client_id for each in part.connections} if (part := told.get(group)) else ()) for group in groups
-        }
+        members_of = {group: part.connections if (part := told.get(group)) else [] for group in groups}
+        return {group: (address, sorted({each.client_id for each in found})) for group, found in members_of.items()}
 
     async def again(self, visit: Visit) -> Response:
         """By any member of the group, or now by the one that was chosen."""

@@ -8,19 +8,18 @@ from starlette.routing import BaseRoute
 from rmq.client import Client
 from rmq.client.admin import calls, groups
 from rmq.dashboard.bounded import ask
-from rmq.dashboard.lags import Group
 from rmq.dashboard.looks import look, troubles
 from rmq.dashboard.page import Page, Visit
+from rmq.dashboard.watch import Lags
 from rmq.errors import InvalidArgument
 
 _SHOWN_LAGS = 20
-Lagging = Callable[[], tuple[int, list[Group]]]
 
 
 class OverviewPages:
-    """`lagging()`: when groups were last looked at (Unix ms, 0: not yet), and those that are behind, the furthest first."""
+    """`lagging()`: who is behind."""
 
-    def __init__(self, client: Client, page: Page, lagging: Lagging) -> None:
+    def __init__(self, client: Client, page: Page, lagging: Callable[[], Lags]) -> None:
         self._client = client
         self._lagging = lagging
         self.routes: list[BaseRoute] = [
@@ -34,10 +33,7 @@ class OverviewPages:
     async def home(self, visit: Visit) -> Response:
         seen = await look(self._client)
         found = troubles(seen, visit.now_ms)
-        at_ms, lags = self._lagging()
-        return visit.show(
-            "home.html", seen=seen, troubles=found, lags=lags[:_SHOWN_LAGS], more=len(lags) - _SHOWN_LAGS, at_ms=at_ms
-        )
+        return visit.show("home.html", seen=seen, troubles=found, lags=self._lagging(), most=_SHOWN_LAGS)
 
     async def cluster(self, visit: Visit) -> Response:
         seen = await look(self._client)

@@ -14,7 +14,7 @@ from rmq.client.admin.calls import leading
 from rmq.client.admin.topickinds import KINDS, kind
 from rmq.client.shared.routes import LEADER
 from rmq.dashboard.addresses import link
-from rmq.dashboard.bounded import BROKERS_S, ask, ask_all
+from rmq.dashboard.bounded import BROKERS_S, ask, ask_all, quiet
 from rmq.dashboard.lags import groups_now
 from rmq.dashboard.looks import broker_groups
 from rmq.dashboard.page import Page, Visit
@@ -76,7 +76,7 @@ class TopicPages:
         brokers = await broker_groups(self._client)
         configs, silent = await self._of_topic(name, brokers)
         if not configs:
-            raise InvalidArgument(f"no broker that answers has a topic {name}")
+            raise InvalidArgument(f"no broker that answers has a topic {name}{quiet(silent)}")
         having = [group for group in brokers if group.name in configs]
         addresses = [leading(group) for group in having]
         (stats, late), (consumers, _), (routes, _) = await asyncio.gather(

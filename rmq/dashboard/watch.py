@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from rmq.client import Client
 from rmq.client.admin import calls
@@ -18,18 +19,25 @@ PERIOD_S = 15.0
 _AT_A_TIME = 200  # groups of one round of questions
 
 
+class Lags(NamedTuple):
+    """`at_ms`: when groups were looked at (Unix ms), 0: not yet. `groups`: those that are behind, the furthest first. `silent`:
+    broker groups that did not answer, of which nothing is known."""
+
+    at_ms: int
+    groups: list[Group]
+    silent: list[str]
+
+
 class Watch:
     """`lagging()` is what Home shows."""
 
     def __init__(self, client: Client, clock: Clock) -> None:
         self._client = client
         self._clock = clock
-        self._at_ms = 0
-        self._lags: list[Group] = []
+        self._lags = Lags(0, [], [])
 
-    def lagging(self) -> tuple[int, list[Group]]:
-        """When groups were looked at (Unix ms; 0: not yet), and those that are behind, the furthest first."""
-        return self._at_ms, self._lags
+    def lagging(self) -> Lags:
+        return self._lags
 
     async def keep_looking(self) -> None:
         """Until cancelled."""
@@ -42,12 +50,13 @@ class Watch:
 
     async def look(self) -> None:
         brokers = await broker_groups(self._client)
-        configs, _ = await ask_all({group.name: calls.group_configs(self._client, leading(group)) for group in brokers})
+        configs, silent = await ask_all({group.name: calls.group_configs(self._client, leading(group)) for group in brokers})
         names = sorted({each.name for some in configs.values() for each in some if not is_system_group(each.name)})
         found: list[Group] = []
         for begin in range(0, len(names), _AT_A_TIME):
             found += behind(await groups_now(self._client, names[begin : begin + _AT_A_TIME], brokers))
-        self._at_ms, self._lags = self._clock.wall_ms(), sorted(found, key=lambda group: (-group.lag, group.name))
+        found.sort(key=lambda group: (-group.lag, group.name))
+        self._lags = Lags(self._clock.wall_ms(), found, sorted(silent))
 
 
 def behind(groups: Sequence[Group]) -> list[Group]:

@@ -105,6 +105,7 @@ async def test_pages_when_a_leader_a_nameserver_and_a_whole_group_are_gone(tmp_p
                 await _look_right(chromium, url, paths, 400, "dark")
                 page = await chromium.new_page()
                 await page.goto(url)
+                await _until_shown(page, "text=Not known of hung: no answer")
                 told = await page.inner_text("main")
                 for words in ("Not healthy", "nobody leads", f"{nameservers.partition(';')[0]} does not answer", "hung at"):
                     assert words in told

@@ -59,6 +59,8 @@ async def test_the_slow_member_its_queues_and_one_that_wants_something_else(tmp_
 
         await until_shown(visitor, "/messages?topic=Orders&word=order-7", "Consume it again")
         form = dict(re.findall(r'name="(group|topic|broker|queue|offset)" value="([^"]*)"', visitor.page))
+        holder = {queue: who for queue, _, _, who in queues}[form["queue"]]
+        await until_shown(visitor, "/messages?topic=Orders&word=order-7", f"{holder} -")
         assert "handled it in" in await visitor.post("/message/again", **form, member=first.client_id)
         assert done.count(b"7") >= 1
         assert len(done) == 21

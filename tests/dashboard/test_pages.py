@@ -191,6 +191,7 @@ async def _trouble_is_shown(tmp_path: Path, silent: str) -> None:
         await registered.ask(RegisterBroker("C", "hung", 0, silent, 0, [TopicConfig("T")]))
         for path in ("/cluster", "/topics", "/groups", "/topic?name=T"):
             await until_shown(visitor, path, "no answer within")
+        await until_shown(visitor, "/topic?name=Elsewhere", "no broker that answers has a topic Elsewhere; hung did not answer")
         await group.stop(leader, followers[0])
         await until_shown(visitor, "/", "nobody leads")
         assert "Not healthy" in visitor.text
