@@ -34,8 +34,7 @@ from rmq.broker.features.standing import Standing
 from rmq.broker.features.topics import Topics
 from rmq.broker.features.transactions import Transactions
 from rmq.broker.features.upkeep import Upkeep
-from rmq.broker.front.front import Front
-from rmq.broker.front.hello import hello
+from rmq.broker.front.front import Front, hello
 from rmq.broker.group import Group
 from rmq.broker.handlers.access import AccessHandlers
 from rmq.broker.handlers.quotas import QuotaHandlers

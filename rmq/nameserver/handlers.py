@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 
 from rmq.clock import Clock
 from rmq.errors import Refusal
+from rmq.guard.members import Members
 from rmq.measures import Family, counter, gauge
 from rmq.model import Route
 from rmq.net.commands import (
@@ -21,7 +22,6 @@ from rmq.net.commands import (
     UnregisterBroker,
 )
 from rmq.net.commands.routes import Added, AddWritePerm, GetSystemTopics, GetTopicsOfCluster, Wiped, WipeWritePerm
-from rmq.net.transport.members import Members
 from rmq.net.transport.server import Call, Connection, Handler
 from rmq.routing.parts import Parts
 from rmq.routing.table import Outcome, Registration, Removed, RouteTable

@@ -7,13 +7,13 @@ from rmq.clock import Clock, SystemClock
 from rmq.config.settings import NodeSettings
 from rmq.guard.audit import audited
 from rmq.guard.making import guard_of, guarded
+from rmq.guard.members import Members
 from rmq.measures import Family, gauge
 from rmq.nameserver.access import SharedDirectory
 from rmq.nameserver.handlers import RouteHandlers
 from rmq.net.codec.limits import MIB, Limits
 from rmq.net.commands import ShareAccess
 from rmq.net.remoting.codec import RemotingSettings
-from rmq.net.transport.members import Members
 from rmq.net.transport.network import Network, network_of
 from rmq.net.transport.server import Connection, Server
 from rmq.routing.table import RouteTable

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from rmq.codes import ResponseCode as R
+from rmq.guard.members import bears
 from rmq.net.commands import ClusterInfo, GetClusterInfo, RegisterBroker, Request, UnregisterBroker, UpdateTopic
 from rmq.net.commands.peers import ForwardedClient, IntroducePeer
-from rmq.net.transport.members import bears
 from tests.broker.groups import GROUP, LocalGroup
 from tests.broker.support import Peer, send
 from tests.broker.test_gate import questions, runs

@@ -9,7 +9,6 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from rmq.broker.feature import At, Feature, Job
-from rmq.broker.handlers.cleaning import CleaningHandlers
 from rmq.broker.membership import Membership
 from rmq.broker.replication.appender import Appender
 from rmq.clock import Clock
@@ -21,6 +20,7 @@ from rmq.log.retention import MAX_DRIFT_MS, Facts, RetentionSettings, SegmentFac
 from rmq.log.store import Store
 from rmq.measures import Family, gauge
 from rmq.net.commands import CleanExpiredQueues, DeleteExpiredLog
+from rmq.net.transport.server import Call
 
 RUN_S = 10.0
 log = logging.getLogger("rmq.retention")
@@ -154,8 +154,7 @@ class Cleaning(Feature):
         self._membership = membership
         self._limits = _limits(settings)
         self._retention = Retention(self._limits, store, clock, membership.appender, membership.follower_from, alive_from, carry)
-        asked = CleaningHandlers(self._delete_expired, self._retention.clean_queues)
-        self.handlers = {DeleteExpiredLog: asked.delete_expired_log, CleanExpiredQueues: asked.clean_expired_queues}
+        self.handlers = {DeleteExpiredLog: self._delete_expired, CleanExpiredQueues: self._clean_queues}
         self.jobs = (Job(RUN_S, "retention", self._run, At.WRITABLE),)
 
     def metrics(self) -> Iterable[Family]:
@@ -172,10 +171,12 @@ class Cleaning(Feature):
         await self._retention.run()
         self._membership.retained()
 
-    async def _delete_expired(self) -> int:
-        count = await self._retention.delete_expired()
+    async def _delete_expired(self, _request: DeleteExpiredLog, _call: Call) -> None:
+        await self._retention.delete_expired()
         self._membership.retained()
-        return count
+
+    async def _clean_queues(self, _request: CleanExpiredQueues, _call: Call) -> None:
+        await self._retention.clean_queues()
 
 
 def _limits(settings: NodeSettings) -> RetentionSettings:

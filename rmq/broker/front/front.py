@@ -17,7 +17,6 @@ from typing import Any
 from rmq.access.directory import Nobody
 from rmq.broker.front.finder import Finder
 from rmq.broker.front.forwarding import Forwarding
-from rmq.broker.front.hello import hello
 from rmq.codes import ResponseCode
 from rmq.config.settings import NodeSettings
 from rmq.errors import NotLeading, Refusal
@@ -25,6 +24,7 @@ from rmq.guard.making import guard_of, guarded
 from rmq.log.records import fastpath
 from rmq.net import commands as c
 from rmq.net.codec.limits import Limits
+from rmq.net.codec.native import VERSION
 from rmq.net.commands import Answer
 from rmq.net.commands.peers import ForwardedClient
 from rmq.net.remoting.codec import RemotingSettings
@@ -185,6 +185,22 @@ class Front:
             self.forwarding.closed(connection)
         if self._on_close is not None:
             self._on_close(connection)
+
+
+def hello(settings: NodeSettings, address: str) -> Handler:
+    """A handler for `Hello`, the first request on a connection: which node this is. `address`: where clients reach it."""
+
+    def answer(request: c.Hello, _call: Call) -> c.HelloAnswer:
+        return c.HelloAnswer(
+            min(request.version, VERSION),
+            settings.cluster_name,
+            settings.broker_name,
+            settings.broker_id,
+            address,
+            settings.max_message_bytes,
+        )
+
+    return answer
 
 
 def _ports(settings: NodeSettings, address: str) -> list[int]:

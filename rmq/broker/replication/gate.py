@@ -14,8 +14,8 @@ from weakref import WeakKeyDictionary
 from rmq.broker.replication.places import resolve, same_machine
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal
+from rmq.guard.members import Members
 from rmq.net.commands.peers import IntroducePeer
-from rmq.net.transport.members import Members
 from rmq.net.transport.server import Call, Connection
 
 log = logging.getLogger("rmq.gate")

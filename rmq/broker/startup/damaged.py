@@ -15,12 +15,12 @@ from rmq.broker.replication.peerrepair import Lending, PeerRepairer, read_log
 from rmq.broker.replication.peers import Peers
 from rmq.broker.startup.limitedserver import LimitedServer
 from rmq.config.settings import NodeSettings
+from rmq.guard.members import Members
 from rmq.log.files import ownfiles
 from rmq.log.files.disk import Disk
 from rmq.log.store import Store
 from rmq.net.commands.peers import GetGroupStatus, GroupStatus, IntroducePeer, LogPart, ReadLog
 from rmq.net.transport.dialer import Dialer
-from rmq.net.transport.members import Members
 from rmq.net.transport.server import Call
 
 log = logging.getLogger("rmq.damaged")
