@@ -96,7 +96,7 @@ class PopHandler:
         deadline = self._deadline(request.poll_time)
         if self._catalog.topic(request.topic) is None:  # it is refused before any group is made for it
             self._asked(request, request.exp_type, request.exp, request.order)
-        await self._check_expression(request)
+        await self._reader.reader.check(filters.selection(request.exp, request.exp_type))
         await self._catalog.ensure_group(request.consumer_group)  # clients that only pop send no heartbeat
         while True:
             asked = self._asked(request, request.exp_type, request.exp, request.order)
@@ -262,7 +262,7 @@ class PopHandler:
 
     async def notify(self, request: Notification, call: Call) -> NotificationAnswer:
         deadline = self._deadline(request.poll_time)
-        await self._check_expression(request)
+        await self._reader.reader.check(filters.selection(request.exp, request.exp_type))
         while not self._worth_a_look(request, asked := self._asked(request, request.exp_type, request.exp, request.order)):
             status = await self._wait(request, asked, deadline, call)
             if status:
@@ -293,10 +293,6 @@ class PopHandler:
             self._catalog.topics.check_room(name, ours=True)
         places += [(group, name, 0) for name in back if self._catalog.topic(name) is not None]
         return CheckedPop(group, topic, queue_id, places, wanted)
-
-    async def _check_expression(self, request: Pop | Notification) -> None:
-        if request.exp_type == filters.SQL92:
-            await self._reader.reader.compiled(request.exp)
 
     def _deadline(self, poll_ms: int) -> float:
         """Counted from now, not from the time that the client gives: clocks differ."""

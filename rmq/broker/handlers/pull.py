@@ -10,14 +10,14 @@ from typing import NamedTuple, Protocol
 
 from rmq.broker.shared.catalog import Catalog
 from rmq.broker.shared.longpoll import PULL_BYTES, HeldPull, LongPolls
-from rmq.broker.shared.ports import Reader
+from rmq.broker.shared.ports import Reader, Reading
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.delivery import filters
 from rmq.delivery.filters import Selection
 from rmq.delivery.shares import Owner
 from rmq.errors import Refusal, RmqError, StoreError
-from rmq.log.queues.consumequeue import MAX_SCANNED, ConsumeQueue, MatchingEntries
+from rmq.log.queues.consumequeue import ConsumeQueue
 from rmq.model import PERM_READ, Subscription
 from rmq.net.commands import PULL_SUBSCRIPTION, PULL_SUSPEND, CheckClient, Pull, PullAnswer
 from rmq.net.transport.server import LATER, Call, Connection, Later
@@ -83,17 +83,15 @@ class PullHandler:
         self._guide = guide
         self._polls = polls
         self._clock = clock
-        self._log = reader.log
         self._stats = reader.stats
 
     def pull(self, request: Pull, call: Call) -> Later | Awaitable[Later]:
         wanted = self._wanted(request, call)
-        selection = wanted.selection
-        return self._pull_sql(wanted, selection, call) if isinstance(selection, str) else self._pull(wanted, call)
+        return self._pull(wanted, call) if self._reader.is_checked(wanted.selection) else self._check_and_pull(wanted, call)
 
-    async def _pull_sql(self, wanted: CheckedPull, expression: str, call: Call) -> Later:
+    async def _check_and_pull(self, wanted: CheckedPull, call: Call) -> Later:
         try:
-            await self._reader.compiled(expression)
+            await self._reader.check(wanted.selection)
         except Refusal as refusal:
             if wanted.request.sys_flag & PULL_SUBSCRIPTION:
                 raise
@@ -118,9 +116,7 @@ class PullHandler:
     async def check(self, request: CheckClient, _call: Call) -> None:
         """Raises Refusal for a subscription with which no pull would be served."""
         wanted = request.subscription
-        selection = self._allowed(filters.selection(wanted.expression, wanted.expression_type))
-        if isinstance(selection, str):
-            await self._reader.compiled(selection)
+        await self._reader.check(self._reader.selection(wanted.expression, wanted.expression_type))
 
     def _check(self, request: Pull) -> ConsumeQueue:
         self._catalog.check_group(request.consumer_group)
@@ -137,7 +133,7 @@ class PullHandler:
 
     def _selection(self, request: Pull) -> Selection:
         if request.sys_flag & PULL_SUBSCRIPTION:
-            return self._allowed(filters.selection(request.subscription, request.expression_type))
+            return self._reader.selection(request.subscription, request.expression_type)
         known = self._subscription(request.consumer_group, request.topic)
         if known is None:
             raise Refusal(
@@ -145,33 +141,18 @@ class PullHandler:
             )
         if known.version < request.sub_version:
             raise Refusal(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the heartbeat with this subscription is still on its way")
-        return self._allowed(filters.selection(known.expression, known.expression_type))
-
-    def _allowed(self, selection: Selection) -> Selection:
-        if isinstance(selection, str) and not self._reader.by_sql:
-            about = "this broker does not filter by SQL92: set enablePropertyFilter=true, or subscribe by tags"
-            raise Refusal(ResponseCode.SYSTEM_ERROR, about)
-        return selection
+        return self._reader.selection(known.expression, known.expression_type)
 
     def _read(self, wanted: CheckedPull, call: Call, may_wait: bool, until: float = 0.0) -> Later | Awaitable[Later]:
-        """`until`: a pull that was woken by a message it does not want (SQL92) waits on till then."""
+        """`until`: a pull that was woken by a message it does not want waits on till then."""
         request, queue = wanted.request, wanted.queue
         offset, low, high = request.queue_offset, queue.min, queue.max
         if (to := self._readers.set_to(request, call)) is not None:
             return self._nothing(call, PullAnswer(to, low, high, b"", PULL_MOVED), RESET)
         if low <= offset < high:
-            count, selection = max(1, min(request.max_msg_nums, self._reader.max_messages)), wanted.selection
-            if isinstance(selection, str):
-                return self._sift(wanted, selection, call, count, until)
-            if not queue.is_at_hand(offset, self._reader.max_messages if selection is None else MAX_SCANNED):
-                return self._read_cold(wanted, call)
-            found = self._reader.find(queue, offset, count, self._reader.max_bytes, selection)
-            messages = self._log.gather(found.spans)
-            return (
-                self._read_cold(wanted, call)
-                if messages is None
-                else self._answer_found(call, request.consumer_group, queue, found, messages)
-            )
+            count = max(1, min(request.max_msg_nums, self._reader.max_messages))
+            read = self._reader.read_now(queue, offset, count, self._reader.max_bytes, wanted.selection)
+            return self._read_slowly(wanted, call, count, until) if read is None else self._answer_found(wanted, call, read)
         if offset == high:
             if may_wait:
                 return self._hold(wanted, call)
@@ -186,45 +167,31 @@ class PullHandler:
         call.answer(answer, why)
         return LATER
 
-    def _answer_found(
-        self, call: Call, group: str, queue: ConsumeQueue, found: MatchingEntries, messages: bytes, cold: bool = False
-    ) -> Later:
+    def _answer_found(self, wanted: CheckedPull, call: Call, read: Reading) -> Later:
+        (found, messages, cold), queue = read, wanted.queue
         if not found.spans:
             answer = PullAnswer(found.next_offset, queue.min, queue.max, b"", PULL_RETRY)
             return self._nothing(call, answer, "NO_MATCHED_MESSAGE")
-        self._stats.handed_out(call, queue.topic, group, len(found.spans), len(messages))
+        self._stats.handed_out(call, queue.topic, wanted.request.consumer_group, len(found.spans), len(messages))
         where = self._guide.suggest(found.spans[-1][0] + found.spans[-1][1], cold)
         call.answer(PullAnswer(found.next_offset, queue.min, queue.max, messages, 0, where), FOUND)
         return LATER
 
-    async def _read_cold(self, wanted: CheckedPull, call: Call) -> Later:
-        request, codes = wanted.request, filters.tag_codes(wanted.selection)
-        read = partial(self._reader.find_cold, wanted.queue, request.queue_offset, max(1, request.max_msg_nums), codes)
-        return await self._read_slowly(wanted, call, self._reader.cold.run(request.consumer_group, read))
-
-    async def _sift(self, wanted: CheckedPull, expression: str, call: Call, count: int, until: float) -> Later:
-        request, queue = wanted.request, wanted.queue
-        sifting = self._reader.sift(
-            request.consumer_group, queue, request.queue_offset, count, self._reader.max_bytes, expression
-        )
-        return await self._read_slowly(wanted, call, sifting, until)
-
-    async def _read_slowly(
-        self, wanted: CheckedPull, call: Call, reading: Awaitable[tuple[MatchingEntries, bytes]], until: float = 0.0
-    ) -> Later:
-        request, queue = wanted.request, wanted.queue
+    async def _read_slowly(self, wanted: CheckedPull, call: Call, count: int, until: float) -> Later:
+        request, queue, reader = wanted.request, wanted.queue, self._reader
         try:
-            found, messages = await reading
+            read = await reader.read(
+                request.consumer_group, queue, request.queue_offset, count, reader.max_bytes, wanted.selection
+            )
         except (StoreError, OSError) as error:
             if request.queue_offset < queue.min:  # retention deleted it meanwhile
                 result = self._read(wanted, call, may_wait=False)
                 return result if result is LATER else await result
             raise _unreadable(request, error) from error
+        found = read.found
         if not found.spans and found.next_offset >= queue.max and self._clock.monotonic() < until:
             return self._hold(wanted._replace(request=request._replace(queue_offset=found.next_offset)), call, until)
-        return self._answer_found(
-            call, request.consumer_group, queue, found, messages, cold=not isinstance(wanted.selection, str)
-        )
+        return self._answer_found(wanted, call, read)
 
     def _hold(self, wanted: CheckedPull, call: Call, until: float = 0.0) -> Later:
         """Raises Refusal if too many wait: a client that gets "nothing" at once would ask again at once."""

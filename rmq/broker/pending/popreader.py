@@ -6,7 +6,6 @@ the group's offset never moves without a receipt (story 41).
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
 from typing import NamedTuple
 
 from rmq.broker.pending.receipts import NewReceipt, ReceiptWriter
@@ -142,14 +141,10 @@ class QueueReader:
     ) -> tuple[MatchingEntries, bytes]:
         if start >= queue.max:
             return MatchingEntries(start, [], 0), b""
-        if isinstance(wanted, str):
-            return await self.reader.sift(group, queue, start, count, MAX_BYTES, wanted)
-        if queue.is_at_hand(start, count if wanted is None else MAX_SCANNED):
-            found = self.reader.find(queue, start, count, MAX_BYTES, wanted)
-            messages = self._log.gather(found.spans)
-            if messages is not None:
-                return found, messages
-        return await self.reader.cold.run(group, partial(self.reader.find_cold, queue, start, count, wanted))
+        read = self.reader.read_now(queue, start, count, MAX_BYTES, wanted)
+        if read is None:
+            read = await self.reader.read(group, queue, start, count, MAX_BYTES, wanted)
+        return read.found, read.messages
 
     async def passed(self, place: GroupQueue, read: Read, wanted: Selection) -> None:
         """Notes that no wanted message stands before `read.next`; a long stretch is noted for good. Raises Refusal."""

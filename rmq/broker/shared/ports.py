@@ -13,9 +13,12 @@ from rmq.broker.shared.sifting import SIFTED_BYTES, sifted
 from rmq.broker.shared.state import StateWriter
 from rmq.broker.shared.stats import BrokerStats
 from rmq.clock import Clock
+from rmq.codes import ResponseCode
 from rmq.config.settings import NodeSettings
-from rmq.delivery.sql import Sql, compile_sql
-from rmq.errors import StoreError
+from rmq.delivery import filters
+from rmq.delivery.filters import Selection
+from rmq.delivery.sql import compile_sql
+from rmq.errors import Refusal, StoreError
 from rmq.log.commitlog import CommitLog
 from rmq.log.index import query
 from rmq.log.queues.consumequeue import MAX_SCANNED, ConsumeQueue, MatchingEntries
@@ -34,6 +37,14 @@ class Identity(NamedTuple):
     address: str
 
 
+class Reading(NamedTuple):
+    """Messages back to back, and where they stand. `cold`: a disk was waited for."""
+
+    found: MatchingEntries
+    messages: bytes
+    cold: bool = False
+
+
 class Reader:
     """Where messages are read. `committed()`: the committed offset. `cold`: reads that wait for the device.
 
@@ -50,20 +61,47 @@ class Reader:
         self.stats = stats
         self.max_messages = settings.max_transfer_count
         self.max_bytes = settings.max_transfer_bytes
-        self.by_sql = settings.property_filter
+        self._by_sql = settings.property_filter
         self._turn = asyncio.Lock()  # of those who filter by SQL92: between two of them the loop serves all others
 
-    async def compiled(self, expression: str) -> Sql:
-        """Raises Refusal for what is no SQL92 expression."""
-        async with self._turn:
-            await asyncio.sleep(0)
-            return compile_sql(expression)
+    def selection(self, expression: str, expression_type: str) -> Selection:
+        """Raises Refusal, also for a filter that this broker does not serve."""
+        wanted = filters.selection(expression, expression_type)
+        if isinstance(wanted, str) and not self._by_sql:
+            about = "this broker does not filter by SQL92: set enablePropertyFilter=true, or subscribe by tags"
+            raise Refusal(ResponseCode.SYSTEM_ERROR, about)
+        return wanted
 
-    async def sift(
+    def is_checked(self, wanted: Selection) -> bool:
+        """Whether this filter needs no `check` before it is used."""
+        return not isinstance(wanted, str)
+
+    async def check(self, wanted: Selection) -> None:
+        """Raises Refusal for an expression that is none; to find that out may take time."""
+        if isinstance(wanted, str):
+            async with self._turn:
+                await asyncio.sleep(0)
+                compile_sql(wanted)
+
+    def read_now(self, queue: ConsumeQueue, start: int, count: int, max_bytes: int, wanted: Selection) -> Reading | None:
+        """Wanted messages, as far as they can be read and looked at at once; None: by `read`. Raises StoreError, OSError."""
+        if isinstance(wanted, str) or not queue.is_at_hand(start, count if wanted is None else MAX_SCANNED):
+            return None
+        found = self.find(queue, start, count, max_bytes, wanted)
+        messages = self.log.gather(found.spans)
+        return None if messages is None else Reading(found, messages)
+
+    async def read(self, group: str, queue: ConsumeQueue, start: int, count: int, max_bytes: int, wanted: Selection) -> Reading:
+        """The same, where it takes time. It may examine fewer. Raises StoreError, OSError, Refusal."""
+        if isinstance(wanted, str):
+            return Reading(*await self._sift(group, queue, start, count, max_bytes, wanted))
+        read = partial(self.find_cold, queue, start, count, wanted)
+        return Reading(*await self.cold.run(group, read), cold=True)
+
+    async def _sift(
         self, group: str, queue: ConsumeQueue, start: int, count: int, max_bytes: int, expression: str
     ) -> tuple[MatchingEntries, bytes]:
-        """As `find`, with the bytes, filtered by an SQL92 expression over properties. It may examine fewer. Raises StoreError,
-        OSError, Refusal."""
+        """As `find`, with the bytes, filtered by an SQL92 expression over properties. Raises StoreError, OSError, Refusal."""
         async with self._turn:
             await asyncio.sleep(0)
             sql = compile_sql(expression)
