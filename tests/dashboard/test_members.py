@@ -10,7 +10,7 @@ from typing import Any
 from rmq.client import Client, Message, RetryLater
 from rmq.dashboard.members import differing
 from rmq.model import Subscription
-from rmq.net.remoting.reports import RunningInfo
+from rmq.net.commands.reports import RunningInfo
 from rmq.testing import LocalBroker, until
 from tests.dashboard.test_pages import until_shown
 from tests.dashboard.visitor import visiting

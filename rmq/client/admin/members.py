@@ -14,7 +14,8 @@ from rmq.errors import RmqError
 from rmq.model import RETRY_PREFIX, ConnectionInfo, MessageQueue
 from rmq.net.commands.clients import GetProducerConnection, ProducerConnection
 from rmq.net.commands.questions import ClientReport, ConsumeDirectly, GetRunningInfo
-from rmq.net.remoting.reports import Handled, RunningInfo, read_handled, read_running
+from rmq.net.commands.reports import Handled, RunningInfo
+from rmq.net.remoting.reports import read_handled, read_running
 
 _ANSWER_S: Final = 12.0  # a broker waits 10 s for a client
 _BLOCKED_MS: Final = 60_000  # [ConsumerRunningInfo.analyzeProcessQueue]

@@ -8,6 +8,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Awaitable, Callable
+from types import ModuleType
 from typing import Any, Final
 
 from rmq import __version__
@@ -21,9 +22,9 @@ from rmq.codes import ResponseCode
 from rmq.errors import BadBytes, Refusal
 from rmq.log.records import record
 from rmq.model import MessageQueue
+from rmq.net.commands import reports
 from rmq.net.commands.questions import ClientReport, ConsumeDirectly, GetHeldOffsets, GetRunningInfo
-from rmq.net.remoting import reports
-from rmq.net.remoting.reports import Handled, HeldQueue, RunningInfo
+from rmq.net.commands.reports import Handled, HeldQueue, RunningInfo
 
 Handler = Callable[[ReceivedMessage], object]
 _MOST_AT_ONCE: Final = 16  # messages that tools may have handled at the same time
@@ -58,7 +59,7 @@ class Asked:
     def held_offsets(self, request: GetHeldOffsets) -> ClientReport:
         windows = self._assignment.windows()
         offsets = {each.queue: each.committable for each in windows if each.queue.topic == request.topic}
-        return ClientReport(reports.write_held_offsets(offsets))
+        return ClientReport(_json().write_held_offsets(offsets))
 
     def running(self, request: GetRunningInfo) -> ClientReport:
         clock, plan = self._session.clock, self._plan
@@ -82,7 +83,7 @@ class Asked:
             {topic: rates.report(now) for topic, rates in self._assignment.rates.items()},
             stacks() if request.jstack_enable else "",
         )
-        return ClientReport(reports.write_running(info))
+        return ClientReport(_json().write_running(info))
 
     def _held(self, queue: MessageQueue, window: Window | None, now: float) -> HeldQueue:
         locked_s = self._assignment.locked_at(queue)
@@ -122,7 +123,7 @@ class Asked:
         finally:
             self._handling -= 1
         spent_ms = int((self._session.clock.monotonic() - began_s) * 1000)
-        return ClientReport(reports.write_handled(Handled(result, remark, spent_ms, self._plan.ordered)))
+        return ClientReport(_json().write_handled(Handled(result, remark, spent_ms, self._plan.ordered)))
 
     async def _tried(self, handler: Handler, message: ReceivedMessage) -> tuple[str, str]:
         """RocketMQ's word for what came of it, and why [CMResult]."""
@@ -165,3 +166,10 @@ def stacks() -> str:
         task.print_stack(file=written)
         parts.append(f"task {task.get_name()}\n{written.getvalue()}")
     return "\n".join(parts)
+
+
+def _json() -> ModuleType:
+    """Writes what RocketMQ's tools read; a client that no tool asks needs none of it."""
+    from rmq.net.remoting import reports as json
+
+    return json

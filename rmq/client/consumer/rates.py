@@ -3,7 +3,7 @@
 from collections import deque
 from typing import Final, NamedTuple
 
-from rmq.net.remoting.reports import TopicRates
+from rmq.net.commands.reports import TopicRates
 
 _MINUTE_S: Final = 60.0
 _HOUR_S: Final = 3600.0
