@@ -100,7 +100,7 @@ def union(copies: Sequence[Copy]) -> Log:
                 committed = None
             else:
                 files[-1] = last._replace(stop=committed)
-    return Log(files, committed, copies[0].log.rows)
+    return Log(files, committed, copies[0].log.epochs)
 
 
 def _plan(copies: Sequence[Copy], wanted: Wanted) -> Iterator[Planned]:
@@ -129,8 +129,8 @@ def _are_copies(one: Copy, two: Copy) -> bool:
     if common:
         return any(heads[base] == others[base] for base in common)
     return bool(
-        {row for row in one.log.rows if row.epoch != ROCKETMQ_EPOCH}
-        & {row for row in two.log.rows if row.epoch != ROCKETMQ_EPOCH}
+        {entry for entry in one.log.epochs if entry.epoch != ROCKETMQ_EPOCH}
+        & {entry for entry in two.log.epochs if entry.epoch != ROCKETMQ_EPOCH}
     )
 
 

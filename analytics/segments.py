@@ -12,7 +12,7 @@ from analytics.files import Directory, exists, open_file, own_files
 from analytics.look import first_records, listed
 from rmq.errors import BadBytes, InvalidArgument
 from rmq.log.files import ownfiles
-from rmq.log.files.epochs import ROCKETMQ_EPOCH, EpochRow
+from rmq.log.files.epochs import ROCKETMQ_EPOCH, EpochHistory
 from rmq.log.reader import SegmentFile
 from rmq.log.records.record import store_timestamp
 
@@ -62,7 +62,7 @@ class Log(NamedTuple):
 
     files: list[Held]
     committed: int | None
-    rows: tuple[EpochRow, ...] = ()
+    epochs: EpochHistory = ()
 
 
 def find_parts(store: Directory, from_ms: int = 0, to_ms: int = 1 << 62) -> list[Part]:
@@ -87,7 +87,7 @@ def look_at(store: Directory) -> Log:
     if not (store / "commitlog").is_dir():
         raise InvalidArgument(_no_store(store))
     for _ in range(_LOOKS):
-        committed, rows = _own_words(store)  # before the list: what is committed by then has its file in it
+        committed, history = _own_words(store)  # before the list: what is committed by then has its file in it
         segments = listed(store)
         if not any(one.base + one.size < two.base and not exists(one.path) for one, two in pairwise(segments)):
             break  # else: the list was made while retention took files, one by one
@@ -99,13 +99,13 @@ def look_at(store: Directory) -> Log:
         heads.pop()
     while segments and heads[0] is None and not exists(segments[0].path):  # retention took it since
         del segments[0], heads[0]
-    trust = ((0, MAYBE),) if rows is None else _trust(rows)
+    trust = ((0, MAYBE),) if history is None else _trust(history)
     limit = 1 << 63 if committed is None else committed
     files = [Held(each, head, min(each.base + each.size, limit), trust) for each, head in zip(segments, heads, strict=True)]
-    return Log(files, committed, rows or ())
+    return Log(files, committed, history or ())
 
 
-def _own_words(store: Directory) -> tuple[int | None, tuple[EpochRow, ...] | None]:
+def _own_words(store: Directory) -> tuple[int | None, EpochHistory | None]:
     """The committed end and who wrote which bytes, as a store of rmq says."""
     own = own_files(store)
     if own is None:
@@ -114,8 +114,8 @@ def _own_words(store: Directory) -> tuple[int | None, tuple[EpochRow, ...] | Non
     return progress.hw if progress else 0, epochs[0] if epochs else ()
 
 
-def _trust(rows: tuple[EpochRow, ...]) -> tuple[tuple[int, int], ...]:
-    return ((0, OURS), *((row.start, ALIEN if row.epoch == ROCKETMQ_EPOCH else OURS) for row in rows))
+def _trust(history: EpochHistory) -> tuple[tuple[int, int], ...]:
+    return ((0, OURS), *((entry.start, ALIEN if entry.epoch == ROCKETMQ_EPOCH else OURS) for entry in history))
 
 
 def parts_of(log: Log, from_ms: int = 0, to_ms: int = 1 << 62) -> list[Part]:
@@ -134,7 +134,7 @@ def parts_of(log: Log, from_ms: int = 0, to_ms: int = 1 << 62) -> list[Part]:
             parts.append(Part(path, file.stop, behind, file.stop, behind, behind, False, file.trust, why))
     if log.committed and not log.files:
         why = f"bytes up to {log.committed} are committed, and commitlog/ holds no file: it is missing"
-        parts.append(Part("", 0, log.committed, 0, log.committed, log.committed, False, _trust(log.rows), why))
+        parts.append(Part("", 0, log.committed, 0, log.committed, log.committed, False, _trust(log.epochs), why))
     return parts
 
 

@@ -23,16 +23,19 @@ def is_pending_topic(name: str) -> bool:
     return name in (DELAY_TOPIC, TIMER_TOPIC, HALF_TOPIC, OP_TOPIC) or name.startswith(REVIVE_PREFIX)
 
 
-class EpochRow(NamedTuple):
-    """Bytes of the log from `start` on, up to the next row, were appended by `writer` (a storeId, 16 hex digits) in `epoch`.
+class EpochEntry(NamedTuple):
+    """Bytes of the log from `start` on, up to the next entry, were appended by `writer` (a storeId, 16 hex digits) in `epoch`.
 
-    `lossy`: committed bytes may be gone before it. Two rows are the same if epoch and writer are.
+    `lossy`: committed bytes may be gone before it. Two entries are the same if epoch and writer are. [EpochEntry]
     """
 
     epoch: int
     start: int
     writer: str
     lossy: bool = False
+
+
+EpochHistory = tuple[EpochEntry, ...]
 
 
 class Voter(NamedTuple):

@@ -79,7 +79,7 @@ class Feature:
         """This node has another number in its group, or others may lead after it."""
 
     def on_epoch(self) -> None:
-        """The epoch table has one more row, in force from here on."""
+        """The epoch history has one more entry, in force from here on."""
 
     def on_topic(self, topic: str) -> None:
         """A committed record made, changed or deleted that topic."""

@@ -284,7 +284,7 @@ class Group:
 
 def _check_reach(store: Store, directory: str) -> None:
     """Raises StoreError for an epoch that nobody can have held: the others would not believe in it, or none comes after it."""
-    epoch, led = store.vote.epoch, store.rows[-1].epoch if store.rows else 0
+    epoch, led = store.vote.epoch, store.epochs[-1].epoch if store.epochs else 0
     if epoch - led > MAX_LEAP or epoch > LAST_EPOCH - MAX_LEAP:
         raise StoreError(
             f"{directory} names epoch {epoch}, the log's last leader had {led}: some program made this number up, and the group "

@@ -13,7 +13,7 @@ from rmq.errors import StoreError
 from rmq.log import recovery
 from rmq.log.files import damage, epochs, ownfiles, smallfile
 from rmq.log.files.disk import Disk
-from rmq.log.files.epochs import ROCKETMQ_EPOCH, EpochRow
+from rmq.log.files.epochs import ROCKETMQ_EPOCH, EpochEntry
 from rmq.log.files.ownfiles import CLEAN, RUNNING, Progress, QueueRow, Run
 from rmq.log.files.segment import FILLER, BadEntry, Segment, walk
 from rmq.log.files.snapshot import Snapshots
@@ -154,11 +154,11 @@ def take_over(disk: Disk, root: str, settings: StoreSettings, writer: str, run: 
     last = max(map(int, _segment_names(disk, root)), default=0)
     segments = recovery.open_segments(disk, f"{root}/commitlog", settings.segment_bytes, last)
     try:
-        rows, start = (known[0] if known else ()), (segments[0].base if segments else 0)
+        history, start = (known[0] if known else ()), (segments[0].base if segments else 0)
         if visited:
-            ours = recovery.Tail(segments, progress, rows)
+            ours = recovery.Tail(segments, progress, history)
             ours.walk()
-            rows, start, progress = ours.rows, ours.end, progress._replace(stored_ms=ours.stored_ms)
+            history, start, progress = ours.epochs, ours.end, progress._replace(stored_ms=ours.stored_ms)
         walked = _Walked(start, progress.stored_ms)
         walked.walk(segments)
         behind = [segment for segment in segments if segment.end > walked.end]
@@ -178,8 +178,10 @@ def take_over(disk: Disk, root: str, settings: StoreSettings, writer: str, run: 
         progress = progress._replace(cq=start)
         _note_queues(disk, root, walked)
     if walked.end > start:
-        rows = epochs.merged(tuple(row for row in rows if row.start < start), EpochRow(ROCKETMQ_EPOCH, start, writer))
-    ownfiles.save_epochs(disk, own, rows, walked.end)
+        history = epochs.merged(
+            tuple(entry for entry in history if entry.start < start), EpochEntry(ROCKETMQ_EPOCH, start, writer)
+        )
+    ownfiles.save_epochs(disk, own, history, walked.end)
     ownfiles.save_progress(disk, own, progress._replace(log=walked.end, hw=walked.end, stored_ms=walked.stored_ms))
     return Adopted(visited, tidy, start, walked.end, walked.count, len(walked.next), cut_bytes)
 

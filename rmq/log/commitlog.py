@@ -15,7 +15,7 @@ from rmq.errors import PerhapsStored, Refusal, StoreError
 from rmq.log.files import epochs
 from rmq.log.files.damage import Damages
 from rmq.log.files.disk import Disk, remedy
-from rmq.log.files.epochs import EpochRecord, EpochRow
+from rmq.log.files.epochs import EpochHistory, EpochRecord
 from rmq.log.files.gathering import Spans, gather_checked, gather_groups
 from rmq.log.files.segment import FILLER, RecordView, Segment
 from rmq.log.files.segments import Segments
@@ -50,7 +50,7 @@ class CommitLog:
         self.end = self.durable_end = end
         self.last_stored_ms = self.durable_stored_ms = last_stored_ms
         self.clock_stepped_back = 0  # how often the wall clock was more than 60 s behind the log
-        self.rows: tuple[EpochRow, ...] = ()  # the epoch table: it says also which bytes RocketMQ wrote
+        self.epochs: EpochHistory = ()  # the epoch history: it says also which bytes RocketMQ wrote
         self.pending: deque[Unit] = deque()  # appended, not dispatched yet, in log order; the Dispatcher takes them
         self._files = Segments(disk, root, self.segment_bytes, segments)
         self._store_host = settings.store_host
@@ -257,7 +257,7 @@ class CommitLog:
         self.damages.check(*spans[0])
         try:
             if not self._verified.has(spans):
-                return gather_checked(self._files, spans, self.rows, self._verified)
+                return gather_checked(self._files, spans, self.epochs, self._verified)
             if extent > NEAR_BYTES or spans[-1][0] >= self._files.end_of(offset):
                 return gather_groups(self._files, spans)
             view = self._near
@@ -271,7 +271,7 @@ class CommitLog:
         """As `gather`, but waits for the device and checks each record: what a disk gives back may be damaged (D8)."""
         if spans:  # the kernel reads ahead
             self._verified.forget(spans[0][0], min(self.end, sum(spans[-1]) + READAHEAD_BYTES))
-        return b"".join([self.damages.checked(self.read, offset, size, self.rows) for offset, size in spans])
+        return b"".join([self.damages.checked(self.read, offset, size, self.epochs) for offset, size in spans])
 
     def read(self, offset: int, size: int) -> bytes:
         """Bytes of one segment; may wait for the device. Raises StoreError."""
@@ -293,7 +293,7 @@ class CommitLog:
 
     def places(self, from_: int, to: int) -> Iterator[RecordView]:
         """As `scan`, not decoded."""
-        return self._files.places(from_, to, self.rows)
+        return self._files.places(from_, to, self.epochs)
 
     def cut(self, to: int) -> None:
         """Everything behind `to` (the end of a record) becomes zero, for good; queue offsets given out behind it are free again.

@@ -86,7 +86,7 @@ class Dispatcher:
                         reported = self.position
                         tell(reported)
             except BadEntry as error:
-                self.position = self._log.damages.discover(error, self._log.segments(), self._log.rows, to)
+                self.position = self._log.damages.discover(error, self._log.segments(), self._log.epochs, to)
 
     def _put_everyday(self, place: RecordView) -> tuple[ConsumeQueue, int, int] | None:
         """Queue, number and tags code of a record that goes to a queue seen before, under the next number, and nowhere else."""
@@ -111,7 +111,7 @@ class Dispatcher:
             else:
                 record = decode(place.buf, place.at)
                 put, code = self._put(record), entry_code(record)
-                if is_pending_change(record) and not epochs.written_by_rocketmq(self._log.rows, place.offset):
+                if is_pending_change(record) and not epochs.written_by_rocketmq(self._log.epochs, place.offset):
                     pending_topic = record.topic
             for queue, number in put:
                 data = bytes(place.buf[place.at : place.at + place.size])
@@ -140,7 +140,7 @@ class Dispatcher:
                 queue = self._queues.get(topic, queue_id)
             except InvalidArgument as error:
                 raise StoreError(f"CommitLog at {record.physical_offset}: {error}; this store needs another version") from error
-            if number != queue.max and epochs.written_by_rocketmq(self._log.rows, record.physical_offset):
+            if number != queue.max and epochs.written_by_rocketmq(self._log.epochs, record.physical_offset):
                 queue = self._fit(queue, number)
                 if number < queue.max:  # RocketMQ passes over it too [ConsumeQueue.putMessagePositionInfo]
                     continue

@@ -11,7 +11,7 @@ from rmq.errors import StoreError
 from rmq.log.commitlog import CommitLog
 from rmq.log.files import ownfiles, smallfile
 from rmq.log.files.disk import Disk, remedy
-from rmq.log.files.epochs import EpochRow
+from rmq.log.files.epochs import EpochHistory
 from rmq.log.files.ownfiles import Progress, QueueRow
 from rmq.log.index.indexed import Indexed
 from rmq.log.queues.queues import ConsumeQueues
@@ -41,7 +41,7 @@ class Saved:
         self._indexed = indexed
         self._queues_ms = 0  # store time of a record up to which the queues' files surely are (D11)
         self._rows: list[QueueRow] | None = None
-        self._epochs: tuple[EpochRow, ...] = ()
+        self._epochs: EpochHistory = ()
         self._saving = Lock()
 
     def save(self, position: Callable[[], int], most: int = 0) -> bool:
@@ -61,7 +61,7 @@ class Saved:
         durable = self._log.flush()  # and before rows are saved that lack a deleted topic
         stored_ms = self._log.durable_stored_ms
         try:
-            if self._log.rows != self._epochs:
+            if self._log.epochs != self._epochs:
                 self.save_epochs(durable)
             if rows != self._rows:
                 ownfiles.save_queues(self._disk, self._own, rows)
@@ -76,13 +76,13 @@ class Saved:
         return left is None
 
     def save_epochs(self, checked_to: int) -> None:
-        """Saves the epoch table below `checked_to`; `progress` never passes that. Raises OSError."""
-        rows = self._log.rows
-        ownfiles.save_epochs(self._disk, self._own, rows, checked_to)
-        self._epochs = rows
+        """Saves the epoch history below `checked_to`; `progress` never passes that. Raises OSError."""
+        history = self._log.epochs
+        ownfiles.save_epochs(self._disk, self._own, history, checked_to)
+        self._epochs = history
 
-    def rewind(self, to: int, rows: tuple[EpochRow, ...], shorten: Callable[[], None]) -> None:
-        """`shorten` takes everything behind `to` from the log, then `rows` is the epoch table. Raises StoreError.
+    def rewind(self, to: int, history: EpochHistory, shorten: Callable[[], None]) -> None:
+        """`shorten` takes everything behind `to` from the log, then `history` is the epoch history. Raises StoreError.
 
         First `progress` says no more than `to`, last the epochs are saved: a crash anywhere leaves a valid prefix of the
         old log (stories 2, 65). Nobody saves progress meanwhile.
@@ -94,7 +94,7 @@ class Saved:
                     lower = Progress(to, min(known.hw, to), min(known.cq, to), known.stored_ms, min(known.indexed, to))
                     ownfiles.save_progress(self._disk, self._own, lower)
                 shorten()
-                self._log.rows = rows
+                self._log.epochs = history
                 self.save_epochs(self._log.end)
             except OSError as error:
                 about = f"cannot shorten the log in {self._root}: {remedy(error, 'repair the disk and restart')}"

@@ -11,21 +11,21 @@ from typing import NamedTuple
 
 from rmq.errors import StoreError
 from rmq.log.files import ownfiles, smallfile
-from rmq.log.files.epochs import ROCKETMQ_EPOCH, EpochRow
-from rmq.log.files.segment import BadEntry, walk_rows
+from rmq.log.files.epochs import ROCKETMQ_EPOCH, EpochEntry, EpochHistory
+from rmq.log.files.segment import BadEntry, walk_epochs
 from rmq.log.records.record import Record, decode
 
 
 class SegmentFile(NamedTuple):
     """One file of a CommitLog: its path, the offset of its first byte, its length, and who wrote which bytes.
 
-    Every record of ours carries a checksum of all of it, which is checked; Apache RocketMQ's (epoch 0 in `rows`) need not.
+    Every record of ours carries a checksum of all of it, which is checked; Apache RocketMQ's (epoch 0 in `epochs`) need not.
     """
 
     path: str
     base: int
     size: int
-    rows: tuple[EpochRow, ...] = ()
+    epochs: EpochHistory = ()
 
 
 def read_segments(root: str) -> list[SegmentFile]:
@@ -35,13 +35,13 @@ def read_segments(root: str) -> list[SegmentFile]:
         names = sorted(name for name in os.listdir(directory) if len(name) == 20 and name.isdecimal())
     except OSError as error:
         raise StoreError(f"{root} is no store directory (it has no readable commitlog/): {error}") from error
-    rows = read_rows(root)
+    history = read_epochs(root)
     paths = [os.path.join(directory, name) for name in names]
-    return [SegmentFile(path, int(os.path.basename(path)), os.path.getsize(path), rows) for path in paths]
+    return [SegmentFile(path, int(os.path.basename(path)), os.path.getsize(path), history) for path in paths]
 
 
-def read_rows(root: str) -> tuple[EpochRow, ...]:
-    """The epoch table from `rmq/epochs`: who wrote which bytes. Without a directory `rmq/` RocketMQ wrote everything.
+def read_epochs(root: str) -> EpochHistory:
+    """The epoch history from `rmq/epochs`: who wrote which bytes. Without a directory `rmq/` RocketMQ wrote everything.
 
     Raises StoreError if the file is damaged.
     """
@@ -50,8 +50,8 @@ def read_rows(root: str) -> tuple[EpochRow, ...]:
         with open(path, "rb") as file:
             lines = smallfile.parse(path, "epochs", file.read())
     except FileNotFoundError:
-        return () if os.path.isdir(os.path.join(root, "rmq")) else (EpochRow(ROCKETMQ_EPOCH, 0, "-"),)
-    return ownfiles.epoch_rows(lines)
+        return () if os.path.isdir(os.path.join(root, "rmq")) else (EpochEntry(ROCKETMQ_EPOCH, 0, "-"),)
+    return ownfiles.parse_epochs(lines)
 
 
 def committed_end(root: str) -> int | None:
@@ -84,7 +84,7 @@ def read_records(segment: SegmentFile, committed: int | None = None) -> Iterator
             return os.pread(file.fileno(), size, offset - segment.base)
 
         try:
-            for place in walk_rows(read, end, segment.base, to, segment.rows):
+            for place in walk_epochs(read, end, segment.base, to, segment.epochs):
                 yield decode(place.buf, place.at)
         except BadEntry:
             if committed is not None:

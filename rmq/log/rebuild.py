@@ -27,7 +27,7 @@ def rebuild(disk: Disk, root: str, settings: StoreSettings, to: int, tell: Calla
     known = ownfiles.load_epochs(disk, f"{root}/rmq")
     segments = recovery.open_segments(disk, f"{root}/commitlog", settings.segment_bytes, to)
     log = CommitLog(disk, root, settings, segments, to, 0)
-    log.rows = known[0] if known else ()
+    log.epochs = known[0] if known else ()
     queues = ConsumeQueues(disk, f"{root}/consumequeue", settings.queue_file_entries)
 
     def save(position: int) -> None:

@@ -10,9 +10,9 @@ from rmq.errors import BadBytes, StoreError
 from rmq.log.files import epochs
 from rmq.log.files.damage import DamagedRange, MissingSegment, first_record, has_record
 from rmq.log.files.disk import Disk, remedy
-from rmq.log.files.epochs import EpochRow
+from rmq.log.files.epochs import EpochHistory
 from rmq.log.files.ownfiles import CLEAN, Progress, QueueRow, Run, Vote, load_epochs
-from rmq.log.files.segment import FILLER, BadEntry, Segment, file_name, walk, walk_rows
+from rmq.log.files.segment import FILLER, BadEntry, Segment, file_name, walk, walk_epochs
 from rmq.log.files.snapshot import Snapshot
 from rmq.log.queues.queues import ConsumeQueues
 from rmq.log.records import record
@@ -44,12 +44,12 @@ class Report(NamedTuple):
 
 
 class OpenedLog(NamedTuple):
-    """The files of the log, the end of its last good record, and the rows of its epoch table."""
+    """The files of the log, the end of its last good record, and its epoch history."""
 
     segments: list[Segment]
     end: int
     stored_ms: int
-    rows: tuple[EpochRow, ...]
+    epochs: EpochHistory
     report: Report
 
 
@@ -123,18 +123,18 @@ def _find_end(
     for segment in segments:
         if segment.end > progress.log:
             segment.sync()  # an error of the last run's write-back shows here and is final (D4)
-    tail = Tail(segments, progress, known[0] if known else rows_in(segments, progress.log))
+    tail = Tail(segments, progress, known[0] if known else epochs_in(segments, progress.log))
     tail.walk(around=True)
-    rows = tuple(row for row in tail.rows if row.start < tail.end)
+    history = tuple(entry for entry in tail.epochs if entry.start < tail.end)
     damaged = (*(hole for hole in holes if hole.end <= tail.first), *tail.damaged)
     if damaged:  # nothing is cut or written: a repair must find everything that was there
-        return OpenedLog(segments, tail.end, tail.stored_ms, rows, Report(clean, tail.end, damaged=damaged))
+        return OpenedLog(segments, tail.end, tail.stored_ms, history, Report(clean, tail.end, damaged=damaged))
     behind = any(has_record(segment, tail.end, True) for segment in segments if segment.end > tail.end)
     for segment in segments:
         segment.rewrite(progress.log, tail.end)
     cut_bytes = cut(disk, root, segments, tail.end)
     report = Report(clean, tail.end, cut_bytes, tail.reason if cut_bytes else "", behind)
-    return OpenedLog(segments, tail.end, tail.stored_ms, rows, report)
+    return OpenedLog(segments, tail.end, tail.stored_ms, history, report)
 
 
 def open_segments(disk: Disk, directory: str, size: int, durable: int, holes: list[DamagedRange] | None = None) -> list[Segment]:
@@ -198,13 +198,13 @@ def _without_empty_end(disk: Disk, directory: str, bases: list[int], size: int) 
 class Tail:
     """The walk over the segments from `first`, the beginning of the one that holds the last durable byte."""
 
-    def __init__(self, segments: list[Segment], progress: Progress, rows: tuple[EpochRow, ...]) -> None:
+    def __init__(self, segments: list[Segment], progress: Progress, history: EpochHistory) -> None:
         self._segments = [segment for segment in segments if segment.end > progress.log]
         self._durable = progress.log
         self.damaged: list[DamagedRange] = []
         self.end = self.first = self._segments[0].base if self._segments else progress.log
         self.stored_ms = progress.stored_ms
-        self.rows = self._known = rows
+        self.epochs = self._known = history
         self.reason = ""
 
     def walk(self, around: bool = False) -> None:
@@ -231,7 +231,7 @@ class Tail:
     def _walk(self, segment: Segment, from_: int) -> None:
         last = None
         try:
-            for place in walk_rows(segment.read, segment.end, from_, segment.end, self._known):
+            for place in walk_epochs(segment.read, segment.end, from_, segment.end, self._known):
                 if record.has_topic(place.buf, place.at, EPOCH_TOPIC) and not epochs.written_by_rocketmq(
                     self._known, place.offset
                 ):
@@ -253,25 +253,25 @@ class Tail:
 
     def _take_epoch(self, found: record.Record) -> None:
         try:
-            self.rows = epochs.joined(self.rows, epochs.unpack(found.body))
+            self.epochs = epochs.joined(self.epochs, epochs.unpack(found.body))
         except BadBytes as error:
             raise BadEntry(self.end, str(error)) from error
 
 
-def rows_in(segments: list[Segment], from_: int) -> tuple[EpochRow, ...]:
+def epochs_in(segments: list[Segment], from_: int) -> EpochHistory:
     """What the epoch records behind `from_` say, when the file `epochs` is lost: without it nobody knows which bytes are
     Apache RocketMQ's and carry no checksum of ours, so none is asked for here."""
-    rows: tuple[EpochRow, ...] = ()
+    history: EpochHistory = ()
     for segment in segments:
         if segment.end <= from_:
             continue
         try:
             for place in walk(segment.read, segment.end, segment.base, segment.end, False):
                 if record.has_topic(place.buf, place.at, EPOCH_TOPIC):
-                    rows = epochs.joined(rows, epochs.unpack(record.decode(place.buf, place.at).body))
+                    history = epochs.joined(history, epochs.unpack(record.decode(place.buf, place.at).body))
         except BadBytes:  # the walk that decides reports it
             break
-    return rows
+    return history
 
 
 def cut(disk: Disk, root: str, segments: list[Segment], end: int) -> int:

@@ -23,7 +23,7 @@ def replay(store: Store) -> Iterator[Record]:
     newest = store.snapshots.newest
     try:
         begin = max(store.log.start, newest.s0 if newest else 0)
-        for from_, to, ours in pieces(store.rows, begin, store.dispatcher.position):
+        for from_, to, ours in pieces(store.epochs, begin, store.dispatcher.position):
             for place in store.log.places(from_, to) if ours else ():
                 if may_be_pending_change(place.buf, place.at, place.size):
                     found = decode(place.buf, place.at)

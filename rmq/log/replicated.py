@@ -11,7 +11,7 @@ from rmq.errors import BadBytes, StoreError
 from rmq.log.commitlog import CommitLog
 from rmq.log.files import epochs, smallfile
 from rmq.log.files.disk import Disk, remedy
-from rmq.log.files.epochs import EpochRecord, EpochRow, Voter
+from rmq.log.files.epochs import EpochHistory, EpochRecord, Voter
 from rmq.log.files.segment import FILLER
 from rmq.log.records import record
 from rmq.log.records.deletions import deleted_topics
@@ -38,14 +38,14 @@ class Taken(NamedTuple):
     bad: str
 
 
-def append_entries(log: CommitLog, rows: tuple[EpochRow, ...], at: int, data: bytes, newest: int) -> Taken:
+def append_entries(log: CommitLog, history: EpochHistory, at: int, data: bytes, newest: int) -> Taken:
     """Appends the whole good entries of a leader's bytes, which belong at `at`, the log's end. Raises StoreError: nothing was.
 
-    `rows`: the epoch table of the log, `newest`: the leader's epoch, the newest that its bytes may name. The first entry that is
-    not right in every respect ends it (D7, D9).
+    `history`: the epoch history of the log, `newest`: the leader's epoch, the newest that its bytes may name. The first entry
+    that is not right in every respect ends it (D7, D9).
     """
     assert at == log.end, f"bytes for {at}, the log ends at {log.end}"
-    entries = _Entries(log.segment_bytes, rows, at, data, newest)
+    entries = _Entries(log.segment_bytes, history, at, data, newest)
     entries.walk()
     if entries.position > at:
         log.put(entries.pieces(), entries.position, entries.stored_ms)
@@ -55,15 +55,15 @@ def append_entries(log: CommitLog, rows: tuple[EpochRow, ...], at: int, data: by
 class _Entries:
     """The walk over received bytes. `position`: end of the last good entry, `bad`: what stood there."""
 
-    def __init__(self, segment_bytes: int, rows: tuple[EpochRow, ...], at: int, data: bytes, newest: int) -> None:
+    def __init__(self, segment_bytes: int, history: EpochHistory, at: int, data: bytes, newest: int) -> None:
         self.position = at
         self.stored_ms = 0
         self.epochs: list[FoundEpoch] = []
         self.bad = ""
         self._segment_bytes = segment_bytes
-        self._rows = rows
+        self._epochs = history
         self._newest = newest
-        self._protected = not rows or rows[-1].epoch > 0  # bytes of Apache RocketMQ, before the first epoch, need not be
+        self._protected = not history or history[-1].epoch > 0  # bytes of Apache RocketMQ, before the first epoch, need not be
         self._data = data
         self._index = 0  # of `position` in `data`
         self._pieces: list[tuple[int, int]] = [(at, 0)]  # offset and index where the bytes of each file begin
@@ -101,12 +101,12 @@ class _Entries:
         self.position, self._index = place + size, index + size
 
     def _take_epoch(self, found: EpochRecord) -> None:
-        """A new epoch starts where its first entry does; the others of an epoch repeat its row.
+        """A new epoch starts where its first log entry does; later epoch records of that epoch repeat its start.
 
-        Its filler may be gone: then the log begins with its first record, and the snapshot has named the row.
+        Its filler may be gone: then the log begins with its first record, and the snapshot has named the epoch.
         """
-        last = self._rows[-1] if self._rows else None
-        begun = found.row() == last and self.position % self._segment_bytes == 0 and found.start < self.position
+        last = self._epochs[-1] if self._epochs else None
+        begun = found.entry() == last and self.position % self._segment_bytes == 0 and found.start < self.position
         if found.kind == epochs.START and not begun:
             right = found.start == self.position and (last is None or found.epoch > last.epoch)
         else:
@@ -114,7 +114,7 @@ class _Entries:
         if not right or not 0 <= found.epoch <= self._newest:
             raise BadBytes(f"entry at {self.position}: its record of epoch {found.epoch} does not fit behind {last}")
         if last is None or found.epoch > last.epoch:
-            self._rows = (*self._rows, found.row())
+            self._epochs = (*self._epochs, found.entry())
         self.epochs.append(FoundEpoch(self.position, found))
 
 
@@ -215,17 +215,17 @@ class ReplicatedLog:
         return FoundEpoch(start, found)
 
     def take(self, at: int, data: bytes, newest: int) -> Taken:
-        return append_entries(self.log, self.store.rows, at, data, newest)
+        return append_entries(self.log, self.store.epochs, at, data, newest)
 
-    def cut(self, to: int, rows: tuple[EpochRow, ...], keep: bool) -> None:
-        """Cuts the log to `to`; durable when it returns. `rows`: the epoch table after it. Raises StoreError."""
+    def cut(self, to: int, history: EpochHistory, keep: bool) -> None:
+        """Cuts the log to `to`; durable when it returns. `history`: the epoch history after it. Raises StoreError."""
         if keep:
             self.keep(to)
-        self.store.saved.rewind(to, rows, lambda: self.log.cut(to))
+        self.store.saved.rewind(to, history, lambda: self.log.cut(to))
 
     def keep(self, from_: int) -> None:
         """Saves the log's bytes from there on, as far as retention left them, in files for the operator. Raises StoreError."""
-        epoch = self.store.rows[-1].epoch if self.store.rows else 0
+        epoch = self.store.epochs[-1].epoch if self.store.epochs else 0
         position, segment_bytes = max(from_, self.log.start), self.log.segment_bytes
         while position < self.log.end:
             size = min(_KEPT_BYTES, self.log.end - position, segment_bytes - position % segment_bytes)
@@ -237,9 +237,7 @@ class ReplicatedLog:
                 raise StoreError(about) from error
             position += size
 
-    def begin_anew(
-        self, log_start: int, rows: tuple[EpochRow, ...], voters: tuple[Voter, ...], place: Callable[[], None]
-    ) -> None:
+    def begin_anew(self, log_start: int, history: EpochHistory, voters: tuple[Voter, ...], place: Callable[[], None]) -> None:
         """Removes log and derived files; the log is empty and begins at `log_start`. Raises StoreError.
 
         `place` puts the leader's snapshot into the directory after the old log ended and before the new one begins: beside the
@@ -247,7 +245,8 @@ class ReplicatedLog:
         the old log, or an empty one with either snapshot, which does not reach its S1: such a node is told to begin anew again.
         """
         store = self.store
-        rows = tuple(row for row in rows if row.start < log_start or row.epoch == 0)  # the others come with their records
+        # the other entries come with their records
+        history = tuple(entry for entry in history if entry.start < log_start or entry.epoch == 0)
 
         def shorten() -> None:
             self.log.begin_at(0)
@@ -256,7 +255,7 @@ class ReplicatedLog:
             store.indexed.begin_anew()
             self.log.begin_at(log_start)
 
-        store.saved.rewind(0, rows, shorten)
+        store.saved.rewind(0, history, shorten)
         store.voters = voters
         store.dispatcher.begin_at(log_start)
         store.save_progress()

@@ -16,7 +16,7 @@ from rmq.log.dispatch import Dispatcher
 from rmq.log.files import epochs, ownfiles, smallfile
 from rmq.log.files.damage import Damages
 from rmq.log.files.disk import Disk, remedy
-from rmq.log.files.epochs import EpochRecord, EpochRow, Voter
+from rmq.log.files.epochs import EpochEntry, EpochHistory, EpochRecord, Voter
 from rmq.log.files.ownfiles import Progress, Run, Vote
 from rmq.log.files.snapshot import EPOCHS, QUEUES, VOTERS, Snapshots, SnapshotWriter
 from rmq.log.index.indexed import Indexed
@@ -52,7 +52,7 @@ class Store:
         self.adopting = False
         self.adopted: Adopted | None = None
         self.log = CommitLog(disk, root, settings, opened.segments, opened.end, opened.stored_ms)
-        self.log.rows = opened.rows
+        self.log.epochs = opened.epochs
         self.log.damages = Damages(opened.report.damaged)
         self.read_only = False
         self.rebuild_to = 0
@@ -135,17 +135,17 @@ class Store:
         return store
 
     @property
-    def rows(self) -> tuple[EpochRow, ...]:
-        """The epoch table."""
-        return self.log.rows
+    def epochs(self) -> EpochHistory:
+        """The epoch history."""
+        return self.log.epochs
 
-    @rows.setter
-    def rows(self, rows: tuple[EpochRow, ...]) -> None:
-        self.log.rows = rows
+    @epochs.setter
+    def epochs(self, history: EpochHistory) -> None:
+        self.log.epochs = history
 
     def _finish_opening(self, progress: Progress) -> None:
         log, report = self.log, self.recovered
-        last_epoch = max((row.epoch for row in self.rows), default=0)
+        last_epoch = max((entry.epoch for entry in self.epochs), default=0)
         if last_epoch > self.vote.epoch:  # the vote file is older than the log: what it promised in that epoch is unknown
             self._save_vote(self.vote._replace(epoch=last_epoch, voted_for="-"))
         if report.records_behind:
@@ -238,10 +238,10 @@ class Store:
         log, vote = self.log, self.vote
         lossy = not vote.proven and log.end > log.start
         self._save_vote(vote._replace(epoch=vote.epoch + 1, voted_for=vote.store_id))
-        row = EpochRow(self.vote.epoch, log.end, vote.store_id, lossy)
-        self.rows = epochs.merged(self.rows, row)
+        entry = EpochEntry(self.vote.epoch, log.end, vote.store_id, lossy)
+        self.epochs = epochs.merged(self.epochs, entry)
         self.voters = (Voter(vote.node_id, vote.store_id, host_text(self._settings.store_host)),)
-        record = EpochRecord(row.epoch, row.start, row.writer, vote.node_id, epochs.START, lossy, self.voters, self.rows)
+        record = EpochRecord(entry.epoch, entry.start, entry.writer, vote.node_id, epochs.START, lossy, self.voters, self.epochs)
         log.begin_epoch(record, self.queues.get(EPOCH_TOPIC, 0), wall_ms)
         log.flush()
         self.saved.save_epochs(log.durable_end)
@@ -281,7 +281,7 @@ class Store:
         """In any thread; the caller adds its sections. Raises StoreError."""
         try:
             writer = self.snapshots.begin()
-            writer.add(EPOCHS, self.rows)
+            writer.add(EPOCHS, self.epochs)
             writer.add(VOTERS, self.voters)
         except OSError as error:
             raise StoreError(f"no snapshot in {self._own}: {remedy(error, 'free space or repair the disk')}") from error

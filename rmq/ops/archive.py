@@ -18,9 +18,9 @@ from rmq.errors import BadBytes, InvalidArgument, StoreError
 from rmq.log import reader
 from rmq.log.files import ownfiles
 from rmq.log.files.disk import ReadOnlyDisk, RealDisk
-from rmq.log.files.epochs import EpochRow
+from rmq.log.files.epochs import EpochHistory
 from rmq.log.files.ownfiles import Progress, Vote
-from rmq.log.files.segment import file_name, walk_rows
+from rmq.log.files.segment import file_name, walk_epochs
 from rmq.log.files.snapshot import Snapshot, Snapshots
 from rmq.log.reader import SegmentFile
 from rmq.log.records.record import store_timestamp
@@ -44,22 +44,22 @@ class Shipped(NamedTuple):
 def ship(store: Path, place: Folder | Remote, tell: Tell = lambda line: None) -> Shipped:
     """Raises InvalidArgument (no store of ours), StoreError (another log, a gap), BadBytes (damaged), OSError."""
     with place.alone():
-        vote, committed, rows = _facts(store)
+        vote, committed, history = _facts(store)
         known = manifests.load(place) or Manifest(vote.group, 0)
         files = [file for file in reader.read_segments(str(store)) if file.base < committed]
         rolled = [file for file in files if file.base + file.size <= committed]
         size = max((file.size for file in files), default=0)
         try:
-            known = _same_log(known, vote.group, size or known.segment_bytes, rows, place)
+            known = _same_log(known, vote.group, size or known.segment_bytes, history, place)
             new = _new(known, rolled, place)
         except StoreError:
             ownfiles.save_archived(RealDisk(), str(store / "rmq"), 0)  # retention waits until an operator has acted
             raise
         _remove_leftovers(place)
         for file in new:
-            known = _ship(file, rows, known._replace(epoch=vote.epoch, rmq=__version__), place)
+            known = _ship(file, history, known._replace(epoch=vote.epoch, rmq=__version__), place)
             tell(f"{file_name(file.base)}: {file.size} bytes")
-        known = _ship_snapshots(store, known, rows, place)
+        known = _ship_snapshots(store, known, history, place)
         if known.segments:
             _publish(known, place)
         ownfiles.save_archived(RealDisk(), str(store / "rmq"), known.end)
@@ -96,23 +96,23 @@ def need(place: ArchiveStorage) -> Manifest:
 # --- what to ship --------------------------------------------------------------------------------------------
 
 
-def _facts(store: Path) -> tuple[Vote, int, tuple[EpochRow, ...]]:
+def _facts(store: Path) -> tuple[Vote, int, EpochHistory]:
     """The store's identity, and its committed end, which is read before its files."""
     vote = ownfiles.load_vote(ReadOnlyDisk(), str(store / "rmq")) if (store / "rmq").is_dir() else None
     if vote is None or vote.store_id == _NOBODY:
         raise InvalidArgument(f"{store} is no store of rmq that a node has opened: only those are archived")
-    return vote, reader.committed_end(str(store)) or 0, reader.read_rows(str(store))
+    return vote, reader.committed_end(str(store)) or 0, reader.read_epochs(str(store))
 
 
-def _same_log(known: Manifest, group: str, size: int, rows: tuple[EpochRow, ...], place: ArchiveStorage) -> Manifest:
+def _same_log(known: Manifest, group: str, size: int, history: EpochHistory, place: ArchiveStorage) -> Manifest:
     """Raises StoreError if the archive is of another group or log."""
     advice = "give each log an archive of its own"
     if known.group != group:
         raise StoreError(f"{place.name} is the archive of the group {known.group}, this store is of {group}: {advice}")
     if known.segments and known.segment_bytes != size:
         raise StoreError(f"{place.name} has segments of {known.segment_bytes} bytes, this store of {size}: {advice}")
-    from_ = max((some[0].start for some in (known.rows, rows) if some), default=0)
-    here, there = ({row[:3] for row in some if from_ <= row.start < known.end} for some in (rows, known.rows))
+    from_ = max((some[0].start for some in (known.epochs, history) if some), default=0)
+    here, there = ({entry[:3] for entry in some if from_ <= entry.start < known.end} for some in (history, known.epochs))
     if here != there:
         raise StoreError(f"{place.name} holds another log of the group {group} (other epochs below {known.end}): {advice}")
     return known._replace(segment_bytes=size)
@@ -141,13 +141,13 @@ def _remove_leftovers(place: ArchiveStorage) -> None:
 # --- shipping ---------------------------------------------------------------------------------------------------------
 
 
-def _ship(file: SegmentFile, rows: tuple[EpochRow, ...], known: Manifest, place: ArchiveStorage) -> Manifest:
+def _ship(file: SegmentFile, history: EpochHistory, known: Manifest, place: ArchiveStorage) -> Manifest:
     records_end, first_ms, last_ms = _checked(file)
     stored = Stored(file.base, file.size, records_end, checksum(_blocks(file.path)), first_ms, last_ms)
     _write(place, stored.path, _blocks(file.path), stored.sha256)
-    below = tuple(row for row in rows if row.start < stored.end)
-    kept_rows = tuple(row for row in known.rows if not below or row.start < below[0].start)
-    known = known._replace(segments=(*known.segments, stored), rows=(*kept_rows, *below))
+    below = tuple(entry for entry in history if entry.start < stored.end)
+    kept_epochs = tuple(entry for entry in known.epochs if not below or entry.start < below[0].start)
+    known = known._replace(segments=(*known.segments, stored), epochs=(*kept_epochs, *below))
     manifests.save(place, known)
     _publish(known, place)
     return known
@@ -169,7 +169,7 @@ def _checked(file: SegmentFile) -> tuple[int, int, int]:
             return os.pread(opened.fileno(), size, offset - file.base)
 
         end = file.base + file.size
-        for place in walk_rows(read, end, file.base, end, file.rows):
+        for place in walk_epochs(read, end, file.base, end, file.epochs):
             last = store_timestamp(place.buf, place.at)
             first = first or last
             records_end = place.offset + place.size
@@ -196,7 +196,7 @@ def _publish(known: Manifest, place: ArchiveStorage) -> None:
     with TemporaryDirectory() as temporary:
         disk = RealDisk()
         ownfiles.save_vote(disk, temporary, Vote(_NOBODY, "archive", known.group, known.epoch, "-", 0, False))
-        ownfiles.save_epochs(disk, temporary, known.rows, known.end)
+        ownfiles.save_epochs(disk, temporary, known.epochs, known.end)
         ownfiles.save_progress(disk, temporary, Progress(known.end, known.end, 0, known.last_ms))
         for name in ("vote", "epochs", "progress"):  # the last file makes the bytes count
             new = (Path(temporary) / name).read_bytes()
@@ -207,9 +207,9 @@ def _publish(known: Manifest, place: ArchiveStorage) -> None:
 # --- the tables -------------------------------------------------------------------------------------------------------
 
 
-def _ship_snapshots(store: Path, known: Manifest, rows: tuple[EpochRow, ...], place: ArchiveStorage) -> Manifest:
+def _ship_snapshots(store: Path, known: Manifest, history: EpochHistory, place: ArchiveStorage) -> Manifest:
     """Keeps the newest snapshot that the archived log reaches, and the oldest that it will reach; removes others."""
-    found = {kept.s0: kept for kept in known.snapshots if not _is_of_another_log(kept, rows)}
+    found = {kept.s0: kept for kept in known.snapshots if not _is_of_another_log(kept, history)}
     for snapshot in _snapshots(store):
         waits = any(kept.s1 > known.end for kept in found.values())
         if snapshot.s0 in found or snapshot.s0 < known.start or not known.segments or (waits and snapshot.s1 > known.end):
@@ -218,7 +218,7 @@ def _ship_snapshots(store: Path, known: Manifest, rows: tuple[EpochRow, ...], pl
             data = Path(snapshot.path).read_bytes()
         except FileNotFoundError:
             continue  # the broker took a newer one meanwhile, and both were read
-        kept = Kept(snapshot.s0, snapshot.s1, sha256(data).hexdigest(), max((row.epoch for row in rows), default=0))
+        kept = Kept(snapshot.s0, snapshot.s1, sha256(data).hexdigest(), max((entry.epoch for entry in history), default=0))
         _write(place, kept.path, [data], kept.sha256)
         found[kept.s0] = kept
     usable = max((kept for kept in found.values() if kept.s1 <= known.end), default=None)
@@ -242,6 +242,6 @@ def _snapshots(store: Path) -> list[Snapshot]:
     raise StoreError(f"the snapshots in {store} cannot be read: run the job again")
 
 
-def _is_of_another_log(kept: Kept, rows: tuple[EpochRow, ...]) -> bool:
+def _is_of_another_log(kept: Kept, history: EpochHistory) -> bool:
     """Whether bytes of the snapshot were lost, and others stand there now."""
-    return any(row.epoch > kept.epoch and row.start < kept.s1 for row in rows)
+    return any(entry.epoch > kept.epoch and entry.start < kept.s1 for entry in history)

@@ -14,7 +14,7 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 from rmq.errors import StoreError
-from rmq.log.files.epochs import EpochRow
+from rmq.log.files.epochs import EpochEntry, EpochHistory
 from rmq.log.files.segment import file_name
 from rmq.ops.places import ArchiveStorage
 
@@ -54,13 +54,13 @@ class Kept(NamedTuple):
 
 
 class Manifest(NamedTuple):
-    """`group`: RocketMQ's brokerName. `epoch`: the newest that the store knew when it was archived. `rows`: epochs of the log
+    """`group`: RocketMQ's brokerName. `epoch`: the newest that the store knew when it was archived. `epochs`: epochs of the log
     that is here. `rmq`: version that wrote it."""
 
     group: str
     segment_bytes: int
     epoch: int = 0
-    rows: tuple[EpochRow, ...] = ()
+    epochs: EpochHistory = ()
     segments: tuple[Stored, ...] = ()
     snapshots: tuple[Kept, ...] = ()
     rmq: str = ""
@@ -122,18 +122,15 @@ def _to_json(manifest: Manifest) -> dict[str, Any]:
     def plain(rows: Sequence[Any]) -> list[dict[str, Any]]:
         return [row._asdict() for row in rows]
 
-    return manifest._asdict() | {
-        "rows": plain(manifest.rows),
-        "segments": plain(manifest.segments),
-        "snapshots": plain(manifest.snapshots),
-    }
+    said = manifest._asdict() | {"segments": plain(manifest.segments), "snapshots": plain(manifest.snapshots)}
+    return said | {"rows": plain(said.pop("epochs"))}
 
 
 def _from_json(found: dict[str, Any]) -> Manifest:
     rows, segments, snapshots = (found.pop(name) for name in ("rows", "segments", "snapshots"))
     return Manifest(
         **found,
-        rows=tuple(EpochRow(**row) for row in rows),
+        epochs=tuple(EpochEntry(**row) for row in rows),
         segments=tuple(Stored(**row) for row in segments),
         snapshots=tuple(Kept(**row) for row in snapshots),
     )

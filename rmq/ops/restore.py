@@ -98,7 +98,7 @@ def _begin(manifest: Manifest, working: Path, member: Member, now_ms: int) -> No
     disk, own = RealDisk(), str(working / "rmq")
     (working / "rmq").mkdir(exist_ok=True)
     end = manifest.segments[-1].records_end  # a log never ends with the blank rest of a file
-    ownfiles.save_epochs(disk, own, manifest.rows, end)
+    ownfiles.save_epochs(disk, own, manifest.epochs, end)
     ownfiles.save_progress(disk, own, Progress(end, end, 0, manifest.last_ms))
     ownfiles.save_vote(
         disk, own, Vote(disk.random_bytes(8).hex(), member.node_id, manifest.group, manifest.epoch, "-", 0, proven=False)

@@ -271,7 +271,7 @@ def _stop(state: State, _: m.Stop, now: float) -> None:
 
 def _retained(state: State, event: m.Retained, now: float) -> None:
     state.log_start, state.snapshot = event.log_start, event.snapshot
-    state.rows = epochs.from_start(state.rows, event.log_start)
+    state.epochs = epochs.from_start(state.epochs, event.log_start)
 
 
 def _snapshot_installed(state: State, event: m.SnapshotInstalled, now: float) -> None:

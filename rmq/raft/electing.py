@@ -4,7 +4,7 @@ A pre-vote asks whether a vote would be granted and changes nothing anywhere (R1
 leaves (R8).
 """
 
-from rmq.model import EpochRow, Voter
+from rmq.model import EpochEntry, Voter
 from rmq.raft import epochs, following, leading, messages as m
 from rmq.raft.quorum import Outcome, outcome
 from rmq.raft.roles import MOVES, Candidate, Follower, Leader, Peer, Role, State
@@ -113,8 +113,8 @@ def _win(state: State, role: Candidate, found: Outcome, now: float) -> None:
     voters = tuple(Voter(one.node, one.store or role.stores[one.node], one.address) for one in state.voters)
     leader = Leader(now, peers=peers_of(role, voters))
     become(state, leader)
-    row = EpochRow(state.epoch, state.end, me.store, lossy)
-    state.out.append(m.AppendEpoch(row, START, voters, (*state.rows, row)))
+    entry = EpochEntry(state.epoch, state.end, me.store, lossy)
+    state.out.append(m.AppendEpoch(entry, START, voters, (*state.epochs, entry)))
 
 
 def open_epoch(state: State, now: float, lossy: bool) -> None:
@@ -122,8 +122,8 @@ def open_epoch(state: State, now: float, lossy: bool) -> None:
     me = state.me
     state.save_vote(state.epoch + 1, me.store, state.proven)
     become(state, Leader(now))
-    row = EpochRow(state.epoch, state.end, me.store, lossy and state.end > state.log_start)
-    state.out.append(m.AppendEpoch(row, START, (Voter(me.node, me.store, me.address),), (*state.rows, row)))
+    entry = EpochEntry(state.epoch, state.end, me.store, lossy and state.end > state.log_start)
+    state.out.append(m.AppendEpoch(entry, START, (Voter(me.node, me.store, me.address),), (*state.epochs, entry)))
 
 
 def on_vote(state: State, vote: m.Vote, ticket: m.Ticket, now: float) -> None:
@@ -216,7 +216,7 @@ def turn(place: int, chance: float) -> float:
 def ballot(state: State, role: Candidate) -> m.Vote:
     """The question of this round; a pre-vote asks for the epoch after this one."""
     epoch = state.epoch + 1 if role.pre else state.epoch
-    return m.Vote(epoch, state.me.node, state.me.store, epochs.last(state.rows)[0], state.end, role.pre, role.transfer)
+    return m.Vote(epoch, state.me.node, state.me.store, epochs.last(state.epochs)[0], state.end, role.pre, role.transfer)
 
 
 def ask(state: State, role: Candidate) -> None:
@@ -236,7 +236,7 @@ def objection(state: State, vote: m.Vote) -> str:
         return f"the vote in epoch {state.epoch} is given"
     if state.installing:  # afterwards it may: it is not proven, so its vote counts only where everybody's is needed
         return "this node is being filled from a snapshot"
-    if (vote.last_epoch, vote.end) < (epochs.last(state.rows)[0], state.end):
+    if (vote.last_epoch, vote.end) < (epochs.last(state.epochs)[0], state.end):
         return "the log here goes further"
     return ""
 

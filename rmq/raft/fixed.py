@@ -1,6 +1,6 @@
 """Fixed mode: RocketMQ's master and slaves. The same messages and cuts, no votes; leadership comes by configuration or by hand.
 
-A master that may have lost bytes first pulls back what its slaves still have of them (docs/storage). Rows match by epoch
+A master that may have lost bytes first pulls back what its slaves still have of them (docs/storage). Epoch entries match by epoch
 and writer only, so two masters made by hand with the same number never take each other's bytes for their own. Of two
 masters the one with the older epoch becomes a slave as soon as it hears of the other, and so does one that comes back.
 """
@@ -44,7 +44,7 @@ def pull(state: State, role: StartingMaster, now: float) -> None:
     me = state.me
     state.fetches += 1
     role.fetch = m.Fetch(
-        state.fetches, me.group, me.node, me.store, me.incarnation, state.epoch, state.end, *epochs.last(state.rows),
+        state.fetches, me.group, me.node, me.store, me.incarnation, state.epoch, state.end, *epochs.last(state.epochs),
         state.ack, state.hw, state.log_start, pull_back=True, max_wait=0.0,
     )  # fmt: skip
     role.fetch_sent = now
@@ -52,8 +52,8 @@ def pull(state: State, role: StartingMaster, now: float) -> None:
 
 
 def hear_slave(state: State, role: StartingMaster, fetch: m.Fetch) -> None:
-    """A slave fetches before this master's epoch began; its tail counts only if both logs end in the same row."""
-    same = (fetch.last_epoch, fetch.last_writer) == epochs.last(state.rows)
+    """A slave fetches before this master's epoch began; its tail counts only if both logs end in the same epoch entry."""
+    same = (fetch.last_epoch, fetch.last_writer) == epochs.last(state.epochs)
     role.heard[fetch.node] = fetch.from_ if same else 0
 
 
@@ -72,7 +72,7 @@ def on_pulled(state: State, role: StartingMaster, event: m.PeerAnswer, now: floa
 def give_back(state: State, fetch: m.Fetch, ticket: m.Ticket) -> None:
     """This slave gives its master the tail that the master lost."""
     right = state.me.fixed and fetch.group == state.me.group and state.log_start <= fetch.from_ <= state.end
-    if not right or not epochs.holds(state.rows, state.log_start, state.end, fetch.from_, fetch.last_epoch, fetch.last_writer):
+    if not right or not epochs.holds(state.epochs, state.log_start, state.end, fetch.from_, fetch.last_epoch, fetch.last_writer):
         state.out.append(m.Reply(ticket, m.NotLeader(state.epoch, "")))
         return
     answer = m.FetchOk(fetch.id, state.epoch, state.me.node, fetch.from_, b"", state.hw, 0, state.log_start, 0.0)
@@ -133,10 +133,10 @@ def last_epoch_led(state: State, epoch: int, voted_for: str) -> int:
     mine = state.me.store
     if voted_for == mine:
         return epoch
-    return max((row.epoch for row in state.rows if row.writer == mine), default=0)
+    return max((entry.epoch for entry in state.epochs if entry.writer == mine), default=0)
 
 
 def wrote_last(state: State) -> bool:
     """Whether this node wrote the newest bytes of its log as leader, and has heard of no newer epoch since."""
-    last, mine = epochs.last(state.rows), state.me.store
-    return not state.rows or (last[1] == mine and (last[0] == state.epoch or state.voted_for == mine))
+    last, mine = epochs.last(state.epochs), state.me.store
+    return not state.epochs or (last[1] == mine and (last[0] == state.epoch or state.voted_for == mine))

@@ -2,6 +2,7 @@
 
 from math import inf
 
+from rmq.model import EpochHistory
 from rmq.raft import epochs
 from rmq.raft.messages import (
     MAX_CATCH_UP_BYTES,
@@ -17,7 +18,6 @@ from rmq.raft.messages import (
     InstallSnapshot,
     NeedsSnapshot,
     Resign,
-    Rows,
     Send,
     SnapshotInstalled,
     Warn,
@@ -35,9 +35,9 @@ def fetch(state: State, role: Follower, now: float) -> None:
     me, health = state.me, state.health
     state.fetches += 1
     far = role.leader_hw - state.end > BEHIND_BYTES
-    end, rows = common(state)
+    end, history = common(state)
     request = Fetch(
-        state.fetches, me.group, me.node, me.store, me.incarnation, state.epoch, end, *epochs.last(rows),
+        state.fetches, me.group, me.node, me.store, me.incarnation, state.epoch, end, *epochs.last(history),
         min(state.ack, end), state.hw, state.log_start, role.echo,
         learner=not state.is_named(), may_have_lost_data=not state.proven, disk_full=health.disk_full,
         wants_snapshot=state.keep_from >= 0 and not state.probing, sync_flush=me.sync_flush,
@@ -48,9 +48,9 @@ def fetch(state: State, role: Follower, now: float) -> None:
     state.out.append(Send(role.leader, request))
 
 
-def common(state: State) -> tuple[int, Rows]:
+def common(state: State) -> tuple[int, EpochHistory]:
     """The log as far as it may be a prefix of the leader's."""
-    return (state.keep_from, epochs.below(state.rows, state.keep_from)) if state.probing else (state.end, state.rows)
+    return (state.keep_from, epochs.below(state.epochs, state.keep_from)) if state.probing else (state.end, state.epochs)
 
 
 def tick(state: State, role: Follower, now: float) -> None:
@@ -122,8 +122,8 @@ def flushed(state: State, role: Follower, grew: bool) -> None:
 
 def on_diverged(state: State, role: Follower, answer: Diverged, now: float) -> None:
     """Cuts to what both logs have and asks again (R14); never cuts below what is committed (R15)."""
-    end, rows = common(state)
-    to = max(epochs.cut_at(rows, end, answer.parted_epoch, answer.end, answer.writer), state.log_start)
+    end, history = common(state)
+    to = max(epochs.cut_at(history, end, answer.parted_epoch, answer.end, answer.writer), state.log_start)
     if state.probing:
         state.keep_from, state.probing = to, to < end
     elif to < state.hw:
@@ -135,7 +135,7 @@ def on_diverged(state: State, role: Follower, answer: Diverged, now: float) -> N
         state.probing = state.me.fixed
     elif to < state.end:
         state.cut(to)
-        state.out.append(Cut(to, state.rows, keep=state.me.fixed))
+        state.out.append(Cut(to, state.epochs, keep=state.me.fixed))
     else:
         state.keep_from = state.end  # nothing to cut, and still not a prefix of the leader's: only a snapshot helps
     fetch(state, role, now)
@@ -150,7 +150,7 @@ def on_needs_snapshot(state: State, role: Follower, answer: NeedsSnapshot) -> No
 def snapshot_installed(state: State, event: SnapshotInstalled) -> None:
     """The log is empty and begins at the leader's; nothing is served until everything committed is here."""
     state.log_start = state.end = state.durable = state.hw = event.log_start
-    state.rows = epochs.known_at(event.rows, event.log_start)
+    state.epochs = epochs.known_at(event.epochs, event.log_start)
     state.lists = [(-1, event.voters)]
     state.installing, state.keep_from, state.probing = False, -1, False
     state.required, state.ready_at = None, UNKNOWN_END

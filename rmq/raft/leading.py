@@ -47,7 +47,7 @@ def on_fetch(state: State, role: Leader, request: Fetch, ticket: Ticket, now: fl
     if request.from_ < state.log_start or request.wants_snapshot:
         _answer_needs_snapshot(state, request, ticket)
         return
-    if not epochs.holds(state.rows, state.log_start, state.end, request.from_, request.last_epoch, request.last_writer):
+    if not epochs.holds(state.epochs, state.log_start, state.end, request.from_, request.last_epoch, request.last_writer):
         _diverge(state, request, ticket)
         return
     assert request.from_ <= state.end, f"store {request.store} has {request.from_}, this log ends at {state.end}"
@@ -104,7 +104,7 @@ def _answer_needs_snapshot(state: State, request: Fetch, ticket: Ticket) -> None
 
 
 def _diverge(state: State, request: Fetch, ticket: Ticket) -> None:
-    found = epochs.parting(state.rows, state.end, request.last_epoch)
+    found = epochs.parting(state.epochs, state.end, request.last_epoch)
     if found is None:
         _answer_needs_snapshot(state, request, ticket)
     else:

@@ -127,4 +127,4 @@ def _may_vote(state: State, role: Leader, peer: Peer, now: float) -> bool:
 
 def _propose(state: State, role: Leader, voters: Voters, change: Change) -> None:
     role.change = change
-    state.out.append(AppendEpoch(state.rows[-1], VOTERS, voters, state.rows))
+    state.out.append(AppendEpoch(state.epochs[-1], VOTERS, voters, state.epochs))

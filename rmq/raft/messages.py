@@ -6,9 +6,8 @@ whatever must be durable before something leaves the node stands before it.
 
 from typing import Any, NamedTuple
 
-from rmq.model import EpochRow, Voter
+from rmq.model import EpochEntry, EpochHistory, Voter
 
-Rows = tuple[EpochRow, ...]
 Voters = tuple[Voter, ...]
 Ticket = Any
 """Given with a request, given back with its answer; only the shell knows what it is."""
@@ -22,7 +21,7 @@ MAX_CATCH_UP_BYTES = 8 << 20  # of a follower that is more than 64 MiB behind
 class Fetch(NamedTuple):
     """A follower asks for the bytes behind its end; what it says about itself is its acknowledgement.
 
-    `from_` is its end, `last_epoch` and `last_writer` its last epoch row, `ack` what it promises to keep (its durable end
+    `from_` is its end, `last_epoch` and `last_writer` its last epoch entry, `ack` what it promises to keep (its durable end
     under sync flush), `echo` the leader's stamp of the answer before (-1: none). `learner`: no list of voters it knows
     names it. `pull_back`: a fixed master asks its slave for what it lost. `stopping`: it ends in a moment, so it must not be
     handed leadership.
@@ -186,10 +185,10 @@ class Unreachable(NamedTuple):
 
 
 class EpochMark(NamedTuple):
-    """An epoch record that now stands in the log, in the entry that begins at `start` (its filler, if it has one)."""
+    """An epoch record that now stands in the log. `start`: where it begins, with the filler before it, if there is one."""
 
     start: int
-    row: EpochRow
+    entry: EpochEntry
     kind: str
     voters: Voters
 
@@ -236,7 +235,7 @@ class SnapshotInstalled(NamedTuple):
     """An `InstallSnapshot` is done: the log is empty and starts at `log_start`; the tables hold what was true at `s1`."""
 
     log_start: int
-    rows: Rows
+    epochs: EpochHistory
     voters: Voters
     s1: int
 
@@ -316,10 +315,10 @@ class AppendEpoch(NamedTuple):
     """Append an epoch record of that kind and report `Grown` (with its mark). `start`: the leader's first append; the counters
     of the queues come first. `voters`: a change of membership. Always the last of its list."""
 
-    row: EpochRow
+    entry: EpochEntry
     kind: str
     voters: Voters
-    table: Rows
+    epochs: EpochHistory
 
 
 class AppendBytes(NamedTuple):
@@ -333,12 +332,12 @@ class AppendBytes(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """Cut the log to `to` and make that durable (docs/storage, cuts). `rows`: the epoch table after it.
+    """Cut the log to `to` and make that durable (docs/storage, cuts). `epochs`: the epoch history after it.
 
     `keep`: what is cut off is saved before, in a file `lost-<epoch>-<offset>` for the operator."""
 
     to: int
-    rows: Rows
+    epochs: EpochHistory
     keep: bool = False
 
 
@@ -481,7 +480,7 @@ class RestoredState(NamedTuple):
     log_start: int
     end: int
     hw: int
-    rows: Rows
+    epochs: EpochHistory
     lists: tuple[tuple[int, Voters], ...]
     ready_at: int = 0
     snapshot: tuple[int, int] | None = None

@@ -46,7 +46,7 @@ class State:
         self.epoch, self.voted_for, self.proven = boot.epoch, boot.voted_for, boot.proven
         self.log_start, self.end, self.hw = boot.log_start, boot.end, boot.hw
         self.durable = boot.end
-        self.rows = boot.rows
+        self.epochs = boot.epochs
         self.lists = list(boot.lists)
         self.ready_at = boot.ready_at
         self.required: int | None = None  # committed when this run first heard of a leader; a store that has it is proven
@@ -121,13 +121,13 @@ class State:
             self.out.append(Commit(hw))
 
     def take(self, mark: EpochMark) -> None:
-        """An epoch record that was appended: its row, and its list of voters at once (R22)."""
-        self.rows = epochs.merged(self.rows, mark.row)
+        """An epoch record that was appended: its entry, and its list of voters at once (R22)."""
+        self.epochs = epochs.merged(self.epochs, mark.entry)
         if mark.voters != self.voters:
             self.lists.append((mark.start, mark.voters))
 
     def cut(self, to: int) -> None:
-        self.rows = epochs.below(self.rows, to)
+        self.epochs = epochs.below(self.epochs, to)
         while len(self.lists) > 1 and self.lists[-1][0] >= to:
             self.lists.pop()
         self.end = self.durable = to

@@ -76,7 +76,7 @@ def test_every_record_is_there_as_it_was(taken: Taken) -> None:
     assert {offset: ours[offset] for offset in theirs} == theirs
     assert all(one.topic.startswith("rmq_sys_") for offset, one in ours.items() if offset not in theirs)
     end = max(offset + one.total_size for offset, one in theirs.items())
-    assert [(row.epoch, row.start) for row in store.rows] == [(ROCKETMQ_EPOCH, min(theirs)), (1, end)]
+    assert [(entry.epoch, entry.start) for entry in store.epochs] == [(ROCKETMQ_EPOCH, min(theirs)), (1, end)]
     assert len(theirs) == told(name)["checked"]["records"]
 
 

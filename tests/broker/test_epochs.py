@@ -10,7 +10,7 @@ from rmq.commands.shared import exits
 from rmq.errors import StoreError
 from rmq.log.files import ownfiles
 from rmq.log.files.disk import RealDisk
-from rmq.log.files.epochs import START, EpochRecord, EpochRow
+from rmq.log.files.epochs import START, EpochEntry, EpochRecord
 from rmq.log.repair import lowering
 from rmq.log.replicated import ReplicatedLog
 from rmq.log.settings import StoreSettings
@@ -50,10 +50,10 @@ def lead_absurdly(group: LocalGroup, *epochs: int) -> None:
     store = Store.open(DISK, str(first), StoreSettings(b"\x7f\0\0\1\0\0*\x9f", segment_bytes=16 << 20, group=GROUP, alone=False))
     log = ReplicatedLog(store, DISK, str(first))
     for epoch in epochs:
-        row = EpochRow(epoch, store.log.end, store.vote.store_id)
-        store.rows = (*store.rows, row)
+        entry = EpochEntry(epoch, store.log.end, store.vote.store_id)
+        store.epochs = (*store.epochs, entry)
         voters = log.voter_lists()[-1][1]
-        log.append_epoch(EpochRecord(*row[:3], "n0", START, False, voters, store.rows), 1_700_000_000_000)
+        log.append_epoch(EpochRecord(*entry[:3], "n0", START, False, voters, store.epochs), 1_700_000_000_000)
     store.close()
     for other in others:
         vote = (other / "rmq" / "vote").read_bytes()

@@ -3,7 +3,7 @@
 import json
 
 from rmq.broker.replication.haview import epoch_cache, ha_status
-from rmq.model import EpochRow
+from rmq.model import EpochEntry
 from rmq.net.commands.peers import LEVEL_S, GroupStatus, MemberStatus
 from rmq.net.remoting.bodies import ANSWER_WRITERS
 
@@ -13,9 +13,9 @@ def member(node: str, end: int, lag: int, level: float = -1.0) -> MemberStatus:
 
 
 def status(role: str) -> GroupStatus:
-    rows = [EpochRow(1, 0, "w1"), EpochRow(4, 700, "w2")]
+    epochs = [EpochEntry(1, 0, "w1"), EpochEntry(4, 700, "w2")]
     members = [member("n0", 1000, 0), member("n1", 900, 100, LEVEL_S), member("n2", -1, -1), member("n3", 5, 995, LEVEL_S + 0.1)]
-    return GroupStatus(role, "n0", "s-n0", "n0", "n0:30911", 4, 0, 1000, 1000, 950, True, True, False, rows, members)
+    return GroupStatus(role, "n0", "s-n0", "n0", "n0:30911", 4, 0, 1000, 1000, 950, True, True, False, epochs, members)
 
 
 def spelled(answer: object) -> dict[str, object]:

@@ -18,7 +18,7 @@ from rmq.log.records.record import host_bytes
 from rmq.log.repair import repair
 from rmq.log.repair.peerrepair import read_part
 from rmq.log.repair.verify import Verifier
-from rmq.model import EpochRow
+from rmq.model import EpochEntry
 from rmq.net.commands import GetRuntimeInfo, Ping, UpdateTopic
 from rmq.net.commands.peers import GetGroupStatus, GroupStatus, IntroducePeer, ReadLog, TransferLeader
 from rmq.testing import until
@@ -149,7 +149,7 @@ async def test_damage_that_all_share_lets_nobody_lead_until_one_is_repaired_by_h
             await group.clock.advance(1)
             status = await asked(address)
     peer = await Peer.connect(group.address("n0"))
-    assert "are damaged" in (await peer.ask(GetRuntimeInfo())).table["storeDamaged"]
+    assert "are damaged" in (await peer.ask(GetRuntimeInfo())).epochs["storeDamaged"]
     with pytest.raises(Refusal, match="being repaired.*try again later") as refused:
         await peer.ask(send("T", b"x"))
     assert refused.value.code == ResponseCode.SERVICE_NOT_AVAILABLE
@@ -268,10 +268,10 @@ async def test_bytes_are_not_given_when_a_new_epoch_begins_meanwhile() -> None:
     bench = Bench().begin()
     bench.fill(3)
     asked = ReadLog("g", 0, bench.store.log.end)
-    assert (await read_log(bench.store, asked)).rows == list(bench.store.rows)
+    assert (await read_log(bench.store, asked)).epochs == list(bench.store.epochs)
     reading = asyncio.create_task(read_log(bench.store, asked))
     await asyncio.sleep(0)
-    bench.store.rows = (*bench.store.rows, EpochRow(2, 200, "w"))
+    bench.store.epochs = (*bench.store.epochs, EpochEntry(2, 200, "w"))
     with pytest.raises(Refusal, match="ask again"):
         await reading
 

@@ -15,7 +15,7 @@ from rmq.delivery.offsets import OffsetTable
 from rmq.log.files.memory import MemoryDisk
 from rmq.log.queues.queues import ConsumeQueues
 from rmq.log.records import record
-from rmq.model import ConsumerData, EpochRow
+from rmq.model import ConsumerData, EpochEntry
 from rmq.net.commands import Pull, QueryConsumerOffset, UpdateConsumerOffset, UpdateTopic
 from rmq.net.commands.peers import Promote
 from rmq.testing import entries, until
@@ -25,7 +25,7 @@ from tests.net import java_peer
 
 # --- the rule alone -----------------------------------------------------------------------------------------------------
 
-LOSSY = (EpochRow(1, 0, "a"), EpochRow(2, 700, "b", True))
+LOSSY = (EpochEntry(1, 0, "a"), EpochEntry(2, 700, "b", True))
 
 
 class Told:
@@ -52,7 +52,7 @@ class Told:
 
 def test_without_a_lossy_epoch_nothing_is_asked() -> None:
     told = Told()
-    told.guard.learn((EpochRow(1, 0, "a"), EpochRow(2, 700, "b")))
+    told.guard.learn((EpochEntry(1, 0, "a"), EpochEntry(2, 700, "b")))
     assert told.guard.starts == ()
 
 
@@ -89,7 +89,7 @@ def test_only_the_first_pull_of_a_reader_is_looked_at() -> None:
     assert told.pull(5) is None
     assert told.pull(10) is None
     assert told.pull(10, reader="another") == 5
-    told.guard.learn((*LOSSY, EpochRow(3, 1150, "a", True)))
+    told.guard.learn((*LOSSY, EpochEntry(3, 1150, "a", True)))
     assert told.pull(12) == 5
 
 
@@ -104,7 +104,7 @@ def test_readers_that_were_looked_at_are_remembered_of_so_many(monkeypatch: pyte
 
 def test_the_newest_part_that_the_reader_crossed_counts() -> None:
     told = Told(stored=None)
-    told.guard.learn((*LOSSY, EpochRow(3, 1050, "a", True)))
+    told.guard.learn((*LOSSY, EpochEntry(3, 1050, "a", True)))
     assert told.pull(11, 1000) == 7
     assert told.pull(12, 1100) == 10
 

@@ -3,7 +3,7 @@
 from rmq.client.admin import standing
 from rmq.commands.shared.output import as_json
 from rmq.commands.views import adminviews, groupviews
-from rmq.model import BrokerAddresses, EpochRow
+from rmq.model import BrokerAddresses, EpochEntry
 from rmq.net.commands.peers import AWAY_S, LEVEL_S, GroupStatus, MemberStatus
 
 GROUP = BrokerAddresses("c", "g", {0: "a:1", 2: "b:1", 3: "d:1"}, 7)
@@ -25,8 +25,8 @@ def status(
     sync: bool = False,
     members: tuple[MemberStatus, ...] = (member("n0"), member("n1"), member("n2")),
 ) -> GroupStatus:
-    rows = [EpochRow(3, 0, "w0"), EpochRow(7, 60, "w1", True)]
-    return GroupStatus(role, node, f"s-{node}", "n0", "a:1", 7, 0, end, end, 80, proven, lease, sync, rows, list(members))
+    epochs = [EpochEntry(3, 0, "w0"), EpochEntry(7, 60, "w1", True)]
+    return GroupStatus(role, node, f"s-{node}", "n0", "a:1", 7, 0, end, end, 80, proven, lease, sync, epochs, list(members))
 
 
 ALL = {"a:1": status("leader", "n0"), "b:1": status("follower", "n1", 90), "d:1": status("follower", "n2", 40)}

@@ -294,7 +294,9 @@ class Case:
         self.covered["a queue with its number only"] += any(queue.min == queue.max > 0 for queue in store.queues.all())
         self.covered["queues rebuilt" if report.queues_rebuilt else "queues kept"] += 1
         self.covered["marked as perhaps lossy"] += report.may_have_lost
-        if store.vote.incarnation <= self.incarnation or store.vote.epoch < max((row.epoch for row in store.rows), default=0):
+        if store.vote.incarnation <= self.incarnation or store.vote.epoch < max(
+            (entry.epoch for entry in store.epochs), default=0
+        ):
             self.found.append(f"the vote file went back: {store.vote}")
         self.incarnation = store.vote.incarnation
 

@@ -7,7 +7,7 @@ import pytest
 
 from rmq.errors import StoreError
 from rmq.log.files import ownfiles, smallfile
-from rmq.log.files.epochs import ROCKETMQ_EPOCH, EpochRecord, EpochRow, joined, merged, pieces, written_by_rocketmq
+from rmq.log.files.epochs import ROCKETMQ_EPOCH, EpochEntry, EpochRecord, joined, merged, pieces, written_by_rocketmq
 from rmq.log.files.memory import MemoryDisk, PowerLoss
 from rmq.log.files.ownfiles import ADOPTING, CLEAN, RUNNING
 from rmq.log.records import record
@@ -65,20 +65,21 @@ def theirs_only() -> Bench:
     return bench
 
 
-# --- the epoch table --------------------------------------------------------------------------------------------------
+# --- the epoch history --------------------------------------------------------------------------------------------------
 
 
-def test_foreign_rows_stand_between_ours() -> None:
-    rows = merged(
-        merged(merged((EpochRow(1, 0, "a"),), EpochRow(ROCKETMQ_EPOCH, 50, "a")), EpochRow(2, 80, "a")), EpochRow(3, 90, "a")
+def test_entries_of_rocketmq_stand_between_ours() -> None:
+    history = merged(
+        merged(merged((EpochEntry(1, 0, "a"),), EpochEntry(ROCKETMQ_EPOCH, 50, "a")), EpochEntry(2, 80, "a")),
+        EpochEntry(3, 90, "a"),
     )
-    assert [(row.epoch, row.start) for row in rows] == [(1, 0), (0, 50), (2, 80), (3, 90)]
-    assert list(pieces(rows, 10, 100)) == [(10, 50, True), (50, 80, False), (80, 90, True), (90, 100, True)]
-    assert list(pieces(rows, 60, 70)) == [(60, 70, False)]
+    assert [(entry.epoch, entry.start) for entry in history] == [(1, 0), (0, 50), (2, 80), (3, 90)]
+    assert list(pieces(history, 10, 100)) == [(10, 50, True), (50, 80, False), (80, 90, True), (90, 100, True)]
+    assert list(pieces(history, 60, 70)) == [(60, 70, False)]
     assert list(pieces((), 5, 9)) == [(5, 9, True)]
-    assert [written_by_rocketmq(rows, at) for at in (0, 49, 50, 79, 80)] == [False, False, True, True, False]
-    older = EpochRecord(1, 0, "a", "n0", "roll", False, (), (EpochRow(1, 0, "a"),))
-    assert joined(rows, older) == rows, "an older record does not know what came later"
+    assert [written_by_rocketmq(history, at) for at in (0, 49, 50, 79, 80)] == [False, False, True, True, False]
+    older = EpochRecord(1, 0, "a", "n0", "roll", False, (), (EpochEntry(1, 0, "a"),))
+    assert joined(history, older) == history, "an older record does not know what came later"
 
 
 # --- a directory of theirs --------------------------------------------------------------------------------------------
@@ -89,7 +90,7 @@ def test_their_log_becomes_a_foreign_stretch_of_ours(theirs_only: Bench) -> None
     bench = theirs_only
     end = bench.open().log.end
     finish(bench)
-    assert [(row.epoch, row.start) for row in bench.store.rows] == [(ROCKETMQ_EPOCH, 0), (1, end)]
+    assert [(entry.epoch, entry.start) for entry in bench.store.epochs] == [(ROCKETMQ_EPOCH, 0), (1, end)]
     assert bench.send(b"ours").queue_offset == 10
     assert bench.bodies() == [b"theirs"] * 10 + [b"ours"]
     bench.store.close()
@@ -201,7 +202,7 @@ def test_a_store_of_ours_whose_own_files_are_gone(bench: Bench) -> None:
     bench.open()
     finish(bench)
     for _ in range(2):
-        assert [(row.epoch, row.start) for row in bench.store.rows] == [(ROCKETMQ_EPOCH, 0), (1, end)]
+        assert [(entry.epoch, entry.start) for entry in bench.store.epochs] == [(ROCKETMQ_EPOCH, 0), (1, end)]
         assert {key: value for key, value in bench.queues().items() if key[0] != "rmq_sys_EPOCH"} == {
             key: value for key, value in queues.items() if key[0] != "rmq_sys_EPOCH"
         }
@@ -222,13 +223,13 @@ def test_rocketmq_visited_after_a_clean_stop(bench: Bench) -> None:
     assert store.adopted is not None
     assert (store.adopted.visited, store.adopted.tidy, store.adopted.records) == (True, True, 2)
     finish(bench)
-    assert [(row.epoch, row.start) for row in store.rows] == [(1, 0), (ROCKETMQ_EPOCH, end), (2, theirs_end)]
+    assert [(entry.epoch, entry.start) for entry in store.epochs] == [(1, 0), (ROCKETMQ_EPOCH, end), (2, theirs_end)]
     assert bench.bodies("U")[-2:] == [b"theirs", b"theirs"]
     assert bench.send(b"x", "U").queue_offset == last + 2
     bench.disk.crash()
     bench.disk.unlink(f"{OWN}/epochs")  # story 9: the log itself says which bytes are foreign
-    rows = bench.open().rows
-    assert [(row.epoch, row.start) for row in rows] == [(1, 0), (ROCKETMQ_EPOCH, end), (2, theirs_end)]
+    history = bench.open().epochs
+    assert [(entry.epoch, entry.start) for entry in history] == [(1, 0), (ROCKETMQ_EPOCH, end), (2, theirs_end)]
 
 
 def test_a_visit_that_changed_only_tables(bench: Bench) -> None:
@@ -340,7 +341,7 @@ def test_an_adoption_may_be_interrupted_anywhere(visited: bool, new_bench: Calla
             break
         assert bench.bodies("New") == [b"theirs"] * 3, step
         assert bench.store.adopting
-        assert (ROCKETMQ_EPOCH, start) in [(row.epoch, row.start) for row in bench.store.rows]
+        assert (ROCKETMQ_EPOCH, start) in [(entry.epoch, entry.start) for entry in bench.store.epochs]
         finish(bench)
         assert bench.send(b"x", "New").queue_offset == 3
         step += 1

@@ -37,7 +37,7 @@ def test_a_leaders_first_record_names_its_epoch(bench: Bench) -> None:
     assert (epoch.epoch, epoch.start, epoch.kind, epoch.lossy) == (1, 0, "start", False)
     assert epoch.writer == bench.store.vote.store_id
     assert epoch.voters == (("n0", epoch.writer, "127.0.0.1:10911"),)
-    assert epoch.table == (epoch.row(),)
+    assert epoch.epochs == (epoch.entry(),)
 
 
 def test_units_are_numbered_by_queue_and_placed_in_order(bench: Bench) -> None:

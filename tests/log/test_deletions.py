@@ -132,7 +132,7 @@ def test_a_follower_takes_it_and_may_lead(left: Bench) -> None:
     data = read_entries(left.store.log, 0, 1 << 20)
     taken = append_entries(follower.store.log, (), 0, data, 1)
     assert (taken.end, taken.bad) == (left.store.log.end, "")
-    follower.store.rows = left.store.rows
+    follower.store.epochs = left.store.epochs
     follower.store.dispatcher.advance(taken.end)
     assert served(follower.store) == WHAT_IS_THERE
     assert follower.store.queues.get("U", 0).next == 3

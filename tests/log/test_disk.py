@@ -103,7 +103,7 @@ def test_a_store_on_the_real_disk(tmp_path: Path) -> None:
     assert committed_end(str(tmp_path / "store")) == end
     fill(store, 1)
     segments = read_segments(str(tmp_path / "store"))
-    assert all(row.epoch for segment in segments for row in segment.rows)
+    assert all(entry.epoch for segment in segments for entry in segment.epochs)
     seen = [one for segment in segments for one in read_records(segment, end)]
     assert sum(one.topic == "T" for one in seen) == 900
     store.abandon()

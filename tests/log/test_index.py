@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 
 from rmq.errors import BadBytes, StoreError
 from rmq.log.files import epochs
-from rmq.log.files.epochs import EpochRow
+from rmq.log.files.epochs import EpochEntry
 from rmq.log.files.memory import MemoryDisk, PowerLoss
 from rmq.log.index.harvest import MAX_ENTRIES, harvest
 from rmq.log.index.index import Index, LastRun
@@ -35,7 +35,7 @@ class ToyLog:
 
     segment_bytes = 1 << 30
     start = 0
-    rows = (EpochRow(epochs.ROCKETMQ_EPOCH, 0, ""),)  # its records carry no checksum of the whole
+    epochs = (EpochEntry(epochs.ROCKETMQ_EPOCH, 0, ""),)  # its records carry no checksum of the whole
 
     def __init__(self) -> None:
         self.data = b""

@@ -11,7 +11,7 @@ import pytest
 
 from rmq.log.files import epochs
 from rmq.log.files.disk import RealDisk
-from rmq.log.files.epochs import EpochRow
+from rmq.log.files.epochs import EpochEntry
 from rmq.log.files.memory import MemoryDisk
 from rmq.log.index.index import Index, IndexRow, LastRun
 from rmq.log.index.indexfile import ENTRY, Shape
@@ -45,7 +45,7 @@ class Golden:
         segments = read_segments(str(self.root))
         self.start, self.segment_bytes = segments[0].base, segments[0].size
         self._data = b"".join(Path(segment.path).read_bytes() for segment in segments)
-        self.rows = (EpochRow(epochs.ROCKETMQ_EPOCH, 0, ""),)
+        self.epochs = (EpochEntry(epochs.ROCKETMQ_EPOCH, 0, ""),)
         self.records: list[Record] = [one for segment in segments for one in read_records(segment)]
         self.end = self.records[-1].physical_offset + self.records[-1].total_size
 

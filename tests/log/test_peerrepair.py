@@ -13,9 +13,9 @@ from rmq.log.files.segment import FILLER
 from rmq.log.records.record import BLANK_MAGIC
 from rmq.log.records.tombstones import tombstone
 from rmq.log.repair import peerrepair
-from rmq.log.repair.peerrepair import PeerRepair, read_part, rows_over
+from rmq.log.repair.peerrepair import PeerRepair, epochs_over, read_part
 from rmq.log.store import Store
-from rmq.model import EpochRow
+from rmq.model import EpochHistory
 from tests.log.conftest import HOST, ROOT, Bench, nth
 from tests.log.test_damage import flip
 
@@ -38,7 +38,7 @@ def pair() -> tuple[Bench, Bench]:
 def put_right(bench: Bench, log: CommitLog) -> None:
     """As `rmq.broker.replication.peerrepair` does."""
     for found in bench.store.log.damages.ranges:
-        one = PeerRepair(bench.disk, ROOT, log.segment_bytes, bench.store.rows, found)
+        one = PeerRepair(bench.disk, ROOT, log.segment_bytes, bench.store.epochs, found)
         try:
             fill(one, log)
             one.put()
@@ -49,7 +49,7 @@ def put_right(bench: Bench, log: CommitLog) -> None:
 def fill(one: PeerRepair, log: CommitLog) -> None:
     while one.position < one.end:
         data = read_part(log, one.position, min(one.position + one.wanted, one.end))
-        one.take(data, rows_over(log.rows, one.position, one.position + len(data)))
+        one.take(data, epochs_over(log.epochs, one.position, one.position + len(data)))
 
 
 def logs(disk: MemoryDisk, other: Bench) -> dict[str, bytes]:
@@ -154,28 +154,28 @@ def test_a_crash_at_each_operation_of_a_repair_is_done_again(pair: tuple[Bench, 
 # --- what is not written back -----------------------------------------------------------------------------------------
 
 
-def damaged(pair: tuple[Bench, Bench]) -> tuple[Store, PeerRepair, bytes, tuple[EpochRow, ...]]:
+def damaged(pair: tuple[Bench, Bench]) -> tuple[Store, PeerRepair, bytes, EpochHistory]:
     """One record is damaged: the repair of it, the right bytes and whose they are."""
     bench, other = pair
     flip_one(bench)
     store = bench.open()
     (found,) = store.log.damages.ranges
     data = read_part(other.store.log, found.start, found.end)
-    return store, PeerRepair(bench.disk, ROOT, 8192, store.rows, found), data, rows_over(store.rows, found.start, found.end)
+    return store, PeerRepair(bench.disk, ROOT, 8192, store.epochs, found), data, epochs_over(store.epochs, found.start, found.end)
 
 
 def test_the_right_bytes_are_taken(pair: tuple[Bench, Bench]) -> None:
-    _, one, data, rows = damaged(pair)
-    one.take(data, rows)
+    _, one, data, history = damaged(pair)
+    one.take(data, history)
     assert one.position == one.end
 
 
 @pytest.mark.parametrize("change", [{"writer": "ee" * 8}, {"epoch": 9}])
 def test_bytes_of_another_leader_are_not_taken(pair: tuple[Bench, Bench], change: dict[str, object]) -> None:
     """R5: they may look right, and be another message."""
-    _, one, data, rows = damaged(pair)
+    _, one, data, history = damaged(pair)
     with pytest.raises(BadBytes, match="another leader's epoch"):
-        one.take(data, tuple(row._replace(**change) for row in rows))  # type: ignore[arg-type]
+        one.take(data, tuple(entry._replace(**change) for entry in history))  # type: ignore[arg-type]
     with pytest.raises(BadBytes, match="not known whose"):
         one.take(data, ())
     bench, _ = pair
@@ -186,31 +186,31 @@ def test_bytes_of_another_leader_are_not_taken(pair: tuple[Bench, Bench], change
 
 def test_damaged_bytes_are_not_taken(pair: tuple[Bench, Bench]) -> None:
     """D7: each bit of them."""
-    _, one, data, rows = damaged(pair)
+    _, one, data, history = damaged(pair)
     for bit in range(len(data) * 8):
         wrong = bytearray(data)
         wrong[bit // 8] ^= 1 << bit % 8
         with pytest.raises(BadBytes):
-            one.take(bytes(wrong), rows)
+            one.take(bytes(wrong), history)
         assert one.position == one.start
 
 
 def test_a_record_that_reaches_into_what_is_whole_is_not_taken(pair: tuple[Bench, Bench]) -> None:
     """Nor half of one, nor one that leaves a rest in which no record stands."""
     bench, other = pair
-    _, one, data, rows = damaged(pair)
-    shorter = PeerRepair(bench.disk, ROOT, 8192, bench.store.rows, one_less(one))
+    _, one, data, history = damaged(pair)
+    shorter = PeerRepair(bench.disk, ROOT, 8192, bench.store.epochs, one_less(one))
     with pytest.raises(BadBytes, match="whole here"):
-        shorter.take(data, rows)
+        shorter.take(data, history)
     with pytest.raises(BadBytes, match="no whole record"):
-        one.take(data[:60], rows)
+        one.take(data[:60], history)
     filler = FILLER.pack(8192 - one.start % 8192, BLANK_MAGIC)
     with pytest.raises(BadBytes, match="end of a file"):
-        one.take(filler, rows_over(bench.store.rows, one.start, one.start + 8))
+        one.take(filler, epochs_over(bench.store.epochs, one.start, one.start + 8))
     end = bench.store.log.damages.ranges[0].end
     behind = read_part(other.store.log, end, end + 500)
     with pytest.raises(BadBytes, match="says it is at"):
-        one.take(behind, rows)
+        one.take(behind, history)
 
 
 def one_less(one: PeerRepair) -> peerrepair.DamagedRange:
@@ -222,34 +222,34 @@ def test_a_queue_that_leads_nowhere_is_told_from_a_damaged_log(pair: tuple[Bench
     bench, other = pair
     store = bench.open()
     offset, size, _ = store.queues.get("U", 0).entry(3)
-    wrong = PeerRepair(bench.disk, ROOT, 8192, store.rows, peerrepair.DamagedRange(offset + 7, offset + size, ""))
+    wrong = PeerRepair(bench.disk, ROOT, 8192, store.epochs, peerrepair.DamagedRange(offset + 7, offset + size, ""))
     data = read_part(other.store.log, offset + 7, offset + size)
     with pytest.raises(BadBytes, match="remove consumequeue/"):
-        wrong.take(data, rows_over(store.rows, offset + 7, offset + size))
+        wrong.take(data, epochs_over(store.epochs, offset + 7, offset + size))
 
 
 def test_an_epoch_record_of_another_epoch_is_not_taken(pair: tuple[Bench, Bench]) -> None:
     """R5: what a record says of itself counts more than what a node says of it."""
     bench, other = pair
-    row = other.store.rows[1]
-    flip(bench, row.start + 95)
+    entry = other.store.epochs[1]
+    flip(bench, entry.start + 95)
     lose(bench, "/rmq/queues")
     store = bench.open()
-    found = next(one for one in store.log.damages.ranges if one.start == row.start)
+    found = next(one for one in store.log.damages.ranges if one.start == entry.start)
     data = read_part(other.store.log, found.start, found.end)
-    rows = (store.rows[0], row._replace(epoch=row.epoch + 1))
-    wrong = PeerRepair(bench.disk, ROOT, 8192, rows, found)
+    history = (store.epochs[0], entry._replace(epoch=entry.epoch + 1))
+    wrong = PeerRepair(bench.disk, ROOT, 8192, history, found)
     with pytest.raises(BadBytes, match="here it is of"):
-        wrong.take(data, rows_over(rows, found.start, found.end))
+        wrong.take(data, epochs_over(history, found.start, found.end))
 
 
 def test_a_tombstone_is_taken_only_when_asked_for(pair: tuple[Bench, Bench]) -> None:
     """D8: somebody has repaired that node by hand; another one may have the message itself."""
-    _, one, data, rows = damaged(pair)
+    _, one, data, history = damaged(pair)
     lost = tombstone("U", 0, 5, one.start, len(data), HOST, protected=True)
     with pytest.raises(BadBytes, match="tombstone of a lost message"):
-        one.take(lost, rows)
-    one.take(lost, rows, tombstones=True)
+        one.take(lost, history)
+    one.take(lost, history, tombstones=True)
     assert one.position == one.end
 
 
@@ -271,7 +271,7 @@ def test_what_one_node_lacks_comes_from_the_next(pair: tuple[Bench, Bench]) -> N
     flip(other, 16384 + 5000)
     store = bench.open()
     (found,) = store.log.damages.ranges
-    one = PeerRepair(bench.disk, ROOT, 8192, store.rows, found)
+    one = PeerRepair(bench.disk, ROOT, 8192, store.epochs, found)
     sources = [other.store.log, Bench(disk=third).store.log]
     with pytest.raises(BadBytes):
         fill(one, sources[0])

@@ -201,9 +201,9 @@ def test_filler_of_new_leader_belongs_to_new_epoch(bench: Bench) -> None:
     first = record.decode(bench.store.log.read(8192, bench.store.log.end - 8192))
     epoch = epochs.unpack(first.body)
     assert (epoch.kind, epoch.epoch, epoch.start, first.physical_offset) == ("start", 2, end, 8192)
-    assert [(row.epoch, row.start) for row in bench.store.rows] == [(1, 0), (2, end)]
+    assert [(entry.epoch, entry.start) for entry in bench.store.epochs] == [(1, 0), (2, end)]
     bench.disk.kill()
-    assert [(row.epoch, row.start) for row in bench.open().rows] == [(1, 0), (2, end)]
+    assert [(entry.epoch, entry.start) for entry in bench.open().epochs] == [(1, 0), (2, end)]
 
 
 # --- who this store is ------------------------------------------------------------------------------------------------
@@ -279,21 +279,21 @@ def test_epochs_file_lost_is_scanned(bench: Bench) -> None:
         stop()
         bench.open()
         bench.begin()
-    rows = bench.store.rows
-    assert len(rows) == 4
+    history = bench.store.epochs
+    assert len(history) == 4
     for stop in (bench.disk.kill, lambda: bench.store.close()):
         stop()
         bench.disk.unlink(f"{OWN}/epochs")
-        assert bench.open().rows == rows
+        assert bench.open().epochs == history
 
 
-def test_epochs_row_above_end_dropped(bench: Bench) -> None:
+def test_an_epoch_entry_above_the_end_is_dropped(bench: Bench) -> None:
     """Story 10."""
     bench.fill(5)
-    rows, end = bench.store.rows, bench.store.log.end
+    history, end = bench.store.epochs, bench.store.log.end
     bench.disk.kill()
-    ownfiles.save_epochs(bench.disk, OWN, (*rows, epochs.EpochRow(9, end, "aa")), end + 50)
-    assert bench.open().rows == rows
+    ownfiles.save_epochs(bench.disk, OWN, (*history, epochs.EpochEntry(9, end, "aa")), end + 50)
+    assert bench.open().epochs == history
 
 
 def test_another_group_does_not_take_this_store(bench: Bench) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from rmq.errors import Refusal, StoreError
 from rmq.log.files import smallfile
-from rmq.log.files.epochs import START, EpochRecord, EpochRow, Voter
+from rmq.log.files.epochs import START, EpochEntry, EpochRecord, Voter
 from rmq.log.files.memory import MemoryDisk, PowerLoss
 from rmq.log.files.snapshot import QUEUES, RECEIVED
 from rmq.log.records import record
@@ -42,9 +42,9 @@ class Replica:
         return self
 
     def lead(self, epoch: int, writer: str = "aa") -> None:
-        row = EpochRow(epoch, self.log.end, writer)
-        self.store.rows = (*self.store.rows, row)
-        self.held.append_epoch(EpochRecord(epoch, row.start, writer, "n0", START, False, VOTERS, self.store.rows), 1000)
+        entry = EpochEntry(epoch, self.log.end, writer)
+        self.store.epochs = (*self.store.epochs, entry)
+        self.held.append_epoch(EpochRecord(epoch, entry.start, writer, "n0", START, False, VOTERS, self.store.epochs), 1000)
         self.ends.append(self.log.end)
 
     def write(self, *sizes: int) -> None:
@@ -60,8 +60,8 @@ class Replica:
     def take(self, data: bytes) -> Taken:
         taken = self.held.take(self.log.end, data, NEWEST)
         for found in taken.epochs:
-            if not self.store.rows or found.record.epoch > self.store.rows[-1].epoch:
-                self.store.rows = (*self.store.rows, found.record.row())
+            if not self.store.epochs or found.record.epoch > self.store.epochs[-1].epoch:
+                self.store.epochs = (*self.store.epochs, found.record.entry())
         return taken
 
     def content(self) -> bytes:
@@ -81,14 +81,14 @@ def leader() -> Replica:
 
 @pytest.mark.parametrize("max_bytes", [1, 100, 700, 4000, 5000, 1 << 20])
 def test_a_follower_becomes_equal_in_pieces_of_any_size(leader: Replica, max_bytes: int) -> None:
-    """R3: whole entries only, byte for byte, fillers too; the epoch table comes with them (R13)."""
+    """R3: whole entries only, byte for byte, fillers too; the epoch history comes with them (R13)."""
     follower = Replica()
     while follower.log.end < leader.log.end:
         data = read_entries(leader.log, follower.log.end, max_bytes)
         assert follower.take(data).bad == ""
         assert follower.log.end in leader.ends
     assert follower.content() == leader.content()
-    assert follower.store.rows == leader.store.rows
+    assert follower.store.epochs == leader.store.epochs
 
 
 def test_every_piece_begins_and_ends_with_an_entry(leader: Replica) -> None:
@@ -126,7 +126,7 @@ def test_follower_damaged_bytes_refetched(leader: Replica) -> None:
 
 
 def test_a_foreign_epoch_is_refused(leader: Replica) -> None:
-    """An epoch's first record starts where its entry does, and others belong to the last row."""
+    """An epoch's first record starts where its entry does, and others belong to the last epoch entry."""
     other = Replica()
     other.lead(3, "bb")
     follower = Replica()
@@ -146,18 +146,18 @@ def test_filler_of_new_leader_belongs_to_new_epoch() -> None:
     follower.take(read_entries(one.log, 0, 1 << 20))
     one.write(60)  # fits: only the old leader has it
     follower.lead(2, "bb")  # does not fit any more
-    assert follower.store.rows[-1].start == shared
+    assert follower.store.epochs[-1].start == shared
     assert follower.log.end > 4096
-    one.held.cut(shared, one.store.rows, False)
+    one.held.cut(shared, one.store.epochs, False)
     assert one.take(read_entries(follower.log, shared, 1 << 20)).bad == ""
     assert one.content() == follower.content()
-    assert one.store.rows == follower.store.rows
+    assert one.store.epochs == follower.store.epochs
 
 
 def test_cut_across_two_segments_and_preallocated(leader: Replica) -> None:
     """Stories 8, 1: everything behind the cut is zero, also after power loss, and old bytes of equal size are gone."""
     for to in leader.ends[-4::-7]:
-        leader.held.cut(to, tuple(row for row in leader.store.rows if row.start < to), False)
+        leader.held.cut(to, tuple(entry for entry in leader.store.epochs if entry.start < to), False)
         assert (leader.log.end, leader.log.durable_end) == (to, to)
         last = leader.log.segments()[-1]
         assert not last.read(to, last.end - to).strip(b"\0")
@@ -181,7 +181,7 @@ def test_a_crash_anywhere_in_a_cut_leaves_a_prefix(torn: float) -> None:
         to = one.ends[9]
         one.lead(2, "bb")
         one.write(*([200] * 12))
-        whole, rows = one.content(), one.store.rows
+        whole, history = one.content(), one.store.epochs
         one.store.save_progress()
         left = step
 
@@ -193,7 +193,7 @@ def test_a_crash_anywhere_in_a_cut_leaves_a_prefix(torn: float) -> None:
 
         one.disk.before = before
         try:
-            one.held.cut(to, rows[:1], False)
+            one.held.cut(to, history[:1], False)
         except PowerLoss:
             one.disk.crash(lambda chance=chance: chance.random() < torn)
         else:
@@ -204,23 +204,23 @@ def test_a_crash_anywhere_in_a_cut_leaves_a_prefix(torn: float) -> None:
         assert one.log.end in one.ends
         end = one.log.end
         assert one.content()[:end] == whole[:end]
-        assert one.store.rows == tuple(row for row in rows if row.start < end)
+        assert one.store.epochs == tuple(entry for entry in history if entry.start < end)
 
 
 def test_a_store_begun_anew(leader: Replica) -> None:
-    """Story 46: epoch rows of bytes that are not here yet come with their records, not with the snapshot."""
+    """Story 46: epoch entries of bytes that are not here yet come with their records, not with the snapshot."""
     follower = Replica()
     start = leader.log.segments()[2].base
-    follower.held.begin_anew(start, leader.store.rows, VOTERS, lambda: None)
+    follower.held.begin_anew(start, leader.store.epochs, VOTERS, lambda: None)
     assert (follower.log.start, follower.log.end) == (start, start)
-    assert [row.epoch for row in follower.store.rows] == [1]
+    assert [entry.epoch for entry in follower.store.epochs] == [1]
     assert follower.take(read_entries(leader.log, start, 1 << 20)).bad == ""
     assert follower.content() == leader.content()[start:]
     follower.log.flush()
     follower.disk.crash()
     follower.open()
     assert follower.log.end == leader.log.end
-    assert follower.store.rows == leader.store.rows
+    assert follower.store.epochs == leader.store.epochs
 
 
 def test_a_log_that_begins_behind_a_filler() -> None:
@@ -231,15 +231,15 @@ def test_a_log_that_begins_behind_a_filler() -> None:
         leader.write(50)
     leader.lead(2, "bb")  # does not fit any more
     leader.write(50, 50)
-    assert leader.store.rows[-1].start < 4096
-    follower.held.begin_anew(4096, leader.store.rows, VOTERS, lambda: None)
-    assert [row.epoch for row in follower.store.rows] == [1, 2]
+    assert leader.store.epochs[-1].start < 4096
+    follower.held.begin_anew(4096, leader.store.epochs, VOTERS, lambda: None)
+    assert [entry.epoch for entry in follower.store.epochs] == [1, 2]
     assert follower.take(read_entries(leader.log, 4096, 1 << 20)).bad == ""
     follower.log.flush()
     follower.disk.crash()
     follower.open()
     assert follower.log.end == leader.log.end
-    assert follower.store.rows == leader.store.rows
+    assert follower.store.epochs == leader.store.epochs
 
 
 def test_the_queues_of_a_store_begun_anew(leader: Replica) -> None:
@@ -249,7 +249,7 @@ def test_the_queues_of_a_store_begun_anew(leader: Replica) -> None:
     while follower.log.end + len(data := read_entries(leader.log, follower.log.end, 1)) < start:
         follower.take(data)
     follower.store.dispatcher.advance(follower.log.end)  # the next number is the one that comes behind `start`
-    follower.held.begin_anew(start, leader.store.rows, VOTERS, lambda: None)
+    follower.held.begin_anew(start, leader.store.epochs, VOTERS, lambda: None)
     follower.take(read_entries(leader.log, start, 1 << 20))
     follower.store.dispatcher.advance(follower.log.end)
     queue = follower.store.queues.find("T", 0)
@@ -281,7 +281,7 @@ def test_power_lost_while_a_store_begins_anew(leader: Replica) -> None:
 
         follower.disk.before = before
         try:
-            follower.held.begin_anew(8192, leader.store.rows, VOTERS, follower.store.snapshots.install)
+            follower.held.begin_anew(8192, leader.store.epochs, VOTERS, follower.store.snapshots.install)
             break
         except PowerLoss:
             pass
@@ -309,7 +309,7 @@ def test_no_snapshot_of_a_log_that_is_gone(leader: Replica) -> None:
     def place() -> None:
         follower.store.snapshots.install()
 
-    follower.held.begin_anew(4096, leader.store.rows, VOTERS, place)
+    follower.held.begin_anew(4096, leader.store.epochs, VOTERS, place)
     with pytest.raises(StoreError, match="gone"):
         follower.store.publish_snapshot(writer, 0, 0)
     follower.disk.crash()
@@ -325,7 +325,7 @@ def test_the_index_of_a_store_begun_anew(leader: Replica) -> None:
     follower.take(read_entries(leader.log, 0, 1 << 20))
     index.advance(follower.log.end, 1)
     begin = leader.log.segments()[3].base
-    follower.held.begin_anew(begin, leader.store.rows, VOTERS, lambda: None)
+    follower.held.begin_anew(begin, leader.store.epochs, VOTERS, lambda: None)
     follower.take(read_entries(leader.log, begin, 1 << 20))
     index.advance(follower.log.end, 1)
     assert index.position == follower.log.end
@@ -342,7 +342,7 @@ def test_queue_numbers_of_the_inherited_tail(leader: Replica) -> None:
     follower.held.number_queues()
     assert queue.next == 45
     to = next(end for end in leader.ends if end > 9000)
-    follower.held.cut(to, follower.store.rows[:1], False)
+    follower.held.cut(to, follower.store.epochs[:1], False)
     follower.held.number_queues()
     assert queue.next == sum(one.topic == "T" for one in follower.log.scan(0, to))
 

@@ -6,7 +6,7 @@ import pytest
 
 from rmq.errors import StoreError
 from rmq.log.files import ownfiles, smallfile
-from rmq.log.files.epochs import EpochRow
+from rmq.log.files.epochs import EpochEntry
 from rmq.log.files.memory import MemoryDisk, PowerLoss
 from rmq.log.files.ownfiles import Progress, QueueRow, Run, Vote
 
@@ -24,12 +24,12 @@ def test_what_is_saved_is_loaded(disk: MemoryDisk) -> None:
     ownfiles.save_vote(disk, "/own", VOTE)
     ownfiles.save_run(disk, "/own", Run("running", "-", "ASYNC_FLUSH", 12, 0))
     ownfiles.save_progress(disk, "/own", Progress(10, 9, 8, 7, 6))
-    ownfiles.save_epochs(disk, "/own", (EpochRow(1, 0, "aa"), EpochRow(2, 50, "bb")), 70)
+    ownfiles.save_epochs(disk, "/own", (EpochEntry(1, 0, "aa"), EpochEntry(2, 50, "bb")), 70)
     ownfiles.save_queues(disk, "/own", [QueueRow("T", 0, 1, 5)])
     assert ownfiles.load_vote(disk, "/own") == VOTE
     assert ownfiles.load_run(disk, "/own") == Run("running", "-", "ASYNC_FLUSH", 12, 0)
     assert ownfiles.load_progress(disk, "/own") == Progress(10, 9, 8, 7, 6)
-    assert ownfiles.load_epochs(disk, "/own") == ((EpochRow(1, 0, "aa"), EpochRow(2, 50, "bb")), 70)
+    assert ownfiles.load_epochs(disk, "/own") == ((EpochEntry(1, 0, "aa"), EpochEntry(2, 50, "bb")), 70)
     assert ownfiles.load_queues(disk, "/own") == [QueueRow("T", 0, 1, 5)]
 
 

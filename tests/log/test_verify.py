@@ -305,8 +305,8 @@ def test_a_checkpoint_of_another_length(stopped: Bench) -> None:
 
 
 def test_an_epochs_file_that_contradicts_the_log(stopped: Bench) -> None:
-    rows, checked_to = ownfiles.load_epochs(stopped.disk, OWN) or ((), 0)
-    ownfiles.save_epochs(stopped.disk, OWN, [rows[0]._replace(epoch=7), *rows[1:]], checked_to)
+    history, checked_to = ownfiles.load_epochs(stopped.disk, OWN) or ((), 0)
+    ownfiles.save_epochs(stopped.disk, OWN, [history[0]._replace(epoch=7), *history[1:]], checked_to)
     assert "a record in the log says" in damage(stopped.disk)
 
 

@@ -386,7 +386,7 @@ def _ha_status(source: Any) -> peers.HaStatus:
 
 
 def _epoch_cache(source: Any) -> peers.EpochCache:
-    epochs = [peers.EpochEntry(one["epoch"], one["startOffset"], one["endOffset"]) for one in source["epochList"]]
+    epochs = [peers.EpochRange(one["epoch"], one["startOffset"], one["endOffset"]) for one in source["epochList"]]
     return peers.EpochCache(source["clusterName"], source["brokerName"], source["brokerId"], epochs, source["maxOffset"])
 
 

@@ -2,15 +2,15 @@
 
 from hypothesis import given, strategies as st
 
-from rmq.model import EpochRow
+from rmq.model import EpochEntry
 from rmq.raft import epochs
 
 Log = list[tuple[int, str]]  # who wrote each byte
 
 
-def rows_of(log: Log) -> tuple[EpochRow, ...]:
+def history_of(log: Log) -> tuple[EpochEntry, ...]:
     starts = [at for at, byte in enumerate(log) if at == 0 or log[at - 1] != byte]
-    return tuple(EpochRow(log[at][0], at, log[at][1]) for at in starts)
+    return tuple(EpochEntry(log[at][0], at, log[at][1]) for at in starts)
 
 
 @st.composite
@@ -36,17 +36,17 @@ def two_logs(draw: st.DrawFn) -> tuple[Log, Log]:
 
 @given(two_logs())
 def test_rounds_end_at_the_common_prefix(logs: tuple[Log, Log]) -> None:
-    """R14: in at most as many rounds as the follower has rows, and never below the common part."""
+    """R14: in at most as many rounds as the follower has entries, and never below the common part."""
     leader, follower = logs
     common = next((at for at, (a, b) in enumerate(zip(leader, follower, strict=False)) if a != b), min(map(len, logs)))
-    rows = rows_of(leader)
-    for _ in range(len(rows_of(follower)) + 1):
-        mine = rows_of(follower)
-        if epochs.holds(rows, 0, len(leader), len(follower), *epochs.last(mine)):
+    history = history_of(leader)
+    for _ in range(len(history_of(follower)) + 1):
+        mine = history_of(follower)
+        if epochs.holds(history, 0, len(leader), len(follower), *epochs.last(mine)):
             assert leader[: len(follower)] == follower
             assert len(follower) == common
             return
-        found = epochs.parting(rows, len(leader), epochs.last(mine)[0])
+        found = epochs.parting(history, len(leader), epochs.last(mine)[0])
         if found is None:
             assert common == 0  # nothing in common: it begins anew
             return
@@ -57,10 +57,10 @@ def test_rounds_end_at_the_common_prefix(logs: tuple[Log, Log]) -> None:
 
 
 def test_rows_below_and_from() -> None:
-    rows = (EpochRow(1, 0, "a"), EpochRow(3, 50, "b"), EpochRow(4, 90, "c"))
-    assert epochs.below(rows, 50) == rows[:1]
-    assert epochs.below(rows, 51) == rows[:2]
-    assert epochs.from_start(rows, 60) == rows[1:]
-    assert epochs.from_start(rows, 0) == rows
-    assert [epochs.end_of(rows, index, 120) for index in range(3)] == [50, 90, 120]
-    assert epochs.merged(rows, EpochRow(4, 100, "d")) == rows
+    history = (EpochEntry(1, 0, "a"), EpochEntry(3, 50, "b"), EpochEntry(4, 90, "c"))
+    assert epochs.below(history, 50) == history[:1]
+    assert epochs.below(history, 51) == history[:2]
+    assert epochs.from_start(history, 60) == history[1:]
+    assert epochs.from_start(history, 0) == history
+    assert [epochs.end_of(history, index, 120) for index in range(3)] == [50, 90, 120]
+    assert epochs.merged(history, EpochEntry(4, 100, "d")) == history

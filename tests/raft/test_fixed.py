@@ -1,6 +1,6 @@
 """Fixed mode, RocketMQ's master and slaves, as short stories on toy logs."""
 
-from rmq.model import EpochRow, Voter
+from rmq.model import EpochEntry, Voter
 from rmq.raft import messages as m
 from rmq.raft.core import Core
 from rmq.raft.fixed import last_epoch_led
@@ -83,7 +83,7 @@ def test_a_node_that_is_being_filled_from_a_snapshot_begins_no_epoch() -> None:
     """Its tables and the numbers of its queues are ahead of its log: it would number new messages with a gap (D12)."""
     voters = (Voter("a", "s-a", "a:1"),)
     me = m.Identity("g", "a", "s-a", 2, "a:1", False, "", fixed=True, in_sync=1, master=True)
-    boot = m.RestoredState(3, "-", False, 100, 140, 100, (EpochRow(3, 100, "s-b"),), ((-1, voters),), ready_at=200)
+    boot = m.RestoredState(3, "-", False, 100, 140, 100, (EpochEntry(3, 100, "s-b"),), ((-1, voters),), ready_at=200)
     core = Core(me, boot, m.Timing(), lambda: 0.5, 0.0)
     for now in range(1, 100):
         assert not any(isinstance(effect, m.AppendEpoch) for effect in core.step(m.Tick(), float(now)))
@@ -103,7 +103,7 @@ def test_fixed_master_behind_its_slave_pulls_back() -> None:
     world.run(3.0)
     assert world["a"].core.leads()
     assert world["a"].log[:-1] == whole
-    assert world["a"].of(m.AppendEpoch)[-1].row.lossy  # type: ignore[union-attr]
+    assert world["a"].of(m.AppendEpoch)[-1].entry.lossy  # type: ignore[union-attr]
     assert world["a"].proven
     assert world["b"].log == world["a"].log
 
@@ -120,7 +120,7 @@ def test_a_master_without_its_slave_gives_up_in_time() -> None:
     assert not world["a"].core.leads()
     world.run(2.0)
     assert world["a"].core.leads()
-    assert world["a"].of(m.AppendEpoch)[-1].row.lossy  # type: ignore[union-attr]
+    assert world["a"].of(m.AppendEpoch)[-1].entry.lossy  # type: ignore[union-attr]
     world["b"].start()
     world["b"].feed(m.Follow("a"))
     world.run(2.0)
@@ -149,7 +149,7 @@ def test_promotion_by_hand_and_the_old_master_comes_back() -> None:
     world["b"].feed(m.Promote(False, "ticket"))
     assert world["b"].core.leads()
     assert world["b"].done == {"ticket": ""}
-    assert world["b"].of(m.AppendEpoch)[-1].row.lossy  # type: ignore[union-attr]
+    assert world["b"].of(m.AppendEpoch)[-1].entry.lossy  # type: ignore[union-attr]
     world["b"].write()
     world["b"].write()
     world["a"].start()
@@ -160,7 +160,7 @@ def test_promotion_by_hand_and_the_old_master_comes_back() -> None:
 
 
 def test_two_fixed_masters_same_epoch_number() -> None:
-    """Story 54: the rows have different writers, so nobody takes the other's bytes for its own."""
+    """Story 54: the epoch entries have different writers, so nobody takes the other's bytes for its own."""
     world = mastered(2)
     world["a"].stop()
     world["b"].feed(m.Promote(False))
@@ -184,7 +184,7 @@ def test_handing_over_loses_nothing() -> None:
     world.run(1.0)
     assert world["a"].done == {"ticket": ""}
     assert isinstance(world["b"].core.role, Leader)
-    assert not world["b"].of(m.AppendEpoch)[-1].row.lossy  # type: ignore[union-attr]
+    assert not world["b"].of(m.AppendEpoch)[-1].entry.lossy  # type: ignore[union-attr]
     world["a"].feed(m.Follow("b"))
     world.run(1.0)
     assert world["a"].log == world["b"].log
@@ -307,7 +307,7 @@ def test_a_master_that_was_a_slave_last_first_asks_what_the_others_have() -> Non
     world.run(3.0)
     assert world["a"].core.leads()
     assert world["a"].log[: len(whole)] == whole
-    assert world["a"].of(m.AppendEpoch)[-1].row.lossy  # type: ignore[union-attr]
+    assert world["a"].of(m.AppendEpoch)[-1].entry.lossy  # type: ignore[union-attr]
     assert world["c"].log == world["a"].log
 
 
@@ -341,7 +341,7 @@ def test_a_successor_that_lost_power_on_the_way_says_so() -> None:
     world["b"].start()
     world.run(1.0)
     assert world["b"].core.leads()
-    assert world["b"].of(m.AppendEpoch)[-1].row.lossy  # type: ignore[union-attr]
+    assert world["b"].of(m.AppendEpoch)[-1].entry.lossy  # type: ignore[union-attr]
 
 
 def test_a_master_that_heard_of_a_newer_epoch_does_not_go_on_with_its_own() -> None:

@@ -22,7 +22,7 @@ def test_a_group_elects_writes_and_commits() -> None:
     assert {node.end for node in world.nodes.values()} == {40}
     assert {node.committed for node in world.nodes.values()} == {40}
     assert {node.core.leader for node in world.nodes.values()} == {leader.name}
-    assert leader.of(m.AppendEpoch)[0].row.lossy is False  # type: ignore[union-attr]
+    assert leader.of(m.AppendEpoch)[0].entry.lossy is False  # type: ignore[union-attr]
 
 
 def test_without_faults_no_epoch_rises() -> None:
@@ -178,7 +178,7 @@ def test_bootstrap_needs_all() -> None:
     leader = world.leader()
     assert leader.core.state.voters == tuple(Voter(name, f"s-{name}", f"{name}:1") for name in "abc")
     assert all(node.proven for node in world.nodes.values())
-    assert not leader.of(m.AppendEpoch)[0].row.lossy  # type: ignore[union-attr]
+    assert not leader.of(m.AppendEpoch)[0].entry.lossy  # type: ignore[union-attr]
 
 
 def test_wiped_node_cannot_elect() -> None:
@@ -216,7 +216,7 @@ def test_all_lose_power_longest_log_wins() -> None:
     world.run(6.0)
     leader = world.leader()
     assert leader.name == "b"
-    assert leader.of(m.AppendEpoch)[-1].row.lossy  # type: ignore[union-attr]
+    assert leader.of(m.AppendEpoch)[-1].entry.lossy  # type: ignore[union-attr]
     world.run(1.0)
     assert all(node.proven for node in world.nodes.values())
 
@@ -239,7 +239,7 @@ def test_an_administrator_ends_the_waiting_of_an_unproven_node() -> None:
         node.proven = node.unclean = True
         node.start()
     world.run(6.0)
-    assert world.leader().of(m.AppendEpoch)[-1].row.lossy  # type: ignore[union-attr]
+    assert world.leader().of(m.AppendEpoch)[-1].entry.lossy  # type: ignore[union-attr]
 
 
 def test_unproven_catches_up_then_votes() -> None:

@@ -4,7 +4,7 @@ import pickle
 from collections.abc import Callable
 from typing import NamedTuple
 
-from rmq.model import EpochRow, Voter
+from rmq.model import EpochEntry, Voter
 from rmq.raft import messages as m
 from rmq.raft.core import Core
 
@@ -52,18 +52,18 @@ class Node:
 
     def boot(self) -> None:
         self.incarnation += 1
-        rows: tuple[EpochRow, ...] = ()
+        history: tuple[EpochEntry, ...] = ()
         lists = list(self.lists)
         for entry in self.log:
             if entry.mark is not None:
-                if not rows or entry.mark.row.epoch > rows[-1].epoch:
-                    rows = (*rows, entry.mark.row)
+                if not history or entry.mark.entry.epoch > history[-1].epoch:
+                    history = (*history, entry.mark.entry)
                 lists.append((entry.start, entry.mark.voters))
         me = m.Identity(
             "g", self.name, self.store, self.incarnation, f"{self.name}:1", self.sync_flush, "",
             self.fixed, self.in_sync, self.master, self.unclean,
         )  # fmt: skip
-        start = m.RestoredState(self.epoch, self.voted_for, self.proven, 0, self.end, 0, rows, tuple(lists))
+        start = m.RestoredState(self.epoch, self.voted_for, self.proven, 0, self.end, 0, history, tuple(lists))
         self.core = Core(me, start, m.Timing(), self.world.chance, self.world.now)
         self.alive = True
 
@@ -76,8 +76,8 @@ class Node:
         match effect:
             case m.SaveVote():
                 self.epoch, self.voted_for, self.proven = effect
-            case m.AppendEpoch(row, kind, voters, _):
-                mark = m.EpochMark(self.end, row, kind, voters)
+            case m.AppendEpoch(entry, kind, voters, _):
+                mark = m.EpochMark(self.end, entry, kind, voters)
                 self.append(Entry(self.end, self.end + RECORD_BYTES, self.epoch, mark))
             case m.AppendBytes(at, data):
                 assert at == self.end

@@ -6,7 +6,7 @@ from rmq.log.files import epochs
 from rmq.log.files.segment import FILLER
 from rmq.log.records import record
 from rmq.log.records.record import BLANK_MAGIC
-from rmq.model import EPOCH_TOPIC, EpochRow
+from rmq.model import EPOCH_TOPIC, EpochEntry
 
 if TYPE_CHECKING:
     from tests.sim.node import Node
@@ -15,14 +15,14 @@ _EPOCH = EPOCH_TOPIC.encode()
 
 
 class Chain:
-    """`digests`: of each entry, and everything before it. `rows`: what its epoch records say, and where these stand."""
+    """`digests`: of each entry, and everything before it. `epochs`: what its epoch records say, and where these stand."""
 
     def __init__(self, base: int) -> None:
         self.base = base
         self.data = bytearray()
         self.ends: list[int] = []
         self.digests: list[int] = []
-        self.rows: list[tuple[int, EpochRow]] = []
+        self.epochs: list[tuple[int, EpochEntry]] = []
 
     @property
     def end(self) -> int:
@@ -42,9 +42,9 @@ class Chain:
         left, magic = FILLER.unpack_from(entry, 0)
         found = record.decode(entry, left if magic == BLANK_MAGIC else 0)
         if found.topic == EPOCH_TOPIC:
-            row = epochs.unpack(found.body).row()
-            if not self.rows or row.epoch > self.rows[-1][1].epoch:
-                self.rows.append((self.end, row))
+            entry = epochs.unpack(found.body).entry()
+            if not self.epochs or entry.epoch > self.epochs[-1][1].epoch:
+                self.epochs.append((self.end, entry))
 
     def cut(self, to: int) -> bool:
         """False if `to` is the end of no entry."""
@@ -52,8 +52,8 @@ class Chain:
             self.ends.pop()
             self.digests.pop()
         del self.data[max(to - self.base, 0) :]
-        while self.rows and self.rows[-1][0] >= to:
-            self.rows.pop()
+        while self.epochs and self.epochs[-1][0] >= to:
+            self.epochs.pop()
         return to == (self.ends[-1] if self.ends else self.base)
 
 

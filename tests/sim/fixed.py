@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rmq.log.files.epochs import EpochRecord
-from rmq.model import EpochRow, Voter
+from rmq.model import EpochEntry, Voter
 from rmq.raft import messages as m
 from rmq.raft.fixed import last_epoch_led
 from rmq.raft.roles import Leader, StartingMaster
@@ -46,9 +46,9 @@ class FixedJudge(Judge):
 
     def _hw_is_known(self, node: Node, hw: int) -> bool:
         """Whether the leadership that wrote the last byte below `hw`, or a later one that took its log over, committed so far."""
-        rows = [row for row in node.core.state.rows if row.start < hw]
-        key = (rows[-1].epoch, rows[-1].writer) if rows else (0, "")
-        return not rows or any(
+        history = [entry for entry in node.core.state.epochs if entry.start < hw]
+        key = (history[-1].epoch, history[-1].writer) if history else (0, "")
+        return not history or any(
             leadership.hw >= hw for one, leadership in self._leaderships.items() if one == key or one[0] > key[0]
         )
 
@@ -69,8 +69,8 @@ class FixedJudge(Judge):
         self.check(key not in self._leaderships, "R1", f"{node.name} opens epoch {found.epoch} twice")
         self.check(found.start == log.end, "R13", f"{node.name}: {found} where the log ends at {log.end}")
         self.counts["leaderships"] += 1
-        rows = [row for row in state.rows if row.epoch != found.epoch]
-        leaderships = self._leaderships_before(state.me.store, rows)
+        history = [entry for entry in state.epochs if entry.epoch != found.epoch]
+        leaderships = self._leaderships_before(state.me.store, history)
         shown = max((leadership.shown for leadership in leaderships), default=0)
         if shown > found.start > log.start:  # an empty log says so by itself
             self.counts["leaderships that lost something"] += 1
@@ -81,14 +81,14 @@ class FixedJudge(Judge):
                 leadership.shown = min(leadership.shown, found.start)
         self._leaderships[key] = Leadership(found.start, found.start)
 
-    def _leaderships_before(self, store: str, rows: Sequence[EpochRow]) -> list[Leadership]:
+    def _leaderships_before(self, store: str, history: Sequence[EpochEntry]) -> list[Leadership]:
         """The one that wrote the log's end; and, where a disk lost what it had, all of this store that nobody gave up since.
 
         What two masters wrote at the same time cannot all stay: a leadership that had to give way is not asked."""
-        keys = [(row.epoch, row.writer) for row in rows]
+        keys = [(entry.epoch, entry.writer) for entry in history]
         before = keys[-1:]
         if store in self.tainted or not self.by_hand:
-            given_up = max((row.epoch for row in rows if row.lossy), default=-1)
+            given_up = max((entry.epoch for entry in history if entry.lossy), default=-1)
             before += [key for key in self._leaderships if key[1] == store and (key in keys or key[0] > given_up)]
         return [self._leaderships[key] for key in before if key in self._leaderships]
 
@@ -116,14 +116,14 @@ class FixedJudge(Judge):
         """The last master's log is what counts now. C1: what is missing was given up aloud, or by hand."""
         chain = self._chains[master.core.state.me.store]
         self.truth, self.truth_from = bytearray(chain.base) + chain.data, chain.base
-        rows: tuple[EpochRow, ...] = master.core.state.rows
-        lineage = {(row.epoch, row.writer) for row in rows}
+        history: tuple[EpochEntry, ...] = master.core.state.epochs
+        lineage = {(entry.epoch, entry.writer) for entry in history}
         ends = set(chain.ends)
         for number, (end, leadership) in self._acked.items():
             if end <= master.store.log.start or (end in ends and leadership in lineage):
                 continue
-            given_up = any(row.lossy and row.start < end for row in rows) or (leadership not in lineage and self.by_hand)
-            self.check(bool(given_up), "C1", f"send {number} ended at {end} in {leadership}, nobody gave it up: {rows}")
+            given_up = any(entry.lossy and entry.start < end for entry in history) or (leadership not in lineage and self.by_hand)
+            self.check(bool(given_up), "C1", f"send {number} ended at {end} in {leadership}, nobody gave it up: {history}")
             self.counts["acknowledged and given up"] += 1
 
 
@@ -200,7 +200,7 @@ class FixedWorld(World):
                 epoch, name = found, node.name
         self.named = epoch, name
         if not masters and not self.faults.active:
-            self.promote(max(up, key=lambda node: (node.core.state.rows[-1:], node.store.log.end), default=None))
+            self.promote(max(up, key=lambda node: (node.core.state.epochs[-1:], node.store.log.end), default=None))
         for node in up:
             self.tell(node)
         self.schedule(1.0, self.look_at_names)

@@ -116,16 +116,16 @@ class Judge:
 
     def _grew(self, node: "Node", chain: Chain, end: int) -> None:
         """R3: whoever has an entry of that epoch there has the same entries before it."""
-        at, rows = chain.end, node.core.state.rows
+        at, history = chain.end, node.core.state.epochs
         data = raw(node, at, end)
-        index, place = 0, len(rows)
+        index, place = 0, len(history)
         while index < len(data):
             size = entry_size(data, index)
-            while place < len(rows) and rows[place].start <= at + index:
+            while place < len(history) and history[place].start <= at + index:
                 place += 1
-            while place and rows[place - 1].start > at + index:
+            while place and history[place - 1].start > at + index:
                 place -= 1
-            epoch, _, writer = rows[place - 1][:3] if place else (0, 0, "")
+            epoch, _, writer = history[place - 1][:3] if place else (0, 0, "")
             digest = chain.add(data[index : index + size], epoch)
             index += size
             if chain.base == 0:  # a re-seeded log has no digest of what was before
@@ -152,8 +152,8 @@ class Judge:
         state = node.core.state
         if self._leaders.get(state.epoch) != state.me.store:
             self.fail(f"R6: {node.name} commits {hw} and does not lead")
-        if not state.rows or state.rows[-1].epoch != state.epoch or state.rows[-1].start >= hw:
-            self.fail(f"R6: {node.name}: {hw} is committed in epoch {state.epoch}, but its rows end {state.rows[-1:]}")
+        if not state.epochs or state.epochs[-1].epoch != state.epoch or state.epochs[-1].start >= hw:
+            self.fail(f"R6: {node.name}: {hw} is committed in epoch {state.epoch}, but its epochs end {state.epochs[-1:]}")
         own = node.store.log.durable_end if self.world.sync_flush else node.store.log.end
         claims, me = self.said.claims, state.me.store
         have = [own if voter.store == me else claims.get((state.epoch, voter.store), -1) for voter in state.voters]
@@ -168,7 +168,7 @@ class Judge:
         if found.kind == "voters":
             old, new = set(state.voters), set(found.voters)
             self.check(len(old ^ new) == 1, "R22", f"{node.name} changes {old} to {new}")
-            settled = state.lists[-1][0] < state.hw and state.rows[-1].start < state.hw
+            settled = state.lists[-1][0] < state.hw and state.epochs[-1].start < state.hw
             self.check(settled, "R22", f"{node.name}: the list before, or this epoch's record, is not committed")
             self.counts["changes of voters"] += 1
             return
@@ -268,7 +268,8 @@ class Judge:
         self.tainted.add(name)
 
     def check_table(self, node: "Node") -> None:
-        """R13: the epoch table is what the records in the log say."""
-        start, rows = node.store.log.start, node.core.state.rows
-        said = [row[:3] for _, row in self._chains[node.core.state.me.store].rows if row.start >= start]
-        self.check([row[:3] for row in rows if row.start >= start] == said, "R13", f"{node.name}: rows {rows}, not {said}")
+        """R13: the epoch history is what the records in the log say."""
+        start, history = node.store.log.start, node.core.state.epochs
+        said = [entry[:3] for _, entry in self._chains[node.core.state.me.store].epochs if entry.start >= start]
+        here = [entry[:3] for entry in history if entry.start >= start]
+        self.check(here == said, "R13", f"{node.name}: epochs {here}, not {said}")

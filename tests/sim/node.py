@@ -8,7 +8,7 @@ import msgpack
 
 from rmq.broker.replication.member import Member
 from rmq.errors import Refusal, StoreError
-from rmq.log.files.epochs import EpochRecord, EpochRow, Voter
+from rmq.log.files.epochs import EpochEntry, EpochHistory, EpochRecord, Voter
 from rmq.log.files.memory import MemoryDisk, PowerLoss
 from rmq.log.files.smallfile import write_file
 from rmq.log.files.snapshot import EPOCHS, RECEIVED, VOTERS
@@ -59,18 +59,16 @@ class Watched(ReplicatedLog):
         super().__init__(store, node.disk, ROOT)
         self._node = node
 
-    def cut(self, to: int, rows: tuple[EpochRow, ...], keep: bool) -> None:
+    def cut(self, to: int, history: EpochHistory, keep: bool) -> None:
         self._node.world.judge.cuts(self._node, to)
-        super().cut(to, rows, keep)
+        super().cut(to, history, keep)
 
     def append_epoch(self, found: EpochRecord, wall_ms: int) -> FoundEpoch:
         self._node.world.judge.opens(self._node, found)
         return super().append_epoch(found, wall_ms)
 
-    def begin_anew(
-        self, log_start: int, rows: tuple[EpochRow, ...], voters: tuple[Voter, ...], place: Callable[[], None]
-    ) -> None:
-        super().begin_anew(log_start, rows, voters, place)
+    def begin_anew(self, log_start: int, history: EpochHistory, voters: tuple[Voter, ...], place: Callable[[], None]) -> None:
+        super().begin_anew(log_start, history, voters, place)
         self._node.world.judge.began_anew(self._node, log_start)
 
 
@@ -100,9 +98,9 @@ class Node:
             return f"{self.name} down"
         core, state = self.core, self.core.state
         voters = [(voter.node, voter.store[-2:]) for voter in state.voters]
-        rows = [row[:2] for row in state.rows[-2:]]
+        newest = [entry[:2] for entry in state.epochs[-2:]]
         return (
-            f"{self.name}/{state.me.store[-2:]} {type(core.role).__name__} epoch {state.epoch} {rows} "
+            f"{self.name}/{state.me.store[-2:]} {type(core.role).__name__} epoch {state.epoch} {newest} "
             f"end {state.end} hw {state.hw} proven {state.proven} ready {state.ready} installing {state.installing} {voters}"
         )
 
@@ -320,12 +318,12 @@ class Node:
             return
         write_file(self.disk, f"{ROOT}/rmq/{RECEIVED}", bytes(other.disk.content(path)))
         found = {section: rows for section, rows in other.store.snapshots.rows() if section in (EPOCHS, VOTERS)}
-        rows = tuple(EpochRow(*row) for row in found[EPOCHS])
+        history = tuple(EpochEntry(*row) for row in found[EPOCHS])
         voters = tuple(Voter(*row) for row in found[VOTERS])
         self.world.judge.counts["re-seeded"] += 1
         self.world.judge.tainted.add(self.core.state.me.store)  # it is not proven: what it had goes now, file by file
         self.member.install_from(
-            order.answer.log_start, order.answer.s1, rows, voters, lambda: _none(self.store.snapshots.install())
+            order.answer.log_start, order.answer.s1, history, voters, lambda: _none(self.store.snapshots.install())
         )
         self.load_tables()
 

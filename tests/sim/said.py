@@ -54,8 +54,8 @@ class Said:
             self._fail(f"R12: {node.name} answers {request}, of an older epoch, with bytes of {answer.epoch}")
         if not isinstance(answer, m.VoteAnswer) or not answer.granted or not isinstance(request, m.Vote):
             return
-        rows = node.core.state.rows
-        mine = (rows[-1].epoch if rows else 0, node.store.log.end)
+        history = node.core.state.epochs
+        mine = (history[-1].epoch if history else 0, node.store.log.end)
         if (request.last_epoch, request.end) < mine:
             self._fail(f"R9: {node.name} has {mine} and granted {request}")
         if not request.pre:

@@ -66,13 +66,13 @@ def test_epochs_file_lost_is_scanned() -> None:
                 node.boot()
         stage.settle()
     node = stage["b"]
-    rows = node.core.state.rows
+    history = node.core.state.epochs
     stage.kill(node)
     node.disk.unlink(f"{OWN}/epochs")
     node.disk.unlink(f"{OWN}/progress")
     node.boot()
-    assert node.core.state.rows == rows
-    assert len(rows) == 4
+    assert node.core.state.epochs == history
+    assert len(history) == 4
     stage.end()
 
 
@@ -140,8 +140,8 @@ def test_all_lose_power_longest_log_wins() -> None:
     nodes[2].boot()
     longest = max(node.store.log.end for node in nodes)
     stage.until(lambda: stage.leading() is not None)
-    assert stage.leader.core.state.rows[-1].lossy
-    assert stage.leader.core.state.rows[-1].start == longest
+    assert stage.leader.core.state.epochs[-1].lossy
+    assert stage.leader.core.state.epochs[-1].start == longest
     stage.end()
 
 

@@ -51,7 +51,7 @@ def lines(store: Store, table: DueTable, positions: Positions) -> Iterator[Line]
     before = {source for slot in table.below(store.log.end, 1000) for source in slot}
     yield from (("due", list(source), None) for source in sorted(before - alive.keys()))
     for source, cancels in alive.items():
-        if source not in before and written_by_rocketmq(store.rows, source.offset):
+        if source not in before and written_by_rocketmq(store.epochs, source.offset):
             yield "due", list(source), cancels or True
 
 

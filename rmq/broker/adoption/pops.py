@@ -41,7 +41,7 @@ def _receipts(store: Store, known: ReceiptTable, offsets: Mapping[OffsetKey, int
             begin = offsets.get(OffsetKey(REVIVE_GROUP, queue.topic, queue.queue_id), -1) + 1  # it names the last one done
             now.revived_below(queue.queue_id, begin)
             for stored in store.records(queue.topic, queue.queue_id, begin):
-                if epochs.written_by_rocketmq(store.rows, stored.physical_offset):
+                if epochs.written_by_rocketmq(store.epochs, stored.physical_offset):
                     _note(store, now, stored)
     after = now.committed()
     gone: list[Line] = [("receipt", key, None) for key in sorted(before.keys() - after.keys())]

@@ -36,7 +36,7 @@ class Offsets(Feature):
         self._log = reader.log
         self._leave = leave
         self._truncation_guard = TruncationGuard(table, reader.queues, registry)
-        self._truncation_guard.learn(reader.log.rows)
+        self._truncation_guard.learn(reader.log.epochs)
         kept = OffsetHandlers(table, catalog, reader, commit)
         resets = ResetHandlers(table, catalog, registry, reader, commit, broker_name)
         self.pulled = kept.pulled
@@ -51,10 +51,10 @@ class Offsets(Feature):
         yield "ignoredLowerCommits", self._table.ignored_lower
 
     def on_epoch(self) -> None:
-        self._truncation_guard.learn(self._log.rows)
+        self._truncation_guard.learn(self._log.epochs)
 
     def on_anew(self) -> None:
-        self._truncation_guard.learn(self._log.rows)
+        self._truncation_guard.learn(self._log.epochs)
 
     def sent_back(self, request: Pull, call: Call) -> int | None:
         return self._truncation_guard.send_back(request, reader_of(call)) if self._truncation_guard.starts else None

@@ -88,7 +88,7 @@ class GroupHandlers:
         state, me, now = core.state, core.state.me, self._replica.monotonic()
         return GroupStatus(
             self._replica.role, me.node, me.store, core.leader, self._replica.leader_address, state.epoch, state.log_start,
-            state.end, state.durable, state.hw, state.proven, core.lease_good(now), me.sync_flush, list(state.rows),
+            state.end, state.durable, state.hw, state.proven, core.lease_good(now), me.sync_flush, list(state.epochs),
             self._members(now), self._repairer.trouble, me.fixed,
             now - core.role.since if isinstance(core.role, Leader) else -1.0, self._address_of(me.node),
         )  # fmt: skip

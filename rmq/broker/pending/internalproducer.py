@@ -52,7 +52,7 @@ class InternalProducer:
             record.decode(log.read(offset, size))
         except BadBytes as error:
             raise StoreError(f"no whole record is at {offset} ({error}): run `rmq store verify`") from error
-        return record.decode(log.damages.checked(log.read, offset, size, log.rows))
+        return record.decode(log.damages.checked(log.read, offset, size, log.epochs))
 
     def pick(self, queue_nums: int) -> int:
         """A queue by chance."""

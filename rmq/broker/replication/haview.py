@@ -1,6 +1,6 @@
 """A group's status in the form of RocketMQ's tool. Pure: no I/O, no clock."""
 
-from rmq.net.commands.peers import EpochCache, EpochEntry, GroupStatus, HaClient, HaConnection, HaStatus
+from rmq.net.commands.peers import EpochCache, EpochRange, GroupStatus, HaClient, HaConnection, HaStatus
 
 
 def ha_status(status: GroupStatus) -> HaStatus:
@@ -17,6 +17,6 @@ def ha_status(status: GroupStatus) -> HaStatus:
 
 def epoch_cache(cluster: str, broker_name: str, broker_id: int, status: GroupStatus) -> EpochCache:
     """The epochs of this node's log, each up to where the next one begins."""
-    ends = [row.start for row in status.epochs[1:]] + [status.end]
-    rows = [EpochEntry(row.epoch, row.start, end) for row, end in zip(status.epochs, ends, strict=False)]
-    return EpochCache(cluster, broker_name, broker_id, rows, status.end)
+    ends = [entry.start for entry in status.epochs[1:]] + [status.end]
+    ranges = [EpochRange(entry.epoch, entry.start, end) for entry, end in zip(status.epochs, ends, strict=False)]
+    return EpochCache(cluster, broker_name, broker_id, ranges, status.end)

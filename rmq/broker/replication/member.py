@@ -13,6 +13,7 @@ from rmq.log.files.epochs import EpochRecord
 from rmq.log.replicated import FoundEpoch, ReplicatedLog, read_entries
 from rmq.log.store import Store
 from rmq.log.units import Unit
+from rmq.model import EpochHistory
 from rmq.raft import messages as m
 from rmq.raft.core import Core
 from rmq.raft.roles import Leader
@@ -96,7 +97,7 @@ class Member:
         store.voters = lists[-1][1] if lists else peers
         vote, log = store.vote, store.log
         boot = m.RestoredState(
-            vote.epoch, vote.voted_for, vote.proven, log.start, log.end, store.dispatcher.position, store.rows,
+            vote.epoch, vote.voted_for, vote.proven, log.start, log.end, store.dispatcher.position, store.epochs,
             lists or ((-1, peers),), store.ready_at, _newest(store),
         )  # fmt: skip
         self.core = Core(me, boot, timing, shell.chance, shell.monotonic())
@@ -159,7 +160,7 @@ class Member:
     def retained(self) -> None:
         """Old segments were deleted, or there is a new snapshot."""
         self.handle(m.Retained(self._log.start, _newest(self._store)))
-        self._store.rows = self.core.state.rows
+        self._store.epochs = self.core.state.epochs
 
     def _resume(self) -> None:
         """An effect that was carried out elsewhere is done."""
@@ -194,9 +195,9 @@ class Member:
     # --- effects ------------------------------------------------------------------------------------------------------
 
     def _append_epoch(self, effect: m.AppendEpoch) -> None:
-        row = effect.row
+        entry = effect.entry
         found = EpochRecord(
-            row.epoch, row.start, row.writer, self._me.node, effect.kind, row.lossy, effect.voters, effect.table
+            entry.epoch, entry.start, entry.writer, self._me.node, effect.kind, entry.lossy, effect.voters, effect.epochs
         )  # fmt: skip
         try:
             self._replicated.number_queues()
@@ -219,14 +220,14 @@ class Member:
         """The store learns the table first: it is saved with whatever is flushed from now on."""
         store = self._store
         for one in found:
-            if not store.rows or one.record.epoch > store.rows[-1].epoch:
-                store.rows = (*store.rows, one.record.row())
+            if not store.epochs or one.record.epoch > store.epochs[-1].epoch:
+                store.epochs = (*store.epochs, one.record.entry())
             store.voters = one.record.voters
-        marks = tuple(m.EpochMark(one.start, one.record.row(), one.record.kind, one.record.voters) for one in found)
+        marks = tuple(m.EpochMark(one.start, one.record.entry(), one.record.kind, one.record.voters) for one in found)
         self._report(m.Grown(self._log.end, marks, bad))
 
     def _cut(self, effect: m.Cut) -> None:
-        self._replicated.cut(effect.to, effect.rows, effect.keep)
+        self._replicated.cut(effect.to, effect.epochs, effect.keep)
         self._store.voters = self.core.state.voters
 
     def _reply_bytes(self, effect: m.ReplyBytes) -> None:
@@ -264,12 +265,12 @@ class Member:
             self._replicated.keep(effect.keep_from)
         self._shell.install_snapshot(effect)
 
-    def install_from(self, log_start: int, s1: int, rows: m.Rows, voters: m.Voters, place: Callable[[], None]) -> None:
+    def install_from(self, log_start: int, s1: int, history: EpochHistory, voters: m.Voters, place: Callable[[], None]) -> None:
         """The leader's snapshot is here (`place` puts it into the directory): the log begins anew at `log_start`."""
-        self._replicated.begin_anew(log_start, rows, voters, place)
+        self._replicated.begin_anew(log_start, history, voters, place)
         self._committed_end = log_start
         self._ready_at = s1
-        self.handle(m.SnapshotInstalled(log_start, rows, voters, s1))
+        self.handle(m.SnapshotInstalled(log_start, history, voters, s1))
 
 
 def _newest(store: Store) -> tuple[int, int] | None:

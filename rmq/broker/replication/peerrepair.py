@@ -1,6 +1,6 @@
 """Repairs damage in this node's log with bytes from the other nodes of its group (`rmq.log.repair.peerrepair`).
 
-Any node may give bytes that it has undamaged: the epoch table and their checksums show that they are the right ones.
+Any node may give bytes that it has undamaged: the epoch history and their checksums show that they are the right ones.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from rmq.codes import ResponseCode
 from rmq.errors import BadBytes, Refusal, RmqError, StoreError
 from rmq.log.files.damage import DamagedRange
 from rmq.log.files.disk import Disk
-from rmq.log.repair.peerrepair import PeerRepair, Tombstone, read_part, rows_over
+from rmq.log.repair.peerrepair import PeerRepair, Tombstone, epochs_over, read_part
 from rmq.log.store import Store
 from rmq.net.commands.peers import LogPart, ReadLog
 from rmq.net.transport.server import Connection
@@ -69,7 +69,7 @@ class PeerRepairer:
     async def _repair_range(self, found: DamagedRange) -> str:
         """Why it could not be repaired; "" if it is whole again."""
         try:
-            repair = await _done(partial(PeerRepair, self._disk, self._root, self._log.segment_bytes, self._log.rows, found))
+            repair = await _done(partial(PeerRepair, self._disk, self._root, self._log.segment_bytes, self._log.epochs, found))
             try:
                 source = await self._fill(repair)
                 await _done(repair.put)
@@ -120,7 +120,7 @@ class PeerRepairer:
         to = min(repair.position + repair.wanted, repair.end)
         part = await self._peers.request(node, ReadLog(self._group, repair.position, to))
         assert isinstance(part, LogPart)
-        await _done(partial(repair.take, part.data, tuple(part.rows), tombstones))
+        await _done(partial(repair.take, part.data, tuple(part.epochs), tombstones))
 
 
 def _only_tombstones(errors: list[RmqError]) -> bool:
@@ -159,11 +159,11 @@ class Lending:
 
 async def read_log(store: Store, request: ReadLog) -> LogPart:
     """Bytes of this node's log for a node whose log is damaged. Raises Refusal."""
-    rows = store.log.rows
+    history = store.log.epochs
     try:
         data = await asyncio.to_thread(read_part, store.log, request.from_offset, request.to_offset)
     except StoreError as error:
         raise Refusal(ResponseCode.SYSTEM_ERROR, str(error)) from error
-    if store.log.rows != rows:  # a cut, or another leader's first bytes: nobody can be sure whose bytes these are
+    if store.log.epochs != history:  # a cut, or another leader's first bytes: nobody can be sure whose bytes these are
         raise Refusal(ResponseCode.SYSTEM_BUSY, "another epoch has begun meanwhile: ask again")
-    return LogPart(data, list(rows_over(rows, request.from_offset, request.from_offset + len(data))))
+    return LogPart(data, list(epochs_over(history, request.from_offset, request.from_offset + len(data))))

@@ -132,7 +132,7 @@ class Registered:
 
     def successors(self, core: Core) -> set[str]:
         """All nodes that follow, or led before: a master that gets leadership back need not have fetched from this one yet."""
-        return _voters_and(core, (peer.store for peer in _peers(core))) | {row.writer for row in core.state.rows}
+        return _voters_and(core, (peer.store for peer in _peers(core))) | {entry.writer for entry in core.state.epochs}
 
     def make_way(self, leader: str) -> None:
         """A configured master gets an id among the slaves, so that all ids differ."""

@@ -14,7 +14,7 @@ from rmq.errors import BadBytes, RmqError, StoreError
 from rmq.log.files.disk import Disk
 from rmq.log.files.snapshot import EPOCHS, RECEIVED, VOTERS
 from rmq.log.store import Store
-from rmq.model import EpochRow, Voter
+from rmq.model import EpochEntry, EpochHistory, Voter
 from rmq.net.commands.peers import ReadSnapshot, SnapshotPart
 from rmq.raft import messages as m
 
@@ -50,14 +50,14 @@ class SnapshotInstaller:
     async def _run(self, order: m.InstallSnapshot) -> None:
         try:
             await self._fetch(order)
-            rows, voters = await asyncio.to_thread(self._read)
-            self._check(rows)
+            history, voters = await asyncio.to_thread(self._read)
+            self._check(history)
         except (RmqError, OSError) as error:
             log.warning("the snapshot of %s could not be had: %s; trying again", order.node, error)
             self._member.handle(m.InstallFailed())
             return
         answer = order.answer
-        self._member.install_from(answer.log_start, answer.s1, rows, voters, self._install)
+        self._member.install_from(answer.log_start, answer.s1, history, voters, self._install)
         self._done()
 
     async def _fetch(self, order: m.InstallSnapshot) -> None:
@@ -75,16 +75,16 @@ class SnapshotInstaller:
         finally:
             self._disk.close(handle)
 
-    def _read(self) -> tuple[m.Rows, m.Voters]:
-        """Epoch table and voters of the snapshot. Raises StoreError, BadBytes."""
+    def _read(self) -> tuple[EpochHistory, m.Voters]:
+        """Epoch history and voters of the snapshot. Raises StoreError, BadBytes."""
         found = {section: rows for section, rows in self._store.snapshots.received() if section in (EPOCHS, VOTERS)}
         if len(found) < 2:
             raise BadBytes("it names no epochs or no voters")
-        return tuple(EpochRow(*row) for row in found[EPOCHS]), tuple(Voter(*row) for row in found[VOTERS])
+        return tuple(EpochEntry(*row) for row in found[EPOCHS]), tuple(Voter(*row) for row in found[VOTERS])
 
-    def _check(self, rows: m.Rows) -> None:
+    def _check(self, history: EpochHistory) -> None:
         """Raises BadBytes for an epoch newer than this node's: its leader cannot have held it; what a log names is durable."""
-        newest, known = max((row.epoch for row in rows), default=0), self._member.core.state.epoch
+        newest, known = max((entry.epoch for entry in history), default=0), self._member.core.state.epoch
         if newest > known:
             raise BadBytes(f"it names epoch {newest}, the newest that has begun is {known}")
 

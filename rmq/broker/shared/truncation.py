@@ -12,7 +12,7 @@ from rmq.delivery.groups import ConsumerRegistry
 from rmq.delivery.offsets import OffsetKey, OffsetTable
 from rmq.log.queues.consumequeue import ConsumeQueue
 from rmq.log.queues.queues import ConsumeQueues
-from rmq.model import EpochRow
+from rmq.model import EpochEntry
 from rmq.net.commands import Pull, UpdateConsumerOffset
 from rmq.net.transport.server import Call
 
@@ -30,9 +30,9 @@ class TruncationGuard:
         self._registry = registry
         self._checked: dict[OffsetKey, str] = {}  # the reader of the queue that certainly reads this log
 
-    def learn(self, rows: Sequence[EpochRow]) -> None:
-        """Takes note of the epoch table as it is now."""
-        starts = tuple(row.start for row in rows if row.lossy)
+    def learn(self, history: Sequence[EpochEntry]) -> None:
+        """Takes note of the epoch history as it is now."""
+        starts = tuple(entry.start for entry in history if entry.lossy)
         if starts != self.starts:
             self.starts = starts
             self._checked.clear()

@@ -96,6 +96,6 @@ class Damaged:
         return GroupStatus(
             "damaged", store.vote.node_id, store.vote.store_id, "", "", store.epoch, store.log.start, store.log.end,
             store.log.end, store.dispatcher.position, store.vote.proven, False, self._settings.flush == "sync",
-            list(store.rows), [], self._repairer.trouble, not self._settings.elected,
+            list(store.epochs), [], self._repairer.trouble, not self._settings.elected,
             peers_address=self._settings.own_peers_address(self._address),
         )  # fmt: skip

@@ -168,8 +168,7 @@ def dump(
     elif what == "index":
         lines = (entry for entry in index_lines(directory / "index", index_slots) if from_ <= entry["offset"] < most)
     elif what == "epochs":
-        rows = reader.read_rows(str(directory))
-        lines = ({"epoch": row.epoch, "start": row.start, "writer": row.writer} for row in rows)
+        lines = ({"epoch": one.epoch, "start": one.start, "writer": one.writer} for one in reader.read_epochs(str(directory)))
     else:
         lines = own_lines(directory / "rmq")
     for number, line in enumerate(lines):

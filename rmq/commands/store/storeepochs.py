@@ -56,9 +56,9 @@ def epochs(directory: Path, wild: list[int], after: int | None, yes: bool) -> in
 
 def _show(found: lowering.Epochs) -> None:
     wild = found.out_of_reach(MAX_LEAP)
-    rows = " ".join(map(str, found.rows[-_SHOWN:])) or "none"
-    more = f"(the newest {_SHOWN} of {len(found.rows)}) " if len(found.rows) > _SHOWN else ""
-    click.echo(f"node {found.node} of {found.group}: epoch {found.vote}; leaders of its log {more}{rows}")
+    leaders = " ".join(map(str, found.of_log[-_SHOWN:])) or "none"
+    more = f"(the newest {_SHOWN} of {len(found.of_log)}) " if len(found.of_log) > _SHOWN else ""
+    click.echo(f"node {found.node} of {found.group}: epoch {found.vote}; leaders of its log {more}{leaders}")
     if wild:
         click.echo(f"out of reach: {','.join(map(str, wild))}; in reach: {_newest_but(found, wild)}")
     else:
@@ -66,7 +66,7 @@ def _show(found: lowering.Epochs) -> None:
 
 
 def _newest_but(found: lowering.Epochs, wild: Collection[int]) -> int:
-    return max((one for one in (*found.rows, found.vote) if one not in wild), default=0)
+    return max((one for one in (*found.of_log, found.vote) if one not in wild), default=0)
 
 
 def _new_numbers(found: lowering.Epochs, wild: list[int], after: int) -> dict[int, int]:

@@ -71,7 +71,7 @@ def epochs(rows: Iterable[tuple[BrokerAddresses, int, str, GroupStatus]]) -> Tab
     }  # fmt: skip
     found = []
     for group, number, address, status in rows:
-        ends = [row.start for row in status.epochs[1:]] + [status.end]
-        for row, end in zip(status.epochs, ends, strict=False):
-            found.append((group.cluster, group.name, address, number, row.epoch, row.start, end, row.writer, row.lossy))
+        ends = [entry.start for entry in status.epochs[1:]] + [status.end]
+        for entry, end in zip(status.epochs, ends, strict=False):
+            found.append((group.cluster, group.name, address, number, entry.epoch, entry.start, end, entry.writer, entry.lossy))
     return Table(columns, found)

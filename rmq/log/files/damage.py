@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from rmq.errors import BadBytes, StoreError
 from rmq.log.files import epochs
-from rmq.log.files.epochs import EpochRow
+from rmq.log.files.epochs import EpochHistory
 from rmq.log.files.segment import BadEntry, Segment
 from rmq.log.records import record
 
@@ -60,12 +60,12 @@ class Damages:
                 about = f"bytes {one.start} to {one.end} of the log are damaged ({one.why})"
                 raise StoreError(f"{about}: stop this node and run `rmq store repair`")
 
-    def checked(self, read: Callable[[int, int], bytes], offset: int, size: int, rows: tuple[EpochRow, ...]) -> bytes:
+    def checked(self, read: Callable[[int, int], bytes], offset: int, size: int, history: EpochHistory) -> bytes:
         """Returns what `read` gives, if it is the record at `offset`. If it is not, or the device cannot read it any more, notes
         the damage and raises StoreError."""
         try:
             data = read(offset, size)
-            record.verify(data, 0, offset, not epochs.written_by_rocketmq(rows, offset))
+            record.verify(data, 0, offset, not epochs.written_by_rocketmq(history, offset))
         except BadBytes as error:
             self.add(DamagedRange(offset, offset + size, str(error)))
             self.check(offset, size)
@@ -86,11 +86,11 @@ class Damages:
         """The range that begins at or holds `position`."""
         return next((one for one in self.ranges if one.start <= position < one.end), None)
 
-    def discover(self, error: BadEntry, segments: Sequence[Segment], rows: tuple[EpochRow, ...], end: int) -> int:
+    def discover(self, error: BadEntry, segments: Sequence[Segment], history: EpochHistory, end: int) -> int:
         """A walk stopped below the log's end: notes that as damage, if it is new, and returns where to go on."""
         found = self.at(error.at)
         if found is None:
-            good = first_record(segments, error.at, rows)
+            good = first_record(segments, error.at, history)
             if good == error.at:
                 raise StoreError(f"a whole record stands where the log should end at {end} ({error}): run `rmq store verify`")
             found = DamagedRange(error.at, end if good is None else min(good, end), str(error))
@@ -137,11 +137,11 @@ class MissingSegment(Segment):
     def retire(self) -> None: ...
 
 
-def first_record(segments: Sequence[Segment], from_: int, rows: tuple[EpochRow, ...] = ()) -> int | None:
-    """Where the first whole record at or behind `from_` stands. By `rows` it must carry our checksum, or need not."""
+def first_record(segments: Sequence[Segment], from_: int, history: EpochHistory = ()) -> int | None:
+    """Where the first whole record at or behind `from_` stands. By `history` it must carry our checksum, or need not."""
     for segment in segments:
         if segment.end > from_:
-            found = find_record(segment, from_, not epochs.written_by_rocketmq(rows, max(from_, segment.base)))
+            found = find_record(segment, from_, not epochs.written_by_rocketmq(history, max(from_, segment.base)))
             if found is not None:
                 return found
     return None

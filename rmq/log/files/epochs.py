@@ -1,6 +1,6 @@
-"""Epochs: which leader wrote which bytes. The epoch table (epoch -> first offset), and the log records that carry it.
+"""Epochs: which leader wrote which bytes. The epoch history (epoch -> first offset), and the log records that carry it.
 
-An epoch record is an ordinary record of the topic rmq_sys_EPOCH; its body is a msgpack map. The table can be rebuilt
+An epoch record is an ordinary record of the topic rmq_sys_EPOCH; its body is a msgpack map. The history can be rebuilt
 from the log alone; the file `epochs` is a cache. This file does not decide who may begin an epoch.
 """
 
@@ -12,20 +12,20 @@ from typing import Any, NamedTuple
 import msgpack
 
 from rmq.errors import BadBytes
-from rmq.model import EpochRow, Voter
+from rmq.model import EpochEntry, EpochHistory, Voter
 
-__all__ = ["EpochRecord", "EpochRow", "Voter", "merged", "pack", "unpack"]
+__all__ = ["EpochEntry", "EpochHistory", "EpochRecord", "Voter", "merged", "pack", "unpack"]
 
 START, ROLL = "start", "roll"
-ROCKETMQ_EPOCH = 0  # the epoch of bytes that Apache RocketMQ wrote; their rows may stand between ours
-MAX_ROWS = 64  # in a record
+ROCKETMQ_EPOCH = 0  # the epoch of bytes that Apache RocketMQ wrote; their entries may stand between ours
+MAX_ENTRIES = 64  # in a record
 
 
 class EpochRecord(NamedTuple):
     """The body of an epoch record. `kind`: "start" is a leader's first append, "roll" the first record of a segment.
 
     `lossy`: acknowledged bytes may be gone before it. `voters`: (node id, storeId, address) of every voter.
-    `table`: the newest 64 rows, this epoch's included.
+    `epochs`: the newest 64 entries of the epoch history, this epoch's included.
     """
 
     epoch: int
@@ -35,14 +35,14 @@ class EpochRecord(NamedTuple):
     kind: str
     lossy: bool
     voters: tuple[Voter, ...]
-    table: tuple[EpochRow, ...]
+    epochs: EpochHistory
 
-    def row(self) -> EpochRow:
-        return EpochRow(self.epoch, self.start, self.writer, self.lossy)
+    def entry(self) -> EpochEntry:
+        return EpochEntry(self.epoch, self.start, self.writer, self.lossy)
 
 
 def pack(record: EpochRecord) -> bytes:
-    values = (*record[:6], record.voters, record.table[-MAX_ROWS:])
+    values = (*record[:6], record.voters, record.epochs[-MAX_ENTRIES:])
     return bytes(msgpack.packb(dict(zip(_KEYS, values, strict=True))))
 
 
@@ -50,9 +50,9 @@ def unpack(body: bytes) -> EpochRecord:
     """Raises BadBytes."""
     try:
         found: dict[str, Any] = msgpack.unpackb(body)
-        e, s, w, n, k, lossy, voters, table = (found[key] for key in _KEYS)
-        rows = tuple(EpochRow(*row) for row in table)
-        return EpochRecord(int(e), int(s), str(w), str(n), str(k), bool(lossy), tuple(Voter(*voter) for voter in voters), rows)
+        e, s, w, n, k, lossy, voters, entries = (found[key] for key in _KEYS)
+        history = tuple(EpochEntry(*entry) for entry in entries)
+        return EpochRecord(int(e), int(s), str(w), str(n), str(k), bool(lossy), tuple(Voter(*voter) for voter in voters), history)
     except (ValueError, KeyError, TypeError, msgpack.UnpackException) as error:
         raise BadBytes(f"an epoch record of {len(body)} bytes cannot be read: {error!r}") from error
 
@@ -61,33 +61,34 @@ _start = attrgetter("start")
 _KEYS = ("e", "s", "w", "n", "k", "lossy", "voters", "table")
 
 
-def merged(table: tuple[EpochRow, ...], row: EpochRow) -> tuple[EpochRow, ...]:
-    """The table with that row as its newest; rows that begin at or behind it go."""
-    return (*(old for old in table if old.start < row.start and (old.epoch < row.epoch or row.epoch == ROCKETMQ_EPOCH)), row)
+def merged(history: EpochHistory, entry: EpochEntry) -> EpochHistory:
+    """The history with that entry as its newest; entries that start at or behind it go."""
+    before = (old for old in history if old.start < entry.start)
+    return (*(old for old in before if old.epoch < entry.epoch or entry.epoch == ROCKETMQ_EPOCH), entry)
 
 
-def joined(table: tuple[EpochRow, ...], record: EpochRecord) -> tuple[EpochRow, ...]:
-    """The table with all rows of an epoch record found in the log; rows that the record does not know stay."""
-    said = {row.start: row for row in (*record.table, record.row())}
-    return tuple(row for _, row in sorted(({row.start: row for row in table} | said).items()))
+def joined(history: EpochHistory, record: EpochRecord) -> EpochHistory:
+    """The history with all entries of an epoch record found in the log; entries that the record does not name stay."""
+    said = {entry.start: entry for entry in (*record.epochs, record.entry())}
+    return tuple(entry for _, entry in sorted(({entry.start: entry for entry in history} | said).items()))
 
 
-def pieces(rows: tuple[EpochRow, ...], from_: int, to: int) -> Iterator[tuple[int, int, bool]]:
-    """[from_, to) cut where the writer changes: (start, end, whether we wrote the bytes). Bytes without a row are ours."""
+def pieces(history: EpochHistory, from_: int, to: int) -> Iterator[tuple[int, int, bool]]:
+    """[from_, to) cut where the writer changes: (start, end, whether we wrote the bytes). Bytes without an entry are ours."""
     start, ours = from_, True
-    for row in rows:
-        if row.start > start:
-            end = min(row.start, to)
+    for entry in history:
+        if entry.start > start:
+            end = min(entry.start, to)
             yield start, end, ours
             start = end
         if start >= to:
             return
-        ours = row.epoch != ROCKETMQ_EPOCH
+        ours = entry.epoch != ROCKETMQ_EPOCH
     if start < to:
         yield start, to, ours
 
 
-def written_by_rocketmq(rows: tuple[EpochRow, ...], offset: int) -> bool:
+def written_by_rocketmq(history: EpochHistory, offset: int) -> bool:
     """Whether Apache RocketMQ wrote the byte at `offset`."""
-    after = bisect_right(rows, offset, key=_start)
-    return after > 0 and rows[after - 1].epoch == ROCKETMQ_EPOCH
+    after = bisect_right(history, offset, key=_start)
+    return after > 0 and history[after - 1].epoch == ROCKETMQ_EPOCH

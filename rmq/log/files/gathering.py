@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from rmq.errors import BadBytes
 from rmq.log.files import epochs
-from rmq.log.files.epochs import EpochRow
+from rmq.log.files.epochs import EpochHistory
 from rmq.log.files.segments import Segments
 from rmq.log.files.verified import Verified
 from rmq.log.records import record
@@ -43,20 +43,20 @@ def gather_groups(files: Segments, spans: Spans) -> bytes | None:
     return b"".join(parts)
 
 
-def gather_checked(files: Segments, spans: Spans, rows: tuple[EpochRow, ...], verified: Verified) -> bytes | None:
+def gather_checked(files: Segments, spans: Spans, history: EpochHistory, verified: Verified) -> bytes | None:
     data = gather_groups(files, spans)
-    if data is None or not _are_whole(data, spans, rows):
+    if data is None or not _are_whole(data, spans, history):
         return None
     verified.add(spans)
     return data
 
 
-def _are_whole(data: bytes, spans: Spans, rows: tuple[EpochRow, ...]) -> bool:
+def _are_whole(data: bytes, spans: Spans, history: EpochHistory) -> bool:
     """Whether `data` holds exactly the records of `spans`."""
     at = 0
     try:
         for offset, size in spans:
-            record.verify(data, at, offset, not epochs.written_by_rocketmq(rows, offset))
+            record.verify(data, at, offset, not epochs.written_by_rocketmq(history, offset))
             at += size
     except BadBytes:
         return False

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 from rmq.errors import StoreError
 from rmq.log.files import smallfile
 from rmq.log.files.disk import Disk
-from rmq.log.files.epochs import EpochRow
+from rmq.log.files.epochs import EpochEntry, EpochHistory
 from rmq.log.files.smallfile import Lines
 from rmq.log.records.queuenames import topic_of, word_of
 
@@ -113,19 +113,19 @@ def load_progress(disk: Disk, directory: str) -> Progress | None:
     return _load(disk, directory, "progress", read)
 
 
-def save_epochs(disk: Disk, directory: str, rows: Sequence[EpochRow], checked_to: int) -> None:
-    lines = [["row", str(row.epoch), str(row.start), row.writer, *(["lossy"] if row.lossy else [])] for row in rows]
+def save_epochs(disk: Disk, directory: str, history: Sequence[EpochEntry], checked_to: int) -> None:
+    lines = [["row", str(one.epoch), str(one.start), one.writer, *(["lossy"] if one.lossy else [])] for one in history]
     smallfile.save(disk, directory, "epochs", [*lines, ["checkedTo", str(checked_to)]])
 
 
-def load_epochs(disk: Disk, directory: str) -> tuple[tuple[EpochRow, ...], int] | None:
-    """(rows, checkedTo)"""
+def load_epochs(disk: Disk, directory: str) -> tuple[EpochHistory, int] | None:
+    """(epoch history, checkedTo)"""
     lines = smallfile.load(disk, directory, "epochs")
-    return (epoch_rows(lines), int(lines[-1][1])) if lines else None
+    return (parse_epochs(lines), int(lines[-1][1])) if lines else None
 
 
-def epoch_rows(lines: Lines) -> tuple[EpochRow, ...]:
-    return tuple(EpochRow(int(line[1]), int(line[2]), line[3], line[4:] == ["lossy"]) for line in lines[:-1])
+def parse_epochs(lines: Lines) -> EpochHistory:
+    return tuple(EpochEntry(int(line[1]), int(line[2]), line[3], line[4:] == ["lossy"]) for line in lines[:-1])
 
 
 def save_queues(disk: Disk, directory: str, rows: Sequence[QueueRow]) -> None:

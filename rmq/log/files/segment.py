@@ -13,7 +13,7 @@ from typing import NamedTuple
 from rmq.errors import BadBytes
 from rmq.log.files import epochs
 from rmq.log.files.disk import Disk
-from rmq.log.files.epochs import EpochRow
+from rmq.log.files.epochs import EpochHistory
 from rmq.log.records.record import BLANK_MAGIC, Buffer, verify
 
 FILLER = Struct(">ii")  # bytes left in the file, blank magic
@@ -170,11 +170,11 @@ def walk(
         position += size
 
 
-def walk_rows(
-    read: Callable[[int, int], bytes], segment_end: int, from_: int, to: int, rows: tuple[EpochRow, ...]
+def walk_epochs(
+    read: Callable[[int, int], bytes], segment_end: int, from_: int, to: int, history: EpochHistory
 ) -> Iterator[RecordView]:
-    """As `walk`; checks each stretch as its writer demands, by the epoch table: ours or Apache RocketMQ's."""
-    for start, end, ours in epochs.pieces(rows, from_, to):
+    """As `walk`; checks each stretch as its writer demands, by the epoch history: ours or Apache RocketMQ's."""
+    for start, end, ours in epochs.pieces(history, from_, to):
         yield from walk(read, segment_end, start, end, ours)
 
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from threading import Lock
 
 from rmq.log.files.disk import Disk
-from rmq.log.files.epochs import EpochRow
-from rmq.log.files.segment import BadEntry, RecordView, Segment, file_name, gone, walk_rows
+from rmq.log.files.epochs import EpochHistory
+from rmq.log.files.segment import BadEntry, RecordView, Segment, file_name, gone, walk_epochs
 
 
 class Segments:
@@ -45,12 +45,12 @@ class Segments:
         """Where the file with `offset` ends, whether it exists or not."""
         return (offset // self.segment_bytes + 1) * self.segment_bytes
 
-    def places(self, from_: int, to: int, rows: tuple[EpochRow, ...]) -> Iterator[RecordView]:
+    def places(self, from_: int, to: int, history: EpochHistory) -> Iterator[RecordView]:
         """The records from `from_` to `to` (both ends of records), each checked. Raises BadEntry, too."""
         position = from_
         while position < to:
             segment = self.at(position)
-            for place in walk_rows(segment.read, segment.end, position, min(to, segment.end), rows):
+            for place in walk_epochs(segment.read, segment.end, position, min(to, segment.end), history):
                 yield place
                 position = place.offset + place.size
             if position < to:

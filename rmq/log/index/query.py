@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 from rmq.errors import BadBytes, StoreError
 from rmq.log.files import epochs
 from rmq.log.files.disk import remedy
-from rmq.log.files.epochs import EpochRow
+from rmq.log.files.epochs import EpochHistory
 from rmq.log.index.index import Index
 from rmq.log.records import record
 from rmq.log.records.indexkeys import matcher
@@ -24,7 +24,7 @@ class ReadableLog(Protocol):
     def segment_bytes(self) -> int: ...
 
     @property
-    def rows(self) -> tuple[EpochRow, ...]: ...
+    def epochs(self) -> EpochHistory: ...
 
     def read(self, offset: int, size: int) -> bytes: ...
 
@@ -60,7 +60,7 @@ def record_at(log: ReadableLog, offset: int, committed: int) -> bytes | None:
         return None
     data = log.read(offset, size)
     try:
-        record.verify(data, 0, offset, not epochs.written_by_rocketmq(log.rows, offset))
+        record.verify(data, 0, offset, not epochs.written_by_rocketmq(log.epochs, offset))
     except BadBytes:
         return None
     return data

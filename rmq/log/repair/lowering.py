@@ -31,11 +31,11 @@ class Epochs(NamedTuple):
     node: str
     group: str
     vote: int
-    rows: tuple[int, ...]
+    of_log: tuple[int, ...]
 
     def out_of_reach(self, most: int) -> tuple[int, ...]:
         """The epochs from the first one on that is more than `most` ahead of the one before it."""
-        known = sorted({*self.rows, self.vote})
+        known = sorted({*self.of_log, self.vote})
         for before, one in zip([0, *known], known, strict=False):
             if one - before > most:
                 return tuple(each for each in known if each >= one)
@@ -48,9 +48,9 @@ def look(disk: Disk, root: str) -> Epochs:
     if vote is None:
         raise InvalidArgument(f"{root} is no store of rmq: there is no rmq/vote in it")
     known = ownfiles.load_epochs(disk, f"{root}/rmq")
-    rows = {row.epoch for row in known[0]} if known else set()
-    rows |= {row.epoch for stored in _epoch_records(root) for row in _rows(stored)}
-    return Epochs(vote.node_id, vote.group, vote.epoch, tuple(sorted(rows)))
+    of_log = {entry.epoch for entry in known[0]} if known else set()
+    of_log |= {entry.epoch for stored in _epoch_records(root) for entry in _entries(stored)}
+    return Epochs(vote.node_id, vote.group, vote.epoch, tuple(sorted(of_log)))
 
 
 def lower(disk: Disk, root: str, new: Mapping[int, int]) -> int:
@@ -76,7 +76,7 @@ def finish(disk: Disk, root: str) -> bool:
     _write_records(disk, root, {int(at): bytes.fromhex(data) for kind, at, data in lines if kind == "record"})
     known = ownfiles.load_epochs(disk, own)
     if known is not None:
-        ownfiles.save_epochs(disk, own, [row._replace(epoch=new.get(row.epoch, row.epoch)) for row in known[0]], known[1])
+        ownfiles.save_epochs(disk, own, [entry._replace(epoch=new.get(entry.epoch, entry.epoch)) for entry in known[0]], known[1])
     for snapshot in Snapshots(disk, own).kept:
         _lower_snapshot(disk, own, snapshot, new)
     vote = ownfiles.load_vote(disk, own)
@@ -105,13 +105,13 @@ def _epoch_records(root: str) -> Iterator[Record]:
     """The epoch records that we wrote; those in bytes of Apache RocketMQ belong to another store."""
     for segment in reader.read_segments(root):
         for stored in reader.read_records(segment):
-            if stored.topic == EPOCH_TOPIC and not epochs.written_by_rocketmq(segment.rows, stored.physical_offset):
+            if stored.topic == EPOCH_TOPIC and not epochs.written_by_rocketmq(segment.epochs, stored.physical_offset):
                 yield stored
 
 
-def _rows(stored: Record) -> Iterator[epochs.EpochRow]:
+def _entries(stored: Record) -> Iterator[epochs.EpochEntry]:
     found = epochs.unpack(stored.body)
-    yield found.row()
+    yield found.entry()
     yield from found.table
 
 

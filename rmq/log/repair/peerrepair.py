@@ -13,8 +13,8 @@ from rmq.log.commitlog import CommitLog
 from rmq.log.files import epochs
 from rmq.log.files.damage import DamagedRange
 from rmq.log.files.disk import Disk
-from rmq.log.files.epochs import EpochRow
-from rmq.log.files.segment import FILLER, BadEntry, Segment, file_name, walk_rows
+from rmq.log.files.epochs import EpochHistory
+from rmq.log.files.segment import FILLER, BadEntry, Segment, file_name, walk_epochs
 from rmq.log.records import record
 from rmq.log.records.record import BLANK_MAGIC
 from rmq.log.records.tombstones import is_tombstone
@@ -25,13 +25,13 @@ MAX_PART_BYTES = 16 << 20  # the largest record, and more
 _start = attrgetter("start")
 
 
-def rows_over(rows: tuple[EpochRow, ...], start: int, end: int) -> tuple[EpochRow, ...]:
+def epochs_over(history: EpochHistory, start: int, end: int) -> EpochHistory:
     """Who wrote the bytes [start, end), in a form that two nodes can compare; () if that is not known."""
-    first = bisect_right(rows, start, key=_start) - 1
+    first = bisect_right(history, start, key=_start) - 1
     if first < 0:
         return ()
-    inside = [row for row in rows[first + 1 :] if row.start < end]
-    return tuple(row._replace(lossy=False) for row in (rows[first]._replace(start=start), *inside))
+    inside = [entry for entry in history[first + 1 :] if entry.start < end]
+    return tuple(entry._replace(lossy=False) for entry in (history[first]._replace(start=start), *inside))
 
 
 def read_part(log: CommitLog, from_: int, to: int) -> bytes:
@@ -66,11 +66,11 @@ class PeerRepair:
     `wanted`: how many bytes should be asked for.
     """
 
-    def __init__(self, disk: Disk, root: str, segment_bytes: int, rows: tuple[EpochRow, ...], damaged: DamagedRange) -> None:
+    def __init__(self, disk: Disk, root: str, segment_bytes: int, history: EpochHistory, damaged: DamagedRange) -> None:
         self._disk = disk
         self._root = root
         self._segment_bytes = segment_bytes
-        self._rows = rows
+        self._epochs = history
         self.start = self.position = self._last_good(damaged.start)
         self.end = damaged.end
         self.wanted = PART_BYTES
@@ -86,7 +86,7 @@ class PeerRepair:
             return start
         good, segment = base, Segment(self._disk, path, base, self._segment_bytes, self._disk.open(path))
         try:
-            for place in walk_rows(segment.read, segment.end, base, start, self._rows):
+            for place in walk_epochs(segment.read, segment.end, base, start, self._epochs):
                 good = place.offset + place.size
         except BadEntry:
             return good
@@ -94,14 +94,14 @@ class PeerRepair:
             segment.close()
         return start
 
-    def take(self, data: bytes, rows: tuple[EpochRow, ...], tombstones: bool = False) -> None:
-        """Takes the next bytes from another node; `rows`: who wrote them there. `position` moves past the whole records among
+    def take(self, data: bytes, history: EpochHistory, tombstones: bool = False) -> None:
+        """Takes the next bytes from another node; `history`: who wrote them there. `position` moves past the whole records among
         them. `tombstones`: takes also records that a repair by hand put in place of lost ones. Raises BadBytes: the bytes
         do not belong here."""
         first = self.position
-        ours = rows_over(self._rows, first, first + len(data))
-        if not ours or ours != rows:
-            raise BadBytes(f"at {first} it has bytes of another leader's epoch ({_said(rows)}, here {_said(ours)})")
+        ours = epochs_over(self._epochs, first, first + len(data))
+        if not ours or ours != history:
+            raise BadBytes(f"at {first} it has bytes of another leader's epoch ({_said(history)}, here {_said(ours)})")
         try:
             size = self._walk(data, tombstones)
         except BadBytes:
@@ -151,7 +151,7 @@ class PeerRepair:
             return FILLER.size
         if int.from_bytes(data[at : at + 4], "big") > len(data) - at:
             return 0
-        by_rocketmq = epochs.written_by_rocketmq(self._rows, position)
+        by_rocketmq = epochs.written_by_rocketmq(self._epochs, position)
         size = record.verify(data, at, position, not by_rocketmq)
         if position + size > min(segment_end, self.end):
             raise BadBytes(f"at {position} it has a record of {size} bytes, which reaches into what is whole here")
@@ -164,7 +164,7 @@ class PeerRepair:
 
     def _check_epoch(self, data: bytes) -> None:
         found = epochs.unpack(record.decode(data).body)
-        (covering,) = rows_over(self._rows, self.position, self.position + 1)
+        (covering,) = epochs_over(self._epochs, self.position, self.position + 1)
         if (found.epoch, found.writer) != (covering.epoch, covering.writer):
             raise BadBytes(f"at {self.position} it has a record of epoch {found.epoch}, here it is of {covering.epoch}")
 
@@ -229,5 +229,5 @@ class PeerRepair:
         self._disk.unlink(self._path)
 
 
-def _said(rows: tuple[EpochRow, ...]) -> str:
-    return ", ".join(f"epoch {row.epoch} from {row.start}" for row in rows) or "not known whose"
+def _said(history: EpochHistory) -> str:
+    return ", ".join(f"epoch {entry.epoch} from {entry.start}" for entry in history) or "not known whose"

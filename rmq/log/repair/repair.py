@@ -12,7 +12,7 @@ from typing import NamedTuple
 from rmq.log.adoption import keep_lost
 from rmq.log.files import epochs, ownfiles
 from rmq.log.files.disk import Disk
-from rmq.log.files.epochs import EpochRow
+from rmq.log.files.epochs import EpochHistory
 from rmq.log.files.ownfiles import RUNNING, Run
 from rmq.log.files.segment import FILLER, Segment, file_name
 from rmq.log.queues.consumequeue import ENTRY, ENTRY_BYTES
@@ -48,7 +48,7 @@ def plan(disk: Disk, root: str, report: Report, segment_bytes: int, host: bytes)
     """For a store whose lock is held, after `Verifier` looked at it. Nothing has been changed when it returns."""
     own = f"{root}/rmq"
     disk.make_directory(own)
-    repairer = _Repairer(disk, root, segment_bytes, host, report.rows)
+    repairer = _Repairer(disk, root, segment_bytes, host, report.epochs)
     steps = [step for kind in ("vote", "run", *_DERIVED) for step in _own_file(disk, own, kind, report)]
     steps += [Step(text, partial(repairer.fill, hole, pieces)) for hole, pieces, text in repairer.holes(report)]
     if _tail_is_lost(report):
@@ -112,13 +112,13 @@ def _distrust(disk: Disk, own: str) -> None:
 class _Repairer:
     """Puts tombstones into holes of the log."""
 
-    def __init__(self, disk: Disk, root: str, segment_bytes: int, host: bytes, rows: tuple[EpochRow, ...]) -> None:
+    def __init__(self, disk: Disk, root: str, segment_bytes: int, host: bytes, history: EpochHistory) -> None:
         self._disk = disk
         self._root = root
         self._own = f"{root}/rmq"
         self._segment_bytes = segment_bytes
         self._host = host
-        self._rows = rows
+        self._epochs = history
 
     def holes(self, report: Report) -> Iterator[tuple[Hole, list[_Piece], str]]:
         """Each hole, the pieces that fill it, and a sentence that says so."""
@@ -179,11 +179,11 @@ class _Repairer:
         return tiles
 
     def _is_ours(self, offset: int) -> bool:
-        return not epochs.written_by_rocketmq(self._rows, offset)
+        return not epochs.written_by_rocketmq(self._epochs, offset)
 
     def fill(self, hole: Hole, pieces: list[_Piece]) -> None:
         """Crash-safe by repetition: what is not filled yet is a hole again."""
-        epoch = max((row.epoch for row in self._rows if row.start <= hole.start), default=0)
+        epoch = max((entry.epoch for entry in self._epochs if entry.start <= hole.start), default=0)
         for base in range(hole.start // self._segment_bytes * self._segment_bytes, hole.end, self._segment_bytes):
             segment = self._open(base)
             try:
@@ -227,7 +227,7 @@ class _Repairer:
     def end_at(self, end: int) -> None:
         """Ends the log there: later bytes are kept in a file of their own and become zero."""
         names = [name for name in self._disk.listdir(f"{self._root}/commitlog") if len(name) == 20 and name.isdecimal()]
-        epoch = max((row.epoch for row in self._rows if row.start <= end), default=0)
+        epoch = max((entry.epoch for entry in self._epochs if entry.start <= end), default=0)
         for name in reversed(names):
             segment = self._open(int(name))
             try:
@@ -243,7 +243,7 @@ class _Repairer:
             hw, cq, indexed = (min(at, end) for at in (progress.hw, progress.cq, progress.indexed))
             ownfiles.save_progress(self._disk, self._own, progress._replace(log=end, hw=hw, cq=cq, indexed=indexed))
         if self._disk.exists(f"{self._own}/epochs"):
-            ownfiles.save_epochs(self._disk, self._own, [row for row in self._rows if row.start < end], end)
+            ownfiles.save_epochs(self._disk, self._own, [entry for entry in self._epochs if entry.start < end], end)
 
 
 def _bare(topic: str, ours: bool) -> int:

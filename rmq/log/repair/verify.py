@@ -13,9 +13,9 @@ from rmq.log import adoption, recovery
 from rmq.log.files import epochs, ownfiles, smallfile
 from rmq.log.files.damage import find_record
 from rmq.log.files.disk import Disk
-from rmq.log.files.epochs import ROCKETMQ_EPOCH, EpochRow
+from rmq.log.files.epochs import ROCKETMQ_EPOCH, EpochEntry, EpochHistory
 from rmq.log.files.ownfiles import CLEAN, Progress, Run
-from rmq.log.files.segment import BadEntry, Segment, walk_rows
+from rmq.log.files.segment import BadEntry, Segment, walk_epochs
 from rmq.log.files.snapshot import Snapshots
 from rmq.log.records import record
 from rmq.log.records.deletions import deleted_topics
@@ -51,7 +51,7 @@ class Hole(NamedTuple):
 class Report(NamedTuple):
     """`checked`: what was checked, and how many. `unchecked`: what could not be checked. `end`: of the last record.
 
-    `rmq.log.repair.repair` can repair `holes`; `rows`: the epoch table that was used.
+    `rmq.log.repair.repair` can repair `holes`; `epochs`: the epoch history that was used.
     """
 
     start: int
@@ -60,7 +60,7 @@ class Report(NamedTuple):
     findings: list[Finding]
     unchecked: list[str]
     holes: list[Hole]
-    rows: tuple[EpochRow, ...] = ()
+    epochs: EpochHistory = ()
 
     @property
     def clean(self) -> bool:
@@ -91,7 +91,7 @@ class Verifier:
         self._ours = disk.exists(self._own)
         self._run: Run | None = None
         self._progress: Progress | None = None
-        self._rows: tuple[EpochRow, ...] = ()
+        self._epochs: EpochHistory = ()
         self._index_slots = index_slots
 
     def run(self) -> Report:
@@ -108,7 +108,7 @@ class Verifier:
         finally:
             for segment in segments:
                 segment.close()
-        return Report(start, end, self._checked, self._findings, self._unchecked, self._holes, self._rows)
+        return Report(start, end, self._checked, self._findings, self._unchecked, self._holes, self._epochs)
 
     @property
     def _killed(self) -> bool:
@@ -122,7 +122,7 @@ class Verifier:
 
     def _check_own_files(self) -> None:
         if not self._ours:
-            self._rows = (EpochRow(ROCKETMQ_EPOCH, 0, "-"),)
+            self._epochs = (EpochEntry(ROCKETMQ_EPOCH, 0, "-"),)
             return
         vote = self._load("vote", ownfiles.load_vote)
         self._run = self._load("run", ownfiles.load_run)
@@ -130,7 +130,7 @@ class Verifier:
         self._progress = self._load("progress", ownfiles.load_progress)
         self._load("queues", ownfiles.load_queues)
         self._load("index", ownfiles.load_index)
-        self._rows = known[0] if known else ()
+        self._epochs = known[0] if known else ()
         try:
             snapshots = Snapshots(self._disk, self._own)
             self._checked["snapshots"] = len(snapshots.kept)
@@ -138,7 +138,7 @@ class Verifier:
                 self._found("snapshot", what)
         except StoreError as error:
             self._found("snapshot", str(error))
-        last = max((row.epoch for row in self._rows), default=0)
+        last = max((entry.epoch for entry in self._epochs), default=0)
         if vote and vote.epoch < last:
             self._found("rmq/vote", f"it says epoch {vote.epoch}, the log {last}: the next start sets that right", damage=False)
         if vote and not vote.proven:
@@ -183,8 +183,8 @@ class Verifier:
     def _walk_log(self, segments: list[Segment]) -> int:
         durable = self._progress.log if self._progress else 0
         clean = self._run.state == CLEAN if self._run else not self._disk.exists(f"{self._root}/abort")
-        if self._ours and not self._rows:  # the file is lost or damaged, or nothing was written yet
-            self._rows = recovery.rows_in(segments, 0)
+        if self._ours and not self._epochs:  # the file is lost or damaged, or nothing was written yet
+            self._epochs = recovery.epochs_in(segments, 0)
         queues = QueueWalk(self._disk, f"{self._root}", segments[0].base if segments else 0, self._delays_ms)
         index = IndexWalk(self._disk, f"{self._root}/index", self._index_slots)
         seen = _Seen(queues, index, segments[0].base if segments else 0)
@@ -196,7 +196,7 @@ class Verifier:
         if end < durable:
             self._found("commitlog", f"the log ends at {end}, and bytes up to {durable} were durable", end)
         self._check_behind(segments, end, clean)
-        self._check_rows(seen, end)
+        self._check_epochs(seen, end)
         self._checked |= {"records": seen.count, "bytes": max(end - (segments[0].base if segments else 0), 0)}
         must_queues = self._progress.cq if self._progress else (end if clean and not self._ours else 0)
         for where, what, damage in queues.finish(end, must_queues, self._ours, self._killed):
@@ -211,7 +211,7 @@ class Verifier:
                 f"{queues.delays_unchecked} due times are none of RocketMQ's usual delay levels: not checked; "
                 "give --config FILE with its messageDelayLevel"
             )
-        if self._ours is False or any(row.epoch == ROCKETMQ_EPOCH for row in self._rows):
+        if self._ours is False or any(entry.epoch == ROCKETMQ_EPOCH for entry in self._epochs):
             self._unchecked.append(
                 "headers unprotected: records of Apache RocketMQ carry no checksum of the whole, so a flip in "
                 "a header field, topic or property is not seen there"
@@ -228,8 +228,8 @@ class Verifier:
         position, reported = segment.base, segment.base
         while True:
             try:
-                for place in walk_rows(segment.read, segment.end, position, segment.end, self._rows):
-                    seen.take(record.decode(place.buf, place.at), self._rows)
+                for place in walk_epochs(segment.read, segment.end, position, segment.end, self._epochs):
+                    seen.take(record.decode(place.buf, place.at), self._epochs)
                     position = place.offset + place.size
                     if position - reported > _STEP_BYTES:
                         self._on_progress(position - reported)
@@ -251,7 +251,7 @@ class Verifier:
         self._on_progress(segment.end - reported)
 
     def _is_protected(self, offset: int) -> bool:
-        return not epochs.written_by_rocketmq(self._rows, offset)
+        return not epochs.written_by_rocketmq(self._epochs, offset)
 
     def _goes_on(self, segments: list[Segment], offset: int) -> bool:
         later = [segment for segment in segments if segment.base >= offset]
@@ -267,14 +267,14 @@ class Verifier:
                 self._found("commitlog", what, end, damage=self._ours and clean)
                 return
 
-    def _check_rows(self, seen: "_Seen", end: int) -> None:
-        self._checked["epochs"] = sum(row.epoch != ROCKETMQ_EPOCH for row in self._rows)
+    def _check_epochs(self, seen: "_Seen", end: int) -> None:
+        self._checked["epochs"] = sum(entry.epoch != ROCKETMQ_EPOCH for entry in self._epochs)
         if not self._ours:
             return
-        cached = {row.start: row for row in self._rows if row.start < end}
-        for row in seen.rows:
-            if cached.get(row.start, row) != row:
-                self._found("rmq/epochs", f"it says {cached[row.start]}, a record in the log says {row}", row.start)
+        cached = {entry.start: entry for entry in self._epochs if entry.start < end}
+        for entry in seen.epochs:
+            if cached.get(entry.start, entry) != entry:
+                self._found("rmq/epochs", f"it says {cached[entry.start]}, a record in the log says {entry}", entry.start)
 
     # --- checkpoint, and whether another program wrote here ---------------------------------------------------------------
 
@@ -329,7 +329,7 @@ class _Seen:
         self.end = start
         self.count = 0
         self.stored_ms = 0
-        self.rows: tuple[EpochRow, ...] = ()
+        self.epochs: EpochHistory = ()
         self.holes = False
         self._queues = queues
         self._index = index
@@ -339,9 +339,9 @@ class _Seen:
         self.holes = True
         self._index.skip(to)
 
-    def take(self, found: Record, rows: tuple[EpochRow, ...]) -> None:
+    def take(self, found: Record, history: EpochHistory) -> None:
         self.holes = self.holes or (is_tombstone(found) and found.topic == UNKNOWN_TOPIC)
-        by_rocketmq = epochs.written_by_rocketmq(rows, found.physical_offset)
+        by_rocketmq = epochs.written_by_rocketmq(history, found.physical_offset)
         self._queues.take(found, by_rocketmq, self.holes)
         if is_tombstone(found):
             self._index.skip(found.physical_offset + found.total_size)
@@ -351,7 +351,7 @@ class _Seen:
             for topic in deleted_topics(found.body):
                 self._queues.delete(topic)
         elif found.topic == EPOCH_TOPIC and not by_rocketmq:
-            self.rows = epochs.joined(self.rows, epochs.unpack(found.body))
+            self.epochs = epochs.joined(self.epochs, epochs.unpack(found.body))
         self.end = found.physical_offset + found.total_size
         self.stored_ms = max(self.stored_ms, found.store_timestamp)
         self.count += 1

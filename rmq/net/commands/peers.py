@@ -9,7 +9,7 @@ bytes of the log. Pure.
 from typing import NamedTuple
 
 from rmq.codes import RequestCode
-from rmq.model import EpochRow, Voter
+from rmq.model import EpochEntry, Voter
 from rmq.net.commands.vocabulary import command
 
 AWAY_S = 10.0  # a follower that is there asks several times a second
@@ -159,10 +159,10 @@ class ReadSnapshot(NamedTuple):
 
 
 class LogPart(NamedTuple):
-    """`data` as it stands in the log from the requested offset on; `rows`: who wrote these bytes."""
+    """`data` as it stands in the log from the requested offset on; `epochs`: who wrote these bytes."""
 
     data: bytes
-    rows: list[EpochRow]
+    epochs: list[EpochEntry]
 
 
 @command(RequestCode.READ_LOG, LogPart)
@@ -253,7 +253,7 @@ class GroupStatus(NamedTuple):
     proven: bool
     lease_good: bool
     sync_flush: bool
-    epochs: list[EpochRow]
+    epochs: list[EpochEntry]
     members: list[MemberStatus]
     damaged: str = ""
     fixed: bool = False
@@ -304,7 +304,9 @@ class GetHaStatus(NamedTuple):
     """Asks how far the followers are, for mqadmin's haStatus."""
 
 
-class EpochEntry(NamedTuple):
+class EpochRange(NamedTuple):
+    """[EpochEntry]"""
+
     epoch: int
     start_offset: int
     end_offset: int
@@ -316,13 +318,13 @@ class EpochCache(NamedTuple):
     cluster_name: str
     broker_name: str
     broker_id: int
-    epoch_list: list[EpochEntry]
+    epoch_list: list[EpochRange]
     max_offset: int
 
 
 @command(RequestCode.GET_BROKER_EPOCH_CACHE, EpochCache)
 class GetEpochCache(NamedTuple):
-    """Asks for the epoch table, for mqadmin's getBrokerEpoch."""
+    """Asks for the epoch history, for mqadmin's getBrokerEpoch."""
 
 
 PeerRequest = (
