@@ -12,14 +12,14 @@ from rmq.staged import StagedTable
 
 
 class OrderRow(NamedTuple):
-    """`numbers`: handed out last; `done`: bit i for numbers[i]. `visible`: number -> ms, where it was changed. `tries`:
-    number -> how often it was handed out before. `attempt`: of the client that has them. The field order is that of the
-    state record."""
+    """`queue_offsets`: handed out last; `done`: bit i for queue_offsets[i]. `visible`: queue offset -> ms, where it was changed.
+    `tries`: queue offset -> how often it was handed out before. `attempt`: of the client that has them. The field order is that
+    of the state record."""
 
     attempt: str
     pop_time: int
     invisible_ms: int
-    numbers: tuple[int, ...]
+    queue_offsets: tuple[int, ...]
     done: int = 0
     visible: Mapping[int, int] = {}
     tries: Mapping[int, int] = {}
@@ -29,22 +29,22 @@ class OrderRow(NamedTuple):
         if attempt and attempt == self.attempt:
             return False
         ends = self.pop_time + self.invisible_ms
-        return any(not self.done >> i & 1 and now_ms < self.visible.get(number, ends) for i, number in enumerate(self.numbers))
+        return any(not self.done >> i & 1 and now_ms < self.visible.get(at, ends) for i, at in enumerate(self.queue_offsets))
 
     def next(self) -> int:
         """The group's offset: that of the first message that is not acknowledged, or behind all of them."""
-        left = [number for i, number in enumerate(self.numbers) if not self.done >> i & 1]
-        return left[0] if left else self.numbers[-1] + 1
+        left = [queue_offset for i, queue_offset in enumerate(self.queue_offsets) if not self.done >> i & 1]
+        return left[0] if left else self.queue_offsets[-1] + 1
 
 
-def handed_out(before: OrderRow | None, attempt: str, now_ms: int, invisible_ms: int, numbers: Sequence[int]) -> OrderRow:
+def handed_out(before: OrderRow | None, attempt: str, now_ms: int, invisible_ms: int, queue_offsets: Sequence[int]) -> OrderRow:
     """The row once these are handed out. What the same attempt gets again does not count as another try."""
     tries: Mapping[int, int] = {}
     if before is not None:
-        again = [number for number in before.numbers if number in numbers]
+        again = [queue_offset for queue_offset in before.queue_offsets if queue_offset in queue_offsets]
         same = attempt != "" and attempt == before.attempt
-        tries = before.tries if same else {number: before.tries.get(number, 0) + 1 for number in again}
-    return OrderRow(attempt, now_ms, invisible_ms, tuple(numbers), 0, {}, tries)
+        tries = before.tries if same else {queue_offset: before.tries.get(queue_offset, 0) + 1 for queue_offset in again}
+    return OrderRow(attempt, now_ms, invisible_ms, tuple(queue_offsets), 0, {}, tries)
 
 
 def name_of(group: str, topic: str, queue_id: int) -> str:
@@ -58,7 +58,7 @@ class OrderTable(StagedTable[OrderRow]):
     def apply(self, name: str, value: Sequence[Any] | None, time_ms: int = 0) -> None:
         """A committed state line: the fields of an OrderRow, or None. `time_ms`: when it was stored."""
         row = None if value is None else OrderRow(*value)
-        self._commit(name, row and row._replace(numbers=tuple(row.numbers)), time_ms)
+        self._commit(name, row and row._replace(queue_offsets=tuple(row.queue_offsets)), time_ms)
 
     def remove_topic(self, topic: str) -> None:
         """The topic was deleted at this place of the log."""
@@ -78,11 +78,11 @@ def orders_json(table: OrderTable) -> dict[str, Any] | None:
     found: dict[str, dict[str, Any]] = {}
     for name, row in sorted(table.committed().items()):
         place, _, queue_id = name.rpartition("@")
-        first = row.numbers[0]
+        first = row.queue_offsets[0]
         found.setdefault(place, {})[queue_id] = {
-            "popTime": row.pop_time, "i": row.invisible_ms, "o": [first, *(number - first for number in row.numbers[1:])],
-            "ot": {str(number): ms for number, ms in row.visible.items()},
-            "oc": {str(number): tries for number, tries in row.tries.items()},
+            "popTime": row.pop_time, "i": row.invisible_ms, "o": [first, *(each - first for each in row.queue_offsets[1:])],
+            "ot": {str(queue_offset): ms for queue_offset, ms in row.visible.items()},
+            "oc": {str(queue_offset): tries for queue_offset, tries in row.tries.items()},
             "l": row.pop_time, "cm": row.done, "a": row.attempt,
         }  # fmt: skip
     return {"orderInfoCount": len(table.committed()), "orderedConsumptionLevel": "QUEUE", "table": found} if found else None
@@ -95,14 +95,14 @@ def from_json(value: Any) -> dict[str, OrderRow]:
         for place, queues in ((value or {}).get("table") or {}).items():
             for queue_id, row in queues.items():
                 first, *steps = row["o"]
-                numbers = (int(first), *(int(first) + int(step) for step in steps))
-                visible = {int(number): int(ms) for number, ms in (row.get("ot") or {}).items()}
-                tries = {int(number): int(count) for number, count in (row.get("oc") or {}).items()}
+                queue_offsets = (int(first), *(int(first) + int(step) for step in steps))
+                visible = {int(queue_offset): int(ms) for queue_offset, ms in (row.get("ot") or {}).items()}
+                tries = {int(queue_offset): int(count) for queue_offset, count in (row.get("oc") or {}).items()}
                 found[f"{place}@{int(queue_id)}"] = OrderRow(
                     str(row.get("a") or ""),
                     int(row["popTime"]),
                     int(row.get("i") or 0),
-                    numbers,
+                    queue_offsets,
                     int(row.get("cm") or 0),
                     visible,
                     tries,

@@ -22,7 +22,7 @@ class Handle(NamedTuple):
     retry: str
     broker_name: str
     queue_id: int
-    number: int
+    queue_offset: int
 
     def text(self) -> str:
         return " ".join(map(str, self))
@@ -32,9 +32,9 @@ def parse_handle(text: str) -> Handle:
     """Raises Refusal (SYSTEM_ERROR) for what is no handle. A ninth word, of newer brokers, is not read."""
     words = text.split(" ")
     try:
-        start, pop_time, invisible, revive, retry, broker_name, queue_id, number = words[:8]
+        start, pop_time, invisible, revive, retry, broker_name, queue_id, queue_offset = words[:8]
         return Handle(
-            int(start), int(pop_time), int(invisible), int(revive), retry, broker_name, int(queue_id), int(number)
+            int(start), int(pop_time), int(invisible), int(revive), retry, broker_name, int(queue_id), int(queue_offset)
         )  # fmt: skip
     except ValueError as error:
         about = f"{text[:80]!r} is no receipt of a pop: give back what came with the message"
@@ -77,7 +77,7 @@ class Part(NamedTuple):
     flag: str
     queue_id: int
     start: int
-    numbers: Sequence[int]
+    queue_offsets: Sequence[int]
 
 
 def start_offset_info(parts: Iterable[Part]) -> str:
@@ -85,11 +85,11 @@ def start_offset_info(parts: Iterable[Part]) -> str:
 
 
 def msg_offset_info(parts: Iterable[Part]) -> str:
-    return ";".join(f"{part.flag} {part.queue_id} {','.join(map(str, part.numbers))}" for part in parts)
+    return ";".join(f"{part.flag} {part.queue_id} {','.join(map(str, part.queue_offsets))}" for part in parts)
 
 
 def order_count_info(part: Part, tries: dict[int, int]) -> str:
     """How often each message of an ordered pop was handed out before; the last entry is the least of the queue."""
-    counts = [f"{part.flag} qo{part.queue_id}%{number} {tries[number]}" for number in part.numbers if tries.get(number)]
-    least = min((tries.get(number, 0) for number in part.numbers), default=0)
+    counts = [f"{part.flag} qo{part.queue_id}%{each} {tries[each]}" for each in part.queue_offsets if tries.get(each)]
+    least = min((tries.get(queue_offset, 0) for queue_offset in part.queue_offsets), default=0)
     return ";".join([*counts, f"{part.flag} {part.queue_id} {least}"])

@@ -30,13 +30,13 @@ class ReceiptKey(NamedTuple):
 
 class Receipt(NamedTuple):
     """`place`: offset of its record in the log. `pins`: the lowest offset of a message of it. `due_ms`: when what is not done
-    is handed on. `numbers`: which messages of the queue. `done`: bit i for numbers[i]. `revive`: queue and number of its
-    record."""
+    is handed on. `queue_offsets`: which messages of the queue. `done`: bit i for queue_offsets[i]. `revive`: queue and queue
+    offset of its record."""
 
     place: int
     pins: int
     due_ms: int
-    numbers: tuple[int, ...]
+    queue_offsets: tuple[int, ...]
     done: int = 0
     revive: tuple[int, int] = (0, 0)
 
@@ -47,15 +47,15 @@ class Receipt(NamedTuple):
 
     @property
     def is_done(self) -> bool:
-        return self.done == (1 << len(self.numbers)) - 1
+        return self.done == (1 << len(self.queue_offsets)) - 1
 
     def bit(self, queue_offset: int) -> int:
         """Of a message of the queue; 0 if it is none of this receipt."""
-        return 1 << self.numbers.index(queue_offset) if queue_offset in self.numbers else 0
+        return 1 << self.queue_offsets.index(queue_offset) if queue_offset in self.queue_offsets else 0
 
     def left(self) -> list[int]:
         """Numbers of the messages that are not done."""
-        return [queue_offset for i, queue_offset in enumerate(self.numbers) if not self.done >> i & 1]
+        return [queue_offset for i, queue_offset in enumerate(self.queue_offsets) if not self.done >> i & 1]
 
 
 class ReceiptTable(Versioned):
@@ -66,7 +66,7 @@ class ReceiptTable(Versioned):
         self._rows: dict[ReceiptKey, Receipt] = {}
         self._keys: dict[int, ReceiptKey] = {}  # by place
         self._slots: dict[int, set[ReceiptKey]] = {}  # by second
-        self._revives: dict[int, dict[int, None]] = {}  # by revive queue the numbers of records there, rising
+        self._revives: dict[int, dict[int, None]] = {}  # by revive queue the queue offsets of records there, rising
         self._open: Counter[tuple[str, str, int]] = Counter()  # group, topic, queue
         self._of_group: Counter[str] = Counter()
         self._coming: set[tuple[ReceiptKey, int]] = set()  # messages whose end is being written
@@ -89,9 +89,10 @@ class ReceiptTable(Versioned):
         if not receipt.is_done:
             self._put(key, receipt)
 
-    def acked(self, key: ReceiptKey, numbers: Iterable[int]) -> None:
-        """These messages need not come back. Of a receipt that has ended, and of numbers it has not, nothing is noted."""
-        for queue_offset in numbers:
+    def acked(self, key: ReceiptKey, queue_offsets: Iterable[int]) -> None:
+        """These messages need not come back. Queue offsets that the receipt does not have, and receipts that have ended, are
+        ignored."""
+        for queue_offset in queue_offsets:
             self._coming.discard((key, queue_offset))
             receipt = self._rows.get(key)
             bit = receipt.bit(queue_offset) if receipt else 0
@@ -118,10 +119,10 @@ class ReceiptTable(Versioned):
         self._open[key[:3]] += 1
         self._of_group[key.group] += 1
         queue_id, queue_offset = receipt.revive
-        numbers = self._revives.setdefault(queue_id, {})
-        if numbers and queue_offset < next(reversed(numbers)):
-            numbers = self._revives[queue_id] = dict.fromkeys(sorted((*numbers, queue_offset)))
-        numbers[queue_offset] = None
+        known = self._revives.setdefault(queue_id, {})
+        if known and queue_offset < next(reversed(known)):
+            known = self._revives[queue_id] = dict.fromkeys(sorted((*known, queue_offset)))
+        known[queue_offset] = None
 
     def _drop(self, key: ReceiptKey) -> None:
         receipt = self._rows.pop(key, None)
@@ -199,9 +200,9 @@ class ReceiptTable(Versioned):
         self._coming.add((key, queue_offset))
         return True
 
-    def unstage(self, key: ReceiptKey, numbers: Iterable[int]) -> None:
+    def unstage(self, key: ReceiptKey, queue_offsets: Iterable[int]) -> None:
         """The end of these messages was certainly not written."""
-        self._coming -= {(key, queue_offset) for queue_offset in numbers}
+        self._coming -= {(key, queue_offset) for queue_offset in queue_offsets}
 
     def drop_overlay(self) -> None:
         """This node no longer leads: what was not committed is the new leader's to know."""
@@ -234,5 +235,5 @@ class ReceiptTable(Versioned):
         if value is None:
             self._drop(place)
             return
-        at, pins, due_ms, numbers, done, revive = value
-        self.opened(place, Receipt(at, pins, due_ms, tuple(numbers), done, tuple(revive)))
+        at, pins, due_ms, queue_offsets, done, revive = value
+        self.opened(place, Receipt(at, pins, due_ms, tuple(queue_offsets), done, tuple(revive)))

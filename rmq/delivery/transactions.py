@@ -22,14 +22,14 @@ V = TypeVar("V")
 class Half(NamedTuple):
     """A transaction without an outcome. The field order is that of the state line.
 
-    `offset`, `number`: log offset and half-queue number of its newest append; `first_number`: of its first, -1 if unknown.
-    `since_ms`: when the first was stored (Unix ms), by this broker's clock: the one of the producer may be wrong.
+    `offset`, `queue_offset`: log offset and offset in the half queue of its newest append; `first_queue_offset`: of its first, -1
+    if unknown. `since_ms`: when the first was stored (Unix ms), by this broker's clock: the one of the producer may be wrong.
     `immunity_ms`: it wants to be left alone for so long, 0: as long as the broker says. `checks`: how often it was asked back.
     """
 
     offset: int
-    number: int
-    first_number: int
+    queue_offset: int
+    first_queue_offset: int
     group: str
     since_ms: int
     immunity_ms: int = 0
@@ -37,7 +37,7 @@ class Half(NamedTuple):
 
 
 class Rows(Versioned, Generic[V]):
-    """Rows by number; changed in log order, and by state lines."""
+    """Rows by offset; changed in log order, and by state lines."""
 
     def __init__(self, made: Callable[[Any], V]) -> None:
         super().__init__()
@@ -82,7 +82,7 @@ class _Open(dict[int, Half]):
 
 class HalfTable:
     """`open`: halves by their first offset. `ended`: outcomes of the newest ones that are not open any more, by it too.
-    `owed`: half-queue numbers that are done with, but Apache RocketMQ's tools do not know it before an op record names them.
+    `owed`: offsets in the half queue that are done with; Apache RocketMQ's tools do not know it before an op record names them.
 
     The first committed resolution decides (stories 36, 67); at the leader one that is on its way counts already.
     """
@@ -108,17 +108,17 @@ class HalfTable:
         known = rows.get(first)
         if known is None:
             if first not in self.ended.rows:
-                rows[first] = half if half.offset == first else half._replace(first_number=-1)
+                rows[first] = half if half.offset == first else half._replace(first_queue_offset=-1)
         elif half.offset > known.offset:
-            rows[first] = known._replace(offset=half.offset, number=half.number, checks=half.checks)
-            self.owed.rows[known.number] = True
+            rows[first] = known._replace(offset=half.offset, queue_offset=half.queue_offset, checks=half.checks)
+            self.owed.rows[known.queue_offset] = True
         self._moving.discard(first)
 
     def resolved(self, first: int, outcome: str) -> None:
         """A record that says what became of it; whatever is said later changes nothing."""
         half = self.open.rows.pop(first, None)
         if half is not None:
-            self.owed.rows[half.number] = True
+            self.owed.rows[half.queue_offset] = True
             self.outcomes[outcome] += 1
         self._ending.pop(first, None)
         ended = self.ended.rows
@@ -126,10 +126,10 @@ class HalfTable:
         if len(ended) > KEPT_OUTCOMES:
             del ended[next(iter(ended))]
 
-    def op_written(self, numbers: Iterable[int]) -> None:
+    def op_written(self, queue_offsets: Iterable[int]) -> None:
         """An op record names these."""
-        for number in numbers:
-            self.owed.rows.pop(number, None)
+        for queue_offset in queue_offsets:
+            self.owed.rows.pop(queue_offset, None)
 
     def alive_from(self) -> int | None:
         """The lowest log offset that an open half needs."""
@@ -197,11 +197,11 @@ class HalfTable:
         self._moving.clear()
 
 
-def op_body(numbers: Iterable[int]) -> bytes:
-    """Of a record that tells Apache RocketMQ that these numbers of the half queue are done with."""
-    return b"".join([b"%d," % number for number in numbers])
+def op_body(queue_offsets: Iterable[int]) -> bytes:
+    """The body of an op record: these offsets of the half queue are done with."""
+    return b"".join([b"%d," % queue_offset for queue_offset in queue_offsets])
 
 
-def op_numbers(body: bytes) -> list[int]:
-    """The numbers in such a body; 4.9 writes one without a comma. What is no number is left out."""
+def op_queue_offsets(body: bytes) -> list[int]:
+    """The queue offsets in the body of an op record; 4.9 writes one without a comma. What is no number is left out."""
     return [int(word) for word in body.split(b",") if word.isdigit() and len(word) < 19]

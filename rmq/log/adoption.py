@@ -187,7 +187,7 @@ def take_over(disk: Disk, root: str, settings: StoreSettings, writer: str, run: 
 
 
 class _Walked:
-    """The foreign records from `start` on. `next`: number behind the last one of each queue."""
+    """The foreign records from `start` on. `next`: the next queue offset of each queue."""
 
     def __init__(self, start: int, stored_ms: int) -> None:
         self.end = start
@@ -203,8 +203,8 @@ class _Walked:
                     continue
                 for place in walk(segment.read, segment.end, max(self.end, segment.base), segment.end, False):
                     found = record.decode(place.buf, place.at)
-                    for topic, queue_id, number in record.queue_places(found):
-                        self.next[topic, queue_id] = number + 1
+                    for topic, queue_id, queue_offset in record.queue_places(found):
+                        self.next[topic, queue_id] = queue_offset + 1
                     self.count += 1
                     self.end, self.stored_ms = place.offset + place.size, found.store_timestamp
         except BadEntry as error:
@@ -249,7 +249,7 @@ def _note_queues(disk: Disk, root: str, walked: _Walked) -> None:
 
 
 def _entries_below(disk: Disk, directory: str, end: int) -> int:
-    """The number behind the last entry in RocketMQ's files of one queue that points below `end` of the log."""
+    """The queue offset behind the last entry in RocketMQ's files of one queue that points below `end` of the log."""
     for name in reversed([name for name in disk.listdir(directory) if name.isdecimal()]):
         data = (smallfile.read_file(disk, f"{directory}/{name}") or b"").rstrip(b"\0")
         data = data.ljust(-(-len(data) // ENTRY_BYTES) * ENTRY_BYTES, b"\0")

@@ -111,12 +111,12 @@ class CommitLog:
         deleted, runs = check_lives(units), self._place(units, wall_ms)
         stored_ms = self._stored_ms(wall_ms)
         stored = stored_ms.to_bytes(8, "big") + self._store_host
-        numbers: dict[ConsumeQueue, int] = {}
+        queue_offsets: dict[ConsumeQueue, int] = {}
         for run in runs:
-            run.stamp(numbers, stored)
+            run.stamp(queue_offsets, stored)
         self._write(runs)
-        for queue, number in numbers.items():
-            queue.next = number
+        for queue, queue_offset in queue_offsets.items():
+            queue.next = queue_offset
         for run in runs:
             self.pending.extend(run.units)
         self.end = units[-1].end

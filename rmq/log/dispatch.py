@@ -1,6 +1,6 @@
 """Dispatch gives committed records, and only them, their ConsumeQueue entries, in log order (docs/storage).
 
-A topic's queues go at the place of the line that deletes it, and their numbers begin again at 0. In Apache RocketMQ's bytes
+A topic's queues go at the place of the line that deletes it, and their queue offsets begin again at 0. In Apache RocketMQ's bytes
 offset 0 alone says so: its deletions leave no trace. The same holds for a topic that was deleted before: an older release
 stored messages behind that line with offsets of the former life, and the first of the next life says 0 (docs/storage, deleted
 topics).
@@ -36,7 +36,7 @@ class Dispatcher:
 
     def __init__(self, log: CommitLog, queues: ConsumeQueues, position: int) -> None:
         self.position = position
-        self._numbers_lost = False  # behind a repaired stretch
+        self._offsets_lost = False  # behind a repaired stretch
         self._log = log
         self._queues = queues
         self._cached_queues: dict[tuple[bytes, int], ConsumeQueue] = {}  # by a topic's bytes
@@ -46,7 +46,7 @@ class Dispatcher:
         """Dispatches the records that end at or below `hw`, and returns them as units, in log order; stops after `most_bytes`.
 
         What this node appended itself comes as it was appended, as soon as all of a unit is committed; a leader's bytes are
-        read from the log. A record whose number is not the next of its queue is a bug or damage and ends the process (D12).
+        read from the log. A record whose queue offset is not the next of its queue is a bug or damage and ends the process (D12).
         """
         pending = self._log.pending
         done: list[Unit] = []
@@ -89,17 +89,18 @@ class Dispatcher:
                 self.position = self._log.damages.discover(error, self._log.segments(), self._log.epochs, to)
 
     def _put_everyday(self, place: RecordView) -> tuple[ConsumeQueue, int, int] | None:
-        """Queue, number and tags code of a record that goes to a queue seen before, under the next number, and nowhere else."""
+        """Queue, queue offset and tags code of a record that goes to a queue seen before, at the next queue offset, and nowhere
+        else."""
         found = peek(place.buf, place.at, place.size)
         if found is None:
             return None
-        topic, queue_id, number, code = found
+        topic, queue_id, queue_offset, code = found
         queue = self._cached_queues.get((topic, queue_id))
-        if queue is None or number != queue.max:
+        if queue is None or queue_offset != queue.max:
             return None
-        queue.put_many(number, place.offset, (place.size,), (code,))
+        queue.put_many(queue_offset, place.offset, (place.size,), (code,))
         queue.next = max(queue.next, queue.max)
-        return queue, number, code
+        return queue, queue_offset, code
 
     def _walked(self, to: int, enough: int) -> list[Unit]:
         units = []
@@ -113,11 +114,11 @@ class Dispatcher:
                 put, code = self._put(record), entry_code(record)
                 if is_pending_change(record) and not epochs.written_by_rocketmq(self._log.epochs, place.offset):
                     pending_topic = record.topic
-            for queue, number in put:
+            for queue, queue_offset in put:
                 data = bytes(place.buf[place.at : place.at + place.size])
                 unit = Unit(data, (place.size,), (code,), queue)
                 unit.pending_change = queue.topic == pending_topic
-                unit.queue_offset, unit.physical_offset = number, place.offset
+                unit.queue_offset, unit.physical_offset = queue_offset, place.offset
                 unit.start, unit.end = self.position, place.offset + place.size
                 units.append(unit)
             self.position = place.offset + place.size
@@ -135,37 +136,37 @@ class Dispatcher:
         put = []
         if is_tombstone(record):
             self._bury(record)
-        for topic, queue_id, number in queue_places(record):
+        for topic, queue_id, queue_offset in queue_places(record):
             try:
                 queue = self._queues.get(topic, queue_id)
             except InvalidArgument as error:
                 raise StoreError(f"CommitLog at {record.physical_offset}: {error}; this store needs another version") from error
-            if number != queue.max and epochs.written_by_rocketmq(self._log.epochs, record.physical_offset):
-                queue = self._fit(queue, number)
-                if number < queue.max:  # RocketMQ passes over it too [ConsumeQueue.putMessagePositionInfo]
+            if queue_offset != queue.max and epochs.written_by_rocketmq(self._log.epochs, record.physical_offset):
+                queue = self._fit(queue, queue_offset)
+                if queue_offset < queue.max:  # RocketMQ passes over it too [ConsumeQueue.putMessagePositionInfo]
                     continue
-            elif number != queue.max and self._log.damages:
-                queue = self._fill(queue, number, record.physical_offset)
-            if number == 0 < queue.max and self._may_begin_anew(topic):
+            elif queue_offset != queue.max and self._log.damages:
+                queue = self._fill(queue, queue_offset, record.physical_offset)
+            if queue_offset == 0 < queue.max and self._may_begin_anew(topic):
                 queue = self._begin_anew(queue, record.physical_offset)
-            if self._numbers_lost:
-                queue.skip_to(number)
-            queue.put_many(number, record.physical_offset, (record.total_size,), (entry_code(record),))
+            if self._offsets_lost:
+                queue.skip_to(queue_offset)
+            queue.put_many(queue_offset, record.physical_offset, (record.total_size,), (entry_code(record),))
             queue.next = max(queue.next, queue.max)
-            put.append((queue, number))
+            put.append((queue, queue_offset))
             if topic != STATE_TOPIC and not is_pending_topic(topic):
                 self._cached_queues[topic.encode(), queue_id] = queue
         if record.topic == STATE_TOPIC:
             self._delete_topics(record)
         return put
 
-    def _fit(self, queue: ConsumeQueue, number: int) -> ConsumeQueue:
+    def _fit(self, queue: ConsumeQueue, queue_offset: int) -> ConsumeQueue:
         """Queue offsets in Apache RocketMQ's bytes need not go on where the queue ends: it deletes a topic without a trace in
         the log (then they begin at 0 again), and it may leave some out (then blank entries stand for them)."""
-        if number == 0:
+        if queue_offset == 0:
             self._delete(queue.topic)
             return self._queues.get(queue.topic, queue.queue_id)
-        queue.skip_to(number)
+        queue.skip_to(queue_offset)
         return queue
 
     def _may_begin_anew(self, topic: str) -> bool:
@@ -174,12 +175,12 @@ class Dispatcher:
         state = self._queues.find(STATE_TOPIC, 0)
         if self._log.start or state is None:
             return bool(self._log.start)
-        number = state.min
-        while number < state.max:
-            found = state.find(number, 256, REPORT_BYTES, None)
+        queue_offset = state.min
+        while queue_offset < state.max:
+            found = state.find(queue_offset, 256, REPORT_BYTES, None)
             if any(topic in deleted_topics(decode(self._log.read(*span)).body) for span in found.spans):
                 return True
-            number = found.next_offset
+            queue_offset = found.next_offset
         return False
 
     def _begin_anew(self, queue: ConsumeQueue, offset: int) -> ConsumeQueue:
@@ -192,22 +193,22 @@ class Dispatcher:
     def _bury(self, record: Record) -> None:
         """A lost message keeps its offset; where nobody knows what was lost, later offsets may leave some out."""
         if record.topic == UNKNOWN_TOPIC:
-            self._numbers_lost = True
+            self._offsets_lost = True
         else:
             queue = self._queues.get(record.topic, record.queue_id)
             queue.skip_to(record.queue_offset + 1)
             queue.next = max(queue.next, queue.max)
 
-    def _fill(self, queue: ConsumeQueue, number: int, offset: int) -> ConsumeQueue:
-        """Messages between the queue's last one and `number` are damaged. Their entries point there, so that readers hear of the
-        damage. A lower number begins the queue anew: the record that deleted the topic is damaged."""
+    def _fill(self, queue: ConsumeQueue, queue_offset: int, offset: int) -> ConsumeQueue:
+        """Messages between the queue's last one and `queue_offset` are damaged. Their entries point there, so that readers hear
+        of the damage. A lower queue offset begins the queue anew: the record that deleted the topic is damaged."""
         hole = self._log.damages.before(offset)
         if hole is None or (not queue.max and self._log.start):
             return queue
-        if number < queue.max:
+        if queue_offset < queue.max:
             self._delete(queue.topic)
             queue = self._queues.get(queue.topic, queue.queue_id)
-        while queue.max < number:
+        while queue.max < queue_offset:
             queue.put_many(queue.max, hole.start, (MIN_RECORD_BYTES,), (0,))
         return queue
 

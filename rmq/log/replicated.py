@@ -193,16 +193,16 @@ class ReplicatedLog:
             start = found.physical_offset + found.total_size
         return tuple(lists)
 
-    def number_queues(self) -> None:
-        """Sets the next number of every queue behind the uncommitted tail, as dispatch will find it. Raises StoreError.
+    def restore_queue_offsets(self) -> None:
+        """Sets the next queue offset of every queue behind the uncommitted tail, as dispatch will find it. Raises StoreError.
 
         Topics that this tail deletes accept nothing more before it is dispatched.
         """
         queues = self.store.queues
         queues.begin_leadership()
         for found in self.log.scan(self.store.dispatcher.position, self.log.end):
-            for topic, queue_id, number in record.queue_places(found):
-                queues.get(topic, queue_id).next = number + 1
+            for topic, queue_id, queue_offset in record.queue_places(found):
+                queues.get(topic, queue_id).next = queue_offset + 1
             for topic in deleted_topics(found.body) if found.topic == STATE_TOPIC else ():
                 queues.end(topic)
 

@@ -202,10 +202,10 @@ class Store:
         log that reaches its newest snapshot."""
         deleted = {topic for one in self.state_records() for topic in deleted_topics(one.body)}
         for section, rows in self.snapshots.rows():
-            for topic, queue_id, number in rows if section == QUEUES else ():
+            for topic, queue_id, next_offset in rows if section == QUEUES else ():
                 known = self.queues.find(topic, queue_id)
-                if topic not in deleted and (known is None or known.max < number):
-                    self.queues.get(topic, queue_id).begin_at(number, number)
+                if topic not in deleted and (known is None or known.max < next_offset):
+                    self.queues.get(topic, queue_id).begin_at(next_offset, next_offset)
 
     def _save_vote(self, vote: Vote) -> None:
         ownfiles.save_vote(self._disk, self._own, vote)
@@ -229,9 +229,9 @@ class Store:
         return self.vote.epoch
 
     def open_epoch(self, wall_ms: int) -> int:
-        """Begins the next epoch with this node as the only writer (fixed mode, alone), and returns its number.
+        """Begins the next epoch with this node as the only writer (fixed mode, alone), and returns it.
 
-        The number is durable before its first record is appended; the record is flushed and dispatched by the usual
+        The epoch is durable before its first record is appended; the record is flushed and dispatched by the usual
         path. Appends are possible from here on. Raises StoreError.
         """
         assert not self.read_only, "a damaged log is not written to"
@@ -256,19 +256,19 @@ class Store:
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
-    def records(self, topic: str, queue_id: int, from_number: int = 0) -> Iterator[Record]:
+    def records(self, topic: str, queue_id: int, from_queue_offset: int = 0) -> Iterator[Record]:
         """The dispatched records of one queue in order; may wait for the device. Raises StoreError, BadBytes.
 
         Of a damaged log only what can be read.
         """
         queue = self.queues.find(topic, queue_id)
-        number = max(from_number, queue.min) if queue else 0
-        while queue and number < queue.max:
-            found = queue.find(number, 256, 1 << 20, None)
+        queue_offset = max(from_queue_offset, queue.min) if queue else 0
+        while queue and queue_offset < queue.max:
+            found = queue.find(queue_offset, 256, 1 << 20, None)
             for offset, size in found.spans:
                 if self.log.damages.count_good([(offset, size)]):
                     yield decode(self.log.read(offset, size))
-            number = found.next_offset
+            queue_offset = found.next_offset
 
     def state_records(self) -> Iterator[Record]:
         """The committed state records that the newest snapshot does not cover, to fill the tables at a start."""

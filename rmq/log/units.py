@@ -81,15 +81,15 @@ class Run:
         self.filler = b""
         self.data = bytearray()
 
-    def stamp(self, numbers: dict[ConsumeQueue, int], stored: bytes) -> None:
-        """`numbers`: next number of each queue met so far in this burst."""
+    def stamp(self, queue_offsets: dict[ConsumeQueue, int], stored: bytes) -> None:
+        """`queue_offsets`: the next one of each queue met so far in this burst."""
         data = self.data = bytearray().join([part for unit in self.units for part in unit.parts])
         groups = []
         for unit in self.units:
             queue, sizes = unit.queue, unit.sizes
-            number = unit.queue_offset = numbers.get(queue, queue.next)
-            numbers[queue] = number + len(sizes)
-            groups.append((unit.physical_offset - self.offset, sizes, queue.queue_id, number))
+            queue_offset = unit.queue_offset = queue_offsets.get(queue, queue.next)
+            queue_offsets[queue] = queue_offset + len(sizes)
+            groups.append((unit.physical_offset - self.offset, sizes, queue.queue_id, queue_offset))
         stamp(data, groups, self.offset, stored)
         data += self.filler
 

@@ -16,7 +16,7 @@ class Popped(NamedTuple):
     body: bytes
     topic: str  # in which it lies
     queue_id: int
-    number: int
+    queue_offset: int
     handle: str
     tries: int
 
@@ -67,7 +67,7 @@ async def take(ask: Ask, request: Pop | None = None, **fields: Any) -> list[Popp
 
 
 async def ack(ask: Ask, *messages: Popped, group: str = "g") -> None:
-    await asyncio.gather(*(ask(Ack(group, one.topic, one.queue_id, one.handle, one.number)) for one in messages))
+    await asyncio.gather(*(ask(Ack(group, one.topic, one.queue_id, one.handle, one.queue_offset)) for one in messages))
 
 
 def batch_ack(answer: PopAnswer, messages: list[Popped], group: str = "g") -> BatchAck:
@@ -75,7 +75,7 @@ def batch_ack(answer: PopAnswer, messages: list[Popped], group: str = "g") -> Ba
     bits: dict[tuple[int, int], int] = {}
     for one in messages:
         start = int(one.handle.split()[0])
-        bits[one.queue_id, start] = bits.get((one.queue_id, start), 0) | 1 << one.number - start
+        bits[one.queue_id, start] = bits.get((one.queue_id, start), 0) | 1 << one.queue_offset - start
     made = [
         AckedRange(
             group,
@@ -95,12 +95,14 @@ def batch_ack(answer: PopAnswer, messages: list[Popped], group: str = "g") -> Ba
 
 async def change(ask: Ask, one: Popped, hidden_ms: int, group: str = "g") -> Popped:
     """The same message with its new receipt."""
-    answer = await ask(ChangeInvisibleTime(group, one.topic, one.queue_id, one.handle, one.number, hidden_ms))
+    answer = await ask(ChangeInvisibleTime(group, one.topic, one.queue_id, one.handle, one.queue_offset, hidden_ms))
     assert isinstance(answer, InvisibleTimeAnswer)
     flag = one.handle.split()[4]
     ordered = answer.revive_qid == 999
-    start = one.handle.split()[0] if ordered else one.number
-    text = f"{start} {answer.pop_time} {answer.invisible_time} {answer.revive_qid} {flag} broker {one.queue_id} {one.number}"
+    start = one.handle.split()[0] if ordered else one.queue_offset
+    text = (
+        f"{start} {answer.pop_time} {answer.invisible_time} {answer.revive_qid} {flag} broker {one.queue_id} {one.queue_offset}"
+    )
     return one._replace(handle=text)
 
 

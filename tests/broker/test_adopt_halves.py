@@ -63,7 +63,7 @@ def adopted(name: str, folder: Path, *, end: int | None = None, told: bool = Tru
 def test_what_is_open(name: str, end: int | None, told: bool, expected: list[int], tmp_path: Path) -> None:
     """C11, C12: whether RocketMQ stopped in order, or was killed before it wrote its op records and offsets."""
     found = adopted(name, tmp_path, end=end, told=told)
-    assert [half.number for half in found.values()] == expected
+    assert [half.queue_offset for half in found.values()] == expected
     assert all(first == half.offset and half.group == "PG_tx" for first, half in found.items())
 
 

@@ -56,7 +56,7 @@ async def test_what_was_popped_under_rocketmq_comes_back_unless_it_was_acknowled
                 await clock.advance(2)
             assert got == expected
         clock.jump_wall(HOUR_MS)
-        numbers = [one.number for one in await take_all(peer, clock, "s16_PGO", "s16-ord", order=True)]
+        numbers = [one.queue_offset for one in await take_all(peer, clock, "s16_PGO", "s16-ord", order=True)]
         assert numbers[:2] == [2, 3], "two of four were acknowledged"
         await peer.close()
         await broker.stop_broker()

@@ -154,7 +154,7 @@ async def test_a_receipt_keeps_its_segment_until_it_is_ended_early(tmp_path: Pat
         assert (await peer.ask(GetMinOffset("T", 0))).offset > 3
         back = [one for one in looked + await take(peer.ask) + await take(peer.ask) if one.topic != "T"]
         assert sorted((one.body, one.tries) for one in back) == [(b"early", 1), (b"soon", 1)]
-        assert await peer.ask_code(Ack("g", "T", 0, early.handle, early.number)) == 208, "it is gone there"
+        assert await peer.ask_code(Ack("g", "T", 0, early.handle, early.queue_offset)) == 208, "it is gone there"
         await ack(peer.ask, *back)
         await peer.close()
 
@@ -270,7 +270,7 @@ async def test_a_history(seed: int) -> None:
 def _place_alone(patch: pytest.MonkeyPatch) -> None:
     """The place moves further than the receipt tells."""
     opening = ReceiptWriter.opening
-    patch.setattr(ReceiptWriter, "opening", lambda self, one: opening(self, one._replace(numbers=one.numbers[:1])))
+    patch.setattr(ReceiptWriter, "opening", lambda self, one: opening(self, one._replace(queue_offsets=one.queue_offsets[:1])))
 
 
 def _receipt_alone(patch: pytest.MonkeyPatch) -> None:
@@ -310,7 +310,7 @@ async def test_receipts_with_fixed_roles(pair: Pair) -> None:
     await pair.level()
     slave = await Peer.connect(pair.nodes[1].address)
     assert await slave.refusal(pop()) == R.SERVICE_NOT_AVAILABLE
-    assert await slave.refusal(Ack("g", "T", 0, two.handle, two.number)) == R.SERVICE_NOT_AVAILABLE
+    assert await slave.refusal(Ack("g", "T", 0, two.handle, two.queue_offset)) == R.SERVICE_NOT_AVAILABLE
     await master.close()
     await pair.stop(0)
     await slave.ask(Promote())

@@ -154,7 +154,9 @@ def _not_told(patch: pytest.MonkeyPatch) -> None:
 
     def appended(self: HalfTable, first: int, one: Half) -> None:
         self.open.rows.setdefault(first, one)
-        self.open.rows[first] = self.open.rows[first]._replace(offset=one.offset, number=one.number, checks=one.checks)
+        self.open.rows[first] = self.open.rows[first]._replace(
+            offset=one.offset, queue_offset=one.queue_offset, checks=one.checks
+        )
         self._moving.discard(first)
 
     patch.setattr(HalfTable, "appended", appended)

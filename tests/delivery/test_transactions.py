@@ -7,7 +7,7 @@ import msgpack
 from hypothesis import given, settings, strategies as st
 
 from rmq.delivery import transactions
-from rmq.delivery.transactions import COMMITTED, PARKED, ROLLED_BACK, Half, HalfTable, op_body, op_numbers
+from rmq.delivery.transactions import COMMITTED, PARKED, ROLLED_BACK, Half, HalfTable, op_body, op_queue_offsets
 
 Note = Callable[[HalfTable], None]
 
@@ -122,9 +122,9 @@ def test_outcomes_and_open_halves_are_bounded(monkeypatch: Any) -> None:
 def test_op_bodies() -> None:
     """As 5.5.0 writes them, and as 4.9.7 does."""
     assert op_body([0, 1, 13]) == b"0,1,13,"
-    assert op_numbers(b"0,1,13,") == [0, 1, 13]
-    assert op_numbers(b"17") == [17]
-    assert op_numbers(b"") == op_numbers(b"x,-1,") == []
+    assert op_queue_offsets(b"0,1,13,") == [0, 1, 13]
+    assert op_queue_offsets(b"17") == [17]
+    assert op_queue_offsets(b"") == op_queue_offsets(b"x,-1,") == []
 
 
 # --- any history, told twice ------------------------------------------------------------------------------------------
@@ -149,12 +149,12 @@ def histories(draw: st.DrawFn) -> list[Note]:
             del owed[:count]
         elif kind == "m" and alive:
             first = draw(st.sampled_from(sorted(alive)))
-            owed.append(alive[first].number)
+            owed.append(alive[first].queue_offset)
             alive[first] = half(offset, next(numbers), checks=alive[first].checks + 1)
             notes.append(_appended(first, alive[first]))
         elif alive:
             first = draw(st.sampled_from(sorted(alive)))
-            owed.append(alive.pop(first).number)
+            owed.append(alive.pop(first).queue_offset)
             notes += [_resolved(first, how) for how in draw(st.sampled_from(["c", "r", "cr", "rc", "a"]))]
     return notes
 
@@ -223,7 +223,7 @@ def test_no_group_takes_all_the_room(monkeypatch: Any) -> None:
     for first in (100, 200):
         assert not table.is_full("p")
         table.appended(first, half(first))
-    table.appended(100, half(300)._replace(first_number=-1))  # once more, further on
+    table.appended(100, half(300)._replace(first_queue_offset=-1))  # once more, further on
     assert table.is_full("p")
     assert not table.is_full("q")
     table.open.apply(200, None)

@@ -90,7 +90,7 @@ def test_the_damaged_bytes_are_kept_and_the_loss_is_said(stopped: Bench) -> None
     stopped.store.close()
     stopped.disk.flip(stopped.segment(found.physical_offset // 8192 * 8192), (found.physical_offset % 8192 + 95) * 8)
     said = repaired(stopped)
-    assert f"T/1 number {found.queue_offset}" in said
+    assert f"T/1 offset {found.queue_offset}" in said
     assert "not proven" in said
     kept = smallfile.read_file(stopped.disk, f"{OWN}/lost-1-{found.physical_offset}")
     assert kept is not None

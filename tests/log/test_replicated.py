@@ -339,11 +339,11 @@ def test_queue_numbers_of_the_inherited_tail(leader: Replica) -> None:
     follower.take(read_entries(leader.log, 0, 1 << 20))
     queue = follower.store.queues.get("T", 0)
     assert queue.max == 0
-    follower.held.number_queues()
+    follower.held.restore_queue_offsets()
     assert queue.next == 45
     to = next(end for end in leader.ends if end > 9000)
     follower.held.cut(to, follower.store.epochs[:1], False)
-    follower.held.number_queues()
+    follower.held.restore_queue_offsets()
     assert queue.next == sum(one.topic == "T" for one in follower.log.scan(0, to))
 
 
@@ -355,7 +355,7 @@ def test_a_deletion_in_the_inherited_tail() -> None:
     data = record.draft(STATE_TOPIC, msgpack.packb([["topic", "T", None]]), b"", born_timestamp=1, born_host=HOST)
     leader.log.append([Unit(data, (len(data),), (0,), leader.store.queues.get(STATE_TOPIC, 0))], 2000)
     follower.take(read_entries(leader.log, 0, 1 << 20))
-    follower.held.number_queues()
+    follower.held.restore_queue_offsets()
     follower.lead(2)
     with pytest.raises(Refusal, match="topic T does not exist any more"):
         follower.write(10)

@@ -214,7 +214,7 @@ def test_a_number_given_twice(bench: Bench) -> None:
     queue.next = 0
     bench.append(bench.unit())
     bench.disk.kill()
-    assert "has number 0, 1 would be next" in damage(bench.disk)
+    assert "has queue offset 0, 1 would be next" in damage(bench.disk)
 
 
 # --- what is derived --------------------------------------------------------------------------------------------------

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 class _Message(NamedTuple):
-    """Where message `number` of its queue stands."""
+    """Where message `queue_offset` of its queue stands."""
 
-    number: int
+    queue_offset: int
     offset: int
     size: int
 
@@ -66,13 +66,13 @@ def _message(found: Record) -> _Message:
 
 
 def _check_queues(judge: "Judge", node: "Node", wanted: dict[tuple[str, int], list[_Message]]) -> None:
-    """D12: consecutive numbers, each pointing to the record that says so."""
+    """D12: consecutive queue offsets, each pointing to the record that says so."""
     start = node.store.log.start
     for (topic, queue_id), messages in wanted.items():
         queue = node.store.queues.get(topic, queue_id)
-        there = [one for one in messages if one.offset >= start and one.number >= queue.min]
-        numbers = [one.number for one in there]
-        judge.check(numbers == list(range(queue.min, queue.max)), "D12", f"{node.name} {queue}: {numbers}")
+        there = [one for one in messages if one.offset >= start and one.queue_offset >= queue.min]
+        queue_offsets = [one.queue_offset for one in there]
+        judge.check(queue_offsets == list(range(queue.min, queue.max)), "D12", f"{node.name} {queue}: {queue_offsets}")
         found: list[tuple[int, int]] = []
         while queue.min + len(found) < queue.max:
             found += queue.find(queue.min + len(found), 1 << 20, 1 << 30, None).spans

@@ -115,7 +115,7 @@ class Holding:
             message = halves.whole(stored)
             return _pending(halves.committed(message, message.topic, first, first), queues.get(message.topic, message.queue_id))
         if outcome == ROLLED_BACK:
-            return _pending(halves.op_draft([half.number], 1, HOST, first), queues.get(OP_TOPIC, 0))
+            return _pending(halves.op_draft([half.queue_offset], 1, HOST, first), queues.get(OP_TOPIC, 0))
         return _pending(halves.again(stored, first, half.checks + 1), queues.get(HALF_TOPIC, 0))
 
     def _unit(self, source: Source, stored: record.Record) -> Unit:

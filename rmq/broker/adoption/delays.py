@@ -17,8 +17,8 @@ _TIMERCHECK = struct.Struct(">7q")  # lastReadTimeMs, lastTimerLogFlushPos, last
 
 
 class Positions(NamedTuple):
-    """How far RocketMQ was. `levels`: the next number of each level's queue [delayOffset.json]. Timers up to number `timers` of
-    their queue were in its wheel, and of those all that were due before `read_ms` are delivered [timercheck]."""
+    """How far RocketMQ was. `levels`: the next queue offset of each level's queue [delayOffset.json]. Timers below queue offset
+    `timers` of their queue were in its wheel, and of those all that were due before `read_ms` are delivered [timercheck]."""
 
     levels: Mapping[int, int]
     timers: int = 0
@@ -33,8 +33,8 @@ def timercheck(config: Path) -> tuple[int, int]:
         return 0, 0
     if len(data) < _TIMERCHECK.size:
         return 0, 0
-    read_ms, _, number, masters, *_ = _TIMERCHECK.unpack_from(data)
-    return min(number, masters), read_ms
+    read_ms, _, own_offset, master_offset, *_ = _TIMERCHECK.unpack_from(data)
+    return min(own_offset, master_offset), read_ms
 
 
 def lines(store: Store, table: DueTable, positions: Positions) -> Iterator[Line]:

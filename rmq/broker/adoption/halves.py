@@ -11,7 +11,7 @@ from typing import NamedTuple
 from rmq.broker.pending.halves import first_of, half_of, real_place
 from rmq.broker.shared.state import Line
 from rmq.delivery.offsets import OffsetKey
-from rmq.delivery.transactions import PARKED_TOPIC, Half, HalfTable, op_numbers
+from rmq.delivery.transactions import PARKED_TOPIC, Half, HalfTable, op_queue_offsets
 from rmq.errors import BadBytes
 from rmq.log.records import record
 from rmq.log.records.record import Record
@@ -38,21 +38,21 @@ def half_lines(store: Store, offsets: Mapping[OffsetKey, int], table: HalfTable)
         if row is None:
             found[one.half.offset] = one.half
         else:
-            found[one.first] = row._replace(offset=one.half.offset, number=one.half.number, checks=one.half.checks)
+            found[one.first] = row._replace(offset=one.half.offset, queue_offset=one.half.queue_offset, checks=one.half.checks)
     gone: list[Line] = [("half", first, None) for first in sorted(known.keys() - found.keys())]
     return gone + [("half", first, list(half)) for first, half in sorted(found.items()) if known.get(first) != half]
 
 
-def _open(store: Store, from_number: int) -> list[_Found]:
+def _open(store: Store, from_queue_offset: int) -> list[_Found]:
     newest: dict[str, _Found] = {}
-    for stored in store.records(HALF_TOPIC, 0, from_number):
+    for stored in store.records(HALF_TOPIC, 0, from_queue_offset):
         try:
             newest[_name(stored)] = _Found(half_of(stored), first_of(stored), real_place(stored))
         except BadBytes:
             continue  # its topic and queue are unknown
-    passed = {number for stored in store.records(OP_TOPIC, 0) for number in op_numbers(stored.body)}
+    passed = {queue_offset for stored in store.records(OP_TOPIC, 0) for queue_offset in op_queue_offsets(stored.body)}
     parked = {_name(stored): stored.physical_offset for stored in store.records(PARKED_TOPIC, 0)}
-    left = [one for name, one in newest.items() if one.half.number not in passed and parked.get(name, -1) < one.half.offset]
+    left = [one for name, one in newest.items() if one.half.queue_offset not in passed and parked.get(name, -1) < one.half.offset]
     delivered = _delivered(store, left)
     return [one for one in left if one.half.offset not in delivered]
 

@@ -64,6 +64,6 @@ def _note(store: Store, table: ReceiptTable, stored: Record) -> None:
 
 def _places(store: Store, key: ReceiptKey, receipt: Receipt) -> Iterator[int]:
     queue = store.queues.find(key.topic, key.queue_id)
-    for number in receipt.numbers:
-        if queue is not None and queue.min <= number < queue.max:
-            yield queue.entry(number).offset
+    for queue_offset in receipt.queue_offsets:
+        if queue is not None and queue.min <= queue_offset < queue.max:
+            yield queue.entry(queue_offset).offset

@@ -28,7 +28,7 @@ MAX_BITS_BYTES = 128  # no receipt spans more offsets: one look goes through 800
 class Bundle(NamedTuple):
     """Queue offsets of messages that one record is to acknowledge, and the task that writes it."""
 
-    numbers: list[int]
+    queue_offsets: list[int]
     written: "asyncio.Task[None]"
 
 
@@ -67,85 +67,87 @@ class AckHandler:
             raise Refusal(ResponseCode.NO_MESSAGE, "no acknowledgement is in this request")
         acks: list[tuple[ReceiptKey, list[int], int]] = []
         for part in request.acks:
-            topic, numbers = stored_in(part.retry, part.consumer_group, part.topic), _numbers(part)
-            if numbers:
-                self._queue(topic, part.queue_id, numbers[-1])
+            topic, queue_offsets = stored_in(part.retry, part.consumer_group, part.topic), _queue_offsets(part)
+            if queue_offsets:
+                self._queue(topic, part.queue_id, queue_offsets[-1])
                 key = ReceiptKey(part.consumer_group, topic, part.queue_id, part.start_offset, part.pop_time)
-                acks.append((key, numbers, part.revive_queue_id))
+                acks.append((key, queue_offsets, part.revive_queue_id))
         await asyncio.gather(*(self._ack(*one) for one in acks))
 
-    async def _ack(self, key: ReceiptKey, numbers: Sequence[int], revive_queue: int) -> None:
+    async def _ack(self, key: ReceiptKey, queue_offsets: Sequence[int], revive_queue: int) -> None:
         if revive_queue == ORDERED:
-            for number in numbers:
-                await self._ordered.ack((key.group, key.topic, key.queue_id), number, key.pop_time, self._clock.wall_ms())
+            for queue_offset in queue_offsets:
+                await self._ordered.ack((key.group, key.topic, key.queue_id), queue_offset, key.pop_time, self._clock.wall_ms())
             return
         receipt = self._table.get(key)
-        staged = [number for number in numbers if self._table.stage(key, number)]
+        staged = [queue_offset for queue_offset in queue_offsets if self._table.stage(key, queue_offset)]
         if receipt is not None and staged:
             await asyncio.shield(self._bundled(key, receipt.revive[0], staged))
 
-    def _bundled(self, key: ReceiptKey, revive_queue: int, numbers: Sequence[int]) -> "asyncio.Task[None]":
+    def _bundled(self, key: ReceiptKey, revive_queue: int, queue_offsets: Sequence[int]) -> "asyncio.Task[None]":
         """One record for all acknowledgements of a receipt that come in one turn of the loop: consumers send them in crowds."""
         bundle = self._bundles.get(key)
         if bundle is None:
             bundle = self._bundles[key] = Bundle([], asyncio.create_task(self._write_bundle(key, revive_queue), name="ack"))
-        bundle.numbers.extend(numbers)
+        bundle.queue_offsets.extend(queue_offsets)
         return bundle.written
 
     async def _write_bundle(self, key: ReceiptKey, revive_queue: int) -> None:
         await asyncio.sleep(0)
-        numbers = self._bundles.pop(key).numbers
-        await self._write(key, numbers, revive_queue, [self._writer.ending(key, numbers)])
+        queue_offsets = self._bundles.pop(key).queue_offsets
+        await self._write(key, queue_offsets, revive_queue, [self._writer.ending(key, queue_offsets)])
 
     async def change(self, request: ChangeInvisibleTime, _call: Call) -> InvisibleTimeAnswer:
         """A new receipt for that message, and the end of the old one: both or neither."""
         if not 0 <= request.invisible_time <= MAX_INVISIBLE_MS:
             about = f"invisible time {request.invisible_time} ms: 0 to {MAX_INVISIBLE_MS} are allowed"
             raise Refusal(ResponseCode.INVALID_PARAMETER, about)
-        queue, number = self._queue(request.topic, request.queue_id, request.offset), request.offset
+        queue, queue_offset = self._queue(request.topic, request.queue_id, request.offset), request.offset
         handle, now_ms = parse_handle(request.extra_info), self._clock.wall_ms()
         group, topic, queue_id = place = (request.consumer_group, request.topic, request.queue_id)
         if handle.revive_queue == ORDERED:
             visible_ms = now_ms + request.invisible_time
-            await self._ordered.change_visible(place, number, handle.pop_time, visible_ms)
+            await self._ordered.change_visible(place, queue_offset, handle.pop_time, visible_ms)
             return InvisibleTimeAnswer(handle.pop_time, visible_ms - handle.pop_time, ORDERED)
         key = ReceiptKey(group, topic, queue_id, handle.start, handle.pop_time)
         receipt = self._table.get(key)
-        if receipt is None or not self._table.stage(key, number):
+        if receipt is None or not self._table.stage(key, queue_offset):
             raise Refusal(ResponseCode.NO_MESSAGE, "this receipt has ended: its message was acknowledged or has come back")
-        new = key._replace(start=number, pop_time=max(now_ms, key.pop_time + 1))
+        new = key._replace(start=queue_offset, pop_time=max(now_ms, key.pop_time + 1))
         while self._table.get(new) is not None:
             new = new._replace(pop_time=new.pop_time + 1)
-        opening = NewReceipt(new, request.invisible_time, [number], None, queue.entry(number).offset)
-        drafts = [self._writer.opening(opening), self._writer.ending(key, [number])]
-        await asyncio.shield(asyncio.create_task(self._write(key, [number], receipt.revive[0], drafts, queue), name="renew"))
+        opening = NewReceipt(new, request.invisible_time, [queue_offset], None, queue.entry(queue_offset).offset)
+        drafts = [self._writer.opening(opening), self._writer.ending(key, [queue_offset])]
+        await asyncio.shield(
+            asyncio.create_task(self._write(key, [queue_offset], receipt.revive[0], drafts, queue), name="renew")
+        )
         return InvisibleTimeAnswer(new.pop_time, request.invisible_time, receipt.revive[0])
 
     async def _write(
         self,
         key: ReceiptKey,
-        numbers: Sequence[int],
+        queue_offsets: Sequence[int],
         revive_queue: int,
         drafts: Sequence[bytes],
         life: ConsumeQueue | None = None,
     ) -> None:
-        with undoing(lambda: self._table.unstage(key, numbers)):
+        with undoing(lambda: self._table.unstage(key, queue_offsets)):
             await self._writer.write(revive_queue, drafts, life)
 
-    def _queue(self, topic: str, queue_id: int, number: int) -> ConsumeQueue:
+    def _queue(self, topic: str, queue_id: int, queue_offset: int) -> ConsumeQueue:
         """Raises Refusal when no such message is there."""
         config = self._known_topic(topic)
         if not 0 <= queue_id < config.read_queue_nums:
             about = f"queue {queue_id} of {topic}: it has queues 0 to {config.read_queue_nums - 1}"
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, about)
         queue = self._queues.look(topic, queue_id)
-        if not queue.min <= number < queue.max:
+        if not queue.min <= queue_offset < queue.max:
             raise Refusal(
-                ResponseCode.NO_MESSAGE, f"message {number} is not in {topic}/{queue_id} ({queue.min} to {queue.max - 1})"
+                ResponseCode.NO_MESSAGE, f"message {queue_offset} is not in {topic}/{queue_id} ({queue.min} to {queue.max - 1})"
             )
         return queue
 
 
-def _numbers(part: AckedRange) -> list[int]:
+def _queue_offsets(part: AckedRange) -> list[int]:
     bits = int.from_bytes(part.bits[:MAX_BITS_BYTES], "little")
     return [part.start_offset + i for i in range(bits.bit_length()) if bits >> i & 1]

@@ -175,7 +175,7 @@ class PopHandler:
                 continue
             if found is not None:
                 taken.append(found)
-                room -= len(found.part.numbers)
+                room -= len(found.part.queue_offsets)
         if trouble is not None and not taken:
             raise trouble
         shown = await _committed(taken)
@@ -241,11 +241,11 @@ class PopHandler:
         parts, messages = [], []
         for group, topic, queue_id in self._in_turn(asked, False):
             read = await self._reader.read(group, topic, queue_id, room, None)
-            if read.numbers:
+            if read.queue_offsets:
                 flag = NORMAL if topic == asked.topic else retry_flag(group, topic)
-                parts.append(Part(flag, queue_id, read.start, read.numbers))
+                parts.append(Part(flag, queue_id, read.start, read.queue_offsets))
                 messages.append(read.messages)
-                room -= len(read.numbers)
+                room -= len(read.queue_offsets)
             if not room:
                 break
         if not parts:

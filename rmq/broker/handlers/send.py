@@ -210,9 +210,11 @@ def _stored(of: tuple[QueueBatch, WaitingCalls], unit: Unit, error: RmqError | N
     if batch.unit is unit:
         batch.unit, batch.asked = None, []
     if error is None:
-        queue_id, number = unit.queue.queue_id, unit.queue_offset
+        queue_id, queue_offset = unit.queue.queue_id, unit.queue_offset
         places = [*accumulate(unit.sizes, initial=unit.physical_offset)]
-        answer_all([(call, _answer(SendAnswer, (queue_id, number + index, places[index], late, ""))) for call, index in asked])
+        answer_all(
+            [(call, _answer(SendAnswer, (queue_id, queue_offset + index, places[index], late, ""))) for call, index in asked]
+        )
     elif isinstance(error, Refusal):
         for call, _ in asked:
             call.refuse(error)

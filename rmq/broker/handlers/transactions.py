@@ -63,8 +63,8 @@ class TransactionHandlers:
         """Which half is meant: the offset is that of its first append, or of any later one. Raises Refusal."""
         offset, table = request.commit_log_offset, self._table
         if (half := table.open.rows.get(offset)) is not None:
-            number = half.number if half.offset == offset else half.first_number
-            _check(request, half.group, request.tran_state_table_offset if number < 0 else number)
+            queue_offset = half.queue_offset if half.offset == offset else half.first_queue_offset
+            _check(request, half.group, request.tran_state_table_offset if queue_offset < 0 else queue_offset)
             return offset
         if offset in table.ended.rows:
             return offset
@@ -85,7 +85,7 @@ class TransactionHandlers:
             if wanted == COMMITTED:
                 await self._commit(first, half, request.commit_log_offset)
             else:
-                draft = halves.op_draft([half.number], self._clock.wall_ms(), self._internal_producer.host, first)
+                draft = halves.op_draft([half.queue_offset], self._clock.wall_ms(), self._internal_producer.host, first)
                 await self._write(first, wanted, OP_TOPIC, 0, draft)
         finally:
             del self._running[first]
@@ -125,7 +125,7 @@ class TransactionHandlers:
         if life is Life.ENDING:
             raise Refusal(ResponseCode.SYSTEM_BUSY, f"topic {topic} is being deleted: ask again in a moment")
         if life is Life.OVER:
-            draft = halves.op_draft([half.number], self._clock.wall_ms(), self._internal_producer.host, first)
+            draft = halves.op_draft([half.queue_offset], self._clock.wall_ms(), self._internal_producer.host, first)
             await self._write(first, ROLLED_BACK, OP_TOPIC, 0, draft)
             raise no_topic(topic, " any more: it was deleted while this transaction was open, which is rolled back")
 
@@ -147,10 +147,10 @@ class TransactionHandlers:
         await self._internal_producer.send(HALF_TOPIC, 0, halves.resumed(stored))
 
 
-def _check(request: EndTransaction, group: str, number: int) -> None:
+def _check(request: EndTransaction, group: str, queue_offset: int) -> None:
     """[EndTransactionProcessor.checkPrepareMessage] Raises Refusal."""
     if group != request.producer_group:
         raise Refusal(ResponseCode.SYSTEM_ERROR, f"The producer group wrong: it is not {request.producer_group}")
-    if number != request.tran_state_table_offset:
+    if queue_offset != request.tran_state_table_offset:
         about = f"The transaction state table offset wrong: it is not {request.tran_state_table_offset}"
         raise Refusal(ResponseCode.SYSTEM_ERROR, about)

@@ -67,8 +67,8 @@ class DelayExport:
 
     def facts(self) -> Iterator[tuple[str, object]]:
         """For RocketMQ's runtime info: "next,end" of each level [ScheduleMessageService.buildRunningStats], how many wait."""
-        for level, number in ((self.delay_offsets() or {}).get("offsetTable") or {}).items():
-            yield f"scheduleMessageOffset_{level}", f"{number},{self._queues.look(DELAY_TOPIC, int(level) - 1).max}"
+        for level, queue_offset in ((self.delay_offsets() or {}).get("offsetTable") or {}).items():
+            yield f"scheduleMessageOffset_{level}", f"{queue_offset},{self._queues.look(DELAY_TOPIC, int(level) - 1).max}"
         yield "timerCongestNum", self._table.pending
 
     def timercheck(self) -> bytes | None:
@@ -115,8 +115,8 @@ class DelayExport:
             for queue in (*self._queues.of_topic(DELAY_TOPIC), self._queues.look(TIMER_TOPIC, 0)):
                 levels = (TIMER, CANCEL) if queue.topic == TIMER_TOPIC else (queue.queue_id + 1,)
                 offsets = [lowest[level] for level in levels if level in lowest]
-                number = queue.first_at_or_behind(min(offsets)) if offsets else queue.max
-                self._reached[queue.topic, queue.queue_id] = number
+                queue_offset = queue.first_at_or_behind(min(offsets)) if offsets else queue.max
+                self._reached[queue.topic, queue.queue_id] = queue_offset
         return self._reached
 
     def _size_and_hash(self, offset: int) -> tuple[int, int]:
@@ -131,9 +131,9 @@ def _hash_of(topic: bytes) -> int:
     return java_hash(topic.decode("utf-8", "replace"))
 
 
-def _timercheck(read_ms: int, log_end: int, number: int) -> bytes:
-    """Slots before `read_ms` are done; the wheel has the messages before `number`."""
-    return _TIMERCHECK.pack(read_ms, log_end, number, number, 0, read_ms, 1).ljust(_TIMERCHECK_BYTES, b"\0")
+def _timercheck(read_ms: int, log_end: int, queue_offset: int) -> bytes:
+    """Slots before `read_ms` are done; the wheel has the messages before `queue_offset`."""
+    return _TIMERCHECK.pack(read_ms, log_end, queue_offset, queue_offset, 0, read_ms, 1).ljust(_TIMERCHECK_BYTES, b"\0")
 
 
 class _Wheel:

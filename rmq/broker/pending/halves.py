@@ -11,7 +11,7 @@ from rmq.broker.pending.intake import Interceptor, Placed
 from rmq.broker.pending.internalproducer import handed_on
 from rmq.codes import ResponseCode
 from rmq.delivery.proof import HALF, Proof, proof_in
-from rmq.delivery.transactions import COMMITTED, PARKED, PARKED_TOPIC, ROLLED_BACK, Half, HalfTable, op_body, op_numbers
+from rmq.delivery.transactions import COMMITTED, PARKED, PARKED_TOPIC, ROLLED_BACK, Half, HalfTable, op_body, op_queue_offsets
 from rmq.errors import BadBytes, Refusal
 from rmq.log.records import record
 from rmq.log.records.properties import CRC_NAME, strip_names
@@ -38,7 +38,7 @@ class HalfNotes:
 
     def note(self, stored: Record) -> None:
         if stored.topic == OP_TOPIC:
-            self._table.op_written(op_numbers(stored.body))
+            self._table.op_written(op_queue_offsets(stored.body))
         else:
             self._table.appended(first_of(stored), half_of(stored))
 
@@ -134,11 +134,11 @@ def committed(message: Record, topic: str, first: int, named: int) -> bytes:
     return handed_on(message, topic, proof, flags=record.SYS_COMMIT, prepared_transaction_offset=named)
 
 
-def op_draft(numbers: Iterable[int], wall_ms: int, host: bytes, first: int | None = None) -> bytes:
+def op_draft(queue_offsets: Iterable[int], wall_ms: int, host: bytes, first: int | None = None) -> bytes:
     """An op record. `first`: of the half that it rolls back."""
     said = {"TAGS": _OP_TAG} | ({} if first is None else Proof(HALF, first).as_property())
     properties = record.properties_to_bytes(said)
-    return record.draft(OP_TOPIC, op_body(numbers), properties, born_timestamp=wall_ms, born_host=host)
+    return record.draft(OP_TOPIC, op_body(queue_offsets), properties, born_timestamp=wall_ms, born_host=host)
 
 
 def real_place(stored: Record) -> tuple[str, int]:

@@ -49,35 +49,35 @@ class OrderedPopReader:
         try:
             await self._reader.settle(wish.group, topic, queue_id, wish.begin)
             read = await self._reader.read(wish.group, topic, queue_id, count, wish.wanted)
-            if not read.numbers:
+            if not read.queue_offsets:
                 await self._reader.passed(place, read, wish.wanted)
                 return None
             if read.queue.ended:
                 return None
             before = self._table.decided(name_of(*place))
-            row = handed_out(before, attempt, wish.pop_time, wish.invisible_ms, read.numbers)
+            row = handed_out(before, attempt, wish.pop_time, wish.invisible_ms, read.queue_offsets)
             await self._change(place, row, None)
         finally:
             self._busy.discard(place)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         done.set_result(None)
-        return Taken(topic, Part(NORMAL, queue_id, read.numbers[0], read.numbers), read.messages, done)
+        return Taken(topic, Part(NORMAL, queue_id, read.queue_offsets[0], read.queue_offsets), read.messages, done)
 
     async def ack(self, place: GroupQueue, queue_offset: int, pop_time: int, now_ms: int) -> None:
         """Acknowledges one message. Does nothing for a message that a later pop has handed out again. Raises Refusal."""
         row = self._row(place, queue_offset, pop_time)
         if row is None:
             return
-        row = row._replace(done=row.done | 1 << row.numbers.index(queue_offset))
+        row = row._replace(done=row.done | 1 << row.queue_offsets.index(queue_offset))
         known = self._reader.reached(*place)
-        await self._change(place, row, row.next() if row.numbers[0] <= known < row.next() or not known else None)
+        await self._change(place, row, row.next() if row.queue_offsets[0] <= known < row.next() or not known else None)
         if not row.is_closed("", now_ms):
             self._freed(*place)
 
     async def change_visible(self, place: GroupQueue, queue_offset: int, pop_time: int, visible_ms: int) -> None:
         """Sets when that message is visible again. Raises Refusal, also when another pop has it by now."""
         row = self._row(place, queue_offset, pop_time)
-        if row is None or row.done >> row.numbers.index(queue_offset) & 1:
+        if row is None or row.done >> row.queue_offsets.index(queue_offset) & 1:
             raise Refusal(ResponseCode.NO_MESSAGE, "this receipt has ended: its message was acknowledged or handed out again")
         await self._change(place, row._replace(visible={**row.visible, queue_offset: visible_ms}), None)
 
@@ -85,7 +85,7 @@ class OrderedPopReader:
         row = self._table.decided(name_of(*place))
         if row is None or row.pop_time != pop_time:
             return None
-        if queue_offset not in row.numbers:
+        if queue_offset not in row.queue_offsets:
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, f"message {queue_offset} is none of those that this pop handed out")
         return row
 

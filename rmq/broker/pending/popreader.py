@@ -48,14 +48,14 @@ class Taken(NamedTuple):
 
 
 class Read(NamedTuple):
-    """`queue`: as it was then. `start`: where the reading began, `next`: where the next one begins; `spans` and `numbers` of the
-    messages between."""
+    """`queue`: as it was then. `start`: where the reading began, `next`: where the next one begins; `spans` and `queue_offsets`
+    of the messages between."""
 
     queue: ConsumeQueue
     start: int
     next: int
     spans: Sequence[tuple[int, int]]
-    numbers: Sequence[int]
+    queue_offsets: Sequence[int]
     messages: bytes
 
 
@@ -130,11 +130,11 @@ class QueueReader:
         count = min(count, MAX_MESSAGES)
         at = self._behind_passed(place, start, wanted)
         found, messages = await self._read(group, queue, at, count, wanted)
-        numbers, position = [], 0
+        queue_offsets, position = [], 0
         for _, size in found.spans:
-            numbers.append(int.from_bytes(messages[position + 20 : position + 28], "big"))
+            queue_offsets.append(int.from_bytes(messages[position + 20 : position + 28], "big"))
             position += size
-        return Read(queue, start, found.next_offset, found.spans, numbers, messages)
+        return Read(queue, start, found.next_offset, found.spans, queue_offsets, messages)
 
     async def _read(
         self, group: str, queue: ConsumeQueue, start: int, count: int, wanted: Selection
@@ -202,16 +202,16 @@ class PopReader:
         await self.reader.settle(wish.group, topic, queue_id, wish.begin)
         wanted = None if topic.startswith(RETRY_PREFIX) else wish.wanted
         read = await self.reader.read(wish.group, topic, queue_id, count, wanted)
-        if not read.numbers:
+        if not read.queue_offsets:
             await self.reader.passed((wish.group, topic, queue_id), read, wanted)
             return None
         if self.reader.start(wish.group, topic, queue_id) != read.start or read.queue.ended:  # set to another place meanwhile
             return None
-        start = read.numbers[0]
+        start = read.queue_offsets[0]
         key = ReceiptKey(wish.group, topic, queue_id, start, wish.pop_time)
         if self._receipts.get(key) is not None:  # a pop in the same millisecond, from the same offset
             return None
         lowest = min(offset for offset, _ in read.spans)
-        opening = NewReceipt(key, wish.invisible_ms, read.numbers, read.next, lowest)
+        opening = NewReceipt(key, wish.invisible_ms, read.queue_offsets, read.next, lowest)
         committed = self._writer.write(wish.revive_queue, [self._writer.opening(opening)], read.queue)
-        return Taken(topic, Part(retry_flag(wish.group, topic), queue_id, start, read.numbers), read.messages, committed)
+        return Taken(topic, Part(retry_flag(wish.group, topic), queue_id, start, read.queue_offsets), read.messages, committed)

@@ -35,9 +35,9 @@ REVIVE_QUEUES = 8
 ROCKETMQ_GRACE_MS = 3000  # RocketMQ's acknowledgements come through its timer, a little later than its receipts end
 REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"  # its offsets: up to which record RocketMQ's revive service is done
 
-_OFFSETS, _MOST_NUMBERS = range(1 << 62), 256
+_OFFSETS, _MOST_OFFSETS = range(1 << 62), 256
 _RANGES = {
-    "q": range(1 << 31), "so": _OFFSETS, "pt": range(1 << 53), "it": range(1 << 53), "n": range(_MOST_NUMBERS),
+    "q": range(1 << 31), "so": _OFFSETS, "pt": range(1 << 53), "it": range(1 << 53), "n": range(_MOST_OFFSETS),
     "bm": range(-(1 << 31), 1 << 32), "ao": _OFFSETS, "at": _OFFSETS, "cu": _OFFSETS,
 }  # fmt: skip
 _LISTS = {"d", "aol"}
@@ -49,7 +49,7 @@ class NewReceipt(NamedTuple):
 
     key: ReceiptKey
     invisible_ms: int
-    numbers: Sequence[int]
+    queue_offsets: Sequence[int]
     cursor: int | None
     pins: int
 
@@ -93,19 +93,19 @@ class ReceiptWriter:
         """The draft of a `ck` record."""
         group, topic, queue_id, start, pop_time = opening.key
         body = {
-            "bm": 0, "bn": self.broker_name, "c": group, "d": [number - start for number in opening.numbers],
-            "it": opening.invisible_ms, "n": len(opening.numbers), "pt": pop_time, "q": queue_id,
+            "bm": 0, "bn": self.broker_name, "c": group, "d": [queue_offset - start for queue_offset in opening.queue_offsets],
+            "it": opening.invisible_ms, "n": len(opening.queue_offsets), "pt": pop_time, "q": queue_id,
             "reviveTime": pop_time + opening.invisible_ms, "ro": 0, "so": start, "sp": False, "t": topic, "at": opening.pins,
         }  # fmt: skip
         if opening.cursor is not None:
             body["cu"] = opening.cursor
         return self._draft(OPEN, opening.key, start, body)
 
-    def ending(self, key: ReceiptKey, numbers: Sequence[int]) -> bytes:
+    def ending(self, key: ReceiptKey, queue_offsets: Sequence[int]) -> bytes:
         """The draft of an `ack` record."""
         group, topic, queue_id, start, pop_time = key
         body: dict[str, Any] = {
-            "ao": numbers[0],
+            "ao": queue_offsets[0],
             "bn": self.broker_name,
             "c": group,
             "pt": pop_time,
@@ -113,12 +113,12 @@ class ReceiptWriter:
             "so": start,
             "t": topic,
         }
-        if len(numbers) > 1:
-            body["aol"] = list(numbers)
-        return self._draft(ACK if len(numbers) == 1 else BATCH_ACK, key, numbers[0], body)
+        if len(queue_offsets) > 1:
+            body["aol"] = list(queue_offsets)
+        return self._draft(ACK if len(queue_offsets) == 1 else BATCH_ACK, key, queue_offsets[0], body)
 
-    def _draft(self, tag: str, key: ReceiptKey, number: int, body: dict[str, Any]) -> bytes:
-        name = f"{key.topic}@{key.queue_id}@{number}@{key.group}@{key.pop_time}@{self.broker_name}@{tag}"
+    def _draft(self, tag: str, key: ReceiptKey, queue_offset: int, body: dict[str, Any]) -> bytes:
+        name = f"{key.topic}@{key.queue_id}@{queue_offset}@{key.group}@{key.pop_time}@{self.broker_name}@{tag}"
         now_ms = self._clock.wall_ms()
         # RocketMQ's revive service takes the latest of these times to mean that everything up to then has arrived.
         properties = record.properties_to_bytes({"TAGS": tag, "UNIQ_KEY": name, "TIMER_DELIVER_MS": str(now_ms)})
@@ -172,7 +172,7 @@ def read_body(body: bytes) -> tuple[ReceiptKey, dict[str, Any]]:
         if not (isinstance(said[name], int) and said[name] in _RANGES[name]):
             raise ValueError(f"{name} is {said[name]!r}")
     for name in _LISTS & said.keys():
-        if len(said[name] or ()) > _MOST_NUMBERS or not all(isinstance(one, int) and one in _OFFSETS for one in said[name] or ()):
+        if len(said[name] or ()) > _MOST_OFFSETS or not all(isinstance(one, int) and one in _OFFSETS for one in said[name] or ()):
             raise ValueError(f"{name} is no list of numbers")
     if not (isinstance(said["c"], str) and isinstance(said["t"], str)):
         raise ValueError("group and topic are texts")
@@ -182,12 +182,12 @@ def read_body(body: bytes) -> tuple[ReceiptKey, dict[str, Any]]:
 def receipt_of(said: dict[str, Any], stored: Record, pins: int) -> Receipt:
     """The receipt that a `ck` record opens. Raises KeyError, TypeError."""
     start, count, bits = said["so"], said["n"], said["bm"]
-    numbers = tuple(start + step for step in said.get("d") or range(count))
-    bits &= (1 << len(numbers)) - 1  # RocketMQ's have a sign
+    queue_offsets = tuple(start + step for step in said.get("d") or range(count))
+    bits &= (1 << len(queue_offsets)) - 1  # RocketMQ's have a sign
     due_ms = said["pt"] + said["it"]
     if "at" not in said:
         due_ms = max(due_ms, stored.store_timestamp) + ROCKETMQ_GRACE_MS
-    return Receipt(stored.physical_offset, pins, due_ms, numbers, bits, (stored.queue_id, stored.queue_offset))
+    return Receipt(stored.physical_offset, pins, due_ms, queue_offsets, bits, (stored.queue_id, stored.queue_offset))
 
 
 def revive_offsets(table: ReceiptTable, queues: ConsumeQueues) -> dict[str, dict[str, int]]:

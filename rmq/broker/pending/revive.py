@@ -1,6 +1,6 @@
 """Popped messages that nobody acknowledged come back, to the retry topic of group and topic [PopReviveService].
 
-The message put back names its receipt and its number there (`rmq.delivery.proof`): once it is committed, that message of the
+The message put back names its receipt and its queue offset (`rmq.delivery.proof`): once it is committed, that message of the
 receipt is done, at every node. So a failover neither loses nor repeats one.
 """
 
@@ -111,7 +111,8 @@ class ReviveService:
 
     async def _bring_back(self, key: ReceiptKey, receipt: Receipt, retry: str) -> None:
         """Raises Refusal (TOPIC_NOT_EXIST: the life of the receipt's topic, or of `retry`, is over), StoreError."""
-        leadership, staged = self._table.leadership, [number for number in receipt.left() if self._table.stage(key, number)]
+        leadership = self._table.leadership
+        staged = [queue_offset for queue_offset in receipt.left() if self._table.stage(key, queue_offset)]
         try:
             life = self._queues.get(key.topic, key.queue_id)
             gone, found = await self._find(life, staged)
@@ -124,45 +125,47 @@ class ReviveService:
             raise
         if self._table.leadership != leadership:  # lost, perhaps won again: others may have handed these on meanwhile
             return
-        puts = [self._put(retry, key, receipt, number, source, life) for number, source in found]
+        puts = [self._put(retry, key, receipt, queue_offset, source, life) for queue_offset, source in found]
         if gone:
             about = "messages %s of %s/%d, popped by %s, are gone: they do not come back"
             log.warning(about, gone, key.topic, key.queue_id, key.group)
             puts.append(self._end(key, receipt, gone))
         await _all(puts)
 
-    async def _find(self, queue: ConsumeQueue, numbers: Sequence[int]) -> tuple[list[int], list[tuple[int, Record]]]:
-        """Numbers of messages that are gone (deleted, or lost and repaired), and the others with their numbers."""
+    async def _find(self, queue: ConsumeQueue, queue_offsets: Sequence[int]) -> tuple[list[int], list[tuple[int, Record]]]:
+        """Queue offsets of messages that are gone (deleted, or lost and repaired), and the others, each with its queue offset."""
         low, high = queue.min, queue.max
         places = {}
-        for number in numbers:
-            spans = queue.find(number, 1, 0, None).spans if low <= number < high else ()
+        for queue_offset in queue_offsets:
+            spans = queue.find(queue_offset, 1, 0, None).spans if low <= queue_offset < high else ()
             if spans:
-                places[number] = spans[0][0]
+                places[queue_offset] = spans[0][0]
         read = await self._internal_producer.read(list(places.values()))
         found = [pair for pair in zip(places, read, strict=True) if not is_tombstone(pair[1])]
-        there = {number for number, _ in found}
-        return [number for number in numbers if number not in there], found
+        there = {queue_offset for queue_offset, _ in found}
+        return [queue_offset for queue_offset in queue_offsets if queue_offset not in there], found
 
-    async def _put(self, topic: str, key: ReceiptKey, receipt: Receipt, number: int, source: Record, life: ConsumeQueue) -> None:
+    async def _put(
+        self, topic: str, key: ReceiptKey, receipt: Receipt, queue_offset: int, source: Record, life: ConsumeQueue
+    ) -> None:
         """One message, committed. Raises Refusal: not stored, or (SYSTEM_ERROR) nobody knows."""
         again = source._replace(reconsume_times=counted(source.reconsume_times))
         properties = {"ORIGIN_GROUP": key.group}
         if b"1ST_POP_TIME\x01" not in source.properties:
             properties["1ST_POP_TIME"] = str(key.pop_time)
-        proof: Proof | None = Proof(POP, receipt.place, number)
+        proof: Proof | None = Proof(POP, receipt.place, queue_offset)
         try:
             draft = handed_on(again, topic, proof, properties=properties.items(), without=("POP_CK",))
         except InvalidArgument:  # its own properties leave no room for the proof: a record of ours says where it comes from
             draft, proof = handed_on(again, topic, None, without=("POP_CK",)), None
-        with undoing(lambda: self._table.unstage(key, (number,))):
+        with undoing(lambda: self._table.unstage(key, (queue_offset,))):
             await self._internal_producer.send(topic, 0, draft, life=life)
         if proof is None:
-            await self._end(key, receipt, [number])
+            await self._end(key, receipt, [queue_offset])
 
-    async def _end(self, key: ReceiptKey, receipt: Receipt, numbers: Sequence[int]) -> None:
-        with undoing(lambda: self._table.unstage(key, numbers)):
-            await self._writer.write(receipt.revive[0], [self._writer.ending(key, numbers)])
+    async def _end(self, key: ReceiptKey, receipt: Receipt, queue_offsets: Sequence[int]) -> None:
+        with undoing(lambda: self._table.unstage(key, queue_offsets)):
+            await self._writer.write(receipt.revive[0], [self._writer.ending(key, queue_offsets)])
 
 
 async def _all(steps: Iterable[Awaitable[None]]) -> None:

@@ -27,7 +27,7 @@ from rmq.routing.lives import Life
 log = logging.getLogger("rmq.transactions")
 
 OP_S = 3.0  # [transactionOpBatchInterval]
-OP_NUMBERS = 400  # in one op record; about 4096 bytes [transactionOpMsgMaxSize]
+OFFSETS_IN_OP = 400  # in one op record; about 4096 bytes [transactionOpMsgMaxSize]
 AT_ONCE = 20  # halves that are read, and appended, together: some milliseconds of the loop's time
 
 
@@ -90,9 +90,9 @@ class CheckService:
 
     async def write_ops(self) -> None:
         """Apache RocketMQ, when it opens this store, must not ask after what has ended (story 37). Raises Refusal."""
-        numbers = sorted(self._table.owed.rows)
-        for at in range(0, len(numbers), OP_NUMBERS):
-            draft = halves.op_draft(numbers[at : at + OP_NUMBERS], self._clock.wall_ms(), self._internal_producer.host)
+        queue_offsets = sorted(self._table.owed.rows)
+        for at in range(0, len(queue_offsets), OFFSETS_IN_OP):
+            draft = halves.op_draft(queue_offsets[at : at + OFFSETS_IN_OP], self._clock.wall_ms(), self._internal_producer.host)
             await self._internal_producer.send(OP_TOPIC, 0, draft, state=True)
 
     # --- one half -----------------------------------------------------------------------------------------------------
@@ -189,7 +189,7 @@ class CheckService:
         half = self._table.at_rest(first)
         if half is not None:
             log.warning("the transaction at %d counts as rolled back: %s", first, why)
-            draft = halves.op_draft([half.number], self._clock.wall_ms(), self._internal_producer.host, first)
+            draft = halves.op_draft([half.queue_offset], self._clock.wall_ms(), self._internal_producer.host, first)
             await self._internal_producer.send(OP_TOPIC, 0, draft, state=True)
 
     def _question(self, again: Record) -> CheckTransactionState:

@@ -200,7 +200,7 @@ class Member:
             entry.epoch, entry.start, entry.writer, self._me.node, effect.kind, entry.lossy, effect.voters, effect.epochs
         )  # fmt: skip
         try:
-            self._replicated.number_queues()
+            self._replicated.restore_queue_offsets()
             stood = self._replicated.append_epoch(found, self._shell.wall_ms())
         except StoreError as error:
             self._report(m.AppendFailed(str(error)))

@@ -18,7 +18,11 @@ from rmq.log.records.crc import crc32
 
 VERSION = 1
 KEPT = 2  # the older one serves when the newest is damaged
-QUEUES, EPOCHS, VOTERS = "queues", "epochs", "voters"  # sections of the store's own: (topic, queue, next number), epoch rows, ...
+QUEUES, EPOCHS, VOTERS = (
+    "queues",
+    "epochs",
+    "voters",
+)  # sections of the store's own: (topic, queue, next queue offset), epoch entries, ...
 NEW = "snapshot.new"  # one in the making
 RECEIVED = "snapshot.received"  # another node's
 _PREFIX = "snapshot-"

@@ -35,10 +35,10 @@ class Verified:
 
     def add(self, spans: Sequence[tuple[int, int]]) -> None:
         for offset, _ in spans:
-            number = offset >> BLOCK_BITS
-            block = self._blocks.get(number)
+            index = offset >> BLOCK_BITS
+            block = self._blocks.get(index)
             if block is None:
-                block = self._blocks[number] = bytearray(BLOCK_BYTES)
+                block = self._blocks[index] = bytearray(BLOCK_BYTES)
                 if len(self._blocks) > MAX_BLOCKS:
                     self._blocks.popitem(last=False)
             slot = (offset & _IN_BLOCK) >> SLOT_BITS
@@ -47,8 +47,8 @@ class Verified:
     def forget(self, from_: int, to: int) -> None:
         """Bytes in [from_, to) are being read from the device; a record of the block before may end there."""
         self._end = max(self._end, to)
-        for number in range((from_ >> BLOCK_BITS) - 1, (to >> BLOCK_BITS) + 1):
-            self._blocks.pop(number, None)
+        for index in range((from_ >> BLOCK_BITS) - 1, (to >> BLOCK_BITS) + 1):
+            self._blocks.pop(index, None)
 
     def cut(self, to: int) -> None:
         """The log ends there now; other records will stand behind it."""

@@ -53,8 +53,8 @@ def _fitting(spans: list[tuple[int, int]], room: int) -> list[tuple[int, int]]:
 
 
 class ConsumeQueue:
-    """Entries `min` <= n < `max` of one life of the topic. `next` is the number the leader gives to the next appended message;
-    there is none once it has `ended`: a line of the log deletes the topic."""
+    """Entries `min` <= n < `max` of one life of the topic. `next` is the queue offset that the leader gives to the next appended
+    message; there is none once it has `ended`: a line of the log deletes the topic."""
 
     def __init__(self, disk: Disk, directory: str, topic: str, queue_id: int, file_entries: int) -> None:
         self.topic = topic
@@ -68,7 +68,7 @@ class ConsumeQueue:
         self._file_entries = file_entries
         self._tail = bytearray()  # entries [_tail_start, max)
         self._tail_start = 0
-        self._block = (0, b"")  # entries read from a file lately: number of the first, bytes
+        self._block = (0, b"")  # entries read from a file lately: queue offset of the first, bytes
         self._has_blanks = False  # blank entries exist, so readers look for them
         self._moving = Lock()  # held while the beginning of the tail must not move
         self._whole = -1  # first entry of the file written last: its name and length are durable
@@ -98,7 +98,7 @@ class ConsumeQueue:
             self.trim(_KEPT)
 
     def _begin_behind(self, queue_offset: int) -> None:
-        """A queue whose older messages are gone begins at a number above 0."""
+        """A queue whose older messages are gone begins at a queue offset above 0."""
         if self.max or queue_offset < 0:
             raise AssertionError(f"queue {self.topic}/{self.queue_id} has {self.max} entries, a record says {queue_offset} (D12)")
         self._tail_start = self.min = self.flushed = queue_offset
@@ -345,7 +345,7 @@ class ConsumeQueue:
     def files_hold(self, minimum: int, maximum: int) -> bool:
         """Whether the files are there, at full length, for entries [minimum, maximum), and the last one is written."""
         size = self._file_entries * ENTRY_BYTES
-        if minimum == maximum:  # its records are all expired: the number is all there is
+        if minimum == maximum:  # its records are all expired: the queue offset is all there is
             return True
         for base in range(minimum // self._file_entries * self._file_entries, maximum, self._file_entries):
             path = self._path(base)

@@ -20,7 +20,7 @@ def _remove_tree(disk: Disk, directory: str) -> None:
 
 
 class ConsumeQueues:
-    """Every queue of the store, by topic and number. No name leaves its directory (S9)."""
+    """Every queue of the store, by topic and queue id. No name leaves its directory (S9)."""
 
     def __init__(self, disk: Disk, directory: str, file_entries: int) -> None:
         self._disk = disk

@@ -1,8 +1,8 @@
 """Where the life of a topic ends in the log: at the state line that deletes it. Pure.
 
-Dispatch drops the topic's queues at that place, at every node and in every rebuild, and their numbers begin again at 0 behind
-it. So nothing may be appended for that life behind the line (`CommitLog.append` refuses it), nor for the next one before the
-line is dispatched.
+Dispatch drops the topic's queues at that place, at every node and in every rebuild, and their queue offsets begin again at 0
+behind it. So nothing may be appended for that life behind the line (`CommitLog.append` refuses it), nor for the next one before
+the line is dispatched.
 """
 
 from collections.abc import Sequence

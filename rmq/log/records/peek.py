@@ -23,8 +23,8 @@ _EVERYDAY = ~(SYS_COMPRESSED | SYS_MULTI_TAGS | SYS_COMPRESSION_TYPE)  # no tran
 
 
 def peek(buf: Buffer, at: int, size: int) -> tuple[bytes, int, int, int] | None:
-    """(topic, queue, number, tags code) of the whole record of `size` bytes at `at`; None for one that is not everyday."""
-    magic, queue_id, number, sys_flag = _fields(buf, at)
+    """(topic, queue, queue offset, tags code) of the whole record of `size` bytes at `at`; None for one that is not everyday."""
+    magic, queue_id, queue_offset, sys_flag = _fields(buf, at)
     if magic != MAGIC_V1 or sys_flag & _EVERYDAY:
         return None
     topic_at = at + 89 + int.from_bytes(buf[at + 84 : at + 88], "big")
@@ -32,7 +32,7 @@ def peek(buf: Buffer, at: int, size: int) -> tuple[bytes, int, int, int] | None:
     properties = bytes(buf[properties_at + 2 : at + size])
     if b"INNER_MULTI_DISPATCH\x01" in properties or HANDED_ON in properties:
         return None
-    return bytes(buf[topic_at:properties_at]), queue_id, number, tags_code_in(properties)
+    return bytes(buf[topic_at:properties_at]), queue_id, queue_offset, tags_code_in(properties)
 
 
 def properties_of(record: bytes) -> bytes:

@@ -83,7 +83,7 @@ _INT = Struct(">i")
 _SHORT = Struct(">H")
 # pack_into takes half the time of assigning to a slice.
 _put_queue = _INT.pack_into
-_put_numbers = Struct(">qq").pack_into  # queueOffset, physicalOffset
+_put_offsets = Struct(">qq").pack_into  # queueOffset, physicalOffset
 _put_digits = Struct("10s").pack_into
 _PUT_STORED = {16: Struct("16s").pack_into, 28: Struct("28s").pack_into}  # storeTimestamp, storeHost
 # Everything before the body; one layout for each combination of (born host IPv6, store host IPv6).
@@ -323,7 +323,7 @@ def with_store_host(record: Record, store_host: bytes) -> Record:
 def stamp(run: bytearray, groups: Iterable[tuple[int, Sequence[int], int, int]], base: int, stored: bytes) -> None:
     """Writes the broker's own fields into the records of `run`, whose first byte is at `base` of the log, and their checksums.
 
-    A group is (where in `run`, sizes of its records, queue id, number of the first in its queue). `stored` is the 8-byte
+    A group is (where in `run`, sizes of its records, queue id, queue offset of its first record). `stored` is the 8-byte
     store timestamp and the store host. The records have passed `check` or come from `draft`, so each ends with `__CRC32#`.
     """
     put_stored = _PUT_STORED[len(stored)]
@@ -331,7 +331,7 @@ def stamp(run: bytearray, groups: Iterable[tuple[int, Sequence[int], int, int]],
         for size in sizes:
             end = at + size
             _put_queue(run, at + 12, queue_id)
-            _put_numbers(run, at + 20, queue_offset, base + at)
+            _put_offsets(run, at + 20, queue_offset, base + at)
             put_stored(run, at + (68 if run[at + 39] & SYS_BORN_V6 else 56), stored)
             _put_digits(run, end - 11, (b"%010d" % (crc32(run[at : end - CRC_BYTES]) & CRC_MASK))[::-1])
             at = end
@@ -347,15 +347,15 @@ def has_queue_entry(record: Record) -> bool:
 
 
 def queue_places(record: Record) -> Iterator[tuple[str, int, int]]:
-    """(topic, queue, number) of each ConsumeQueue entry of a record: one, none, or more with RocketMQ's multi-dispatch."""
+    """(topic, queue, queue offset) of each ConsumeQueue entry of a record: one, none, or more with RocketMQ's multi-dispatch."""
     if has_queue_entry(record):
         yield record.topic, record.queue_id, record.queue_offset
     if b"INNER_MULTI_DISPATCH\x01" in record.properties:
         said = bytes_to_properties(record.properties)
-        names, numbers = (said.get(f"INNER_MULTI_{what}", "").split(",") for what in ("DISPATCH", "QUEUE_OFFSET"))
-        for name, number in zip(names, numbers, strict=False):
-            if is_number(number):
-                yield name, 0, int(number)
+        names, queue_offsets = (said.get(f"INNER_MULTI_{what}", "").split(",") for what in ("DISPATCH", "QUEUE_OFFSET"))
+        for name, queue_offset in zip(names, queue_offsets, strict=False):
+            if is_number(queue_offset):
+                yield name, 0, int(queue_offset)
 
 
 def entry_code(record: Record, delays_ms: Sequence[int] = LEVELS_MS) -> int:

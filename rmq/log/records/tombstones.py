@@ -8,7 +8,9 @@ LOST = -1  # reconsumeTimes of a tombstone
 UNKNOWN_TOPIC = "!"  # of a tombstone where nobody knows what stood there; no user's topic can have that name
 
 
-def tombstone(topic: str, queue_id: int, number: int, offset: int, size: int, store_host: bytes, *, protected: bool) -> bytes:
+def tombstone(
+    topic: str, queue_id: int, queue_offset: int, offset: int, size: int, store_host: bytes, *, protected: bool
+) -> bytes:
     """A record of `size` bytes (or as few as it takes) for `offset` in place of one that is lost [repair].
 
     It names the queue and offset of the lost one, and has no ConsumeQueue entry. `protected`: with our checksum.
@@ -18,11 +20,11 @@ def tombstone(topic: str, queue_id: int, number: int, offset: int, size: int, st
         body = bytes(max(size - len(made), 0))
         made = draft(topic, body, b"", sys_flag=SYS_ROLLBACK, born_timestamp=0, born_host=store_host, reconsume_times=LOST)
         run = bytearray(made)
-        stamp(run, [(0, (len(run),), queue_id, number)], offset, bytes(8) + store_host)
+        stamp(run, [(0, (len(run),), queue_id, queue_offset)], offset, bytes(8) + store_host)
         return bytes(run)
     body = bytes(max(size - len(made) + CRC_BYTES, 0))
     plain = decode(made)._replace(properties=b"", body=body, body_crc=crc32(body) & CRC_MASK, store_host=store_host)
-    return encode(plain._replace(queue_id=queue_id, queue_offset=number, physical_offset=offset))
+    return encode(plain._replace(queue_id=queue_id, queue_offset=queue_offset, physical_offset=offset))
 
 
 def is_tombstone(record: Record) -> bool:

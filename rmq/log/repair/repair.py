@@ -1,7 +1,7 @@
 """Repairs damage by one node alone: keeps the bytes, puts something readable in their place, and says so.
 
-A message that cannot be read any more leaves a *tombstone*: a record of the same length, topic and number without a queue
-entry, so that positions and numbers around it stay as they are (D9, D12). Where nobody knows what stood there, a tombstone of
+A message that cannot be read any more leaves a *tombstone*: a record of the same length, topic and queue offset without a queue
+entry, so that log and queue offsets around it stay as they are (D9, D12). Where nobody knows what stood there, a tombstone of
 topic `!` stands for all of it. Derived files are moved away, to be made anew. It plans first; a plan says what it will do.
 """
 
@@ -41,7 +41,7 @@ class _Piece(NamedTuple):
     end: int
     topic: str
     queue_id: int
-    number: int
+    queue_offset: int
 
 
 def plan(disk: Disk, root: str, report: Report, segment_bytes: int, host: bytes) -> list[Step]:
@@ -125,7 +125,7 @@ class _Repairer:
         known = sorted(self._known(report.holes)) if report.holes else []
         for hole in report.holes:
             pieces = self._tiles(hole, [piece for piece in known if hole.start <= piece.start and piece.end <= hole.end])
-            named = [f"{one.topic}/{one.queue_id} number {one.number}" for one in pieces if one.topic != UNKNOWN_TOPIC]
+            named = [f"{one.topic}/{one.queue_id} offset {one.queue_offset}" for one in pieces if one.topic != UNKNOWN_TOPIC]
             text = f"bytes {hole.start} to {hole.end} of the log ({hole.why}) are kept in rmq/lost-... and replaced; lost: "
             text += ", ".join([*named, *(["whatever else stood there"] if len(named) < len(pieces) else [])])
             if any(one.topic == STATE_TOPIC for one in pieces):
@@ -137,11 +137,11 @@ class _Repairer:
         folder = f"{self._root}/consumequeue"
         for topic in self._disk.listdir(folder):
             for queue_id in filter(str.isdecimal, self._disk.listdir(f"{folder}/{topic}")):
-                for number, offset, size in self._units(f"{folder}/{topic}/{queue_id}"):
+                for queue_offset, offset, size in self._units(f"{folder}/{topic}/{queue_id}"):
                     if any(hole.start <= offset and offset + size <= hole.end for hole in holes):
                         # Every node reads the bodies of epoch records; a directory does not tell an unusual topic name.
                         believed = UNKNOWN_TOPIC if topic == EPOCH_TOPIC or topic.startswith(STRANGE) else topic
-                        yield _Piece(offset, offset + size, believed, int(queue_id), number)
+                        yield _Piece(offset, offset + size, believed, int(queue_id), queue_offset)
 
     def _units(self, directory: str) -> Iterator[tuple[int, int, int]]:
         for name in self._disk.listdir(directory):
@@ -222,7 +222,7 @@ class _Repairer:
         return self._tombstone(piece._replace(topic=UNKNOWN_TOPIC), start, head, ours) + FILLER.pack(FILLER.size, BLANK_MAGIC)
 
     def _tombstone(self, piece: _Piece, at: int, size: int, ours: bool) -> bytes:
-        return tombstone(piece.topic, piece.queue_id, piece.number, at, size, self._host, protected=ours)
+        return tombstone(piece.topic, piece.queue_id, piece.queue_offset, at, size, self._host, protected=ours)
 
     def end_at(self, end: int) -> None:
         """Ends the log there: later bytes are kept in a file of their own and become zero."""

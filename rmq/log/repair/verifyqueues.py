@@ -14,7 +14,7 @@ from rmq.log.records.record import SYS_INNER_BATCH, Record, bytes_to_properties,
 from rmq.log.records.tombstones import UNKNOWN_TOPIC, is_tombstone
 from rmq.model import DELAY_TOPIC
 
-_BATCH = Struct(">qiqqqhii")  # offset, size, code, store time, base number, count, -1, 0
+_BATCH = Struct(">qiqqqhii")  # offset, size, code, store time, base queue offset, count, -1, 0
 _BLANK_SIZE = 0x7FFFFFFF
 _WINDOW = 64  # units read at once
 _MOST_FINDINGS = 3  # mismatches of one queue that are spelled out
@@ -37,12 +37,12 @@ class _Files:
     def there(self) -> bool:
         return bool(self._bases)
 
-    def raw(self, number: int) -> bytes:
+    def raw(self, queue_offset: int) -> bytes:
         """The bytes of a unit; fewer, or none, where the files do not have it."""
         size = self.unit.size
-        at = (number - self._first) * size
+        at = (queue_offset - self._first) * size
         if not 0 <= at < len(self._window):
-            self._first, self._window = number, self._read(number * size, size * _WINDOW)
+            self._first, self._window = queue_offset, self._read(queue_offset * size, size * _WINDOW)
             at = 0
         return self._window[at : at + size]
 
@@ -56,19 +56,19 @@ class _Files:
                     self._disk.close(handle)
         return b""
 
-    def behind(self, number: int) -> tuple[int, int, int] | None:
-        """A written unit at or behind `number`: (its number, offset, size); None if there is none."""
-        found = self.raw(number)
+    def behind(self, queue_offset: int) -> tuple[int, int, int] | None:
+        """A written unit at or behind `queue_offset`: (its queue offset, log offset, size); None if there is none."""
+        found = self.raw(queue_offset)
         if len(found) < self.unit.size:
             return None
         offset, size = ENTRY.unpack_from(found)[:2]
-        return (number, offset, size) if size > 0 else None
+        return (queue_offset, offset, size) if size > 0 else None
 
 
 class _Queue:
     def __init__(self, files: _Files) -> None:
         self.files = files
-        self.next = -1  # number of the next message, as the log has it
+        self.next = -1  # queue offset of the next message, as the log has it
         self.units = 0
         self.wrong: list[tuple[str, int]] = []  # what is wrong, and the end of the record it is about
         self.missing: list[int] = []  # ends of records without a unit
@@ -98,18 +98,18 @@ class QueueWalk:
             del self._queues[key]
 
     def take(self, found: Record, by_rocketmq: bool, holes: bool) -> None:
-        """`holes`: some records before it could not be read, so numbers may be left out."""
+        """`holes`: some records before it could not be read, so queue offsets may be missing."""
         if found.topic in self._batches:
             self._take_batch(found)
             return
         if is_tombstone(found):
             self._take_tombstone(found)
-        for topic, queue_id, number in queue_places(found):
+        for topic, queue_id, queue_offset in queue_places(found):
             queue = self._queue(topic, queue_id)
-            if queue.next >= 0 and number != queue.next:
-                queue = self._renumbered(queue, (topic, queue_id), number, found, by_rocketmq, holes)
-            queue.next = max(number + 1, queue.next)
-            self._compare(queue, number, found)
+            if queue.next >= 0 and queue_offset != queue.next:
+                queue = self._at_another_offset(queue, (topic, queue_id), queue_offset, found, by_rocketmq, holes)
+            queue.next = max(queue_offset + 1, queue.next)
+            self._compare(queue, queue_offset, found)
 
     def _take_tombstone(self, found: Record) -> None:
         """A lost record was replaced: its offset stays, its unit is blank (or its queue begins behind it)."""
@@ -117,13 +117,13 @@ class QueueWalk:
             what = f"{found.total_size} bytes at {found.physical_offset} are lost, and were replaced"
             self._findings.append(("commitlog", what, False))
             return
-        queue, number = self._queue(found.topic, found.queue_id), found.queue_offset
-        what = f"message {number} at {found.physical_offset} is lost, and was replaced"
+        queue, queue_offset = self._queue(found.topic, found.queue_id), found.queue_offset
+        what = f"message {queue_offset} at {found.physical_offset} is lost, and was replaced"
         self._findings.append((_name(found.topic, found.queue_id), what, False))
-        if queue.next in (-1, number):
-            queue.next = number + 1
-            if queue.files.raw(number)[8:12] not in (b"", bytes(4), _BLANK_SIZE.to_bytes(4, "big")):
-                queue.wrong.append((f"unit {number} is not blank", found.physical_offset + found.total_size))
+        if queue.next in (-1, queue_offset):
+            queue.next = queue_offset + 1
+            if queue.files.raw(queue_offset)[8:12] not in (b"", bytes(4), _BLANK_SIZE.to_bytes(4, "big")):
+                queue.wrong.append((f"unit {queue_offset} is not blank", found.physical_offset + found.total_size))
 
     def _queue(self, topic: str, queue_id: int) -> _Queue:
         queue = self._queues.get((topic, queue_id))
@@ -132,25 +132,27 @@ class QueueWalk:
             queue = self._queues[topic, queue_id] = _Queue(_Files(self._disk, directory, ENTRY))
         return queue
 
-    def _renumbered(
-        self, queue: _Queue, key: tuple[str, int], number: int, found: Record, by_rocketmq: bool, holes: bool
+    def _at_another_offset(
+        self, queue: _Queue, key: tuple[str, int], queue_offset: int, found: Record, by_rocketmq: bool, holes: bool
     ) -> _Queue:
-        if by_rocketmq and number == 0:  # RocketMQ deleted the topic, which leaves no trace in the log
+        if by_rocketmq and queue_offset == 0:  # RocketMQ deleted the topic, which leaves no trace in the log
             self.delete(key[0])
             return self._queue(*key)
-        if number == 0 and (self._from or key[0] in self._deleted):  # as dispatch does
+        if queue_offset == 0 and (self._from or key[0] in self._deleted):  # as dispatch does
             behind = f"the record at {found.physical_offset} begins the queue anew at 0, {queue.next} would be next: an older "
-            behind += "release stored messages behind the deletion of their topic; those have no number any more, only their ids"
+            behind += (
+                "release stored messages behind the deletion of their topic; those have no queue offset any more, only their ids"
+            )
             self._findings.append((_name(*key), behind, False))
             del self._queues[key]
             return self._queue(*key)
-        damage = not (by_rocketmq or (holes and number > queue.next))
-        what = f"the record at {found.physical_offset} has number {number}, {queue.next} would be next"
+        damage = not (by_rocketmq or (holes and queue_offset > queue.next))
+        what = f"the record at {found.physical_offset} has queue offset {queue_offset}, {queue.next} would be next"
         self._findings.append((_name(*key), what, damage))
         return queue
 
-    def _compare(self, queue: _Queue, number: int, found: Record) -> None:
-        raw, end = queue.files.raw(number), found.physical_offset + found.total_size
+    def _compare(self, queue: _Queue, queue_offset: int, found: Record) -> None:
+        raw, end = queue.files.raw(queue_offset), found.physical_offset + found.total_size
         expected = ENTRY.pack(found.physical_offset, found.total_size, entry_code(found))
         if raw == expected or self._is_delayed(raw, expected, found):
             queue.units += 1
@@ -158,7 +160,7 @@ class QueueWalk:
             queue.missing.append(end)
         else:
             said = ENTRY.unpack(raw) if len(raw) == ENTRY_BYTES else raw.hex()
-            queue.wrong.append((f"unit {number} says {said}, its record {ENTRY.unpack(expected)}", end))
+            queue.wrong.append((f"unit {queue_offset} says {said}, its record {ENTRY.unpack(expected)}", end))
 
     def _is_delayed(self, raw: bytes, expected: bytes, found: Record) -> bool:
         """Whether the unit has the due time of a level by RocketMQ's own list of delays."""
@@ -173,19 +175,19 @@ class QueueWalk:
     def _take_batch(self, found: Record) -> None:
         """A unit of RocketMQ's BatchConsumeQueue: an inner batch, or a single message in such a topic."""
         key = (found.topic, found.queue_id)
-        number = self._batch_units.get(key, 0)
-        self._batch_units[key] = number + 1
+        index = self._batch_units.get(key, 0)
+        self._batch_units[key] = index + 1
         files = _Files(self._disk, f"{self._root}/batchconsumequeue/{directory_of(found.topic)}/{found.queue_id}", _BATCH)
         said = bytes_to_properties(found.properties)
         inner = found.sys_flag & SYS_INNER_BATCH
         base, count = (int(said.get("INNER_BASE", -1)), int(said.get("INNER_NUM", 0))) if inner else (found.queue_offset, 1)
         expected = (found.physical_offset, found.total_size, entry_code(found), found.store_timestamp, base, count, -1, 0)
-        raw = files.raw(number)
+        raw = files.raw(index)
         if raw == _BATCH.pack(*expected):
             self.units += 1
         else:
             unit = _BATCH.unpack(raw) if len(raw) == _BATCH.size else raw.hex()
-            self._findings.append((_name(*key), f"batch unit {number} says {unit}, its record {expected}", True))
+            self._findings.append((_name(*key), f"batch unit {index} says {unit}, its record {expected}", True))
 
     def finish(self, end: int, must: int, ours: bool, killed: bool) -> Iterator[Finding]:
         """Reports what is wrong. Units of records that end at or below `must` have to be there; the next start may add others.
