@@ -44,7 +44,7 @@ class TestClock:
         self._ahead_s = 0.0
         self._wall_ms = time.time_ns() // 1_000_000 if wall_ms is None else wall_ms
         self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
-        self._numbers = itertools.count()
+        self._order = itertools.count()
 
     def monotonic(self) -> float:
         """Seconds since this clock was made, the jumps included."""
@@ -61,7 +61,7 @@ class TestClock:
             return
         loop = asyncio.get_running_loop()
         woken: asyncio.Future[None] = loop.create_future()
-        heapq.heappush(self._sleepers, (self.monotonic() + seconds, next(self._numbers), woken))
+        heapq.heappush(self._sleepers, (self.monotonic() + seconds, next(self._order), woken))
         alarm = loop.call_later(seconds, _wake, woken) if self._running else None
         try:
             await woken

@@ -80,7 +80,7 @@ def unseal(sealed: bytes, user: str, keys: Sequence[str]) -> str | None:
 
 def _stream(key: str, nonce: bytes, size: int) -> bytes:
     own = hmac.digest(key.encode(), b"rmq sealing", "sha256")
-    blocks = [hmac.digest(own, nonce + number.to_bytes(4, "big"), "sha256") for number in range((size + 31) // 32)]
+    blocks = [hmac.digest(own, nonce + index.to_bytes(4, "big"), "sha256") for index in range((size + 31) // 32)]
     return b"".join(blocks)[:size]
 
 

@@ -72,7 +72,7 @@ class Group:
             store.save_vote(store.vote.epoch, store.vote.voted_for, True)
         self._roster: Roster = Configured(settings) if settings.elected else Registered(settings, address, dialer, self._heard)
         name, node, vote = settings.broker_name, self._roster.node, store.vote
-        self._registration_changed, self._registered_id = events.registration_changed, self._roster.number
+        self._registration_changed, self._registered_id = events.registration_changed, self._roster.broker_id
         self._registered_successors: list[str] = []
         root, sync = str(settings.store_dir), settings.flush == "sync"
         peers = Peers(IntroducePeer(name, node, vote.store_id, vote.incarnation), self._address_of, self._handle, dialer)
@@ -125,10 +125,10 @@ class Group:
     @property
     def broker_id(self) -> int:
         """RocketMQ's: 0 for the leader, once it may be told as such, and for a fixed master that its slaves must find before it
-        can begin; else as configured, or the place among the peers. -1: an old master that has no other number yet."""
+        can begin; else as configured, or the place among the peers. -1: an old master that has no other id yet."""
         if self.replica.leader_ready or isinstance(self.member.core.role, StartingMaster):
             return 0
-        return self._roster.number or -1
+        return self._roster.broker_id or -1
 
     @property
     def epoch(self) -> int:
@@ -189,7 +189,7 @@ class Group:
         core, now = self.member.core, self._clock.monotonic()
         role, state = core.role, core.state
         if not isinstance(role, Leader):
-            return self._roster.number if state.hw - end > NEAR_BYTES else 0
+            return self._roster.broker_id if state.hw - end > NEAR_BYTES else 0
         ids = self._roster.ids
         able = [peer.node for peer in role.peers.values() if peer.hw > end and now - peer.touched < FRESH_S] if cold else []
         return next((ids[node] for node in able if node in ids), 0)
@@ -287,6 +287,6 @@ def _check_reach(store: Store, directory: str) -> None:
     epoch, led = store.vote.epoch, store.epochs[-1].epoch if store.epochs else 0
     if epoch - led > MAX_LEAP or epoch > LAST_EPOCH - MAX_LEAP:
         raise StoreError(
-            f"{directory} names epoch {epoch}, the log's last leader had {led}: some program made this number up, and the group "
+            f"{directory} names epoch {epoch}, the log's last leader had {led}: some program made this epoch up, and the group "
             f"can elect nobody with it. `rmq store epochs {directory}` shows it; docs/operators has the way out, nothing is lost"
         )

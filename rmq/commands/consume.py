@@ -99,8 +99,8 @@ async def _until_signal(work: Coroutine[Any, Any, None]) -> None:
     """Ends the work in order, offsets committed, when SIGINT or SIGTERM comes."""
     task = asyncio.create_task(work)
     with contextlib.suppress(NotImplementedError):  # Windows: Ctrl-C ends it as KeyboardInterrupt
-        for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+        for signum in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(signum, task.cancel)
     with contextlib.suppress(asyncio.CancelledError):
         await task
 

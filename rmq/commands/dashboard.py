@@ -62,8 +62,8 @@ def dashboard(
 async def _serve(client: Client, asked: Options) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(signum, stop.set)
     async with served(client, asked, SystemClock()) as url:
         click.echo(f"the dashboard is at {url}")
         await stop.wait()

@@ -62,9 +62,9 @@ async def _missing(namesrv: str, timeout_s: float) -> list[Row]:
     """Members of groups that are not registered or do not follow, and groups that nobody leads."""
     async with asking.client_of(namesrv, timeout_s) as client:
         found = [
-            (group, number, address)
+            (group, broker_id, address)
             for group in (await ask.cluster_info(client)).brokers
-            for number, address in group.addresses.items()
+            for broker_id, address in group.addresses.items()
         ]
         places, statuses = await standing.with_silent(
             client, found, await standing.statuses(client, [address for _, _, address in found])

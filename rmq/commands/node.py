@@ -264,13 +264,13 @@ def _share_fairly() -> None:
 
 
 def on_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
-    def received(number: signal.Signals) -> None:
+    def received(signum: signal.Signals) -> None:
         if stop.is_set():
-            os._exit(128 + number)  # asked twice: whoever asks does not want to wait; recovery is made for it
+            os._exit(128 + signum)  # asked twice: whoever asks does not want to wait; recovery is made for it
         stop.set()
 
     with contextlib.suppress(NotImplementedError):  # Windows: only Ctrl-C, as KeyboardInterrupt
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, received, number)
+        for signum in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(signum, received, signum)
         about = "SIGHUP: settings are read at a start only, and the log goes to stderr; the node goes on. SIGTERM stops it"
         loop.add_signal_handler(signal.SIGHUP, log.info, about)

@@ -42,7 +42,7 @@ class Trial(NamedTuple):
 
     def processes(self) -> "list[Process]":
         brokers = [
-            Process(self, f"n{number}", port + self.shift, _PEER_PORTS[number] + self.shift) for number, port in enumerate(_PORTS)
+            Process(self, f"n{index}", port + self.shift, _PEER_PORTS[index] + self.shift) for index, port in enumerate(_PORTS)
         ]
         return [Process(self, "nameserver", _NAMESRV_PORT + self.shift), *brokers]
 
@@ -82,7 +82,7 @@ class Process(NamedTuple):
         shipped = resources.files("rmq") / "conf" / "dledger" / f"broker-{self.name}.conf"
         words += ["--role", "broker", "--config", str(shipped), "--store", str(self.of.directory / self.name)]
         if self.of.shift:
-            peers = ";".join(f"n{number}-127.0.0.1:{port + self.of.shift}" for number, port in enumerate(_PEER_PORTS))
+            peers = ";".join(f"n{index}-127.0.0.1:{port + self.of.shift}" for index, port in enumerate(_PEER_PORTS))
             words += ["--listen", f"127.0.0.1:{self.port}", "--namesrv", self.of.namesrv, "--set", f"dLegerPeers={peers}"]
         return words
 

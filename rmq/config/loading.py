@@ -185,21 +185,21 @@ def _toml_line(text: str, key: str) -> int:
 
 def _conf_entries(file: Path, text: str) -> Iterator[Entry]:
     """Java's properties as far as brokers' files use them: comments (# !), `key=value`, a `\\` at the end goes on."""
-    for number, line in _logical_lines(text):
+    for line_number, line in _logical_lines(text):
         key, found, value = line.partition("=")
         if not found or not key.strip():
-            raise InvalidArgument(f"{file}:{number}: {line!r} is no `key=value`; put # before a comment")
+            raise InvalidArgument(f"{file}:{line_number}: {line!r} is no `key=value`; put # before a comment")
         if value.strip():  # RocketMQ ships empty keys; they mean the default
-            yield Entry(key.strip(), value.strip(), f"{file}:{number}")
+            yield Entry(key.strip(), value.strip(), f"{file}:{line_number}")
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
     begun, first = "", 0
-    for number, line in enumerate(text.splitlines(), 1):
+    for line_number, line in enumerate(text.splitlines(), 1):
         line = line.strip()
         if not begun and (not line or line[0] in "#!"):
             continue
-        first = first if begun else number
+        first = first if begun else line_number
         if line.endswith("\\"):
             begun += line[:-1]
             continue

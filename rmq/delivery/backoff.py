@@ -24,11 +24,11 @@ _USUAL: Final = {"initial": 5_000, "max": 7_200_000, "multiplier": 2}
 
 def delay_ms(policy: str, reconsume_times: int) -> int:
     """How long the message waits that came again so often until now. `policy`: what `canonical` made."""
-    kind, numbers = _read(policy)
+    kind, delays = _read(policy)
     if kind == EXPONENTIAL:
-        initial, most, multiplier = numbers
+        initial, most, multiplier = delays
         return int(min(most, initial * multiplier ** min(reconsume_times, _MOST_DOUBLINGS)))
-    return numbers[min(reconsume_times + _PASSED_OVER, len(numbers) - 1)]
+    return delays[min(reconsume_times + _PASSED_OVER, len(delays) - 1)]
 
 
 @lru_cache(maxsize=1024)
@@ -64,10 +64,10 @@ def _exponential(said: Any) -> Mapping[str, int]:
     if type(said) is not dict:
         raise _wrong("exponentialRetryPolicy is no JSON object")
     found = {name: said.get(name, usual) for name, usual in _USUAL.items()}
-    for name, number in found.items():
+    for name, value in found.items():
         highest = 1000 if name == "multiplier" else MAX_MS
-        if type(number) is not int or not 1 <= number <= highest:
-            raise _wrong(f"{name} {str(number)[:40]}: a whole number from 1 to {highest}")
+        if type(value) is not int or not 1 <= value <= highest:
+            raise _wrong(f"{name} {str(value)[:40]}: a whole number from 1 to {highest}")
     return found
 
 

@@ -335,14 +335,14 @@ class _Rows(Mapping[int, Any]):
 
 def _packed(sources: Iterable[int]) -> bytes:
     """8 bytes each, big-endian."""
-    numbers = array("q", sources)
+    packed = array("q", sources)
     if sys.byteorder == "little":
-        numbers.byteswap()
-    return numbers.tobytes()
+        packed.byteswap()
+    return packed.tobytes()
 
 
 def _unpacked(data: bytes) -> "array[int]":
-    numbers = array("q", data)
+    sources = array("q", data)
     if sys.byteorder == "little":
-        numbers.byteswap()
-    return numbers
+        sources.byteswap()
+    return sources

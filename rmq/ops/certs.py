@@ -80,8 +80,8 @@ class Authority:
         listed = x509.CertificateRevocationListBuilder().issuer_name(self._cert.subject)
         listed = listed.last_update(now - _EARLY).next_update(now + timedelta(days=30))
         for cert in certs:
-            number = x509.load_pem_x509_certificate(cert.read_bytes()).serial_number
-            gone = x509.RevokedCertificateBuilder().serial_number(number).revocation_date(now - _EARLY).build()
+            serial = x509.load_pem_x509_certificate(cert.read_bytes()).serial_number
+            gone = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(now - _EARLY).build()
             listed = listed.add_revoked_certificate(gone)
         pem = listed.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
         _place(self.files.cert, self._cert.public_bytes(serialization.Encoding.PEM) + pem, 0o644)

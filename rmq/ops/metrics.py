@@ -78,7 +78,7 @@ class _Adding:
 
     def __init__(self, family: Family, shown: Mapping[Labels, None], most: int) -> None:
         self.family = family
-        self.at = [number for number, label in enumerate(family.labels) if label in NAMES]
+        self.at = [index for index, label in enumerate(family.labels) if label in NAMES]
         self.found: dict[Labels, float | Histogram] = {}
         self.seen: dict[Labels, None] = {}
         self._shown = shown
@@ -88,13 +88,13 @@ class _Adding:
         if not self.at or isinstance(value, Histogram):
             self.found[labels] = value
             return
-        at, chosen = self.at, tuple([labels[number] for number in self.at])
+        at, chosen = self.at, tuple([labels[index] for index in self.at])
         if chosen in self._shown or chosen in self.seen:
             self.seen[chosen] = None
         elif self._room > 0:
             self._room, self.seen[chosen] = self._room - 1, None
         else:
-            labels = tuple([OTHER if number in at else text for number, text in enumerate(labels)])
+            labels = tuple([OTHER if index in at else text for index, text in enumerate(labels)])
         before = self.found.get(labels, 0.0)
         assert not isinstance(before, Histogram), "a family has one kind of values"
         self.found[labels] = max(before, value) if self.family.peak else before + value

@@ -268,7 +268,7 @@ class Case:
         """A few messages are found by their keys, each once."""
         index = self.bench.store.indexed.index
         assert index is not None
-        there = [event for event in self.model.events if event.number >= 0 and event.start >= self.bench.store.log.start]
+        there = [event for event in self.model.events if event.queue_offset >= 0 and event.start >= self.bench.store.log.start]
         for event in self.chance.sample(there, min(5, len(there))):
             key = f"k{event.body.partition(b'-')[0].decode()}"
             found = list(index.find(event.topic, key, 0, 1 << 60))

@@ -26,7 +26,7 @@ class Event(NamedTuple):
     end: int
     topic: str
     queue_id: int
-    number: int
+    queue_offset: int
     body: bytes
 
 
@@ -40,31 +40,31 @@ class Model:
             if unit.end < 0:  # not even placed
                 return
             at = unit.physical_offset
-            for number, found in enumerate(record.iterate(unit.records), unit.queue_offset):
+            for queue_offset, found in enumerate(record.iterate(unit.records), unit.queue_offset):
                 start, at = at, at + found.total_size
                 if unit.queue.topic == STATE_TOPIC:
                     self.events += [Event(start, at, line[1], 0, -1, b"") for line in msgpack.unpackb(found.body)]
                 else:
-                    self.events.append(Event(start, at, unit.queue.topic, unit.queue.queue_id, number, found.body))
+                    self.events.append(Event(start, at, unit.queue.topic, unit.queue.queue_id, queue_offset, found.body))
 
     def cut(self, end: int) -> None:
         """The log ends there."""
         self.events = [event for event in self.events if event.end <= end]
 
     def queues(self, start: int = 0) -> Queues:
-        """(number, body) of every message from `start` of the log on, of every queue that ever had one."""
+        """(queue offset, body) of every message from `start` of the log on, of every queue that ever had one."""
         queues: Queues = {}
         for event in self.events:
-            if event.number < 0:
+            if event.queue_offset < 0:
                 queues = {key: held for key, held in queues.items() if key[0] != event.topic}
                 continue
             held = queues.setdefault((event.topic, event.queue_id), [])
             if event.start >= start:
-                held.append((event.number, event.body))
+                held.append((event.queue_offset, event.body))
         return queues
 
-    def numbers(self) -> dict[tuple[str, int], int]:
-        """The next number of every queue, whether its messages are still there or not."""
+    def next_offsets(self) -> dict[tuple[str, int], int]:
+        """The next queue offset of every queue, whether its messages are still there or not."""
         return {key: held[-1][0] + 1 for key, held in self.queues().items()}
 
 
@@ -85,9 +85,9 @@ def problems(bench: Bench, model: Model, goings: Sequence[int] = ()) -> list[str
     for key in held.keys() | here.keys():
         if held.get(key) not in [queues.get(key) for queues in allowed]:
             found.append(f"{key} holds {_brief(held.get(key))}, appended were {_brief(here.get(key))} (D6, D10, D12)")
-    for key, number in model.numbers().items():
-        if store.queues.get(*key).next != number:
-            found.append(f"{key} would number its next message {store.queues.get(*key).next}, not {number} (D12)")
+    for key, queue_offset in model.next_offsets().items():
+        if store.queues.get(*key).next != queue_offset:
+            found.append(f"{key} would give its next message the offset {store.queues.get(*key).next}, not {queue_offset} (D12)")
     for segment in log.segments():
         behind = max(segment.base, log.end)
         if behind < segment.end and segment.read(behind, segment.end - behind).strip(b"\0"):
@@ -100,7 +100,7 @@ def problems(bench: Bench, model: Model, goings: Sequence[int] = ()) -> list[str
 
 
 def _held(bench: Bench, found: list[str]) -> Queues:
-    """(number, body) of what the store serves of our topics; a point to another's record is added to `found`."""
+    """(queue offset, body) of what the store serves of our topics; a point to another's record is added to `found`."""
     held: Queues = {}
     for queue in bench.store.queues.all():
         if queue.topic in ("T", "U") and queue.max:

@@ -160,8 +160,8 @@ class _Peer:
         for share in shares:
             await channel.request(share, TIMEOUT_S)
         lists = list(cut(request.topics))
-        for number, topics in enumerate(lists):
-            part = request._replace(topics=topics, part=number, parts=len(lists))
+        for index, topics in enumerate(lists):
+            part = request._replace(topics=topics, part=index, parts=len(lists))
             answer = await channel.request(part, TIMEOUT_S)
         self._succeeded(answer if isinstance(answer, Registered) else Registered())
 

@@ -109,7 +109,7 @@ class GroupHandlers:
         rows += [_row(peer, self._address_of(peer.node), False, state.end, now) for peer in peers.values()]
         if me.fixed and isinstance(core.role, Leader):
             lacking = range(1, self._nodes - len({row.node for row in rows}) + 1)
-            rows += [_row(Peer(f"missing-{number}", ""), "", False, state.end, now) for number in lacking]
+            rows += [_row(Peer(f"missing-{missing}", ""), "", False, state.end, now) for missing in lacking]
         return rows
 
 

@@ -49,10 +49,10 @@ class ResetHandlers:
         if request.queue_id >= count or (request.offset >= 0 and request.queue_id < 0):
             raise _invalid(f"queue {request.queue_id} of {request.topic}: it has queues 0 to {count - 1}")
         wanted = range(count) if request.queue_id < 0 else (request.queue_id,)
-        places = await asyncio.to_thread(lambda: [(number, self._place(request, number)) for number in wanted])
+        places = await asyncio.to_thread(lambda: [(queue_id, self._place(request, queue_id)) for queue_id in wanted])
         await self.move(request.group, request.topic, places)
         return ResetOffsets(
-            [QueueOffset(MessageQueue(request.topic, self._broker_name, number), offset) for number, offset in places]
+            [QueueOffset(MessageQueue(request.topic, self._broker_name, queue_id), offset) for queue_id, offset in places]
         )
 
     def _checked(self, request: ResetOffset) -> TopicConfig:
@@ -65,20 +65,20 @@ class ResetHandlers:
             raise _invalid(about)
         return config
 
-    def _place(self, request: ResetOffset, number: int) -> int:
+    def _place(self, request: ResetOffset, queue_id: int) -> int:
         """In any thread. Raises Refusal."""
-        queue = self._queues.look(request.topic, number)
+        queue = self._queues.look(request.topic, queue_id)
         low, high = queue.min, queue.max
         if request.offset >= 0:
             if not low <= request.offset <= high:
-                raise _invalid(f"offset {request.offset}: queue {number} of {request.topic} reaches from {low} to {high}")
+                raise _invalid(f"offset {request.offset}: queue {queue_id} of {request.topic} reaches from {low} to {high}")
             return request.offset
         found = high if request.timestamp < 0 else queue.search(request.timestamp, "LOWER", self._store_time)
-        known = self._offsets.query(request.group, request.topic, number)
+        known = self._offsets.query(request.group, request.topic, queue_id)
         return found if request.is_force or known is None else min(found, known)
 
     async def move(self, group: str, topic: str, places: Sequence[tuple[int, int]]) -> None:
-        wanted = {OffsetKey(group, topic, number): offset for number, offset in places}
+        wanted = {OffsetKey(group, topic, queue_id): offset for queue_id, offset in places}
         lines = self._offsets.stage_reset(wanted)
         try:
             await self._commit(lines)
@@ -90,13 +90,13 @@ class ResetHandlers:
         commit would undo it; and it may be lower. `check` raises Refusal for an offset that nobody may commit."""
 
         def checked(request: UpdateConsumerOffset, call: Call) -> Awaitable[None] | None:
-            group, topic, number, offset = request
+            group, topic, queue_id, offset = request
             members = self._registry.members(group)
-            lower = offset < (self._offsets.query(group, topic, number) or 0) or OffsetKey(*request[:3]) in self._offsets.resets
+            lower = offset < (self._offsets.query(group, topic, queue_id) or 0) or OffsetKey(*request[:3]) in self._offsets.resets
             if call.oneway or call.connection.client_id in members or not (members or lower):
                 return commit(request, call)
             check(request)
-            return self.move(group, topic, [(number, offset)])
+            return self.move(group, topic, [(queue_id, offset)])
 
         return checked
 

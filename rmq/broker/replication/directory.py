@@ -74,7 +74,10 @@ class Directory:
         if not registered:
             return
         ids = {
-            address: number for group in registered for number, address in group.addresses.items() if address != self._own_address
+            address: broker_id
+            for group in registered
+            for broker_id, address in group.addresses.items()
+            if address != self._own_address
         }
         statuses = await asyncio.gather(*(self._ask(address, GetGroupStatus()) for address in ids))
         found = {address: status for address, status in zip(ids, statuses, strict=True) if isinstance(status, GroupStatus)}

@@ -21,7 +21,7 @@ class Roster(Protocol):
     def fixed(self) -> bool: ...
 
     @property
-    def number(self) -> int:
+    def broker_id(self) -> int:
         """RocketMQ's broker id of this node while it does not lead. 0: it has none."""
 
     @property
@@ -66,7 +66,7 @@ class Configured:
     def __init__(self, settings: NodeSettings) -> None:
         self.node = settings.node_id
         self._peers = settings.peer_addresses
-        self.number = list(self._peers).index(self.node) + 1
+        self.broker_id = list(self._peers).index(self.node) + 1
         self.voters = tuple(Voter(peer, "", where) for peer, where in self._peers.items())
         self.nodes = tuple(self._peers)
         self.ids = {node: place for place, node in enumerate(self._peers, 1)}
@@ -108,7 +108,7 @@ class Registered:
 
     def __init__(self, settings: NodeSettings, address: str, dialer: Dialer, heard: Callable[[CurrentMaster], None]) -> None:
         self.node = f"n{settings.broker_id}"
-        self.number = settings.broker_id
+        self.broker_id = settings.broker_id
         self.voters = (Voter(self.node, "", address),)
         self._own_address = settings.own_peers_address(address)
         self._configured_master = settings.broker_id == 0
@@ -139,7 +139,7 @@ class Registered:
         if self._configured_master:
             taken = self._directory.ids.values()
             configured = int(leader[1:]) if leader[1:].isdigit() else 0
-            self.number = configured or next(number for number in count(1) if number not in taken)
+            self.broker_id = configured or next(broker_id for broker_id in count(1) if broker_id not in taken)
 
     async def start(self) -> None:
         await self._directory.start()

@@ -140,9 +140,9 @@ async def between(
     """Messages stored in that time and not deleted, queue by queue. `queue_id`: of these queues only."""
     route = await topic_route(client, topic)
     for data in sorted(route.queues):
-        for number in range(data.read_queue_nums) if data.perm & PERM_READ else ():
-            if queue_id in (None, number):
-                async for message in _between(client, MessageQueue(topic, data.broker_name, number), begin_ms, end_ms):
+        for each in range(data.read_queue_nums) if data.perm & PERM_READ else ():
+            if queue_id in (None, each):
+                async for message in _between(client, MessageQueue(topic, data.broker_name, each), begin_ms, end_ms):
                     yield message
 
 

@@ -14,11 +14,11 @@ from rmq.routing.choose import readable_queues
 class Offset(NamedTuple):
     """The queue offset of a message."""
 
-    number: int
+    offset: int
 
 
 Target = Literal["first", "last"] | Offset | int
-"""The oldest message, behind the newest one, a number, or the first message stored at or after a time (Unix ms)."""
+"""The oldest message, behind the newest one, a queue offset, or the first message stored at or after a time (Unix ms)."""
 
 
 class Move(NamedTuple):
@@ -54,12 +54,12 @@ async def _reached(client: Client, group: str, topic: str) -> dict[MessageQueue,
 async def _move(client: Client, queue: MessageQueue, target: Target, now: int | None) -> Move:
     first, end = await asyncio.gather(min_offset(client, queue), max_offset(client, queue))
     if isinstance(target, Offset):
-        if not first <= target.number <= end:
+        if not first <= target.offset <= end:
             raise InvalidArgument(
-                f"offset {target.number}: queue {queue.queue_id} of {queue.topic} at {queue.broker_name} "
+                f"offset {target.offset}: queue {queue.queue_id} of {queue.topic} at {queue.broker_name} "
                 f"reaches from {first} to {end}"
             )
-        return Move(queue, first, end, now, target.number)
+        return Move(queue, first, end, now, target.offset)
     to = {"first": first, "last": end}.get(target) if isinstance(target, str) else await search_offset(client, queue, target)
     assert to is not None
     return Move(queue, first, end, now, to)

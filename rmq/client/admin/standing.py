@@ -80,7 +80,7 @@ def warnings(places: Sequence[MemberAddress], statuses: Statuses) -> Iterator[st
     for name in sorted({group.name for group, _, address in places if address in statuses}):
         nodes = {address: statuses[address] for group, _, address in places if group.name == name and address in statuses}
         damaged = {status.node for status in nodes.values() if status.role == "damaged"}
-        if not any(number == 0 for group, number, _ in places if group.name == name):
+        if not any(broker_id == 0 for group, broker_id, _ in places if group.name == name):
             yield f"{name}: no leader is registered; it takes no messages until {_cure(nodes.values())}"
         for address, status in nodes.items():
             if status.damaged:

@@ -248,14 +248,14 @@ def _read(answer: PopAnswer, group: str, topic: str, broker_name: str) -> list[P
     try:
         starts = {(flag, queue): int(start) for flag, queue, start in map(str.split, answer.start_offset_info.split(";"))}
         places = [
-            (flag, int(queue), starts[flag, queue], int(number))
-            for flag, queue, numbers in map(str.split, answer.msg_offset_info.split(";"))
-            for number in numbers.split(",")
+            (flag, int(queue), starts[flag, queue], int(queue_offset))
+            for flag, queue, queue_offsets in map(str.split, answer.msg_offset_info.split(";"))
+            for queue_offset in queue_offsets.split(",")
         ]
         found = []
-        for stored, (flag, queue_id, start, number) in zip(read_all(answer.messages), places, strict=True):
+        for stored, (flag, queue_id, start, queue_offset) in zip(read_all(answer.messages), places, strict=True):
             receipt = Handle(
-                start, answer.pop_time, answer.invisible_time, answer.revive_qid, flag, broker_name, queue_id, number
+                start, answer.pop_time, answer.invisible_time, answer.revive_qid, flag, broker_name, queue_id, queue_offset
             )
             lies_in = stored_in(flag, group, topic)
             found.append(PoppedMessage(stored, MessageQueue(topic, broker_name, queue_id), lies_in, receipt))

@@ -18,7 +18,7 @@ from rmq.model import MessageQueue
 
 class Window:
     """`next_offset`: where to pull next. `committed`: the last offset that was committed (-1: none). Not `sure`: a follower
-    said where to begin, so nothing is committed before the leader was asked. `last`: number and place in the log
+    said where to begin, so nothing is committed before the leader was asked. `last`: queue offset and place in the log
     of the last message that was pulled, wanted or not. `pulled_s`, `handled_s`: when last, by the monotonic clock. With
     `locked`, which tells whether the queue is locked for us, messages are handed out one at a time, and only while it is."""
 
@@ -66,8 +66,8 @@ class Window:
     @property
     def after(self) -> int:
         """Where in the log the message before `next_offset` stood; -1 if that message did not come here."""
-        number, place = self.last
-        return place if number + 1 == self.next_offset else -1
+        queue_offset, place = self.last
+        return place if queue_offset + 1 == self.next_offset else -1
 
     @property
     def has_ready(self) -> bool:

@@ -198,7 +198,7 @@ class Producer:
                     await self._send_pieces(sent.messages, key, queue, timeout, stored)
                 finally:
                     sent.results += stored.values()
-        return [stored[number] for number in sorted(stored)]
+        return [stored[index] for index in sorted(stored)]
 
     async def _send_pieces(
         self,
@@ -209,7 +209,7 @@ class Producer:
         stored: dict[int, SendResult],
     ) -> None:
         """Piece by piece; what is stored is noted at once."""
-        encoded = [(number, message, *self._encode(message)) for number, message in enumerate(messages)]
+        encoded = [(index, message, *self._encode(message)) for index, message in enumerate(messages)]
         if any(message.waits for _, message, _, _ in encoded):
             raise InvalidArgument("a message of a batch cannot come later: send it alone")
         for piece in cut(encoded):
@@ -233,8 +233,8 @@ class Producer:
         status = send_status(answer.status)
         places = accumulate((len(each[3]) for each in piece), initial=answer.physical_offset)
         return {
-            number: SendResult(message_id, used, answer.queue_offset + at, status, "", place)
-            for at, ((number, _, message_id, _), place) in enumerate(zip(piece, places, strict=False))
+            index: SendResult(message_id, used, answer.queue_offset + at, status, "", place)
+            for at, ((index, _, message_id, _), place) in enumerate(zip(piece, places, strict=False))
         }
 
     def _encode(self, message: Message, more: bytes = b"") -> tuple[str, bytes]:

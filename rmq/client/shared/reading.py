@@ -53,7 +53,7 @@ class PullReader:
 
     def __init__(self, queue: MessageQueue) -> None:
         self._queue = queue
-        self._doubted = -1  # number of a message that did not match its record's checksum
+        self._doubted = -1  # queue offset of a message that did not match its record's checksum
 
     def read(self, answer: PullAnswer, asked: int) -> Pulled:
         """`asked`: the pull's offset. What stands before a damaged message is good. Raises BadBytes if nothing does, and for an
@@ -81,10 +81,10 @@ class PullReader:
         """A message that differs from its record's checksum is asked for once more: if it comes the same again, it is stored so
         (Apache RocketMQ may leave the checksum of another record in one). Raises BadBytes."""
         stored, (topic, _, queue_id) = found.stored, self._queue
-        number = stored.queue_offset
-        if not lowest <= number < end or stored.topic != topic or stored.queue_id != queue_id:
+        queue_offset = stored.queue_offset
+        if not lowest <= queue_offset < end or stored.topic != topic or stored.queue_id != queue_id:
             where = f"where messages {lowest} to {end - 1} of {topic}/{queue_id} may come"
-            raise BadBytes(f"message {number} of {stored.topic}/{stored.queue_id} came {where}")
-        if not found.exact and self._doubted != number:
-            self._doubted = number
-            raise BadBytes(f"message {number} does not match its record's checksum: it is asked for once more")
+            raise BadBytes(f"message {queue_offset} of {stored.topic}/{stored.queue_id} came {where}")
+        if not found.exact and self._doubted != queue_offset:
+            self._doubted = queue_offset
+            raise BadBytes(f"message {queue_offset} does not match its record's checksum: it is asked for once more")

@@ -97,7 +97,8 @@ class Routes:
     def followers(self, broker_name: str) -> dict[int, str]:
         """Broker id -> address of the nodes that do not lead."""
         group, leader = self._brokers.get(broker_name), self._leader(broker_name)
-        return {number: address for number, address in group.addresses.items() if address != leader and number} if group else {}
+        addresses = group.addresses if group else {}
+        return {broker_id: address for broker_id, address in addresses.items() if address != leader and broker_id}
 
     # --- doubts about leaders
 

@@ -78,10 +78,10 @@ async def _brokers(client: Client, cluster: str) -> tuple[list[BrokerRow], dict[
     """Every address of the cluster with its runtime info (None where it does not answer), and what nodes say of their groups."""
     info = await ask.cluster_info(client)
     found = [
-        (group, number, address)
+        (group, broker_id, address)
         for group in sorted(info.brokers, key=lambda group: (group.cluster, group.name))
         if cluster in ("", group.cluster)
-        for number, address in sorted(group.addresses.items())
+        for broker_id, address in sorted(group.addresses.items())
     ]
     registered = len(found)
     found, statuses = await standing.with_silent(client, found, await standing.statuses(client, [row[2] for row in found]))

@@ -42,9 +42,9 @@ async def _registered(client: Client, cluster: str, broker: str) -> list[tuple[B
     """Nodes of the groups that are meant. Raises InvalidArgument when there are none."""
     info = await ask.cluster_info(client)
     found = [
-        (group, number, address)
+        (group, broker_id, address)
         for group in info.brokers
-        for number, address in group.addresses.items()
+        for broker_id, address in group.addresses.items()
         if cluster in ("", group.cluster) and broker in ("", group.name, *group.addresses.values())
     ]
     if not found:

@@ -33,7 +33,7 @@ def _target(_: click.Context, __: click.Parameter, value: str) -> resets.Target 
     metavar="first|last|TIME",
     help="The oldest message; behind the newest one; or the first one stored then (ISO 8601 or Unix ms).",
 )
-@click.option("--offset", type=click.IntRange(min=0), help="This number, instead of --to.")
+@click.option("--offset", type=click.IntRange(min=0), help="This queue offset, instead of --to.")
 @click.option("-b", "--broker", default="", metavar="NAME", help="With -q: of this broker.")
 @click.option("-q", "--queue", type=click.IntRange(min=0), help="Only this queue.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be done.")
@@ -77,9 +77,9 @@ def reset_offset(
 
 
 def _row(move: resets.Move) -> tuple[output.Cell, ...]:
-    topic, broker, number = move.queue
+    topic, broker, queue_id = move.queue
     steps = move.to - move.now if move.now is not None else 0
-    return (topic, broker, number, move.first, move.end, move.now, move.to, max(-steps, 0), max(steps, 0))
+    return (topic, broker, queue_id, move.first, move.end, move.now, move.to, max(-steps, 0), max(steps, 0))
 
 
 COMMANDS = (reset_offset,)

@@ -187,8 +187,8 @@ async def _send_at_rate(
     """Each message starts at its planned moment, whether or not the ones before have been answered."""
     body, began = os.urandom(size_bytes), time.perf_counter()
     async with asyncio.TaskGroup() as group:
-        for number in range(count):
-            planned = began + number / rate
+        for index in range(count):
+            planned = began + index / rate
             if (ahead_s := planned - time.perf_counter()) > 0:
                 await asyncio.sleep(ahead_s)
             properties = {"run": run_id, "at": repr(planned)}

@@ -73,8 +73,8 @@ def _show_rich(table: Table) -> None:
 
     drawn = RichTable(box=None, pad_edge=False, header_style="bold")
     for at, heading in enumerate(table.columns.values()):
-        numbers = bool(table.rows) and all(isinstance(row[at], (int, float)) for row in table.rows)
-        drawn.add_column(heading, justify="right" if numbers else "left", overflow="fold")
+        is_numeric = bool(table.rows) and all(isinstance(row[at], (int, float)) for row in table.rows)
+        drawn.add_column(heading, justify="right" if is_numeric else "left", overflow="fold")
     for row in table.rows:
         drawn.add_row(*[Text(_text(cell)) for cell in row])
     console = Console()

@@ -171,8 +171,8 @@ def dump(
         lines = ({"epoch": one.epoch, "start": one.start, "writer": one.writer} for one in reader.read_epochs(str(directory)))
     else:
         lines = own_lines(directory / "rmq")
-    for number, line in enumerate(lines):
-        if number == limit:
+    for index, line in enumerate(lines):
+        if index == limit:
             break
         if form == "json":
             show_json_line(line)

@@ -15,7 +15,7 @@ from rmq.raft.trust import MAX_LEAP
 _SHOWN = 10
 
 
-def _numbers(_context: click.Context, _parameter: click.Parameter, text: str | None) -> list[int]:
+def _epochs(_context: click.Context, _parameter: click.Parameter, text: str | None) -> list[int]:
     try:
         return sorted({int(part) for part in (text or "").split(",") if part.strip()})
     except ValueError as error:
@@ -24,7 +24,7 @@ def _numbers(_context: click.Context, _parameter: click.Parameter, text: str | N
 
 @click.command("epochs")
 @click.argument("directory", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--lower", "wild", callback=_numbers, metavar="N,N", help="Epochs to lower: all that are out of reach at any node.")
+@click.option("--lower", "wild", callback=_epochs, metavar="N,N", help="Epochs to lower: all that are out of reach at any node.")
 @click.option("--after", type=click.IntRange(min=0), metavar="N", help="They become N+1, N+2 and so on.")
 @click.option("--yes", is_flag=True, help="Do it without asking.")
 def epochs(directory: Path, wild: list[int], after: int | None, yes: bool) -> int:
@@ -43,7 +43,7 @@ def epochs(directory: Path, wild: list[int], after: int | None, yes: bool) -> in
         if not wild or after is None:
             _show(found)
             return exits.OK
-        new = _new_numbers(found, wild, after)
+        new = _new_epochs(found, wild, after)
         plan = ", ".join(f"{old} becomes {instead}" for old, instead in new.items())
         if not yes and not click.confirm(f"{plan}. Are all nodes of {found.group} stopped, and do all get the same?", err=True):
             raise StoreError("nothing was done")
@@ -69,7 +69,7 @@ def _newest_but(found: lowering.Epochs, wild: Collection[int]) -> int:
     return max((one for one in (*found.of_log, found.vote) if one not in wild), default=0)
 
 
-def _new_numbers(found: lowering.Epochs, wild: list[int], after: int) -> dict[int, int]:
+def _new_epochs(found: lowering.Epochs, wild: list[int], after: int) -> dict[int, int]:
     """Raises InvalidArgument."""
     missing = [one for one in found.out_of_reach(MAX_LEAP) if one not in wild]
     if missing:

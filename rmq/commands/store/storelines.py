@@ -58,11 +58,11 @@ def units(directory: Path, topic: str | None, queue_id: int | None) -> Iterator[
                 offset, size, code = ENTRY.unpack_from(data, at)
                 if size <= 0:
                     break
-                number = (int(path.name) + at) // ENTRY_BYTES
+                queue_offset = (int(path.name) + at) // ENTRY_BYTES
                 yield {
                     "topic": folder.parent.name,
                     "queueId": int(folder.name),
-                    "queueOffset": number,
+                    "queueOffset": queue_offset,
                     "offset": offset,
                     "size": size,
                     "tagsCode": code,
@@ -75,14 +75,14 @@ def index_lines(folder: Path, slots: int) -> Iterator[dict[str, Any]]:
             header = file.read(HEADER_BYTES)
             begin_ms, count = int.from_bytes(header[:8], "big"), int.from_bytes(header[36:40], "big")
             file.seek(HEADER_BYTES + slots * 4 + INDEX_ENTRY.size)
-            for number in range(1, count):
+            for index in range(1, count):
                 data = file.read(INDEX_ENTRY.size)
                 if len(data) < INDEX_ENTRY.size:
-                    raise BadBytes(f"{path} ends before entry {number} of {count}; were its slots others? See --index-slots")
+                    raise BadBytes(f"{path} ends before entry {index} of {count}; were its slots others? See --index-slots")
                 value, offset, seconds, before = INDEX_ENTRY.unpack(data)
                 yield {
                     "file": path.name,
-                    "number": number,
+                    "number": index,
                     "hash": value,
                     "offset": offset,
                     "time": begin_ms + seconds * 1000,

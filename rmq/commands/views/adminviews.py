@@ -39,12 +39,12 @@ def cluster_list(
             (
                 group.cluster,
                 group.name,
-                number if number >= 0 else None,
+                broker_id if broker_id >= 0 else None,
                 address,
                 *_load(facts, now_ms),
                 *groupviews.cells(address, statuses, furthest.get(group.name, 0)),
             )
-            for group, number, address, facts in rows
+            for group, broker_id, address, facts in rows
         ],
     )
 
@@ -115,7 +115,7 @@ def topic_route(route: Route) -> Table:
         (
             groups[queue.broker_name].cluster,
             queue.broker_name,
-            ";".join(f"{number}:{address}" for number, address in sorted(groups[queue.broker_name].addresses.items())),
+            ";".join(f"{broker_id}:{address}" for broker_id, address in sorted(groups[queue.broker_name].addresses.items())),
             queue.read_queue_nums,
             queue.write_queue_nums,
             queue.perm,

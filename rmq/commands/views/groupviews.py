@@ -70,8 +70,10 @@ def epochs(rows: Iterable[tuple[BrokerAddresses, int, str, GroupStatus]]) -> Tab
         "start": "StartOffset", "end": "EndOffset", "writer": "Writer", "lossy": "Lossy",
     }  # fmt: skip
     found = []
-    for group, number, address, status in rows:
+    for group, broker_id, address, status in rows:
         ends = [entry.start for entry in status.epochs[1:]] + [status.end]
         for entry, end in zip(status.epochs, ends, strict=False):
-            found.append((group.cluster, group.name, address, number, entry.epoch, entry.start, end, entry.writer, entry.lossy))
+            found.append(
+                (group.cluster, group.name, address, broker_id, entry.epoch, entry.start, end, entry.writer, entry.lossy)
+            )
     return Table(columns, found)

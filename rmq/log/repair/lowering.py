@@ -60,8 +60,8 @@ def lower(disk: Disk, root: str, new: Mapping[int, int]) -> int:
     """
     found = ((stored.physical_offset, _rewritten(stored, new)) for stored in _epoch_records(root))
     changed = [["record", str(at), data.hex()] for at, data in found if data is not None]
-    numbers = [["epoch", str(old), str(instead)] for old, instead in new.items()]
-    smallfile.save(disk, f"{root}/rmq", JOURNAL, [*numbers, *changed])
+    lowered = [["epoch", str(old), str(instead)] for old, instead in new.items()]
+    smallfile.save(disk, f"{root}/rmq", JOURNAL, [*lowered, *changed])
     finish(disk, root)
     return len(changed)
 

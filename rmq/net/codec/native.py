@@ -184,7 +184,7 @@ _REQUEST_FLAGS = (0, ONEWAY_FLAG)
 _new = tuple.__new__
 _UINT32_MAX: Final = 2**32 - 1
 _pull_head = Struct(">IBBBIB").pack  # length, array, code, id, flags
-_pull_numbers = Struct(">BqBqBqBI").pack  # three offsets and the head of a byte string
+_pack_offsets = Struct(">BqBqBqBI").pack  # three offsets and the head of a byte string
 _uint16, _uint32 = Struct(">H").unpack_from, Struct(">I").unpack_from
 _send_answer = Struct(">7sI3sqsqsqBB").pack
 """The hot answer in one go: a length and an array of nine, its numbers at their full width (which msgpack allows)."""
@@ -343,9 +343,9 @@ class Native:
         if type(answer) is SendAnswer and not remark and 0 <= call_id <= _UINT32_MAX:
             queue_id, queue_offset, physical_offset, status, handle = answer
             if 0 <= status < 128 and not handle:
-                head, numbers = b"\0\0\0\x26\x99\0\xce", b"\xd3"
+                head, int64 = b"\0\0\0\x26\x99\0\xce", b"\xd3"
                 return _send_answer(
-                    head, call_id, b"\x01\xc0\xd3", queue_id, numbers, queue_offset, numbers, physical_offset, status, _NO_TEXT
+                    head, call_id, b"\x01\xc0\xd3", queue_id, int64, queue_offset, int64, physical_offset, status, _NO_TEXT
                 )
         if type(answer) is PullAnswer and 0 <= call_id <= _UINT32_MAX:
             return _pull_answer(call_id, answer, remark)
@@ -393,8 +393,8 @@ def _pull_answer(call_id: int, answer: PullAnswer, remark: str) -> bytes:
     tail = b"".join(map(_pack, rest))
     size = 8 + len(words) + 32 + len(messages) + len(tail)
     head = _pull_head(size, 0x98 + len(rest), 0, 0xCE, call_id, 1)
-    numbers = _pull_numbers(0xD3, next_offset, 0xD3, low, 0xD3, high, 0xC6, len(messages))
-    return b"".join((head, words, numbers, messages, tail))
+    offsets = _pack_offsets(0xD3, next_offset, 0xD3, low, 0xD3, high, 0xC6, len(messages))
+    return b"".join((head, words, offsets, messages, tail))
 
 
 def _read_request(plan: Plan | None, values: list[Any]) -> Request | Refusal:

@@ -164,7 +164,7 @@ def queue_json(queue: MessageQueue) -> Json:
 
 def _broker(broker: BrokerAddresses, quoted: bool) -> bytes:
     if quoted:
-        addresses = orjson.dumps({str(number): address for number, address in broker.addresses.items()})
+        addresses = orjson.dumps({str(broker_id): address for broker_id, address in broker.addresses.items()})
     else:
         addresses = _bare(list(broker.addresses.items()))
     names = orjson.dumps({"brokerName": broker.name, "cluster": broker.cluster, "enableActingMaster": False})

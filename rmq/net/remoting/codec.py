@@ -273,8 +273,8 @@ def _encode(answer: Answer, header: Header, quoted: bool) -> tuple[int, Ext | No
     if type(answer) is PullAnswer:
         return answer.status, _pull_ext(answer), answer.messages
     if type(answer) is QueryMessageAnswer:
-        numbers = write_fields(answer)
-        return answer.status, {name: numbers[name] for name in _INDEX_EXT}, answer.messages
+        fields = write_fields(answer)
+        return answer.status, {name: fields[name] for name in _INDEX_EXT}, answer.messages
     if type(answer) is MessageAnswer:
         return 0, None, answer.message
     if type(answer) is PopAnswer:
