@@ -63,29 +63,29 @@ class Feature:
     def stopping(self) -> None:
         """This node stops: answer whoever waits, and end long work soon."""
 
-    def on_closed(self, connection: Connection) -> None:
+    def on_connection_closed(self, connection: Connection) -> None:
         """A client's connection has ended."""
 
-    def on_lead(self) -> None:
+    def on_leader_ready(self) -> None:
         """This node leads: everything of earlier epochs is committed and applied."""
 
-    def on_left(self) -> None:
-        """It leads no more; the tables have forgotten what was not committed."""
+    def on_leadership_lost(self) -> None:
+        """This node leads no more. The tables have dropped what was not committed."""
 
-    def on_anew(self) -> None:
-        """The log began anew from a leader's snapshot, and the tables were read again."""
+    def on_log_replaced(self) -> None:
+        """A leader's snapshot replaced the log and the tables of this node."""
 
-    def on_renumbered(self) -> None:
-        """This node has another number in its group, or others may lead after it."""
+    def on_registration_changed(self) -> None:
+        """What nameservers should know of this node has changed: its broker id, or which nodes may lead after it."""
 
-    def on_epoch(self) -> None:
-        """The epoch history has one more entry, in force from here on."""
+    def on_new_epoch(self) -> None:
+        """The epoch history has a new entry."""
 
-    def on_topic(self, topic: str) -> None:
+    def on_topic_changed(self, topic: str) -> None:
         """A committed record made, changed or deleted that topic."""
 
-    def on_group(self, group: str) -> None:
+    def on_group_changed(self, group: str) -> None:
         """A committed record made, changed or deleted that consumer group, or set it to another place."""
 
-    async def carry(self, below: int) -> None:
+    async def carry_forward(self, below: int) -> None:
         """Appends again the pending messages below that log offset, so that those bytes may be deleted. Raises Refusal."""

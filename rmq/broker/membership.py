@@ -229,19 +229,19 @@ class Leadership:
 
     def leader_ready(self) -> None:
         for feature in self._features:
-            feature.on_lead()
+            feature.on_leader_ready()
 
     def leadership_lost(self) -> None:
         self._drop_overlays()
         self._front_left()
         for feature in self._features:
-            feature.on_left()
+            feature.on_leadership_lost()
 
     def log_replaced(self) -> None:
         self._clear()
         for feature in self._features:
-            feature.on_anew()
+            feature.on_log_replaced()
 
     def registration_changed(self) -> None:
         for feature in self._features:
-            feature.on_renumbered()
+            feature.on_registration_changed()

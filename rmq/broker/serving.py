@@ -152,7 +152,7 @@ class Serving:
             Lag(offsets, tables.topics, registry, tables.receipts, reader, clock),
             Standing(self.store, reader, membership, lambda: len(self.front.server.connections), clock),
             Inspection(settings.broker_name, catalog, offsets, registry, reader, self._facts, clock),
-            Cleaning(settings, self.store, membership, tables.pending.alive_from, self.carry, clock),
+            Cleaning(settings, self.store, membership, tables.pending.alive_from, self.carry_forward, clock),
             self._access(),
             self._quotas(),
         ]
@@ -264,11 +264,11 @@ class Serving:
 
     # --- what a feature asks of all others ------------------------------------------------------------------------------
 
-    async def carry(self, below: int) -> None:
-        """See `Feature.carry`. A follower does nothing: the leader's copies come by themselves."""
+    async def carry_forward(self, below: int) -> None:
+        """See `Feature.carry_forward`. A follower does nothing: the leader's copies come by themselves."""
         if self.membership.leads:
             for feature in self.features:
-                await feature.carry(below)
+                await feature.carry_forward(below)
 
     def _facts(self) -> Iterable[tuple[str, object]]:
         reader = self.reader
@@ -301,7 +301,7 @@ class Serving:
 
     def _closed(self, connection: Connection) -> None:
         for feature in self.features:
-            feature.on_closed(connection)
+            feature.on_connection_closed(connection)
 
     def _stopping(self) -> None:
         for feature in self.features:

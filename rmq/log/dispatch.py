@@ -147,8 +147,8 @@ class Dispatcher:
                     continue
             elif queue_offset != queue.max and self._log.damages:
                 queue = self._fill(queue, queue_offset, record.physical_offset)
-            if queue_offset == 0 < queue.max and self._may_begin_anew(topic):
-                queue = self._begin_anew(queue, record.physical_offset)
+            if queue_offset == 0 < queue.max and self._topic_was_deleted(topic):
+                queue = self._restart(queue, record.physical_offset)
             if self._offsets_lost:
                 queue.skip_to(queue_offset)
             queue.put_many(queue_offset, record.physical_offset, (record.total_size,), (entry_code(record),))
@@ -169,7 +169,7 @@ class Dispatcher:
         queue.skip_to(queue_offset)
         return queue
 
-    def _may_begin_anew(self, topic: str) -> bool:
+    def _topic_was_deleted(self, topic: str) -> bool:
         """Whether a line deletes the topic, or did before the log's beginning. Looks at all state records: for one case in many
         logs."""
         state = self._queues.find(STATE_TOPIC, 0)
@@ -183,7 +183,7 @@ class Dispatcher:
             queue_offset = found.next_offset
         return False
 
-    def _begin_anew(self, queue: ConsumeQueue, offset: int) -> ConsumeQueue:
+    def _restart(self, queue: ConsumeQueue, offset: int) -> ConsumeQueue:
         """Begins the queue anew in bytes of ours (see the module): earlier messages can still be found by id and key."""
         about = "%s/%d begins anew with the record at %d: messages %d to %d, stored behind the deletion of their topic, leave it"
         _LOG.warning(about, queue.topic, queue.queue_id, offset, queue.min, queue.max - 1)

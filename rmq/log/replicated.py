@@ -237,7 +237,7 @@ class ReplicatedLog:
                 raise StoreError(about) from error
             position += size
 
-    def begin_anew(self, log_start: int, history: EpochHistory, voters: tuple[Voter, ...], place: Callable[[], None]) -> None:
+    def reset(self, log_start: int, history: EpochHistory, voters: tuple[Voter, ...], place: Callable[[], None]) -> None:
         """Removes log and derived files; the log is empty and begins at `log_start`. Raises StoreError.
 
         `place` puts the leader's snapshot into the directory after the old log ended and before the new one begins: beside the
@@ -252,7 +252,7 @@ class ReplicatedLog:
             self.log.begin_at(0)
             place()
             store.queues.delete_all()
-            store.indexed.begin_anew()
+            store.indexed.reset()
             self.log.begin_at(log_start)
 
         store.saved.rewind(0, history, shorten)

@@ -322,10 +322,10 @@ async def test_what_waits_for_a_deleted_topic_is_not_carried_forward(node: Node)
     store, tables = node.broker.serving.store, node.broker.serving.tables
     deleting = await node.deleting()
     end = store.log.end
-    await node.broker.serving.carry(end)
+    await node.broker.serving.carry_forward(end)
     assert (len(node.waits()), len(tables.halves.open.rows), store.log.end) == (2, 1, end)
     await node.again(deleting)
     numbers = [store.queues.get(topic, queue_id).max for topic, queue_id in CARRIED]
-    await node.broker.serving.carry(store.log.end)
+    await node.broker.serving.carry_forward(store.log.end)
     assert (node.waits(), tables.halves.open.rows) == ([], {})
     assert [store.queues.get(topic, queue_id).max for topic, queue_id in CARRIED] == numbers, "nothing was appended again"

@@ -211,7 +211,7 @@ def test_a_store_begun_anew(leader: Replica) -> None:
     """Story 46: epoch entries of bytes that are not here yet come with their records, not with the snapshot."""
     follower = Replica()
     start = leader.log.segments()[2].base
-    follower.held.begin_anew(start, leader.store.epochs, VOTERS, lambda: None)
+    follower.held.reset(start, leader.store.epochs, VOTERS, lambda: None)
     assert (follower.log.start, follower.log.end) == (start, start)
     assert [entry.epoch for entry in follower.store.epochs] == [1]
     assert follower.take(read_entries(leader.log, start, 1 << 20)).bad == ""
@@ -232,7 +232,7 @@ def test_a_log_that_begins_behind_a_filler() -> None:
     leader.lead(2, "bb")  # does not fit any more
     leader.write(50, 50)
     assert leader.store.epochs[-1].start < 4096
-    follower.held.begin_anew(4096, leader.store.epochs, VOTERS, lambda: None)
+    follower.held.reset(4096, leader.store.epochs, VOTERS, lambda: None)
     assert [entry.epoch for entry in follower.store.epochs] == [1, 2]
     assert follower.take(read_entries(leader.log, 4096, 1 << 20)).bad == ""
     follower.log.flush()
@@ -249,7 +249,7 @@ def test_the_queues_of_a_store_begun_anew(leader: Replica) -> None:
     while follower.log.end + len(data := read_entries(leader.log, follower.log.end, 1)) < start:
         follower.take(data)
     follower.store.dispatcher.advance(follower.log.end)  # the next number is the one that comes behind `start`
-    follower.held.begin_anew(start, leader.store.epochs, VOTERS, lambda: None)
+    follower.held.reset(start, leader.store.epochs, VOTERS, lambda: None)
     follower.take(read_entries(leader.log, start, 1 << 20))
     follower.store.dispatcher.advance(follower.log.end)
     queue = follower.store.queues.find("T", 0)
@@ -281,7 +281,7 @@ def test_power_lost_while_a_store_begins_anew(leader: Replica) -> None:
 
         follower.disk.before = before
         try:
-            follower.held.begin_anew(8192, leader.store.epochs, VOTERS, follower.store.snapshots.install)
+            follower.held.reset(8192, leader.store.epochs, VOTERS, follower.store.snapshots.install)
             break
         except PowerLoss:
             pass
@@ -309,7 +309,7 @@ def test_no_snapshot_of_a_log_that_is_gone(leader: Replica) -> None:
     def place() -> None:
         follower.store.snapshots.install()
 
-    follower.held.begin_anew(4096, leader.store.epochs, VOTERS, place)
+    follower.held.reset(4096, leader.store.epochs, VOTERS, place)
     with pytest.raises(StoreError, match="gone"):
         follower.store.publish_snapshot(writer, 0, 0)
     follower.disk.crash()
@@ -325,7 +325,7 @@ def test_the_index_of_a_store_begun_anew(leader: Replica) -> None:
     follower.take(read_entries(leader.log, 0, 1 << 20))
     index.advance(follower.log.end, 1)
     begin = leader.log.segments()[3].base
-    follower.held.begin_anew(begin, leader.store.epochs, VOTERS, lambda: None)
+    follower.held.reset(begin, leader.store.epochs, VOTERS, lambda: None)
     follower.take(read_entries(leader.log, begin, 1 << 20))
     index.advance(follower.log.end, 1)
     assert index.position == follower.log.end

@@ -58,7 +58,7 @@ class Judge:
         store, log, state = node.store, node.store.log, node.core.state
         name = store.vote.store_id
         if log.start == log.end > 0:  # stopped while it began anew
-            self.began_anew(node, log.start)
+            self.log_was_reset(node, log.start)
         chain = self._chains.setdefault(name, Chain(log.start))
         saved = self._saved_epochs.get(name, 0)
         self.check(store.vote.epoch >= saved, "R12", f"{node.name}: its epoch fell from {saved} to {store.vote.epoch}")
@@ -259,7 +259,7 @@ class Judge:
         self.check(chain.cut(to), "R14", f"{node.name} cuts to {to}, the end of no entry")
         self.said.promised[name] = min(self.said.promised.get(name, 0), to)
 
-    def began_anew(self, node: "Node", log_start: int) -> None:
+    def log_was_reset(self, node: "Node", log_start: int) -> None:
         name = node.core.state.me.store
         self._chains[name] = Chain(log_start)
         self._hw[name] = log_start

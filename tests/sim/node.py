@@ -67,9 +67,9 @@ class Watched(ReplicatedLog):
         self._node.world.judge.opens(self._node, found)
         return super().append_epoch(found, wall_ms)
 
-    def begin_anew(self, log_start: int, history: EpochHistory, voters: tuple[Voter, ...], place: Callable[[], None]) -> None:
-        super().begin_anew(log_start, history, voters, place)
-        self._node.world.judge.began_anew(self._node, log_start)
+    def reset(self, log_start: int, history: EpochHistory, voters: tuple[Voter, ...], place: Callable[[], None]) -> None:
+        super().reset(log_start, history, voters, place)
+        self._node.world.judge.log_was_reset(self._node, log_start)
 
 
 class Node:

@@ -49,7 +49,7 @@ class Access(Feature):
         strangers = sum(connection.standing.unproven for connection in self._connections())
         yield gauge("rmq_unproven_connections", "connections that are served without a login (login_optional)", strangers)
 
-    def on_lead(self) -> None:
+    def on_leader_ready(self) -> None:
         if self._first is not None and not self._directory.users(self._first.name):
             self._making = asyncio.create_task(self._make_first(self._first), name="first user")
 

@@ -56,5 +56,5 @@ class Delays(Feature):
     async def finish(self) -> None:
         await self._export.finish()
 
-    async def carry(self, below: int) -> None:
-        await self._service.carry(below)
+    async def carry_forward(self, below: int) -> None:
+        await self._service.carry_forward(below)

@@ -64,5 +64,5 @@ class Groups(Feature):
             for one in self._registry.producers_of(name):
                 yield (one.language.lower(), f"{one.version}", "remoting"), 1.0
 
-    def on_closed(self, connection: Connection) -> None:
+    def on_connection_closed(self, connection: Connection) -> None:
         self.clients.closed(connection)

@@ -40,7 +40,7 @@ class Locks(Feature):
         self._clock = clock
         self.handlers = {LockQueues: self.lock, UnlockQueues: self.unlock}
 
-    def on_lead(self) -> None:
+    def on_leader_ready(self) -> None:
         """Each lock holder gets the full time again: nobody could renew a lock meanwhile."""
         self._table.begin(self._clock.monotonic())
 

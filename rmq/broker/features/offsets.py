@@ -50,10 +50,10 @@ class Offsets(Feature):
     def facts(self) -> Iterable[tuple[str, object]]:
         yield "ignoredLowerCommits", self._table.ignored_lower
 
-    def on_epoch(self) -> None:
+    def on_new_epoch(self) -> None:
         self._truncation_guard.learn(self._log.epochs)
 
-    def on_anew(self) -> None:
+    def on_log_replaced(self) -> None:
         self._truncation_guard.learn(self._log.epochs)
 
     def sent_back(self, request: Pull, call: Call) -> int | None:

@@ -49,7 +49,7 @@ class Pop(Feature):
         self.jobs = (Job(SWEEP_S, "pops that wait", self._sweep),)
         self.exports = {"consumerOrderInfo.json": lambda: orders_json(orders)}
 
-    async def carry(self, below: int) -> None:
+    async def carry_forward(self, below: int) -> None:
         self._places.leave(below)
 
     def _sweep(self) -> None:
@@ -81,8 +81,8 @@ class Revival(Feature):
             "rocketmq_pop_revive_latency_milliseconds", "how late the first popped message is that should be back", late_ms
         )
 
-    async def carry(self, below: int) -> None:
-        await self._service.carry(below)
+    async def carry_forward(self, below: int) -> None:
+        await self._service.carry_forward(below)
 
 
 def _counted(pop: Callable[[PopRequest, Call], Awaitable[PopAnswer]], stats: BrokerStats) -> Handler:

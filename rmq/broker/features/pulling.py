@@ -51,13 +51,13 @@ class Pulling(Feature):
     def stopping(self) -> None:
         self._polls.wake_all()
 
-    def on_left(self) -> None:
+    def on_leadership_lost(self) -> None:
         self._polls.wake_all()
 
-    def on_topic(self, topic: str) -> None:
+    def on_topic_changed(self, topic: str) -> None:
         self._polls.topic_changed(topic)
 
-    def on_group(self, group: str) -> None:
+    def on_group_changed(self, group: str) -> None:
         self._polls.groups_changed((group,))
 
 

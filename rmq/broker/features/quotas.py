@@ -27,7 +27,7 @@ class Quotas(Feature):
             self._on = on
             self._switch(on)
 
-    def on_closed(self, connection: Connection) -> None:
+    def on_connection_closed(self, connection: Connection) -> None:
         self._metering.closed(connection)
 
     def metrics(self) -> Iterable[Family]:

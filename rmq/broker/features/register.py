@@ -65,19 +65,19 @@ class Registration(Feature):
         for peer in self._peers:
             peer.changed.set()
 
-    def on_lead(self) -> None:
+    def on_leader_ready(self) -> None:
         self.changed()
 
-    def on_left(self) -> None:
+    def on_leadership_lost(self) -> None:
         self.changed()
 
-    def on_anew(self) -> None:
+    def on_log_replaced(self) -> None:
         self.changed()
 
-    def on_renumbered(self) -> None:
+    def on_registration_changed(self) -> None:
         self.changed()
 
-    def on_topic(self, topic: str) -> None:
+    def on_topic_changed(self, topic: str) -> None:
         self.changed()
 
     def metrics(self) -> Iterable[Family]:

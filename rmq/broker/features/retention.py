@@ -28,8 +28,8 @@ log = logging.getLogger("rmq.retention")
 
 class Retention:
     """`follower_from()`: where the slowest follower reads on. Messages that wait keep their segments: `alive_from()`: below that
-    offset nothing that waits is needed (None: nothing waits). `carry(offset)`: what waits below it is appended again; at a node
-    that does not lead it does nothing, the leader's copies come by themselves."""
+    offset nothing that waits is needed (None: nothing waits). `carry_forward(offset)`: what waits below it is appended again; at
+    a node that does not lead it does nothing, the leader's copies come by themselves."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class Retention:
         appender: Appender,
         follower_from: Callable[[], int | None],
         alive_from: Callable[[], int | None],
-        carry: Callable[[int], Awaitable[None]],
+        carry_forward: Callable[[int], Awaitable[None]],
     ) -> None:
         self._settings = settings
         self._store = store
@@ -47,7 +47,7 @@ class Retention:
         self._appender = appender
         self._follower_from = follower_from
         self._alive_from = alive_from
-        self._carry = carry
+        self._carry = carry_forward
         self._origin = (clock.wall_ms(), clock.monotonic())
         self._working = asyncio.Lock()
         self._drifted = False
@@ -140,7 +140,7 @@ class Retention:
 
 
 class Cleaning(Feature):
-    """`alive_from`, `carry`: as of `Retention`."""
+    """`alive_from`, `carry_forward`: as of `Retention`."""
 
     def __init__(
         self,
@@ -148,12 +148,12 @@ class Cleaning(Feature):
         store: Store,
         membership: Membership,
         alive_from: Callable[[], int | None],
-        carry: Callable[[int], Awaitable[None]],
+        carry_forward: Callable[[int], Awaitable[None]],
         clock: Clock,
     ) -> None:
         self._membership = membership
         self._limits = _limits(settings)
-        self._retention = Retention(self._limits, store, clock, membership.appender, membership.follower_from, alive_from, carry)
+        self._retention = Retention(self._limits, store, clock, membership.appender, membership.follower_from, alive_from, carry_forward)
         self.handlers = {DeleteExpiredLog: self._delete_expired, CleanExpiredQueues: self._clean_queues}
         self.jobs = (Job(RUN_S, "retention", self._run, At.WRITABLE),)
 

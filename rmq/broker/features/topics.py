@@ -36,7 +36,7 @@ class Topics(Feature):
     def metrics(self) -> Iterable[Family]:
         yield gauge("rocketmq_topic_number", "topics, the broker's own included", self._catalog.topics.count)
 
-    def on_lead(self) -> None:
+    def on_leader_ready(self) -> None:
         """Makes the topics that every group needs, if they are missing."""
         self._making = asyncio.create_task(self._make_system_topics(), name="system topics")
         self._making.add_done_callback(_tell_failure)

@@ -51,8 +51,8 @@ class Transactions(Feature):
         about = "questions to producers what became of a transaction; again: not the first one"
         yield Family("rmq_transaction_checks_total", "counter", about, ("again",), asked)
 
-    async def carry(self, below: int) -> None:
-        await self.checks.carry(below)
+    async def carry_forward(self, below: int) -> None:
+        await self.checks.carry_forward(below)
 
     async def _make_parked_topic(self) -> None:
         if self._catalog.topic(PARKED_TOPIC) is None:

@@ -204,7 +204,7 @@ class DelayService:
         finally:
             self._end_round()
 
-    async def carry(self, below: int) -> None:
+    async def carry_forward(self, below: int) -> None:
         """What is due soon is handed on instead; the rest comes next time. Raises Refusal."""
         try:
             await self._carry(below)

@@ -72,7 +72,7 @@ class ReviveService:
         pairs = self._table.due(now_ms)
         await self._hand_on_all([pair for pair in pairs if not pair[1].by_rocketmq or pair[1].due_ms <= out_ms])
 
-    async def carry(self, below: int) -> None:
+    async def carry_forward(self, below: int) -> None:
         """A receipt that keeps a segment from being deleted ends early, unless it ends soon by itself."""
         now_ms = self._clock.wall_ms()
         pinning = self._table.pinning(below)

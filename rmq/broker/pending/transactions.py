@@ -84,7 +84,7 @@ class CheckService:
         for part in _parts(self._table.to_ask(self._clock.wall_ms(), self._settings.immunity_ms)):
             await self._each(part, self._check)
 
-    async def carry(self, below: int) -> None:
+    async def carry_forward(self, below: int) -> None:
         for part in _parts(self._table.below(below)):
             await self._each(part, self._carry)
 

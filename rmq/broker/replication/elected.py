@@ -50,7 +50,7 @@ class LeadershipEvents(Protocol):
         ...
 
     def registration_changed(self) -> None:
-        """This node has another number, or others may lead after it: the routes are to say so."""
+        """This node has another broker id, or other nodes may lead after it: nameservers have to know."""
         ...
 
 

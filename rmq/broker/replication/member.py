@@ -267,7 +267,7 @@ class Member:
 
     def install_from(self, log_start: int, s1: int, history: EpochHistory, voters: m.Voters, place: Callable[[], None]) -> None:
         """The leader's snapshot is here (`place` puts it into the directory): the log begins anew at `log_start`."""
-        self._replicated.begin_anew(log_start, history, voters, place)
+        self._replicated.reset(log_start, history, voters, place)
         self._committed_end = log_start
         self._ready_at = s1
         self.handle(m.SnapshotInstalled(log_start, history, voters, s1))

@@ -39,7 +39,7 @@ class Applier:
     def _committed_own(self, unit: Unit, time_ms: int) -> None:
         if unit.queue.topic == EPOCH_TOPIC:
             for feature in self._features:
-                feature.on_epoch()
+                feature.on_new_epoch()
         else:
             places = accumulate(unit.sizes, initial=unit.physical_offset)
             for stored, offset in zip(record.iterate(unit.records), places, strict=False):
@@ -51,11 +51,11 @@ class Applier:
         for table, name, value in lines:
             if table == "topic":
                 for feature in self._features:
-                    feature.on_topic(name)
+                    feature.on_topic_changed(name)
             elif table == "group":
                 groups[name] = None
             elif table == "reset" and value is not None:
                 groups[name[0]] = None
         for group in groups:
             for feature in self._features:
-                feature.on_group(group)
+                feature.on_group_changed(group)

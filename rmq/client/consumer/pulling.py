@@ -165,7 +165,7 @@ class Puller:
             raise Unreachable(f"broker group {self.queue.broker_name} has no leader that knows the group's offset")
         if stored is not None and stored < self._began:
             _log.warning("%s: the leader knows a lower offset than the follower that told where to begin: %d", self.queue, stored)
-            await self._begin_anew(window, stored, stored)
+            await self._restart_at(window, stored, stored)
             return False
         window.sure = True
         return True
@@ -209,7 +209,7 @@ class Puller:
         if answer.status == ResponseCode.PULL_OFFSET_MOVED:
             if answer.min_offset <= window.next_offset <= answer.next_begin_offset:
                 _log.warning("%s: the group was set from %d to %d", self.queue, window.next_offset, answer.next_begin_offset)
-                await self._begin_anew(window, answer.next_begin_offset)
+                await self._restart_at(window, answer.next_begin_offset)
             else:
                 await self._correct(window, answer.next_begin_offset)
         elif pulled.records:
@@ -230,9 +230,9 @@ class Puller:
         if offset >= window.next_offset:
             window.next_offset = offset
             return
-        await self._begin_anew(window, offset)
+        await self._restart_at(window, offset)
 
-    async def _begin_anew(self, window: Window, offset: int, committed: int = -1) -> None:
+    async def _restart_at(self, window: Window, offset: int, committed: int = -1) -> None:
         window.dropped = True
         while self._locks is not None and window.handed:
             await window.until_changed()

@@ -191,7 +191,7 @@ class Index:
             rows = [IndexRow(file.name, -1 if file.room else file.header.end_offset) for file in self._files]
             return LastRun(rows, self.position, True)
 
-    def begin_anew(self) -> None:
+    def reset(self) -> None:
         """The log was emptied: the index is void, and the next `advance` begins at the log's start."""
         with self._busy:
             self._last_run = LastRun(None, 0, False)

@@ -76,11 +76,11 @@ class Indexed:
         """End time of the newest full file, for RocketMQ's checkpoint."""
         return self.index.full_ms if self.index else 0
 
-    def begin_anew(self) -> None:
-        """The log was emptied (`Index.begin_anew`)."""
+    def reset(self) -> None:
+        """The log was emptied (`Index.reset`)."""
         self.to, self._flushed = 0, None
         if self.index is not None:
-            self.index.begin_anew()
+            self.index.reset()
 
     def delete_before(self, start: int) -> None:
         """The log begins at `start`, durably. Raises OSError."""
