@@ -62,8 +62,8 @@ def is_signed(secret: str, ext: Mapping[str, str], body: bytes) -> bool:
 
 def seal(password: str, user: str, key: str, nonce: bytes) -> bytes:
     """For that user only. `nonce`: NONCE_BYTES that never come again."""
-    plain = password.encode()
-    hidden = bytes(a ^ b for a, b in zip(plain, _stream(key, nonce, len(plain)), strict=True))
+    plaintext = password.encode()
+    hidden = bytes(a ^ b for a, b in zip(plaintext, _stream(key, nonce, len(plaintext)), strict=True))
     return nonce + hidden + _tag(key, user, nonce + hidden)
 
 
@@ -73,8 +73,8 @@ def unseal(sealed: bytes, user: str, keys: Sequence[str]) -> str | None:
     for key in keys if len(sealed) >= NONCE_BYTES + _TAG_BYTES else ():
         if hmac.compare_digest(_tag(key, user, body), tag):
             hidden = body[NONCE_BYTES:]
-            plain = bytes(a ^ b for a, b in zip(hidden, _stream(key, body[:NONCE_BYTES], len(hidden)), strict=True))
-            return plain.decode()
+            plaintext = bytes(a ^ b for a, b in zip(hidden, _stream(key, body[:NONCE_BYTES], len(hidden)), strict=True))
+            return plaintext.decode()
     return None
 
 

@@ -72,12 +72,12 @@ log = logging.getLogger("rmq.broker")
 
 
 class Serving:
-    """`await start(running)`; what it started is stopped by `running`. `boot`: when this node was started."""
+    """`await start(running)`; what it started is stopped by `running`. `start_time`: when this node was started."""
 
     def __init__(
-        self, settings: NodeSettings, store: Store, disk: Disk, front: Front, us: Identity, boot: StartTime, dialer: Dialer
+        self, settings: NodeSettings, store: Store, disk: Disk, front: Front, us: Identity, start_time: StartTime, dialer: Dialer
     ) -> None:
-        self._settings, self._us, self._start_time = settings, us, boot
+        self._settings, self._us, self._start_time = settings, us, start_time
         self._clock = clock = dialer.clock
         self.store = store
         self.front = front

@@ -102,9 +102,9 @@ def _make(values: dict[str, Any], origins: Mapping[str, str]) -> NodeSettings:
 
 
 def _doubts(settings: NodeSettings) -> Iterator[str]:
-    told, listens = settings.store_host, settings.listen_host
-    if settings.with_broker and is_loopback(listens) and not is_loopback(told):
-        yield f"clients are told {told}, but the node listens on {listens} only; set listen_host (bindAddress, --listen) too"
+    host, listens = settings.store_host, settings.listen_host
+    if settings.with_broker and is_loopback(listens) and not is_loopback(host):
+        yield f"clients are told {host}, but the node listens on {listens} only; set listen_host (bindAddress, --listen) too"
 
 
 def _look_at_doors(settings: NodeSettings) -> Iterator[str]:

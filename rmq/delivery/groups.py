@@ -126,8 +126,8 @@ _JSON_NAMES = {  # of the plain fields
 
 
 def _to_json(config: GroupConfig) -> dict[str, Any]:
-    plain = {json_name: getattr(config, field) for field, json_name in _JSON_NAMES.items()}
-    return plain | {
+    fields = {json_name: getattr(config, field) for field, json_name in _JSON_NAMES.items()}
+    return fields | {
         "attributes": config.attributes,
         "groupName": config.name,
         "groupRetryPolicy": policy_json(config.retry_policy),

@@ -48,10 +48,10 @@ def _audited(handler: Handler, state: Callable[[Any], object]) -> Handler:
         try:
             result = handler(request, call)
         except RmqError as error:
-            _told(request, call, "refused", why=str(error))
+            _write(request, call, "refused", why=str(error))
             raise
         if result is None or result is LATER or isinstance(result, tuple):
-            _told(request, call, "asked" if result is LATER else "done", before=before, after=state(request))
+            _write(request, call, "asked" if result is LATER else "done", before=before, after=state(request))
             return result
         return finish(request, call, result, before)
 
@@ -59,15 +59,15 @@ def _audited(handler: Handler, state: Callable[[Any], object]) -> Handler:
         try:
             result = await pending
         except RmqError as error:
-            _told(request, call, "refused", why=str(error))
+            _write(request, call, "refused", why=str(error))
             raise
-        _told(request, call, "asked" if result is LATER else "done", before=before, after=state(request))
+        _write(request, call, "asked" if result is LATER else "done", before=before, after=state(request))
         return result
 
     return serve
 
 
-def _told(request: object, call: Call, outcome: str, **more: object) -> None:
+def _write(request: object, call: Call, outcome: str, **more: object) -> None:
     standing = call.connection.standing
     who = standing.login if call.context is None else getattr(call.context, "who", None)
     _tell(request, "" if who is None else who.user, call.connection, outcome, {"id": call.request_id, **more})
@@ -81,20 +81,22 @@ def _tell(request: object, user: str, connection: Connection, outcome: str, more
         "user": user,
         "client": connection.client_id[:MAX_TEXT],
         "source": f"{host}:{port}",
-        "request": _plain(request),
-        **{name: _plain(value) for name, value in more.items() if value is not None},
+        "request": _as_json(request),
+        **{name: _as_json(value) for name, value in more.items() if value is not None},
     }
     log.info("%s %s", said["what"], outcome, extra=said)
 
 
-def _plain(value: Any) -> Any:
+def _as_json(value: Any) -> Any:
     """Without secrets, and of bounded length."""
     if hasattr(value, "_asdict"):
-        return {name: "***" if any(word in name for word in _SECRET) else _plain(each) for name, each in value._asdict().items()}
+        return {
+            name: "***" if any(word in name for word in _SECRET) else _as_json(each) for name, each in value._asdict().items()
+        }
     if isinstance(value, Mapping):
-        return {str(name)[:MAX_TEXT]: _plain(each) for name, each in list(value.items())[:MAX_TEXT]}
+        return {str(name)[:MAX_TEXT]: _as_json(each) for name, each in list(value.items())[:MAX_TEXT]}
     if isinstance(value, list | tuple | set | frozenset):
-        return [_plain(each) for each in list(value)[:MAX_TEXT]]
+        return [_as_json(each) for each in list(value)[:MAX_TEXT]]
     if isinstance(value, bool | int | float) or value is None:
         return value
     return f"{len(value)} bytes" if isinstance(value, bytes) else str(value)[:MAX_TEXT]

@@ -46,13 +46,13 @@ class Members:
 
 def bears(certified: Iterable[str], host: str) -> bool:
     """Whether one of the names in a certificate stands for that host [RFC 6125: `*` for one whole label, the first]."""
-    wanted = _plain(host)
+    wanted = _normalized(host)
     _, _, parent = wanted.partition(".")
-    names = {_plain(name) for name in certified}
+    names = {_normalized(name) for name in certified}
     return wanted in names or (not _is_ip(wanted) and bool(parent) and f"*.{parent}" in names)
 
 
-def _plain(name: str) -> str:
+def _normalized(name: str) -> str:
     return str(ipaddress.ip_address(name)) if _is_ip(name) else name.lower().rstrip(".")
 
 

@@ -66,9 +66,9 @@ _GROUP_FIELDS: Final = ("consumer_group", "group", "group_name")
 
 def _names(kind: type[Any], resource: str) -> Names:
     """Raises KeyError for a command that does not say what it is about: that is a fault of the table."""
-    special = (_TOPICS if resource == "Topic" else _GROUPS).get(kind)
-    if special is not None:
-        return special
+    exception = (_TOPICS if resource == "Topic" else _GROUPS).get(kind)
+    if exception is not None:
+        return exception
     for field in ("topic",) if resource == "Topic" else _GROUP_FIELDS:
         if field in kind._fields:
             return _one(field)

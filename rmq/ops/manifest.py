@@ -119,11 +119,11 @@ def checksum(blocks: Iterable[bytes]) -> str:
 
 
 def _to_json(manifest: Manifest) -> dict[str, Any]:
-    def plain(rows: Sequence[Any]) -> list[dict[str, Any]]:
+    def as_dicts(rows: Sequence[Any]) -> list[dict[str, Any]]:
         return [row._asdict() for row in rows]
 
-    said = manifest._asdict() | {"segments": plain(manifest.segments), "snapshots": plain(manifest.snapshots)}
-    return said | {"rows": plain(said.pop("epochs"))}
+    said = manifest._asdict() | {"segments": as_dicts(manifest.segments), "snapshots": as_dicts(manifest.snapshots)}
+    return said | {"rows": as_dicts(said.pop("epochs"))}
 
 
 def _from_json(found: dict[str, Any]) -> Manifest:

@@ -20,8 +20,10 @@ _SOON_S = 0.05  # the longest time between two ticks
 class Core:
     """`role` and `state` are for reading. `chance()` gives numbers in [0, 1)."""
 
-    def __init__(self, me: m.Identity, boot: m.RestoredState, timing: m.Timing, chance: Callable[[], float], now: float) -> None:
-        self.state = State(me, boot, timing, chance)
+    def __init__(
+        self, me: m.Identity, restored: m.RestoredState, timing: m.Timing, chance: Callable[[], float], now: float
+    ) -> None:
+        self.state = State(me, restored, timing, chance)
         self.stopped = ""
         self.state.last_tick = now
         electing.begin(self.state, now)

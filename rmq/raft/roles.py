@@ -7,7 +7,7 @@ are functions over `State`, in `core`, `electing`, `fixed`, `following`, `leadin
     candidate -> follower              a leader is there, a newer epoch, or nobody answers
     candidate -> leader                won
     leader    -> follower              newer epoch, lost its majority, hands over
-    opening   -> leader, follower      fixed mode: a master that has what its slaves have, or a newer one is there
+    starting  -> leader, follower      fixed mode: a master that has what its slaves have, or a newer one is there
     follower  -> leader                fixed mode: promoted
 """
 
@@ -39,22 +39,22 @@ LAST_EPOCH = 2**63 - 1  # what fits into a message
 class State:
     """What outlives a change of role. `out`: the effects of the running step."""
 
-    def __init__(self, me: Identity, boot: RestoredState, timing: Timing, chance: Callable[[], float]) -> None:
+    def __init__(self, me: Identity, restored: RestoredState, timing: Timing, chance: Callable[[], float]) -> None:
         self.me = me
         self.timing = timing
         self.chance = chance
-        self.epoch, self.voted_for, self.proven = boot.epoch, boot.voted_for, boot.proven
-        self.log_start, self.end, self.hw = boot.log_start, boot.end, boot.hw
-        self.durable = boot.end
-        self.epochs = boot.epochs
-        self.lists = list(boot.lists)
-        self.ready_at = boot.ready_at
+        self.epoch, self.voted_for, self.proven = restored.epoch, restored.voted_for, restored.proven
+        self.log_start, self.end, self.hw = restored.log_start, restored.end, restored.hw
+        self.durable = restored.end
+        self.epochs = restored.epochs
+        self.lists = list(restored.lists)
+        self.ready_at = restored.ready_at
         self.required: int | None = None  # committed when this run first heard of a leader; a store that has it is proven
         self.installing = False
         self.keep_from = -1  # where the lossy leader's log parts from this one, below what was committed here
         self.probing = False  # fixed mode: that place is still being looked for
         self.fetches = 0
-        self.snapshot = boot.snapshot
+        self.snapshot = restored.snapshot
         self.health = Health()
         self.stopping = False
         self.out: list[Effect] = []

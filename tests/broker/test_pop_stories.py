@@ -269,20 +269,22 @@ async def test_a_history(seed: int) -> None:
 
 def _place_alone(patch: pytest.MonkeyPatch) -> None:
     """The place moves further than the receipt tells."""
-    opening = ReceiptWriter.opening
-    patch.setattr(ReceiptWriter, "opening", lambda self, one: opening(self, one._replace(queue_offsets=one.queue_offsets[:1])))
+    original = ReceiptWriter.checkpoint_draft
+    patch.setattr(
+        ReceiptWriter, "checkpoint_draft", lambda self, one: original(self, one._replace(queue_offsets=one.queue_offsets[:1]))
+    )
 
 
 def _receipt_alone(patch: pytest.MonkeyPatch) -> None:
     """The place stays where it was."""
-    opening = ReceiptWriter.opening
-    patch.setattr(ReceiptWriter, "opening", lambda self, one: opening(self, one._replace(cursor=None)))
+    original = ReceiptWriter.checkpoint_draft
+    patch.setattr(ReceiptWriter, "checkpoint_draft", lambda self, one: original(self, one._replace(cursor=None)))
 
 
 def _end_forgotten(patch: pytest.MonkeyPatch) -> None:
     """Another time for a message, and the first receipt goes on."""
-    ending = ReceiptWriter.ending
-    patch.setattr(ReceiptWriter, "ending", lambda self, key, numbers: ending(self, key._replace(pop_time=1), numbers))
+    original = ReceiptWriter.ack_draft
+    patch.setattr(ReceiptWriter, "ack_draft", lambda self, key, offsets: original(self, key._replace(pop_time=1), offsets))
 
 
 def _no_proof(patch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from rmq.broker.shared.state import Line, lines_of
 from rmq.broker.tables import snapshot
-from rmq.broker.tables.snapshot import SnapshotTaker
+from rmq.broker.tables.snapshot import SnapshotService
 from rmq.broker.tables.tables import Tables
 from rmq.delivery.groups import GroupTable
 from rmq.delivery.offsets import OffsetTable
@@ -87,7 +87,7 @@ async def test_fuzzy_snapshot_replayed_exact(seed: int, monkeypatch: pytest.Monk
     live = Live(seed)
     for _ in range(60):
         live.change()
-    taker = SnapshotTaker(live.tables.by_name, live.bench.store, lambda: live.committed)
+    service = SnapshotService(live.tables.by_name, live.bench.store, lambda: live.committed)
     during = 0
 
     def change(operation: str, path: str) -> None:
@@ -97,7 +97,7 @@ async def test_fuzzy_snapshot_replayed_exact(seed: int, monkeypatch: pytest.Monk
             during += 1
 
     live.bench.disk.before = change
-    await taker.take()
+    await service.take()
     assert during > 10
     live.bench.disk.before = lambda operation, path: None
     newest = live.bench.store.snapshots.newest
@@ -115,10 +115,10 @@ async def test_fuzzy_snapshot_replayed_exact(seed: int, monkeypatch: pytest.Monk
 
 async def test_nothing_new_needs_no_new_one() -> None:
     live = Live(1)
-    taker = SnapshotTaker(live.tables.by_name, live.bench.store, lambda: live.committed)
-    await taker.take()
+    service = SnapshotService(live.tables.by_name, live.bench.store, lambda: live.committed)
+    await service.take()
     before = len(live.bench.disk.operations)
-    await taker.take()
+    await service.take()
     assert len(live.bench.disk.operations) == before
 
 
@@ -126,7 +126,7 @@ async def test_a_table_of_a_newer_release_is_not_passed_over() -> None:
     """D17."""
     live = Live(1)
     more = {**live.tables.by_name, "lease": OffsetTable()}
-    await SnapshotTaker(more, live.bench.store, lambda: live.committed).take()
+    await SnapshotService(more, live.bench.store, lambda: live.committed).take()
     with pytest.raises(BadBytes, match="lease.*newer"):
         live.rebuilt()
 

@@ -12,7 +12,7 @@ import pytest
 
 from rmq.broker.features.exports import Exports
 from rmq.broker.node import Broker
-from rmq.broker.tables.snapshot import SnapshotTaker
+from rmq.broker.tables.snapshot import SnapshotService
 from rmq.client import Message
 from rmq.clock import SystemClock
 from rmq.config.settings import NodeSettings
@@ -206,7 +206,7 @@ async def test_another_length_of_queue_files_makes_them_anew(tmp_path: Path) -> 
         assert {path.stat().st_size for path in files} == {queue_file_bytes}
 
 
-@pytest.mark.parametrize("broken", [(IndexFile, "put"), (SnapshotTaker, "take"), (Exports, "save")])
+@pytest.mark.parametrize("broken", [(IndexFile, "put"), (SnapshotService, "take"), (Exports, "save")])
 async def test_what_is_wrong_with_something_derived_does_not_spoil_a_stop(
     connect: Connect, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path, broken: tuple[type, str]
 ) -> None:

@@ -286,7 +286,7 @@ def test_unproven_meets_new_leader_without_commit() -> None:
     assert c.core.state.required == 50
 
 
-def test_a_reseeded_node_serves_and_counts_when_it_has_everything() -> None:
+def test_a_node_after_a_snapshot_serves_and_counts_when_it_has_everything() -> None:
     """R21, D3: until the log behind the snapshot is here, its tables are of no time that ever was, and its vote says so."""
     world = World()
     lead(world, count=3)

@@ -128,7 +128,7 @@ class Judge:
             epoch, _, writer = history[place - 1][:3] if place else (0, 0, "")
             digest = chain.add(data[index : index + size], epoch)
             index += size
-            if chain.base == 0:  # a re-seeded log has no digest of what was before
+            if chain.base == 0:  # a log that begins at a snapshot has no digest of what was before
                 known = self._entries.setdefault((at + index, epoch, writer), digest)
                 if known != digest:
                     self.fail(f"R3: {node.name}: another entry of epoch {epoch} ends at {at + index}")

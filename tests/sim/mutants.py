@@ -101,7 +101,7 @@ MUTANTS = [
            "            while self.pending and self.pending[-1].end > to:", "            while False:"),
     Mutant("R21", "a gap is not noticed", "rmq/raft/leading.py",
            "    if request.from_ < state.log_start or request.wants_snapshot:", "    if request.wants_snapshot:"),
-    Mutant("R21", "a re-seeded node serves and counts at once", "rmq/raft/roles.py",
+    Mutant("R21", "a node after a snapshot serves and counts at once", "rmq/raft/roles.py",
            "        return self.end >= self.ready_at", "        return True"),
     Mutant("R22", "a change before the one before is committed", "rmq/raft/membership.py",
            _MAY_CHANGE, _MAY_CHANGE.replace(" and role.change is None", "")),

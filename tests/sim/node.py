@@ -320,7 +320,7 @@ class Node:
         found = {section: rows for section, rows in other.store.snapshots.rows() if section in (EPOCHS, VOTERS)}
         history = tuple(EpochEntry(*row) for row in found[EPOCHS])
         voters = tuple(Voter(*row) for row in found[VOTERS])
-        self.world.judge.counts["re-seeded"] += 1
+        self.world.judge.counts["snapshot installed"] += 1
         self.world.judge.tainted.add(self.core.state.me.store)  # it is not proven: what it had goes now, file by file
         self.member.install_from(
             order.answer.log_start, order.answer.s1, history, voters, lambda: _none(self.store.snapshots.install())

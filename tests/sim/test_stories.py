@@ -239,7 +239,7 @@ def test_multi_queue_burst_disk_full_moves_nothing() -> None:
     stage.end()
 
 
-def test_reseeded_node_equals_leader() -> None:
+def test_a_node_after_a_snapshot_equals_the_leader() -> None:
     """Stories 46, 33: log from the leader's start, tables from its snapshot, numbers of idle queues too."""
     stage = Stage()
     stage.write(2, topic="U", queue_id=2)
@@ -255,13 +255,13 @@ def test_reseeded_node_equals_leader() -> None:
     assert stage.leader.store.log.start > late.store.log.end
     late.boot()
     stage.settle()
-    assert stage.judge.counts["re-seeded"]
+    assert stage.judge.counts["snapshot installed"]
     assert late.store.queues.get("U", 2).max == 2
     assert late.tables == stage.leader.tables
     stage.end()
 
 
-def test_reseeded_node_stopped_on_the_way() -> None:
+def test_a_snapshot_install_stopped_on_the_way() -> None:
     """It begins again, and is not ready before it has what was committed."""
     stage = Stage()
     late = stage.others[0]
@@ -271,7 +271,7 @@ def test_reseeded_node_stopped_on_the_way() -> None:
         stage.write(20, size=400)
         stage.pass_time(1.0)
     late.boot()
-    stage.until(lambda: bool(stage.judge.counts["re-seeded"]))
+    stage.until(lambda: bool(stage.judge.counts["snapshot installed"]))
     assert not late.core.serves_reads(late.monotonic())
     stage.lose_power(late)
     late.boot()

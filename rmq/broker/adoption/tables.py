@@ -117,10 +117,10 @@ def read_tables(config: Path) -> AdoptedTables:
     policies = [row.get("groupRetryPolicy") or {} for row in _rows(group_rows, "subscriptionGroupTable").values()]
     if any(policy.keys() - {"type"} or policy.get("type", "CUSTOMIZED") != "CUSTOMIZED" for policy in policies):
         notes.append("groupRetryPolicy of subscriptionGroup.json is not served: these groups retry after RocketMQ's usual delays")
-    plain, lmq = load("consumerOffset.json"), load("lmqConsumerOffset.json")
+    usual, lmq = load("consumerOffset.json"), load("lmqConsumerOffset.json")
     committed: dict[OffsetKey, int] = {}
     kept: dict[cursors.Key, Any] = {}
-    for value in filter(None, (plain, lmq)):
+    for value in filter(None, (usual, lmq)):
         committed |= dict(offsets.from_json(value))
         kept |= _kept_offsets(value)
     if lmq is not None:
@@ -129,7 +129,7 @@ def read_tables(config: Path) -> AdoptedTables:
     waiting = Positions(levels, *delay_files.timercheck(config))
     notes += [f"{name} stays as it is: what it is for is not served yet" for name in _KEPT if _is_used(load(name))]
     popping = {name: load(name) for name in _POPPING}
-    none_said = plain is None and lmq is None
+    none_said = usual is None and lmq is None
     group_configs = None if group_rows is None else groups.from_json(group_rows)
     return AdoptedTables(configs, group_configs, None if none_said else committed, kept, waiting, notes, popping)
 

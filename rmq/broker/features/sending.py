@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 
 from rmq.broker.feature import Feature
 from rmq.broker.handlers.send import SendHandler
-from rmq.broker.pending.intake import Placed
+from rmq.broker.pending.intake import Intercepted
 from rmq.broker.shared.catalog import Catalog
 from rmq.broker.shared.ports import Writer
 from rmq.config.settings import NodeSettings
@@ -23,7 +23,7 @@ class Sending(Feature):
         writer: Writer,
         catalog: Catalog,
         all_known: Callable[[], Awaitable[None]],
-        take: Callable[[bytes, int, int], Placed | None],
+        take: Callable[[bytes, int, int], Intercepted | None],
         given_up: Callable[[Send], Awaitable[SendAnswer] | None],
     ) -> None:
         handler = SendHandler(settings, writer, catalog.topic, catalog.ensure_topic, all_known, take, given_up)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from rmq.broker.feature import At, Feature, Job
 from rmq.broker.membership import Membership
 from rmq.broker.shared.state import Table
-from rmq.broker.tables.snapshot import SnapshotTaker
+from rmq.broker.tables.snapshot import SnapshotService
 from rmq.log.store import Store
 
 PROGRESS_S, SNAPSHOT_S = 10.0, 60.0
@@ -15,11 +15,11 @@ STEP_QUEUES = 200  # flushed together, with four or five flushes of the device e
 
 
 class Upkeep(Feature):
-    """`tables`: by the name of their sections. `committed`: as for `SnapshotTaker`."""
+    """`tables`: by the name of their sections. `committed`: as for `SnapshotService`."""
 
     def __init__(self, store: Store, tables: Mapping[str, Table], committed: Callable[[], int], membership: Membership) -> None:
         self._store = store
-        self._snapshots = SnapshotTaker(tables, store, committed)
+        self._snapshots = SnapshotService(tables, store, committed)
         self._membership = membership
         self._stopped = False
         self.jobs = (

@@ -81,7 +81,7 @@ class Line:
         self._questions: set[asyncio.Task[None]] = set()
         self._over = False
         self._upstream = Upstream(owner.limits, self._received, self._ended)
-        self._opening: asyncio.Task[None] | None = asyncio.create_task(self._open(), name=f"forward to {address}")
+        self._connecting: asyncio.Task[None] | None = asyncio.create_task(self._open(), name=f"forward to {address}")
 
     def send(self, held: HeldCall) -> None:
         self.asked = self._owner.clock.monotonic()
@@ -187,9 +187,9 @@ class Line:
         self._over = True
         waiting, self._waiting = self._waiting or [], []
         pending, self.pending = self.pending, {}
-        opening, self._opening = self._opening, None  # a cancelled task knows its frames: who knows it stays for ever
-        if opening is not None:
-            opening.cancel()
+        connecting, self._connecting = self._connecting, None  # a cancelled task knows its frames: who knows it stays for ever
+        if connecting is not None:
+            connecting.cancel()
         for asking in list(self._questions):
             asking.cancel()
         for held in waiting:

@@ -95,7 +95,7 @@ class AckHandler:
     async def _write_bundle(self, key: ReceiptKey, revive_queue: int) -> None:
         await asyncio.sleep(0)
         queue_offsets = self._bundles.pop(key).queue_offsets
-        await self._write(key, queue_offsets, revive_queue, [self._writer.ending(key, queue_offsets)])
+        await self._write(key, queue_offsets, revive_queue, [self._writer.ack_draft(key, queue_offsets)])
 
     async def change(self, request: ChangeInvisibleTime, _call: Call) -> InvisibleTimeAnswer:
         """A new receipt for that message, and the end of the old one: both or neither."""
@@ -116,8 +116,8 @@ class AckHandler:
         new = key._replace(start=queue_offset, pop_time=max(now_ms, key.pop_time + 1))
         while self._table.get(new) is not None:
             new = new._replace(pop_time=new.pop_time + 1)
-        opening = NewReceipt(new, request.invisible_time, [queue_offset], None, queue.entry(queue_offset).offset)
-        drafts = [self._writer.opening(opening), self._writer.ending(key, [queue_offset])]
+        renewed = NewReceipt(new, request.invisible_time, [queue_offset], None, queue.entry(queue_offset).offset)
+        drafts = [self._writer.checkpoint_draft(renewed), self._writer.ack_draft(key, [queue_offset])]
         await asyncio.shield(
             asyncio.create_task(self._write(key, [queue_offset], receipt.revive[0], drafts, queue), name="renew")
         )

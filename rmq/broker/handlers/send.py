@@ -7,7 +7,7 @@ name, forbidden topics, the topic itself (made if it may be), permission, queue,
 from collections.abc import Awaitable, Callable
 from itertools import accumulate
 
-from rmq.broker.pending.intake import Placed
+from rmq.broker.pending.intake import Intercepted
 from rmq.broker.shared.ports import Writer
 from rmq.codes import ResponseCode
 from rmq.config.settings import NodeSettings
@@ -59,7 +59,7 @@ class SendHandler:
         topic: Callable[[str], TopicConfig | None],
         ensure_topic: Callable[[str, str, int, bool], Awaitable[TopicConfig]],
         all_known: Callable[[], Awaitable[None]],
-        take: Callable[[bytes, int, int], Placed | None],
+        take: Callable[[bytes, int, int], Intercepted | None],
         given_up: Callable[[Send], Awaitable[SendAnswer] | None],
     ) -> None:
         self._auto_create, self._max_body_bytes = settings.auto_create_topic, settings.max_message_bytes
@@ -132,7 +132,7 @@ class SendHandler:
         batch.unit, batch.asked = unit, asked
         return LATER
 
-    def _hold(self, placed: Placed, queue_id: int, call: Call) -> Later:
+    def _hold(self, placed: Intercepted, queue_id: int, call: Call) -> Later:
         """Stores a message that waits first. As in RocketMQ the answer names its target queue, and the offsets where it waits."""
         unit = Unit(placed.draft, (len(placed.draft),), (0,), self._queues.get(placed.topic, placed.queue_id))
         unit.pending_change, unit.owner = True, (_pending_stored, (call, queue_id, placed.recall_handle))

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from rmq.broker.feature import Job
-from rmq.broker.pending.intake import Placed
+from rmq.broker.pending.intake import Intercepted
 from rmq.broker.pending.internalproducer import InternalProducer, handed_on
 from rmq.broker.shared.state import Line, is_unknown, undoing
 from rmq.clock import Clock
@@ -41,7 +41,7 @@ _number = re.compile(r"[+-]?[0-9]{1,18}").fullmatch
 # --- sends --------------------------------------------------------------------------------------------------------
 
 
-def take_level(message: Record, queue_id: int, delays_ms: Sequence[int] = LEVELS_MS) -> Placed | None:
+def take_level(message: Record, queue_id: int, delays_ms: Sequence[int] = LEVELS_MS) -> Intercepted | None:
     """Interceptor of messages with a delay level; a level wins over a time. Raises Refusal."""
     said = bytes_to_properties(message.properties)
     level = min(_level(said), len(delays_ms))
@@ -51,7 +51,7 @@ def take_level(message: Record, queue_id: int, delays_ms: Sequence[int] = LEVELS
     if tuple(delays_ms) != LEVELS_MS:
         kept[OWN_DELAY] = str(delays_ms[level - 1])
     waits = {**kept, "DELAY": str(level), "REAL_TOPIC": message.topic, "REAL_QID": str(queue_id)}
-    return Placed(DELAY_TOPIC, level - 1, _draft(message, DELAY_TOPIC, waits))
+    return Intercepted(DELAY_TOPIC, level - 1, _draft(message, DELAY_TOPIC, waits))
 
 
 class TimerInterceptor:
@@ -62,7 +62,7 @@ class TimerInterceptor:
         self._broker_name = broker_name
         self._max_delay_s = max_delay_s
 
-    def take(self, message: Record, queue_id: int) -> Placed | None:
+    def take(self, message: Record, queue_id: int) -> Intercepted | None:
         """A time that has passed does not count: the message goes straight to its queue. Raises Refusal."""
         said = bytes_to_properties(message.properties)
         if not any(name in said for name in _TIMES) or _level(said) > 0:
@@ -78,7 +78,7 @@ class TimerInterceptor:
         out_ms = timer_out_ms(deliver_ms)
         waits = {**said, "TIMER_OUT_MS": str(out_ms), "REAL_TOPIC": message.topic, "REAL_QID": str(queue_id)}
         handle = recall_handle(message.topic, self._broker_name, out_ms, said.get("UNIQ_KEY", ""))
-        return Placed(TIMER_TOPIC, 0, _draft(message, TIMER_TOPIC, waits), handle)
+        return Intercepted(TIMER_TOPIC, 0, _draft(message, TIMER_TOPIC, waits), handle)
 
 
 def recall_handle(topic: str, broker_name: str, out_ms: int, unique_key: str) -> str:

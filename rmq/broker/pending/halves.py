@@ -7,7 +7,7 @@ aside). Appended again it is a record of the half topic with such a proof.
 
 from collections.abc import Iterable
 
-from rmq.broker.pending.intake import Interceptor, Placed
+from rmq.broker.pending.intake import Intercepted, Interceptor
 from rmq.broker.pending.internalproducer import handed_on
 from rmq.codes import ResponseCode
 from rmq.delivery.proof import HALF, Proof, proof_in
@@ -80,7 +80,7 @@ def _number(text: str) -> int:
 def half_interceptor(table: HalfTable, *, reject: bool) -> Interceptor:
     """The intake's interceptor of halves. `reject`: this broker takes no transactions [rejectTransactionMessage]."""
 
-    def take(message: Record, queue_id: int) -> Placed | None:
+    def take(message: Record, queue_id: int) -> Intercepted | None:
         said = record.bytes_to_properties(message.properties)
         # a message that failed and comes again is whole; it keeps the property [SendMessageProcessor]
         if said.get("TRAN_MSG", "").lower() != "true" or message.reconsume_times > 0:
@@ -99,7 +99,7 @@ def half_interceptor(table: HalfTable, *, reject: bool) -> Interceptor:
         added = dict(zip(_REAL, (message.topic, str(queue_id)), strict=True))
         if unique_id := said.get("UNIQ_KEY"):
             added["__transactionId__"] = unique_id
-        return Placed(HALF_TOPIC, 0, handed_on(message, HALF_TOPIC, None, properties=added.items()))
+        return Intercepted(HALF_TOPIC, 0, handed_on(message, HALF_TOPIC, None, properties=added.items()))
 
     return take
 

@@ -12,7 +12,7 @@ from rmq.log.records.record import Record
 ROOM_BYTES = 1024  # for properties that the broker adds while the message waits, and when it hands it on
 
 
-class Placed(NamedTuple):
+class Intercepted(NamedTuple):
     """A draft (`record.draft`) for a queue of a system topic. `recall_handle`: takes a timer back."""
 
     topic: str
@@ -21,7 +21,7 @@ class Placed(NamedTuple):
     recall_handle: str = ""
 
 
-Interceptor = Callable[[Record, int], Placed | None]
+Interceptor = Callable[[Record, int], Intercepted | None]
 """One kind: given a message and the queue it was meant for, where it waits instead; None if it need not. Raises Refusal."""
 
 
@@ -31,20 +31,20 @@ class Intake:
     def __init__(self, interceptors: Sequence[Interceptor]) -> None:
         self._interceptors = interceptors
 
-    def take(self, message: Record, queue_id: int) -> Placed | None:
+    def take(self, message: Record, queue_id: int) -> Intercepted | None:
         """Where a message with true fields (draft, or one that is sent again) waits; None: it goes straight to its queue.
 
         Raises Refusal MESSAGE_ILLEGAL for a delay or time that cannot be kept.
         """
         for interceptor in self._interceptors:
-            if placed := interceptor(message, queue_id):
+            if intercepted := interceptor(message, queue_id):
                 if len(message.properties) > MAX_PROPERTIES_BYTES - ROOM_BYTES:
                     about = f"properties of a message that waits: at most {MAX_PROPERTIES_BYTES - ROOM_BYTES} bytes"
                     raise Refusal(ResponseCode.MESSAGE_ILLEGAL, about)
-                return placed
+                return intercepted
         return None
 
-    def take_sent(self, records: bytes, count: int, queue_id: int) -> Placed | None:
+    def take_sent(self, records: bytes, count: int, queue_id: int) -> Intercepted | None:
         """The same for the records of a send that `checking.check` calls pending. None for a batch that goes
         straight to its queue. Raises Refusal."""
         if count == 1:

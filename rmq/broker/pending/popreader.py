@@ -212,6 +212,6 @@ class PopReader:
         if self._receipts.get(key) is not None:  # a pop in the same millisecond, from the same offset
             return None
         lowest = min(offset for offset, _ in read.spans)
-        opening = NewReceipt(key, wish.invisible_ms, read.queue_offsets, read.next, lowest)
-        committed = self._writer.write(wish.revive_queue, [self._writer.opening(opening)], read.queue)
+        opened = NewReceipt(key, wish.invisible_ms, read.queue_offsets, read.next, lowest)
+        committed = self._writer.write(wish.revive_queue, [self._writer.checkpoint_draft(opened)], read.queue)
         return Taken(topic, Part(retry_flag(wish.group, topic), queue_id, start, read.queue_offsets), read.messages, committed)

@@ -89,19 +89,19 @@ class ReceiptWriter:
         self._propose(unit)
         return future
 
-    def opening(self, opening: NewReceipt) -> bytes:
+    def checkpoint_draft(self, opened: NewReceipt) -> bytes:
         """The draft of a `ck` record."""
-        group, topic, queue_id, start, pop_time = opening.key
+        group, topic, queue_id, start, pop_time = opened.key
         body = {
-            "bm": 0, "bn": self.broker_name, "c": group, "d": [queue_offset - start for queue_offset in opening.queue_offsets],
-            "it": opening.invisible_ms, "n": len(opening.queue_offsets), "pt": pop_time, "q": queue_id,
-            "reviveTime": pop_time + opening.invisible_ms, "ro": 0, "so": start, "sp": False, "t": topic, "at": opening.pins,
+            "bm": 0, "bn": self.broker_name, "c": group, "d": [queue_offset - start for queue_offset in opened.queue_offsets],
+            "it": opened.invisible_ms, "n": len(opened.queue_offsets), "pt": pop_time, "q": queue_id,
+            "reviveTime": pop_time + opened.invisible_ms, "ro": 0, "so": start, "sp": False, "t": topic, "at": opened.pins,
         }  # fmt: skip
-        if opening.cursor is not None:
-            body["cu"] = opening.cursor
-        return self._draft(OPEN, opening.key, start, body)
+        if opened.cursor is not None:
+            body["cu"] = opened.cursor
+        return self._draft(OPEN, opened.key, start, body)
 
-    def ending(self, key: ReceiptKey, queue_offsets: Sequence[int]) -> bytes:
+    def ack_draft(self, key: ReceiptKey, queue_offsets: Sequence[int]) -> bytes:
         """The draft of an `ack` record."""
         group, topic, queue_id, start, pop_time = key
         body: dict[str, Any] = {

@@ -165,7 +165,7 @@ class ReviveService:
 
     async def _end(self, key: ReceiptKey, receipt: Receipt, queue_offsets: Sequence[int]) -> None:
         with undoing(lambda: self._table.unstage(key, queue_offsets)):
-            await self._writer.write(receipt.revive[0], [self._writer.ending(key, queue_offsets)])
+            await self._writer.write(receipt.revive[0], [self._writer.ack_draft(key, queue_offsets)])
 
 
 async def _all(steps: Iterable[Awaitable[None]]) -> None:

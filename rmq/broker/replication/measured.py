@@ -60,13 +60,13 @@ def _family(name: str, about: str, rows: Sequence[tuple[str, float]]) -> Family:
     return Family(f"rmq_group_{name}", "gauge", about, ("node",), [((node,), float(value)) for node, value in rows])
 
 
-def lacks(core: Core, settled: bool, now: float) -> Iterator[str]:
+def lacks(core: Core, is_ready: bool, now: float) -> Iterator[str]:
     """What a member of a group waits for before it can do its part."""
     state, role = core.state, core.role
     if isinstance(role, Leader):
         if not core.lease_good(now):
             yield "no leader: a majority of the group does not answer this node, which was its leader"
-        elif not settled:
+        elif not is_ready:
             yield "catching up: what earlier leaders left is not committed yet"
     elif not core.follows(now):
         yield "no leader: nobody leads the group"

@@ -96,11 +96,11 @@ class Member:
         lists = replicated.voter_lists()
         store.voters = lists[-1][1] if lists else peers
         vote, log = store.vote, store.log
-        boot = m.RestoredState(
+        restored = m.RestoredState(
             vote.epoch, vote.voted_for, vote.proven, log.start, log.end, store.dispatcher.position, store.epochs,
             lists or ((-1, peers),), store.ready_at, _newest(store),
         )  # fmt: skip
-        self.core = Core(me, boot, timing, shell.chance, shell.monotonic())
+        self.core = Core(me, restored, timing, shell.chance, shell.monotonic())
         self._replicated = replicated
         self._store: Store = store
         self._log = log

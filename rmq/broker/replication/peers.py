@@ -101,7 +101,7 @@ class _Peer:
         self._clock = dialer.clock
         self._gone = gone
         self._channel: Channel | None = None
-        self._opening: asyncio.Task[Channel] | None = None
+        self._connecting: asyncio.Task[Channel] | None = None
         self._watch: asyncio.Task[None] | None = None
         self._not_before = 0.0
         self._refused = False
@@ -109,7 +109,7 @@ class _Peer:
 
     @property
     def reached(self) -> bool:
-        return self._opening is not None or (self._channel is not None and not self._channel.closed.is_set())
+        return self._connecting is not None or (self._channel is not None and not self._channel.closed.is_set())
 
     async def request(self, command: Request, timeout_s: float) -> Answer:
         channel = await self._open()
@@ -125,13 +125,13 @@ class _Peer:
     async def _open(self) -> Channel:
         if self._channel is not None and not self._channel.closed.is_set():
             return self._channel
-        if self._opening is None:
+        if self._connecting is None:
             if not self.address:
                 raise Unreachable("its address is not known")
             if self._clock.monotonic() < self._not_before:
                 raise Unreachable(f"{self.address} could not be reached a moment ago")
-            self._opening = asyncio.create_task(self._connect(), name=f"open {self.address}")
-        return await asyncio.shield(self._opening)
+            self._connecting = asyncio.create_task(self._connect(), name=f"open {self.address}")
+        return await asyncio.shield(self._connecting)
 
     async def _connect(self) -> Channel:
         try:
@@ -143,7 +143,7 @@ class _Peer:
             self._not_before = self._clock.monotonic() + (AGAIN_S if self._refused else SOON_S)
             raise
         finally:
-            self._opening = None
+            self._connecting = None
         self._channel = channel
         self._watch = asyncio.create_task(self._until_lost(channel), name=f"watch {self.address}")
         return channel
@@ -174,7 +174,7 @@ class _Peer:
         self._trouble = trouble
 
     async def close(self) -> None:
-        for task in (self._watch, self._opening):
+        for task in (self._watch, self._connecting):
             if task is not None:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)

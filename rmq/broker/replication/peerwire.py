@@ -39,7 +39,7 @@ def encode_answer(answer: m.Answer, request: str = "") -> c.FetchLogAnswer | c.A
             c.DIVERGED, answer.epoch, parted_epoch=answer.parted_epoch, end=answer.end, writer=answer.writer, lossy=answer.lossy
         )
     if isinstance(answer, m.NeedsSnapshot):
-        return c.FetchLogAnswer(c.RESEED, answer.epoch, log_start=answer.log_start, s0=answer.s0, s1=answer.s1)
+        return c.FetchLogAnswer(c.NEEDS_SNAPSHOT, answer.epoch, log_start=answer.log_start, s0=answer.s0, s1=answer.s1)
     if isinstance(answer, m.NotLeader):
         return c.FetchLogAnswer(c.NOT_LEADER, answer.epoch, hint=answer.hint)
     if isinstance(answer, m.Fenced):
@@ -64,7 +64,7 @@ def read_answer(request: m.Request, answer: object) -> m.Answer:
         )  # fmt: skip
     if answer.kind == c.DIVERGED:
         return m.Diverged(request.id, answer.epoch, answer.parted_epoch, answer.end, answer.writer, answer.lossy)
-    if answer.kind == c.RESEED:
+    if answer.kind == c.NEEDS_SNAPSHOT:
         return m.NeedsSnapshot(request.id, answer.epoch, answer.s0, answer.s1, answer.log_start)
     if answer.kind == c.NOT_LEADER:
         return m.NotLeader(answer.epoch, answer.hint)

@@ -18,7 +18,7 @@ from rmq.model import EpochEntry, EpochHistory, Voter
 from rmq.net.commands.peers import ReadSnapshot, SnapshotPart
 from rmq.raft import messages as m
 
-log = logging.getLogger("rmq.reseed")
+log = logging.getLogger("rmq.snapshot")
 
 PART_S = 10.0
 
@@ -40,7 +40,7 @@ class SnapshotInstaller:
         self._peers = peers
 
     def begin(self, order: m.InstallSnapshot) -> None:
-        self._task = asyncio.create_task(self._run(order), name="reseed")
+        self._task = asyncio.create_task(self._run(order), name="snapshot install")
 
     async def stop(self) -> None:
         if self._task is not None:

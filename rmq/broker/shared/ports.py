@@ -25,7 +25,9 @@ from rmq.log.queues.consumequeue import MAX_SCANNED, ConsumeQueue, MatchingEntri
 from rmq.log.queues.queues import ConsumeQueues
 from rmq.log.store import Store
 
-YOUNG_RATIO: Final = 0.4  # of the memory: what is nearer to the log's end counts as "in memory" [accessMessageInMemoryMaxRatio]
+IN_MEMORY_RATIO: Final = (
+    0.4  # of the memory: what is nearer to the log's end counts as "in memory" [accessMessageInMemoryMaxRatio]
+)
 
 
 class Identity(NamedTuple):
@@ -118,7 +120,7 @@ class Reader:
     def in_memory(self, offset: int) -> bool:
         """Whether a record there counts as in memory."""
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        return self.log.end - offset <= memory * YOUNG_RATIO
+        return self.log.end - offset <= memory * IN_MEMORY_RATIO
 
     def record_at(self, offset: int) -> bytes | None:
         """The committed record that begins there. May wait for the disk. Raises StoreError."""

@@ -20,7 +20,7 @@ SLICE_ROWS = 500  # a tenth of a millisecond of the loop's time, about
 _TABLE, _VERSION = "table ", "version "  # sections: one of each for each table
 
 
-class SnapshotTaker:
+class SnapshotService:
     """`committed()`: the offset below which the tables hold everything."""
 
     def __init__(self, tables: Mapping[str, Table], store: Store, committed: Callable[[], int]) -> None:

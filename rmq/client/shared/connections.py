@@ -27,7 +27,7 @@ class Connections:
         self._settings = settings
         self._dialer = dialer
         self._channels: dict[str, Channel] = {}
-        self._opening: dict[str, asyncio.Task[Channel]] = {}
+        self._connecting: dict[str, asyncio.Task[Channel]] = {}
         self._watches = TaskSet()
         self._closed = False
         self._posts = 0
@@ -84,18 +84,18 @@ class Connections:
     async def _open(self, address: str) -> Channel:
         if self._closed:
             raise Closed("the client is closed: make a new one")
-        opening = self._opening.get(address)
-        if opening is None:
-            opening = self._opening[address] = asyncio.create_task(self._connect(address), name=f"open {address}")
-            opening.add_done_callback(lambda task: self._opened(address, task))
-        return await asyncio.shield(opening)
+        connecting = self._connecting.get(address)
+        if connecting is None:
+            connecting = self._connecting[address] = asyncio.create_task(self._connect(address), name=f"open {address}")
+            connecting.add_done_callback(lambda task: self._opened(address, task))
+        return await asyncio.shield(connecting)
 
     async def _connect(self, address: str) -> Channel:
         timeout_s = self._settings.connect_timeout_s
         return await self._dialer.open(address, self._hello, self._received, timeout_s)
 
     def _opened(self, address: str, task: "asyncio.Task[Channel]") -> None:
-        del self._opening[address]
+        del self._connecting[address]
         if task.cancelled() or task.exception() is not None:
             return
         self._channels[address] = channel = task.result()
@@ -130,7 +130,7 @@ class Connections:
     async def close(self) -> None:
         """Close every connection; requests without an answer end as Unknown."""
         self._closed = True
-        await cancel(*self._opening.values())
+        await cancel(*self._connecting.values())
         await self._watches.close()
         for channel in list(self._channels.values()):
             await channel.close()

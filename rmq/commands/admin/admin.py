@@ -28,15 +28,15 @@ class _AnyCase(click.Group):
     """clusterList, clusterlist and cluster-list are one command."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        names = {_plain(name): name for name in self.list_commands(ctx)}
-        return super().get_command(ctx, names.get(_plain(cmd_name), cmd_name))
+        names = {_normalized(name): name for name in self.list_commands(ctx)}
+        return super().get_command(ctx, names.get(_normalized(cmd_name), cmd_name))
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         _, command, rest = super().resolve_command(ctx, args)
         return command.name if command else None, command, rest
 
 
-def _plain(name: str) -> str:
+def _normalized(name: str) -> str:
     return name.replace("-", "").replace("_", "").lower()
 
 

@@ -30,8 +30,8 @@ def of(records: Iterator[Record], topic: str | None, queue_id: int | None) -> It
 
 def record_line(one: Record) -> dict[str, Any]:
     text = one.body.decode("utf-8", "replace")
-    plain = text.encode() == one.body and text.isprintable()
-    body = {"body": text} if plain else {"bodyBase64": base64.b64encode(one.body).decode()}
+    is_text = text.encode() == one.body and text.isprintable()
+    body = {"body": text} if is_text else {"bodyBase64": base64.b64encode(one.body).decode()}
     return {
         "offset": one.physical_offset, "size": one.total_size, "topic": one.topic, "queueId": one.queue_id,
         "queueOffset": one.queue_offset, "storeTimestamp": one.store_timestamp, "bornTimestamp": one.born_timestamp,

@@ -14,7 +14,14 @@ from rmq.net.codec.native import Native
 
 _LENGTH = Struct(">I")
 _TELLING_BYTES = 5  # the length and the byte behind it
-_FOREIGN = {b"\x16\x03": "TLS", b"PR": "HTTP/2 or a PROXY header", b"GE": "HTTP", b"PO": "HTTP", b"HE": "HTTP", b"\r\n": "PROXY"}
+_OTHER_PROTOCOLS = {
+    b"\x16\x03": "TLS",
+    b"PR": "HTTP/2 or a PROXY header",
+    b"GE": "HTTP",
+    b"PO": "HTTP",
+    b"HE": "HTTP",
+    b"\r\n": "PROXY",
+}
 
 
 class Reader:
@@ -86,7 +93,7 @@ class Reader:
 
 
 def _bad_length(head: bytes, length: int, longest: int) -> str:
-    foreign = _FOREIGN.get(head[:2])
-    if foreign is not None:
-        return f"the peer speaks {foreign}, this port does not"
+    protocol = _OTHER_PROTOCOLS.get(head[:2])
+    if protocol is not None:
+        return f"the peer speaks {protocol}, this port does not"
     return f"a frame of {length} bytes; 1 to {longest} are allowed"

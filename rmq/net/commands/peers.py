@@ -14,13 +14,13 @@ from rmq.net.commands.vocabulary import command
 
 AWAY_S = 10.0  # a follower that is there asks several times a second
 LEVEL_S = 2.0
-OK, DIVERGED, RESEED, NOT_LEADER, FENCED = range(5)  # kinds of FetchLogAnswer
+OK, DIVERGED, NEEDS_SNAPSHOT, NOT_LEADER, FENCED = range(5)  # kinds of FetchLogAnswer
 
 
 class FetchLogAnswer(NamedTuple):
     """`kind` tells which fields count. OK: `data` are whole entries from `from_offset` on, committed below `hw`; the leader's
     epoch record ends at `epoch_start_end`; `stamp` comes back as the next `echo`. DIVERGED: the leader's `parted_epoch` of
-    `writer` ends at `end`. RESEED: take the snapshot `s0` to `s1`, then the log from `log_start`. NOT_LEADER,
+    `writer` ends at `end`. NEEDS_SNAPSHOT: take the snapshot `s0` to `s1`, then the log from `log_start`. NOT_LEADER,
     FENCED: `hint` is the leader, `reason` why. `place`: among the voters that follow, by how far they are, -1: none of them.
     `request`: the id of a client's request that waits for `data`, for the log.
     """

@@ -104,9 +104,9 @@ def read_group(ext: Ext, body: bytes) -> UpdateGroup:
     """[SubscriptionGroupConfig]"""
     source = load(body, "UPDATE_AND_CREATE_SUBSCRIPTIONGROUP")
     defaults = GroupConfig("")
-    special = {"attributes": text_map(source, "attributes"), "retry_policy": _policy_text(source.get("groupRetryPolicy"))}
+    nested = {"attributes": text_map(source, "attributes"), "retry_policy": _policy_text(source.get("groupRetryPolicy"))}
     values = [
-        special[field] if field in special else get(source, _group_name(field), default)
+        nested[field] if field in nested else get(source, _group_name(field), default)
         for field, default in zip(GroupConfig._fields, defaults, strict=True)
     ]
     return UpdateGroup(GroupConfig._make(values))

@@ -24,7 +24,7 @@ def read_registration(ext: Ext, body: bytes, max_bytes: int) -> RegisterBroker:
     if missing:
         raise bad_field(RegisterBroker, f"field {missing[0]} is missing")
     deflated = ext.get("compressed") == "true" or body[:1] == _ZLIB
-    version, topics = _deflated(body, max_bytes) if deflated else _plain(body)
+    version, topics = _deflated(body, max_bytes) if deflated else _uncompressed(body)
     return RegisterBroker(
         cluster_name=ext["clusterName"],
         broker_name=ext["brokerName"],
@@ -37,7 +37,7 @@ def read_registration(ext: Ext, body: bytes, max_bytes: int) -> RegisterBroker:
     )
 
 
-def _plain(body: bytes) -> tuple[Json, list[TopicConfig]]:
+def _uncompressed(body: bytes) -> tuple[Json, list[TopicConfig]]:
     wrapper = get(load(body, _WHAT), "topicConfigSerializeWrapper", {})
     return get(wrapper, "dataVersion", {}), [_topic(part) for part in get(wrapper, "topicConfigTable", {}).values()]
 

@@ -27,10 +27,11 @@ _TELL_S: Final = 10.0  # between two lines about strangers
 
 
 class Accepts(NamedTuple):
-    """How a port takes TLS. `plain`: and plain connections, too. `hello_s`: for the first byte, and again for the handshake."""
+    """How a port takes TLS. `plaintext`: and plain connections, too. `hello_s`: for the first byte, and again for the
+    handshake."""
 
     contexts: Contexts
-    plain: bool
+    plaintext: bool
     hello_s: float = HELLO_S
 
 
@@ -112,7 +113,7 @@ class Door:
                 first = await _first_byte(self._loop, connection)
             if first == HELLO:
                 await self._greet(connection)
-            elif first >= 0 and self._accepts.plain:
+            elif first >= 0 and self._accepts.plaintext:
                 await self._loop.connect_accepted_socket(self._make_protocol, connection)
             else:
                 connection.close()

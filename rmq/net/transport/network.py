@@ -115,7 +115,7 @@ def network_of(settings: NodeTls, clock: Clock) -> Network:
     )
     accepts = None
     if settings.tls_mode != "disabled":
-        accepts = Accepts(Contexts(tls, listening, clock), plain=settings.tls_mode == "permissive")
+        accepts = Accepts(Contexts(tls, listening, clock), plaintext=settings.tls_mode == "permissive")
     return TcpNetwork(accepts, Contexts(tls, dialling, clock) if settings.dials_tls else None)
 
 
