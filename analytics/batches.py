@@ -46,8 +46,8 @@ def rows(block: Block, wanted: Wanted, schema: pa.Schema, broker: str) -> Iterat
     """Of those records that were asked for."""
     lost = _tombstones(block)
     if wanted.on_damage == "quarantine":
-        for number in np.flatnonzero(lost).tolist():
-            offset, size = int(block.head["physical_offset"][number]), int(block.head["size"][number])
+        for index in np.flatnonzero(lost).tolist():
+            offset, size = int(block.head["physical_offset"][index]), int(block.head["size"][index])
             yield _row(schema, offset, size, ("lost", "a tombstone: the message that stood here is lost"), None)
     found = chosen(block, wanted) & ~lost
     if not found.all():
@@ -114,23 +114,23 @@ def chosen(block: Block, wanted: Wanted) -> Flags:
         stored = block.ints(block.store)
         found &= (stored >= wanted.from_ms) & (stored < wanted.to_ms)
     if wanted.by_place:
-        queues, numbers = block.head["queue_id"].astype(np.int64), block.head["queue_offset"].astype(np.int64)
+        queues, queue_offsets = block.head["queue_id"].astype(np.int64), block.head["queue_offset"].astype(np.int64)
         for code, name in enumerate(names):
-            found &= (codes != code) | _placed(name, queues, numbers, wanted)
+            found &= (codes != code) | _placed(name, queues, queue_offsets, wanted)
     return found
 
 
-def _placed(topic: str, queues: Ints, numbers: Ints, wanted: Wanted) -> Flags:
-    """Which records are of the queues and between the numbers that were asked for of that topic."""
+def _placed(topic: str, queues: Ints, queue_offsets: Ints, wanted: Wanted) -> Flags:
+    """Which records are of the queues and between the queue offsets that were asked for of that topic."""
     chosen: Flags = np.full(len(queues), True)
     if wanted.queues is not None:
         chosen &= np.isin(queues, list(wanted.queues))
     if wanted.assigned is not None:
         chosen &= np.isin(queues, list(wanted.assigned.get(topic, ())))
-    for queue, number in wanted.starts.get(topic, {}).items():
-        chosen &= (queues != queue) | (numbers >= number)
-    for queue, number in wanted.ends.get(topic, {}).items():
-        chosen &= (queues != queue) | (numbers < number)
+    for queue, offset in wanted.starts.get(topic, {}).items():
+        chosen &= (queues != queue) | (queue_offsets >= offset)
+    for queue, offset in wanted.ends.get(topic, {}).items():
+        chosen &= (queues != queue) | (queue_offsets < offset)
     return chosen
 
 

@@ -29,13 +29,13 @@ def plain(block: Block) -> Iterator[tuple[Block, pa.Array]]:
     """
     done, bodies, room = 0, list[bytes | None](), _ENOUGH_BYTES
     compressed = block.head["sys_flag"] & SYS_COMPRESSED != 0
-    for number in np.flatnonzero(compressed).tolist():
-        body = decompressed(block.data[block.body[number] : block.body_end[number]], int(block.head["sys_flag"][number]))
+    for index in np.flatnonzero(compressed).tolist():
+        body = decompressed(block.data[block.body[index] : block.body_end[index]], int(block.head["sys_flag"][index]))
         bodies.append(body)
         room -= len(body or b"")
         if room < 0:
-            yield _piece(block, compressed, slice(done, number + 1), bodies)
-            done, bodies, room = number + 1, [], _ENOUGH_BYTES
+            yield _piece(block, compressed, slice(done, index + 1), bodies)
+            done, bodies, room = index + 1, [], _ENOUGH_BYTES
     if done < len(block):
         yield _piece(block, compressed, slice(done, len(block)), bodies)
 
@@ -70,11 +70,11 @@ def apart(block: Block) -> tuple[Block, Block | None]:
     """
     inner = block.head["sys_flag"] & SYS_INNER_BATCH != 0
     found: list[Record] = []
-    for number in np.flatnonzero(inner).tolist():
+    for index in np.flatnonzero(inner).tolist():
         try:
-            found += [*_messages(decode(block.data, int(block.at[number])))]  # all of them or none
+            found += [*_messages(decode(block.data, int(block.at[index])))]  # all of them or none
         except (BadBytes, StructError, ValueError):
-            inner[number] = False
+            inner[index] = False
     if not found:
         return block, None
     data = b"".join(map(encode, found))
@@ -90,7 +90,7 @@ def _messages(batch: Record) -> Iterator[Record]:
     body = decompressed(batch.body, batch.sys_flag) if batch.sys_flag & SYS_COMPRESSED else batch.body
     if body is None:
         raise BadBytes(f"the inner batch at {batch.physical_offset} cannot be decompressed")
-    at, number = 0, int(said.get("INNER_BASE", batch.queue_offset))
+    at, queue_offset = 0, int(said.get("INNER_BASE", batch.queue_offset))
     flags = batch.sys_flag & ~(SYS_INNER_BATCH | _UNWRAP | SYS_COMPRESSED | _CODEC_MASK)
     while at < len(body):
         total, _, _, flag, length = _inner_head(body, at)
@@ -101,6 +101,11 @@ def _messages(batch: Record) -> Iterator[Record]:
             raise BadBytes(f"the inner batch at {batch.physical_offset}: its parts do not add up at {at}")
         text, properties = body[at + 20 : at + 20 + length], body[at + 22 + length : at + total]
         yield batch._replace(
-            flag=flag, queue_offset=number, body=text, properties=properties, sys_flag=flags, body_crc=crc32(text) & CRC_MASK
+            flag=flag,
+            queue_offset=queue_offset,
+            body=text,
+            properties=properties,
+            sys_flag=flags,
+            body_crc=crc32(text) & CRC_MASK,
         )
-        at, number = at + total, number + 1
+        at, queue_offset = at + total, queue_offset + 1

@@ -148,7 +148,7 @@ def _has_queue(wanted: Wanted, queue: MessageQueue) -> bool:
 
 
 async def chosen(client: Client, wanted: Wanted, spans: Iterable[Span], slack_ms: int = 0) -> list[Span]:
-    """What the options say of them, by numbers and times; `slack_ms`: so much more at both ends.
+    """What the options say of them, by queue offsets and times; `slack_ms`: so much more at both ends.
 
     Raises InvalidArgument for messages that are not there yet, StoreError for those that are gone.
     """
@@ -164,16 +164,18 @@ async def _chosen(client: Client, wanted: Wanted, span: Span, slack_ms: int) -> 
         start = max(start, await insist(client, partial(search, timestamp_ms=wanted.from_ms - slack_ms)))
     if wanted.to_ms < 1 << 62:
         stop = min(stop, await insist(client, partial(search, timestamp_ms=wanted.to_ms + slack_ms)))
-    return Span(span.queue, max(start, _first_number(wanted, span)), stop)
+    return Span(span.queue, max(start, _first_queue_offset(wanted, span)), stop)
 
 
-def _first_number(wanted: Wanted, span: Span) -> int:
-    number = wanted.starts.get(span.queue.topic, {}).get(span.queue.queue_id)
-    if number is not None and number > span.stop:
-        raise InvalidArgument(f"startingOffsets: {_named(span.queue)} has no message {number} yet, the next one is {span.stop}")
-    if number is not None and number < span.start and wanted.fail_on_loss:
-        raise StoreError(f"startingOffsets: {_lost(span.queue, number, span.start)}")
-    return number or 0
+def _first_queue_offset(wanted: Wanted, span: Span) -> int:
+    queue_offset = wanted.starts.get(span.queue.topic, {}).get(span.queue.queue_id)
+    if queue_offset is not None and queue_offset > span.stop:
+        raise InvalidArgument(
+            f"startingOffsets: {_named(span.queue)} has no message {queue_offset} yet, the next one is {span.stop}"
+        )
+    if queue_offset is not None and queue_offset < span.start and wanted.fail_on_loss:
+        raise StoreError(f"startingOffsets: {_lost(span.queue, queue_offset, span.start)}")
+    return queue_offset or 0
 
 
 async def tell_group(client: Client, group: str, offsets: Mapping[MessageQueue, int]) -> None:

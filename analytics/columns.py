@@ -121,7 +121,7 @@ class Columns:
         return pa.ListArray.from_arrays(pa.array(pairs.offsets, pa.int32()), both, type=_HEADERS)
 
 
-def _number(name: str, kind: pa.DataType) -> Callable[[Columns], pa.Array]:
+def _numeric(name: str, kind: pa.DataType) -> Callable[[Columns], pa.Array]:
     native = np.int32 if kind == pa.int32() else np.int64
     return lambda columns: pa.array(columns.block.head[name].astype(native), kind)
 
@@ -137,9 +137,9 @@ def times(milliseconds: Ints) -> pa.Array:
 
 MAKERS: dict[str, Callable[[Columns], pa.Array]] = {
     "topic": Columns.topic,
-    "queue_id": _number("queue_id", pa.int32()),
-    "queue_offset": _number("queue_offset", pa.int64()),
-    "physical_offset": _number("physical_offset", pa.int64()),
+    "queue_id": _numeric("queue_id", pa.int32()),
+    "queue_offset": _numeric("queue_offset", pa.int64()),
+    "physical_offset": _numeric("physical_offset", pa.int64()),
     "born_timestamp": lambda columns: times(columns.block.head["born_ms"]),
     "store_timestamp": lambda columns: times(columns.block.ints(columns.block.store)),
     "born_host": Columns.born_host,
@@ -148,18 +148,18 @@ MAKERS: dict[str, Callable[[Columns], pa.Array]] = {
     "keys": Columns.keys,
     "properties": Columns.properties,
     "body": Columns.body,
-    "flag": _number("flag", pa.int32()),
-    "sys_flag": _number("sys_flag", pa.int32()),
+    "flag": _numeric("flag", pa.int32()),
+    "sys_flag": _numeric("sys_flag", pa.int32()),
     "reconsume_times": lambda columns: pa.array(columns.block.ints(columns.block.reconsume, np.dtype(">i4")), pa.int32()),
-    "size": _number("size", pa.int32()),
+    "size": _numeric("size", pa.int32()),
     "broker_name": Columns.broker,
     "msg_id": Columns.message_id,
     "uniq_key": lambda columns: columns.property("UNIQ_KEY"),
     # Kafka's names
     "key": lambda columns: columns.property("KEYS").cast(pa.binary()),
     "value": Columns.body,
-    "partition": _number("queue_id", pa.int32()),
-    "offset": _number("queue_offset", pa.int64()),
+    "partition": _numeric("queue_id", pa.int32()),
+    "offset": _numeric("queue_offset", pa.int64()),
     "timestamp": lambda columns: times(columns.block.ints(columns.block.store)),
     "timestampType": _constant(1),  # the time of appending, in Kafka's numbers
     "headers": Columns.headers,

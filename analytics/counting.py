@@ -38,9 +38,9 @@ Tables = dict[str, pa.Table]
 
 
 class Task(NamedTuple):
-    """`number`: in log order. `days`: those that count (since 1970), None is all. `zone`: whose days and hours they are."""
+    """`order`: its place in the order of the log. `days`: those that count (since 1970), None is all. `zone`: whose days and hours they are."""
 
-    number: int
+    order: int
     parts: list[Part | Places]
     wanted: Wanted
     broker: str
@@ -148,7 +148,7 @@ class _Reading:
 
     def _note_origins(self, batch: pa.RecordBatch, topic: Ints, day: Ints) -> None:
         """Of messages that came again or were given up: the topics that they are from."""
-        again = [number for text, number in self.topics.texts.items() if text.startswith((RETRY_PREFIX, DLQ_PREFIX))]
+        again = [index for text, index in self.topics.texts.items() if text.startswith((RETRY_PREFIX, DLQ_PREFIX))]
         rows = np.flatnonzero(np.isin(topic, again)) if again else ()
         if len(rows):
             some = batch.take(pa.array(rows))
@@ -158,14 +158,14 @@ class _Reading:
 
 
 def count(task: Task) -> Iterator[tuple[int, tuple[int, Tables]]]:
-    """(bucket, (number of the task, tables)) of everything that a task counts."""
+    """(bucket, (index of the task, tables)) of everything that a task counts."""
     reading = _Reading(task)
     facts = reading.facts()
-    own = task.number % task.buckets
+    own = task.order % task.buckets
     if reading.broken:
         kinds, offsets, sizes, whys = zip(*reading.broken, strict=True)
         broken = {"kind": kinds, "offset": offsets, "bytes": sizes, "why": whys}
-        yield own, (task.number, {"broken": pa.table(broken)})
+        yield own, (task.order, {"broken": pa.table(broken)})
     if facts is None:
         return
     place, line = _hashes(facts, reading)
@@ -176,7 +176,7 @@ def count(task: Task) -> Iterator[tuple[int, tuple[int, Tables]]]:
     }
     if reading.origins:
         small["origins"] = pa.concat_tables(reading.origins).rename_columns(["day", "topic", "origin", "messages"])
-    yield own, (task.number, small)
+    yield own, (task.order, small)
     dealt = [
         ("seconds", _grouped(facts, reading, {"second": facts.second}), "second"),
         ("keys", _keys(facts, place, line), "named"),
@@ -184,7 +184,7 @@ def count(task: Task) -> Iterator[tuple[int, tuple[int, Tables]]]:
         ("unique", _unique(facts, place, line), "once"),
     ]
     for name, table, column in dealt:
-        yield from ((bucket, (task.number, {name: some})) for bucket, some in _deal(table, column, task.buckets))
+        yield from ((bucket, (task.order, {name: some})) for bucket, some in _deal(table, column, task.buckets))
 
 
 # --- times and texts --------------------------------------------------------------------------------------------------
@@ -292,5 +292,5 @@ def _deal(table: pa.Table, column: str, buckets: int) -> Iterable[tuple[int, pa.
     bucket = (table[column].to_numpy().astype(np.uint64) % np.uint64(buckets)).astype(np.uint16)
     order = np.argsort(bucket, kind="stable")
     there, first = np.unique(bucket[order], return_index=True)
-    for number, rows in zip(there.tolist(), np.split(order, first[1:]), strict=True):
-        yield number, table.take(pa.array(rows))
+    for index, rows in zip(there.tolist(), np.split(order, first[1:]), strict=True):
+        yield index, table.take(pa.array(rows))

@@ -159,10 +159,10 @@ def with_columns(messages: DataFrame, schema: StructType) -> DataFrame:
 def _counts(file: Path) -> dict[str, Any]:
     """From the file's footer."""
     found = pq.ParquetFile(file).metadata
-    names = [found.schema.column(number).path for number in range(found.num_columns)]
+    names = [found.schema.column(index).path for index in range(found.num_columns)]
     bad = 0
     if BAD in names:
-        groups = [found.row_group(number).column(names.index(BAD)) for number in range(found.num_row_groups)]
+        groups = [found.row_group(index).column(names.index(BAD)) for index in range(found.num_row_groups)]
         bad = found.num_rows - sum(group.statistics.null_count for group in groups)
     return {"messages": found.num_rows, "bad": bad}
 

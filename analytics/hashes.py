@@ -36,10 +36,10 @@ def both(one: Hashes, other: Hashes) -> Hashes:
     return mixed(mixed(one) ^ other)
 
 
-def mixed(number: Any) -> Hashes:
+def mixed(value: Any) -> Hashes:
     """Every bit of each number into all of them. [the finalizer of SplitMix64]"""
-    number = number + np.uint64(0x9E3779B97F4A7C15)
-    number = (number ^ (number >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    number = (number ^ (number >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    found: Hashes = number ^ (number >> np.uint64(31))
+    value = value + np.uint64(0x9E3779B97F4A7C15)
+    value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    found: Hashes = value ^ (value >> np.uint64(31))
     return found

@@ -68,7 +68,7 @@ def _lags(store: Path, broker: str, offsets: dict[str, dict[int, int]]) -> Itera
 
 
 def queue_end(directory: Path) -> int | None:
-    """The number that the next message of a queue will have, by its last file; None where it has none."""
+    """The queue offset that the next message of a queue will have, by its last file; None where it has none."""
     try:
         names = sorted(name for name in os.listdir(directory) if len(name) == 20 and name.isdecimal())
         if not names:

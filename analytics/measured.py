@@ -148,10 +148,10 @@ def _tasks(stores: Sequence[Directory], asked: Asked, chosen: frozenset[date] | 
             ranges.append(everything._replace(from_ms=start, to_ms=end))
     found = [(parts, wanted) for wanted in ranges for _, parts in plan_all(stores, wanted)]
     size = buckets(sum(map(_size, (part for parts, _ in found for part in parts))))
-    numbers = None if chosen is None else frozenset(map(day_number, chosen))
+    counted = None if chosen is None else frozenset(map(day_number, chosen))
     return [
-        Task(number, parts, wanted, broker, numbers, asked.zone, asked.time_property, size)
-        for number, (parts, wanted) in enumerate(found)
+        Task(index, parts, wanted, broker, counted, asked.zone, asked.time_property, size)
+        for index, (parts, wanted) in enumerate(found)
     ]
 
 
@@ -204,7 +204,7 @@ def manifest_of(counted: Counted, day: date, rows: Sequence[Row], asked: Asked) 
         why_not="messages with times of that day may still come" if by_property else doubt,
         counted_by=asked.counted_by,
         messages=sum(row.messages for row in rows if row.kind == BUSINESS),
-        lost=broken["lost"].number if "lost" in broken else 0,
+        lost=broken["lost"].records if "lost" in broken else 0,
         damaged_bytes=broken["damage"].bytes if "damage" in broken else 0,
         keys={topic: count for topic, count in keys.items() if kind_of(topic) == BUSINESS},
         heads=_heads_between(counted.extent, log_from, log_to),

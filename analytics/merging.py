@@ -28,9 +28,9 @@ _ADDED: dict[str, tuple[list[str], list[tuple[str, str]]]] = {
 def merge_bucket(found: Iterable[tuple[int, tuple[int, Tables]]]) -> Iterator[Tables]:
     """One bucket's tables of all tasks as one of each kind: equal keys, ids and seconds are all in it."""
     by_kind: dict[str, list[tuple[int, pa.Table]]] = {}
-    for _, (number, tables) in found:
+    for _, (index, tables) in found:
         for kind, table in tables.items():
-            by_kind.setdefault(kind, []).append((number, table))
+            by_kind.setdefault(kind, []).append((index, table))
     if not by_kind:
         return
     whole = {kind: pa.concat_tables(table for _, table in sorted(each, key=lambda one: one[0])) for kind, each in by_kind.items()}

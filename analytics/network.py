@@ -1,7 +1,7 @@
 """Reading from running brokers with Spark, as a table or as a stream: options `nameservers`, topics, and `group`.
 
-A position of a stream is, for each queue, the number of the first message that was not read yet; Spark keeps it in a checkpoint.
-The group is told of it, so that operators see the lag; nothing is ever read from there.
+A position of a stream is, for each queue, the queue offset of the first message that was not read yet; Spark keeps it in a
+checkpoint. The group is told of it, so that operators see the lag; nothing is ever read from there.
 """
 
 import logging
@@ -118,7 +118,7 @@ class NetworkStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _tell(self, at: Places) -> None:
         """For those who watch: if it cannot be told now, the next time tells more."""
-        news = {queue: number for queue, number in at.items() if self._told.get(queue) != number}
+        news = {queue: queue_offset for queue, queue_offset in at.items() if self._told.get(queue) != queue_offset}
         if not self._group or not news:
             return
         try:
@@ -179,10 +179,10 @@ def _read(nameservers: str, spans: Sequence[Span], wanted: Wanted, schema: Struc
 
 
 def _position(places: Places) -> Position:
-    """{"queues": {topic: {broker: {queue: number}}}}, always in the same order: Spark compares positions as texts."""
+    """{"queues": {topic: {broker: {queue: queue offset}}}}, always in the same order: Spark compares positions as texts."""
     found: dict[str, dict[str, dict[str, int]]] = {}
-    for (topic, broker, queue_id), number in sorted(places.items()):
-        found.setdefault(topic, {}).setdefault(broker, {})[str(queue_id)] = number
+    for (topic, broker, queue_id), queue_offset in sorted(places.items()):
+        found.setdefault(topic, {}).setdefault(broker, {})[str(queue_id)] = queue_offset
     return {"queues": found}
 
 
@@ -191,8 +191,8 @@ def _places(position: Mapping[str, Any]) -> Places:
     if "queues" not in position:
         raise InvalidArgument("the checkpoint is of a stream over files, not over the network: give a new checkpointLocation")
     return {
-        MessageQueue(topic, broker, int(queue_id)): int(number)
+        MessageQueue(topic, broker, int(queue_id)): int(queue_offset)
         for topic, brokers in position["queues"].items()
         for broker, queues in brokers.items()
-        for queue_id, number in queues.items()
+        for queue_id, queue_offset in queues.items()
     }

@@ -28,14 +28,14 @@ _OF_TABLES = {  # what Spark itself says of a table made by SQL [TableCatalog]
     "serialization.format",
 }  # fmt: skip
 _FIRST_MS, _LAST_MS = 946_684_800_000, 4_102_444_800_000  # 2000 to 2100
-Offsets = Mapping[str, Mapping[int, int]]  # topic -> queue -> number of a message
+Offsets = Mapping[str, Mapping[int, int]]  # topic -> queue -> queue offset of a message
 
 
 class Wanted(NamedTuple):
     """Which messages a job asked for, and how. Times are Unix ms of storing: from_ms <= time < to_ms.
 
     `topics`: None is all that `pattern` matches. `queues`: of every topic, `assigned`: of one; None is all. `starts` and `ends`:
-    numbers of messages, `starts` counts and `ends` does not. `split_records`, `least_parts`: 0 is no wish.
+    queue offsets, `starts` counts and `ends` does not. `split_records`, `least_parts`: 0 is no wish.
     """
 
     topics: frozenset[str] | None = None
@@ -66,7 +66,7 @@ class Wanted(NamedTuple):
 
     @property
     def by_place(self) -> bool:
-        """Whether queues or numbers of messages were asked for."""
+        """Whether queues or queue offsets were asked for."""
         return bool(self.queues is not None or self.assigned is not None or self.starts or self.ends)
 
 
@@ -179,15 +179,15 @@ def _offsets(given: Mapping[str, str], name: str, refused: int) -> Offsets:
     if text.lower() == other:
         raise InvalidArgument(f'the option "{name}" is {text}: that reads nothing in a batch read; give {everything} or JSON')
     try:
-        said = {topic: {int(queue): int(number) for queue, number in of.items()} for topic, of in _json(given, name).items()}
+        said = {topic: {int(queue): int(offset) for queue, offset in of.items()} for topic, of in _json(given, name).items()}
     except (AttributeError, TypeError, ValueError):
         example = f'{{"Orders": {{"0": 23, "1": {LATEST + EARLIEST - refused}}}}}'
         raise InvalidArgument(f'the option "{name}" is {everything}, or JSON like {example}') from None
-    numbers = [number for of in said.values() for number in of.values()]
-    if refused in numbers or any(number < EARLIEST for number in numbers):
+    offsets = [offset for of in said.values() for offset in of.values()]
+    if refused in offsets or any(offset < EARLIEST for offset in offsets):
         allowed = LATEST + EARLIEST - refused
-        raise InvalidArgument(f'the option "{name}" holds {min(numbers)}; give a number from 0 on, or {allowed} for {everything}')
-    return {topic: {queue: number for queue, number in of.items() if number >= 0} for topic, of in said.items()}
+        raise InvalidArgument(f'the option "{name}" holds {min(offsets)}; give a number from 0 on, or {allowed} for {everything}')
+    return {topic: {queue: offset for queue, offset in of.items() if offset >= 0} for topic, of in said.items()}
 
 
 def _check_offsets(topics: frozenset[str] | None, *said: Offsets) -> None:
@@ -215,19 +215,19 @@ def _moment(given: Mapping[str, str], names: tuple[str, str], default: int) -> i
 
 def _time_ms(text: str, name: str) -> int:
     if text.lstrip("-").isdecimal():
-        number = int(text)
-        if not _FIRST_MS <= number <= _LAST_MS:
-            hint = "these look like seconds" if _FIRST_MS <= number * 1000 <= _LAST_MS else "that is not between 2000 and 2100"
+        time_ms = int(text)
+        if not _FIRST_MS <= time_ms <= _LAST_MS:
+            hint = "these look like seconds" if _FIRST_MS <= time_ms * 1000 <= _LAST_MS else "that is not between 2000 and 2100"
             raise InvalidArgument(f'the option "{name}" is {text}; give Unix milliseconds: {hint}')
-        return number
+        return time_ms
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise InvalidArgument(f'the option "{name}" is {text!r}; give an ISO time (UTC unless it says so) or Unix ms') from None
-    number = int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
-    if not _FIRST_MS <= number <= _LAST_MS:
+    time_ms = int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+    if not _FIRST_MS <= time_ms <= _LAST_MS:
         raise InvalidArgument(f'the option "{name}" is {text}, which is not between 2000 and 2100')
-    return number
+    return time_ms
 
 
 def _one_of(given: Mapping[str, str], name: str, allowed: tuple[str, ...]) -> str:

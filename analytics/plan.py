@@ -63,7 +63,7 @@ def _task_bytes(total: int, least_parts: int) -> int:
 def _cut(part: Part, size: int) -> list[Part]:
     length = part.stop - part.start
     count = 1 if part.broken else max(1, -(-length * 4 // (size * 5)))  # a rest of a quarter is no task of its own
-    edges = [part.start + length * number // count for number in range(count + 1)]
+    edges = [part.start + length * index // count for index in range(count + 1)]
     return [part._replace(start=start, stop=stop, midway=start != part.start) for start, stop in pairwise(edges)]
 
 

@@ -31,14 +31,15 @@ _MULTI_DISPATCH = "%LMQ%"  # units of such a queue lead to records of other topi
 
 
 class Places(NamedTuple):
-    """Records of one file, by their offsets in the log. `sizes`, `queues`, `numbers`: as units say; `codes`: into `topics`."""
+    """Records of one file, by their offsets in the log. `sizes`, `queues`, `queue_offsets`: as units say; `codes`: into
+    `topics`."""
 
     path: str
     base: int
     offsets: Ints
     sizes: Ints
     queues: Ints
-    numbers: Ints
+    queue_offsets: Ints
     codes: Ints
     topics: tuple[str, ...]
 
@@ -47,7 +48,7 @@ class Places(NamedTuple):
             offsets=self.offsets[chosen],
             sizes=self.sizes[chosen],
             queues=self.queues[chosen],
-            numbers=self.numbers[chosen],
+            queue_offsets=self.queue_offsets[chosen],
             codes=self.codes[chosen],
         )
 
@@ -96,8 +97,8 @@ def read_places(places: Places) -> Iterator[Block | Damage]:
 def cut(places: Places, size: int) -> Iterator[Places]:
     """In pieces of about `size` bytes."""
     before = np.cumsum(places.sizes) - places.sizes
-    for number in range(int(before[-1]) // size + 1):
-        piece = places.only(before // size == number)
+    for index in range(int(before[-1]) // size + 1):
+        piece = places.only(before // size == index)
         if len(piece.offsets):
             yield piece
 
@@ -110,15 +111,15 @@ def _read(opened: Opened, places: Places) -> Iterator[Block | Damage]:
     good &= (block.head["size"] == places.sizes) & (lengths == places.sizes) & (places.sizes >= MIN_RECORD_BYTES)
     whole = block.only(good)
     good[good] = sums_are_right(whole, np.full(len(whole), OURS))
-    good &= (block.head["queue_id"] == places.queues) & (block.head["queue_offset"] == places.numbers)
+    good &= (block.head["queue_id"] == places.queues) & (block.head["queue_offset"] == places.queue_offsets)
     names = [name.encode() for name in places.topics]
-    for number in np.flatnonzero(good).tolist():
-        good[number] = block.data[block.topic[number] : block.topic_end[number]] == names[places.codes[number]]
+    for index in np.flatnonzero(good).tolist():
+        good[index] = block.data[block.topic[index] : block.topic_end[index]] == names[places.codes[index]]
     if good.any():
         yield block.only(good)
-    for number in np.flatnonzero(~good).tolist():
-        offset, size = int(places.offsets[number]), int(places.sizes[number])
-        where = f"{places.topics[places.codes[number]]}, queue {places.queues[number]}, message {places.numbers[number]}"
+    for index in np.flatnonzero(~good).tolist():
+        offset, size = int(places.offsets[index]), int(places.sizes[index])
+        where = f"{places.topics[places.codes[index]]}, queue {places.queues[index]}, message {places.queue_offsets[index]}"
         why = f"CommitLog at {offset}: not the record that the queue names ({where}), in {places.path}"
         yield Damage(offset, offset + size, f"{why}; run `rmq store verify`, or give rareTopics=scan to read the log alone")
 
@@ -145,8 +146,8 @@ def _units(store: Path, rows: Sequence[QueueRow], parts: Sequence[Part]) -> list
         for column, values in zip(columns, (*each, same * topics.index(row.topic)), strict=True):
             column.append(values)
     empty = [np.empty(0, np.int64)]
-    offsets, sizes, queues, numbers, codes = (np.concatenate(column or empty) for column in columns)
-    every = Places("", 0, offsets, sizes, queues, numbers, codes, tuple(topics)).only(np.argsort(offsets, kind="stable"))
+    offsets, sizes, queues, queue_offsets, codes = (np.concatenate(column or empty) for column in columns)
+    every = Places("", 0, offsets, sizes, queues, queue_offsets, codes, tuple(topics)).only(np.argsort(offsets, kind="stable"))
     inside = [
         every._replace(path=part.path, base=part.base).only((every.offsets >= part.start) & (every.offsets < part.stop))
         for part in parts
@@ -155,7 +156,7 @@ def _units(store: Path, rows: Sequence[QueueRow], parts: Sequence[Part]) -> list
 
 
 def _of_queue(directory: Path, row: QueueRow) -> tuple[npt.NDArray[np.void], Ints] | None:
-    """Its units [min, max) and their numbers, less the blank ones. None where the files end before, or hold zeros there."""
+    """Its units [min, max) and their queue offsets, less the blank ones. None where the files end before, or hold zeros there."""
     refuse_links(directory.parent.parent, directory.parent)
     files = [file for file in entries(directory) if file.name.isdecimal()] if directory.is_dir() else []
     pieces: list[npt.NDArray[np.void]] = []

@@ -26,7 +26,7 @@ class Broken(NamedTuple):
     """What is no message any more. `kind`: "lost" or "damage"; `why`: of the first one in the log."""
 
     kind: str
-    number: int
+    records: int
     bytes: int
     why: str
 
@@ -78,13 +78,13 @@ def _broken(table: pa.Table | None) -> dict[str, Broken]:
     found: dict[str, Broken] = {}
     for row in table.sort_by("offset").to_pylist() if table is not None else ():
         so_far = found.get(row["kind"], Broken(row["kind"], 0, 0, row["why"]))
-        found[row["kind"]] = so_far._replace(number=so_far.number + 1, bytes=so_far.bytes + row["bytes"])
+        found[row["kind"]] = so_far._replace(records=so_far.records + 1, bytes=so_far.bytes + row["bytes"])
     return found
 
 
 def _details(tables: Tables, lines: dict[int, Line]) -> dict[str, list[Detail]]:
     """Of each day; the first one is of all topics together."""
-    distinct = {lines[line]: number for line, number in pairs(tables.get("lines"), "line", "count").items()}
+    distinct = {lines[line]: count for line, count in pairs(tables.get("lines"), "line", "count").items()}
     top_keys = largest_keys(tables.get("top"), lines.__getitem__)
     sizes, delays = (_by_line(tables["bins"].filter(pc.field("what") == what), "bin", "messages") for what in (SIZE, DELAY))
     origins = _by_line(tables.get("origins"), "origin", "messages")

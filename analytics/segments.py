@@ -123,8 +123,8 @@ def parts_of(log: Log, from_ms: int = 0, to_ms: int = 1 << 62) -> list[Part]:
     nexts = [*(file.segment.base for file in log.files[1:]), log.committed][: len(log.files)]
     times = [file.first_ms for file in log.files]
     parts = []
-    for number, (file, behind) in enumerate(zip(log.files, nexts, strict=True)):
-        if not _is_needed(times, number, from_ms, to_ms):
+    for index, (file, behind) in enumerate(zip(log.files, nexts, strict=True)):
+        if not _is_needed(times, index, from_ms, to_ms):
             continue
         path, base = file.segment.path, file.segment.base
         reach = None if behind is None else file.stop
@@ -138,9 +138,9 @@ def parts_of(log: Log, from_ms: int = 0, to_ms: int = 1 << 62) -> list[Part]:
     return parts
 
 
-def _is_needed(first_ms: list[int | None], number: int, from_ms: int, to_ms: int) -> bool:
+def _is_needed(first_ms: list[int | None], index: int, from_ms: int, to_ms: int) -> bool:
     """By the times of its first record and the next file's."""
-    first, later = first_ms[number], first_ms[number + 1 :]
+    first, later = first_ms[index], first_ms[index + 1 :]
     after = next((moment for moment in later[:1] if moment is not None), None)
     return (first is None or first < to_ms + SLACK_MS) and (after is None or after >= from_ms - SLACK_MS)
 

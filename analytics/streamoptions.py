@@ -47,7 +47,7 @@ def since(wanted: Wanted) -> dict[str, Any]:
 
 def resumed(wanted: Wanted, kept: Mapping[str, Any]) -> Wanted:
     """`wanted` as the stream began. `kept`: by `since`, after a way through JSON."""
-    starts = {topic: {int(queue): number for queue, number in of.items()} for topic, of in kept.get("starts", {}).items()}
+    starts = {topic: {int(queue): offset for queue, offset in of.items()} for topic, of in kept.get("starts", {}).items()}
     return wanted._replace(from_ms=kept.get("from_ms", 0), starts=starts)
 
 

@@ -60,10 +60,10 @@ def frame(session: SparkSession, what: Unread, wanted: Wanted, schema: StructTyp
     """The messages, in the order of nothing; each task reads its parts once."""
     todo, arrow = what.tasks, to_arrow_schema(schema, timezone="UTC")
 
-    def read(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for some in numbers:
-            for number in some.column(0).to_pylist():
-                broker, parts = todo[number]
+    def read(indexes: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for some in indexes:
+            for index in some.column(0).to_pylist():
+                broker, parts = todo[index]
                 yield from batches(parts, wanted, arrow, broker)
 
     return session.range(0, len(todo), 1, max(1, len(todo))).mapInArrow(read, schema)

@@ -30,8 +30,8 @@ class Draft:
     def __init__(self, out: Path, old: Path | None) -> None:
         self.old = old
         self.manifest: dict[str, Any] = manifest_of(old) if old else {}
-        self.number = int(old.name) + 1 if old else 1
-        self.folder = out / FOLDER / f"{self.number:08d}"
+        self.version = int(old.name) + 1 if old else 1
+        self.folder = out / FOLDER / f"{self.version:08d}"
         self.aside = self.folder / "_new"  # for Spark to write to; gone at the end
         self._out = out
         self.folder.mkdir()
@@ -51,7 +51,7 @@ class Draft:
         added = []
         for file in sorted(written.rglob("*.parquet")):
             inside = file.relative_to(written)
-            target = self.folder / under / inside.with_name(f"v{self.number:08d}-{inside.name}")
+            target = self.folder / under / inside.with_name(f"v{self.version:08d}-{inside.name}")
             target.parent.mkdir(parents=True, exist_ok=True)
             file.rename(target)
             added.append(target)

@@ -87,18 +87,18 @@ def _ending_on_signals(made: Path) -> Iterator[None]:
         yield
         return
 
-    def end(number: int, _frame: FrameType | None) -> None:
+    def end(signum: int, _frame: FrameType | None) -> None:
         with suppress(Exception):  # whatever cannot be removed now is removed by the next run
             _end_java()
             shutil.rmtree(made, ignore_errors=True)
-        os._exit(128 + number)
+        os._exit(128 + signum)
 
-    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {signum: signal.signal(signum, end) for signum in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
 
 
 def _end_java() -> None:
