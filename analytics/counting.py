@@ -38,7 +38,7 @@ Tables = dict[str, pa.Table]
 
 
 class Task(NamedTuple):
-    """`order`: its place in the order of the log. `days`: those that count (since 1970), None is all. `zone`: whose days and hours they are."""
+    """`order`: its place in the log's order. `days`: those that count (since 1970), None is all. `zone`: whose days they are."""
 
     order: int
     parts: list[Part | Places]

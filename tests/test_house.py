@@ -21,6 +21,7 @@ WHOLE_NODES = {"Broker", "Nameserver", "LocalBroker"}
 VAGUE_NAME = re.compile(r"(Manager|Util|Utils|Helper|Impl)$")
 SOCKET_MAKERS = {"open_connection", "create_connection", "start_server", "create_server", "start_tls"}
 CLOCKS = {"time.time", "time.time_ns", "time.monotonic", "time.monotonic_ns", "datetime.now", "datetime.utcnow", "datetime.today"}
+_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 LEFTOVER = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b(?!_)|/work/")
 
 # (file, rule) -> why it may. Empty is best.
@@ -164,6 +165,16 @@ def object_builders(text: str, tree: ast.Module) -> Iterator[Finding]:
             yield node.lineno, f"{node.func.id}: it runs what it reads"
 
 
+def retired_words(text: str, tree: ast.Module) -> Iterator[Finding]:
+    """A name is the field's word; docs/glossary.md says which ones it replaced."""
+    retired = _retired_words()
+    for node in ast.walk(tree):
+        for name in (getattr(node, field, None) for field in ("id", "attr", "arg", "name", "asname")):
+            if isinstance(name, str):
+                for word in sorted({name.strip("_"), *map(str.lower, _WORD.findall(name))} & retired.keys()):
+                    yield getattr(node, "lineno", 1), f"{name}: {word} is retired, say {retired[word]} (docs/glossary.md)"
+
+
 def mocking(text: str, tree: ast.Module) -> Iterator[Finding]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import | ast.ImportFrom) and "mock" in ast.unparse(node):
@@ -199,6 +210,7 @@ RULES: list[tuple[Rule, tuple[str, ...]]] = [
     (clock_reads, ("rmq",)),
     (sockets, ("rmq",)),
     (dialers, ("rmq",)),
+    (retired_words, ("rmq", "analytics", "pyspark_rmq")),
     (waiting, ("tests",)),
     (mocking, ("tests",)),
     (private_reaches, ("tests", "benchmarks")),
@@ -232,7 +244,7 @@ def test_allowances_are_still_needed() -> None:
 def test_every_alarm_rings() -> None:
     bad = "class FooManager:\n def __init__(self, a, b, c, d, e, f, g, h: Broker): print(1)\n"
     bad += "try:\n time.sleep(1)\nexcept Exception:\n pass\nimport unittest.mock, pickle\ntime.time()  # fmt: skip\n# TO" + "DO\n"
-    bad += "loop.create_server(Dialer())\nnode._log\n"
+    bad += "loop.create_server(Dialer())\nnode._log\nself._next_lane = 1\n"
     bad += "def long():\n" + " x = 1\n" * 61 + "class Long:\n" + " x = 1\n" * 301 + "#\n" * 200
     silent = [rule.__name__ for rule, _ in RULES if not any(rule(bad, ast.parse(bad)))]
     assert not silent
@@ -247,6 +259,14 @@ def _files(folders: tuple[str, ...]) -> tuple[str, ...]:
 def _parsed(path: str) -> tuple[str, ast.Module]:
     text = (ROOT / path).read_text(encoding="utf-8")
     return text, ast.parse(text)
+
+
+@cache
+def _retired_words() -> dict[str, str]:
+    """word -> what to say instead. A word with a capital is a whole name, any other a part of names."""
+    rows = (ROOT / "docs/glossary.md").read_text(encoding="utf-8").partition("## Retired words")[2].splitlines()
+    found = [row.strip("| ").split(" | ") for row in rows if row.startswith("| ")][1:]
+    return {word: instead for words, instead in found for word in words.split(", ")}
 
 
 def _tables(tree: ast.Module) -> Iterator[tuple[int, int]]:

@@ -21,7 +21,7 @@ from rmq.model import HALF_TOPIC, OP_TOPIC
 CHECKER = OffsetKey("CID_RMQ_SYS_TRANS", HALF_TOPIC, 0)
 
 
-class _Found(NamedTuple):
+class _StoredHalf(NamedTuple):
     """The newest append of one message: `first` is what its own record says, `place` its topic and queue."""
 
     half: Half
@@ -43,11 +43,11 @@ def half_lines(store: Store, offsets: Mapping[OffsetKey, int], table: HalfTable)
     return gone + [("half", first, list(half)) for first, half in sorted(found.items()) if known.get(first) != half]
 
 
-def _open(store: Store, from_queue_offset: int) -> list[_Found]:
-    newest: dict[str, _Found] = {}
+def _open(store: Store, from_queue_offset: int) -> list[_StoredHalf]:
+    newest: dict[str, _StoredHalf] = {}
     for stored in store.records(HALF_TOPIC, 0, from_queue_offset):
         try:
-            newest[_name(stored)] = _Found(half_of(stored), first_of(stored), real_place(stored))
+            newest[_name(stored)] = _StoredHalf(half_of(stored), first_of(stored), real_place(stored))
         except BadBytes:
             continue  # its topic and queue are unknown
     passed = {queue_offset for stored in store.records(OP_TOPIC, 0) for queue_offset in op_queue_offsets(stored.body)}
@@ -61,7 +61,7 @@ def _name(stored: Record) -> str:
     return record.bytes_to_properties(stored.properties).get("UNIQ_KEY") or str(stored.physical_offset)
 
 
-def _delivered(store: Store, halves: Iterable[_Found]) -> set[int]:
+def _delivered(store: Store, halves: Iterable[_StoredHalf]) -> set[int]:
     """Offsets of halves whose commit is in their own queue though no op record tells of it."""
     lowest: dict[tuple[str, int], int] = {}
     for one in halves:

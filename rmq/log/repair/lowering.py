@@ -112,11 +112,11 @@ def _epoch_records(root: str) -> Iterator[Record]:
 def _entries(stored: Record) -> Iterator[epochs.EpochEntry]:
     found = epochs.unpack(stored.body)
     yield found.entry()
-    yield from found.table
+    yield from found.epochs
 
 
 def _rewritten(stored: Record, new: Mapping[int, int]) -> bytes | None:
-    """The record with the new numbers, None if it names none of the old ones."""
+    """The record with the new epochs, None if it names none of the old ones."""
     body = stored.body
     for old, instead in new.items():
         body = body.replace(_UINT64 + old.to_bytes(8, "big"), _UINT64 + instead.to_bytes(8, "big"))

@@ -58,7 +58,7 @@ _INDEX_EXT = ("indexLastUpdateTimestamp", "indexLastUpdatePhyoffset")
 _EMPTY_EXT = frozenset({11, 14, 15, 35, 38, 103, 361})
 
 
-class _Asked:
+class _Context:
     """The parts of a request that its answer needs."""
 
     __slots__ = ("frame", "header", "quoted", "who")
@@ -194,8 +194,8 @@ class Remoting:
         flag = header.flag
         if flag & ANSWER_FLAG:
             return RemotingAnswer(header, body), header.opaque, False, None, len(frame)
-        asked = _Asked(bare(header), False, frame if self._keeps_frames else b"")
-        context: _Asked | Sent = asked
+        asked = _Context(bare(header), False, frame if self._keeps_frames else b"")
+        context: _Context | Sent = asked
         request: Request | Refusal
         try:
             who = None if self._identify is None else self._identify(header, body, self._client[0])
@@ -209,7 +209,7 @@ class Remoting:
             request = Refusal(error.code, error.remark)  # a new one: the raised one holds on to the frame
         return request, header.opaque, flag & ONEWAY_FLAG != 0, context, len(frame)
 
-    def _read(self, header: Header, body: bytes, asked: _Asked) -> Request:
+    def _read(self, header: Header, body: bytes, asked: _Context) -> Request:
         cls = _REQUESTS.get(header.code)
         if cls is None or cls in (Send, SendReply):
             raise Refusal(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {header.code} not supported")
@@ -233,7 +233,7 @@ class Remoting:
             assert self._sends is not None
             assert type(answer) is SendAnswer
             return self._sends.write_answer(context, answer, remark)
-        assert isinstance(context, _Asked)
+        assert isinstance(context, _Context)
         header = context.header
         code, ext, body = _encode(answer, header, context.quoted)
         return write(header.binary, code, ANSWER_FLAG, header.opaque, remark, ext, body)
@@ -244,7 +244,7 @@ class Remoting:
         if type(context) is Sent:
             assert self._sends is not None
             return self._sends.write_refusal(context, refusal)
-        assert isinstance(context, _Asked)
+        assert isinstance(context, _Context)
         header = context.header
         ext: Ext | None = {} if header.code in _EMPTY_EXT else None
         if is_send(header.code) and self._sends is not None:
@@ -261,7 +261,7 @@ class Remoting:
 
     def greet(self, first: object, context: Context) -> Greeting | None:
         """No introduction is needed; language and version stand in every header."""
-        if not isinstance(context, _Asked | Sent):
+        if not isinstance(context, _Context | Sent):
             raise BadBytes("it begins with an answer, and nothing was asked")
         return Greeting("", context.header.language, context.header.version)
 

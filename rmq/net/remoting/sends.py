@@ -224,11 +224,11 @@ class Sends:
                 if properties and properties[-1] != 2:
                     properties += b"\x02"  # which RocketMQ 4 leaves out
                 if not sys_flag:
-                    drafted = self._fast_draft(topic, self._added)(
+                    fast = self._fast_draft(topic, self._added)(
                         body, properties, flag, born_timestamp, born_host, reconsume_times
                     )
-                    if drafted is not None:
-                        records, code, unique_key = drafted
+                    if fast is not None:
+                        records, code, unique_key = fast
                         drafted = (group, topic, queue_id, records, reconsume_times, default_topic, queues, batch, limit, code)
                         return _new(DraftedSend, drafted), _new(Sent, (header, opaque, unique_key, None, kept, None))
                 properties, unique_key = self._properties(properties, born_timestamp)
