@@ -149,7 +149,7 @@ async def test_damage_that_all_share_lets_nobody_lead_until_one_is_repaired_by_h
             await group.clock.advance(1)
             status = await asked(address)
     peer = await Peer.connect(group.address("n0"))
-    assert "are damaged" in (await peer.ask(GetRuntimeInfo())).epochs["storeDamaged"]
+    assert "are damaged" in (await peer.ask(GetRuntimeInfo())).table["storeDamaged"]
     with pytest.raises(Refusal, match="being repaired.*try again later") as refused:
         await peer.ask(send("T", b"x"))
     assert refused.value.code == ResponseCode.SERVICE_NOT_AVAILABLE

@@ -20,7 +20,7 @@ from rmq.net.commands.peers import LogPart, ReadLog
 from rmq.net.transport.server import Connection
 
 T = TypeVar("T")
-log = logging.getLogger("rmq.mender")
+log = logging.getLogger("rmq.peerrepair")
 
 
 class PeerRepairer:
