@@ -34,7 +34,7 @@ class Note(NamedTuple):
     client_host: str
 
 
-class Found(NamedTuple):
+class Notes(NamedTuple):
     """Not `complete`: a broker is still building its index, there may be more."""
 
     notes: list[Note]
@@ -70,10 +70,10 @@ async def notes_of(
     begin_ms: int = 0,
     end_ms: int = FOREVER_MS,
     limit: int = MAX_MESSAGES,
-) -> Found:
+) -> Notes:
     """As they were stored; times say when notes were stored. Raises Refusal, Unreachable, Unknown."""
     hits = await lookups.by_key(client, topic, message_id, begin_ms=begin_ms, end_ms=end_ms, limit=limit)
-    return Found([note for message in hits.messages for note in _notes(message, message_id)], hits.complete)
+    return Notes([note for message in hits.messages for note in _notes(message, message_id)], hits.complete)
 
 
 async def ids_of(client: Client, key: str, topic: str = TRACE_TOPIC) -> list[Named]:
