@@ -80,13 +80,13 @@ class MessagePages:
             why = str(error) or "Nobody answered in time."
         own = _own_group(topic)
         groups = [track.group for track in found] or own
-        takers = await self._takers(groups, broker, visit.left_s(0.5))
-        asked = {(group, client): address for group, (address, clients) in takers.items() for client in clients}
+        connected = await self._connected(groups, broker, visit.left_s(0.5))
+        asked = {(group, client): address for group, (address, clients) in connected.items() for client in clients}
         holders = await held_by(self._client, asked, queue, visit.left_s())
-        clients = {group: clients for group, (_, clients) in takers.items()}
-        return visit.show("message.html", message=message, tracks=found, why=why, takers=clients, holders=holders, own=own)
+        clients = {group: clients for group, (_, clients) in connected.items()}
+        return visit.show("message.html", message=message, tracks=found, why=why, members=clients, holders=holders, own=own)
 
-    async def _takers(self, groups: Sequence[str], broker: str, seconds: float) -> dict[str, tuple[str, list[str]]]:
+    async def _connected(self, groups: Sequence[str], broker: str, seconds: float) -> dict[str, tuple[str, list[str]]]:
         """By group, the broker's address and the group's members that are connected there."""
         address = self._client.session.routes.leader(broker)
         told, _ = await ask_all({group: one.connection(self._client, group, address) for group in groups}, seconds)

@@ -153,7 +153,9 @@ class Cleaning(Feature):
     ) -> None:
         self._membership = membership
         self._limits = _limits(settings)
-        self._retention = Retention(self._limits, store, clock, membership.appender, membership.follower_from, alive_from, carry_forward)
+        self._retention = Retention(
+            self._limits, store, clock, membership.appender, membership.follower_from, alive_from, carry_forward
+        )
         self.handlers = {DeleteExpiredLog: self._delete_expired, CleanExpiredQueues: self._clean_queues}
         self.jobs = (Job(RUN_S, "retention", self._run, At.WRITABLE),)
 
