@@ -40,7 +40,18 @@ async def test_the_guides_examples_run(
 
 
 def test_importing_the_client_loads_nothing_heavy() -> None:
-    heavy = ["pyspark", "pandas", "pyarrow", "rich", "click", "aiofiles", "orjson", "rmq.broker", "rmq.log.store"]
+    heavy = [
+        "pyspark",
+        "pandas",
+        "pyarrow",
+        "rich",
+        "click",
+        "aiofiles",
+        "opentelemetry",
+        "orjson",
+        "rmq.broker",
+        "rmq.log.store",
+    ]
     shown = subprocess.run(
         [sys.executable, "-c", f"import sys, rmq.client; print([m for m in {heavy} if m in sys.modules])"],
         capture_output=True,
