@@ -55,6 +55,13 @@ def _command(main: str, *args: str, properties: Sequence[str] = ()) -> list[str]
     ]
 
 
+def _scratch() -> Path:
+    """Where programs stand: `mqadmin consumerStatus` leaves files there."""
+    folder = CACHE / "scratch"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
 started: list[asyncio.subprocess.Process] = []  # by the running test
 
 
@@ -77,7 +84,7 @@ class Java:
     async def _run(cls, main: str, *args: str, properties: Sequence[str] = ()) -> "Java":
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(
-            *_command(main, *args, properties=properties), stdin=pipe, stdout=pipe, stderr=pipe
+            *_command(main, *args, properties=properties), stdin=pipe, stdout=pipe, stderr=pipe, cwd=_scratch()
         )
         started.append(process)
         return cls(process)
@@ -163,7 +170,9 @@ class Java:
 async def mqadmin(command: str, *args: str) -> str:
     """Standard output of one mqadmin command, without its logging noise."""
     words = _command("org.apache.rocketmq.tools.command.MQAdminStartup", command, *args)
-    process = await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT)
+    process = await asyncio.create_subprocess_exec(
+        *words, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, cwd=_scratch()
+    )
     async with asyncio.timeout(60):
         output, _ = await process.communicate()
     return "\n".join(line for line in output.decode().splitlines() if " |-" not in line)
