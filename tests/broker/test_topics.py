@@ -80,6 +80,22 @@ async def test_a_send_makes_no_topic_of_a_group_that_does_not_exist(peer: Peer, 
     assert (await peer.send(send(f"{prefix}somebody")))[0].queue_offset == 0
 
 
+async def test_a_group_tells_how_much_it_takes(broker: LocalBroker, peer: Peer) -> None:
+    """It was 0 for ever."""
+    await peer.ask(UpdateConsumerOffset("g", "T", 0, 0))
+    assert (await peer.ask(GetConsumeStats("g"))).consume_tps == 0
+    await peer.send(*(send("T") for _ in range(30)))
+    assert len(bodies(await peer.pull("T", 0))) == 30
+    await broker.clock.advance(10)
+    assert 1.0 < (await peer.ask(GetConsumeStats("g"))).consume_tps <= 3.0
+    assert (await peer.ask(GetConsumeStats("g", "TBW102"))).consume_tps == 0
+    assert (await peer.ask(GetConsumeStats("other"))).consume_tps == 0
+    for _ in range(13):
+        await broker.clock.advance(10)
+        await peer.ask(GetConsumeStats("other"))  # a connection that is idle for two minutes is closed
+    assert (await peer.ask(GetConsumeStats("g"))).consume_tps == 0, "of the last two minutes"
+
+
 async def test_there_are_so_many_topics_and_groups_and_no_more(connect: Connect) -> None:
     """Who would be one too many is told so; those that are there go on, and the broker stays in the routes."""
     async with LocalBroker(max_topics=30, max_groups=12) as broker:

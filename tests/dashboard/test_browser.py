@@ -17,6 +17,7 @@ import pytest
 
 from rmq.client import Client, Message
 from rmq.config.settings import NodeSettings
+from rmq.dashboard.access import write_user
 from rmq.dashboard.history import History
 from rmq.model import TopicConfig
 from rmq.nameserver.node import Nameserver
@@ -118,6 +119,10 @@ async def test_pages_of_an_empty_cluster_and_of_ten_thousand_topics(tmp_path: Pa
     async with browser() as chromium:
         async with dashboard(nameserver.address, tmp_path / "empty") as url:
             await _look_right(chromium, url, [*PAGES, "/messages?topic=Orders", "/dead?group=shipping"], 400, "light")
+            users = tmp_path / "users"
+            write_user(users, "bob", "read", "battery staple")
+            async with dashboard(nameserver.address, tmp_path / "login", users=users) as locked:
+                await _logs_in(chromium, locked)
             await nameserver.stop()
             await _look_right(chromium, url, ["/", "/topics", "/dead"], 400, "light")
         async with LocalBroker() as broker:
@@ -218,6 +223,25 @@ async def _works_by_keyboard(chromium: Any, url: str) -> None:
     await page.locator("text=Consume the ticked ones again").focus()
     await page.keyboard.press("Enter")
     await page.wait_for_selector("text=4 messages sent")
+
+
+async def _logs_in(chromium: Any, url: str) -> None:
+    """By keyboard; who may only look is not asked to do anything."""
+    page = await chromium.new_page(viewport={"width": 400, "height": 800}, color_scheme="dark")
+    said: list[str] = []
+    page.on("console", lambda line: said.append(line.text))
+    await page.goto(f"{url}/users")
+    assert await page.evaluate("document.activeElement.name") == "name"
+    await page.keyboard.type("bob")
+    await page.keyboard.press("Tab")
+    await page.keyboard.type("battery staple")
+    await page.keyboard.press("Enter")
+    await page.wait_for_url("**/users")
+    assert await page.locator("text=may only look").count() == 1
+    assert await page.locator('main form[method="post"]').count() == 0
+    assert await page.evaluate("document.documentElement.scrollWidth") <= 400
+    assert said == []
+    await page.close()
 
 
 async def _until_shown(page: Any, what: str) -> None:

@@ -85,7 +85,7 @@ class InspectHandlers:
         rows = await asyncio.to_thread(
             lambda: [self._progress(group, config, q) for config in configs for q in _queue_ids(config)]
         )
-        return ConsumeStats(rows)
+        return ConsumeStats(rows, self._stats.group_get_tps(group, [config.name for config in configs]))
 
     def _keeps_its_own(self, group: str) -> bool:
         """A broadcast group: each member keeps its offsets where it runs; offsets stored here, if any, are old."""

@@ -4,11 +4,12 @@ Sampled every 10 s from counters that exist anyway, so the hot path pays one add
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from rmq.net.transport.connection import Call
 
 SAMPLE_S = 10
+_TAKEN_S = 60
 KEPT = 61  # ten minutes and the sample before
 
 
@@ -52,6 +53,30 @@ class DayMarks:
             self._day = day
 
 
+Reader = tuple[str, str]
+"""Topic and group."""
+
+
+class Taken:
+    """How many messages each reader was handed, now and up to two minutes ago."""
+
+    def __init__(self) -> None:
+        self._old = self._middle = self._new = (0.0, dict[Reader, int]())
+
+    def sample(self, now: float, counts: dict[Reader, int]) -> None:
+        if not self._new[0]:
+            self._old = self._middle = (now, counts)
+        elif now - self._middle[0] >= _TAKEN_S:
+            self._old, self._middle = self._middle, (now, counts)
+        self._new = (now, counts)
+
+    def per_second(self, reader: Reader) -> float:
+        """Of the last one or two minutes; of less after a start."""
+        (then, before), (now, after) = self._old, self._new
+        more = after.get(reader, 0) - before.get(reader, 0)
+        return max(0.0, more / (now - then)) if now > then else 0.0
+
+
 MAX_READERS = 100_000  # groups times the topics that they read
 
 
@@ -71,7 +96,8 @@ class BrokerStats:
         self.found = Rate()  # pull requests that found messages
         self.missed = Rate()
         self.transferred = Rate()  # messages handed out
-        self.out: dict[tuple[str, str], list[int]] = {}  # (topic, group) -> messages and bytes handed out
+        self.out: dict[Reader, list[int]] = {}  # messages and bytes handed out
+        self._taken = Taken()
         self.charge: Callable[[Call, str, int, int], None] | None = None  # where there are quotas: topic, messages, bytes
         self.put_days = DayMarks(self.put)
         self.get_days = DayMarks(self.transferred)
@@ -107,10 +133,15 @@ class BrokerStats:
         self.get_days.sample(day)
         for rate in (self.put, self.put_bytes, self.found, self.missed, self.transferred):
             rate.sample(now)
+        self._taken.sample(now, {reader: row[0] for reader, row in self.out.items()})
         self._topics = {topic: self._topics.get(topic) or Rate() for topic in ends}
         for topic, end in ends.items():
             self._topics[topic].total = end
             self._topics[topic].sample(now)
+
+    def group_get_tps(self, group: str, topics: Iterable[str]) -> float:
+        """Messages that the group was handed of these topics, a second. [BrokerStatsManager.tpsGroupGetNums]"""
+        return sum(self._taken.per_second((topic, group)) for topic in topics)
 
     def topic_put_tps(self, topic: str) -> float:
         rate = self._topics.get(topic)
