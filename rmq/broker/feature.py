@@ -5,6 +5,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from rmq.config.settings import NodeSettings
 from rmq.measures import Family
 from rmq.net.transport.server import Connection, Handler
 
@@ -17,10 +18,14 @@ class At(Enum):
     EVERYWHERE = "everywhere"
 
 
-class Job(NamedTuple):
-    """`work` is done every `seconds`, the first time after `first_s`. `at_stop`: a leader does it once more when it stops."""
+Seconds = float | Callable[[], float]
 
-    seconds: float
+
+class Job(NamedTuple):
+    """`work` is done every `seconds` (or what that says before each wait), the first time after `first_s`. `at_stop`: a leader
+    does it once more when it stops."""
+
+    seconds: Seconds
     name: str
     work: Callable[[], Awaitable[None] | None]
     at: At = At.LEADER
@@ -62,6 +67,9 @@ class Feature:
 
     def stopping(self) -> None:
         """This node stops: answer whoever waits, and end long work soon."""
+
+    async def on_settings(self, settings: NodeSettings) -> None:
+        """Settings that may change while the node runs have these values now."""
 
     def on_connection_closed(self, connection: Connection) -> None:
         """A client's connection has ended."""

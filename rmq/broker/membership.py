@@ -193,20 +193,19 @@ class Guidance:
     """A `pull.Guide`. `follower_reads`: readers may be sent to followers; `leans(call)`: a client reads at this follower."""
 
     def __init__(self, membership: Membership, follower_reads: bool, leans: Callable[[Call], None]) -> None:
-        self.suggest: Callable[[int, bool], int] = membership.suggest if follower_reads else _suggest_leader
+        self.follower_reads = follower_reads
         self.leave_to_leader = membership.leave_to_leader
         self._membership = membership
         self._leans = leans
+
+    def suggest(self, end: int, cold: bool) -> int:
+        return self._membership.suggest(end, cold) if self.follower_reads else 0
 
     def keeps_offsets(self, call: Call) -> bool:
         if self._membership.leads:
             return True
         self._leans(call)
         return False
-
-
-def _suggest_leader(_end: int, _cold: bool) -> int:
-    return 0
 
 
 class Leadership:

@@ -13,6 +13,7 @@ from rmq.broker.adoption import tables as adopt
 from rmq.broker.feature import At, Feature, Job
 from rmq.broker.features.access import Access, shares
 from rmq.broker.features.assignments import Assignments
+from rmq.broker.features.configuration import Configuration
 from rmq.broker.features.delays import Delays
 from rmq.broker.features.exports import Exports
 from rmq.broker.features.groups import Groups
@@ -122,7 +123,13 @@ class Serving:
             catalog, registry, offsets.keys_of_group, self.front.server.connection, hearing, polls.groups_changed, clock
         )
         progress = Offsets(
-            offsets, catalog, registry, reader, commit, partial(membership.leave_to_leader, anyone=True), settings.broker_name
+            offsets,
+            catalog,
+            registry,
+            reader,
+            commit,
+            partial(membership.leave_to_leader, anyone=True),
+            groups.clients.of_group,
         )
         guide = Guidance(membership, settings.follower_reads, self.front.leans)
         locks = Locks(tables.locks, settings.broker_name, catalog.topic, catalog.check_known_group, commit, clock)
@@ -155,6 +162,7 @@ class Serving:
             Cleaning(settings, self.store, membership, tables.pending.alive_from, self.carry_forward, clock),
             self._access(),
             self._quotas(),
+            Configuration(settings, self._change_settings, clock),
         ]
 
     def _access(self) -> Access:
@@ -191,6 +199,7 @@ class Serving:
         """Starts part after part; `running` is told how each is stopped, the last one first. Raises StoreError, OSError."""
         front, membership = self.front, self.membership
         running.callback(self.reader.cold.close)
+        await self._change_settings(self._settings)
         await asyncio.to_thread(fill, self.tables, self.store)
         running.push_async_callback(membership.stop)
         if self.store.read_only:
@@ -261,6 +270,10 @@ class Serving:
                 log.warning("not saved at the end: %s", error)
             except Exception:  # the log itself is well, and the next start makes all of these from it
                 log.exception("not saved at the end; this is a bug, please report it")
+
+    async def _change_settings(self, settings: NodeSettings) -> None:
+        for feature in self.features:
+            await feature.on_settings(settings)
 
     # --- what a feature asks of all others ------------------------------------------------------------------------------
 

@@ -21,9 +21,9 @@ class Timers:
         self._sleeping: set[asyncio.Task[None]] = set()
         self._stopped = False
 
-    def every(self, seconds: float, name: str, job: Job, first_s: float | None = None) -> None:
-        """Run `job` each `seconds` until stopped; the first time after `first_s`, if that is given."""
-        first_s = seconds if first_s is None else first_s
+    def every(self, seconds: float | Callable[[], float], name: str, job: Job, first_s: float | None = None) -> None:
+        """Run `job` each `seconds` (or what that says before each wait) until stopped; the first time after `first_s`, if that
+        is given."""
         self._tasks.append(asyncio.create_task(self._run(first_s, seconds, name, job), name=f"timer-{name}"))
 
     @property
@@ -39,12 +39,14 @@ class Timers:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
 
-    async def _run(self, wait_s: float, seconds: float, name: str, job: Job) -> None:
-        trouble = ""
+    async def _run(self, first_s: float | None, seconds: float | Callable[[], float], name: str, job: Job) -> None:
+        trouble, wait_s = "", first_s
         while not self._stopped:
+            if wait_s is None:
+                wait_s = seconds() if callable(seconds) else seconds
             await self._sleep(wait_s)
             trouble = await self._once(name, job, trouble)
-            wait_s = seconds
+            wait_s = None
 
     async def _sleep(self, seconds: float) -> None:
         task = asyncio.current_task()

@@ -79,17 +79,16 @@ _LATER = _keys("""
     messageIndexSafe enableConsumeQueueExt
     mappedFileSizeConsumeQueueExt enableLmq enableMultiDispatch popPollingSize
     enablePopLog enableCompaction storeReplyMessageEnable brokerPermission regionId
-    autoDeleteUnusedStats autoDeleteUnusedTopic brokerTopicEnable clusterTopicEnable longPollingEnable shortPollingTimeMills
+    autoDeleteUnusedStats autoDeleteUnusedTopic brokerTopicEnable clusterTopicEnable
     notifyConsumerIdsChangedEnable disableConsumeIfConsumerReadSlowly consumerFallbehindThreshold
-    orderMessageEnable kvConfigPath configStorePath configStoreInRocksDB returnOrderTopicConfigToBroker supportActingMaster
-    enableControllerInNamesrv deleteTopicWithBrokerRegistration notifyMinBrokerIdChanged
-    enableSplitRegistration splitRegistrationSize
+    kvConfigPath configStorePath configStoreInRocksDB returnOrderTopicConfigToBroker supportActingMaster
+    enableControllerInNamesrv notifyMinBrokerIdChanged
     enableRetryTopicV2 retrieveMessageFromPopRetryTopicV1
     forceRegister brokerHeartbeatInterval brokerNotActiveTimeoutMillis fetchNamesrvAddrByAddressServer rmqAddressServerDomain
     startAcceptSendRequestTimeStamp checkCRCOnRecover commercialEnable
 """)
 
-_NO_EFFECT = _keys("""
+NO_EFFECT = _keys("""
     authenticationProvider authenticationMetadataProvider authenticationStrategy authorizationProvider
     authorizationMetadataProvider authorizationStrategy authConfigPath userCacheMaxNum aclCacheMaxNum
     rocketmqHome productEnvName clusterTest
@@ -114,11 +113,18 @@ _NO_EFFECT = _keys("""
     flushConsumerOffsetInterval flushConsumerOffsetHistoryInterval registerBrokerTimeoutMills sendHeartbeatTimeoutMillis
     compressedRegister debugLockEnable offsetCheckInSlave duplicationEnable coldDataFlowControlEnable
     defaultThreadPoolNums clientRequestThreadPoolNums brokerDivideThreadPoolNums maxMsgsNumBatch
+    enableSplitRegistration splitRegistrationSize enableSingleTopicRegister
+    estimateAccumulation enablePopBufferMerge popCkStayBufferTime popCkStayBufferTimeOut popCkMaxBufferSize
+    enablePopBatchAck reviveInterval reviveMaxSlow reviveScanTime reviveQueueNum enableSkipLongAwaitingAck
     unRegisterBrokerQueueCapacity tls.config.file tls.test.mode.enable tls.server.authClient
 """)
 
 _BOTH_WAYS = _keys("tls.client.keyPath tls.client.keyPassword tls.client.certPath tls.client.trustCertPath")
-KNOWN = frozenset([*_PROMISES, *PATHS, *_LATER, *_NO_EFFECT, *_BOTH_WAYS])
+BLACK_LIST = frozenset(
+    [*PATHS, "configBlackList", "brokerConfigPath", "rocketmqHome", "kvConfigPath", "configStorePath", "rmqAddressServerDomain"]
+)
+"""Where things lie: never changed from afar."""
+KNOWN = frozenset([*_PROMISES, *PATHS, *_LATER, *NO_EFFECT, *_BOTH_WAYS])
 
 
 def judge(key: str, value: str) -> str | None:
@@ -131,7 +137,7 @@ def judge(key: str, value: str) -> str | None:
         return f"{key} is not served yet; it is read over"
     if key in _BOTH_WAYS:
         return f"{key} is read over: a node shows tls_cert and trusts tls_ca in both directions"
-    return f"{key} has no effect here (it tunes RocketMQ's threads and buffers)" if key in _NO_EFFECT else None
+    return f"{key} has no effect here (it steers RocketMQ's insides)" if key in NO_EFFECT else None
 
 
 def judge_paths(rows: Iterable[Written], root: Path) -> None:

@@ -1,33 +1,34 @@
 """Where the settings of a process come from: reads the sources, and says of each effective value where it came from.
 
-Sources, weakest first: defaults, the file (TOML, or RocketMQ's `key=value`), the environment (RMQ_*, NAMESRV_ADDR), flags.
+Sources, weakest first: defaults, the file (TOML, or RocketMQ's `key=value`), the environment (RMQ_*, NAMESRV_ADDR), flags,
+what was set while the node ran.
 """
 
 import difflib
-import re
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from rmq.config import access, keys
+from rmq.config.files import Entry as Entry, entries_of
 from rmq.config.security import is_loopback, open_door
-from rmq.config.settings import BY_ROCKETMQ, DEFAULT_NAMESRV, NAMES, NodeSettings, parse, rocketmq_key
+from rmq.config.settings import (
+    BY_ROCKETMQ,
+    DEFAULT_NAMESRV,
+    LIVE_FILES,
+    NAMES,
+    STORE_DIR,
+    NodeSettings,
+    name_of,
+    parse,
+    rocketmq_key,
+)
 from rmq.errors import InvalidArgument
 
-_ALIASES = {"useTLS": "tls_dial"}  # keys of RocketMQ that say the same as another one
 OTHER_VARIABLES = frozenset(
     {"RMQ_CONFIG", "RMQ_TIMEOUT", "RMQ_TLS", "RMQ_USER", "RMQ_PASSWORD_FILE", "RMQ_PASSWORD"}
 )  # no settings of a node
-
-
-class Entry(NamedTuple):
-    """One `key = value` as it was written. `origin`: "broker.conf:12", "RMQ_FLUSH", "--flush"."""
-
-    key: str
-    raw: object
-    origin: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +47,14 @@ def load(file: Path | None = None, env: Mapping[str, str] | None = None, flags: 
     a key of RocketMQ that promises what this release does not do.
     """
     warnings: list[str] = []
-    rows = list(_from_file(file)) if file else []
+    rows = list(entries_of(file)) if file else []
     rows += _from_env(env or {}, warnings)
     rows += flags
     ours = {row.key: row for row in _translate(rows, warnings)}
+    for row in _live_rows(ours):
+        if row.key in ours:
+            warnings.append(f"{row.origin}: {row.key} was set while the node ran, which wins over {ours[row.key].origin}")
+        ours[row.key] = row
     _check_secrets(ours, file)
     values = _values(ours)
     origins = {name: ours[name].origin if name in ours else "default" for name in NAMES}
@@ -57,6 +62,15 @@ def load(file: Path | None = None, env: Mapping[str, str] | None = None, flags: 
     keys.judge_paths([row for row in rows if row.key in keys.PATHS], settings.store_dir)
     warnings += [*_doubts(settings), *_look_at_doors(settings)]
     return Loaded(settings, origins, tuple(dict.fromkeys(warnings)))
+
+
+def _live_rows(ours: Mapping[str, Entry]) -> Iterator[Entry]:
+    """What administrators set while the node ran: the newest decision, so it wins over all others."""
+    root = _parse_entry(ours["store_dir"]) if "store_dir" in ours else STORE_DIR
+    for file, names in LIVE_FILES.items():
+        if (root / file).is_file():
+            rows = _translate(entries_of(root / file), [])
+            yield from (row for row in rows if row.key in names)
 
 
 def _check_secrets(ours: Mapping[str, Entry], file: Path | None) -> None:
@@ -122,8 +136,7 @@ def _look_at_doors(settings: NodeSettings) -> Iterator[str]:
 def _translate(rows: Iterable[Entry], warnings: list[str]) -> Iterator[Entry]:
     """Keys to names of settings; everything else is judged: refused, warned about, or (harmless) passed over."""
     for row in rows:
-        name = row.key if row.key in NAMES else BY_ROCKETMQ.get(row.key) or _ALIASES.get(row.key)
-        if name:
+        if name := name_of(row.key):
             yield row._replace(key=name)
         elif row.key not in keys.PATHS and (warning := _judged(row)):
             warnings.append(f"{row.origin}: {warning}")
@@ -134,10 +147,11 @@ def _judged(row: Entry) -> str:
         warning = keys.judge(row.key, str(row.raw))
     except InvalidArgument as error:
         raise InvalidArgument(f"{row.origin}: {error}") from None
-    return f"unknown key {row.key}{_suggestion(row.key)}" if warning is None else warning
+    return f"unknown key {row.key}{suggestion(row.key)}" if warning is None else warning
 
 
-def _suggestion(key: str, names: Iterable[str] = ()) -> str:
+def suggestion(key: str, names: Iterable[str] = ()) -> str:
+    """What was meant perhaps, to be put behind the key."""
     candidates = {name.lower(): name for name in (names or [*NAMES, *BY_ROCKETMQ, *keys.KNOWN])}
     close = difflib.get_close_matches(key.lower(), candidates, n=1, cutoff=0.7)
     return f"; did you mean {candidates[close[0]]}?" if close else ", ignored"
@@ -151,59 +165,4 @@ def _from_env(env: Mapping[str, str], warnings: list[str]) -> Iterator[Entry]:
         if variable in known:
             yield Entry(known[variable], env[variable], variable)
         elif variable.startswith("RMQ_") and variable not in OTHER_VARIABLES:
-            warnings.append(f"{variable}: unknown variable{_suggestion(variable, known)}")
-
-
-# --- files ------------------------------------------------------------------------------------------------------------
-
-
-def _from_file(file: Path) -> list[Entry]:
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise InvalidArgument(f"{file}: cannot be read ({why}); give --config the path of a TOML or .conf file") from error
-    return list(_toml_entries(file, text) if file.suffix == ".toml" else _conf_entries(file, text))
-
-
-def _toml_entries(file: Path, text: str) -> Iterator[Entry]:
-    try:
-        table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise InvalidArgument(f"{file}: no valid TOML: {error} (a RocketMQ file should be named .conf)") from error
-    for key, value in table.items():
-        origin = f"{file}:{_toml_line(text, key)}"
-        if isinstance(value, dict):
-            raise InvalidArgument(f"{origin}: [{key}] is a table; write all settings at the top, one `name = value` a line")
-        yield Entry(key, value, origin)
-
-
-def _toml_line(text: str, key: str) -> int:
-    found = re.search(rf"^[ \t]*\[?[\"']?{re.escape(key)}[\"']?[ \t]*[]=.]", text, re.MULTILINE)
-    return text.count("\n", 0, found.start()) + 1 if found else 1
-
-
-def _conf_entries(file: Path, text: str) -> Iterator[Entry]:
-    """Java's properties as far as brokers' files use them: comments (# !), `key=value`, a `\\` at the end goes on."""
-    for line_number, line in _logical_lines(text):
-        key, found, value = line.partition("=")
-        if not found or not key.strip():
-            raise InvalidArgument(f"{file}:{line_number}: {line!r} is no `key=value`; put # before a comment")
-        if value.strip():  # RocketMQ ships empty keys; they mean the default
-            yield Entry(key.strip(), value.strip(), f"{file}:{line_number}")
-
-
-def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    begun, first = "", 0
-    for line_number, line in enumerate(text.splitlines(), 1):
-        line = line.strip()
-        if not begun and (not line or line[0] in "#!"):
-            continue
-        first = first if begun else line_number
-        if line.endswith("\\"):
-            begun += line[:-1]
-            continue
-        yield first, begun + line
-        begun = ""
-    if begun:
-        yield first, begun
+            warnings.append(f"{variable}: unknown variable{suggestion(variable, known)}")

@@ -35,7 +35,7 @@ from rmq.config.security import contradictions
 from rmq.errors import InvalidArgument
 
 _HIGHEST = 2**31 - 1
-_STORE_DIR = Path("rmq-data")
+STORE_DIR = Path("rmq-data")
 DEFAULT_NAMESRV = "127.0.0.1:9876"
 MIB = 1024 * 1024
 
@@ -81,7 +81,7 @@ class NodeSettings(ObservingSettings):
     follower_reads: bool = _setting(False, flag(), "readers far behind are sent to a follower", "slaveReadEnable")
     property_filter: bool = _setting(False, flag(), "consumers may filter by SQL92", "enablePropertyFilter")
     unclean: bool = _setting(False, flag(), "this node may vote and lead though it may have lost bytes that were acknowledged")
-    store_dir: Path = _setting(_STORE_DIR, path(), "directory of the store", "storePathRootDir")  # noqa: RUF009
+    store_dir: Path = _setting(STORE_DIR, path(), "directory of the store", "storePathRootDir")  # noqa: RUF009
     flush: str = _setting(
         "async",
         choice("async", "sync", ASYNC_FLUSH="async", SYNC_FLUSH="sync"),
@@ -120,6 +120,18 @@ class NodeSettings(ObservingSettings):
     max_transfer_disk_count: int = _setting(
         8, integer(1, 10_000), "messages, where the disk has to be read", "maxTransferCountOnMessageInDisk"
     )
+    long_polling: bool = _setting(
+        True, flag(), "pulls wait as long as they ask for; false: short_polling_ms", "longPollingEnable"
+    )
+    short_polling_ms: int = _setting(
+        1_000, integer(1, 60_000), "how long pulls wait for messages without long_polling", "shortPollingTimeMills"
+    )
+    server_side_resets: bool = _setting(
+        True,
+        flag(),
+        "groups are set to other places by the broker; false: by their connected members",
+        "useServerSideResetOffset",
+    )
     max_topics: int = _setting(50_000, integer(20, 100_000), "topics; then only the broker makes more, for groups: twice as many")
     max_groups: int = _setting(20_000, integer(10, 100_000), "consumer groups of the broker")
     auto_create_topic: bool = _setting(True, flag(), "a send may make its topic", "autoCreateTopicEnable")
@@ -146,6 +158,15 @@ class NodeSettings(ObservingSettings):
     broker_expiry_ms: int = _setting(120_000, integer(1_000, 3_600_000), "nameserver: a broker silent this long is gone")
     scan_interval_ms: int = _setting(
         10_000, integer(1_000, 600_000), "nameserver: how often it looks for silent brokers", "scanNotActiveBrokerInterval"
+    )
+    order_messages: bool = _setting(
+        False, flag(), "nameserver: routes tell how many queues an ordered topic has at each broker", "orderMessageEnable"
+    )
+    drop_unnamed_topics: bool = _setting(
+        False,
+        flag(),
+        "nameserver: a topic that a broker of RocketMQ names no more leaves the routes",
+        "deleteTopicWithBrokerRegistration",
     )
     client_expiry_ms: int = _setting(120_000, integer(1_000, 3_600_000), "a client silent this long has left its groups")
     max_frame_bytes: int = _setting(16 * MIB, size(64 * 1024, 1024 * MIB), "largest frame on a connection")
@@ -244,6 +265,18 @@ def _group_contradictions(settings: NodeSettings) -> Iterator[str]:
 _ROWS = {row.name: row for row in dataclasses.fields(NodeSettings)}
 BY_ROCKETMQ = {row.metadata["rocketmq"]: name for name, row in _ROWS.items() if row.metadata["rocketmq"]}
 NAMES = tuple(_ROWS)
+ALIASES = {"useTLS": "tls_dial"}  # keys of RocketMQ that say the same as another one
+BROKER_LIVE = frozenset({  # change while a broker runs
+    "reserved_hours", "delete_hours", "max_used_percent", "clean_forcibly_percent", "clean_forcibly",
+    "refuse_sends_percent", "follower_reads", "property_filter", "max_transfer_bytes", "max_transfer_count",
+    "max_transfer_disk_bytes", "max_transfer_disk_count", "auto_create_topic", "auto_create_group",
+    "default_topic_queue_nums", "recall_messages", "timer_max_delay_s", "transaction_timeout_ms",
+    "transaction_check_interval_ms", "transaction_check_max", "reject_transactions", "long_polling",
+    "short_polling_ms", "server_side_resets",
+})  # fmt: skip
+NAMESERVER_LIVE = frozenset(("broker_expiry_ms", "scan_interval_ms", "order_messages", "drop_unnamed_topics"))
+LIVE_FILES = {"config/live.conf": BROKER_LIVE, "namesrv/live.conf": NAMESERVER_LIVE}
+"""Below the store: what was set while the node ran."""
 
 
 def about(name: str) -> str:
@@ -259,6 +292,11 @@ def allowed(name: str) -> str:
 def rocketmq_key(name: str) -> str:
     """RocketMQ's key for a setting ("" if it has none)."""
     return str(_ROWS[name].metadata["rocketmq"])
+
+
+def name_of(key: str) -> str:
+    """The setting that a key of ours or of RocketMQ means ("" if none)."""
+    return key if key in _ROWS else BY_ROCKETMQ.get(key) or ALIASES.get(key, "")
 
 
 def parse(name: str, raw: object) -> Any:

@@ -1,7 +1,7 @@
 """A nameserver's handlers. The route table has the rules; this file unpacks requests and reads the clock."""
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from rmq.clock import Clock
 from rmq.errors import Refusal
@@ -10,7 +10,6 @@ from rmq.measures import Family, counter, gauge
 from rmq.model import Route
 from rmq.net.commands import (
     ClusterInfo,
-    DeleteSetting,
     DeleteTopicInNameserver,
     GetClusterInfo,
     GetRoute,
@@ -21,16 +20,34 @@ from rmq.net.commands import (
     TopicList,
     UnregisterBroker,
 )
-from rmq.net.commands.routes import Added, AddWritePerm, GetSystemTopics, GetTopicsOfCluster, Wiped, WipeWritePerm
+from rmq.net.commands.routes import (
+    Added,
+    AddWritePerm,
+    GetSystemTopics,
+    GetTopicsOfCluster,
+    GetUnitSubscribedOtherTopics,
+    GetUnitSubscribedTopics,
+    GetUnitTopics,
+    Wiped,
+    WipeWritePerm,
+)
 from rmq.net.transport.server import Call, Connection, Handler
 from rmq.routing.parts import Parts
 from rmq.routing.table import Outcome, Registration, Removed, RouteTable
 
 log = logging.getLogger("rmq.nameserver")
+UNIT, UNIT_SUBSCRIBED = 1, 2  # bits of a topic's `sys_flag` [TopicSysFlag]
 
 
 class RouteHandlers:
-    def __init__(self, table: RouteTable, members: Members, clock: Clock) -> None:
+    """`order_conf(topic)`: how many queues of an ordered topic each broker has, "" if nobody said it. `drops()`: whether topics
+    that a broker of RocketMQ names no more leave the routes."""
+
+    def __init__(
+        self, table: RouteTable, members: Members, order_conf: Callable[[str], str], drops: Callable[[], bool], clock: Clock
+    ) -> None:
+        self._order_conf = order_conf
+        self._drops = drops
         self._table = table
         self._members = members
         self._clock = clock
@@ -51,11 +68,13 @@ class RouteHandlers:
             GetSystemTopics: self.system_topics,
             WipeWritePerm: self.wipe,
             AddWritePerm: self.add,
-            DeleteSetting: lambda _request, _call: None,
+            GetUnitTopics: lambda _request, _call: TopicList(self._table.topics_with(UNIT)),
+            GetUnitSubscribedTopics: lambda _request, _call: TopicList(self._table.topics_with(UNIT_SUBSCRIBED)),
+            GetUnitSubscribedOtherTopics: lambda _request, _call: TopicList(self._table.topics_with(UNIT_SUBSCRIBED, UNIT)),
         }
 
     def route(self, request: GetRoute, _call: Call) -> Route:
-        return self._table.route(request.topic)
+        return self._table.route(request.topic)._replace(order_conf=self._order_conf(request.topic))
 
     def clusters(self, _request: GetClusterInfo, _call: Call) -> ClusterInfo:
         return ClusterInfo(self._table.clusters())
@@ -89,7 +108,7 @@ class RouteHandlers:
             return Registered()
         broker = Registration(
             request.cluster_name, request.broker_name, request.broker_id, request.broker_addr, request.epoch, topics,
-            request.data_version, request.store, request.members, request.whole,
+            request.data_version, request.store, request.members, request.whole or self._drops(),
         )  # fmt: skip
         found = self._take(broker, connection_id)
         if found.changed:

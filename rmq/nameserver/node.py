@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterable
 
 from rmq.clock import Clock, SystemClock
+from rmq.config.live import LiveSettings
 from rmq.config.settings import NodeSettings
 from rmq.guard.audit import audited
 from rmq.guard.making import guard_of, guarded
@@ -11,18 +12,21 @@ from rmq.guard.members import Members
 from rmq.measures import Family, gauge
 from rmq.nameserver.access import SharedDirectory
 from rmq.nameserver.handlers import RouteHandlers
+from rmq.nameserver.kept import KeptHandlers
 from rmq.net.codec.limits import MIB, Limits
 from rmq.net.commands import ShareAccess
 from rmq.net.remoting.codec import RemotingSettings
 from rmq.net.transport.network import Network, network_of
 from rmq.net.transport.server import Connection, Server
+from rmq.routing.kept import ORDER_NAMESPACE
 from rmq.routing.table import RouteTable
 
 _LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # of a wildcard
 
 
 class Nameserver:
-    """Any number of them may run; they do not know each other and keep nothing (N3)."""
+    """Any number of them may run; they do not know each other, and of brokers they keep nothing (N3). Raises StoreError for a
+    file of what administrators put there that is not what it should be."""
 
     def __init__(
         self,
@@ -34,12 +38,18 @@ class Nameserver:
         limits = limits or _limits(settings)
         self._settings = settings
         self._clock = clock
-        self._handlers = RouteHandlers(RouteTable(settings.broker_expiry_ms / 1000), Members(settings), clock)
+        routes = RouteTable(settings.broker_expiry_ms / 1000)
+        folder = settings.store_dir / "namesrv"
+        self._kept = KeptHandlers(LiveSettings(settings, "namesrv/live.conf"), folder, routes, clock)
+        self._handlers = RouteHandlers(
+            routes, Members(settings), self._order_conf, lambda: self._kept.live.settings.drop_unnamed_topics, clock
+        )
         self.directory = SharedDirectory()
         guard = guard_of(settings, self.directory, clock)
         remoting = RemotingSettings(limits=limits)
         remoting.identify = guard.identify if guard is not None else None
-        handlers = guarded(guard, audited({**self._handlers.by_request(), ShareAccess: self.directory.share}, {}))
+        own = {**self._handlers.by_request(), **self._kept.by_request(), ShareAccess: self.directory.share}
+        handlers = guarded(guard, audited(own, {}))
         self._server = Server(
             handlers, limits, remoting, clock, on_close=self._closed, network=network or network_of(settings, clock)
         )
@@ -89,13 +99,16 @@ class Nameserver:
             self._scan.cancel()
             await asyncio.gather(self._scan, return_exceptions=True)
 
+    def _order_conf(self, topic: str) -> str:
+        return (self._kept.table.get(ORDER_NAMESPACE, topic) or "") if self._kept.live.settings.order_messages else ""
+
     def _closed(self, connection: Connection) -> None:
         self.directory.closed(connection.id)
         self._handlers.closed(connection)
 
     async def _look_for_silent_brokers(self) -> None:
         while True:
-            await self._clock.sleep(self._settings.scan_interval_ms / 1000)
+            await self._clock.sleep(self._kept.live.settings.scan_interval_ms / 1000)
             self._handlers.expire()
 
 

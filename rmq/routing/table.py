@@ -95,7 +95,7 @@ class RouteTable:
     """`expiry_s`: a broker silent this long is gone (N1)."""
 
     def __init__(self, expiry_s: float = EXPIRY_S) -> None:
-        self._expiry_s = expiry_s
+        self.expiry_s = expiry_s
         self._groups: dict[str, _Group] = {}
         self._connections: dict[int, set[str]] = {}  # connection id -> broker groups that registered through it
         self._holders: Counter[str] = Counter()  # topic -> how many groups have it
@@ -220,10 +220,10 @@ class RouteTable:
             self._remove(group, broker_id, now)
             for group in self._groups.values()
             for broker_id, member in list(group.members.items())
-            if now - member.heard > self._expiry_s
+            if now - member.heard > self.expiry_s
         ]
         for group in list(self._groups.values()):
-            if not group.members and now - group.left > self._expiry_s:
+            if not group.members and now - group.left > self.expiry_s:
                 del self._groups[group.name]
                 self._wiped.discard(group.name)
         return removed
@@ -275,6 +275,11 @@ class RouteTable:
         """Sorted."""
         return sorted(set().union(*(group.topics for group in self._groups.values() if group.cluster == cluster)))
 
+    def topics_with(self, flags: int, without: int = 0) -> list[str]:
+        """Topics that have these bits of their `sys_flag` somewhere, and none of the others there. Sorted."""
+        found = (name for group in self._groups.values() for name, row in group.topics.items() if _has(row, flags, without))
+        return sorted(set(found))
+
     def clusters(self) -> list[BrokerAddresses]:
         """Every broker group that has a broker, sorted by name."""
         return [self._groups[name].view() for name in sorted(self._groups) if self._groups[name].members]
@@ -295,6 +300,10 @@ class RouteTable:
     def topics(self) -> list[str]:
         """Sorted; system, %RETRY% and %DLQ% topics included."""
         return sorted(self._holders)
+
+
+def _has(row: QueueData, flags: int, without: int) -> bool:
+    return row.sys_flag & flags == flags and not row.sys_flag & without
 
 
 def _is_stale(broker: Registration, connection_id: int, known: _Member) -> bool:

@@ -1,6 +1,7 @@
 """Groups that are set to another place: by a tool's commit and by RocketMQ's reset, with members that are connected."""
 
 import asyncio
+import json
 from pathlib import Path
 
 import pytest
@@ -9,10 +10,14 @@ from rmq.codes import ResponseCode as R
 from rmq.errors import RmqError
 from rmq.model import GroupConfig, MessageQueue
 from rmq.net.commands import DeleteGroup, DeleteTopic, Pull, QueryConsumerOffset, UpdateConsumerOffset, UpdateGroup, UpdateTopic
-from rmq.net.commands.resets import QueueOffset, ResetOffset
-from rmq.testing import LocalBroker
+from rmq.net.commands.configuration import UpdateBrokerConfig
+from rmq.net.commands.resets import FollowReset, QueueOffset, ResetOffset
+from rmq.net.remoting.bodies import write_follow
+from rmq.net.remoting.javajson import loads
+from rmq.testing import LocalBroker, until
 from tests.broker.conftest import Connect
 from tests.broker.groups import LocalGroup
+from tests.broker.javaclient import JavaClient
 from tests.broker.support import Peer, beat, bodies, send
 
 ASK = QueryConsumerOffset("g", "T", 0)
@@ -197,3 +202,27 @@ async def _member(group: LocalGroup, name: str) -> Peer:
     member = await group.connect(name, "member")
     await member.ask_code(beat("member", "g"))
     return member
+
+
+async def test_members_are_told_where_the_broker_is_set_so(broker: LocalBroker, peer: Peer) -> None:
+    """useServerSideResetOffset=false: RocketMQ 4's way (220), in Java's form and in that of C++; nobody there: 206."""
+    await peer.ask(UpdateTopic("T", read_queue_nums=2, write_queue_nums=2))
+    await peer.send(send("T", count=4))
+    await peer.ask(UpdateGroup(GroupConfig("g")))
+    await peer.ask(UpdateBrokerConfig("useServerSideResetOffset=false"))
+    assert await peer.refusal(ResetOffset("T", "g", timestamp=0)) == R.CONSUMER_NOT_ONLINE
+    async with JavaClient.connect(broker.address) as java:
+        await java.ask(beat("java", "g"))
+        answer = await peer.ask(ResetOffset("T", "g", timestamp=0))
+        assert [one.offset for one in answer.offsets] == [0, 0]
+        await until(lambda: [header.code for header, _ in java.pushed if header.code == 220])
+        header, body = next(each for each in java.pushed if each[0].code == 220)
+        assert header.ext == {"topic": "T", "group": "g", "timestamp": "0", "isForce": "true"}
+        assert loads(body)["offsetTable"] == {f'{{"brokerName":"broker-a","queueId":{n},"topic":"T"}}': 0 for n in (0, 1)}
+        assert json.loads(write_follow(FollowReset("T", "g", 0, True, answer.offsets, True)))["offsetTable"][1]["queueId"] == 1
+        assert await peer.ask_code(ASK) == R.QUERY_NOT_FOUND or await offset(peer) == 0  # it is the member's to commit
+        pending = broker.serving.tables.offsets.resets.pending
+        assert not pending
+        await peer.ask(beat("native", "g"))
+        await peer.ask(ResetOffset("T", "g", timestamp=0))
+        assert len(pending) == 2  # ours follow the broker

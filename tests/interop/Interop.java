@@ -316,7 +316,7 @@ public final class Interop {
             } else {
                 MQAdminStartup.main0(words, null);
             }
-            System.out.println("DONE");
+            System.out.printf("%nDONE%n"); // some commands end in the middle of a line
         }
         members.forEach(DefaultMQPushConsumer::shutdown);
     }

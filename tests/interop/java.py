@@ -71,7 +71,7 @@ class Java:
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
         self.lines: list[str] = []
-        self._errors: list[str] = []
+        self.errors: list[str] = []
         self._reader = asyncio.create_task(self._read())
         self._news = asyncio.Event()
 
@@ -137,7 +137,8 @@ class Java:
     async def _read_errors(self) -> None:
         assert self._process.stderr is not None
         async for line in self._process.stderr:
-            self._errors.append(line.decode().rstrip())
+            self.errors.append(line.decode().rstrip())
+            self._news.set()
 
     def got(self, word: str) -> list[list[str]]:
         """The lines that begin with `word`, as fields."""
@@ -149,7 +150,7 @@ class Java:
             while not condition():
                 self._news.clear()
                 if self._reader.done() and not condition():
-                    raise EOFError("the Java program ended:\n" + "\n".join(self.lines[-10:] + self._errors[-30:]))
+                    raise EOFError("the Java program ended:\n" + "\n".join(self.lines[-10:] + self.errors[-30:]))
                 await self._news.wait()
 
     async def tell(self, line: str) -> None:

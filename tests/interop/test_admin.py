@@ -7,6 +7,7 @@ import pytest
 
 from rmq.client import Message
 from rmq.client.admin import lookups, members
+from rmq.net.commands import GetRoute
 from rmq.testing import LocalBroker, until
 from tests.interop import java
 from tests.interop.java import Java
@@ -34,6 +35,13 @@ class Tools:
         await self.program.until(lambda: len(self.program.got("DONE")) > done)
         lines = self.program.lines[before:]
         return "\n".join(line for line in lines if " |-" not in line and line != "DONE" and not line.startswith("GOT"))
+
+    async def refused(self, line: str) -> str:
+        """Why the command failed, as it says on its standard error."""
+        before, errors = len(self.program.errors), self.program.errors
+        await self.run(line)
+        await self.program.until(lambda: any("CODE:" in line for line in errors[before:]))
+        return next(line for line in errors[before:] if "CODE:" in line)
 
 
 async def test_members_are_asked_and_told(broker: LocalBroker) -> None:
@@ -65,4 +73,17 @@ async def test_members_are_asked_and_told(broker: LocalBroker) -> None:
         assert "handler 0" in shown
         ours.stop()
         await running
+        b = f"-b {broker.address}"
+        assert "update broker config success" in await tools.run(f"updateBrokerConfig {b} -k fileReservedTime -v 48")
+        assert "fileReservedTime" in (shown := await tools.run(f"getBrokerConfig {b}"))
+        assert [line.split()[-1] for line in shown.splitlines() if line.startswith("fileReservedTime")] == ["48"]
+        why = await tools.refused(f"updateBrokerConfig {b} -k storePathRootDir -v /tmp")
+        assert "CODE: 16  DESC: Can not update config in black list" in why
+        assert "success" in await tools.run("updateNamesrvConfig -k orderMessageEnable -v true")
+        assert "orderMessageEnable" in await tools.run("getNamesrvConfig")
+        assert "success" in await tools.run("updateOrderConf -t Asked -m put -v broker-a:4")
+        assert "orderConf=[broker-a:4]" in await tools.run("updateOrderConf -t Asked -m get")
+        assert (await client.session.routes.ask(GetRoute("Asked"))).order_conf == "broker-a:4"  # type: ignore[union-attr]
+        assert "success" in await tools.run("updateKvConfig -s mine -k a -v b")
+        assert "success" in await tools.run("deleteKvConfig -s mine -k a")
     assert await tools.program.stop() == 0

@@ -23,7 +23,21 @@ from rmq.model import (
     TopicConfig,
 )
 from rmq.net import commands
-from rmq.net.commands import access, clients, locks, peers, pop, questions, replies, resets, routes, timers, transactions
+from rmq.net.commands import (
+    access,
+    clients,
+    configuration,
+    locks,
+    peers,
+    pop,
+    questions,
+    registration,
+    replies,
+    resets,
+    routes,
+    timers,
+    transactions,
+)
 from rmq.net.remoting.fields import java_name, write
 from rmq.net.remoting.headers import Header, write as write_frame
 from tests.net import java_json
@@ -189,6 +203,8 @@ BODIES: dict[type[Any], Any] = {
     pop.BatchAck: _batch_ack,
     transactions.CheckTransactionState: lambda request: request.message,
     replies.PushReply: lambda request: request.message,
+    configuration.UpdateBrokerConfig: lambda request: request.text.encode(),
+    configuration.UpdateNameserverConfig: lambda request: request.text.encode(),
     questions.ConsumeDirectly: lambda request: request.message,
 }
 
@@ -252,6 +268,9 @@ FROM_EXT: dict[type[Any], Any] = {
     routes.Added: lambda header, body: routes.Added(int(header.ext["addTopicCount"])),
     commands.QueryMessageAnswer: _found,
     commands.MessageAnswer: lambda header, body: commands.MessageAnswer(body),
+    configuration.ConfigChanged: lambda header, body: configuration.ConfigChanged(header.remark),
+    configuration.ConfigText: lambda header, body: configuration.ConfigText(body.decode(), header.ext.get("version", "")),
+    registration.SettingValue: lambda header, body: registration.SettingValue(header.ext["value"]),
     questions.ClientReport: lambda header, body: questions.ClientReport(body),
     commands.SendAnswer: _send,
     commands.PullAnswer: _pull,
@@ -420,6 +439,7 @@ FROM_JSON: dict[type[Any], Any] = {
     commands.ConsumerList: lambda source: commands.ConsumerList(source["consumerIdList"]),
     commands.GroupList: lambda source: commands.GroupList(source["groupList"]),
     locks.LockedQueues: lambda source: locks.LockedQueues([_queue_of(one) for one in source["lockOKMQSet"]]),
+    registration.SettingTable: lambda source: registration.SettingTable(source["table"]),
     commands.RuntimeInfo: lambda source: commands.RuntimeInfo(source["table"]),
     peers.HaStatus: _ha_status,
     peers.EpochCache: _epoch_cache,

@@ -126,7 +126,7 @@ class Holding:
     def held(self, draft: bytes, how: dict[str, str], queue_id: int) -> Unit:
         """A message that is to wait, because its properties say so."""
         message = record.decode(draft)._replace(properties=record.properties_to_bytes(how))
-        interceptors = (halves.half_interceptor(self.halves, reject=False), take_level)
+        interceptors = (halves.half_interceptor(self.halves), take_level)
         placed = next(found for interceptor in interceptors if (found := interceptor(message, queue_id)))
         return _pending(placed.draft, self._node.store.queues.get(placed.topic, placed.queue_id))
 

@@ -32,13 +32,18 @@ class Delays(Feature):
         clock: Clock,
     ) -> None:
         self._table, self._clock = table, clock
-        timers = TimerInterceptor(clock, settings.broker_name, settings.timer_max_delay_s)
+        self._timers = timers = TimerInterceptor(clock, settings.broker_name, settings.timer_max_delay_s)
         self.interceptors: Sequence[Interceptor] = (timers.take, partial(take_level, delays_ms=settings.delays_ms))
         self._service = DelayService(table, internal_producer, commit, topics, clock)
         self._export = DelayExport(table, reader.log, reader.queues, settings.store_dir, clock, settings.timer_log_file_bytes)
-        self.handlers = RecallHandler(timers, internal_producer, clock, settings.recall_messages).by_request()
+        self._recalls = RecallHandler(timers, internal_producer, clock, settings.recall_messages)
+        self.handlers = self._recalls.by_request()
         self.jobs = self._service.jobs
         self.exports = {"delayOffset.json": self._export.delay_offsets, "timercheck": self._export.timercheck}
+
+    async def on_settings(self, settings: NodeSettings) -> None:
+        self._timers.max_delay_s = settings.timer_max_delay_s
+        self._recalls.enabled = settings.recall_messages
 
     def facts(self) -> Iterable[tuple[str, object]]:
         return self._export.facts()

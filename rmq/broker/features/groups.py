@@ -9,6 +9,7 @@ from rmq.broker.handlers.connected import ConnectedHandlers
 from rmq.broker.handlers.groups import ConsumerGroupHandlers
 from rmq.broker.shared.catalog import Catalog
 from rmq.clock import Clock
+from rmq.config.settings import NodeSettings
 from rmq.delivery.groups import ConsumerRegistry, groups_json, is_system_group
 from rmq.delivery.offsets import OffsetKey
 from rmq.measures import Family, Row, gauge
@@ -31,7 +32,7 @@ class Groups(Feature):
         changed: Callable[[Container[str]], None],
         clock: Clock,
     ) -> None:
-        self._registry, self._groups = registry, catalog.groups
+        self._registry, self._groups, self._catalog = registry, catalog.groups, catalog
         self.clients = ClientHandlers(registry, catalog.groups, catalog.let_in, connection, changed, clock)
         self.handlers = {
             **ConsumerGroupHandlers(catalog, offsets_of).by_request(),
@@ -40,6 +41,9 @@ class Groups(Feature):
         }
         self.jobs = (Job(EXPIRE_S, "expire", self.clients.expire, At.EVERYWHERE),)
         self.exports = {"subscriptionGroup.json": lambda: groups_json(catalog.groups)}
+
+    async def on_settings(self, settings: NodeSettings) -> None:
+        self._catalog.auto_group = settings.auto_create_group
 
     def metrics(self) -> Iterable[Family]:
         yield gauge("rocketmq_consumer_group_number", "consumer groups, the broker's own included", self._groups.count)

@@ -9,6 +9,7 @@ from rmq.broker.shared.catalog import Catalog
 from rmq.broker.shared.ports import Reader
 from rmq.broker.shared.state import Line
 from rmq.broker.shared.truncation import TruncationGuard, reader_of
+from rmq.config.settings import NodeSettings
 from rmq.delivery.cursors import CursorTable
 from rmq.delivery.groups import ConsumerRegistry
 from rmq.delivery.offsets import OffsetKey, OffsetTable, lmq_offsets_json, offsets_json
@@ -20,7 +21,8 @@ WRITE_S = 0.2
 
 
 class Offsets(Feature):
-    """`leave(connection)` raises Refusal if another node leads. For what pulls ask see `pull.Readers`."""
+    """`leave(connection)` raises Refusal if another node leads; `members`: as of `ResetHandlers`. For what pulls ask see
+    `pull.Readers`."""
 
     def __init__(
         self,
@@ -30,7 +32,7 @@ class Offsets(Feature):
         reader: Reader,
         commit: Callable[[list[Line]], Awaitable[None]],
         leave: Callable[[Connection], None],
-        broker_name: str,
+        members: Callable[[str], Iterable[Connection]],
     ) -> None:
         self._table = table
         self._log = reader.log
@@ -38,7 +40,7 @@ class Offsets(Feature):
         self._truncation_guard = TruncationGuard(table, reader.queues, registry)
         self._truncation_guard.learn(reader.log.epochs)
         kept = OffsetHandlers(table, catalog, reader, commit)
-        resets = ResetHandlers(table, catalog, registry, reader, commit, broker_name)
+        self._resets = resets = ResetHandlers(table, catalog, registry, reader, commit, members)
         self.pulled = kept.pulled
         self.handlers = {
             **kept.by_request(),
@@ -46,6 +48,9 @@ class Offsets(Feature):
             ResetOffset: resets.reset,
         }
         self.jobs = (Job(WRITE_S, "offsets", kept.write, at_stop=True),)
+
+    async def on_settings(self, settings: NodeSettings) -> None:
+        self._resets.by_members = not settings.server_side_resets
 
     def facts(self) -> Iterable[tuple[str, object]]:
         yield "ignoredLowerCommits", self._table.ignored_lower

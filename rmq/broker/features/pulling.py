@@ -8,6 +8,7 @@ from rmq.broker.shared.catalog import Catalog
 from rmq.broker.shared.longpoll import LongPolls
 from rmq.broker.shared.ports import Reader
 from rmq.clock import Clock
+from rmq.config.settings import NodeSettings
 from rmq.delivery.groups import ConsumerRegistry
 from rmq.measures import Family, Row, counter, gauge
 from rmq.model import RETRY_PREFIX
@@ -30,12 +31,16 @@ class Pulling(Feature):
         polls: LongPolls,
         clock: Clock,
     ) -> None:
-        self._polls = polls
+        self._polls, self._reader, self._guide = polls, reader, guide
         self._stats = reader.stats
         self._clock = clock
         pulls = PullHandler(reader, catalog, registry.subscription, readers, guide, polls, clock)
         self.handlers = {Pull: pulls.pull, CheckClient: pulls.check}
         self.jobs = (Job(SWEEP_S, "long polls", self._sweep, At.EVERYWHERE),)
+
+    async def on_settings(self, settings: NodeSettings) -> None:
+        self._reader.limit(settings)
+        self._guide.follower_reads = settings.follower_reads
 
     def _sweep(self) -> None:
         self._polls.sweep(self._clock.monotonic())

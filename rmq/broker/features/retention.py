@@ -41,7 +41,7 @@ class Retention:
         alive_from: Callable[[], int | None],
         carry_forward: Callable[[int], Awaitable[None]],
     ) -> None:
-        self._settings = settings
+        self.settings = settings
         self._store = store
         self._clock = clock
         self._appender = appender
@@ -87,7 +87,7 @@ class Retention:
 
     def _tell_full(self, used: float) -> None:
         about = f"the disk is {used:.0%} full; free space, or let messages expire sooner (fileReservedTime)"
-        limits = self._settings
+        limits = self.settings
         self.used, self.full = used, about if used >= limits.refuse_sends else ""
         self._appender.refuse(self.full, about if used >= limits.refuse_all else "")
 
@@ -95,10 +95,10 @@ class Retention:
         async with self._working:
             segments = await asyncio.to_thread(self._store.cleaning.oldest_segments)
             facts = self._facts(used, by_hand)
-            if self._settings.archived_only:
+            if self.settings.archived_only:
                 facts = facts._replace(archived_to=await asyncio.to_thread(self._store.cleaning.archived_to))
                 self._tell_unarchived(segments, facts)
-            count = count_to_delete(segments, facts, self._settings)
+            count = count_to_delete(segments, facts, self.settings)
             if count and (alive := self._alive_from()) is not None and alive < segments[count - 1].end:
                 await self._carry(segments[count - 1].end)  # they are deleted next time, once the copies are committed everywhere
                 count = sum(segment.end <= alive for segment in segments[:count])
@@ -113,8 +113,8 @@ class Retention:
 
     def _tell_unarchived(self, segments: Sequence[SegmentFacts], facts: Facts) -> None:
         """Tells the operator once that expired files stay because nobody archived them."""
-        would_go = count_to_delete(segments, facts, self._settings._replace(archived_only=False))
-        held = would_go > count_to_delete(segments, facts, self._settings)
+        would_go = count_to_delete(segments, facts, self.settings._replace(archived_only=False))
+        held = would_go > count_to_delete(segments, facts, self.settings)
         if held and not self._held:
             log.warning(
                 "old log files stay, because they are not archived (keep_unarchived): see to `rmq archive`",
@@ -158,6 +158,9 @@ class Cleaning(Feature):
         )
         self.handlers = {DeleteExpiredLog: self._delete_expired, CleanExpiredQueues: self._clean_queues}
         self.jobs = (Job(RUN_S, "retention", self._run, At.WRITABLE),)
+
+    async def on_settings(self, settings: NodeSettings) -> None:
+        self._retention.settings = self._limits = _limits(settings)
 
     def metrics(self) -> Iterable[Family]:
         used = [] if self._retention.used is None else [((), self._retention.used)]

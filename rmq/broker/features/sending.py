@@ -26,9 +26,12 @@ class Sending(Feature):
         take: Callable[[bytes, int, int], Intercepted | None],
         given_up: Callable[[Send], Awaitable[SendAnswer] | None],
     ) -> None:
-        handler = SendHandler(settings, writer, catalog.topic, catalog.ensure_topic, all_known, take, given_up)
+        self._handler = handler = SendHandler(settings, writer, catalog.topic, catalog.ensure_topic, all_known, take, given_up)
         self._queues, self._topic = writer.queues, catalog.topic
         self.handlers = {Send: handler.send, DraftedSend: handler.drafted}
+
+    async def on_settings(self, settings: NodeSettings) -> None:
+        self._handler.auto_create = settings.auto_create_topic
 
     def metrics(self) -> Iterable[Family]:
         """Counted at the node that appended them, which is the leader; from 0 on when the process starts."""

@@ -9,7 +9,9 @@ from rmq.broker.handlers.topics import TopicHandlers
 from rmq.broker.shared.catalog import Catalog
 from rmq.broker.shared.state import Line
 from rmq.config.settings import NodeSettings
+from rmq.errors import Refusal
 from rmq.measures import Family, gauge
+from rmq.model import TEMPLATE_TOPIC
 from rmq.routing.topics import system_topics, topics_json
 
 log = logging.getLogger("rmq.topics")
@@ -32,6 +34,21 @@ class Topics(Feature):
         self._making: asyncio.Task[None] | None = None
         self.handlers = TopicHandlers(catalog, readers, drop_pending).by_request()
         self.exports = {"topics.json": lambda: topics_json(catalog.topics)}
+
+    async def on_settings(self, settings: NodeSettings) -> None:
+        """New topics have as many queues as the template says; only the leader changes that."""
+        before, self._settings = self._settings, settings
+        template = self._catalog.topic(TEMPLATE_TOPIC)
+        count = settings.default_topic_queue_nums
+        if before.default_topic_queue_nums != count and template is not None and self._leads():
+            await self._catalog.create(template._replace(read_queue_nums=count, write_queue_nums=count))
+
+    def _leads(self) -> bool:
+        try:
+            self._check_leads()
+        except Refusal:
+            return False
+        return True
 
     def metrics(self) -> Iterable[Family]:
         yield gauge("rocketmq_topic_number", "topics, the broker's own included", self._catalog.topics.count)

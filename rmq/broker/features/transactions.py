@@ -31,14 +31,17 @@ class Transactions(Feature):
     ) -> None:
         self._catalog = catalog
         self._table = table
-        immunity_ms = settings.transaction_timeout_ms
-        limits = CheckSettings(
-            immunity_ms, settings.transaction_check_interval_ms / 1000, settings.transaction_check_max, settings.broker_name
-        )
-        self.interceptor: Interceptor = half_interceptor(table, reject=settings.reject_transactions)
-        self.checks = CheckService(table, internal_producer, limits, producers, self._make_parked_topic, clock)
-        self.handlers = TransactionHandlers(table, internal_producer, later, immunity_ms, clock).by_request()
+        self._rejects = settings.reject_transactions
+        self.interceptor: Interceptor = half_interceptor(table, lambda: self._rejects)
+        self.checks = CheckService(table, internal_producer, _limits(settings), producers, self._make_parked_topic, clock)
+        self._ending = TransactionHandlers(table, internal_producer, later, settings.transaction_timeout_ms, clock)
+        self.handlers = self._ending.by_request()
         self.jobs = self.checks.jobs
+
+    async def on_settings(self, settings: NodeSettings) -> None:
+        self._rejects = settings.reject_transactions
+        self.checks.settings = _limits(settings)
+        self._ending.immunity_ms = settings.transaction_timeout_ms
 
     def led_metrics(self) -> Iterable[Family]:
         halves = [((group,), float(count)) for group, count in self._table.open_groups()]
@@ -57,3 +60,8 @@ class Transactions(Feature):
     async def _make_parked_topic(self) -> None:
         if self._catalog.topic(PARKED_TOPIC) is None:
             await self._catalog.create(TopicConfig(PARKED_TOPIC, 1, 1))
+
+
+def _limits(settings: NodeSettings) -> CheckSettings:
+    every_s = settings.transaction_check_interval_ms / 1000
+    return CheckSettings(settings.transaction_timeout_ms, every_s, settings.transaction_check_max, settings.broker_name)

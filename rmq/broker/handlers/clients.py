@@ -139,6 +139,11 @@ class ClientHandlers:
         found = map(self._connection, self._registry.producing(client_id))
         return [one for one in found if one is not None and not one.closed]
 
+    def of_group(self, group: str) -> list[Connection]:
+        """Open connections of its members."""
+        found = map(self._connection, self._registry.connections_of(group))
+        return [one for one in found if one is not None and not one.closed]
+
     def of_member(self, group: str, client_id: str) -> list[Connection]:
         """Open connections of that client, as a member of the group; the best to ask it by is the last."""
         found = map(self._connection, self._registry.connections_with(group, client_id))

@@ -43,7 +43,9 @@ class Readers(Protocol):
 
 
 class Guide(Protocol):
-    """Which other nodes may know better, or have the messages too."""
+    """Which other nodes may know better, or have the messages too. `follower_reads`: readers may be sent there."""
+
+    follower_reads: bool
 
     def keeps_offsets(self, call: Call) -> bool:
         """Whether this node keeps offsets, as only the leader does. A follower notes that the client reads here."""
@@ -196,7 +198,9 @@ class PullHandler:
     def _hold(self, wanted: CheckedPull, call: Call, until: float = 0.0) -> Later:
         """Raises Refusal if too many wait: a client that gets "nothing" at once would ask again at once."""
         request, connection = wanted.request, call.connection
-        deadline = until or self._clock.monotonic() + min(request.suspend_timeout_millis / 1000, MAX_SUSPEND_S)
+        reader, asked_s = self._reader, request.suspend_timeout_millis / 1000
+        hold_s = min(asked_s, MAX_SUSPEND_S) if reader.long_polling else reader.short_polling_s
+        deadline = until or self._clock.monotonic() + hold_s
         held = HeldPull(
             request.consumer_group,
             deadline,

@@ -26,14 +26,14 @@ class RecallHandler:
         self._timers = timers
         self._internal_producer = internal_producer
         self._clock = clock
-        self._enabled = enabled
+        self.enabled = enabled
 
     def by_request(self) -> Mapping[type[Any], Handler]:
         return {Recall: self.recall}
 
     async def recall(self, request: Recall, _call: Call) -> RecallAnswer:
         """Succeeds for every well-formed handle that is not due yet, as in RocketMQ, whether such a message waits or not."""
-        if not self._enabled:
+        if not self.enabled:
             raise Refusal(ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden: set recallMessageEnable=true")
         config = self._internal_producer.topic(request.topic)
         if config is None:

@@ -6,7 +6,7 @@ languages follow that answer; RocketMQ pushes them nothing either.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from rmq.broker.shared.catalog import Catalog
 from rmq.broker.shared.ports import Reader
@@ -17,14 +17,15 @@ from rmq.delivery.offsets import OffsetKey, OffsetTable
 from rmq.errors import Refusal, no_group
 from rmq.model import BROADCASTING, MessageQueue, TopicConfig
 from rmq.net.commands import UpdateConsumerOffset
-from rmq.net.commands.resets import QueueOffset, ResetOffset, ResetOffsets
-from rmq.net.transport.server import Call
+from rmq.net.commands.resets import FollowReset, QueueOffset, ResetOffset, ResetOffsets
+from rmq.net.transport.server import Call, Connection
 
 Commit = Callable[[UpdateConsumerOffset, Call], Awaitable[None] | None]
 
 
 class ResetHandlers:
-    """`commit(lines)` returns when they are committed."""
+    """`commit(lines)` returns when they are committed. `members(group)`: open connections of its members. `by_members`: they are
+    told to move (useServerSideResetOffset=false)."""
 
     def __init__(
         self,
@@ -33,7 +34,7 @@ class ResetHandlers:
         registry: ConsumerRegistry,
         reader: Reader,
         commit: Callable[[list[Line]], Awaitable[None]],
-        broker_name: str,
+        members: Callable[[str], Iterable[Connection]],
     ) -> None:
         self._offsets = offsets
         self._catalog = catalog
@@ -41,7 +42,9 @@ class ResetHandlers:
         self._queues = reader.queues
         self._store_time = reader.store_time
         self._commit = commit
-        self._broker_name = broker_name
+        self._broker_name = reader.broker_name
+        self._members = members
+        self.by_members = False
 
     async def reset(self, request: ResetOffset, _call: Call) -> ResetOffsets:
         config = self._checked(request)
@@ -50,10 +53,22 @@ class ResetHandlers:
             raise _invalid(f"queue {request.queue_id} of {request.topic}: it has queues 0 to {count - 1}")
         wanted = range(count) if request.queue_id < 0 else (request.queue_id,)
         places = await asyncio.to_thread(lambda: [(queue_id, self._place(request, queue_id)) for queue_id in wanted])
-        await self.move(request.group, request.topic, places)
-        return ResetOffsets(
-            [QueueOffset(MessageQueue(request.topic, self._broker_name, queue_id), offset) for queue_id, offset in places]
-        )
+        moved = [QueueOffset(MessageQueue(request.topic, self._broker_name, queue_id), offset) for queue_id, offset in places]
+        if not self.by_members or self._tell(request, moved):
+            await self.move(request.group, request.topic, places)
+        return ResetOffsets(moved)
+
+    def _tell(self, request: ResetOffset, moved: list[QueueOffset]) -> bool:
+        """Tells RocketMQ's members to move; whether there are others too, which follow the broker. Raises Refusal if there are
+        none [Broker2Client.resetOffset]."""
+        connections = list(self._members(request.group))
+        if not connections:
+            about = f"Consumer not online, so can not reset offset, Group: {request.group} Topic: {request.topic}"
+            raise Refusal(ResponseCode.CONSUMER_NOT_ONLINE, f"{about} Timestamp: {request.timestamp}")
+        theirs = [one for one in connections if one.is_forwarded or not one.follows_hints]
+        for one in theirs:
+            one.push(FollowReset(request.topic, request.group, request.timestamp, request.is_force, moved, one.language == "CPP"))
+        return len(theirs) < len(connections)
 
     def _checked(self, request: ResetOffset) -> TopicConfig:
         config = self._catalog.known_topic(request.topic)

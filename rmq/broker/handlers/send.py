@@ -62,7 +62,7 @@ class SendHandler:
         take: Callable[[bytes, int, int], Intercepted | None],
         given_up: Callable[[Send], Awaitable[SendAnswer] | None],
     ) -> None:
-        self._auto_create, self._max_body_bytes = settings.auto_create_topic, settings.max_message_bytes
+        self.auto_create, self._max_body_bytes = settings.auto_create_topic, settings.max_message_bytes
         self._shared_bytes = min(SHARED_BYTES, settings.segment_bytes // 16)
         self._queues = writer.queues
         self._propose = writer.propose
@@ -174,7 +174,7 @@ class SendHandler:
 
     async def _create_and_send(self, request: Send, call: Call) -> Later | SendAnswer:
         await self._all_known()
-        await self._ensure_topic(request.topic, request.default_topic, request.default_topic_queue_nums, self._auto_create)
+        await self._ensure_topic(request.topic, request.default_topic, request.default_topic_queue_nums, self.auto_create)
         return await self._send_to_known(request, call)
 
     async def _look_again(self, request: Send, call: Call) -> Later | SendAnswer:

@@ -36,7 +36,7 @@ class TransactionHandlers:
         self._table = table
         self._internal_producer = internal_producer
         self._later = later
-        self._immunity_ms = immunity_ms
+        self.immunity_ms = immunity_ms
         self._clock = clock
         self._running: dict[int, asyncio.Future[None]] = {}  # halves that are being ended, by their first offset
 
@@ -95,7 +95,7 @@ class TransactionHandlers:
         """A producer that set its own immunity time cannot end the half by itself after that time. Raises Refusal."""
         if not half.immunity_ms or request.from_transaction_check:
             return
-        if self._clock.wall_ms() - half.since_ms > max(half.immunity_ms, self._immunity_ms):
+        if self._clock.wall_ms() - half.since_ms > max(half.immunity_ms, self.immunity_ms):
             about = "CHECK_IMMUNITY_TIME_IN_SECONDS is over: only an answer to a check ends this transaction"
             raise Refusal(ResponseCode.ILLEGAL_OPERATION, about)
 

@@ -60,7 +60,7 @@ class TimerInterceptor:
     def __init__(self, clock: Clock, broker_name: str, max_delay_s: int) -> None:
         self._clock = clock
         self._broker_name = broker_name
-        self._max_delay_s = max_delay_s
+        self.max_delay_s = max_delay_s
 
     def take(self, message: Record, queue_id: int) -> Intercepted | None:
         """A time that has passed does not count: the message goes straight to its queue. Raises Refusal."""
@@ -73,8 +73,8 @@ class TimerInterceptor:
             if "TIMER_DEL_UNIQKEY" in said:
                 raise _illegal("a message that cancels another needs the other's time, and that has passed")
             return None
-        if deliver_ms - now_ms > self._max_delay_s * 1000:
-            raise _illegal(f"a delay of {(deliver_ms - now_ms) // 1000} s: at most {self._max_delay_s} (timerMaxDelaySec)")
+        if deliver_ms - now_ms > self.max_delay_s * 1000:
+            raise _illegal(f"a delay of {(deliver_ms - now_ms) // 1000} s: at most {self.max_delay_s} (timerMaxDelaySec)")
         out_ms = timer_out_ms(deliver_ms)
         waits = {**said, "TIMER_OUT_MS": str(out_ms), "REAL_TOPIC": message.topic, "REAL_QID": str(queue_id)}
         handle = recall_handle(message.topic, self._broker_name, out_ms, said.get("UNIQ_KEY", ""))

@@ -5,7 +5,7 @@ its proof: the message itself (committed), an op record (rolled back), or its co
 aside). Appended again it is a record of the half topic with such a proof.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from rmq.broker.pending.intake import Intercepted, Interceptor
 from rmq.broker.pending.internalproducer import handed_on
@@ -77,8 +77,8 @@ def _number(text: str) -> int:
     return int(text) if text.isdecimal() and len(text) <= _DIGITS else 0
 
 
-def half_interceptor(table: HalfTable, *, reject: bool) -> Interceptor:
-    """The intake's interceptor of halves. `reject`: this broker takes no transactions [rejectTransactionMessage]."""
+def half_interceptor(table: HalfTable, rejects: Callable[[], bool] = lambda: False) -> Interceptor:
+    """The intake's interceptor of halves. `rejects()`: this broker takes no transactions [rejectTransactionMessage]."""
 
     def take(message: Record, queue_id: int) -> Intercepted | None:
         said = record.bytes_to_properties(message.properties)
@@ -88,7 +88,7 @@ def half_interceptor(table: HalfTable, *, reject: bool) -> Interceptor:
                 about = "a prepared message needs the property TRAN_MSG=true, and a committed one is the broker's to make"
                 raise Refusal(ResponseCode.MESSAGE_ILLEGAL, about)
             return None
-        if reject:
+        if rejects():
             raise Refusal(ResponseCode.NO_PERMISSION, "this broker takes no transactional messages (rejectTransactionMessage)")
         if not 0 < len(said.get("PGROUP", "")) <= _LONGEST_GROUP:
             about = f"a transactional message needs PGROUP, a group of at most {_LONGEST_GROUP} letters: who is to be asked else?"

@@ -65,7 +65,7 @@ class CheckService:
     ) -> None:
         self._table = table
         self._internal_producer = internal_producer
-        self._settings = settings
+        self.settings = settings
         self._producers = producers
         self._make_parked_topic = make_parked_topic
         self._clock = clock
@@ -75,13 +75,13 @@ class CheckService:
     @property
     def jobs(self) -> tuple[Job, ...]:
         return (
-            Job(self._settings.every_s, "transaction checks", self.check),
+            Job(lambda: self.settings.every_s, "transaction checks", self.check),
             Job(OP_S, "transaction op records", self.write_ops, at_stop=True),
         )
 
     async def check(self) -> None:
         """One round. Raises Refusal when nothing can be stored now: the next round goes on."""
-        for part in _parts(self._table.to_ask(self._clock.wall_ms(), self._settings.immunity_ms)):
+        for part in _parts(self._table.to_ask(self._clock.wall_ms(), self.settings.immunity_ms)):
             await self._each(part, self._check)
 
     async def carry_forward(self, below: int) -> None:
@@ -139,7 +139,7 @@ class CheckService:
             return
         if self._producers.is_behind(half.group):  # the next round
             return
-        if half.checks >= self._settings.most:
+        if half.checks >= self.settings.most:
             await self._park(first, stored)
             return
         again = await self._append(first, halves.again(stored, first, half.checks + 1))
@@ -196,7 +196,7 @@ class CheckService:
         unique_id = record.bytes_to_properties(again.properties).get("UNIQ_KEY", "")
         return CheckTransactionState(
             HALF_TOPIC, again.queue_offset, again.physical_offset, unique_id, unique_id,
-            record.message_id(again.store_host, again.physical_offset), self._settings.broker_name, halves.asked_as(again),
+            record.message_id(again.store_host, again.physical_offset), self.settings.broker_name, halves.asked_as(again),
         )  # fmt: skip
 
 

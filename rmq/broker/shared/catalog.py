@@ -30,7 +30,7 @@ class Catalog:
         self.groups = groups
         self.topic, self.group = topics.get, groups.get  # returns the topic's settings; None: it does not exist
         self.write = write
-        self._auto_group = auto_group
+        self.auto_group = auto_group
         self._may_make = may_make
 
     # --- topics
@@ -73,7 +73,7 @@ class Catalog:
         """None: it would be made on first use. Raises Refusal if it would not."""
         config = self.group(group)
         if config is None:
-            if not self._auto_group:
+            if not self.auto_group:
                 raise no_group(group, ": create it first")
             check_group_name(group)
         return config

@@ -55,16 +55,22 @@ class Reader:
     """
 
     def __init__(self, settings: NodeSettings, store: Store, committed: Callable[[], int], stats: BrokerStats) -> None:
+        self.broker_name = settings.broker_name
         self.log: CommitLog = store.log
         self.queues: ConsumeQueues = store.queues
         self.store_time = store.log.store_time
         self.cold = ColdReads(settings.max_transfer_disk_count, settings.max_transfer_disk_bytes)
         self.committed = committed
         self.stats = stats
-        self.max_messages = settings.max_transfer_count
-        self.max_bytes = settings.max_transfer_bytes
-        self._by_sql = settings.property_filter
+        self.limit(settings)
         self._turn = asyncio.Lock()  # of those who filter by SQL92: between two of them the loop serves all others
+
+    def limit(self, settings: NodeSettings) -> None:
+        """These limits hold from now on."""
+        self.cold.max_messages, self.cold.max_bytes = settings.max_transfer_disk_count, settings.max_transfer_disk_bytes
+        self.max_messages, self.max_bytes = settings.max_transfer_count, settings.max_transfer_bytes
+        self._by_sql = settings.property_filter
+        self.long_polling, self.short_polling_s = settings.long_polling, settings.short_polling_ms / 1000
 
     def selection(self, expression: str, expression_type: str) -> Selection:
         """Raises Refusal, also for a filter that this broker does not serve."""

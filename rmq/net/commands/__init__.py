@@ -41,6 +41,7 @@ from rmq.net.commands.clients import (
     NotifyConsumerIdsChanged as NotifyConsumerIdsChanged,
     UnregisterClient as UnregisterClient,
 )
+from rmq.net.commands.configuration import ConfigAnswer as ConfigAnswer, ConfigRequest as ConfigRequest
 from rmq.net.commands.groups import (
     ConsumeStats as ConsumeStats,
     DeleteGroup as DeleteGroup,
@@ -106,6 +107,8 @@ from rmq.net.commands.registration import (
     DeleteTopicInNameserver as DeleteTopicInNameserver,
     RegisterBroker as RegisterBroker,
     Registered as Registered,
+    SettingAnswer as SettingAnswer,
+    SettingRequest as SettingRequest,
     UnregisterBroker as UnregisterBroker,
 )
 from rmq.net.commands.replies import ReplyRequest as ReplyRequest
@@ -141,7 +144,7 @@ AccessRequest = Union[
 ]  # fmt: skip
 Request = Union[
     Hello, Ping, Goodbye, GetRoute, GetClusterInfo, GetTopicList, RegisterBroker, UnregisterBroker, DeleteTopicInNameserver,
-    DeleteSetting,
+    SettingRequest,
     Heartbeat, CheckClient, UnregisterClient, GetConsumerList, NotifyConsumerIdsChanged,
     Send, Pull, QueryConsumerOffset, UpdateConsumerOffset, GetMaxOffset, GetMinOffset, SearchOffset, GetEarliestStoreTime,
     LockQueues, UnlockQueues, QueryMessage, ViewMessage, UpdateTopic, DeleteTopic, GetTopicConfig, GetAllTopicConfig,
@@ -149,15 +152,14 @@ Request = Union[
     GetConsumeStats, GetConsumerConnection, QueryTopicConsumeByWho, GetRuntimeInfo, DeleteExpiredLog,
     CleanExpiredQueues, PeerRequest, RetryRequest, TransactionRequest, TimerRequest, PopRequest,
     ResetRequest, ReplyRequest, BeginLogin, FinishLogin, AccessRequest, ConnectedRequest, RouteRequest,
-    QuestionRequest,
+    QuestionRequest, ConfigRequest,
 ]  # fmt: skip
 Answer = Union[
     None, HelloAnswer, Route, ClusterInfo, TopicList, HeartbeatAnswer, ConsumerList, SendAnswer, PullAnswer, OffsetAnswer,
     TimestampAnswer, TopicConfig, TopicConfigs, TopicStats, GroupConfig, GroupConfigs, ConsumeStats, ConsumerConnection,
     GroupList, RuntimeInfo, PeerAnswer, Registered, QueryMessageAnswer, MessageAnswer, LockedQueues, TimerAnswer,
     PopRelatedAnswer, ResetOffsets, LoginAnswer, UserInfo, UserInfos, AclInfo, AclInfos, ConnectedAnswer, RouteAnswer,
-    QuestionAnswer,
-    QuotaRows,
+    QuestionAnswer, QuotaRows, ConfigAnswer, SettingAnswer,
 ]  # fmt: skip
 
 REQUESTS: dict[int, type[Request]] = {code: cls for cls, code in CODES.items()}

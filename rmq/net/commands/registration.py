@@ -51,10 +51,47 @@ class DeleteTopicInNameserver(NamedTuple):
     cluster_name: str = ""
 
 
-@command(RequestCode.DELETE_KV_CONFIG, None)
-class DeleteSetting(NamedTuple):
-    """A nameserver keeps no settings of topics, so there is never one to delete, and that is no error: mqadmin asks for it at the
-    end of each deletion of a topic [DeleteKVConfigRequestHeader]."""
+class SettingValue(NamedTuple):
+    value: str
+
+
+class SettingTable(NamedTuple):
+    """By key."""
+
+    table: dict[str, str]
+
+
+@command(RequestCode.PUT_KV_CONFIG, None)
+class PutSetting(NamedTuple):
+    """A text that this nameserver keeps [PutKVConfigRequestHeader]."""
 
     namespace: str
     key: str
+    value: str
+
+
+@command(RequestCode.GET_KV_CONFIG, SettingValue)
+class GetSetting(NamedTuple):
+    """QUERY_NOT_FOUND if there is none."""
+
+    namespace: str
+    key: str
+
+
+@command(RequestCode.DELETE_KV_CONFIG, None)
+class DeleteSetting(NamedTuple):
+    """No error if there is none: mqadmin asks for it at the end of each deletion of a topic [DeleteKVConfigRequestHeader]."""
+
+    namespace: str
+    key: str
+
+
+@command(RequestCode.GET_KVLIST_BY_NAMESPACE, SettingTable)
+class ListSettings(NamedTuple):
+    """QUERY_NOT_FOUND if there are none."""
+
+    namespace: str
+
+
+SettingRequest = PutSetting | GetSetting | DeleteSetting | ListSettings
+SettingAnswer = SettingValue | SettingTable

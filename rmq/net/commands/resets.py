@@ -34,4 +34,17 @@ class ResetOffset(NamedTuple):
     is_force: bool = True
 
 
-ResetRequest = ResetOffset
+@command(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, None)
+class FollowReset(NamedTuple):
+    """Broker to client, one-way: go on there in those of the queues that you hold. Sent to RocketMQ's clients only, where the
+    broker is told to (useServerSideResetOffset=false). `for_c`: the body is as the C++ client reads it."""
+
+    topic: str
+    group: str
+    timestamp: int
+    is_force: bool = True
+    offsets: list[QueueOffset] = []
+    for_c: bool = False
+
+
+ResetRequest = ResetOffset | FollowReset

@@ -51,6 +51,21 @@ class GetBrokerSystemTopics(NamedTuple):
     """The system topics that one broker has."""
 
 
+@command(RequestCode.GET_UNIT_TOPIC_LIST, TopicList)
+class GetUnitTopics(NamedTuple):
+    """Topics that are of a unit [TopicSysFlag]."""
+
+
+@command(RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST, TopicList)
+class GetUnitSubscribedTopics(NamedTuple):
+    """Topics to which units subscribe."""
+
+
+@command(RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, TopicList)
+class GetUnitSubscribedOtherTopics(NamedTuple):
+    """Topics to which units subscribe, and that are of none."""
+
+
 class Wiped(NamedTuple):
     """How many topics that was."""
 
@@ -77,5 +92,6 @@ class AddWritePerm(NamedTuple):
     broker_name: str
 
 
-RouteRequest = GetTopicsOfCluster | GetSystemTopics | GetBrokerSystemTopics | WipeWritePerm | AddWritePerm
+UnitRequest = GetUnitTopics | GetUnitSubscribedTopics | GetUnitSubscribedOtherTopics
+RouteRequest = GetTopicsOfCluster | GetSystemTopics | GetBrokerSystemTopics | WipeWritePerm | AddWritePerm | UnitRequest
 RouteAnswer = Wiped | Added

@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 
+from rmq.errors import Refusal
 from rmq.model import (
     BrokerAddresses,
     ConnectionInfo,
@@ -38,16 +39,19 @@ from rmq.net.commands import (
     UpdateGroup,
 )
 from rmq.net.commands.clients import GroupSubscription, ProducerConnection, ProducerTable
+from rmq.net.commands.configuration import ConfigChanged, UpdateBrokerConfig, UpdateNameserverConfig
 from rmq.net.commands.locks import LockedQueues, LockQueues, UnlockQueues
 from rmq.net.commands.peers import EpochCache, HaStatus
 from rmq.net.commands.questions import ClientReport, MemberOffsets
-from rmq.net.commands.resets import ResetOffsets
+from rmq.net.commands.registration import SettingTable
+from rmq.net.commands.resets import FollowReset, ResetOffsets
 from rmq.net.remoting.fields import java_name
 from rmq.net.remoting.headers import Ext
 from rmq.net.remoting.lenient import (
     CONSUME_FROM_WHERE,
     CONSUME_TYPES,
     MESSAGE_MODELS,
+    WRONG_BODY,
     Json,
     choice,
     get,
@@ -136,12 +140,26 @@ def _queues_of_client(source: Json) -> tuple[str, str, list[MessageQueue]]:
     return get(source, "consumerGroup", ""), get(source, "clientId", ""), queues
 
 
+def _settings_text(kind: type[Any]) -> Callable[[Ext, bytes], Any]:
+    """`key=value` lines."""
+
+    def read(ext: Ext, body: bytes) -> Any:
+        try:
+            return kind(body.decode())
+        except UnicodeDecodeError:
+            raise Refusal(WRONG_BODY, "the settings are not UTF-8 text") from None
+
+    return read
+
+
 REQUEST_READERS: dict[type[Any], Callable[[Ext, bytes], Any]] = {
     Heartbeat: read_heartbeat,
     CheckClient: read_check,
     UpdateGroup: read_group,
     LockQueues: read_lock,
     UnlockQueues: read_unlock,
+    UpdateBrokerConfig: _settings_text(UpdateBrokerConfig),
+    UpdateNameserverConfig: _settings_text(UpdateNameserverConfig),
 }
 """Requests that are more than text fields."""
 
@@ -378,6 +396,13 @@ def write_member_offsets(answer: MemberOffsets, quoted: bool) -> bytes:
     return b'{"consumerTable":{' + b",".join(members) + b'},"messageQueueTable":{}}'
 
 
+def write_follow(request: FollowReset) -> bytes:
+    """[ResetOffsetBody, ResetOffsetBodyForC]"""
+    if request.for_c:
+        return orjson.dumps({"offsetTable": [{**queue_json(one.queue), "offset": one.offset} for one in request.offsets]})
+    return write_resets(ResetOffsets(request.offsets), False)
+
+
 def write_locked(answer: LockedQueues, quoted: bool) -> bytes:
     """[LockBatchResponseBody]"""
     return orjson.dumps({"lockOKMQSet": [queue_json(queue) for queue in answer.queues]})
@@ -388,7 +413,7 @@ def write_group_list(answer: GroupList, quoted: bool) -> bytes:
     return orjson.dumps({"groupList": answer.groups})
 
 
-def write_runtime_info(answer: RuntimeInfo, quoted: bool) -> bytes:
+def write_runtime_info(answer: RuntimeInfo | SettingTable, quoted: bool) -> bytes:
     """[KVTable]"""
     return orjson.dumps({"table": answer.table})
 
@@ -418,6 +443,11 @@ def _named(value: Any) -> Json:
     return {java_name(type(value), name): field for name, field in value._asdict().items()}
 
 
+def write_nothing(answer: ConfigChanged, quoted: bool) -> bytes:
+    """The remark says it."""
+    return b""
+
+
 def write_registered(answer: Registered, quoted: bool) -> bytes:
     """An empty body: this nameserver's log names topics that were left out; RocketMQ's brokers do not ask."""
     return b""
@@ -425,6 +455,7 @@ def write_registered(answer: Registered, quoted: bool) -> bytes:
 
 ANSWER_WRITERS: dict[type[Any], Callable[[Any, bool], bytes]] = {
     Registered: write_registered,
+    ConfigChanged: write_nothing,
     Route: write_route,
     ClusterInfo: write_cluster,
     TopicList: write_topics,
@@ -445,6 +476,7 @@ ANSWER_WRITERS: dict[type[Any], Callable[[Any, bool], bytes]] = {
     ClientReport: write_report,
     MemberOffsets: write_member_offsets,
     RuntimeInfo: write_runtime_info,
+    SettingTable: write_runtime_info,
     HaStatus: write_ha_status,
     EpochCache: write_epoch_cache,
 }

@@ -26,12 +26,14 @@ from rmq.net.commands import (
     Send,
     SendAnswer,
 )
+from rmq.net.commands.configuration import ConfigText
 from rmq.net.commands.peers import ForwardedClient
 from rmq.net.commands.pop import Assignments, PopAnswer
 from rmq.net.commands.questions import ClientReport
 from rmq.net.commands.replies import SendReply
+from rmq.net.commands.resets import FollowReset
 from rmq.net.remoting.accessbodies import ACCESS_READERS, ACCESS_WRITERS
-from rmq.net.remoting.bodies import ANSWER_WRITERS, REQUEST_READERS
+from rmq.net.remoting.bodies import ANSWER_WRITERS, REQUEST_READERS, write_follow
 from rmq.net.remoting.fields import read as read_fields, write as write_fields
 from rmq.net.remoting.headers import ANSWER_FLAG, ONEWAY_FLAG, Ext, Header, bare, read as read_header, short as short_code, write
 from rmq.net.remoting.popbodies import CARRIERS, POP_READERS, pop_ext, write_assignments
@@ -256,8 +258,12 @@ class Remoting:
         if type(request) is Relayed:
             return request.frame(call_id)
         flag = ONEWAY_FLAG if oneway else 0
-        body = request.message if isinstance(request, CARRIERS) else b""
-        return write(False, int(CODES[type(request)]), flag, call_id, "", write_fields(request), body)
+        if isinstance(request, FollowReset):
+            ext, body = write_fields(request), write_follow(request)
+            del ext["forC"]
+        else:
+            ext, body = write_fields(request), request.message if isinstance(request, CARRIERS) else b""
+        return write(False, int(CODES[type(request)]), flag, call_id, "", ext, body)
 
     def greet(self, first: object, context: Context) -> Greeting | None:
         """No introduction is needed; language and version stand in every header."""
@@ -277,6 +283,8 @@ def _encode(answer: Answer, header: Header, quoted: bool) -> tuple[int, Ext | No
         return answer.status, {name: fields[name] for name in _INDEX_EXT}, answer.messages
     if type(answer) is MessageAnswer:
         return 0, None, answer.message
+    if type(answer) is ConfigText:
+        return 0, {"version": answer.version} if answer.version else None, answer.text.encode()
     if type(answer) is PopAnswer:
         return answer.status, pop_ext(answer), answer.messages
     writer = _WRITERS.get(type(answer))

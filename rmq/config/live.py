@@ -1,0 +1,104 @@
+"""Settings that change while a node runs: asked and changed under RocketMQ's keys, kept over restarts in a file of their own.
+
+Who may ask is others' to say. Paths, addresses and secrets are never changed so.
+"""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from rmq.codes import ResponseCode
+from rmq.config import keys
+from rmq.config.access import SECRETS
+from rmq.config.files import Entry, conf_entries, entries_of, write_durably
+from rmq.config.loading import suggestion
+from rmq.config.settings import LIVE_FILES, NAMES, NodeSettings, name_of, parse, rocketmq_key
+from rmq.errors import InvalidArgument, Refusal
+from rmq.model import DataVersion
+
+_MAX_VALUE: Final = 1024  # characters
+_CLOSED: Final = ("_dir", "_host", "_port", "_addresses", "_sources", "_file", "_key", "_cert", "_ca", "peers")
+
+
+class Change(NamedTuple):
+    """`rows`: the text of each key. `about`: what the administrator should know, "" if nothing."""
+
+    settings: NodeSettings
+    rows: Mapping[str, str]
+    about: str
+
+
+class LiveSettings:
+    """Those of a broker, or of a nameserver (`file`: one of `LIVE_FILES`). `settings`: in force."""
+
+    def __init__(self, settings: NodeSettings, file: str) -> None:
+        self.settings = settings
+        self._names = LIVE_FILES[file]
+        self._path = settings.store_dir / file
+        self._rows = {row.key: str(row.raw) for row in entries_of(self._path)} if self._path.is_file() else {}
+        self._version = DataVersion()
+
+    @property
+    def version(self) -> str:
+        """RocketMQ's DataVersion as JSON: how often something was changed since the start, and when last."""
+        return json.dumps(self._version.json(), separators=(",", ":"))
+
+    def text(self) -> str:
+        """`key=value` lines under RocketMQ's keys, what is remembered too; no secrets."""
+        rows = {rocketmq_key(name): _spelled(getattr(self.settings, name)) for name in NAMES if name not in SECRETS}
+        rows = {key: value for key, value in rows.items() if key} | self._rows
+        return "".join(f"{key}={value}\n" for key, value in sorted(rows.items()))
+
+    def plan(self, text: str) -> Change:
+        """Raises Refusal, naming the key: nothing is changed then."""
+        values: dict[str, Any] = {}
+        rows: dict[str, str] = {}
+        idle: list[str] = []
+        try:
+            for row in conf_entries(Path("the request"), text):
+                self._take(row, values, rows, idle)
+            settings = dataclasses.replace(self.settings, **values)
+        except InvalidArgument as error:
+            raise Refusal(ResponseCode.INVALID_PARAMETER, str(error)) from None
+        about = f"kept, and without effect here: {', '.join(idle)}" if idle else ""
+        return Change(settings, {**self._rows, **rows}, about)
+
+    def _take(self, row: Entry, values: dict[str, Any], rows: dict[str, str], idle: list[str]) -> None:
+        key, raw, name = row.key, str(row.raw), name_of(row.key)
+        if len(raw) > _MAX_VALUE or not raw.isprintable():
+            raise Refusal(ResponseCode.INVALID_PARAMETER, f"{key}: at most {_MAX_VALUE} printable characters")
+        if key in keys.BLACK_LIST or (name and (name in SECRETS or name.endswith(_CLOSED))):
+            raise Refusal(ResponseCode.NO_PERMISSION, f"Can not update config in black list: {key}")
+        if name in self._names:
+            values[name] = parse(name, raw)
+            rows[rocketmq_key(name) or name] = raw
+        elif name:
+            about = (
+                f"{key} does not change while the node runs: change its file and restart it (`rmq config check` tells the file)"
+            )
+            raise Refusal(ResponseCode.INVALID_PARAMETER, about)
+        elif key in keys.NO_EFFECT:
+            rows[key] = raw
+            idle.append(key)
+        elif key in keys.KNOWN:
+            raise Refusal(ResponseCode.INVALID_PARAMETER, f"{key} is not served, so it is not kept")
+        else:
+            raise Refusal(ResponseCode.INVALID_PARAMETER, f"unknown key {key}{suggestion(key)}")
+
+    def save(self, change: Change) -> None:
+        """Durable when it returns; in a thread. Raises OSError."""
+        head = "# Set while the node ran (updateBrokerConfig, updateNamesrvConfig): wins over its file, variables and flags.\n"
+        write_durably(self._path, (head + "".join(f"{key}={value}\n" for key, value in sorted(change.rows.items()))).encode())
+
+    def apply(self, change: Change, now_ms: int) -> None:
+        self.settings, self._rows = change.settings, dict(change.rows)
+        self._version = self._version.risen(now_ms)
+
+
+def _spelled(value: object) -> str:
+    """As RocketMQ writes it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return ";".join(map(str, value)) if isinstance(value, tuple) else str(value)

@@ -1,0 +1,96 @@
+"""Settings that change while a broker runs: at once, for later starts too; the others are refused by name."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from rmq.codes import ResponseCode as R
+from rmq.config.loading import load
+from rmq.model import TEMPLATE_TOPIC
+from rmq.net.commands import GetTopicConfig
+from rmq.net.commands.configuration import GetBrokerConfig, UpdateBrokerConfig
+from rmq.testing import LocalBroker, TestClock
+from tests.broker.javaclient import JavaClient
+from tests.broker.support import HELD, Peer, send
+
+
+@pytest.fixture
+def clock() -> TestClock:
+    return TestClock()
+
+
+async def config(peer: Peer) -> dict[str, str]:
+    text = (await peer.ask(GetBrokerConfig())).text
+    return dict(line.split("=", 1) for line in text.splitlines())
+
+
+async def test_what_is_set_holds_at_once_and_after_a_restart(tmp_path: Path, clock: TestClock) -> None:
+    async with LocalBroker(store_dir=tmp_path, clock=clock) as broker:
+        peer = await Peer.connect(broker.address)
+        before = await config(peer)
+        assert (before["fileReservedTime"], before["autoCreateTopicEnable"], before["brokerName"]) == ("72", "true", "broker-a")
+        assert not [key for key in before if "redential" in key]
+        await peer.ask(
+            UpdateBrokerConfig("# a comment\nfileReservedTime=48\nautoCreateTopicEnable = false\ndefaultTopicQueueNums=2\n")
+        )
+        assert await peer.refusal(send("Unknown")) == R.TOPIC_NOT_EXIST
+        assert (await peer.ask(GetTopicConfig(TEMPLATE_TOPIC))).write_queue_nums == 2
+        answer = await peer.ask(UpdateBrokerConfig("sendMessageThreadPoolNums=8\nreserved_hours=36"))
+        assert answer.about == "kept, and without effect here: sendMessageThreadPoolNums"
+        after = await config(peer)
+        assert (after["fileReservedTime"], after["sendMessageThreadPoolNums"]) == ("36", "8")
+        assert json.loads((await peer.ask(GetBrokerConfig())).version)["counter"] == 2
+        await peer.close()
+        await broker.stop_broker()
+        conf = tmp_path / "broker.conf"
+        conf.write_text(f"storePathRootDir={tmp_path}\nfileReservedTime=96\n")
+        loaded = load(conf)
+        assert (loaded.settings.reserved_hours, loaded.settings.auto_create_topic) == (36, False)
+        assert loaded.origins["reserved_hours"].startswith(f"{tmp_path}/config/live.conf:")
+        assert [one for one in loaded.warnings if "reserved_hours was set while the node ran, which wins over" in one]
+
+
+async def test_what_may_not_be_set_is_refused_by_name(peer: Peer) -> None:
+    """All or nothing."""
+    before = await config(peer)
+    for text, code in {
+        "brokerClusterName=x": R.INVALID_PARAMETER,  # no live setting
+        "fileReservedTime=soon": R.INVALID_PARAMETER,
+        "fileReservedTme=1": R.INVALID_PARAMETER,
+        "brokerPermission=4": R.INVALID_PARAMETER,  # not served
+        "diskMaxUsedSpaceRatio=90\ndiskSpaceCleanForciblyRatio=200": R.INVALID_PARAMETER,
+        "storePathRootDir=/tmp": R.NO_PERMISSION,
+        "storePathCommitLog=/tmp": R.NO_PERMISSION,
+        "rocketmqHome=/tmp/$(id)": R.NO_PERMISSION,
+        "namesrvAddr=1.2.3.4:1": R.NO_PERMISSION,
+        "listenPort=1": R.NO_PERMISSION,
+        "innerClientAuthenticationCredentials={}": R.NO_PERMISSION,
+        "fileReservedTime=1\nbrokerIP1=1.2.3.4": R.NO_PERMISSION,
+        "no line": R.INVALID_PARAMETER,
+        "sendMessageThreadPoolNums=" + "8" * 2000: R.INVALID_PARAMETER,
+    }.items():
+        assert await peer.refusal(UpdateBrokerConfig(text)) == code, text
+    assert await config(peer) == before
+    await peer.ask(UpdateBrokerConfig(""))
+
+
+async def test_short_polling(broker: LocalBroker, peer: Peer) -> None:
+    """longPollingEnable=false: a pull that finds nothing is answered after shortPollingTimeMills."""
+    await peer.send(send("T"))
+    await peer.ask(UpdateBrokerConfig("longPollingEnable=false\nshortPollingTimeMills=3000"))
+    pulling = asyncio.create_task(peer.pull("T", 1, HELD, suspend_timeout_millis=60_000))
+    began_s = broker.clock.monotonic()
+    await broker.clock.advance_until(pulling.done, 0.5)
+    assert 2 <= broker.clock.monotonic() - began_s < 20
+    assert (await pulling).status == R.PULL_NOT_FOUND
+
+
+async def test_tools_of_java_get_text_and_a_remark(broker: LocalBroker) -> None:
+    async with JavaClient.connect(broker.address) as java:
+        header, body = await java.ask(GetBrokerConfig())
+        assert b"brokerName=broker-a\n" in body
+        assert json.loads(header.ext["version"])["counter"] == 0
+        header, body = await java.ask(UpdateBrokerConfig("clientWorkerThreads=4\n"))
+        assert (header.code, header.remark, body) == (0, "kept, and without effect here: clientWorkerThreads", b"")
