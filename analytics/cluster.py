@@ -4,6 +4,7 @@ Only leaders are asked, who know what is committed. Reading changes nothing at a
 """
 
 import asyncio
+import os
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -20,11 +21,13 @@ from rmq.client import Client
 from rmq.client.admin.calls import search_offset, topic_list
 from rmq.client.admin.lookups import TOOLS_GROUP
 from rmq.client.consumer.offsets import BrokerOffsets
+from rmq.client.shared.environment import credentials_of, tls_of
 from rmq.codes import ResponseCode
 from rmq.errors import BadBytes, InvalidArgument, Refusal, RmqError, StoreError, Unknown
 from rmq.log.records.record import MIN_RECORD_BYTES
 from rmq.model import PERM_READ, ConsumerData, MessageQueue
 from rmq.net.commands import PULL_SUBSCRIPTION, GetTopicStats, Heartbeat, Pull, PullAnswer, TopicStats, UnregisterClient
+from rmq.scram import Credentials
 
 _T = TypeVar("_T")
 PATIENCE_S = 30.0  # an election takes less
@@ -81,7 +84,9 @@ class Cluster:
 
 
 async def _opened(nameservers: str) -> Client:
-    client = Client(nameservers)
+    """With TLS and as the user that the process's environment names. Raises InvalidArgument."""
+    who = credentials_of(os.environ) or Credentials("", "")
+    client = Client(nameservers, tls=tls_of(os.environ), user=who.name, password=who.secret)
     client.start()
     return client
 

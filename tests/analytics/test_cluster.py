@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -17,6 +18,9 @@ from rmq.client.admin import calls as admin
 from rmq.errors import InvalidArgument, Refusal, StoreError
 from rmq.model import MessageQueue
 from rmq.testing import LocalBroker
+from tests.broker.test_access import SETTINGS, nameserver_knows
+from tests.broker.test_tls import settings as tls_settings
+from tests.certificates import Certificates
 
 T = Wanted(topics=frozenset("T"))
 
@@ -60,6 +64,25 @@ async def test_spans_are_what_was_asked_for(broker: LocalBroker) -> None:
         assert await cluster.ends(client, Wanted(topics=frozenset("S"), allow_missing=True), {}) == {}
         with pytest.raises(InvalidArgument, match="has no message 201 yet"):
             await cluster.chosen(client, T._replace(starts={"T": {0: 201}}), there.values())
+
+
+async def test_tls_and_user_are_those_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """RMQ_TLS_CA, RMQ_USER and RMQ_PASSWORD_FILE, as for the command line."""
+    certs = Certificates(tmp_path)
+    (tmp_path / "password").write_text("root-secret\n")
+    (tmp_path / "password").chmod(0o600)
+    async with LocalBroker(**tls_settings(certs, "enforcing", **SETTINGS)) as broker:
+        await broker.clock.advance_until(lambda: nameserver_knows(broker, "root"))
+        async with broker.client(tls=certs.tls(), user="root", password="root-secret") as client:
+            await admin.update_topic(client, "T", broker=broker.address, read_queues=1, write_queues=1)
+            await send(client, 3)
+        for name, value in (("TLS_CA", certs.ca), ("USER", "root"), ("PASSWORD_FILE", str(tmp_path / "password"))):
+            monkeypatch.setenv(f"RMQ_{name}", value)
+        assert await asyncio.to_thread(read, broker.nameserver, Span(queue(0), 0, 3)) == [0, 1, 2]
+        monkeypatch.delenv("RMQ_TLS_CA")
+        monkeypatch.setenv("RMQ_TLS_CERT", "mine.pem")
+        with pytest.raises(InvalidArgument, match="whom to trust"):
+            await asyncio.to_thread(read, broker.nameserver, Span(queue(0), 0, 3))
 
 
 async def test_a_time_finds_its_first_message(broker: LocalBroker) -> None:

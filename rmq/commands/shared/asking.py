@@ -5,13 +5,12 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from rmq.client import Client, ClientSettings
+from rmq.client.shared.environment import credentials_of
 from rmq.clock import SystemClock
 from rmq.commands.shared import options
-from rmq.errors import InvalidArgument
 from rmq.net.transport.dialer import Dialer
 from rmq.net.transport.network import network_with
 from rmq.scram import Credentials
-from rmq.secretfiles import read_lines
 
 T = TypeVar("T")
 
@@ -23,15 +22,8 @@ def dialer() -> Dialer:
 
 
 def credentials() -> Credentials | None:
-    """Of RMQ_USER, with the password of RMQ_PASSWORD_FILE (mode 0600) or RMQ_PASSWORD. Raises InvalidArgument."""
-    user, file, password = (os.environ.get(name, "") for name in ("RMQ_USER", "RMQ_PASSWORD_FILE", "RMQ_PASSWORD"))
-    if not user:
-        return None
-    if file:
-        password = read_lines(file)[0]
-    if not password:
-        raise InvalidArgument("RMQ_USER is set: write the password into a file of mode 0600 and its path into RMQ_PASSWORD_FILE")
-    return Credentials(user, password)
+    """Of the environment. Raises InvalidArgument."""
+    return credentials_of(os.environ)
 
 
 def client_of(namesrv: str, timeout_s: float | None = None) -> Client:
