@@ -1,5 +1,6 @@
 """Who there is: users and policies of one cluster, and the nodes' own secret. Pure."""
 
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from rmq.access.policies import Acl, PolicyTable
@@ -19,10 +20,13 @@ class Identity(NamedTuple):
 
 
 class Directory(Protocol):
-    """`version`: another one after each change. `ready`: what it does not know does not exist."""
+    """`version`: another one after each change. `ready`: it is asked. `is_current`: who it does not know does not exist."""
 
     @property
     def ready(self) -> bool: ...
+
+    @property
+    def is_current(self) -> bool: ...
 
     @property
     def version(self) -> object: ...
@@ -37,7 +41,7 @@ class Directory(Protocol):
 class Nobody:
     """The directory of a node whose store is not open yet."""
 
-    ready = False
+    ready = is_current = False
     version = None
 
     def users(self, name: str) -> list[User]:
@@ -48,12 +52,17 @@ class Nobody:
 
 
 class Tables:
-    """The directory of a broker: what the log says."""
+    """The directory of a broker: what the log says. `is_current()`: whether this node has all of it."""
 
-    def __init__(self, users: UserTable, policies: PolicyTable) -> None:
+    def __init__(self, users: UserTable, policies: PolicyTable, is_current: Callable[[], bool] = lambda: True) -> None:
         self._users = users
         self._policies = policies
+        self._is_current = is_current
         self.ready = True
+
+    @property
+    def is_current(self) -> bool:
+        return self._is_current()
 
     @property
     def version(self) -> object:

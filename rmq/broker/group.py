@@ -35,7 +35,7 @@ from rmq.net.transport.dialer import Dialer
 from rmq.net.transport.server import Connection, Handler
 from rmq.raft import messages as m
 from rmq.raft.fixed import last_epoch_led
-from rmq.raft.roles import LAST_EPOCH, Leader, StartingMaster
+from rmq.raft.roles import LAST_EPOCH, Follower, Leader, StartingMaster
 from rmq.raft.trust import MAX_LEAP
 from rmq.requests import REQUESTS, Served
 
@@ -197,6 +197,13 @@ class Group:
     @property
     def leads(self) -> bool:
         return self.replica.leader_ready
+
+    @property
+    def is_current(self) -> bool:
+        core, role = self.member.core, self.member.core.role
+        if not isinstance(role, Follower):
+            return self.replica.leader_ready
+        return core.follows(self._clock.monotonic()) and 0 < role.leader_hw <= core.state.hw
 
     def check_leads(self) -> None:
         """Raises Refusal if this node may not change tables now."""

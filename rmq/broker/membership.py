@@ -65,6 +65,10 @@ class Membership(Protocol):
     def leads(self) -> bool:
         """As leader it has committed and applied everything of earlier epochs."""
 
+    @property
+    def is_current(self) -> bool:
+        """Whether its tables have all that was committed when it last heard of the leader; what is not there is not there."""
+
     def check_leads(self) -> None:
         """Raises Refusal if this node may not change tables now."""
 
@@ -148,6 +152,10 @@ class Alone:
     @property
     def epoch(self) -> int:
         return self._store.epoch
+
+    @property
+    def is_current(self) -> bool:
+        return True
 
     def check_leads(self) -> None:
         return

@@ -212,7 +212,8 @@ class Serving:
         running.push_async_callback(front.close)
         running.callback(self._stopping)
         if front.guard is not None:
-            front.guard.directory = AccessTables(self.tables.users, self.tables.policies)
+            tables, membership = self.tables, self.membership
+            front.guard.directory = AccessTables(tables.users, tables.policies, lambda: membership.is_current)
         await front.serve(self._handlers(), membership.allow, self._closed, membership.leads_where)
         await membership.start()
         running.push_async_callback(front.until_left)

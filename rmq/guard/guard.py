@@ -191,6 +191,7 @@ class Guard:
         if who is None and not self.directory.ready:
             return None
         if who is None:
+            self._check_current(name)
             self._failed(guess)
             raise _no(f"the signature is not that of user {name}: wrong secret, unknown user, or a changed request")
         return who
@@ -243,6 +244,7 @@ class Guard:
             raise _again(wait_s)
         message = server.check(request.message)
         if message is None:
+            self._check_current(server.user)
             self._failed(guess)
             raise _no(f"user {server.user} cannot log in: wrong password or unknown user")
         self._throttle.succeeded(guess)
@@ -264,6 +266,11 @@ class Guard:
             return found[0].keys
         salt = hmac.digest(self._salt, name.encode(), "sha256")[:16]
         return scram.Keys(salt, scram.ITERATIONS, b"", b"")
+
+    def _check_current(self, name: str) -> None:
+        """A user whom this node does not know may be one all the same. Raises Refusal (SYSTEM_BUSY)."""
+        if not self.directory.is_current and not self.directory.users(name):
+            raise Refusal(ResponseCode.SYSTEM_BUSY, "this node has not heard of all users yet: try again later")
 
     def _failed(self, guess: tuple[str, str]) -> None:
         self._throttle.failed(guess, self._clock.monotonic())

@@ -24,6 +24,10 @@ class SharedDirectory:
         """Without any broker there is nothing to see here either."""
         return bool(self._users)
 
+    @property
+    def is_current(self) -> bool:
+        return self.ready
+
     def users(self, name: str) -> list[User]:
         return [users[name] for _, users in sorted(self._users.items()) if name in users]
 

@@ -72,3 +72,28 @@ async def test_a_node_with_another_secret_is_no_node(tmp_path: Path) -> None:
         await group.clock.advance_until(lambda: leading(group))
         with pytest.raises(Refusal, match="wrong password"):
             await login(group, leading(group), "node", "another")
+
+
+async def test_a_member_that_lags_says_of_nobody_that_he_is_unknown(tmp_path: Path) -> None:
+    """A user that was made while it was away is asked to try again, and does not have to wait because of it."""
+    async with LocalGroup(tmp_path, led=False, **SETTINGS) as group:
+        clock = group.clock
+        await clock.advance_until(lambda: leading(group))
+        first = leading(group)
+        await clock.advance_until(lambda: group.nodes[first].serving.tables.users.get("root"))
+        away, *others = (name for name in group.nodes if name != first)
+        await group.stop(away)
+        root = await login(group, first, "root", "root-secret")
+        await root.ask(CreateUser("bob", UserInfo("bob", "bob-secret", "Super")))
+        root.channel.abort("the test goes on")
+        await group.stop(first, *others)
+        await group.start(away)
+        for _ in range(8):
+            with pytest.raises(Refusal, match="has not heard of all users"):
+                await login(group, away, "bob", "bob-secret")
+        await group.start(first, *others)
+        await clock.advance_until(lambda: group.nodes[away].serving.tables.users.get("bob"))
+        bob = await login(group, away, "bob", "bob-secret")
+        with pytest.raises(Refusal, match="wrong password"):
+            await login(group, first, "bob", "another")
+        bob.channel.abort("the test is over")

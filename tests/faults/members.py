@@ -9,6 +9,7 @@ from rmq.errors import RmqError
 from rmq.net.commands import Hello
 from rmq.net.commands.peers import GetGroupStatus, GroupStatus
 from rmq.net.transport.channel import Channel
+from rmq.scram import Credentials
 from tests.dialing import dial
 from tests.faults.history import Lead
 from tests.faults.netns import CLIENT, Network
@@ -16,6 +17,7 @@ from tests.faults.node import NodeProcess
 from tests.ports import free_port
 
 NAMESERVERS = ("s0", "s1")
+SHARED = ("authentication", "authorization", "node_credentials")  # settings that nameservers have, too
 GROUP = "RaftNode00"
 SEGMENT_BYTES = 16 * 1024 * 1024
 LOOK_S = 0.05  # between two looks at who leads
@@ -28,7 +30,9 @@ class Members:
         self._folder = folder
         self._net = net
         self.names = [f"n{number}" for number in range(count)]
-        self.nameservers = {name: self._process(name, role="nameserver") for name in NAMESERVERS}
+        shared = {name: value for name, value in settings.items() if name in SHARED}
+        self.nameservers = {name: self._process(name, role="nameserver", **shared) for name in NAMESERVERS}
+        self.credentials: Credentials | None = None  # of who watches
         known = ";".join(one.address for one in self.nameservers.values())
         self.peer_addresses = {name: f"{self._host(name)}:{free_port()}" for name in self.names}
         peers = ";".join(f"{name}-{address}" for name, address in self.peer_addresses.items())
@@ -119,7 +123,7 @@ class Members:
         while True:
             try:
                 if channel is None or channel.closed.is_set():
-                    channel = await dial(self.nodes[name].address, Hello(1, "watch"), timeout_s=1.0)
+                    channel = await dial(self.nodes[name].address, Hello(1, "watch"), timeout_s=1.0, credentials=self.credentials)
                 found = await channel.request(GetGroupStatus(), 1.0)
             except RmqError:
                 self.status.pop(name, None)

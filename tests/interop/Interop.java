@@ -54,6 +54,7 @@ import org.apache.rocketmq.tools.command.MQAdminStartup;
  *   transact NAMESRV TOPIC GROUP ANSWER STATES   a message in a transaction for each state; ANSWER when asked; until input closes
  *   asking NAMESRV TOPIC GROUP SQL ASKED   answers what is asked in TOPIC, as far as SQL is true of it, and asks in ASKED for each
  *                                     line of input; until input closes
+ *   locked NAMESRV TOPIC GROUP USER SECRET OTHER   sends to TOPIC and consumes it, and tries to send to OTHER; until input closes
  *   tools NAMESRV                     an mqadmin command for each line of input, each followed by a line "DONE"; until input closes.
  *                                     "member TOPIC GROUP": a push consumer, from now on
  *   tracing NAMESRV TOPIC GROUP       what TraceDataEncoder makes of records; then a message, a transaction and a batch, sent and
@@ -64,6 +65,7 @@ public final class Interop {
         switch (args[0]) {
             case "send" -> send(args[1], args[2], Integer.parseInt(args[3]));
             case "signed" -> signed(args);
+            case "locked" -> locked(args);
             case "consume" -> consume(args[1], args[2], args[3], args[4]);
             case "orderly" -> orderly(args[1], args[2], args[3]);
             case "failing" -> failing(args[1], args[2], args[3], Integer.parseInt(args[4]), Integer.parseInt(args[5]));
@@ -124,6 +126,52 @@ public final class Interop {
         Message message = new Message(topic, tag, "key-" + text, text.getBytes(StandardCharsets.UTF_8));
         message.putUserProperty("colour", tag);
         return message;
+    }
+
+    private static void locked(String[] args) throws Exception {
+        RPCHook hook = new AclClientRPCHook(new SessionCredentials(args[4], args[5]));
+        DefaultMQProducer producer = new DefaultMQProducer(args[3] + "-producers", hook);
+        producer.setNamesrvAddr(args[1]);
+        producer.start();
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(args[3], hook);
+        consumer.setNamesrvAddr(args[1]);
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.subscribe(args[2], "*");
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            messages.forEach(m -> System.out.println("GOT " + new String(m.getBody(), StandardCharsets.UTF_8)));
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        consumer.start();
+        Thread sending = new Thread(() -> {
+            for (int i = 0; !Thread.interrupted(); i++) {
+                String body = args[2] + "-" + i;
+                try {
+                    producer.send(new Message(args[2], body.getBytes(StandardCharsets.UTF_8)));
+                    System.out.println("SENT " + body);
+                } catch (InterruptedException e) {
+                    return;
+                } catch (Exception e) {
+                    System.out.println("REFUSED " + String.valueOf(e.getMessage()).replace('\n', ' '));
+                }
+                try {
+                    if (i % 50 == 0) {
+                        producer.send(new Message(args[6], "foreign".getBytes(StandardCharsets.UTF_8)));
+                        System.out.println("FOREIGN");
+                    }
+                    Thread.sleep(20);
+                } catch (InterruptedException e) {
+                    return;
+                } catch (Exception e) {
+                    // as it should be
+                }
+            }
+        });
+        sending.start();
+        while (System.in.read() >= 0) { }
+        sending.interrupt();
+        sending.join();
+        producer.shutdown();
+        consumer.shutdown();
     }
 
     private static void print(SendResult result) {
