@@ -40,6 +40,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("tests/faults/storming.py", "waiting"): "sends at a given rate",
     ("tests/faults/strangers.py", "waiting"): "looks at real processes now and then",
     ("tests/interop/crossing.py", "waiting"): "Java asks for routes in real time",
+    ("tests/interop/locked.py", "waiting"): "sends at a given rate, and looks at real processes",
     ("tests/faults/takers.py", "waiting"): "members of a group stay for real time",
     ("tests/faults/traffic.py", "waiting"): "sends at a given rate",
     ("tests/faults/waiting.py", "waiting"): "messages of real processes fall due in real time",
