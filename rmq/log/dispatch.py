@@ -11,15 +11,19 @@ committed.
 
 import logging
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import numpy as np
 
 from rmq.errors import InvalidArgument, StoreError
 from rmq.log.commitlog import CommitLog
 from rmq.log.files import epochs
 from rmq.log.files.segment import BadEntry, RecordView
-from rmq.log.queues.consumequeue import ConsumeQueue
+from rmq.log.queues.consumequeue import ConsumeQueue, put_packed
 from rmq.log.queues.queues import ConsumeQueues
+from rmq.log.records import columns
 from rmq.log.records.deletions import deleted_topics
+from rmq.log.records.everyday import Everyday, everyday
 from rmq.log.records.peek import peek
 from rmq.log.records.pending import is_pending_change
 from rmq.log.records.record import MIN_RECORD_BYTES, Record, decode, entry_code, iterate, queue_places
@@ -28,6 +32,7 @@ from rmq.log.units import Unit
 from rmq.model import STATE_TOPIC, is_pending_topic
 
 REPORT_BYTES = 64 * 1024 * 1024
+_FEW, _MANY = 64, 2048  # records: from so many on numpy pays; so many are dispatched together
 _LOG = logging.getLogger(__name__)
 
 
@@ -78,15 +83,44 @@ class Dispatcher:
         reported = self.position
         while self.position < to:
             try:
-                for place in self._log.places(self.position, to):
-                    if self._put_everyday(place) is None:
-                        self._put(decode(place.buf, place.at))
-                    self.position = place.offset + place.size
+                for places in _together(self._log.places(self.position, to)):
+                    self._put_all(places)
                     if self.position - reported > REPORT_BYTES:
                         reported = self.position
                         tell(reported)
             except BadEntry as error:
                 self.position = self._log.damages.discover(error, self._log.segments(), self._log.epochs, to)
+
+    def _put_all(self, places: Sequence[RecordView]) -> None:
+        """Dispatches records that stand back to back in one buffer: what is everyday among many of them at once."""
+        said = _everyday(places) if len(places) >= _FEW else None
+        done = 0
+        while done < len(places):
+            done += self._put_those(said, done) if said else 0
+            if done < len(places):
+                place = places[done]
+                if self._put_everyday(place) is None:
+                    self._put(decode(place.buf, place.at))
+                done += 1
+            self.position = places[done - 1].offset + places[done - 1].size
+
+    def _put_those(self, said: Everyday, first: int) -> int:
+        """Dispatches the records from `first` on, up to the first that `_put_everyday` would not take. How many."""
+        cached, rows = self._cached_queues.get, dict[ConsumeQueue, list[int]]()
+        index = first
+        for index in range(first, len(said.which)):
+            queue = cached(said.queues[index])
+            if queue is None or not said.which[index]:
+                break
+            mine = rows.setdefault(queue, [])
+            if said.queue_offsets[index] != queue.max + len(mine):
+                break
+            mine.append(index)
+        else:
+            index = len(said.which)
+        for queue, mine in rows.items():
+            put_packed(queue, said.entries[mine].tobytes())
+        return index - first
 
     def _put_everyday(self, place: RecordView) -> tuple[ConsumeQueue, int, int] | None:
         """Queue, queue offset and tags code of a record that goes to a queue seen before, at the next queue offset, and nowhere
@@ -220,3 +254,26 @@ class Dispatcher:
     def _delete(self, topic: str) -> None:
         self._queues.delete(topic)
         self._cached_queues.clear()
+
+
+def _together(places: Iterator[RecordView]) -> Iterator[list[RecordView]]:
+    """Those that stand in one buffer, many at a time; also those before what is no record."""
+    some: list[RecordView] = []
+    try:
+        for place in places:
+            if some and (place.buf is not some[0].buf or len(some) == _MANY):
+                yield some
+                some = []
+            some.append(place)
+    except BadEntry:
+        if some:
+            yield some
+        raise
+    if some:
+        yield some
+
+
+def _everyday(places: Sequence[RecordView]) -> Everyday:
+    buf, first = bytes(places[0].buf), places[0]
+    block, _ = columns.layout(buf, np.array([place.at for place in places]))
+    return everyday(block, first.offset - first.at)

@@ -229,12 +229,13 @@ class Tail:
             self._around(self.end)
 
     def _walk(self, segment: Segment, from_: int) -> None:
-        last = None
+        last, buf, has_epochs = None, b"", False
         try:
             for place in walk_epochs(segment.read, segment.end, from_, segment.end, self._known):
-                if record.has_topic(place.buf, place.at, EPOCH_TOPIC) and not epochs.written_by_rocketmq(
-                    self._known, place.offset
-                ):
+                if place.buf is not buf:  # one look for many records
+                    buf, has_epochs = bytes(place.buf), EPOCH_TOPIC.encode() in bytes(place.buf)
+                ours = has_epochs and not epochs.written_by_rocketmq(self._known, place.offset)
+                if ours and record.has_topic(place.buf, place.at, EPOCH_TOPIC):
                     self._take_epoch(record.decode(place.buf, place.at))  # in RocketMQ's bytes it belongs to another store
                 self.end = place.offset + place.size
                 last = place

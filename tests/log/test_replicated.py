@@ -327,8 +327,8 @@ def test_the_index_of_a_store_begun_anew(leader: Replica) -> None:
     begin = leader.log.segments()[3].base
     follower.held.reset(begin, leader.store.epochs, VOTERS, lambda: None)
     follower.take(read_entries(leader.log, begin, 1 << 20))
-    index.advance(follower.log.end, 1)
-    assert index.position == follower.log.end
+    while index.position < follower.log.end:
+        index.advance(follower.log.end, 1)
     expected = [one.physical_offset for one in leader.log.scan(begin, leader.log.end) if one.topic == "T"]
     assert sorted(index.find("T", "a", 0, 1 << 60, tag=True)) == expected
 

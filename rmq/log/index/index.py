@@ -102,7 +102,7 @@ class Index:
     # --- building -----------------------------------------------------------------------------------------------------
 
     def advance(self, to: int, wall_ms: int) -> None:
-        """Enters the records from `position` on, one burst of them, none behind `to` (the end of a committed record).
+        """Enters the records from `position` on, a block of one file, none behind `to` (the end of a committed record).
 
         `wall_ms` names a new file. Raises StoreError, BadBytes; nothing is lost or entered twice if it is called again.
         """

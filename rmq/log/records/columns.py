@@ -13,7 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from rmq.javahash import java_hash, utf16_length
-from rmq.log.records.record import BLANK_MAGIC, MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES
+from rmq.log.records.crc import crc32
+from rmq.log.records.properties import CRC_BYTES, CRC_NAME
+from rmq.log.records.record import BLANK_MAGIC, CRC_MASK, MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES
 
 Ints = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint32]
@@ -23,6 +25,9 @@ HEAD = np.dtype([
     ("size", ">i4"), ("magic", ">i4"), ("body_crc", ">i4"), ("queue_id", ">i4"), ("flag", ">i4"), ("queue_offset", ">i8"),
     ("physical_offset", ">i8"), ("sys_flag", ">i4"), ("born_ms", ">i8"),
 ])  # fmt: skip
+_MARKER = [*range(len(CRC_NAME) + 1), CRC_BYTES - 1]  # what is no digit of the checksum's property
+_MARKER_BYTES = np.frombuffer(CRC_NAME + b"\x01\x02", np.uint8)
+_DIGITS, _TENS = slice(len(CRC_NAME) + 1, CRC_BYTES - 1), 10 ** np.arange(10)  # the last digit first
 _I4, _I8, _U2, _U8 = np.dtype(">i4"), np.dtype(">i8"), np.dtype(">u2"), np.dtype(">u8")
 _size_and_magic = Struct(">ii").unpack_from
 _NAME_BYTES = 8  # of a name that are read at once
@@ -112,6 +117,25 @@ def _of_one_size(data: bytes) -> tuple[int, int]:
     heads: npt.NDArray[np.int64] = np.ndarray((len(data) // size,), _I8, data, strides=(size,))
     same = heads == (size << 32 | magic & 0xFFFF_FFFF)
     return size, len(same) if same.all() else int(same.argmin())
+
+
+def are_whole(block: Block, base: int, protected: bool) -> Flags:
+    """Which of these records `record.verify` would pass; their parts add up, and their block begins at `base` of the log."""
+    body_crc = _crcs(block.data, block.body, block.body_end)
+    right = (block.head["physical_offset"] == base + block.at) & (block.head["body_crc"] == body_crc)
+    if protected:
+        tail = block.end - CRC_BYTES
+        said = block.window(tail, CRC_BYTES)
+        digits = said[:, _DIGITS] - 48
+        right &= (tail >= block.properties) & (said[:, _MARKER] == _MARKER_BYTES).all(axis=1) & (digits < 10).all(axis=1)
+        right &= digits.astype(np.int64) @ _TENS == _crcs(block.data, block.at, tail)
+    found: Flags = right
+    return found
+
+
+def _crcs(data: bytes, start: Ints, stop: Ints) -> Ints:
+    spans = zip(start.tolist(), stop.tolist(), strict=True)
+    return np.array([crc32(data[begin:end]) for begin, end in spans], np.int64) & CRC_MASK
 
 
 def window(data: bytes, at: Ints, width: int) -> npt.NDArray[np.uint8]:

@@ -19,13 +19,15 @@ from rmq.log.records.record import (
 )
 
 _fields = Struct(">4xi4xi4xq8xi").unpack_from  # magic, queueId, queueOffset, sysFlag
-_EVERYDAY = ~(SYS_COMPRESSED | SYS_MULTI_TAGS | SYS_COMPRESSION_TYPE)  # no transaction, no IPv6 host, no inner batch
+EVERYDAY = (
+    SYS_COMPRESSED | SYS_MULTI_TAGS | SYS_COMPRESSION_TYPE
+)  # flags that change nothing: no transaction, no IPv6 host, no inner batch
 
 
 def peek(buf: Buffer, at: int, size: int) -> tuple[bytes, int, int, int] | None:
     """(topic, queue, queue offset, tags code) of the whole record of `size` bytes at `at`; None for one that is not everyday."""
     magic, queue_id, queue_offset, sys_flag = _fields(buf, at)
-    if magic != MAGIC_V1 or sys_flag & _EVERYDAY:
+    if magic != MAGIC_V1 or sys_flag & ~EVERYDAY:
         return None
     topic_at = at + 89 + int.from_bytes(buf[at + 84 : at + 88], "big")
     properties_at = topic_at + buf[topic_at - 1]

@@ -1,0 +1,113 @@
+"""Many records at once, by numpy, against one after the other."""
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rmq.errors import BadBytes
+from rmq.log import dispatch
+from rmq.log.files import segment
+from rmq.log.files.segment import BadEntry, RecordView, walk
+from rmq.log.records import columns, record
+from tests.log.conftest import ROOT, SETTINGS, Bench, draft
+
+BASE = 5_000
+
+
+def stamped(seed: int, count: int = 300) -> bytes:
+    """Records of all kinds, as they stand at `BASE` of a log."""
+    chance, found = random.Random(seed), b""
+    for number in range(count):
+        given: dict[str, Any] = {"born_timestamp": number, "born_host": bytes(chance.choice([8, 20]))}
+        properties = record.properties_to_bytes({"TAGS": "t" * chance.randrange(1, 9)} if chance.random() < 0.7 else {})
+        topic = "T" * chance.choice([1, 1, 2, 127, 200])
+        run = bytearray(record.draft(topic, bytes(chance.randrange(400)), properties, **given))
+        record.stamp(run, [(0, [len(run)], 1, number)], BASE + len(found), bytes(16))
+        found += run
+    return found
+
+
+def alone(data: bytes, at: int, protected: bool) -> bool:
+    try:
+        record.verify(data, at, BASE + at, protected)
+    except BadBytes:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("protected", [True, False])
+def test_what_is_whole_is_what_each_check_says(protected: bool) -> None:
+    """D7, D8, twin: a flipped bit in any record, in the checksums' digits, in any field of the head."""
+    chance, good = random.Random(protected), stamped(1)
+    starts, end = columns.starts(good)
+    assert end == len(good)
+    damaged = bytearray(good)
+    for at, stop in zip(starts.tolist(), [*starts[1:].tolist(), end], strict=True):
+        if chance.random() < 0.6:
+            places = chance.randrange(at, stop), at + chance.randrange(8, 92), stop - chance.randrange(1, 22)
+            damaged[chance.choice(places)] ^= 1 << chance.randrange(8)
+    data = bytes(damaged)
+    block, adds_up = columns.layout(data, starts)
+    whole = np.zeros(len(block), np.bool_)
+    whole[adds_up] = columns.are_whole(block.only(adds_up), BASE, protected)
+    expected = [alone(data, at, protected) for at in starts.tolist()]
+    assert whole.tolist() == expected
+    assert 60 < sum(expected) < 290
+    assert all(alone(good, at, protected) for at in starts.tolist())
+
+
+@pytest.mark.parametrize("bad", [None, 0, 7, 299])
+def test_a_walk_over_many_is_a_walk_over_each(bad: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twin: the same records, and the same error at the same place."""
+    data = stamped(2)
+    if bad is not None:
+        at = int(columns.starts(data)[0][bad])
+        data = data[: at + 50] + bytes([data[at + 50] ^ 1]) + data[at + 51 :]
+    assert len(data) > segment.MANY_BYTES
+    many = walked(data)
+    monkeypatch.setattr(segment, "MANY_BYTES", len(data) + 1)
+    assert many == walked(data)
+    assert len(many[0]) == (300 if bad is None else bad)
+
+
+def walked(data: bytes) -> tuple[list[tuple[int, int]], str]:
+    found: list[RecordView] = []
+    why = ""
+    try:
+        for place in walk(lambda at, size: data[at - BASE : at - BASE + size], 1 << 30, BASE, BASE + len(data), True):
+            found.append(place)
+    except BadEntry as error:
+        why = str(error)
+    assert all(place.offset - BASE == place.at and place.buf == data for place in found[:1])
+    return [(place.offset, place.size) for place in found], why
+
+
+def test_queues_made_anew_many_records_at_once_are_the_same(
+    new_bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D10, twin: as they were dispatched, and as one record after the other makes them; tags, odd properties, proofs, batches."""
+    chance = random.Random(3)
+    bench = new_bench(SETTINGS._replace(segment_bytes=1 << 18)).begin()
+    for number in range(900):
+        said = chance.choice([{"TAGS": "x"}, {"TAGS": "中"}, {"KEYS": "k"}, {}, {"RMQ_SRC": "due 1 2"}])
+        unit = bench.unit(b"x" * chance.randrange(300), chance.choice("ABC"), chance.randrange(3))
+        unit.parts, unit.tags_codes = [draft(unit.queue.topic, b"x" * chance.randrange(300), **said)], [0]
+        unit.tags_codes = [record.entry_code(record.decode(unit.parts[0]))]
+        unit.sizes, unit.size = [len(unit.parts[0])], len(unit.parts[0])
+        bench.append(unit)
+        if number % 7 == 0:
+            bench.append(bench.unit(b"many", "B", 1, 5, TAGS="y"))
+    bench.commit()
+    expected = bench.queues()
+    bench.store.save_progress()
+    for few in 64, 1 << 30:
+        monkeypatch.setattr(dispatch, "_FEW", few)
+        bench.disk.kill()
+        for path in [path for path in bench.disk.paths() if "/consumequeue/" in path or path == f"{ROOT}/rmq/queues"]:
+            bench.disk.unlink(path)
+        bench.open()
+        assert bench.store.recovered.queues_rebuilt
+        assert bench.queues() == expected
