@@ -6,8 +6,8 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from rmq.client import Client
-from rmq.client.admin import calls, groups
-from rmq.dashboard.bounded import ask
+from rmq.client.admin import calls, configuration, groups
+from rmq.dashboard.bounded import ask, ask_all
 from rmq.dashboard.looks import look, troubles
 from rmq.dashboard.page import Page, Visit
 from rmq.dashboard.watch import Lags
@@ -45,7 +45,8 @@ class OverviewPages:
         found = [node for node in (await look(self._client)).nodes if node.address == address]
         if not found:
             raise InvalidArgument(f"no node of this cluster is at {address}")
-        return visit.show("node.html", node=found[0])
+        told, silent = await ask_all({address: configuration.broker_config(self._client, address)}, visit.left_s(0.5))
+        return visit.show("node.html", node=found[0], config=told.get(address, {}), why=silent.get(address, ""))
 
     async def transfer(self, visit: Visit) -> Response:
         broker, node = visit.needed("broker"), visit.text("node")

@@ -137,6 +137,8 @@ async def test_the_dashboard_looks(shop: Shop) -> None:
     await shop.told(105, topic="Orders")
     table = (await shop.asked.ask(28)).json()["table"]
     assert float(table["getTotalTps"].split(" ")[0]) >= 0
+    config = (await shop.asked.ask(26)).body.decode().splitlines()
+    assert {"brokerName=broker-a", "brokerClusterName=DefaultCluster"} <= set(config)
     await shop.reply(21)
     assert (await shop.asked.ask(21)).code == 0, "without a map of fields"
     await shop.reply(351, topic="Orders")

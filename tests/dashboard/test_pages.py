@@ -185,6 +185,7 @@ async def _trouble_is_shown(tmp_path: Path, silent: str) -> None:
         shown = await visitor.get("/node", address=group.address(leader))
         assert "Its group as it sees it" in shown
         assert "commitLogMaxOffset" in shown
+        assert "brokerName RaftNode00" in shown
         await visitor.get("/node", address="127.0.0.1:1")
         assert visitor.status == 400, "the dashboard dials nobody whom a stranger names"
         registered = await Peer.connect(group.nameserver)
