@@ -10,6 +10,7 @@ from typing import Any, Final
 from rmq.errors import RmqError
 from rmq.net.commands import CODES, Answer
 from rmq.net.transport.connection import Connection
+from rmq.net.transport.requestlog import request_id
 from rmq.net.transport.server import LATER, Call, Handler, Later
 from rmq.requests import REQUESTS, Action
 
@@ -32,10 +33,10 @@ def audited(handlers: Mapping[type[Any], Handler], states: States) -> dict[type[
     }
 
 
-def refused(request: object, user: str, connection: Connection, why: str) -> None:
+def refused(request: object, user: str, connection: Connection, call_id: int, why: str) -> None:
     """Whoever asked may not."""
     if type(request) in ADMINISTRATIVE:
-        _tell(request, user, connection, "refused", {"why": why})
+        _tell(request, user, connection, "refused", {"id": request_id(connection.client, call_id), "why": why})
 
 
 def _unknown(_request: object) -> None:

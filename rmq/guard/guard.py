@@ -103,7 +103,7 @@ class Guard:
                     self._check_signed(who, connection)
                     self.check(who, thing, connection.client[0])  # type: ignore[arg-type]
             except Refusal as refusal:
-                audit.refused(thing, "" if who is None else who.user, connection, refusal.remark)
+                audit.refused(thing, "" if who is None else who.user, connection, call_id, refusal.remark)
                 received[at] = (Refusal(refusal.code, refusal.remark), call_id, oneway, context, size)
             else:
                 if key is not None:

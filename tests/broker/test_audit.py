@@ -46,6 +46,7 @@ async def test_what_was_done_and_what_was_refused(caplog: pytest.LogCaptureFixtu
         ("DeleteTopic", "done", "root"),
         ("DeleteTopic", "refused", "bob"),
     ]
+    assert all(one["id"].startswith(f"{one['source']}#") for one in told)
     assert "before" not in made
     assert (changed["before"]["read_queue_nums"], changed["after"]["read_queue_nums"]) == (2, 4)
     assert (gone["before"]["name"], gone["request"]) == ("T", {"topic": "T"})

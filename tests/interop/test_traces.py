@@ -51,13 +51,10 @@ async def test_java_traces_are_read_by_ours_and_ours_by_mqadmin(capsys: pytest.C
             ("consumed", "kitchen", True),
         ]
         assert await program.stop() == 0
-        of = ("-n", broker.nameserver, "-i")
-        ids = (single, sent.message_id)
-        for message_id, theirs in zip(
-            ids, await asyncio.gather(*(mqadmin("queryMsgTraceById", *of, each) for each in ids)), strict=True
-        ):
-            capsys.readouterr()
-            assert await asyncio.to_thread(cli.run, ["admin", "queryMsgTraceById", *of, message_id]) == 0
-            printed = capsys.readouterr().out
-            assert printed.count("#Type") == 2
-            assert theirs.strip() == printed.strip()
+        of = ("-n", broker.nameserver, "-i", sent.message_id)
+        theirs = await mqadmin("queryMsgTraceById", *of)
+        capsys.readouterr()
+        assert await asyncio.to_thread(cli.run, ["admin", "queryMsgTraceById", *of]) == 0
+        printed = capsys.readouterr().out
+        assert printed.count("#Type") == 2
+        assert theirs.strip() == printed.strip()
