@@ -12,7 +12,6 @@ from typing import Final, NamedTuple
 
 from rmq.errors import BadBytes
 
-MECHANISM: Final = "SCRAM-SHA-256"
 ITERATIONS: Final = 16_384
 _MOST_ITERATIONS: Final = 1_000_000  # a server could make its clients calculate for hours
 _MOST_CHARACTERS: Final = 4096

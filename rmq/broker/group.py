@@ -33,8 +33,9 @@ from rmq.net.commands import CODES, DraftedSend, Request
 from rmq.net.commands.peers import IntroducePeer
 from rmq.net.transport.dialer import Dialer
 from rmq.net.transport.server import Connection, Handler
-from rmq.raft import messages as m
+from rmq.raft import effects as fx, events as ev
 from rmq.raft.fixed import last_epoch_led
+from rmq.raft.identity import Identity, Timing
 from rmq.raft.roles import LAST_EPOCH, Follower, Leader, StartingMaster
 from rmq.raft.trust import MAX_LEAP
 from rmq.requests import REQUESTS, Served
@@ -76,12 +77,12 @@ class Group:
         self._registered_successors: list[str] = []
         root, sync = str(settings.store_dir), settings.flush == "sync"
         peers = Peers(IntroducePeer(name, node, vote.store_id, vote.incarnation), self._address_of, self._handle, dialer)
-        me = m.Identity(
+        me = Identity(
             name, node, vote.store_id, vote.incarnation, address, sync, settings.preferred_leader, self._roster.fixed,
             settings.in_sync_replicas if settings.broker_role == "SYNC_MASTER" else 1, settings.broker_role.endswith("MASTER"),
             settings.unclean,
         )  # fmt: skip
-        make_member = partial(Member, ReplicatedLog(store, disk, root), me, self._roster.voters, m.Timing())
+        make_member = partial(Member, ReplicatedLog(store, disk, root), me, self._roster.voters, Timing())
         self.replica = ElectedReplica(store, clock, on_committed, events, peers, make_member, self._fetch_snapshot)
         self.member = self.replica.member
         self._fetches = peers.fetches
@@ -225,7 +226,7 @@ class Group:
             self._registration_changed()
         damages = self._log.damages
         damages.drop_before(self._log.start)
-        health = m.Health(bool(damages), self.appender.full)
+        health = ev.Health(bool(damages), self.appender.full)
         if health != self.member.core.state.health:
             self.member.handle(health)
         if damages:
@@ -256,14 +257,14 @@ class Group:
         """With fixed roles: what was heard of the master."""
         if master.node:
             self.replica.note_leader(master.node, master.address)
-        self.member.handle(m.Follow(master.node, master.epoch, master.leads))
+        self.member.handle(ev.Follow(master.node, master.epoch, master.leads))
         if master.node and self.member.core.leader == master.node:
             self._roster.make_way(master.node)
         if self.broker_id != self._registered_id:
             self._registered_id = self.broker_id
             self._registration_changed()
 
-    def _fetch_snapshot(self, order: m.InstallSnapshot) -> None:
+    def _fetch_snapshot(self, order: fx.InstallSnapshot) -> None:
         self._installer.begin(order)
 
     def _others(self) -> list[str]:
@@ -272,9 +273,9 @@ class Group:
         nodes = dict.fromkeys((core.leader, *(voter.node for voter in core.state.voters), *self._roster.nodes))
         return [node for node in nodes if node not in ("", core.state.me.node)]
 
-    def _handle(self, event: m.Event) -> None:
+    def _handle(self, event: ev.Event) -> None:
         self.member.handle(event)
-        if isinstance(event, m.Unreachable) or not (self.member.core.leads() or self.member.core.leader):
+        if isinstance(event, ev.Unreachable) or not (self.member.core.leads() or self.member.core.leader):
             self.replica.hurry()  # an election is under way
 
     def _owner(self, store: str) -> str:

@@ -10,8 +10,9 @@ offset are known here; bytes are not. Where a rule comes from is named by its id
 from collections.abc import Callable
 from typing import Any
 
-from rmq.raft import electing, epochs, fixed, following, leading, membership, messages as m, trust
+from rmq.raft import effects as fx, electing, epochs, events as ev, fixed, following, leading, membership, messages as m, trust
 from rmq.raft.electing import HURRY_S, election_timeout, turn
+from rmq.raft.identity import Identity, RestoredState, Timing
 from rmq.raft.roles import Candidate, Follower, Leader, Role, StartingMaster, State
 
 _SOON_S = 0.05  # the longest time between two ticks
@@ -20,9 +21,7 @@ _SOON_S = 0.05  # the longest time between two ticks
 class Core:
     """`role` and `state` are for reading. `chance()` gives numbers in [0, 1)."""
 
-    def __init__(
-        self, me: m.Identity, restored: m.RestoredState, timing: m.Timing, chance: Callable[[], float], now: float
-    ) -> None:
+    def __init__(self, me: Identity, restored: RestoredState, timing: Timing, chance: Callable[[], float], now: float) -> None:
         self.state = State(me, restored, timing, chance)
         self.stopped = ""
         self.state.last_tick = now
@@ -83,7 +82,7 @@ class Core:
             at = min(at, self.role.until)
         return at
 
-    def step(self, event: m.Event, now: float) -> list[m.Effect]:
+    def step(self, event: ev.Event, now: float) -> list[fx.Effect]:
         """The effects of one event, in the order in which they must be carried out."""
         out = self.state.out = []
         if self.stopped:
@@ -91,10 +90,10 @@ class Core:
         _ON[type(event)](self.state, event, now)
         role = self.role
         if isinstance(role, Leader):
-            membership.advance(self.state, role, now, begin=isinstance(event, m.Tick))
+            membership.advance(self.state, role, now, begin=isinstance(event, ev.Tick))
             if role.over:
                 electing.step_down(self.state, now)
-        if out and isinstance(out[-1], m.Fatal):
+        if out and isinstance(out[-1], fx.Fatal):
             self.stopped = out[-1].reason
         return out
 
@@ -102,7 +101,7 @@ class Core:
 # --- time -------------------------------------------------------------------------------------------------------------
 
 
-def _tick(state: State, _: m.Tick, now: float) -> None:
+def _tick(state: State, _: ev.Tick, now: float) -> None:
     role = state.role
     late = now - state.last_tick > state.timing.fetch_timeout / 2
     state.last_tick = now
@@ -125,7 +124,7 @@ def _tick(state: State, _: m.Tick, now: float) -> None:
             electing.stand(state, now, pre=True, transfer=role.transfer)
 
 
-def _unreachable(state: State, event: m.Unreachable, now: float) -> None:
+def _unreachable(state: State, event: ev.Unreachable, now: float) -> None:
     """The leader's process is gone: no need to wait for its silence. The voters stand one after the other."""
     role, timing = state.role, state.timing
     if isinstance(role, Follower) and event.node == role.leader:
@@ -147,9 +146,9 @@ def _on_fetch(state: State, fetch: m.Fetch, ticket: m.Ticket, now: float) -> Non
     elif not isinstance(state.role, Leader) or not state.role.start_end:
         if isinstance(state.role, StartingMaster):
             fixed.hear_slave(state, state.role, fetch)
-        state.out.append(m.Reply(ticket, m.NotLeader(state.epoch, state.leader)))
+        state.out.append(fx.Reply(ticket, m.NotLeader(state.epoch, state.leader)))
     elif fetch.epoch < state.epoch:
-        state.out.append(m.Reply(ticket, m.Fenced(state.epoch, "an older epoch")))
+        state.out.append(fx.Reply(ticket, m.Fenced(state.epoch, "an older epoch")))
     else:
         leading.on_fetch(state, state.role, fetch, ticket, now)
 
@@ -159,7 +158,7 @@ def _on_ack(state: State, ack: m.Ack, ticket: m.Ticket, now: float) -> None:
         leading.on_ack(state, state.role, ack, now)
 
 
-def _fetched(state: State, event: m.PeerAnswer, now: float) -> None:
+def _fetched(state: State, event: ev.PeerAnswer, now: float) -> None:
     """Only the answer to the request under way, from the present leader and epoch, changes anything (R16)."""
     role, answer = state.role, event.answer
     if not isinstance(role, Follower) or event.request != role.fetch or event.node != role.leader:
@@ -180,12 +179,12 @@ def _fetched(state: State, event: m.PeerAnswer, now: float) -> None:
     else:
         role.leader = ""
         if isinstance(answer, m.Fenced):
-            state.out.append(m.Warn(f"the leader {event.node} refuses this node: {answer.reason}"))
+            state.out.append(fx.Warn(f"the leader {event.node} refuses this node: {answer.reason}"))
         elif isinstance(answer, m.NotLeader) and answer.hint not in ("", state.me.node):
             electing.follow(state, answer.hint, now)
 
 
-def _asked(state: State, event: m.PeerRequest, now: float) -> None:
+def _asked(state: State, event: ev.PeerRequest, now: float) -> None:
     doubt = trust.doubt(state, event.request)
     if doubt:
         electing.refuse(state, event.ticket, doubt, now)
@@ -193,7 +192,7 @@ def _asked(state: State, event: m.PeerRequest, now: float) -> None:
         _ASKED[type(event.request)](state, event.request, event.ticket, now)
 
 
-def _answered(state: State, event: m.PeerAnswer, now: float) -> None:
+def _answered(state: State, event: ev.PeerAnswer, now: float) -> None:
     """A newer epoch in any answer is taken over first; an answer to an older question says nothing else (R12)."""
     answer = event.answer
     doubt = trust.leap(state, answer)
@@ -215,7 +214,7 @@ def _answered(state: State, event: m.PeerAnswer, now: float) -> None:
 # --- what the shell reports -------------------------------------------------------------------------------------------
 
 
-def _grown(state: State, event: m.Grown, now: float) -> None:
+def _grown(state: State, event: ev.Grown, now: float) -> None:
     role = state.role
     assert event.end >= state.end, f"the log shrank from {state.end} to {event.end} (R2)"
     advanced, state.end = event.end > state.end, event.end
@@ -225,7 +224,7 @@ def _grown(state: State, event: m.Grown, now: float) -> None:
         if event.marks and not role.start_end:
             role.start_end = event.end
             leading.renew_lease(state, role)
-            state.out.append(m.BecameLeader(state.epoch))
+            state.out.append(fx.BecameLeader(state.epoch))
             leading.tick(state, role, now)
         elif event.marks and role.change is not None and not role.change.end and event.marks[-1].kind == membership.VOTERS:
             role.change.end = event.end
@@ -237,7 +236,7 @@ def _grown(state: State, event: m.Grown, now: float) -> None:
         fixed.pull(state, role, now)
 
 
-def _append_failed(state: State, event: m.AppendFailed, now: float) -> None:
+def _append_failed(state: State, event: ev.AppendFailed, now: float) -> None:
     if isinstance(state.role, Leader):
         if not state.role.start_end:
             state.role.over = f"the epoch record could not be stored: {event.why}"
@@ -246,7 +245,7 @@ def _append_failed(state: State, event: m.AppendFailed, now: float) -> None:
         following.failed(state.role, now)
 
 
-def _flushed(state: State, event: m.Flushed, now: float) -> None:
+def _flushed(state: State, event: ev.Flushed, now: float) -> None:
     role = state.role
     grew = event.durable > state.durable
     state.durable = max(state.durable, min(event.durable, state.end))
@@ -256,13 +255,13 @@ def _flushed(state: State, event: m.Flushed, now: float) -> None:
         following.flushed(state, role, grew)
 
 
-def _health(state: State, event: m.Health, now: float) -> None:
+def _health(state: State, event: ev.Health, now: float) -> None:
     state.health = event
     if any(event) and isinstance(state.role, Follower):
         state.role.stand_at = max(state.role.stand_at, now + election_timeout(state))
 
 
-def _stop(state: State, _: m.Stop, now: float) -> None:
+def _stop(state: State, _: ev.Stop, now: float) -> None:
     """The leader hears it with a fetch that is sent at once, though one may be parked there."""
     state.stopping = True
     if isinstance(state.role, Candidate):
@@ -271,28 +270,28 @@ def _stop(state: State, _: m.Stop, now: float) -> None:
         following.fetch(state, state.role, now)
 
 
-def _retained(state: State, event: m.Retained, now: float) -> None:
+def _retained(state: State, event: ev.Retained, now: float) -> None:
     state.log_start, state.snapshot = event.log_start, event.snapshot
     state.epochs = epochs.from_start(state.epochs, event.log_start)
 
 
-def _snapshot_installed(state: State, event: m.SnapshotInstalled, now: float) -> None:
+def _snapshot_installed(state: State, event: ev.SnapshotInstalled, now: float) -> None:
     following.snapshot_installed(state, event)
     if isinstance(state.role, Follower):
         following.fetch(state, state.role, now)
 
 
-def _install_failed(state: State, event: m.InstallFailed, now: float) -> None:
+def _install_failed(state: State, event: ev.InstallFailed, now: float) -> None:
     state.installing = False
 
 
-def _administer(state: State, event: m.Join | m.Leave | m.Transfer, now: float) -> None:
+def _administer(state: State, event: ev.Join | ev.Leave | ev.Transfer, now: float) -> None:
     role = state.role
     if not isinstance(role, Leader) or not role.start_end:
-        state.out.append(m.Done(event.ticket, f"this node does not lead; the leader is {state.leader or 'not known yet'}"))
-    elif isinstance(event, m.Join):
+        state.out.append(fx.Done(event.ticket, f"this node does not lead; the leader is {state.leader or 'not known yet'}"))
+    elif isinstance(event, ev.Join):
         membership.join(state, role, event)
-    elif isinstance(event, m.Leave):
+    elif isinstance(event, ev.Leave):
         membership.leave(state, role, event, now)
     else:
         leading.hand_over(state, role, event.node, event.ticket, now)
@@ -301,23 +300,23 @@ def _administer(state: State, event: m.Join | m.Leave | m.Transfer, now: float) 
 # --- which function takes what ----------------------------------------------------------------------------------------
 
 _ON: dict[type, Callable[[State, Any, float], None]] = {
-    m.Tick: _tick,
-    m.PeerRequest: _asked,
-    m.PeerAnswer: _answered,
-    m.Unreachable: _unreachable,
-    m.Grown: _grown,
-    m.AppendFailed: _append_failed,
-    m.Flushed: _flushed,
-    m.Health: _health,
-    m.Stop: _stop,
-    m.Retained: _retained,
-    m.SnapshotInstalled: _snapshot_installed,
-    m.InstallFailed: _install_failed,
-    m.Join: _administer,
-    m.Leave: _administer,
-    m.Transfer: _administer,
-    m.Follow: fixed.follow_master,
-    m.Promote: fixed.promote,
+    ev.Tick: _tick,
+    ev.PeerRequest: _asked,
+    ev.PeerAnswer: _answered,
+    ev.Unreachable: _unreachable,
+    ev.Grown: _grown,
+    ev.AppendFailed: _append_failed,
+    ev.Flushed: _flushed,
+    ev.Health: _health,
+    ev.Stop: _stop,
+    ev.Retained: _retained,
+    ev.SnapshotInstalled: _snapshot_installed,
+    ev.InstallFailed: _install_failed,
+    ev.Join: _administer,
+    ev.Leave: _administer,
+    ev.Transfer: _administer,
+    ev.Follow: fixed.follow_master,
+    ev.Promote: fixed.promote,
 }
 _ASKED: dict[type, Callable[[State, Any, m.Ticket, float], None]] = {
     m.Fetch: _on_fetch,

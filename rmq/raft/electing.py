@@ -5,7 +5,7 @@ leaves (R8).
 """
 
 from rmq.model import EpochEntry, Voter
-from rmq.raft import epochs, following, leading, messages as m
+from rmq.raft import effects as fx, epochs, events as ev, following, leading, messages as m
 from rmq.raft.quorum import Outcome, outcome
 from rmq.raft.roles import MOVES, Candidate, Follower, Leader, Peer, Role, State
 
@@ -48,14 +48,14 @@ def refuse(state: State, ticket: m.Ticket, why: str, now: float) -> None:
     """Refuses a question of a peer that is broken, or is no member of the group."""
     suspect(state, f"a question of another node is refused: {why}", now)
     if ticket is not None:
-        state.out.append(m.Done(ticket, why))
+        state.out.append(fx.Done(ticket, why))
 
 
 def suspect(state: State, why: str, now: float) -> None:
     """Warns the operator, at most once in `SUSPECT_S`, so that a peer that repeats itself does not fill the log."""
     if now - state.suspected >= SUSPECT_S:
         state.suspected = now
-        state.out.append(m.Warn(why))
+        state.out.append(fx.Warn(why))
 
 
 def step_down(state: State, now: float) -> None:
@@ -114,7 +114,7 @@ def _win(state: State, role: Candidate, found: Outcome, now: float) -> None:
     leader = Leader(now, peers=peers_of(role, voters))
     become(state, leader)
     entry = EpochEntry(state.epoch, state.end, me.store, lossy)
-    state.out.append(m.AppendEpoch(entry, START, voters, (*state.epochs, entry)))
+    state.out.append(fx.AppendEpoch(entry, START, voters, (*state.epochs, entry)))
 
 
 def open_epoch(state: State, now: float, lossy: bool) -> None:
@@ -123,7 +123,7 @@ def open_epoch(state: State, now: float, lossy: bool) -> None:
     state.save_vote(state.epoch + 1, me.store, state.proven)
     become(state, Leader(now))
     entry = EpochEntry(state.epoch, state.end, me.store, lossy and state.end > state.log_start)
-    state.out.append(m.AppendEpoch(entry, START, (Voter(me.node, me.store, me.address),), (*state.epochs, entry)))
+    state.out.append(fx.AppendEpoch(entry, START, (Voter(me.node, me.store, me.address),), (*state.epochs, entry)))
 
 
 def on_vote(state: State, vote: m.Vote, ticket: m.Ticket, now: float) -> None:
@@ -154,10 +154,12 @@ def _pre_objection(state: State, vote: m.Vote, now: float) -> str:
 
 
 def _reply_vote(state: State, ticket: m.Ticket, refusal: str) -> None:
-    state.out.append(m.Reply(ticket, m.VoteAnswer(state.epoch, not refusal, state.proven, state.me.store, refusal, state.leader)))
+    state.out.append(
+        fx.Reply(ticket, m.VoteAnswer(state.epoch, not refusal, state.proven, state.me.store, refusal, state.leader))
+    )
 
 
-def on_voted(state: State, event: m.PeerAnswer, now: float) -> None:
+def on_voted(state: State, event: ev.PeerAnswer, now: float) -> None:
     """Only answers to the running round count (R16)."""
     role, vote, answer = state.role, event.request, event.answer
     assert isinstance(vote, m.Vote)
@@ -185,7 +187,7 @@ def on_announce(state: State, announce: m.Announce, ticket: m.Ticket, now: float
         follow(state, announce.leader, now)
     elif announce.epoch == state.epoch and isinstance(state.role, Follower) and state.role.fetch is None:
         following.fetch(state, state.role, now)
-    state.out.append(m.Reply(ticket, m.EpochAnswer(state.epoch)))
+    state.out.append(fx.Reply(ticket, m.EpochAnswer(state.epoch)))
 
 
 def on_resign(state: State, resign: m.Resign, ticket: m.Ticket, now: float) -> None:
@@ -195,13 +197,13 @@ def on_resign(state: State, resign: m.Resign, ticket: m.Ticket, now: float) -> N
         follow(state, "", now, transfer=True)
         if state.me.fixed and place == 0 and state.ready:
             open_epoch(state, now, lossy=not state.proven)  # it may have lost power meanwhile
-            state.out.append(m.Reply(ticket, m.EpochAnswer(state.epoch)))
+            state.out.append(fx.Reply(ticket, m.EpochAnswer(state.epoch)))
             return
         is_named = place < len(resign.successors)
         state.role.stand_at = now + (place * state.timing.vote if is_named else election_timeout(state))
         if place == 0 and not any(state.health):
             stand(state, now, pre=True, transfer=True)
-    state.out.append(m.Reply(ticket, m.EpochAnswer(state.epoch)))
+    state.out.append(fx.Reply(ticket, m.EpochAnswer(state.epoch)))
 
 
 def turn(place: int, chance: float) -> float:
@@ -227,7 +229,7 @@ def ask(state: State, role: Candidate) -> None:
         role.grants[own], role.stores[me.node] = state.proven, me.store
     vote = ballot(state, role)
     for node in dict.fromkeys(voter.node for voter in state.voters if voter.node != me.node):
-        state.out.append(m.Send(node, vote))
+        state.out.append(fx.Send(node, vote))
 
 
 def objection(state: State, vote: m.Vote) -> str:

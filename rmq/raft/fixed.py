@@ -7,7 +7,7 @@ masters the one with the older epoch becomes a slave as soon as it hears of the 
 
 from math import inf
 
-from rmq.raft import electing, epochs, following, leading, messages as m, trust
+from rmq.raft import effects as fx, electing, epochs, events as ev, following, leading, messages as m, trust
 from rmq.raft.roles import Follower, Leader, Role, StartingMaster, State
 
 
@@ -48,7 +48,7 @@ def pull(state: State, role: StartingMaster, now: float) -> None:
         state.ack, state.hw, state.log_start, pull_back=True, max_wait=0.0,
     )  # fmt: skip
     role.fetch_sent = now
-    state.out.append(m.Send(role.source, role.fetch))
+    state.out.append(fx.Send(role.source, role.fetch))
 
 
 def hear_slave(state: State, role: StartingMaster, fetch: m.Fetch) -> None:
@@ -57,13 +57,13 @@ def hear_slave(state: State, role: StartingMaster, fetch: m.Fetch) -> None:
     role.heard[fetch.node] = fetch.from_ if same else 0
 
 
-def on_pulled(state: State, role: StartingMaster, event: m.PeerAnswer, now: float) -> None:
+def on_pulled(state: State, role: StartingMaster, event: ev.PeerAnswer, now: float) -> None:
     answer = event.answer
     if event.request != role.fetch:
         return
     role.fetch = None
     if isinstance(answer, m.FetchOk) and answer.from_ == state.end and answer.data:
-        state.out.append(m.AppendBytes(answer.from_, answer.data, state.epoch))
+        state.out.append(fx.AppendBytes(answer.from_, answer.data, state.epoch))
         return
     role.heard[role.source] = min(role.heard[role.source], state.end)  # that is all it has to give
     role.source = ""
@@ -73,16 +73,16 @@ def give_back(state: State, fetch: m.Fetch, ticket: m.Ticket) -> None:
     """This slave gives its master the tail that the master lost."""
     right = state.me.fixed and fetch.group == state.me.group and state.log_start <= fetch.from_ <= state.end
     if not right or not epochs.holds(state.epochs, state.log_start, state.end, fetch.from_, fetch.last_epoch, fetch.last_writer):
-        state.out.append(m.Reply(ticket, m.NotLeader(state.epoch, "")))
+        state.out.append(fx.Reply(ticket, m.NotLeader(state.epoch, "")))
         return
     answer = m.FetchOk(fetch.id, state.epoch, state.me.node, fetch.from_, b"", state.hw, 0, state.log_start, 0.0)
     if fetch.from_ < state.end:
-        state.out.append(m.ReplyBytes(ticket, answer, min(fetch.max_bytes, m.MAX_CATCH_UP_BYTES)))
+        state.out.append(fx.ReplyBytes(ticket, answer, min(fetch.max_bytes, m.MAX_CATCH_UP_BYTES)))
     else:
-        state.out.append(m.Reply(ticket, answer))
+        state.out.append(fx.Reply(ticket, answer))
 
 
-def follow_master(state: State, event: m.Follow, now: float) -> None:
+def follow_master(state: State, event: ev.Follow, now: float) -> None:
     """A newer epoch ends leadership, also one that has not begun yet. So does another master of the same epoch: the
     nameservers name only one of the two."""
     role = state.role
@@ -101,7 +101,7 @@ def follow_master(state: State, event: m.Follow, now: float) -> None:
         _yield(state, role, event, now)
 
 
-def _yield(state: State, role: Role, event: m.Follow, now: float) -> None:
+def _yield(state: State, role: Role, event: ev.Follow, now: float) -> None:
     other = event.node or "another node"
     if event.epoch > state.epoch:
         electing.adopt(state, event.epoch, event.node, now)
@@ -110,19 +110,19 @@ def _yield(state: State, role: Role, event: m.Follow, now: float) -> None:
             role.over = f"{other} is the master of epoch {event.epoch} for the nameservers"
             leading.close(state, role)
         electing.follow(state, event.node, now)
-    state.out.append(m.Warn(f"{other} became master in epoch {event.epoch}: this node is a slave now (docs/operators)"))
+    state.out.append(fx.Warn(f"{other} became master in epoch {event.epoch}: this node is a slave now (docs/operators)"))
 
 
-def promote(state: State, event: m.Promote, now: float) -> None:
+def promote(state: State, event: ev.Promote, now: float) -> None:
     """By hand: lossy unless the old master stopped and everything is here."""
     if isinstance(state.role, Follower) and state.me.fixed and state.ready:
         electing.open_epoch(state, now, lossy=not event.handed_over)
-        state.out.insert(0, m.Done(event.ticket))
+        state.out.insert(0, fx.Done(event.ticket))
     else:
         refusal = "it leads already" if isinstance(state.role, Leader) else "this node cannot be promoted now"
         if not state.ready:
             refusal = "this node has a snapshot of another one and not the log below it yet: start that other node"
-        state.out.append(m.Done(event.ticket, refusal))
+        state.out.append(fx.Done(event.ticket, refusal))
 
 
 def last_epoch_led(state: State, epoch: int, voted_for: str) -> int:

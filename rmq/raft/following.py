@@ -4,24 +4,9 @@ from math import inf
 
 from rmq.model import EpochHistory
 from rmq.raft import epochs
-from rmq.raft.messages import (
-    MAX_CATCH_UP_BYTES,
-    MAX_FETCH_BYTES,
-    Ack,
-    AppendBytes,
-    Cut,
-    Diverged,
-    Fatal,
-    Fetch,
-    FetchOk,
-    Grown,
-    InstallSnapshot,
-    NeedsSnapshot,
-    Resign,
-    Send,
-    SnapshotInstalled,
-    Warn,
-)
+from rmq.raft.effects import AppendBytes, Cut, Fatal, InstallSnapshot, Send, Warn
+from rmq.raft.events import Grown, SnapshotInstalled
+from rmq.raft.messages import MAX_CATCH_UP_BYTES, MAX_FETCH_BYTES, Ack, Diverged, Fetch, FetchOk, NeedsSnapshot, Resign
 from rmq.raft.roles import BEHIND_BYTES, Follower, State
 
 LOST_S = 0.5  # an answer that is so late counts as lost

@@ -3,23 +3,18 @@
 from math import inf
 
 from rmq.raft import epochs
+from rmq.raft.effects import Done, Replicated, Reply, ReplyBytes, Send, SteppedDown
 from rmq.raft.messages import (
     MAX_CATCH_UP_BYTES,
     Ack,
     Announce,
     Diverged,
-    Done,
     Fenced,
     Fetch,
     FetchOk,
     NeedsSnapshot,
     NotLeader,
-    Replicated,
-    Reply,
-    ReplyBytes,
     Resign,
-    Send,
-    SteppedDown,
     Ticket,
     Voters,
 )

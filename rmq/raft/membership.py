@@ -6,7 +6,9 @@ allow two majorities without a common member.
 
 from rmq.model import Voter
 from rmq.raft import leading
-from rmq.raft.messages import AppendEpoch, Done, Fenced, Join, Leave, Reply, Voters
+from rmq.raft.effects import AppendEpoch, Done, Reply
+from rmq.raft.events import Join, Leave
+from rmq.raft.messages import Fenced, Voters
 from rmq.raft.roles import Change, Leader, Peer, State
 
 VOTERS = "voters"  # kind of the epoch record

@@ -17,20 +17,10 @@ from math import inf
 
 from rmq.model import Voter
 from rmq.raft import epochs
-from rmq.raft.messages import (
-    Commit,
-    Effect,
-    EpochMark,
-    Fetch,
-    FetchOk,
-    Health,
-    Identity,
-    RestoredState,
-    SaveVote,
-    Ticket,
-    Timing,
-    Voters,
-)
+from rmq.raft.effects import Commit, Effect, SaveVote
+from rmq.raft.events import EpochMark, Health
+from rmq.raft.identity import Identity, RestoredState, Timing
+from rmq.raft.messages import Fetch, FetchOk, Ticket, Voters
 
 BEHIND_BYTES = 64 << 20
 LAST_EPOCH = 2**63 - 1  # what fits into a message

@@ -6,7 +6,8 @@ some epochs behind, never a million: `MAX_LEAP` is far beyond what years of elec
 number of lies, each of which costs an fsync here, comes near the end of the numbers (docs/decisions).
 """
 
-from rmq.raft.messages import Announce, Answer, Fetch, Follow, Request, Vote
+from rmq.raft.events import Follow
+from rmq.raft.messages import Announce, Answer, Fetch, Request, Vote
 from rmq.raft.roles import State
 
 MAX_LEAP = 1_000_000

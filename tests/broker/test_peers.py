@@ -7,7 +7,7 @@ from rmq.clock import SystemClock
 from rmq.net.commands import HelloAnswer
 from rmq.net.commands.peers import IntroducePeer
 from rmq.net.transport.dialer import Dialer
-from rmq.raft import messages as m
+from rmq.raft import events as ev, messages as m
 from rmq.testing import until
 from tests.net.support import NATIVE
 
@@ -48,10 +48,10 @@ async def test_a_node_that_is_killed_is_known_to_be_gone_at_once() -> None:
     connection when those it had are broken."""
     node = Dying()
     address = await node.start()
-    told: list[m.Event] = []
+    told: list[ev.Event] = []
     peers = Peers(IntroducePeer("g", "n1", "s-n1", 1), lambda _: address, told.append, Dialer(SystemClock()))
     peers.send("n0", RESIGN)
     await until(lambda: node.asked)
     node.die()
-    await until(lambda: m.Unreachable("n0") in told)
+    await until(lambda: ev.Unreachable("n0") in told)
     await peers.close()

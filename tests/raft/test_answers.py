@@ -1,6 +1,6 @@
 """R16: a follower has one request under way; only the answer to that one counts."""
 
-from rmq.raft import messages as m
+from rmq.raft import effects as fx, events as ev, messages as m
 from tests.raft.toy import World, lead
 
 
@@ -10,9 +10,9 @@ def test_stale_divergence_answer() -> None:
     lead(world, count=3)
     b = world["b"]
     old = m.Fetch(1, "g", "b", "s-b", b.incarnation, b.epoch, 0, 0, "", 0, 0, 0)
-    b.feed(m.PeerAnswer("a", old, m.Diverged(1, b.epoch, 1, 10, "s-a", False)))
+    b.feed(ev.PeerAnswer("a", old, m.Diverged(1, b.epoch, 1, 10, "s-a", False)))
     assert b.end == 40
-    assert not b.of(m.Cut)
+    assert not b.of(fx.Cut)
     assert not b.core.stopped
 
 

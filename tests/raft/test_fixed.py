@@ -1,9 +1,10 @@
 """Fixed mode, RocketMQ's master and slaves, as short stories on toy logs."""
 
 from rmq.model import EpochEntry, Voter
-from rmq.raft import messages as m
+from rmq.raft import effects as fx, events as ev, messages as m
 from rmq.raft.core import Core
 from rmq.raft.fixed import last_epoch_led
+from rmq.raft.identity import Identity, RestoredState, Timing
 from rmq.raft.roles import Follower, Leader, StartingMaster
 from tests.raft.toy import World
 
@@ -24,19 +25,19 @@ def test_a_master_needs_nobody() -> None:
     world.tick("a")
     world["a"].write()
     assert world["a"].committed == 20
-    assert not world["a"].of(m.Replicated)
+    assert not world["a"].of(fx.Replicated)
     world["b"].start()
-    world["b"].feed(m.Follow("a"))
+    world["b"].feed(ev.Follow("a"))
     world.run(1.0)
     assert world["b"].log == world["a"].log
     assert world["b"].committed == 20
-    assert world["a"].of(m.Replicated)[-1] == m.Replicated(20)
+    assert world["a"].of(fx.Replicated)[-1] == fx.Replicated(20)
 
 
 def test_a_slave_never_stands() -> None:
     world = mastered()
     world["a"].stop()
-    world["b"].feed(m.Unreachable("a"))
+    world["b"].feed(ev.Unreachable("a"))
     world.run(30.0)
     assert isinstance(world["b"].core.role, Follower)
     assert world["b"].epoch == 1
@@ -75,19 +76,19 @@ def test_an_epoch_whose_record_was_lost_is_still_its_own() -> None:
     master.start()
     assert isinstance(master.core.role, StartingMaster)
     assert last_epoch_led(master.core.state, master.epoch, master.voted_for) == 1
-    master.feed(m.Follow("b", 5, True))
+    master.feed(ev.Follow("b", 5, True))
     assert last_epoch_led(master.core.state, master.epoch, master.voted_for) == 0
 
 
 def test_a_node_that_is_being_filled_from_a_snapshot_begins_no_epoch() -> None:
     """Its tables and the numbers of its queues are ahead of its log: it would number new messages with a gap (D12)."""
     voters = (Voter("a", "s-a", "a:1"),)
-    me = m.Identity("g", "a", "s-a", 2, "a:1", False, "", fixed=True, in_sync=1, master=True)
-    boot = m.RestoredState(3, "-", False, 100, 140, 100, (EpochEntry(3, 100, "s-b"),), ((-1, voters),), ready_at=200)
-    core = Core(me, boot, m.Timing(), lambda: 0.5, 0.0)
+    me = Identity("g", "a", "s-a", 2, "a:1", False, "", fixed=True, in_sync=1, master=True)
+    boot = RestoredState(3, "-", False, 100, 140, 100, (EpochEntry(3, 100, "s-b"),), ((-1, voters),), ready_at=200)
+    core = Core(me, boot, Timing(), lambda: 0.5, 0.0)
     for now in range(1, 100):
-        assert not any(isinstance(effect, m.AppendEpoch) for effect in core.step(m.Tick(), float(now)))
-    [done] = [effect for effect in core.step(m.Promote(False, "ticket"), 100.0) if isinstance(effect, m.Done)]
+        assert not any(isinstance(effect, fx.AppendEpoch) for effect in core.step(ev.Tick(), float(now)))
+    [done] = [effect for effect in core.step(ev.Promote(False, "ticket"), 100.0) if isinstance(effect, fx.Done)]
     assert "snapshot" in done.refusal
 
 
@@ -103,7 +104,7 @@ def test_fixed_master_behind_its_slave_pulls_back() -> None:
     world.run(3.0)
     assert world["a"].core.leads()
     assert world["a"].log[:-1] == whole
-    assert world["a"].of(m.AppendEpoch)[-1].entry.lossy  # type: ignore[union-attr]
+    assert world["a"].of(fx.AppendEpoch)[-1].entry.lossy  # type: ignore[union-attr]
     assert world["a"].proven
     assert world["b"].log == world["a"].log
 
@@ -120,11 +121,11 @@ def test_a_master_without_its_slave_gives_up_in_time() -> None:
     assert not world["a"].core.leads()
     world.run(2.0)
     assert world["a"].core.leads()
-    assert world["a"].of(m.AppendEpoch)[-1].entry.lossy  # type: ignore[union-attr]
+    assert world["a"].of(fx.AppendEpoch)[-1].entry.lossy  # type: ignore[union-attr]
     world["b"].start()
-    world["b"].feed(m.Follow("a"))
+    world["b"].feed(ev.Follow("a"))
     world.run(2.0)
-    cut = world["b"].of(m.Cut)[-1]
+    cut = world["b"].of(fx.Cut)[-1]
     assert cut.keep  # type: ignore[union-attr]
     assert world["b"].log == world["a"].log
 
@@ -138,7 +139,7 @@ def test_a_sync_master_waits_for_its_slaves() -> None:
     world.run(60.0)
     assert isinstance(world["a"].core.role, StartingMaster)
     world["b"].start()
-    world["b"].feed(m.Follow("a"))
+    world["b"].feed(ev.Follow("a"))
     world.run(2.0)
     assert world["a"].core.leads()
 
@@ -146,14 +147,14 @@ def test_a_sync_master_waits_for_its_slaves() -> None:
 def test_promotion_by_hand_and_the_old_master_comes_back() -> None:
     world = mastered(2)
     world["a"].stop()
-    world["b"].feed(m.Promote(False, "ticket"))
+    world["b"].feed(ev.Promote(False, "ticket"))
     assert world["b"].core.leads()
     assert world["b"].done == {"ticket": ""}
-    assert world["b"].of(m.AppendEpoch)[-1].entry.lossy  # type: ignore[union-attr]
+    assert world["b"].of(fx.AppendEpoch)[-1].entry.lossy  # type: ignore[union-attr]
     world["b"].write()
     world["b"].write()
     world["a"].start()
-    world["a"].feed(m.Follow("b", 2))
+    world["a"].feed(ev.Follow("b", 2))
     world.run(2.0)
     assert isinstance(world["a"].core.role, Follower)
     assert world["a"].log == world["b"].log
@@ -163,7 +164,7 @@ def test_two_fixed_masters_same_epoch_number() -> None:
     """Story 54: the epoch entries have different writers, so nobody takes the other's bytes for its own."""
     world = mastered(2)
     world["a"].stop()
-    world["b"].feed(m.Promote(False))
+    world["b"].feed(ev.Promote(False))
     world["b"].write(2)
     world["a"].start()
     world.tick("a")
@@ -171,21 +172,21 @@ def test_two_fixed_masters_same_epoch_number() -> None:
     assert world["a"].epoch == world["b"].epoch == 2
     world["a"].stop()
     world["a"].start()
-    world["a"].feed(m.Follow("b", 2))
+    world["a"].feed(ev.Follow("b", 2))
     world.run(2.0)
-    assert world["a"].of(m.Cut)[-1].keep  # type: ignore[union-attr]
+    assert world["a"].of(fx.Cut)[-1].keep  # type: ignore[union-attr]
     assert world["a"].log == world["b"].log
 
 
 def test_handing_over_loses_nothing() -> None:
     world = mastered(2)
-    world["a"].feed(m.Transfer("b", "ticket"))
+    world["a"].feed(ev.Transfer("b", "ticket"))
     assert not world["a"].core.accepts()
     world.run(1.0)
     assert world["a"].done == {"ticket": ""}
     assert isinstance(world["b"].core.role, Leader)
-    assert not world["b"].of(m.AppendEpoch)[-1].entry.lossy  # type: ignore[union-attr]
-    world["a"].feed(m.Follow("b"))
+    assert not world["b"].of(fx.AppendEpoch)[-1].entry.lossy  # type: ignore[union-attr]
+    world["a"].feed(ev.Follow("b"))
     world.run(1.0)
     assert world["a"].log == world["b"].log
 
@@ -201,7 +202,7 @@ def promoted(count: int = 2) -> World:
     world["a"].write(2)
     world["a"].stop()
     world["b"].start()
-    world["b"].feed(m.Promote(False))
+    world["b"].feed(ev.Promote(False))
     world["b"].write(count)
     return world
 
@@ -210,12 +211,12 @@ def test_an_old_master_that_comes_back_becomes_a_slave_by_itself() -> None:
     """Its configuration still says master; the newer epoch that the nameservers tell it decides (R12)."""
     world = promoted()
     world["a"].start()
-    world["a"].feed(m.Follow("b", 2))
+    world["a"].feed(ev.Follow("b", 2))
     assert not world["a"].core.leads()
     world.run(2.0)
-    assert world["a"].of(m.Cut)[-1].keep  # type: ignore[union-attr]
+    assert world["a"].of(fx.Cut)[-1].keep  # type: ignore[union-attr]
     assert (world["a"].log, world["a"].epoch) == (world["b"].log, 2)
-    assert "slave" in world["a"].of(m.Warn)[0].text  # type: ignore[union-attr]
+    assert "slave" in world["a"].of(fx.Warn)[0].text  # type: ignore[union-attr]
 
 
 def test_nobody_leads_when_the_newer_master_is_gone_too() -> None:
@@ -223,10 +224,10 @@ def test_nobody_leads_when_the_newer_master_is_gone_too() -> None:
     world = promoted()
     world["b"].stop()
     world["a"].start()
-    world["a"].feed(m.Follow("", 2))
+    world["a"].feed(ev.Follow("", 2))
     world.run(60.0)
     assert isinstance(world["a"].core.role, Follower)
-    world["a"].feed(m.Promote(False))
+    world["a"].feed(ev.Promote(False))
     assert (world["a"].core.leads(), world["a"].epoch) == (True, 3)
 
 
@@ -236,9 +237,9 @@ def test_a_running_master_gives_way_to_a_newer_one() -> None:
     world["b"].write()
     world.run(0.1)
     assert world["a"].core.leads()
-    world["a"].feed(m.Follow("b", 3))
+    world["a"].feed(ev.Follow("b", 3))
     assert isinstance(world["a"].core.role, Follower)
-    assert world["a"].of(m.SteppedDown)
+    assert world["a"].of(fx.SteppedDown)
 
 
 def test_of_two_masters_with_one_number_the_one_that_nameservers_do_not_name_gives_way() -> None:
@@ -248,22 +249,22 @@ def test_of_two_masters_with_one_number_the_one_that_nameservers_do_not_name_giv
     world.tick("a")
     world["a"].write(3)
     assert world["a"].epoch == world["b"].epoch == 2
-    world["a"].feed(m.Follow("b", 2, leads=False))
+    world["a"].feed(ev.Follow("b", 2, leads=False))
     assert world["a"].core.leads(), "the other one has not begun"
-    world["a"].feed(m.Follow("b", 2))
+    world["a"].feed(ev.Follow("b", 2))
     world.run(2.0)
     assert isinstance(world["a"].core.role, Follower)
-    assert world["a"].of(m.SteppedDown)
+    assert world["a"].of(fx.SteppedDown)
     assert world["a"].core.state.keep_from == 30, "it committed more than both have: a snapshot must help"
     assert not world["a"].core.serves_reads(world.now)
-    world["b"].feed(m.Follow("a", 1))
+    world["b"].feed(ev.Follow("a", 1))
     assert world["b"].core.leads(), "an older one changes nothing"
 
 
 def test_slaves_go_over_to_the_newer_master() -> None:
     world = promoted()
     world["c"].start()
-    world["c"].feed(m.Follow("b", 2))
+    world["c"].feed(ev.Follow("b", 2))
     world.run(1.0)
     assert (world["c"].log, world["c"].epoch) == (world["b"].log, 2)
 
@@ -292,7 +293,7 @@ def test_a_master_that_was_a_slave_last_first_asks_what_the_others_have() -> Non
     world = promoted()
     for name in "ac":
         world[name].start()
-        world[name].feed(m.Follow("b", 2))
+        world[name].feed(ev.Follow("b", 2))
     world.run(2.0)
     world["a"].stop()
     world["b"].write(2)
@@ -303,18 +304,18 @@ def test_a_master_that_was_a_slave_last_first_asks_what_the_others_have() -> Non
     world["a"].start()
     world.run(1.0)
     assert isinstance(world["a"].core.role, StartingMaster)
-    world["c"].feed(m.Follow("a"))
+    world["c"].feed(ev.Follow("a"))
     world.run(3.0)
     assert world["a"].core.leads()
     assert world["a"].log[: len(whole)] == whole
-    assert world["a"].of(m.AppendEpoch)[-1].entry.lossy  # type: ignore[union-attr]
+    assert world["a"].of(fx.AppendEpoch)[-1].entry.lossy  # type: ignore[union-attr]
     assert world["c"].log == world["a"].log
 
 
 def test_leadership_that_was_handed_over_is_offered_until_it_is_taken() -> None:
     """The message may be lost, and nobody is elected here."""
     world = mastered(2)
-    world["a"].feed(m.Transfer("b", "ticket"))
+    world["a"].feed(ev.Transfer("b", "ticket"))
     while world["a"].core.leads():
         world.tick("a")
         world.deliver(lambda letter: not isinstance(letter.request, m.Resign))
@@ -322,8 +323,8 @@ def test_leadership_that_was_handed_over_is_offered_until_it_is_taken() -> None:
     world.post.clear()
     world.run(2.0)
     assert world["b"].core.leads()
-    assert len(world["b"].of(m.AppendEpoch)) == 1
-    world["a"].feed(m.Follow("b", 2))
+    assert len(world["b"].of(fx.AppendEpoch)) == 1
+    world["a"].feed(ev.Follow("b", 2))
     world.run(1.0)
     assert world["a"].log == world["b"].log
 
@@ -331,7 +332,7 @@ def test_leadership_that_was_handed_over_is_offered_until_it_is_taken() -> None:
 def test_a_successor_that_lost_power_on_the_way_says_so() -> None:
     """Found by the simulation: the offer came again when the slave no longer had everything."""
     world = mastered(2)
-    world["a"].feed(m.Transfer("b", "ticket"))
+    world["a"].feed(ev.Transfer("b", "ticket"))
     while world["a"].core.leads():
         world.tick("a")
         world.deliver(lambda letter: not isinstance(letter.request, m.Resign))
@@ -341,13 +342,13 @@ def test_a_successor_that_lost_power_on_the_way_says_so() -> None:
     world["b"].start()
     world.run(1.0)
     assert world["b"].core.leads()
-    assert world["b"].of(m.AppendEpoch)[-1].entry.lossy  # type: ignore[union-attr]
+    assert world["b"].of(fx.AppendEpoch)[-1].entry.lossy  # type: ignore[union-attr]
 
 
 def test_a_master_that_heard_of_a_newer_epoch_does_not_go_on_with_its_own() -> None:
     """Found by the simulation: nothing of that epoch was copied yet, so the log alone does not tell."""
     world = promoted()
-    world["b"].feed(m.Follow("c", 3))
+    world["b"].feed(ev.Follow("c", 3))
     world["b"].stop()
     world["b"].start()
     world.tick("b")

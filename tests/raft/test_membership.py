@@ -1,7 +1,7 @@
 """Handing over and membership as short stories on toy logs."""
 
 from rmq.model import Voter
-from rmq.raft import messages as m
+from rmq.raft import effects as fx, events as ev, messages as m
 from rmq.raft.roles import Candidate, Follower, Leader
 from tests.raft.toy import World, lead
 
@@ -11,7 +11,7 @@ from tests.raft.toy import World, lead
 def test_transfer() -> None:
     world = World()
     lead(world, count=2)
-    world["a"].feed(m.Transfer("c", "ticket"))
+    world["a"].feed(ev.Transfer("c", "ticket"))
     assert not world["a"].core.accepts()
     world.run(0.2)
     assert world["c"].core.leads()
@@ -27,7 +27,7 @@ def test_a_young_leader_waits_for_the_node_it_shall_hand_over_to() -> None:
     world = World()
     world.isolate("c")
     world.elect("a")
-    world["a"].feed(m.Transfer("c", "ticket"))
+    world["a"].feed(ev.Transfer("c", "ticket"))
     assert world["a"].done == {}
     world.cut.clear()
     world.run(1.0)
@@ -40,7 +40,7 @@ def test_a_node_that_has_not_come_for_long_is_refused_at_once() -> None:
     world.isolate("c")
     world.elect("a")
     world.run(2.5)
-    world["a"].feed(m.Transfer("c", "ticket"))
+    world["a"].feed(ev.Transfer("c", "ticket"))
     assert "cannot lead now" in world["a"].done["ticket"]
     assert world["a"].core.accepts()
 
@@ -50,7 +50,7 @@ def test_transfer_to_a_dead_node_is_given_up() -> None:
     lead(world)
     world["c"].stop()
     world["a"].write()
-    world["a"].feed(m.Transfer("c", "ticket"))
+    world["a"].feed(ev.Transfer("c", "ticket"))
     world.run(2.2)
     assert "in time" in world["a"].done["ticket"]
     assert world["a"].core.accepts()
@@ -60,10 +60,10 @@ def test_a_node_that_stops_is_no_successor() -> None:
     """Two are stopped at once: the third leads, though it is not the first by name."""
     world = World()
     lead(world)
-    world["b"].feed(m.Stop())
+    world["b"].feed(ev.Stop())
     world.deliver()
-    world["a"].feed(m.Stop())
-    world["a"].feed(m.Transfer("", "ticket"))
+    world["a"].feed(ev.Stop())
+    world["a"].feed(ev.Transfer("", "ticket"))
     world.run(0.2)
     assert world["a"].done == {"ticket": ""}
     assert world["c"].core.leads()
@@ -74,12 +74,12 @@ def test_a_successor_that_stops_just_then_is_given_up() -> None:
     world = World()
     lead(world)
     world["a"].write()
-    world["a"].feed(m.Transfer("", "first"))
-    world["b"].feed(m.Stop())
+    world["a"].feed(ev.Transfer("", "first"))
+    world["b"].feed(ev.Stop())
     world.deliver()
     world.tick("a")
     assert "b did not get everything" in world["a"].done["first"]
-    world["a"].feed(m.Transfer("", "second"))
+    world["a"].feed(ev.Transfer("", "second"))
     world.run(0.2)
     assert world["a"].done["second"] == ""
     assert world["c"].core.leads()
@@ -88,9 +88,9 @@ def test_a_successor_that_stops_just_then_is_given_up() -> None:
 def test_who_is_asked_to_lead_and_stops_leaves_it_to_the_next() -> None:
     world = World()
     lead(world)
-    world["a"].feed(m.Transfer("b", "ticket"))
+    world["a"].feed(ev.Transfer("b", "ticket"))
     world.tick("a")
-    world["b"].feed(m.Stop())
+    world["b"].feed(ev.Stop())
     world.run(1.0)
     assert world["c"].core.leads()
     assert world["a"].core.leader == "c"
@@ -101,7 +101,7 @@ def test_a_candidate_that_stops_stands_no_more() -> None:
     world.isolate("b")
     world.run(4.0)
     assert isinstance(world["b"].core.role, Candidate)
-    world["b"].feed(m.Stop())
+    world["b"].feed(ev.Stop())
     world.run(4.0)
     assert isinstance(world["b"].core.role, Follower)
 
@@ -112,7 +112,7 @@ def test_of_five_leadership_goes_when_everything_is_committed() -> None:
     lead(world)
     world.cut |= {("a", name) for name in "cde"}
     world["a"].write()
-    world["a"].feed(m.Transfer("b", "ticket"))
+    world["a"].feed(ev.Transfer("b", "ticket"))
     world.run(0.2)
     assert world["a"].core.leads()
     assert "ticket" not in world["a"].done
@@ -126,9 +126,9 @@ def test_leader_disk_full_hands_over() -> None:
     """Story 61."""
     world = World()
     lead(world)
-    world["b"].feed(m.Health(disk_full=True))
+    world["b"].feed(ev.Health(disk_full=True))
     world.run(0.5)
-    world["a"].feed(m.Health(disk_full=True))
+    world["a"].feed(ev.Health(disk_full=True))
     world.run(3.0)
     assert world["c"].core.leads()
 
@@ -137,14 +137,14 @@ def test_full_follower_does_not_stop_group() -> None:
     """Story 62: it gets no bytes, hears that its leader lives, and does not stand."""
     world = World()
     lead(world)
-    world["b"].feed(m.Health(disk_full=True))
+    world["b"].feed(ev.Health(disk_full=True))
     world.run(0.5)
     world["a"].write(2)
     world.run(10.0)
     assert world["a"].committed == 30
     assert world["b"].end == 10
     assert world["b"].core.leader == "a"
-    world["b"].feed(m.Health())
+    world["b"].feed(ev.Health())
     world.run(1.0)
     assert world["b"].end == 30
 
@@ -153,7 +153,7 @@ def test_damaged_node_not_elected() -> None:
     """Story 48, D8: it stands only when nobody else does."""
     world = World()
     lead(world)
-    world["b"].feed(m.Health(damaged=True))
+    world["b"].feed(ev.Health(damaged=True))
     world["a"].stop()
     world.run(4.0)
     assert world["c"].core.leads()
@@ -164,7 +164,7 @@ def test_damaged_node_not_elected() -> None:
 
 def grow(world: World, name: str = "d") -> None:
     world.add(name, ())
-    world["a"].feed(m.Join(name, f"{name}:1", "join"))
+    world["a"].feed(ev.Join(name, f"{name}:1", "join"))
     world.run(3.0)
 
 
@@ -188,7 +188,7 @@ def test_a_learner_that_has_not_everything_is_no_voter() -> None:
     world = World()
     lead(world, count=2)
     world.add("d", ())
-    world["a"].feed(m.Join("d", "d:1", "join"))
+    world["a"].feed(ev.Join("d", "d:1", "join"))
     for _ in range(200):
         world.now += 0.02
         world.tick()
@@ -202,13 +202,13 @@ def test_no_change_before_an_entry_of_this_epoch_is_committed() -> None:
     """R22: else two leaders in turn could begin changes that share no majority."""
     world = World(sync_flush=True)
     a = world.elect("a")
-    a.feed(m.Leave("c", "leave"))
+    a.feed(ev.Leave("c", "leave"))
     world.run(1.0)
-    assert len(a.of(m.AppendEpoch)) == 1
+    assert len(a.of(fx.AppendEpoch)) == 1
     for name in "ab":
         world[name].flush()
     world.run(0.5)
-    assert len(a.of(m.AppendEpoch)) == 2
+    assert len(a.of(fx.AppendEpoch)) == 2
     assert a.done == {}
     for name in "ab":
         world[name].flush()
@@ -222,10 +222,10 @@ def test_a_node_that_is_needed_cannot_be_removed() -> None:
     lead(world)
     world["c"].stop()
     world.run(2.0)
-    world["a"].feed(m.Leave("b", "leave"))
+    world["a"].feed(ev.Leave("b", "leave"))
     world.run(1.0)
     assert "too few are up" in world["a"].done["leave"]
-    world["a"].feed(m.Leave("c", "leave dead"))
+    world["a"].feed(ev.Leave("c", "leave dead"))
     world.run(1.0)
     assert world["a"].done["leave dead"] == ""
     assert world["a"].core.leads()
@@ -235,7 +235,7 @@ def test_leader_removed_itself() -> None:
     """Story 60: it does not count itself while the record is committed, then it goes."""
     world = World()
     lead(world)
-    world["a"].feed(m.Leave("a", "leave"))
+    world["a"].feed(ev.Leave("a", "leave"))
     world.run(3.0)
     assert world["a"].done == {"leave": ""}
     assert world.leader().name in "bc"
@@ -249,7 +249,7 @@ def test_leader_that_removes_itself_may_still_be_needed() -> None:
     world = World()
     lead(world)
     world.isolate("a")
-    world["a"].feed(m.Leave("a", "leave"))
+    world["a"].feed(ev.Leave("a", "leave"))
     world.run(0.1)
     assert [voter.node for voter in world["a"].core.state.voters] == ["b", "c"]
     for node in world.nodes.values():
@@ -268,17 +268,17 @@ def test_voters_change_cut_is_undone() -> None:
     world = World()
     lead(world)
     world.isolate("a")
-    world["a"].feed(m.Leave("c", "leave"))
+    world["a"].feed(ev.Leave("c", "leave"))
     world.run(0.1)
     assert [voter.node for voter in world["a"].core.state.voters] == ["a", "b"]
     world.elect("b").write()
     world.run(4.0)
     assert "unknown" in world["a"].done["leave"]
     world.cut.clear()
-    while not world["a"].of(m.Cut):
+    while not world["a"].of(fx.Cut):
         world.now += 0.02
         world.tick()
-        while world.post and not world["a"].of(m.Cut):
+        while world.post and not world["a"].of(fx.Cut):
             world.hand(world.post.pop(0))
     assert [voter.node for voter in world["a"].core.state.voters] == list("abc")
     world.run(3.0)
@@ -296,13 +296,13 @@ def test_new_disk_swap_is_two_changes() -> None:
     new.store = "s-new"
     new.boot()
     world.run(4.0)
-    lists = [[voter.store for voter in effect.voters] for effect in world["a"].of(m.AppendEpoch)[1:]]  # type: ignore[union-attr]
+    lists = [[voter.store for voter in effect.voters] for effect in world["a"].of(fx.AppendEpoch)[1:]]  # type: ignore[union-attr]
     assert lists == [["s-a", "s-b", "s-c", "s-new"], ["s-a", "s-b", "s-new"]]
     assert new.proven
     world.nodes["c"] = old
     old.start()
     world.run(2.0)
-    assert any("took the place" in effect.text for effect in old.of(m.Warn))  # type: ignore[union-attr]
+    assert any("took the place" in effect.text for effect in old.of(fx.Warn))  # type: ignore[union-attr]
     assert world["a"].core.leads()
 
 
@@ -310,7 +310,7 @@ def test_a_removed_node_disturbs_nobody() -> None:
     world = World()
     lead(world)
     world.isolate("c")
-    world["a"].feed(m.Leave("c", "leave"))
+    world["a"].feed(ev.Leave("c", "leave"))
     world.run(3.0)
     assert world["a"].done == {"leave": ""}
     world.cut.clear()
@@ -325,12 +325,12 @@ def test_a_removed_node_counts_for_nothing() -> None:
     world = World()
     lead(world)
     a = world["a"]
-    a.feed(m.Leave("a", "leave"))
+    a.feed(ev.Leave("a", "leave"))
     world.run(0.02)
     world.isolate("b", "c")
     world.post.clear()
     before = a.core.state.hw
-    a.feed(m.Flushed(a.end))
+    a.feed(ev.Flushed(a.end))
     world.run(0.1)
     assert [voter.node for voter in a.core.state.voters] == ["b", "c"]
     assert a.core.state.hw == before, "it alone commits nothing, not even that it is out"
@@ -352,15 +352,15 @@ def test_a_node_is_added_once_and_few_at_a_time() -> None:
     world = World()
     lead(world)
     a = world["a"]
-    a.feed(m.Join("b", "other:1", "known"))
-    a.feed(m.Join("x", "b:1", "same place"))
+    a.feed(ev.Join("b", "other:1", "known"))
+    a.feed(ev.Join("x", "b:1", "same place"))
     for number in range(9):
-        a.feed(m.Join(f"n{number}", f"n{number}:1", number))
-    a.feed(m.Join("n0", "elsewhere:1", "again"))
+        a.feed(ev.Join(f"n{number}", f"n{number}:1", number))
+    a.feed(ev.Join("n0", "elsewhere:1", "again"))
     assert "already" in a.done["known"]
     assert "another member" in a.done["same place"]
     assert "are being added" in a.done[8]
     assert 7 not in a.done
-    a.feed(m.Leave("n1", "taken back"))
-    a.feed(m.Join("n0", "elsewhere:1", "again"))
+    a.feed(ev.Leave("n1", "taken back"))
+    a.feed(ev.Join("n0", "elsewhere:1", "again"))
     assert a.done[0] == "it was asked for again"

@@ -6,7 +6,7 @@ The numbers are those of the list in docs/invariants.
 import pytest
 
 from rmq.model import Voter
-from rmq.raft import messages as m
+from rmq.raft import effects as fx, events as ev, messages as m
 from rmq.raft.roles import Candidate, Follower, Leader
 from tests.raft.toy import Letter, World, lead
 
@@ -22,7 +22,7 @@ def test_a_group_elects_writes_and_commits() -> None:
     assert {node.end for node in world.nodes.values()} == {40}
     assert {node.committed for node in world.nodes.values()} == {40}
     assert {node.core.leader for node in world.nodes.values()} == {leader.name}
-    assert leader.of(m.AppendEpoch)[0].entry.lossy is False  # type: ignore[union-attr]
+    assert leader.of(fx.AppendEpoch)[0].entry.lossy is False  # type: ignore[union-attr]
 
 
 def test_without_faults_no_epoch_rises() -> None:
@@ -50,11 +50,11 @@ def test_the_vote_is_durable_before_anything_leaves() -> None:
     for node in world.nodes.values():
         saved = 0
         for effect in node.effects:
-            if isinstance(effect, m.SaveVote):
+            if isinstance(effect, fx.SaveVote):
                 saved = effect.epoch
-            elif isinstance(effect, m.Send) and not (isinstance(effect.request, m.Vote) and effect.request.pre):
+            elif isinstance(effect, fx.Send) and not (isinstance(effect.request, m.Vote) and effect.request.pre):
                 assert effect.request.epoch <= saved
-            elif isinstance(effect, m.Reply):
+            elif isinstance(effect, fx.Reply):
                 assert effect.answer.epoch <= saved
 
 
@@ -63,12 +63,12 @@ def test_forgotten_vote() -> None:
     world = World()
     first = m.Vote(5, "a", "s-a", 0, 0, False, False)
     c = world["c"]
-    c.feed(m.PeerRequest(first, ("a", first)))
+    c.feed(ev.PeerRequest(first, ("a", first)))
     c.stop()
     c.start()
     for vote in (first._replace(candidate="b", store="s-b"), first):
-        c.feed(m.PeerRequest(vote, (vote.candidate, vote)))
-    answers = [effect.answer for effect in c.of(m.Reply)]  # type: ignore[union-attr]
+        c.feed(ev.PeerRequest(vote, (vote.candidate, vote)))
+    answers = [effect.answer for effect in c.of(fx.Reply)]  # type: ignore[union-attr]
     assert [answer.granted for answer in answers] == [True, False, True]
 
 
@@ -78,11 +78,11 @@ def test_behind_candidate_refused_in_vote_not_only_prevote(pre: bool) -> None:
     world = World()
     lead(world, count=2)
     c = world["c"]
-    c.feed(m.Unreachable("a"))
+    c.feed(ev.Unreachable("a"))
     for end, granted in ((20, False), (30, True), (40, True)):
         vote = m.Vote(c.epoch + 1, "b", "s-b", c.epoch, end, pre, False)
-        c.feed(m.PeerRequest(vote, ("b", vote)))
-        answer = c.of(m.Reply)[-1].answer  # type: ignore[union-attr]
+        c.feed(ev.PeerRequest(vote, ("b", vote)))
+        answer = c.of(fx.Reply)[-1].answer  # type: ignore[union-attr]
         assert answer.granted is granted, answer
         if granted:
             break
@@ -94,11 +94,11 @@ def test_a_longer_log_of_an_older_epoch_is_behind(pre: bool) -> None:
     world = World()
     lead(world, count=2)
     c = world["c"]
-    c.feed(m.Unreachable("a"))
+    c.feed(ev.Unreachable("a"))
     for last_epoch, end, granted in ((0, 900, False), (2, 10, True)):
         vote = m.Vote(c.epoch + 1, "b", "s-b", last_epoch, end, pre, False)
-        c.feed(m.PeerRequest(vote, ("b", vote)))
-        assert c.of(m.Reply)[-1].answer.granted is granted  # type: ignore[union-attr]
+        c.feed(ev.PeerRequest(vote, ("b", vote)))
+        assert c.of(fx.Reply)[-1].answer.granted is granted  # type: ignore[union-attr]
 
 
 def test_isolated_node_returns_epoch_unchanged() -> None:
@@ -122,7 +122,7 @@ def test_a_killed_leader_is_replaced_within_a_second() -> None:
     lead(world)
     world["a"].stop()
     for name in "bc":
-        world[name].feed(m.Unreachable("a"))
+        world[name].feed(ev.Unreachable("a"))
     start = world.now
     while not any(world[name].core.leads() for name in "bc"):
         world.run(0.02)
@@ -178,7 +178,7 @@ def test_bootstrap_needs_all() -> None:
     leader = world.leader()
     assert leader.core.state.voters == tuple(Voter(name, f"s-{name}", f"{name}:1") for name in "abc")
     assert all(node.proven for node in world.nodes.values())
-    assert not leader.of(m.AppendEpoch)[0].entry.lossy  # type: ignore[union-attr]
+    assert not leader.of(fx.AppendEpoch)[0].entry.lossy  # type: ignore[union-attr]
 
 
 def test_wiped_node_cannot_elect() -> None:
@@ -216,7 +216,7 @@ def test_all_lose_power_longest_log_wins() -> None:
     world.run(6.0)
     leader = world.leader()
     assert leader.name == "b"
-    assert leader.of(m.AppendEpoch)[-1].entry.lossy  # type: ignore[union-attr]
+    assert leader.of(fx.AppendEpoch)[-1].entry.lossy  # type: ignore[union-attr]
     world.run(1.0)
     assert all(node.proven for node in world.nodes.values())
 
@@ -239,7 +239,7 @@ def test_an_administrator_ends_the_waiting_of_an_unproven_node() -> None:
         node.proven = node.unclean = True
         node.start()
     world.run(6.0)
-    assert world.leader().of(m.AppendEpoch)[-1].entry.lossy  # type: ignore[union-attr]
+    assert world.leader().of(fx.AppendEpoch)[-1].entry.lossy  # type: ignore[union-attr]
 
 
 def test_unproven_catches_up_then_votes() -> None:
@@ -276,12 +276,12 @@ def test_unproven_meets_new_leader_without_commit() -> None:
     c.log, c.proven = c.log[:1], False
     c.start()
     announce = m.Announce(2, "b", "b:1", c.core.state.voters)
-    c.feed(m.PeerRequest(announce, ("b", announce)))
+    c.feed(ev.PeerRequest(announce, ("b", announce)))
     for hw, proven in ((10, False), (50, False)):
         assert isinstance(c.core.role, Follower)
         request = c.core.role.fetch
         assert request is not None
-        c.feed(m.PeerAnswer("b", request, m.FetchOk(request.id, 2, "b", 10, b"", hw, 50, 0, 1.0)))
+        c.feed(ev.PeerAnswer("b", request, m.FetchOk(request.id, 2, "b", 10, b"", hw, 50, 0, 1.0)))
         assert c.proven is proven
     assert c.core.state.required == 50
 
@@ -294,19 +294,19 @@ def test_a_node_after_a_snapshot_serves_and_counts_when_it_has_everything() -> N
     assert isinstance(c.core.role, Follower)
     request = c.core.role.fetch
     assert request is not None
-    c.feed(m.PeerAnswer("a", request, m.NeedsSnapshot(request.id, 1, 20, 30, 0)))
-    assert c.of(m.InstallSnapshot)
+    c.feed(ev.PeerAnswer("a", request, m.NeedsSnapshot(request.id, 1, 20, 30, 0)))
+    assert c.of(fx.InstallSnapshot)
     c.flush()
     assert not c.proven  # though it has all it needed before: it is about to be deleted
     vote = m.Vote(2, "b", "s-b", 1, 40, True, True)
-    c.feed(m.PeerRequest(vote, ("b", vote)))
-    assert not c.of(m.Reply)[-1].answer.granted  # type: ignore[union-attr]
+    c.feed(ev.PeerRequest(vote, ("b", vote)))
+    assert not c.of(fx.Reply)[-1].answer.granted  # type: ignore[union-attr]
     c.log = []
-    c.feed(m.SnapshotInstalled(0, (), c.core.state.voters, 30))
+    c.feed(ev.SnapshotInstalled(0, (), c.core.state.voters, 30))
     assert not c.core.serves_reads(world.now)
     c.flush()
-    c.feed(m.PeerRequest(vote, ("b", vote)))
-    answer = c.of(m.Reply)[-1].answer  # type: ignore[union-attr]
+    c.feed(ev.PeerRequest(vote, ("b", vote)))
+    answer = c.of(fx.Reply)[-1].answer  # type: ignore[union-attr]
     assert (answer.granted, answer.proven) == (True, False)
     world.run(0.5)
     assert c.end == 40
@@ -329,7 +329,7 @@ def test_early_commit_of_older_epoch() -> None:
     world["a"].batch = 1
     world["a"].core.role.stand_at = world.now  # type: ignore[union-attr]
     for name in "bc":
-        world[name].feed(m.Unreachable("a"))
+        world[name].feed(ev.Unreachable("a"))
     world.tick("a")
     world.deliver(lambda letter: not (isinstance(letter.request, m.Fetch) and letter.request.from_ == 20))
     a = world["a"]
@@ -385,11 +385,11 @@ def test_old_incarnation_ack_after_restart() -> None:
     world["c"].stop()
     world["a"].write()
     world["a"].flush()
-    world["a"].feed(m.PeerRequest(late))
+    world["a"].feed(ev.PeerRequest(late))
     assert world["a"].committed == 10
     stale = m.Fetch(99, "g", "b", "s-b", late.incarnation, 1, 20, 1, "s-a", 20, 10, 0)
-    world["a"].feed(m.PeerRequest(stale, ("b", stale)))
-    assert isinstance(world["a"].of(m.Reply)[-1].answer, m.Fenced)  # type: ignore[union-attr]
+    world["a"].feed(ev.PeerRequest(stale, ("b", stale)))
+    assert isinstance(world["a"].of(fx.Reply)[-1].answer, m.Fenced)  # type: ignore[union-attr]
     assert world["a"].committed == 10
 
 
@@ -402,10 +402,10 @@ def test_never_cut_below_committed() -> None:
     assert isinstance(b.core.role, Follower)
     request = b.core.role.fetch
     assert request is not None
-    b.feed(m.PeerAnswer("a", request, m.Diverged(request.id, b.epoch, 1, 20, "s-a", False)))
+    b.feed(ev.PeerAnswer("a", request, m.Diverged(request.id, b.epoch, 1, 20, "s-a", False)))
     assert "committed" in b.core.stopped
     assert b.end == 40
-    assert b.core.step(m.Tick(), world.now) == []
+    assert b.core.step(ev.Tick(), world.now) == []
 
 
 def test_a_foreign_tail_is_cut() -> None:
@@ -421,7 +421,7 @@ def test_a_foreign_tail_is_cut() -> None:
     world.cut.clear()
     world.run(2.0)
     assert world["a"].log == world["b"].log
-    assert world["a"].of(m.Cut)[0].to == 30  # type: ignore[union-attr]
+    assert world["a"].of(fx.Cut)[0].to == 30  # type: ignore[union-attr]
 
 
 # --- lease ------------------------------------------------------------------------------------------------------------
@@ -441,7 +441,7 @@ def test_check_quorum_stops_acks_and_reads() -> None:
     assert core.leads()
     world.run(1.4)
     assert isinstance(core.role, Follower)
-    assert world["a"].of(m.SteppedDown)
+    assert world["a"].of(fx.SteppedDown)
 
 
 def test_buffered_fetches_after_pause_renew_no_lease() -> None:

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from rmq.model import Voter
-from rmq.raft import messages as m
+from rmq.raft import effects as fx, events as ev, messages as m
 from rmq.raft.trust import MAX_LEAP
 from tests.raft.toy import Node, World, lead
 
@@ -25,7 +25,7 @@ def question(kind: str, epoch: int, **fields: object) -> m.Request:
 
 def refused(node: Node, request: m.Request) -> str:
     """Why; "" if it was taken."""
-    node.feed(m.PeerRequest(request, "ticket"))
+    node.feed(ev.PeerRequest(request, "ticket"))
     return node.done.pop("ticket", "")
 
 
@@ -40,7 +40,7 @@ def test_an_epoch_out_of_nowhere_is_not_believed(name: str, kind: str) -> None:
     for epoch in (ABSURD, node.epoch + MAX_LEAP + 1, -1):
         assert "is not believed" in refused(node, question(kind, epoch))
     assert (node.epoch, node.voted_for, world["a"].core.leads()) == before
-    assert len([text for text in node.of(m.Warn)]) == 1, "what is repeated is told once"
+    assert len([text for text in node.of(fx.Warn)]) == 1, "what is repeated is told once"
     world["a"].write()
     world.run(0.1)
     assert {one.committed for one in world.nodes.values()} == {world["a"].end}
@@ -64,7 +64,7 @@ def test_nor_is_one_in_an_answer(answer: m.Answer) -> None:
     for name in "ab":
         node = world[name]
         epoch = node.epoch
-        node.feed(m.PeerAnswer("c", question("fetch", epoch), answer))
+        node.feed(ev.PeerAnswer("c", question("fetch", epoch), answer))
         assert (node.epoch, node.core.stopped) == (epoch, "")
     world["a"].write()
     world.run(0.1)
@@ -115,7 +115,7 @@ def test_fixed_roles_know_no_votes_and_believe_no_wild_nameserver() -> None:
     for node in (master, slave):
         epoch = node.epoch
         assert "nobody votes" in refused(node, question("vote", epoch + 1))
-        node.feed(m.Follow("c", ABSURD))
+        node.feed(ev.Follow("c", ABSURD))
         assert node.epoch == epoch
     assert "two leaders" in refused(master, question("announce", master.epoch))
     assert master.core.leads()
@@ -163,7 +163,7 @@ def test_odd_questions_end_nobody(seed: int, fixed: bool) -> None:
     world = World.fixed("abc") if fixed else World()
     for _ in range(200):
         node = world[chance.choice("abc")]
-        node.feed(m.PeerRequest(odd_question(chance, world), "nobody" if chance.random() < 0.8 else None))
+        node.feed(ev.PeerRequest(odd_question(chance, world), "nobody" if chance.random() < 0.8 else None))
         node.effects.clear()
         world.post = [letter for letter in world.post if letter.to in world.nodes]
         if chance.random() < 0.2:

@@ -1,6 +1,6 @@
 """After a death that is certain the voters stand one after the other, and nobody waits for a round that is lost."""
 
-from rmq.raft import messages as m
+from rmq.raft import events as ev
 from rmq.raft.electing import APART_S, BLIND_S, FIRST_S, NEXT_S
 from rmq.raft.roles import Candidate, Follower
 from tests.raft.toy import World, lead
@@ -25,7 +25,7 @@ def test_who_is_further_stands_first() -> None:
     world.post.clear()
     world["a"].stop()
     for name in "bc":
-        world[name].feed(m.Unreachable("a"))
+        world[name].feed(ev.Unreachable("a"))
     found = turns(world)
     assert FIRST_S <= found["b"] <= FIRST_S + APART_S
     assert found["b"] + NEXT_S - APART_S <= found["c"]
@@ -38,11 +38,11 @@ def test_one_that_did_not_notice_yet_costs_a_turn_and_not_a_round() -> None:
     world = World()
     lead(world)
     world["a"].stop()
-    world["b"].feed(m.Unreachable("a"))
+    world["b"].feed(ev.Unreachable("a"))
     world.run(turns(world)["b"] + STEP_S)
     assert isinstance(world["b"].core.role, Candidate)
     assert world["b"].core.role.until - world.now <= FIRST_S + NEXT_S + APART_S
-    world["c"].feed(m.Unreachable("a"))
+    world["c"].feed(ev.Unreachable("a"))
     world.run(3 * (FIRST_S + NEXT_S + APART_S))
     assert world["b"].core.leads() or world["c"].core.leads()
 
@@ -56,7 +56,7 @@ def test_two_that_believe_to_be_first_do_not_split_for_long() -> None:
         role = world[name].core.role
         assert isinstance(role, Follower)
         role.place = 0
-        world[name].feed(m.Unreachable("a"))
+        world[name].feed(ev.Unreachable("a"))
     world.run(0.3)
     assert world["b"].core.leads() or world["c"].core.leads()
 
@@ -67,5 +67,5 @@ def test_who_does_not_know_its_place_waits_for_those_who_do() -> None:
     role = world["c"].core.role
     assert isinstance(role, Follower)
     role.place = -1
-    world["c"].feed(m.Unreachable("a"))
+    world["c"].feed(ev.Unreachable("a"))
     assert turns(world)["c"] >= BLIND_S

@@ -5,8 +5,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from rmq.model import EpochEntry, Voter
-from rmq.raft import messages as m
+from rmq.raft import effects as fx, events as ev, messages as m
 from rmq.raft.core import Core
+from rmq.raft.identity import Identity, RestoredState, Timing
 
 Voters = m.Voters
 RECORD_BYTES = 10
@@ -17,7 +18,7 @@ class Entry(NamedTuple):
     start: int
     end: int
     epoch: int
-    mark: m.EpochMark | None
+    mark: ev.EpochMark | None
 
 
 class Letter(NamedTuple):
@@ -40,7 +41,7 @@ class Node:
         self.epoch, self.voted_for, self.incarnation = 0, "-", 0
         self.sync_flush = self.fixed = self.master = self.unclean = False
         self.in_sync = 1
-        self.effects: list[m.Effect] = []
+        self.effects: list[fx.Effect] = []
         self.done: dict[object, str] = {}
         self.committed = 0
         self.batch = 2  # entries in one answer
@@ -59,49 +60,49 @@ class Node:
                 if not history or entry.mark.entry.epoch > history[-1].epoch:
                     history = (*history, entry.mark.entry)
                 lists.append((entry.start, entry.mark.voters))
-        me = m.Identity(
+        me = Identity(
             "g", self.name, self.store, self.incarnation, f"{self.name}:1", self.sync_flush, "",
             self.fixed, self.in_sync, self.master, self.unclean,
         )  # fmt: skip
-        start = m.RestoredState(self.epoch, self.voted_for, self.proven, 0, self.end, 0, history, tuple(lists))
-        self.core = Core(me, start, m.Timing(), self.world.chance, self.world.now)
+        start = RestoredState(self.epoch, self.voted_for, self.proven, 0, self.end, 0, history, tuple(lists))
+        self.core = Core(me, start, Timing(), self.world.chance, self.world.now)
         self.alive = True
 
-    def feed(self, event: m.Event) -> None:
+    def feed(self, event: ev.Event) -> None:
         for effect in self.core.step(event, self.world.now):
             self.effects.append(effect)
             self.carry_out(effect)
 
-    def carry_out(self, effect: m.Effect) -> None:
+    def carry_out(self, effect: fx.Effect) -> None:
         match effect:
-            case m.SaveVote():
+            case fx.SaveVote():
                 self.epoch, self.voted_for, self.proven = effect
-            case m.AppendEpoch(entry, kind, voters, _):
-                mark = m.EpochMark(self.end, entry, kind, voters)
+            case fx.AppendEpoch(entry, kind, voters, _):
+                mark = ev.EpochMark(self.end, entry, kind, voters)
                 self.append(Entry(self.end, self.end + RECORD_BYTES, self.epoch, mark))
-            case m.AppendBytes(at, data):
+            case fx.AppendBytes(at, data):
                 assert at == self.end
                 self.append(*pickle.loads(data))
-            case m.Cut(to):
+            case fx.Cut(to):
                 self.log = [entry for entry in self.log if entry.end <= to]
                 assert self.end == to
-            case m.Send(node, request):
+            case fx.Send(node, request):
                 self.world.post.append(Letter(self.name, node, request, None))
-            case m.Reply(ticket, answer) if ticket is not None:
+            case fx.Reply(ticket, answer) if ticket is not None:
                 self.world.post.append(Letter(self.name, ticket[0], ticket[1], answer))
-            case m.ReplyBytes(ticket, answer):
+            case fx.ReplyBytes(ticket, answer):
                 data = pickle.dumps([entry for entry in self.log if entry.start >= answer.from_][: self.batch])
                 self.world.post.append(Letter(self.name, ticket[0], ticket[1], answer._replace(data=data)))
-            case m.Commit(hw):
+            case fx.Commit(hw):
                 self.committed = hw
-            case m.Done(ticket, refusal):
+            case fx.Done(ticket, refusal):
                 self.done[ticket] = refusal
             case _:
                 pass
 
     def append(self, *entries: Entry) -> None:
         self.log += entries
-        self.feed(m.Grown(self.end, tuple(entry.mark for entry in entries if entry.mark is not None)))
+        self.feed(ev.Grown(self.end, tuple(entry.mark for entry in entries if entry.mark is not None)))
 
     def write(self, count: int = 1) -> None:
         """As the leader: so many records."""
@@ -111,7 +112,7 @@ class Node:
         )
 
     def flush(self) -> None:
-        self.feed(m.Flushed(self.end))
+        self.feed(ev.Flushed(self.end))
 
     def stop(self) -> None:
         self.alive = False
@@ -120,7 +121,7 @@ class Node:
     def start(self) -> None:
         self.boot()
 
-    def of(self, kind: type) -> list[m.Effect]:
+    def of(self, kind: type) -> list[fx.Effect]:
         return [effect for effect in self.effects if isinstance(effect, kind)]
 
 
@@ -153,7 +154,7 @@ class World:
             node.incarnation, node.lists = 0, ()
             node.boot()
             if not node.master:
-                node.feed(m.Follow(names[0]))
+                node.feed(ev.Follow(names[0]))
         return world
 
     def __getitem__(self, name: str) -> Node:
@@ -182,14 +183,14 @@ class World:
         if node is None or not node.alive or (letter.source, letter.to) in self.cut:
             return
         if letter.answer is None:
-            node.feed(m.PeerRequest(letter.request, (letter.source, letter.request)))
+            node.feed(ev.PeerRequest(letter.request, (letter.source, letter.request)))
         else:
-            node.feed(m.PeerAnswer(letter.source, letter.request, letter.answer))
+            node.feed(ev.PeerAnswer(letter.source, letter.request, letter.answer))
 
     def tick(self, *names: str) -> None:
         for name in names or tuple(self.nodes):
             if self.nodes[name].alive:
-                self.nodes[name].feed(m.Tick())
+                self.nodes[name].feed(ev.Tick())
 
     def run(self, seconds: float) -> None:
         """Time passes in small steps, letters are delivered at once."""
@@ -208,7 +209,7 @@ class World:
         node = self.nodes[name]
         for other in self.nodes.values():
             if other.alive and isinstance(other.core.leader, str):
-                other.feed(m.Unreachable(other.core.leader))
+                other.feed(ev.Unreachable(other.core.leader))
         for other in self.nodes.values():
             if other is not node and hasattr(other.core.role, "stand_at"):
                 other.core.role.stand_at = self.now + 5

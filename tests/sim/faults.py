@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rmq.log.files.memory import PowerLoss
-from rmq.raft import messages as m
+from rmq.raft import events as ev
 from rmq.raft.roles import Leader
 from tests.sim.network import CALM, Weather
 from tests.sim.node import Disk, Node
@@ -78,7 +78,7 @@ class Faults:
         elif world.resets:
             for other in world.nodes.values():
                 if other is not node and world.network.open(node.name, other.name):
-                    world.schedule(0.001, lambda other=other: other.do(lambda: other.member.handle(m.Unreachable(node.name))))  # type: ignore[misc]
+                    world.schedule(0.001, lambda other=other: other.do(lambda: other.member.handle(ev.Unreachable(node.name))))  # type: ignore[misc]
         world.schedule(world.chance.choice((0.01, 0.5, 3.0)) * world.chance.random() + 0.01, lambda: self._boot(node))
 
     def _boot(self, node: Node) -> None:
@@ -251,18 +251,18 @@ class Faults:
         node = self.world.chance.choice(spare)
         if not node.run:
             self._boot(node)
-        leader.do(lambda: leader.member.handle(m.Join(node.name, f"{node.name}:1", "join")))
+        leader.do(lambda: leader.member.handle(ev.Join(node.name, f"{node.name}:1", "join")))
 
     def leave(self) -> None:
         leader = self._leader()
         voters = [voter.node for voter in self.world.voters()]
         if leader is not None and len(voters) > 2 and self.world.disks_are_whole():
             gone = self.world.chance.choice(voters)
-            leader.do(lambda: leader.member.handle(m.Leave(gone, "leave")))
+            leader.do(lambda: leader.member.handle(ev.Leave(gone, "leave")))
 
     def hand_over(self) -> None:
         if leader := self._leader():
-            leader.do(lambda: leader.member.handle(m.Transfer("", "transfer")))
+            leader.do(lambda: leader.member.handle(ev.Transfer("", "transfer")))
 
     def fill_disk(self) -> None:
         node = self._some()
@@ -279,10 +279,10 @@ class Faults:
                 raise OSError(28, "no space left", path)
 
         node.disk.before = before
-        node.do(lambda: node.member.handle(m.Health(disk_full=True)))
+        node.do(lambda: node.member.handle(ev.Health(disk_full=True)))
 
     def empty_disk_of(self, node: Node) -> None:
         if node.disk_full:
             node.disk_full = False
             node.disk.before = lambda operation, path: None
-            node.do(lambda: node.member.handle(m.Health()))
+            node.do(lambda: node.member.handle(ev.Health()))

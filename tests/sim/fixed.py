@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from rmq.log.files.epochs import EpochRecord
 from rmq.model import EpochEntry, Voter
-from rmq.raft import messages as m
+from rmq.raft import events as ev, messages as m
 from rmq.raft.fixed import last_epoch_led
+from rmq.raft.identity import Identity, Timing
 from rmq.raft.roles import Leader, StartingMaster
 from tests.sim.chain import Chain
 from tests.sim.ending import check_end
@@ -145,7 +146,7 @@ class FixedFaults(Faults):
     def hand_over(self) -> None:
         if leader := self._leader():
             self.judge_by_hand()
-            leader.do(lambda: leader.member.handle(m.Transfer("", "transfer")))
+            leader.do(lambda: leader.member.handle(ev.Transfer("", "transfer")))
 
     def judge_by_hand(self) -> None:
         judge = self.world.judge
@@ -161,7 +162,7 @@ class FixedWorld(World):
     def __init__(self, seed: int, seconds: float = 20.0) -> None:
         super().__init__(seed, seconds)
         chance = self.chance
-        self.timing = m.Timing(master_catch_up=chance.choice((1.0, 5.0)))
+        self.timing = Timing(master_catch_up=chance.choice((1.0, 5.0)))
         self.judge = FixedJudge(self)
         self.faults = FixedFaults(self)
         names = "abc"[: chance.choice((2, 2, 3))]
@@ -171,10 +172,10 @@ class FixedWorld(World):
         self.nodes = {name: Node(self, name, (Voter(name, "", f"{name}:1"),)) for name in names}
         self.schedule(0.1, self.look_at_names)
 
-    def identity(self, node: Node) -> m.Identity:
+    def identity(self, node: Node) -> Identity:
         vote, master = node.store.vote, node.name == "a"
         self.schedule(0.0, lambda: self.tell(node))  # the first thing that a node does
-        return m.Identity(
+        return Identity(
             "g",
             node.name,
             vote.store_id,
@@ -208,14 +209,14 @@ class FixedWorld(World):
     def tell(self, node: Node) -> None:
         epoch, name = self.named
         leads = bool(name) and self.nodes[name].up and self.nodes[name].core.leads()
-        node.do(lambda: node.member.handle(m.Follow(name, epoch, leads)))
+        node.do(lambda: node.member.handle(ev.Follow(name, epoch, leads)))
 
     def promote(self, node: Node | None) -> None:
         if node is None or node.paused or not node.up:
             return
         self.judge.by_hand += 1
         self.judge.counts["promotions"] += 1
-        node.do(lambda: node.member.handle(m.Promote(False, "promote")))
+        node.do(lambda: node.member.handle(ev.Promote(False, "promote")))
 
     def voters(self) -> m.Voters:
         return ()

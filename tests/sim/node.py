@@ -20,7 +20,7 @@ from rmq.log.settings import ASYNC_FLUSH, SYNC_FLUSH
 from rmq.log.store import Store, StoreSettings
 from rmq.log.units import Unit
 from rmq.model import STATE_TOPIC
-from rmq.raft import messages as m
+from rmq.raft import effects as fx, events as ev, messages as m
 from tests.sim.holding import Holding
 from tests.sim.saving import STATE, Saving
 
@@ -184,7 +184,7 @@ class Node:
             self.world.judge.look(self)
 
     def tick(self) -> None:
-        self.member.handle(m.Tick())
+        self.member.handle(ev.Tick())
         if not self.working:
             self.world.judge.ticked(self)
         self.release()
@@ -250,11 +250,11 @@ class Node:
             pre = isinstance(request, m.Vote) and request.pre
             state = self.core.state
             before = state.epoch, state.voted_for
-            self.do(lambda: self._take(m.PeerRequest(request, ticket), sent))
+            self.do(lambda: self._take(ev.PeerRequest(request, ticket), sent))
             if pre and not self.paused and self.up and before != (state.epoch, state.voted_for):
                 self.world.judge.fail(f"R10: {self.name}: a pre-vote changed {before}")
         elif self.world.resets and (self.name, source.name) not in self.world.network.cut:
-            source.do(lambda: source.member.handle(m.Unreachable(self.name)))
+            source.do(lambda: source.member.handle(ev.Unreachable(self.name)))
 
     def reply(self, ticket: Ticket | None, answer: m.Answer) -> None:
         if ticket is None:
@@ -262,10 +262,10 @@ class Node:
         name, run, request = ticket
         self.world.judge.said.answers(self, request, answer)
         self.world.trace_letter(self.name, name, answer)
-        event, sent, to = m.PeerAnswer(self.name, request, answer), self.world.now, self.world.nodes[name]
+        event, sent, to = ev.PeerAnswer(self.name, request, answer), self.world.now, self.world.nodes[name]
         self.world.network.carry(self.name, name, lambda: to.do(lambda: to._take(event, sent)) if to.run == run else None)
 
-    def _take(self, event: m.PeerRequest | m.PeerAnswer, sent: float) -> None:
+    def _take(self, event: ev.PeerRequest | ev.PeerAnswer, sent: float) -> None:
         said, state = self.world.judge.said, self.core.state
         late, before = said.is_late(self, event), (state.end, state.hw, state.fetches)
         said.hears(self, event, sent)
@@ -305,16 +305,16 @@ class Node:
         for unit in self.store.log.pending:
             unit.owner = None
 
-    def install_snapshot(self, order: m.InstallSnapshot) -> None:
+    def install_snapshot(self, order: fx.InstallSnapshot) -> None:
         self.later(self.world.chance.uniform(0.01, 0.5), lambda: self.fetch_snapshot(order))
 
-    def fetch_snapshot(self, order: m.InstallSnapshot) -> None:
+    def fetch_snapshot(self, order: fx.InstallSnapshot) -> None:
         other, s0 = self.world.nodes[order.node], order.answer.s0
         path = f"{ROOT}/rmq/snapshot-{s0:020d}"
         network = self.world.network
         reachable = other.up and network.open(self.name, other.name) and network.open(other.name, self.name)
         if not reachable or self.disk_full or path not in other.disk.paths():
-            self.member.handle(m.InstallFailed())
+            self.member.handle(ev.InstallFailed())
             return
         write_file(self.disk, f"{ROOT}/rmq/{RECEIVED}", bytes(other.disk.content(path)))
         found = {section: rows for section, rows in other.store.snapshots.rows() if section in (EPOCHS, VOTERS)}

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from math import inf
 from typing import TYPE_CHECKING
 
-from rmq.raft import messages as m
+from rmq.raft import events as ev, messages as m
 from rmq.raft.quorum import held_by_majority
 from rmq.raft.roles import State
 
@@ -67,9 +67,9 @@ class Said:
         if before != candidate:
             self._fail(f"R8: {node.name} votes for {candidate} in epoch {epoch}, before for {before}")
 
-    def is_late(self, node: "Node", event: m.PeerRequest | m.PeerAnswer) -> bool:
+    def is_late(self, node: "Node", event: ev.PeerRequest | ev.PeerAnswer) -> bool:
         """Whether it answers a fetch that is not the last one: nothing may come of it (R16), but for a newer epoch (R12)."""
-        if not isinstance(event, m.PeerAnswer) or not isinstance(event.request, m.Fetch) or node.working:
+        if not isinstance(event, ev.PeerAnswer) or not isinstance(event.request, m.Fetch) or node.working:
             return False
         return event.request != self._fetches[node.core.state.me.store] and event.answer.epoch <= node.core.state.epoch
 
@@ -78,9 +78,9 @@ class Said:
         contact, epoch, me = self.contact, state.epoch, state.me.store
         return held_by_majority([inf if one.store == me else contact.get((epoch, one.store), -inf) for one in state.voters])
 
-    def hears(self, node: "Node", event: m.PeerRequest | m.PeerAnswer, sent: float) -> None:
+    def hears(self, node: "Node", event: ev.PeerRequest | ev.PeerAnswer, sent: float) -> None:
         """What reaches a node tells it that its sender was in that epoch when it sent it."""
-        if isinstance(event, m.PeerRequest):
+        if isinstance(event, ev.PeerRequest):
             if not isinstance(event.request, m.Fetch) or event.request.epoch != node.core.state.epoch:
                 return
             key = event.request.epoch, event.request.store

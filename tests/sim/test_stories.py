@@ -4,7 +4,7 @@ import pytest
 
 from rmq.log.files import ownfiles
 from rmq.log.files.segment import FILLER
-from rmq.raft import messages as m
+from rmq.raft import events as ev, messages as m
 from rmq.raft.roles import Leader
 from tests.sim.judge import raw
 from tests.sim.node import ROOT, Disk
@@ -314,9 +314,9 @@ def test_follower_damaged_bytes_refetched() -> None:
     node = stage.others[0]
     handle, broken = node.member.handle, 0
 
-    def twisted(event: m.Event) -> None:
+    def twisted(event: ev.Event) -> None:
         nonlocal broken
-        if isinstance(event, m.PeerAnswer) and isinstance(event.answer, m.FetchOk) and event.answer.data and broken < 2:
+        if isinstance(event, ev.PeerAnswer) and isinstance(event.answer, m.FetchOk) and event.answer.data and broken < 2:
             broken += 1
             data = bytearray(event.answer.data)
             data[len(data) // 2] ^= 16

@@ -9,6 +9,7 @@ import msgpack
 
 from rmq.model import STATE_TOPIC, Voter
 from rmq.raft import messages as m
+from rmq.raft.identity import Identity, Timing
 from tests.sim.ending import check_end
 from tests.sim.faults import Faults
 from tests.sim.judge import Judge
@@ -28,7 +29,7 @@ class World:
         self.now = 0.0
         self.events = 0
         self.digest = 0
-        self.timing = m.Timing(preferred=3.0)
+        self.timing = Timing(preferred=3.0)
         self.sync_flush = chance.random() < 0.5
         self.resets = chance.random() < 0.7  # a killed process's connections are reset, and new ones refused
         self.retention = chance.random() < 0.6
@@ -50,9 +51,9 @@ class World:
         self.deletes = False  # topics, and makes them again; also pops
         self.late_s = chance.choice((0.0, 0.001, 0.01, 0.1))  # how long a thread takes to save a vote or cut a log
 
-    def identity(self, node: Node) -> m.Identity:
+    def identity(self, node: Node) -> Identity:
         vote = node.store.vote
-        return m.Identity("g", node.name, vote.store_id, vote.incarnation, f"{node.name}:1", self.sync_flush, self.preferred)
+        return Identity("g", node.name, vote.store_id, vote.incarnation, f"{node.name}:1", self.sync_flush, self.preferred)
 
     # --- time ---------------------------------------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ from rmq.net.commands.peers import (
     TransferLeader,
 )
 from rmq.net.transport.server import LATER, Call, Handler, Later
-from rmq.raft import messages as m
+from rmq.raft import events as ev
 from rmq.raft.roles import Leader, Peer
 
 
@@ -67,20 +67,20 @@ class GroupHandlers:
     async def add_peer(self, request: AddPeer, call: Call) -> Later:
         others = [voter.address for voter in self._replica.member.core.state.voters]
         await check_newcomer(request.node, request.address, others)
-        self._replica.member.handle(m.Join(request.node, request.address, call))
+        self._replica.member.handle(ev.Join(request.node, request.address, call))
         return LATER
 
     def remove_peer(self, request: RemovePeer, call: Call) -> Later:
-        self._replica.member.handle(m.Leave(request.node, call))
+        self._replica.member.handle(ev.Leave(request.node, call))
         return LATER
 
     def transfer(self, request: TransferLeader, call: Call) -> Later:
-        self._replica.member.handle(m.Transfer(request.node, call))
+        self._replica.member.handle(ev.Transfer(request.node, call))
         return LATER
 
     def promote(self, _request: Promote, call: Call) -> Later:
         """Makes a fixed slave the master. What is not here is lost: only an administrator knows that the old one is gone."""
-        self._replica.member.handle(m.Promote(False, call))
+        self._replica.member.handle(ev.Promote(False, call))
         return LATER
 
     def status(self) -> GroupStatus:

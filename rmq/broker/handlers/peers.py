@@ -31,7 +31,7 @@ from rmq.net.commands.peers import (
     SnapshotPart,
 )
 from rmq.net.transport.server import LATER, Call, Handler, Later
-from rmq.raft import messages as m
+from rmq.raft import events as ev
 
 MAX_PART_BYTES = 1 << 20
 
@@ -65,7 +65,7 @@ class PeerHandlers:
     def tell(self, request: AckLog, call: Call) -> None:
         """A store's acknowledgement counts only from its own connection, because it commits messages."""
         self._gate.speaks_for(request.group, call, "", request.store, request.incarnation)
-        self._replica.member.handle(m.PeerRequest(to_request(request)))
+        self._replica.member.handle(ev.PeerRequest(to_request(request)))
 
     def vote(self, request: AskVote, call: Call) -> Later:
         self._gate.speaks_for(request.group, call, request.candidate, request.store)
@@ -87,7 +87,7 @@ class PeerHandlers:
         return self._ask(request, call)
 
     def _ask(self, request: FetchLog | AskVote | ResignLeader | AnnounceLeader, call: Call) -> Later:
-        self._replica.member.handle(m.PeerRequest(to_request(request), call))
+        self._replica.member.handle(ev.PeerRequest(to_request(request), call))
         return LATER
 
     def read_snapshot(self, request: ReadSnapshot, call: Call) -> Awaitable[SnapshotPart]:

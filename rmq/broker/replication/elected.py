@@ -24,7 +24,7 @@ from rmq.errors import NotLeading, Refusal, StoreError
 from rmq.log.store import Store
 from rmq.log.units import Unit
 from rmq.net.transport.server import Call
-from rmq.raft import messages as m
+from rmq.raft import effects as fx, events as ev, messages as m
 from rmq.raft.roles import Candidate, Leader
 
 log = logging.getLogger("rmq.elected")
@@ -65,7 +65,7 @@ class ElectedReplica:
         events: LeadershipEvents,
         peers: Peers,
         make_member: Callable[[Shell], Member],
-        fetch_snapshot: Callable[[m.InstallSnapshot], None],
+        fetch_snapshot: Callable[[fx.InstallSnapshot], None],
     ) -> None:
         self._log = store.log
         self._clock = clock
@@ -137,7 +137,7 @@ class ElectedReplica:
     async def hand_over(self) -> None:
         """Called before a stop: hands leadership over, so that nobody waits for an election. Takes a few seconds at most."""
         core = self._member.core
-        self._member.handle(m.Stop())
+        self._member.handle(ev.Stop())
         if not core.leads() or len(core.state.voters) < 2:
             return
         refusal = await self._transfer() and await self._transfer()  # the first one asked may just be stopping too
@@ -153,7 +153,7 @@ class ElectedReplica:
     async def _transfer(self) -> str:
         """Why leadership could not be handed over; "" when it was."""
         handed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._member.handle(m.Transfer("", handed))
+        self._member.handle(ev.Transfer("", handed))
         return await handed
 
     async def stop(self) -> None:
@@ -176,7 +176,7 @@ class ElectedReplica:
             now = self._clock.monotonic()
             await self._clock.sleep(max(0.0, self._member.core.wake_at(now) - now))
             try:
-                self._member.handle(m.Tick())
+                self._member.handle(ev.Tick())
                 self._release()
             except Exception as bug:
                 self.fatal(f"a step of the group's machine broke off: {bug!r}")
@@ -330,7 +330,7 @@ class ElectedReplica:
         self.latencies.forget()
         self._events.leadership_lost()
 
-    def install_snapshot(self, order: m.InstallSnapshot) -> None:
+    def install_snapshot(self, order: fx.InstallSnapshot) -> None:
         log.warning("this node's log cannot go on: it begins anew from the snapshot of %s", order.node)
         self._fetch_snapshot(order)
 

@@ -14,12 +14,13 @@ from rmq.log.replicated import FoundEpoch, ReplicatedLog, read_entries
 from rmq.log.store import Store
 from rmq.log.units import Unit
 from rmq.model import EpochHistory
-from rmq.raft import messages as m
+from rmq.raft import effects as fx, events as ev, messages as m
 from rmq.raft.core import Core
+from rmq.raft.identity import Identity, RestoredState, Timing
 from rmq.raft.roles import Leader
 
-DISPATCH_ON = m.Grown(-2)  # no event of the machine: more of what is committed is to be dispatched
-LOG_GREW = m.Grown(-1)  # the log's end is looked up when its turn comes
+DISPATCH_ON = ev.Grown(-2)  # no event of the machine: more of what is committed is to be dispatched
+LOG_GREW = ev.Grown(-1)  # the log's end is looked up when its turn comes
 DISPATCH_BYTES = 256 * 1024  # in one turn: a follower that was away learns of many committed megabytes at once
 
 
@@ -66,7 +67,7 @@ class Shell(Protocol):
         """All who wait get "unknown"."""
         ...
 
-    def install_snapshot(self, order: m.InstallSnapshot) -> None:
+    def install_snapshot(self, order: fx.InstallSnapshot) -> None:
         """Fetch the snapshot, then call `install_from` or feed `InstallFailed`."""
         ...
 
@@ -85,9 +86,9 @@ class Member:
     def __init__(
         self,
         replicated: ReplicatedLog,
-        me: m.Identity,
+        me: Identity,
         peers: m.Voters,
-        timing: m.Timing,
+        timing: Timing,
         shell: Shell,
         dispatch_bytes: int = DISPATCH_BYTES,
     ) -> None:
@@ -96,7 +97,7 @@ class Member:
         lists = replicated.voter_lists()
         store.voters = lists[-1][1] if lists else peers
         vote, log = store.vote, store.log
-        restored = m.RestoredState(
+        restored = RestoredState(
             vote.epoch, vote.voted_for, vote.proven, log.start, log.end, store.dispatcher.position, store.epochs,
             lists or ((-1, peers),), store.ready_at, _newest(store),
         )  # fmt: skip
@@ -109,27 +110,27 @@ class Member:
         self._dispatch_bytes = dispatch_bytes
         self._committed_end = store.dispatcher.position  # dispatch up to here
         self._dispatch_waits = False  # for its next turn
-        self._events: deque[m.Event] = deque()
-        self._effects: deque[m.Effect] = deque()
+        self._events: deque[ev.Event] = deque()
+        self._effects: deque[fx.Effect] = deque()
         self._busy = False
         self._does: dict[type, Callable[..., None]] = {
-            m.AppendEpoch: self._append_epoch,
-            m.AppendBytes: self._append_bytes,
-            m.Send: lambda effect: shell.send(*effect),
-            m.Reply: lambda effect: shell.reply(*effect),
-            m.ReplyBytes: self._reply_bytes,
-            m.Commit: self._commit,
-            m.Replicated: lambda effect: shell.replicated(*effect),
-            m.BecameLeader: lambda effect: shell.became_leader(effect.epoch),
-            m.SteppedDown: self._stepped_down,
-            m.InstallSnapshot: self._install_snapshot,
-            m.Done: lambda effect: shell.done(*effect),
-            m.Warn: lambda effect: shell.warn(*effect),
-            m.Fatal: lambda effect: shell.fatal(*effect),
+            fx.AppendEpoch: self._append_epoch,
+            fx.AppendBytes: self._append_bytes,
+            fx.Send: lambda effect: shell.send(*effect),
+            fx.Reply: lambda effect: shell.reply(*effect),
+            fx.ReplyBytes: self._reply_bytes,
+            fx.Commit: self._commit,
+            fx.Replicated: lambda effect: shell.replicated(*effect),
+            fx.BecameLeader: lambda effect: shell.became_leader(effect.epoch),
+            fx.SteppedDown: self._stepped_down,
+            fx.InstallSnapshot: self._install_snapshot,
+            fx.Done: lambda effect: shell.done(*effect),
+            fx.Warn: lambda effect: shell.warn(*effect),
+            fx.Fatal: lambda effect: shell.fatal(*effect),
         }
         self._works: dict[type, Callable[..., None]] = {
-            m.SaveVote: lambda effect: store.save_vote(*effect),
-            m.Cut: self._cut,
+            fx.SaveVote: lambda effect: store.save_vote(*effect),
+            fx.Cut: self._cut,
         }
         self._ready_at = store.ready_at  # the tables of a snapshot are ahead of the log until then
 
@@ -142,7 +143,7 @@ class Member:
 
     # --- events -------------------------------------------------------------------------------------------------------
 
-    def handle(self, event: m.Event) -> None:
+    def handle(self, event: ev.Event) -> None:
         """Handles the event now, or as soon as the running effect is done."""
         self._events.append(event)
         if not self._busy:
@@ -155,11 +156,11 @@ class Member:
         self.handle(LOG_GREW)
 
     def flushed(self) -> None:
-        self.handle(m.Flushed(self._log.durable_end))
+        self.handle(ev.Flushed(self._log.durable_end))
 
     def retained(self) -> None:
         """Old segments were deleted, or there is a new snapshot."""
-        self.handle(m.Retained(self._log.start, _newest(self._store)))
+        self.handle(ev.Retained(self._log.start, _newest(self._store)))
         self._store.epochs = self.core.state.epochs
 
     def _resume(self) -> None:
@@ -185,16 +186,16 @@ class Member:
                 self._dispatch()
                 continue
             if event is LOG_GREW:
-                event = m.Grown(self._log.end)
+                event = ev.Grown(self._log.end)
             effects.extend(self.core.step(event, self._shell.monotonic()))
 
-    def _report(self, event: m.Event) -> None:
+    def _report(self, event: ev.Event) -> None:
         """The effects of an append come before anything else."""
         self._events.appendleft(event)
 
     # --- effects ------------------------------------------------------------------------------------------------------
 
-    def _append_epoch(self, effect: m.AppendEpoch) -> None:
+    def _append_epoch(self, effect: fx.AppendEpoch) -> None:
         entry = effect.entry
         found = EpochRecord(
             entry.epoch, entry.start, entry.writer, self._me.node, effect.kind, entry.lossy, effect.voters, effect.epochs
@@ -203,15 +204,15 @@ class Member:
             self._replicated.restore_queue_offsets()
             stood = self._replicated.append_epoch(found, self._shell.wall_ms())
         except StoreError as error:
-            self._report(m.AppendFailed(str(error)))
+            self._report(ev.AppendFailed(str(error)))
             return
         self._grown((stood,))
 
-    def _append_bytes(self, effect: m.AppendBytes) -> None:
+    def _append_bytes(self, effect: fx.AppendBytes) -> None:
         try:
             taken = self._replicated.take(*effect)
         except StoreError as error:
-            self._report(m.AppendFailed(str(error)))
+            self._report(ev.AppendFailed(str(error)))
             return
         self._grown(taken.epochs, taken.bad)
         self._shell.grew()
@@ -223,14 +224,14 @@ class Member:
             if not store.epochs or one.record.epoch > store.epochs[-1].epoch:
                 store.epochs = (*store.epochs, one.record.entry())
             store.voters = one.record.voters
-        marks = tuple(m.EpochMark(one.start, one.record.entry(), one.record.kind, one.record.voters) for one in found)
-        self._report(m.Grown(self._log.end, marks, bad))
+        marks = tuple(ev.EpochMark(one.start, one.record.entry(), one.record.kind, one.record.voters) for one in found)
+        self._report(ev.Grown(self._log.end, marks, bad))
 
-    def _cut(self, effect: m.Cut) -> None:
+    def _cut(self, effect: fx.Cut) -> None:
         self._replicated.cut(effect.to, effect.epochs, effect.keep)
         self._store.voters = self.core.state.voters
 
-    def _reply_bytes(self, effect: m.ReplyBytes) -> None:
+    def _reply_bytes(self, effect: fx.ReplyBytes) -> None:
         answer = effect.answer
         try:
             data = read_entries(self._log, answer.from_, effect.max_bytes)
@@ -239,7 +240,7 @@ class Member:
             data = b""
         self._shell.reply(effect.ticket, answer._replace(data=data))
 
-    def _commit(self, effect: m.Commit) -> None:
+    def _commit(self, effect: fx.Commit) -> None:
         self._committed_end = effect.hw
         self._dispatch()
 
@@ -256,11 +257,11 @@ class Member:
             self._dispatch_waits = True
             self._shell.soon(lambda: self.handle(DISPATCH_ON))
 
-    def _stepped_down(self, effect: m.SteppedDown) -> None:
+    def _stepped_down(self, effect: fx.SteppedDown) -> None:
         self._log.end_epoch()
         self._shell.stepped_down(effect.epoch, effect.reason)
 
-    def _install_snapshot(self, effect: m.InstallSnapshot) -> None:
+    def _install_snapshot(self, effect: fx.InstallSnapshot) -> None:
         if effect.keep_from >= 0:
             self._replicated.keep(effect.keep_from)
         self._shell.install_snapshot(effect)
@@ -270,7 +271,7 @@ class Member:
         self._replicated.reset(log_start, history, voters, place)
         self._committed_end = log_start
         self._ready_at = s1
-        self.handle(m.SnapshotInstalled(log_start, history, voters, s1))
+        self.handle(ev.SnapshotInstalled(log_start, history, voters, s1))
 
 
 def _newest(store: Store) -> tuple[int, int] | None:

@@ -17,7 +17,7 @@ from rmq.net.codec.native import VERSION
 from rmq.net.commands import Answer, Hello, Request, peers as c
 from rmq.net.transport.channel import Channel
 from rmq.net.transport.dialer import Dialer
-from rmq.raft import messages as m
+from rmq.raft import events as ev, messages as m
 
 log = logging.getLogger("rmq.peers")
 
@@ -31,7 +31,7 @@ class Peers:
     `fetches`: how many seconds answered fetches took. `copied(end, when, request)`: bytes that came then were handled."""
 
     def __init__(
-        self, me: c.IntroducePeer, address_of: Callable[[str], str], handle: Callable[[m.Event], None], dialer: Dialer
+        self, me: c.IntroducePeer, address_of: Callable[[str], str], handle: Callable[[ev.Event], None], dialer: Dialer
     ) -> None:
         self._me = me
         self._address_of = address_of
@@ -66,7 +66,7 @@ class Peers:
         address = self._address_of(node)
         peer = self._peers.get(node)
         if peer is None or peer.address != address:
-            peer = self._peers[node] = _Peer(address, self._me, self._dialer, lambda: self._handle(m.Unreachable(node)))
+            peer = self._peers[node] = _Peer(address, self._me, self._dialer, lambda: self._handle(ev.Unreachable(node)))
         return peer
 
     async def _ask(self, node: str, request: m.Request) -> None:
@@ -86,7 +86,7 @@ class Peers:
             came = self._dialer.clock.monotonic()
             if isinstance(command, c.FetchLog):
                 self.fetches.observe(came - began)
-            self._handle(m.PeerAnswer(node, request, read_answer(request, answer)))
+            self._handle(ev.PeerAnswer(node, request, read_answer(request, answer)))
             if isinstance(answer, c.FetchLogAnswer) and answer.data:
                 self.copied(answer.from_offset + len(answer.data), came, answer.request)
 

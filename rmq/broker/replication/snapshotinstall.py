@@ -16,7 +16,7 @@ from rmq.log.files.snapshot import EPOCHS, RECEIVED, VOTERS
 from rmq.log.store import Store
 from rmq.model import EpochEntry, EpochHistory, Voter
 from rmq.net.commands.peers import ReadSnapshot, SnapshotPart
-from rmq.raft import messages as m
+from rmq.raft import effects as fx, events as ev, messages as m
 
 log = logging.getLogger("rmq.snapshot")
 
@@ -39,7 +39,7 @@ class SnapshotInstaller:
         self._member = member
         self._peers = peers
 
-    def begin(self, order: m.InstallSnapshot) -> None:
+    def begin(self, order: fx.InstallSnapshot) -> None:
         self._task = asyncio.create_task(self._run(order), name="snapshot install")
 
     async def stop(self) -> None:
@@ -47,20 +47,20 @@ class SnapshotInstaller:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
-    async def _run(self, order: m.InstallSnapshot) -> None:
+    async def _run(self, order: fx.InstallSnapshot) -> None:
         try:
             await self._fetch(order)
             history, voters = await asyncio.to_thread(self._read)
             self._check(history)
         except (RmqError, OSError) as error:
             log.warning("the snapshot of %s could not be had: %s; trying again", order.node, error)
-            self._member.handle(m.InstallFailed())
+            self._member.handle(ev.InstallFailed())
             return
         answer = order.answer
         self._member.install_from(answer.log_start, answer.s1, history, voters, self._install)
         self._done()
 
-    async def _fetch(self, order: m.InstallSnapshot) -> None:
+    async def _fetch(self, order: fx.InstallSnapshot) -> None:
         """Writes into the temporary file. Raises RmqError, OSError."""
         handle, position, total = self._disk.create(self._path), 0, 1
         try:
