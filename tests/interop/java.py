@@ -168,9 +168,9 @@ class Java:
             return await self._process.wait()
 
 
-async def mqadmin(command: str, *args: str) -> str:
-    """Standard output of one mqadmin command, without its logging noise."""
-    words = _command("org.apache.rocketmq.tools.command.MQAdminStartup", command, *args)
+async def mqadmin(command: str, *args: str, properties: Sequence[str] = ()) -> str:
+    """Standard output of one mqadmin command, without its logging noise. `properties` of the machine, as `name=value`."""
+    words = _command("org.apache.rocketmq.tools.command.MQAdminStartup", command, *args, properties=properties)
     process = await asyncio.create_subprocess_exec(
         *words, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, cwd=_scratch()
     )
