@@ -1,6 +1,7 @@
 """Clients of RocketMQ go on at the node that led before: what only the leader does is forwarded to it."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,16 @@ async def test_a_follower_forwards_sends_and_says_what_the_leader_answered(group
         found = await everything(await leading(group))
         assert [one.body for one in found] == [b"first", b"second"]
         assert record.host_text(found[0].born_host) == java.address
+
+
+async def test_a_forwarded_request_keeps_its_id(group: LocalGroup, caplog: pytest.LogCaptureFixture) -> None:
+    """The leader's line about it names the client's own end of its connection, and the client's number."""
+    caplog.set_level(logging.INFO, "rmq.requests")
+    async with JavaClient.connect(group.address(await follower(group))) as java:
+        await java.send(b"x")
+        assert (await java.send(b"x", topic="SCHEDULE_TOPIC_XXXX"))[0].code == R.NO_PERMISSION
+        refused = [vars(one) for one in caplog.records if one.name == "rmq.requests"]
+        assert [(one["id"], one["code"]) for one in refused] == [(f"{java.address}#2", R.NO_PERMISSION)]
 
 
 async def test_what_forwarding_brings_to_the_leader_is_not_forwarded_again(group: LocalGroup) -> None:

@@ -73,12 +73,10 @@ class Latencies:
 
     def committed(self, end: int) -> None:
         """Bursts that end there or before are answered."""
-        bursts = self._bursts
-        if not bursts or not 0 <= bursts[0].units[-1].end <= end:
-            return
-        now, slow_s = self._clock.monotonic(), self.requests.slow_s if self.requests is not None else 0.0
+        bursts, now, slow_s = self._bursts, 0.0, self.requests.slow_s if self.requests is not None else 0.0
         while bursts and 0 <= bursts[0].units[-1].end <= end:
             burst = bursts.popleft()
+            now = now or self._clock.monotonic()
             self.commit.observe(now - burst.began)
             if slow_s and now - burst.came > slow_s:
                 self._tell(burst, now)
