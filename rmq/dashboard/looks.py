@@ -9,6 +9,7 @@ from rmq.client.admin.standing import NOWHERE, GroupStatus, MemberAddress
 from rmq.client.shared.routes import newest
 from rmq.dashboard.bounded import MEMBERS_S, NAMESERVERS_S, ask_all
 from rmq.dashboard.formats import bytes_of
+from rmq.errors import Unreachable
 from rmq.model import BrokerAddresses, Route
 
 _NEARLY_FULL = 0.85  # of the disk [diskSpaceCleanForciblyRatio]
@@ -112,9 +113,15 @@ async def registered(client: Client) -> tuple[dict[str, list[BrokerAddresses]], 
 
 
 async def broker_groups(client: Client) -> list[BrokerAddresses]:
-    """All that any nameserver knows, sorted; of each the newest word."""
-    found, _ = await registered(client)
+    """All that any nameserver knows, sorted; of each the newest word. Raises Unreachable: none tells anything, and why."""
+    found, deaf = await registered(client)
+    if not found:
+        raise Unreachable(_mute(deaf))
     return merged(found)
+
+
+def _mute(deaf: dict[str, str]) -> str:
+    return "No nameserver answers, or lets the dashboard ask: " + "; ".join(f"{address}: {why}" for address, why in deaf.items())
 
 
 def merged(told: dict[str, list[BrokerAddresses]]) -> list[BrokerAddresses]:
@@ -169,7 +176,7 @@ def troubles(seen: Look, now_ms: int) -> list[Trouble]:
 
 def _troubles(seen: Look, now_ms: int) -> Iterator[Trouble]:
     if not seen.nameservers:
-        yield Trouble(True, "No nameserver answers: clients that start now find no broker.", "/nameservers")
+        yield Trouble(True, _mute(seen.deaf), "/nameservers")
         return
     for address, why in seen.deaf.items():
         yield Trouble(False, f"The nameserver {address} does not answer: {why}", "/nameservers")

@@ -7,7 +7,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from rmq.client import Client
-from rmq.client.admin import access
+from rmq.client.admin import access, configuration
 from rmq.client.admin.access import AclInfo, Policy, PolicyEntry, UserInfo
 from rmq.client.admin.calls import leading
 from rmq.dashboard.bounded import ask_all
@@ -56,7 +56,10 @@ class UserPages:
         brokers = await broker_groups(self._client)
         chosen = [group for group in brokers if visit.text("broker") in ("", group.name)]
         told, silent = await ask_all({group.name: access.users_at(self._client, leading(group)) for group in chosen})
-        acls, _ = await ask_all({each.name: access.acls_at(self._client, leading(each)) for each in chosen if each.name in told})
+        asked = [group for group in chosen if group.name in told]
+        acls, _ = await ask_all({each.name: access.acls_at(self._client, leading(each)) for each in asked}, visit.left_s(0.5))
+        configs = {each.name: configuration.broker_config(self._client, leading(each)) for each in asked}
+        settings, _ = await ask_all(configs, visit.left_s(0.5))
         known, entries = shown_users(told), shown_entries(acls)
         wanted = (visit.text("subject"), visit.text("resource"), visit.text("kind"))
         return visit.show(
@@ -64,6 +67,8 @@ class UserPages:
             brokers=brokers,
             broker=visit.text("broker"),
             silent=silent,
+            unasked=off(settings, "authenticationEnabled"),
+            unbound=off(settings, "authorizationEnabled"),
             users=known,
             entries=entries,
             user=next((each for each in known if each.name == visit.text("user")), None),
@@ -107,6 +112,11 @@ class UserPages:
         for name in where:
             await change(leading(known[name]))
         return ", ".join(where)
+
+
+def off(settings: Mapping[str, Mapping[str, str]], key: str) -> list[str]:
+    """Brokers where that switch is off."""
+    return sorted(broker for broker, values in settings.items() if values.get(key) != "true")
 
 
 def shown_users(told: Mapping[str, Iterable[UserInfo]]) -> list[ShownUser]:

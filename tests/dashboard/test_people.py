@@ -6,8 +6,10 @@ from rmq.client import Message
 from rmq.client.admin import access, calls
 from rmq.model import GroupConfig
 from rmq.net.commands.routes import WipeWritePerm
+from rmq.scram import Credentials
 from rmq.testing import LocalBroker
 from tests.broker.support import Peer
+from tests.broker.test_access import ROOT, SETTINGS
 from tests.dashboard.test_pages import NASTY, until_shown
 from tests.dashboard.visitor import visiting
 
@@ -31,6 +33,7 @@ async def test_users_and_policies_are_made_changed_and_deleted(tmp_path: Path) -
         user = {"name": "ann", "password": "correct horse", "kind": "Normal", "status": "enable", "broker": "broker-a"}
         assert "User ann is saved at broker-a" in await visitor.post("/users/save", **user)
         assert "correct horse" not in visitor.page
+        assert "At broker-a nobody has to say who he is" in visitor.text
         await visitor.get("/users", user="ann")
         assert "Change ann" in visitor.text
         await visitor.post("/users/save", **user | {"password": "", "status": "disable"})
@@ -48,6 +51,27 @@ async def test_users_and_policies_are_made_changed_and_deleted(tmp_path: Path) -
         assert "type the name" in await visitor.post("/users/delete", name="ann", typed="Ann", broker="broker-a")
         assert "User ann is deleted" in await visitor.post("/users/delete", name="ann", typed="ann", broker="broker-a")
         assert await access.users_at(client, broker.address) == []
+
+
+async def test_users_where_access_is_on(tmp_path: Path) -> None:
+    """With the rights that the dashboard itself has; to another one the page says why it shows nothing."""
+    async with LocalBroker(**SETTINGS) as broker:
+        async with visiting(broker.nameserver, tmp_path / "root", who=ROOT) as visitor:
+            await until_shown(visitor, "/users", "root Super yes broker-a")
+            assert "nobody has to say" not in visitor.text
+            assert "every user may do everything" not in visitor.text
+            user = {"name": "ann", "password": "correct horse", "kind": "Normal", "broker": "broker-a"}
+            assert "User ann is saved" in await visitor.post("/users/save", **user)
+            policy = {"user": "ann", "resources": "Cluster:*", "action": ["Get", "List"], "broker": "broker-a"}
+            await visitor.post("/users/policy/save", **policy)
+            assert "User:ann Custom Cluster:*" in visitor.text
+        async with visiting(broker.nameserver, tmp_path / "ann", who=Credentials("ann", "correct horse")) as visitor:
+            await until_shown(visitor, "/users", "ann Normal yes broker-a")
+            await visitor.post("/users/delete", name="root", typed="root", broker="broker-a")
+            assert visitor.status == 409
+        async with visiting(broker.nameserver, tmp_path / "nobody") as visitor:
+            for path in ("/", "/users", "/topics", "/nameservers"):
+                assert "RMQ_USER" in await visitor.get(path), "that it has to log in was told as 'no broker is registered'"
 
 
 async def test_settings_of_a_group_are_shown_and_changed(tmp_path: Path) -> None:

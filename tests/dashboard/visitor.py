@@ -13,6 +13,9 @@ from rmq.client import Client, ClientSettings
 from rmq.clock import SystemClock
 from rmq.dashboard.bounded import ACTIONS_S
 from rmq.dashboard.serve import Options, served
+from rmq.scram import Credentials
+
+NOBODY = Credentials("", "")
 
 
 class Visitor:
@@ -47,10 +50,13 @@ class Visitor:
 
 
 @contextlib.asynccontextmanager
-async def dashboard(nameservers: str, folder: Path, *, patience_s: float = ACTIONS_S, **options: Any) -> AsyncIterator[str]:
-    """Its URL. `patience_s`: of its client with one node."""
+async def dashboard(
+    nameservers: str, folder: Path, *, patience_s: float = ACTIONS_S, who: Credentials = NOBODY, **options: Any
+) -> AsyncIterator[str]:
+    """Its URL. `patience_s`: of its client with one node. `who`: its user at the cluster."""
     settings = ClientSettings(request_timeout_s=patience_s, connect_timeout_s=patience_s)
-    async with served(Client(nameservers, settings=settings), Options(port=0, data=folder, **options), SystemClock()) as url:
+    client = Client(nameservers, settings=settings, user=who.name, password=who.secret)
+    async with served(client, Options(port=0, data=folder, **options), SystemClock()) as url:
         yield url
 
 
