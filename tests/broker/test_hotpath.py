@@ -1,0 +1,152 @@
+"""What the hot path does for each message, counted: calls of our functions, calls of the operating system, memory that stays.
+
+Not time: counts are the same on a busy machine. Only what happens for every message counts, not what happens for each burst. Who
+makes a count smaller lowers its limit; who passes one looks for what can be done per burst instead (docs/benchmarks).
+"""
+
+import gc
+import socket
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from rmq.log.index.harvest import harvest
+from rmq.log.records import record
+from rmq.net.codec.native import VERSION, Native
+from rmq.net.commands import Hello, Pull, Request, Send
+from rmq.testing import LocalBroker, TestClock, until
+from tests.broker.support import BORN, SUBSCRIBED
+
+IN_FLIGHT, BURSTS = 64, 24
+
+
+class Counts:
+    """How often each function of ours was called, and the operating system (files; sockets are the loop's)."""
+
+    def __init__(self) -> None:
+        self.calls: Counter[str] = Counter()
+        self.system: Counter[str] = Counter()
+
+    def note(self, frame: FrameType, event: str, argument: Any) -> None:
+        code = frame.f_code
+        if event == "call" and "/rmq/" in code.co_filename and not code.co_filename.endswith("/testing.py"):
+            self.calls[code.co_qualname] += 1
+        elif event == "c_call" and argument.__module__ == "posix":
+            self.system[argument.__name__] += 1
+
+
+def for_each(counts: Counter[str], messages: int) -> dict[str, int]:
+    """How often each is called for every message."""
+    return {name: count // messages for name, count in counts.items() if count >= messages}
+
+
+@contextmanager
+def counted() -> Iterator[Counts]:
+    """Of this thread, which is the loop's."""
+    found = Counts()
+    sys.setprofile(found.note)
+    try:
+        yield found
+    finally:
+        sys.setprofile(None)
+
+
+def draft(number: int) -> bytes:
+    said = {"UNIQ_KEY": f"7F0000010BAD3E8B27C74C0F{number:08X}", "TAGS": "TagA", "KEYS": f"order-{number:010d}"}
+    return record.draft("T", b"x" * 500, record.properties_to_bytes(said), born_timestamp=1000, born_host=BORN)
+
+
+class Load:
+    """A client in a thread, on a plain socket: it sends prepared frames, so many at a time, and waits for as many answers."""
+
+    def __init__(self, address: str, requests: list[Request]) -> None:
+        native = Native(1 << 24)
+        host, port = address.rsplit(":", 1)
+        self._frames = [native.request(request, number + 2, False) for number, request in enumerate(requests)]
+        self._hello = native.request(Hello(VERSION, "load"), 1, False)
+        self._socket = socket.create_connection((host, int(port)), timeout=60)
+        self._answers = self._socket.makefile("rb")
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self.greeted = threading.Event()
+        self.begin = threading.Event()
+
+    def start(self) -> None:
+        self._thread.start()
+
+    @property
+    def done(self) -> bool:
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        self._socket.sendall(self._hello)
+        self._read(1)
+        self.greeted.set()
+        self.begin.wait(60)
+        for first in range(0, len(self._frames), IN_FLIGHT):
+            burst = self._frames[first : first + IN_FLIGHT]
+            self._socket.sendall(b"".join(burst))
+            self._read(len(burst))
+        self._socket.close()
+
+    def _read(self, count: int) -> None:
+        for _ in range(count):
+            self._answers.read(int.from_bytes(self._answers.read(4), "big"))
+
+
+async def cost(broker: LocalBroker, requests: list[Request]) -> tuple[Counts, int]:
+    """What these requests cost; and by how many blocks the memory of this process grew."""
+    load = Load(broker.address, requests)
+    load.start()
+    await until(load.greeted.is_set)
+    gc.collect()
+    before = sys.getallocatedblocks()
+    with counted() as found:
+        load.begin.set()
+        await until(lambda: load.done)
+    gc.collect()
+    return found, sys.getallocatedblocks() - before
+
+
+SENDS: list[Request] = [Send("p", "T", number % 4, draft(number)) for number in range(IN_FLIGHT * BURSTS)]
+BATCH = b"".join(map(draft, range(100)))
+BATCHES: list[Request] = [Send("p", "T", number % 4, BATCH) for number in range(IN_FLIGHT)]
+PULLS: list[Request] = [Pull("g", "T", number % 4, 32, 32, sys_flag=SUBSCRIBED) for number in range(IN_FLIGHT * 8)]
+
+
+@pytest.mark.parametrize(
+    ("requests", "messages", "calls", "system"),
+    [
+        pytest.param(SENDS, len(SENDS), 5, 0, id="single sends"),
+        pytest.param(BATCHES, len(BATCHES) * 100, 1, 0, id="batches of 100"),
+        pytest.param(PULLS, len(PULLS), 50, 1, id="pulls of 32"),
+    ],
+)
+async def test_the_hot_path_does_no_more_for_a_message(requests: list[Request], messages: int, calls: int, system: int) -> None:
+    """`calls`, `system`: at most so many for every message (every pull). The clock is at rest, so no job runs meanwhile."""
+    async with LocalBroker(clock=TestClock(running=False)) as broker:
+        await broker.create_topic("T", 4)
+        await cost(broker, SENDS)
+        await cost(broker, requests)  # what is made once is made
+        found, grown = await cost(broker, requests)
+    often, asked = for_each(found.calls, messages), for_each(found.system, messages)
+    assert sum(often.values()) <= calls, often
+    assert sum(asked.values()) <= system, asked
+    assert grown < messages / 2
+
+
+def test_the_index_calls_nothing_for_each_message() -> None:
+    """Of messages of one shape, however many."""
+
+    def calls(count: int) -> int:
+        data = b"".join(map(draft, range(count)))
+        with counted() as found:
+            assert len(harvest(data, 0)[0]) == 3 * count
+        return found.calls.total()
+
+    assert calls(1500) == calls(150)
