@@ -127,6 +127,7 @@ class LocalBroker:
             "index_entries": INDEX_ENTRIES,
             "stop_grace_ms": 1000,
             "vip_port": False,
+            "slow_request_ms": 0,  # a clock that jumps makes everything slow
             **settings,
         }
         self._listen_port = self._namesrv_port = 0
