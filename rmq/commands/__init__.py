@@ -1,1 +1,1 @@
-"""The commands of the program `rmq`: a file or a folder each; rmq/cli.py finds them by name. Nobody below imports them."""
+"""The commands of the program `rmq`: each is a file or a folder, which rmq/cli.py finds by name. No other room imports them."""

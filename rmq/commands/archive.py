@@ -1,4 +1,4 @@
-"""`rmq archive` and `rmq restore`: log files of a store to where they are kept for good, and a store from them."""
+"""`rmq archive` copies the log files of a store to an archive; `rmq restore` makes a store from an archive."""
 
 import socket
 from pathlib import Path
@@ -18,13 +18,15 @@ from rmq.ops.restore import Member, restore as make_store
 
 @click.command()
 @click.argument("places", metavar="[STORE] ARCHIVE", nargs=-1, required=True)
-@click.option("--verify", is_flag=True, help="Read all of ARCHIVE and compare checksums; without STORE nothing else.")
+@click.option(
+    "--verify", is_flag=True, help="Read all of ARCHIVE and compare checksums. Without STORE the command does nothing else."
+)
 @options.output
 def archive(places: tuple[str, ...], verify: bool, form: str) -> int:
     """Ship the rolled log files of STORE to ARCHIVE: a directory, or a URI (s3://..., with the extra `spark`).
 
-    The node may be running. Files are checked, written, and read back; a job that was killed is gone on with by the next
-    one. Each broker group needs an ARCHIVE of its own; all its nodes may ship to it. Exit code 5: damaged bytes.
+    The node may be running. Each file is checked, written, and read back. If a run is killed, the next one continues it.
+    Each broker group needs an ARCHIVE of its own; all its nodes may ship to it. Exit code 5: damaged bytes.
     """
     if len(places) > 2 or (len(places) == 1 and not verify):
         raise click.UsageError("give STORE and ARCHIVE, or ARCHIVE with --verify")
@@ -55,7 +57,7 @@ def _show(known: Manifest, shipped: int, left_bytes: int | None, wrong: list[str
     if left_bytes is not None:
         click.echo(f"{left_bytes} committed bytes are in files that are still being written, and not in the archive")
     if known.segments and not known.restorable:
-        click.echo("not restorable yet: the tables (topics, groups, offsets) come with a later run, one log file further")
+        click.echo("not restorable yet: a later run, one log file further, adds the tables (topics, groups, offsets)")
 
 
 @click.command()
@@ -66,19 +68,19 @@ def _show(known: Manifest, shipped: int, left_bytes: int | None, wrong: list[str
     default="n0",
     metavar="ID[-HOST:PORT]",
     show_default=True,
-    help="The node that will run on it; of an elected group as in dLegerPeers.",
+    help="The node that will run on DIR; in an elected group as in dLegerPeers.",
 )
 def restore(source: str, directory: Path, node: str) -> None:
-    """Make the store directory DIR from ARCHIVE, from which a node starts and serves all that was archived.
+    """Make the store directory DIR from ARCHIVE. A node that starts on DIR serves everything that was archived.
 
-    Lost is what was not archived: the newest messages and what consumers did since. A node alone or a master is started on
-    DIR. Of an elected group restore one node this way and start it, then start the others with empty directories and say
-    `rmq admin addPeer` for each. Killed, it goes on when it is run again.
+    What was not archived is lost: the newest messages, and what consumers did since. Start a node alone or a master on DIR.
+    In an elected group restore one node this way and start it; then start the others with empty directories and run
+    `rmq admin addPeer` for each. If the command is killed, run it again: it continues.
     """
     made = make_store(_source(source), directory, _member(node), SystemClock(), _tell)
     click.echo(f"{directory} holds the log of {made.group} up to {made.end}, the last message stored at {moment(made.last_ms)}")
     click.echo(
-        f"lost is what was stored or consumed behind that. Start a node with brokerName={made.group}, "
+        f"what was stored or consumed after that is lost. Start a node with brokerName={made.group}, "
         f"mappedFileSizeCommitLog={made.segment_bytes}, storePathRootDir={directory}"
     )
 

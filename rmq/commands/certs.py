@@ -19,20 +19,20 @@ def certs() -> None:
 
 @certs.command()
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
-@click.option("--name", default="node", show_default=True, help="Its files are NAME.pem and NAME.key.")
+@click.option("--name", default="node", show_default=True, help="The files are NAME.pem and NAME.key.")
 @click.option(
-    "--host", "hosts", multiple=True, metavar="HOST", help="Name or address that it stands for.  [default: this machine]"
+    "--host", "hosts", multiple=True, metavar="HOST", help="Name or address that the certificate is for.  [default: this machine]"
 )
-@click.option("--days", type=click.IntRange(1, 3650), default=365, show_default=True, help="How long it is good.")
+@click.option("--days", type=click.IntRange(1, 3650), default=365, show_default=True, help="How long it is valid.")
 def make(folder: Path, name: str, hosts: tuple[str, ...], days: int) -> None:
-    """Make a certificate NAME in FOLDER, and its authority (ca.pem, ca.key) if none is there.
+    """Make a certificate NAME in FOLDER, and an authority (ca.pem, ca.key) if FOLDER has none.
 
-    A node's certificate names each host by which clients and other nodes dial it: names and IP addresses. A client's names the
-    user or program. Made again it replaces the old one; nodes take it without a restart. Keep ca.key away from the nodes.
+    A node's certificate names every host name and IP address that clients and other nodes dial. A client's certificate names
+    the user or program. A new certificate replaces the old one; nodes load it without a restart. Keep ca.key away from nodes.
     """
     if not _NAME.fullmatch(name) or name == AUTHORITY:
         raise InvalidArgument(f"--name {name!r}: letters, digits, - _ . (and not {AUTHORITY}: that is the authority's)")
     made = (folder / f"{AUTHORITY}.pem").exists() or (folder / f"{AUTHORITY}.key").exists()
     authority = Authority(folder, SystemClock()) if made else Authority.make(folder, SystemClock())
     files = authority.issue(name, hosts or ("localhost", "127.0.0.1", "::1"), days)
-    click.echo(f"{files.cert} and {files.key}, good for {days} days, by {authority.files.cert}")
+    click.echo(f"{files.cert} and {files.key}, valid for {days} days, signed by {authority.files.cert}")

@@ -17,13 +17,13 @@ def config() -> None:
 
 @config.command()
 @click.argument("file", type=click.Path(path_type=Path), required=False)
-@click.option("--role", type=click.Choice(["nameserver", "broker", "all"]), help="Role the file is for.")
+@click.option("--role", type=click.Choice(["nameserver", "broker", "all"]), help="Role that the file is for.")
 @options.output
 def check(file: Path | None, role: str | None, form: str) -> None:
     """Print the effective settings for FILE (TOML, or RocketMQ's key=value) and where each came from.
 
-    RMQ_* variables count as they would for `rmq node`. A wrong value or a key whose promise cannot be kept ends with
-    exit code 2; keys that are not served, or unknown, are warnings.
+    RMQ_* variables count as they do for `rmq node`. The exit code is 2 for a wrong value, and for a key of RocketMQ that asks
+    for something rmq cannot do. Unknown keys and keys without effect are warnings.
     """
     flags = [Entry("role", role, "--role")] if role else []
     loaded = load(file, os.environ, flags)

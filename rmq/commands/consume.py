@@ -25,9 +25,15 @@ def _start(_: click.Context, __: click.Parameter, value: str) -> Literal["first"
 @click.command()
 @click.argument("topic")
 @options.namesrv
-@click.option("-g", "--group", default="rmq-cli", show_default=True, help="Consumer group; it remembers how far it came.")
+@click.option(
+    "-g",
+    "--group",
+    default="rmq-cli",
+    show_default=True,
+    help="Consumer group. It keeps the offsets: the next run continues there.",
+)
 @click.option("--tags", default="*", show_default=True, help="Only these tags: 'A || B'.")
-@click.option("--sql", help="Only messages of whose properties this is true: \"a > 3 AND b = 'x'\".")
+@click.option("--sql", help="Only messages whose properties match this SQL92 expression: \"a > 3 AND b = 'x'\".")
 @click.option(
     "--from",
     "start",
@@ -37,10 +43,12 @@ def _start(_: click.Context, __: click.Parameter, value: str) -> Literal["first"
     metavar="first|last|TIME",
     help="Where a new group begins; TIME as 2026-11-21T09:00 or Unix ms. A young topic is read whole for `last`.",
 )
-@click.option("-c", "--count", type=click.IntRange(min=1), help="Stop after so many messages.")
-@click.option("--idle", "idle_s", type=click.FloatRange(min=0), metavar="SECONDS", help="Stop when nothing comes for so long.")
+@click.option("-c", "--count", type=click.IntRange(min=1), help="Stop after this many messages.")
+@click.option(
+    "--idle", "idle_s", type=click.FloatRange(min=0), metavar="SECONDS", help="Stop when no message comes for this long."
+)
 @click.option("--broadcast", is_flag=True, help="Receive every message, whatever other members receive.")
-@click.option("--ordered", is_flag=True, help="Lock the queues: each queue in order, at one member at a time.")
+@click.option("--ordered", is_flag=True, help="Receive each queue in order: a queue is locked for one member at a time.")
 @click.option(
     "-o",
     "--output",
@@ -48,7 +56,7 @@ def _start(_: click.Context, __: click.Parameter, value: str) -> Literal["first"
     type=click.Choice(["text", "body", "json"]),
     default="text",
     show_default=True,
-    help="A line with place and body, the body alone, or a JSON object a line.",
+    help="One line with place and body, only the body, or one JSON object per line.",
 )
 def consume(
     topic: str,
@@ -65,7 +73,7 @@ def consume(
 ) -> None:
     """Receive messages of TOPIC and print them until Ctrl-C.
 
-    What was printed counts as consumed when the command ends or 5 s later: the same group does not see it again.
+    Printed messages are committed every 5 s and when the command ends: the same group does not get them again.
     """
 
     async def work() -> None:
@@ -96,7 +104,7 @@ async def _print_all(consumer: Consumer, form: str, count: int | None, idle_s: f
 
 
 async def _until_signal(work: Coroutine[Any, Any, None]) -> None:
-    """Ends the work in order, offsets committed, when SIGINT or SIGTERM comes."""
+    """Ends the work in order when SIGINT or SIGTERM comes: the offsets are committed."""
     task = asyncio.create_task(work)
     with contextlib.suppress(NotImplementedError):  # Windows: Ctrl-C ends it as KeyboardInterrupt
         for signum in (signal.SIGINT, signal.SIGTERM):

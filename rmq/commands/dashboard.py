@@ -17,15 +17,22 @@ from rmq.dashboard.serve import Options, served
 
 @click.group(invoke_without_command=True)
 @options.namesrv
-@click.option("--listen", default="127.0.0.1:8082", show_default=True, metavar="HOST:PORT", help="Where browsers find it.")
-@click.option("--users", type=click.Path(path_type=Path), metavar="FILE", help="Who may log in; `rmq dashboard user` makes it.")
-@click.option("--no-login", "open_to_all", is_flag=True, help="Nobody logs in, also where other machines can reach it.")
-@click.option("--read-only", is_flag=True, help="Without users: nobody may change anything.")
+@click.option("--listen", default="127.0.0.1:8082", show_default=True, metavar="HOST:PORT", help="Address that browsers open.")
 @click.option(
-    "--data", type=click.Path(path_type=Path), default=Path("rmq-dashboard"), show_default=True, help="Directory of the history."
+    "--users",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="File with the users who may log in; make it with `rmq dashboard user`.",
 )
-@click.option("--allow-host", "hosts", multiple=True, metavar="NAME", help="Without users: a further name it is called by.")
-@click.option("--root-path", "root", default="", metavar="/PATH", help="The path that a proxy puts it under.")
+@click.option("--no-login", "open_to_all", is_flag=True, help="No login, even where other machines can reach the dashboard.")
+@click.option("--read-only", is_flag=True, help="Without users: show everything, change nothing.")
+@click.option(
+    "--data", type=click.Path(path_type=Path), default=Path("rmq-dashboard"), show_default=True, help="Directory for the history."
+)
+@click.option(
+    "--allow-host", "hosts", multiple=True, metavar="NAME", help="Without users: another host name that browsers may use."
+)
+@click.option("--root-path", "root", default="", metavar="/PATH", help="Path under which a proxy serves the dashboard.")
 @click.pass_context
 def dashboard(
     context: click.Context,
@@ -38,7 +45,7 @@ def dashboard(
     hosts: tuple[str, ...],
     root: str,
 ) -> None:
-    """Show a cluster in a browser, and change it there. On loopback nobody logs in, unless --users says who may."""
+    """Show a cluster in a browser, and change it there. On loopback there is no login, unless --users names a file of users."""
     if context.invoked_subcommand is not None:
         return
     host, _, port = listen.rpartition(":")
@@ -55,7 +62,7 @@ def dashboard(
         root=root,
     )
     logs.start("auto", "info")
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)  # that it has started we say ourselves
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)  # we report the start ourselves
     options.run_fast(_serve(asking.client_of(namesrv, ACTIONS_S), asked))
 
 
@@ -72,9 +79,15 @@ async def _serve(client: Client, asked: Options) -> None:
 @dashboard.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @click.argument("name")
-@click.option("--role", type=click.Choice([READ, WRITE]), default=READ, show_default=True, help="write: may also change things.")
+@click.option(
+    "--role",
+    type=click.Choice([READ, WRITE]),
+    default=READ,
+    show_default=True,
+    help="read: may look; write: may also change things.",
+)
 @click.option("--password", envvar="RMQ_DASHBOARD_PASSWORD", prompt=True, hide_input=True, confirmation_prompt=True)
 def user(file: Path, name: str, role: str, password: str) -> None:
-    """Add NAME to the users in FILE, or give it another role and password. A running dashboard is started again to take it."""
+    """Add NAME to the users in FILE, or change its role and password. Restart a running dashboard afterwards."""
     write_user(file, name, role, password)
     click.echo(f"{name} may {'look and change' if role == WRITE else 'look'}: {file}")

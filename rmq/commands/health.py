@@ -1,4 +1,4 @@
-"""`rmq health`: does every node answer, and is nobody missing? For people, and for health checks of containers and services."""
+"""`rmq health`: whether every node answers and none is missing. For people, and for health checks of containers and services."""
 
 import asyncio
 import time
@@ -21,14 +21,14 @@ Row = tuple[str, str, bool, float | None, str]
 
 @click.command()
 @options.namesrv
-@click.option("-a", "--address", "only", multiple=True, metavar="HOST:PORT", help="Ask these nodes and no others (repeatable).")
+@click.option("-a", "--address", "only", multiple=True, metavar="HOST:PORT", help="Ask only these nodes (repeatable).")
 @options.timeout
 @options.output
 def health(namesrv: str, only: tuple[str, ...], timeout_s: float, form: str) -> int:
-    """Ask the nameservers, every broker they know, and the groups of brokers who else belongs to them.
+    """Ask the nameservers, every broker that they know, and the other members of each broker group.
 
-    Exit code 0 when all answer, follow and are registered at their nameservers, 3 when one does not, 1 when messages cannot be
-    taken: a group has no leader, or there is no broker at all. With --address only those nodes are asked.
+    Exit code 0: every node answers, follows and is registered at its nameservers. 3: at least one does not. 1: nothing can be
+    sent, because a group has no leader, or there is no broker. With --address only those nodes are asked.
     """
     addresses = [address for text in only for address in options.addresses(text)]
     rows = options.run(_ask_these(addresses, timeout_s) if addresses else _ask_all(namesrv.split(";"), timeout_s))
@@ -59,7 +59,7 @@ async def _ask_all(nameservers: list[str], timeout_s: float) -> list[Row]:
 
 
 async def _missing(namesrv: str, timeout_s: float) -> list[Row]:
-    """Members of groups that are not registered or do not follow, and groups that nobody leads."""
+    """Group members that are not registered or do not follow, and groups without a leader."""
     async with asking.client_of(namesrv, timeout_s) as client:
         found = [
             (group, broker_id, address)
@@ -93,7 +93,7 @@ async def _ping(role: str, address: str, timeout_s: float) -> Row:
 
 
 async def _open(address: str, timeout_s: float) -> Channel:
-    """Without a login at a node that does not know yet who its users are."""
+    """Asks again without a login: the node does not know its users yet."""
     dialer = asking.dialer()
     try:
         return await dialer.open(address, Hello(VERSION), timeout_s=timeout_s)
@@ -104,7 +104,7 @@ async def _open(address: str, timeout_s: float) -> Channel:
 
 
 async def _facts(channel: Channel, timeout_s: float) -> dict[str, str]:
-    """What a broker says of itself; nothing of a nameserver, nor of one that may not be asked."""
+    """A broker's own troubles; none for a nameserver, or if we may not ask."""
     try:
         answer = await channel.request(GetRuntimeInfo(), timeout_s)
     except Refusal:

@@ -1,4 +1,4 @@
-"""`rmq msg ...`: look single messages up. The same under mqadmin's names: `rmq admin queryMsgBy...`."""
+"""`rmq msg ...` finds single messages. `rmq admin queryMsgBy...` does the same under mqadmin's names."""
 
 from typing import TypeVar
 
@@ -19,19 +19,23 @@ T = TypeVar("T")
 
 @click.group()
 def msg() -> None:
-    """Look messages up: by id, key, place or time.
+    """Find messages: by id, key, place or time.
 
-    A message sent through a broker is found as soon as its send was acknowledged. A broker that is still building its
-    index says so; then the command ends with 1, whatever it found.
+    A message can be found as soon as its send was acknowledged. While a broker still builds its index, the result may be
+    incomplete: the command says so and ends with 1.
     """
 
 
 _begin = click.option(
-    "--from", "begin", callback=options.moment_option, metavar="TIME", help="Stored at or after; 2026-11-21T09:00 or ms."
+    "--from",
+    "begin",
+    callback=options.moment_option,
+    metavar="TIME",
+    help="Stored at or after this time; 2026-11-21T09:00 or Unix ms.",
 )
-_end = click.option("--to", "end", callback=options.moment_option, metavar="TIME", help="Stored at or before.")
+_end = click.option("--to", "end", callback=options.moment_option, metavar="TIME", help="Stored at or before this time.")
 _limit = click.option("-m", "--max", "limit", type=click.IntRange(1, 64), default=64, show_default=True, help="So many.")
-_full = click.option("--full", is_flag=True, help="All of each message, not a line.")
+_full = click.option("--full", is_flag=True, help="Print all of each message, not one line.")
 
 
 def _show_one(message: ReceivedMessage, form: str) -> None:
@@ -60,12 +64,14 @@ def _show_hits(found: Hits, what: str, form: str, full: bool) -> int:
 
 @msg.command("id")
 @click.argument("message_id", metavar="ID")
-@click.option("-t", "--topic", default="", metavar="NAME", help="Of a unique id; an id with the place in the log needs none.")
+@click.option(
+    "-t", "--topic", default="", metavar="NAME", help="Topic of a unique id; an id with the place in the log needs none."
+)
 @options.namesrv
 @options.timeout
 @options.output
 def by_id(message_id: str, topic: str, namesrv: str, timeout_s: float, form: str) -> int:
-    """The message with this ID, of either kind."""
+    """Print the message with this ID: a unique id, or an id with the place in the log."""
     return _by_id(message_id, topic, namesrv, timeout_s, form)
 
 
@@ -74,7 +80,7 @@ def _by_id(message_id: str, topic: str, namesrv: str, timeout_s: float, form: st
         lookups.parse_offset_id(message_id)
     except InvalidArgument:
         if not topic:
-            raise InvalidArgument(f"{message_id} names no place in a log; for a unique id say the topic too: -t TOPIC") from None
+            raise InvalidArgument(f"{message_id} names no place in a log; for a unique id give the topic too: -t TOPIC") from None
         return _by_unique(topic, message_id, namesrv, timeout_s, form)
     _show_one(asking.run(namesrv, timeout_s, lambda client: lookups.by_offset_id(client, message_id)), form)
     return exits.OK
@@ -108,7 +114,7 @@ def _consume(topic: str, message_id: str, member: tuple[str, str], namesrv: str,
 @options.timeout
 @options.output
 def by_unique(topic: str, unique_id: str, namesrv: str, timeout_s: float, form: str) -> int:
-    """The message of TOPIC with this unique id, which `rmq send` and every client print."""
+    """Print the message of TOPIC with this unique id, as `rmq send` and every client show it."""
     return _by_unique(topic, unique_id, namesrv, timeout_s, form)
 
 
@@ -140,7 +146,7 @@ def by_key(
     timeout_s: float,
     form: str,
 ) -> int:
-    """The newest messages of TOPIC with this KEY, oldest first."""
+    """Print the newest messages of TOPIC with this KEY, oldest first."""
     found = asking.run(
         namesrv,
         timeout_s,
@@ -160,7 +166,7 @@ def by_key(
 @options.timeout
 @options.output
 def at(topic: str, broker: str, queue: int, offset: int, namesrv: str, timeout_s: float, form: str) -> None:
-    """The message with the number OFFSET in a queue of TOPIC at BROKER (its name)."""
+    """Print the message at OFFSET of a queue of TOPIC at BROKER (its name)."""
     _at(MessageQueue(topic, broker, queue), offset, namesrv, timeout_s, form)
 
 
@@ -173,7 +179,7 @@ def _at(queue: MessageQueue, offset: int, namesrv: str, timeout_s: float, form: 
 @_begin
 @_end
 @click.option("-q", "--queue", type=click.IntRange(min=0), help="Only this queue of every broker.")
-@click.option("-m", "--max", "limit", type=click.IntRange(min=1), help="Stop after so many.")
+@click.option("-m", "--max", "limit", type=click.IntRange(min=1), help="Stop after this many.")
 @options.namesrv
 @options.timeout
 @click.option(
@@ -183,7 +189,7 @@ def _at(queue: MessageQueue, offset: int, namesrv: str, timeout_s: float, form: 
     type=click.Choice(["text", "json"]),
     default="text",
     show_default=True,
-    help="A line a message, or a JSON object a line.",
+    help="One line per message, or one JSON object per line.",
 )
 def print_messages(
     topic: str,
@@ -195,7 +201,7 @@ def print_messages(
     timeout_s: float,
     form: str,
 ) -> None:
-    """Messages of TOPIC that are stored now, queue by queue, by the time they were stored."""
+    """Print the stored messages of TOPIC, queue by queue, in the order in which they were stored."""
 
     async def work(client: Client) -> None:
         left = limit
@@ -217,7 +223,7 @@ def print_messages(
 _topic = click.option("-t", "--topic", required=True, metavar="NAME")
 _id = click.option("-i", "--msg-id", "message_id", required=True, metavar="ID")
 _to_group = click.option(
-    "-g", "--consumer-group", "group", default="", metavar="NAME", help="With -d: it handles the message now."
+    "-g", "--consumer-group", "group", default="", metavar="NAME", help="With -d: a member of this group handles the message now."
 )
 _to_client = click.option("-d", "--client-id", "client_id", default="", metavar="ID", help="The member of the group.")
 
@@ -231,13 +237,13 @@ def _is_given(group: str, client_id: str) -> bool:
 @click.command("queryMsgById")
 @options.namesrv
 @_id
-@click.option("-t", "--topic", default="", metavar="NAME", help="Of a unique id.")
+@click.option("-t", "--topic", default="", metavar="NAME", help="Topic of a unique id.")
 @_to_group
 @_to_client
 @options.timeout
 @options.output
 def query_by_id(namesrv: str, message_id: str, topic: str, group: str, client_id: str, timeout_s: float, form: str) -> int:
-    """A message by its id, of either kind."""
+    """Find a message by its id: a unique id, or an id with the place in the log."""
     if _is_given(group, client_id):
         return _consume(topic, message_id, (group, client_id), namesrv, timeout_s, form)
     return _by_id(message_id, topic, namesrv, timeout_s, form)
@@ -254,7 +260,7 @@ def query_by_id(namesrv: str, message_id: str, topic: str, group: str, client_id
 def query_by_unique_key(
     namesrv: str, message_id: str, topic: str, group: str, client_id: str, timeout_s: float, form: str
 ) -> int:
-    """A message by its unique id."""
+    """Find a message by its unique id."""
     if _is_given(group, client_id):
         return _consume(topic, message_id, (group, client_id), namesrv, timeout_s, form)
     return _by_unique(topic, message_id, namesrv, timeout_s, form)
@@ -264,14 +270,18 @@ def query_by_unique_key(
 @options.namesrv
 @_topic
 @click.option("-k", "--msg-key", "key", required=True, metavar="KEY")
-@click.option("-b", "--begin-timestamp", "begin", callback=options.moment_option, metavar="TIME", help="Stored at or after.")
-@click.option("-e", "--end-timestamp", "end", callback=options.moment_option, metavar="TIME", help="Stored at or before.")
+@click.option(
+    "-b", "--begin-timestamp", "begin", callback=options.moment_option, metavar="TIME", help="Stored at or after this time."
+)
+@click.option(
+    "-e", "--end-timestamp", "end", callback=options.moment_option, metavar="TIME", help="Stored at or before this time."
+)
 @click.option("-m", "--max-num", "limit", type=click.IntRange(1, 64), default=64, show_default=True)
 @options.timeout
 @options.output
 @click.pass_context
 def query_by_key(context: click.Context, /, **given: object) -> int:
-    """Messages by a key."""
+    """Find messages by a key."""
     result: int = context.invoke(by_key, tag=False, full=False, **given)
     return result
 
@@ -285,5 +295,5 @@ def query_by_key(context: click.Context, /, **given: object) -> int:
 @options.timeout
 @options.output
 def query_by_offset(namesrv: str, topic: str, broker: str, queue: int, offset: int, timeout_s: float, form: str) -> None:
-    """A message by its number in a queue."""
+    """Find a message by its queue offset."""
     _at(MessageQueue(topic, broker, queue), offset, namesrv, timeout_s, form)

@@ -41,7 +41,7 @@ _NO_LISTENING = (errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES)
     help="TOML, or RocketMQ's broker.conf.",
 )
 @click.option("--listen", metavar="HOST[:PORT]", help="Address to listen on; 0.0.0.0 needs --advertise.  [default: 127.0.0.1]")
-@click.option("--advertise", metavar="HOST", help="Host that clients are told.  [default: that of --listen]")
+@click.option("--advertise", metavar="HOST", help="Host that clients are to dial.  [default: that of --listen]")
 @click.option("--namesrv-port", type=int, help="Port of the nameserver.  [default: 9876]")
 @click.option("-n", "--namesrv", metavar="HOST:PORT;...", help="Nameservers that the broker registers with.")
 @click.option("--store", metavar="DIR", help="Directory of the store.  [default: ./rmq-data]")
@@ -52,10 +52,10 @@ _NO_LISTENING = (errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES)
     "--unclean",
     is_flag=True,
     default=None,
-    help="Vote and lead though acknowledged messages may be missing here: only when the other nodes will not come back.",
+    help="Vote and lead although acknowledged messages may be missing here. Only if the other nodes will not come back.",
 )
 @click.option(
-    "--insecure", is_flag=True, default=None, help="Listen beyond loopback without asking who comes: everybody may do everything."
+    "--insecure", is_flag=True, default=None, help="Listen beyond loopback without authentication: everybody may do everything."
 )
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="[default: info]")
 @click.option("--log-format", type=click.Choice(["auto", "human", "json"]), help="[default: auto]")
@@ -70,8 +70,8 @@ _NO_LISTENING = (errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES)
 def node(file: Path | None, listen: str | None, other: dict[str, str], **flags: str | int | None) -> int:
     """Run a nameserver, a broker, or both in one process.
 
-    Flags beat RMQ_* variables, which beat the file. SIGTERM or Ctrl-C stops: unregister, finish what is in work, flush,
-    exit code 0; a second one stops at once.
+    Flags override RMQ_* variables, and these override the file. SIGTERM or Ctrl-C stops the node: it unregisters, finishes
+    running requests, flushes, and ends with exit code 0. A second signal ends it at once.
     """
     entries = [*_named(flags), *_listen(listen), *(Entry(name, value, f"--set {name}") for name, value in other.items())]
     loaded = load(file, os.environ, entries)
@@ -125,7 +125,7 @@ async def serve(settings: NodeSettings, clock: Clock) -> int:
         if not stop.is_set():
             log.info("ready (Ctrl-C or SIGTERM stops)")
         await stop.wait()
-        log.info("stopping (once more: at once)")
+        log.info("stopping (a second signal ends the node at once)")
     log.info("stopped")
     return 0
 
@@ -171,7 +171,7 @@ async def _broker(settings: NodeSettings, clock: Clock, stop: asyncio.Event, par
 
 @contextlib.asynccontextmanager
 async def _watched(settings: NodeSettings, parts: "Sequence[Part]", clock: Clock) -> AsyncIterator[None]:
-    """Metrics and health are told from here on, also while the parts start."""
+    """Metrics and health are served from here on, also while the parts start."""
     if settings.metrics == "off":
         yield
         return
@@ -191,7 +191,7 @@ async def _watched(settings: NodeSettings, parts: "Sequence[Part]", clock: Clock
 
 
 async def _started(start: Coroutine[Any, Any, None], stop: asyncio.Event) -> bool:
-    """False if `stop` came first: a start may take minutes (queues made anew), and must not keep a stop waiting."""
+    """False if `stop` came first: a start may take minutes (queues are rebuilt), and must not delay a stop."""
     starting, stopping = asyncio.create_task(start), asyncio.create_task(stop.wait())
     await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()
@@ -205,7 +205,7 @@ async def _started(start: Coroutine[Any, Any, None], stop: asyncio.Event) -> boo
 
 @contextlib.contextmanager
 def _explaining_bind_errors(what: str, host: str, port: int, flag: str) -> Iterator[None]:
-    """A failure to listen says whose, where, and what to do."""
+    """An error of listening names the part, the address, and what to do."""
     try:
         yield
     except OSError as error:
@@ -217,17 +217,17 @@ def _explaining_bind_errors(what: str, host: str, port: int, flag: str) -> Itera
 
 
 def end_on_bugs(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """A broken assertion ends the process, as kill -9 would: nothing worse is written, and recovery is made for it."""
+    """A broken assertion ends the process like kill -9: nothing worse is written, and the next start recovers."""
     error = context.get("exception")
     if isinstance(error, AssertionError):
-        log.critical("a rule that must hold is broken; the node ends. Please report this, then start it again", exc_info=error)
+        log.critical("an invariant is broken; the node ends. Please report this, then start the node again", exc_info=error)
         logging.shutdown()
         os._exit(exits.BUG)
     loop.default_exception_handler(context)
 
 
 def _raise_limits(settings: NodeSettings) -> None:
-    """Each connection and each file of the log takes a file descriptor; systems give 1024 unless they are asked."""
+    """Each connection and each log file takes a file descriptor; the usual limit is 1024."""
     wanted = settings.max_connections * (settings.with_broker + settings.with_nameserver) + SPARE_DESCRIPTORS
     given = descriptors.raise_limit(wanted)
     if given < wanted:
@@ -251,8 +251,8 @@ def _collector_off() -> Iterator[None]:
 
 
 def _freeze_collector() -> None:
-    """What is there now stays; what comes is freed by its last reference, so the cycle collector need not run every few
-    milliseconds (it took 4 % of a send)."""
+    """Objects of the start stay, and later ones are freed with their last reference, so the cycle collector need not run every
+    few milliseconds (it took 4 % of a send)."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 20, 100)
@@ -266,11 +266,11 @@ def _share_fairly() -> None:
 def on_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
     def received(signum: signal.Signals) -> None:
         if stop.is_set():
-            os._exit(128 + signum)  # asked twice: whoever asks does not want to wait; recovery is made for it
+            os._exit(128 + signum)  # the second signal: end at once, the next start recovers
         stop.set()
 
     with contextlib.suppress(NotImplementedError):  # Windows: only Ctrl-C, as KeyboardInterrupt
         for signum in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(signum, received, signum)
-        about = "SIGHUP: settings are read at a start only, and the log goes to stderr; the node goes on. SIGTERM stops it"
+        about = "SIGHUP does nothing: settings are read at the start only, and the log goes to stderr. Stop the node with SIGTERM"
         loop.add_signal_handler(signal.SIGHUP, log.info, about)

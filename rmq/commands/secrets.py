@@ -17,9 +17,9 @@ def secrets() -> None:
 @secrets.command()
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
 def make(folder: Path) -> None:
-    """Make FOLDER/node, FOLDER/admin and FOLDER/admin.password, with secrets by chance. Files that are there stay.
+    """Make FOLDER/node, FOLDER/admin and FOLDER/admin.password, with random secrets. Existing files stay.
 
-    The first two are for initAuthenticationUser and innerClientAuthenticationCredentials (file:...), the third one is for
+    Use the first two in initAuthenticationUser and innerClientAuthenticationCredentials (file:...), and the third one as
     RMQ_PASSWORD_FILE of RMQ_USER=admin.
     """
     for file in secretmaking.make(folder):
@@ -29,20 +29,20 @@ def make(folder: Path) -> None:
 @secrets.command()
 @_file
 def add(file: Path) -> None:
-    """Put a new secret behind those in FILE: nodes that are started with it take both."""
+    """Add a new secret at the end of FILE. Nodes that start with FILE then accept the old and the new one."""
     click.echo(f"{file}: nodes take {secretmaking.add(file)} too, once they were started again")
 
 
 @secrets.command("use-newest")
 @_file
 def use_newest(file: Path) -> None:
-    """Put the last secret in FILE first: nodes that are started with it prove themselves by it."""
+    """Move the newest secret in FILE to the front. Nodes that start with FILE then log in with it."""
     click.echo(f"{file}: nodes prove themselves by {secretmaking.use_newest(file)}, once they were started again")
 
 
 @secrets.command("drop-others")
 @_file
 def drop_others(file: Path) -> None:
-    """Leave only the first secret in FILE: nodes that are started with it take no other."""
+    """Remove all but the first secret from FILE. Nodes that start with FILE then accept no other."""
     gone = ", ".join(secretmaking.drop_others(file)) or "nothing"
     click.echo(f"{file}: {gone} went; nodes that were started again do not take it any more")

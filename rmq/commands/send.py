@@ -1,4 +1,4 @@
-"""`rmq send`: messages from arguments, or from stdin one a line."""
+"""`rmq send`: sends messages from arguments, or one for each line of stdin."""
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
@@ -13,8 +13,8 @@ from rmq.commands.shared import asking, options, output, stdin
 @click.argument("topic")
 @click.argument("bodies", nargs=-1, metavar="[BODY]...")
 @options.namesrv
-@click.option("-t", "--tag", default="", help="Tag that consumers may filter by.")
-@click.option("-k", "--key", "keys", multiple=True, help="Key the message can be looked up by (repeatable).")
+@click.option("-t", "--tag", default="", help="Tag that consumers can filter by.")
+@click.option("-k", "--key", "keys", multiple=True, help="Key to find the message by (repeatable).")
 @click.option(
     "-p",
     "--property",
@@ -26,18 +26,20 @@ from rmq.commands.shared import asking, options, output, stdin
 )
 @click.option("-g", "--group", default="rmq-cli", show_default=True, help="Producer group.")
 @click.option("--order-by", "hash_key", metavar="KEY", help="All messages with this key go to one queue, in order.")
-@click.option("--delay", "delay_s", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="They are to come later.")
 @click.option(
-    "--delay-level", type=click.IntRange(1, MOST_LEVEL), help="The same, after one of the broker's times: 1s 5s 10s 30s 1m ..."
+    "--delay", "delay_s", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="Deliver the messages after this time."
 )
-@click.option("--whole", is_flag=True, help="All of stdin is one message.")
+@click.option(
+    "--delay-level", type=click.IntRange(1, MOST_LEVEL), help="Deliver them after the delay of this level: 1s 5s 10s 30s 1m ..."
+)
+@click.option("--whole", is_flag=True, help="Send all of stdin as one message.")
 @click.option(
     "--batch",
     "batch_size",
     type=click.IntRange(1, 1000),
     default=1,
     show_default=True,
-    help="At most so many messages in one request.",
+    help="Put up to this many messages into one request.",
 )
 @click.option("-q", "--quiet", is_flag=True, help="Print only how many were sent.")
 @options.timeout
@@ -59,7 +61,7 @@ def send(
     timeout_s: float,
     form: str,
 ) -> None:
-    """Send each BODY to TOPIC; without one, each line of stdin that is not empty.
+    """Send each BODY to TOPIC. Without BODY send each line of stdin that is not empty.
 
     \b
     rmq send Orders "hello" -t new -k order-1
@@ -72,7 +74,7 @@ def send(
         )
 
     if batch_size > 1 and (delay_s or delay_level):
-        raise click.UsageError("messages of a batch cannot come later: leave out --batch, or the delay")
+        raise click.UsageError("a batch cannot be delayed: leave out --batch, or the delay")
     found = _arguments(bodies) if bodies else _everything() if whole else stdin.lines()
     messages = ([message(body) for body in some] async for some in found)
     sent = 0

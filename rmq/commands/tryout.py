@@ -1,7 +1,7 @@
-"""`rmq try`: a nameserver and an elected group of three brokers on this machine, to look at and to kill.
+"""`rmq try`: a nameserver and an elected group of three brokers on this machine, to try things out.
 
-The nodes are ordinary processes of `rmq node` with the shipped files of conf/dledger; here they are only started, found
-again by their pid files, and stopped.
+The nodes are ordinary processes of `rmq node` with the shipped files of conf/dledger. This command only starts them, finds
+them by their pid files, and stops them.
 """
 
 import contextlib
@@ -99,7 +99,7 @@ class Process(NamedTuple):
 
 @click.group("try")
 def trial() -> None:
-    """A nameserver and three brokers that elect their leader, on this machine, to play with."""
+    """Run a nameserver and three brokers that elect their leader on this machine, to try things out."""
 
 
 _directory = click.option(
@@ -108,7 +108,7 @@ _directory = click.option(
     type=click.Path(path_type=Path),
     default=Path("rmq-try"),
     show_default=True,
-    help="Where stores, logs and pid files lie.",
+    help="Directory of stores, logs and pid files.",
 )
 _shift = click.option(
     "--shift",
@@ -124,7 +124,7 @@ _shift = click.option(
 @_directory
 @_shift
 def start(directory: Path, shift: int) -> None:
-    """Start what does not run, wait until there is a leader, and show the group."""
+    """Start the nodes that do not run, wait until there is a leader, and show the group."""
     of = Trial(directory.absolute(), shift)
     of.directory.mkdir(parents=True, exist_ok=True)
     missing = [process for process in of.processes() if process.pid() is None]
@@ -194,7 +194,7 @@ def _show(of: Trial) -> None:
 @_directory
 @_shift
 def status(directory: Path, shift: int) -> None:
-    """Which processes run, and what the group says."""
+    """Show which processes run, and the state of the group."""
     of = Trial(directory.absolute(), shift)
     rows = [(process.name, process.port, process.pid(), str(process.log_file)) for process in of.processes()]
     output.show(output.Table({"name": "Name", "port": "Port", "pid": "PID", "log": "Log"}, rows), "table")
@@ -206,7 +206,7 @@ def status(directory: Path, shift: int) -> None:
 @trial.command()
 @_directory
 @_shift
-@click.option("--purge", is_flag=True, help="Remove stores, logs and the directory too.")
+@click.option("--purge", is_flag=True, help="Remove stores, logs and the directory, too.")
 def stop(directory: Path, shift: int, purge: bool) -> None:
     """Stop the brokers in order, then the nameserver."""
     of = Trial(directory.absolute(), shift)
