@@ -1,4 +1,4 @@
-"""`rmq admin` for users, policies and quotas: mqadmin's names and letters. Passwords come from files, or are asked for."""
+"""`rmq admin` for users, policies and quotas, with mqadmin's names and letters. Passwords come from files or a prompt."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -51,7 +51,9 @@ def _change(namesrv: str, cluster: str, broker: str, timeout_s: float, request: 
 
 _user = click.option("-u", "--username", required=True, metavar="NAME")
 _type = click.option("-t", "--type", "kind", type=click.Choice(["Super", "Normal"], case_sensitive=False))
-_file = click.option("-p", "--password-file", metavar="FILE", help="File of mode 0600 with the password; else it is asked for.")
+_file = click.option(
+    "-p", "--password-file", metavar="FILE", help="File of mode 0600 with the password; without it the command prompts."
+)
 
 
 @click.command("createUser")
@@ -60,7 +62,7 @@ _file = click.option("-p", "--password-file", metavar="FILE", help="File of mode
 @_type
 @_file
 def create_user(namesrv: str, cluster: str, broker: str, timeout_s: float, username: str, kind: str, password_file: str) -> None:
-    """Make a user; Normal ones may do what policies allow, Super ones everything."""
+    """Make a user. A Normal user may do what policies allow, a Super user everything."""
     if password_file:
         password = read_lines(password_file)[0]
     else:
@@ -85,7 +87,7 @@ def update_user(
     password_file: str | None,
     status: str | None,
 ) -> None:
-    """Change a user's password, type, or whether he may log in."""
+    """Change a user's password, type, or whether it may log in."""
     if not (kind or password_file or status):
         raise click.UsageError("give one of -p, -t and -s")
     password = read_lines(password_file)[0] if password_file else ""
@@ -97,7 +99,7 @@ def update_user(
 @_where
 @_user
 def delete_user(namesrv: str, cluster: str, broker: str, timeout_s: float, username: str) -> None:
-    """Delete a user, with what policies say of him."""
+    """Delete a user and its policies."""
     _change(namesrv, cluster, broker, timeout_s, DeleteUser(username), "delete user")
 
 
@@ -106,7 +108,7 @@ def delete_user(namesrv: str, cluster: str, broker: str, timeout_s: float, usern
 @_user
 @options.output
 def get_user(namesrv: str, cluster: str, broker: str, timeout_s: float, username: str, form: str) -> None:
-    """Show a user. Nobody gets to see passwords."""
+    """Show a user. Passwords are never shown."""
     _show_users(namesrv, timeout_s, form, lambda client: ask.users(client, cluster, broker, username))
 
 
@@ -152,23 +154,23 @@ def _parts(text: str) -> list[str]:
 @click.command("createAcl")
 @_policy
 def create_acl(namesrv: str, cluster: str, broker: str, timeout_s: float, subject: str, **entry: str) -> None:
-    """Say what a user may do to which topics, groups and clusters, from where."""
+    """Add a policy: what a user may do with which topics, groups and clusters, and from where."""
     _change(namesrv, cluster, broker, timeout_s, CreateAcl(subject, _acl(subject, **entry)), "create acl")
 
 
 @click.command("updateAcl")
 @_policy
 def update_acl(namesrv: str, cluster: str, broker: str, timeout_s: float, subject: str, **entry: str) -> None:
-    """Change it; an entry of the same resource takes the other's place."""
+    """Change a policy. An entry replaces the one of the same resource."""
     _change(namesrv, cluster, broker, timeout_s, UpdateAcl(subject, _acl(subject, **entry)), "update acl")
 
 
 @click.command("deleteAcl")
 @_where
 @_subject
-@click.option("-r", "--resource", default="", metavar="RESOURCE", help="Only the entry of this one.")
+@click.option("-r", "--resource", default="", metavar="RESOURCE", help="Only the entry of this resource.")
 def delete_acl(namesrv: str, cluster: str, broker: str, timeout_s: float, subject: str, resource: str) -> None:
-    """Delete what is said of a user, or of one resource."""
+    """Delete a user's policy, or its entry for one resource."""
     _change(namesrv, cluster, broker, timeout_s, DeleteAcl(subject, "", resource), "delete acl")
 
 
@@ -177,7 +179,7 @@ def delete_acl(namesrv: str, cluster: str, broker: str, timeout_s: float, subjec
 @_subject
 @options.output
 def get_acl(namesrv: str, cluster: str, broker: str, timeout_s: float, subject: str, form: str) -> None:
-    """Show what is said of a user."""
+    """Show the policy of a user."""
     _show_acls(namesrv, timeout_s, form, lambda client: ask.acls(client, cluster, broker, subject))
 
 
@@ -214,7 +216,7 @@ _to = click.option("-t", "--to", "target", required=True, metavar="HOST:PORT", h
 @_to
 @click.option("-u", "--usernames", default="", metavar="NAME,...", help="Only these.")
 def copy_user(namesrv: str, timeout_s: float, origin: str, target: str, usernames: str) -> None:
-    """Copy users with their passwords to another broker; needs a super user at both."""
+    """Copy users with their passwords to another broker. Needs a super user on both."""
     _copied(asking.run(namesrv, timeout_s, lambda client: ask.copy_users(client, origin, target, _parts(usernames))), target)
 
 
@@ -225,7 +227,7 @@ def copy_user(namesrv: str, timeout_s: float, origin: str, target: str, username
 @_to
 @click.option("-s", "--subjects", default="", metavar="User:NAME,...", help="Only these.")
 def copy_acl(namesrv: str, timeout_s: float, origin: str, target: str, subjects: str) -> None:
-    """Copy policies to another broker; their users must be there."""
+    """Copy policies to another broker. Their users must exist there."""
     _copied(asking.run(namesrv, timeout_s, lambda client: ask.copy_acls(client, origin, target, _parts(subjects))), target)
 
 
@@ -238,10 +240,10 @@ def _copied(names: list[str], target: str) -> None:
 
 _quota_subject = click.option("-s", "--subject", required=True, metavar="User:NAME|Client:ID|Topic:NAME|KIND:*")
 _limits = [
-    ("--bytes-in", "Bytes that it may send in a second."),
-    ("--bytes-out", "Bytes that it may get in a second."),
-    ("--messages-in", "Messages that it may send in a second."),
-    ("--messages-out", "Messages that it may get in a second."),
+    ("--bytes-in", "Bytes sent per second."),
+    ("--bytes-out", "Bytes received per second."),
+    ("--messages-in", "Messages sent per second."),
+    ("--messages-out", "Messages received per second."),
     ("--connections", "Connections to each broker."),
 ]
 
@@ -257,7 +259,7 @@ def _quota(function: F) -> F:
 @click.command("setQuota")
 @_quota
 def set_quota(namesrv: str, cluster: str, broker: str, timeout_s: float, subject: str, **limits: int) -> None:
-    """Say how much a user, a client or a topic may have in a second. KIND:* is for each that has no quota of its own."""
+    """Set the quota of a user, a client or a topic. KIND:* is for each one that has no quota of its own."""
     _change(namesrv, cluster, broker, timeout_s, SetQuota(QuotaRow(subject, **limits)), "set quota")
 
 
@@ -265,7 +267,7 @@ def set_quota(namesrv: str, cluster: str, broker: str, timeout_s: float, subject
 @_where
 @_quota_subject
 def delete_quota(namesrv: str, cluster: str, broker: str, timeout_s: float, subject: str) -> None:
-    """Delete a quota; that of all of its kind holds then, if there is one."""
+    """Delete a quota. Then the quota KIND:* counts, if there is one."""
     _change(namesrv, cluster, broker, timeout_s, DeleteQuota(subject), "delete quota")
 
 

@@ -1,5 +1,5 @@
-"""`rmq admin ...`: mqadmin's commands for daily use, under the same names and options. Asking is rmq.client.admin.calls's,
-the tables are adminviews'."""
+"""`rmq admin ...`: mqadmin's commands for daily use, under the same names and options. rmq.client.admin.calls
+asks the brokers, adminviews makes the tables."""
 
 import asyncio
 import time
@@ -44,7 +44,7 @@ def _normalized(name: str) -> str:
 def admin() -> None:
     """Look at a cluster and change it.
 
-    The names are mqadmin's, in any case; so are the options, but -o is the form of the output (order is --order).
+    Names (in any case) and options are mqadmin's, except that -o is the form of the output (order is --order).
     """
 
 
@@ -60,7 +60,7 @@ BrokerRow = tuple[BrokerAddresses, int, str, dict[str, str] | None]
 @options.timeout
 @options.output
 def cluster_list(namesrv: str, more: bool, cluster: str, timeout_s: float, form: str) -> None:
-    """Brokers, their addresses, rates and disks; of groups that elect their leader who leads, and how far each node is."""
+    """Show the brokers with addresses, rates and disks, and of each elected group the leader and how far each node is."""
     show_cluster(namesrv, timeout_s, more, cluster, form)
 
 
@@ -75,7 +75,7 @@ def show_cluster(namesrv: str, timeout_s: float, more: bool = False, cluster: st
 
 
 async def _brokers(client: Client, cluster: str) -> tuple[list[BrokerRow], dict[str, GroupStatus]]:
-    """Every address of the cluster with its runtime info (None where it does not answer), and what nodes say of their groups."""
+    """Every address of the cluster with its runtime info (None: no answer), and the nodes' group status."""
     info = await ask.cluster_info(client)
     found = [
         (group, broker_id, address)
@@ -102,7 +102,7 @@ async def _facts(client: Client, address: str) -> dict[str, str] | None:
 @options.timeout
 @options.output
 def broker_status(namesrv: str, cluster: str, broker: str, timeout_s: float, form: str) -> None:
-    """All that brokers tell of themselves."""
+    """Show everything that brokers report about themselves."""
     options.check_place(cluster, broker)
 
     async def work(client: Client) -> dict[str, dict[str, str]]:
@@ -122,7 +122,7 @@ def broker_status(namesrv: str, cluster: str, broker: str, timeout_s: float, for
 @options.timeout
 @options.output
 def delete_expired_commit_log(namesrv: str, cluster: str, broker: str, timeout_s: float, form: str) -> None:
-    """Delete log files past their time now, at any hour."""
+    """Delete expired log files now, at any hour."""
     where = {"cluster": cluster, "broker": broker}
     addresses = asking.run(namesrv, timeout_s, lambda client: ask.delete_expired_log(client, **where))
     output.report("delete expired log files", addresses, form)
@@ -145,12 +145,12 @@ def clean_expired_queues(namesrv: str, cluster: str, broker: str, timeout_s: flo
 
 @admin.command("topicList")
 @options.namesrv
-@click.option("-c", "--consumers", is_flag=True, help="With clusters and consumer groups.")
-@click.option("--user", "user_only", is_flag=True, help="Without the system's, retry and dead-letter topics.")
+@click.option("-c", "--consumers", is_flag=True, help="Show clusters and consumer groups, too.")
+@click.option("--user", "user_only", is_flag=True, help="Leave out system, retry and dead-letter topics.")
 @options.timeout
 @options.output
 def topic_list(namesrv: str, consumers: bool, user_only: bool, timeout_s: float, form: str) -> None:
-    """Names of all topics."""
+    """List all topics."""
 
     async def work(client: Client) -> output.Table:
         topics: Iterable[str] = await ask.topic_list(client)
@@ -185,7 +185,7 @@ _topic = click.option("-t", "--topic", required=True, metavar="NAME")
 @options.timeout
 @options.output
 def topic_route(namesrv: str, topic: str, _list: bool, timeout_s: float, form: str) -> None:
-    """Where a topic lives."""
+    """Show where a topic has queues."""
     output.show(adminviews.topic_route(asking.run(namesrv, timeout_s, lambda client: ask.topic_route(client, topic))), form)
 
 
@@ -196,7 +196,7 @@ def topic_route(namesrv: str, topic: str, _list: bool, timeout_s: float, form: s
 @options.timeout
 @options.output
 def topic_status(namesrv: str, topic: str, cluster: str, timeout_s: float, form: str) -> None:
-    """First and next offset of every queue."""
+    """Show the first and the next offset of every queue."""
     stats = asking.run(namesrv, timeout_s, lambda client: ask.topic_stats(client, topic))
     output.show(adminviews.topic_status(stats.queues, stats.topic_put_tps), form)
 
@@ -265,12 +265,12 @@ def delete_topic(namesrv: str, topic: str, cluster: str, broker: str, timeout_s:
 
 @admin.command("consumerProgress")
 @options.namesrv
-@click.option("-g", "--group", default="", metavar="NAME", help="This group, queue by queue.  [default: a line a group]")
+@click.option("-g", "--group", default="", metavar="NAME", help="Show this group, queue by queue.  [default: one line per group]")
 @click.option("-t", "--topic", default="", metavar="NAME", help="Only this topic (with -g).")
 @options.timeout
 @options.output
 def consumer_progress(namesrv: str, group: str, topic: str, timeout_s: float, form: str) -> None:
-    """How far groups are, and what waits for them."""
+    """Show how far consumer groups are, and how many messages wait for them."""
     if group:
         found, connected = asking.run(namesrv, timeout_s, lambda client: _group_progress(client, group, topic))
         output.show(adminviews.group_progress(found), form)
@@ -299,7 +299,7 @@ async def _all_progress(client: Client) -> list[tuple[str, ConsumeStats, Consume
 
 
 async def _progress(client: Client, group: str) -> tuple[str, ConsumeStats, ConsumerConnection | None] | None:
-    """None for a group that has gone meanwhile."""
+    """None if the group was deleted meanwhile."""
     try:
         stats = await ask.consume_stats(client, group)
     except Refusal as refusal:

@@ -1,4 +1,4 @@
-"""`rmq admin` for groups that elect their leader: who follows how far, since when, and changes of leader and nodes."""
+"""`rmq admin` for broker groups that elect their leader: how far each node follows, and changes of leader and members."""
 
 from collections.abc import Callable, Sequence
 
@@ -16,7 +16,7 @@ _TRANSFER_S, _JOIN_S = 15.0, 3600.0  # a node joins when it has copied the log
 
 
 def warn(places: Sequence[standing.MemberAddress], found: standing.Statuses) -> None:
-    """On stderr, so that tables and JSON stay what they are."""
+    """On stderr, so that stdout holds only tables or JSON."""
     for warning in standing.warnings(places, found):
         click.echo(f"warning: {warning}", err=True)
 
@@ -39,7 +39,7 @@ _one_group = click.option("-b", "--broker", required=True, metavar="NAME|HOST:PO
 
 
 async def _registered(client: Client, cluster: str, broker: str) -> list[tuple[BrokerAddresses, int, str]]:
-    """Nodes of the groups that are meant. Raises InvalidArgument when there are none."""
+    """The nodes of the chosen groups. Raises InvalidArgument if there are none."""
     info = await ask.cluster_info(client)
     found = [
         (group, broker_id, address)
@@ -53,7 +53,7 @@ async def _registered(client: Client, cluster: str, broker: str) -> list[tuple[B
 
 
 async def _members(client: Client, cluster: str, broker: str) -> tuple[list[standing.MemberAddress], dict[str, GroupStatus]]:
-    """Nodes of the groups that are meant, also those that are not registered because their logs are being repaired."""
+    """The nodes of the chosen groups, also those that are not registered because their logs are being repaired."""
     try:
         places = await _registered(client, cluster, broker)
     except InvalidArgument:
@@ -71,7 +71,7 @@ async def _members(client: Client, cluster: str, broker: str) -> tuple[list[stan
 @options.timeout
 @options.output
 def ha_status(namesrv: str, cluster: str, broker: str, timeout_s: float, form: str) -> None:
-    """How far the followers of a group are, and what keeps one from following."""
+    """Show how far the followers of a group are, and what keeps one from following."""
 
     async def work(client: Client) -> output.Table:
         places, found = await _members(client, cluster, broker)
@@ -88,7 +88,7 @@ def ha_status(namesrv: str, cluster: str, broker: str, timeout_s: float, form: s
 @options.timeout
 @options.output
 def get_broker_epoch(namesrv: str, cluster: str, broker: str, timeout_s: float, form: str) -> None:
-    """Which node wrote which part of the log."""
+    """Show which node wrote which part of the log."""
 
     async def work(client: Client) -> output.Table:
         places = await _registered(client, cluster, broker)
@@ -117,9 +117,9 @@ def transfer_leader(namesrv: str, broker: str, node: str, timeout_s: float, form
 @_long(_JOIN_S)
 @options.output
 def add_peer(namesrv: str, broker: str, peer: str, timeout_s: float, form: str) -> None:
-    """Make a node a voter of the group, written as in dLegerPeers: n3-10.0.0.14:40911.
+    """Make a node a voter of the group. Write it as in dLegerPeers: n3-10.0.0.14:40911.
 
-    Start the node first, with itself and all the others in its dLegerPeers. It copies the log, then it counts.
+    Start the node first; its dLegerPeers names itself and all others. It votes once it has copied the log.
     """
     node, found, address = peer.partition("-")
     if not node or not found or not address.rpartition(":")[0] or not address.rpartition(":")[2].isdecimal():
@@ -135,7 +135,7 @@ def add_peer(namesrv: str, broker: str, peer: str, timeout_s: float, form: str) 
 @_long(_TRANSFER_S)
 @options.output
 def remove_peer(namesrv: str, broker: str, node: str, timeout_s: float, form: str) -> None:
-    """Take a node (an id of dLegerPeers, as n3) out of the group. Then stop it."""
+    """Remove a node (an id of dLegerPeers, as n3) from the group. Then stop it."""
     leader = asking.run(namesrv, timeout_s, lambda client: groups.remove_peer(client, broker, node, timeout_s))
     output.report(f"remove {node} from {broker}", [leader], form)
 
@@ -148,7 +148,7 @@ def remove_peer(namesrv: str, broker: str, node: str, timeout_s: float, form: st
 def promote(namesrv: str, broker: str, timeout_s: float, form: str) -> None:
     """Make a slave (brokerRole=SLAVE) the master, because the master is gone.
 
-    Messages that this slave has not copied are lost. A master that still runs is better moved with transferLeader.
+    Messages that this slave has not copied are lost. If the master still runs, use transferLeader instead.
     """
     address = asking.run(namesrv, timeout_s, lambda client: groups.promote(client, broker, timeout_s))
     output.report("promote the slave", [address], form)

@@ -1,4 +1,4 @@
-"""`rmq admin` for the connected: members of consumer groups, what they do, and producers."""
+"""`rmq admin` for connected clients: members of consumer groups, what they do, and producers."""
 
 import time
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ _CONNECTION = {"client_id": "ClientId", "address": "ClientAddr", "language": "La
 @options.timeout
 @options.output
 def consumer_connection(namesrv: str, group: str, timeout_s: float, form: str) -> None:
-    """Who is connected for a consumer group, and what the group subscribes to."""
+    """Show the connected members of a consumer group, and its subscriptions."""
     found = asking.run(namesrv, timeout_s, lambda client: ask.consumer_connection(client, group))
     connections, wanted = _connections(found.connections), [(one.topic, one.expression) for one in found.subscriptions]
     notes: dict[str, tuple[str, output.Cell]] = {
@@ -50,7 +50,7 @@ def _connections(found: Sequence[ConnectionInfo]) -> output.Table:
 @options.timeout
 @options.output
 def producer_connection(namesrv: str, group: str, topic: str, timeout_s: float, form: str) -> None:
-    """Who is connected as a producer of a group, at the brokers of a topic."""
+    """Show the connected producers of a group, at the brokers of a topic."""
     output.show(_connections(asking.run(namesrv, timeout_s, lambda client: members.producers(client, group, topic))), form)
 
 
@@ -58,11 +58,11 @@ def producer_connection(namesrv: str, group: str, topic: str, timeout_s: float, 
 @options.namesrv
 @_group
 @click.option("-i", "--client-id", default="", metavar="ID", help="Only this member, queue by queue.")
-@click.option("-s", "--jstack", is_flag=True, help="With -i: what its threads and tasks do.")
+@click.option("-s", "--jstack", is_flag=True, help="With -i: show what its threads and tasks do.")
 @options.timeout
 @options.output
 def consumer_status(namesrv: str, group: str, client_id: str, jstack: bool, timeout_s: float, form: str) -> int:
-    """How the members of a consumer group are doing, as they say themselves. Ends with 1 if something is wrong among them."""
+    """Show what the members of a consumer group report about themselves. Ends with 1 if something is wrong with one."""
 
     async def work(client: Client) -> tuple[dict[str, RunningInfo], dict[str, str]]:
         return await members.all_running(client, group, only=client_id, stacks=jstack)
@@ -114,7 +114,7 @@ def _started(info: RunningInfo) -> output.Cell:
 
 
 def _show_one(info: RunningInfo, form: str) -> None:
-    """All that one member says of itself."""
+    """Everything that one member reports."""
     rows = [
         (
             *queue,

@@ -1,4 +1,4 @@
-"""`rmq admin resetOffset`: a consumer group goes on at another place; shown before it is done."""
+"""`rmq admin resetOffset`: sets a consumer group to other offsets, after showing them."""
 
 import click
 
@@ -31,12 +31,12 @@ def _target(_: click.Context, __: click.Parameter, value: str) -> resets.Target 
     default="",
     callback=_target,
     metavar="first|last|TIME",
-    help="The oldest message; behind the newest one; or the first one stored then (ISO 8601 or Unix ms).",
+    help="first: the oldest message; last: behind the newest one; TIME: the first one stored then (ISO 8601 or Unix ms).",
 )
 @click.option("--offset", type=click.IntRange(min=0), help="This queue offset, instead of --to.")
-@click.option("-b", "--broker", default="", metavar="NAME", help="With -q: of this broker.")
+@click.option("-b", "--broker", default="", metavar="NAME", help="With -q: the queue of this broker.")
 @click.option("-q", "--queue", type=click.IntRange(min=0), help="Only this queue.")
-@click.option("--dry-run", is_flag=True, help="Only show what would be done.")
+@click.option("--dry-run", is_flag=True, help="Only show what would change.")
 @options.timeout
 @options.output
 def reset_offset(
@@ -51,9 +51,9 @@ def reset_offset(
     timeout_s: float,
     form: str,
 ) -> None:
-    """A consumer group goes on at another place of a topic, with its members that are connected.
+    """Set a consumer group to other offsets of a topic. Connected members follow at once.
 
-    The table tells of each queue where the group is, where it goes, and how many messages come again or are left out.
+    The table shows for each queue the old and the new offset, and how many messages come again or are left out.
     """
     if (target is None) == (offset is None):
         raise click.UsageError("give either --to first|last|TIME or --offset NUMBER")

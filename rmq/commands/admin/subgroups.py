@@ -29,7 +29,7 @@ _COLUMNS = {
 @options.timeout
 @options.output
 def get_consumer_config(namesrv: str, group: str, timeout_s: float, form: str) -> None:
-    """Settings of a consumer group at every broker that has it."""
+    """Show the settings of a consumer group at every broker that has it."""
     found = asking.run(namesrv, timeout_s, lambda client: _configs(client, group, "", ""))
     rows = [(address, *(getattr(config, name) for name in list(_COLUMNS)[1:])) for address, config in found if config]
     if not rows:
@@ -59,7 +59,7 @@ def update_sub_group(
     timeout_s: float,
     form: str,
 ) -> None:
-    """Make a consumer group, or change of it what is given."""
+    """Make a consumer group, or change the given settings of one."""
     options.check_place(cluster, broker)
 
     async def work(client: Client) -> Sequence[str]:
@@ -83,14 +83,21 @@ def update_sub_group(
 @_group
 @click.option("-t", "--topic", required=True, metavar="NAME")
 @click.option("-m", "--mode", type=click.Choice(["PULL", "POP"]), required=True)
-@click.option("-q", "--share", type=int, default=0, show_default=True, help="Pop the queues of so many others, too; 0: of all.")
+@click.option(
+    "-q",
+    "--share",
+    type=int,
+    default=0,
+    show_default=True,
+    help="Each member also pops the queues of this many others; 0: of all.",
+)
 @options.place
 @options.timeout
 @options.output
 def set_consume_mode(
     namesrv: str, group: str, topic: str, mode: str, share: int, cluster: str, broker: str, timeout_s: float, form: str
 ) -> None:
-    """How members that let the broker divide the queues (Java: clientRebalance=false) read a topic."""
+    """Set how a group reads a topic whose queues the broker divides (Java: clientRebalance=false): by PULL or by POP."""
     options.check_place(cluster, broker)
 
     async def work(client: Client) -> Sequence[str]:
@@ -102,7 +109,7 @@ def set_consume_mode(
 
 
 async def _configs(client: Client, group: str, cluster: str, broker: str) -> list[tuple[str, GroupConfig | None]]:
-    """Of each broker that is meant."""
+    """The chosen brokers."""
     found = []
     for address in await ask.broker_addresses(client, cluster=cluster, broker=broker):
         known = {config.name: config for config in await ask.group_configs(client, address)}

@@ -21,15 +21,19 @@ _Row = tuple[str, str, str, str, str, str]
 @options.namesrv
 @click.option("-i", "--msg-id", "message_id", required=True, metavar="ID", help="The unique id of the message.")
 @click.option("-t", "--trace-topic", "topic", default=TRACE_TOPIC, show_default=True, metavar="NAME")
-@click.option("-b", "--begin-timestamp", "begin", callback=options.moment_option, metavar="TIME", help="Noted at or after.")
-@click.option("-e", "--end-timestamp", "end", callback=options.moment_option, metavar="TIME", help="Noted at or before.")
+@click.option(
+    "-b", "--begin-timestamp", "begin", callback=options.moment_option, metavar="TIME", help="Only notes at or after this time."
+)
+@click.option(
+    "-e", "--end-timestamp", "end", callback=options.moment_option, metavar="TIME", help="Only notes at or before this time."
+)
 @click.option("-c", "--max-num", "limit", type=click.IntRange(1, 64), default=64, show_default=True, help="Messages of notes.")
 @options.timeout
 @options.output
 def query_trace(
     namesrv: str, message_id: str, topic: str, begin: int | None, end: int | None, limit: int, timeout_s: float, form: str
 ) -> int:
-    """Who sent a message and who consumed it, when, how long it took, and how it ended; as far as its clients trace."""
+    """Show who sent and who consumed a message, when, how long it took, and the result. Only clients that trace report this."""
     until = FOREVER_MS if end is None else end
     found = asking.run(namesrv, timeout_s, lambda client: timelines.notes_of(client, message_id, topic, begin or 0, until, limit))
     if not found.notes:
@@ -65,7 +69,7 @@ def _table(group: str, rows: Sequence[_Row]) -> Iterator[str]:
 
 
 def _shown(text: str) -> str:
-    """Without what a terminal would obey: anybody may write traces."""
+    """The text without terminal control characters: anybody may write traces."""
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 

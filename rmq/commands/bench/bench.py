@@ -25,12 +25,12 @@ Progress = Callable[[int], None]
 
 
 class _Starved(RmqError):
-    """The topic holds less than was asked for."""
+    """The topic holds fewer messages than wanted."""
 
 
 @click.group()
 def bench() -> None:
-    """Measure sending, receiving, and the way through. Stores real messages: use a topic of its own."""
+    """Measure sending, receiving, and both together. Stores real messages: use a topic of its own."""
 
 
 _topic = click.option("-t", "--topic", default=_TOPIC, show_default=True)
@@ -46,7 +46,7 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print one JSON obj
 @_topic
 @_messages
 @_size
-@click.option("--in-flight", type=click.IntRange(min=1), default=64, show_default=True, help="Requests without an answer.")
+@click.option("--in-flight", type=click.IntRange(min=1), default=64, show_default=True, help="Requests in flight.")
 @click.option("--batch", "batch_size", type=click.IntRange(1, 1000), default=1, show_default=True, help="Messages in a request.")
 @options.timeout
 @_json
@@ -60,7 +60,7 @@ def produce(
     timeout_s: float,
     as_json: bool,
 ) -> None:
-    """Send MESSAGES with a tag and a key; latency is from the call to the broker's answer."""
+    """Send MESSAGES with a tag and a key. Latency: from the call to the broker's answer."""
     settings = {"topic": topic, "messages": messages, "size_bytes": size_bytes, "in_flight": in_flight, "batch": batch_size}
 
     async def work(client: Client, progress: Progress) -> figures.Latencies:
@@ -107,11 +107,11 @@ async def _keep_sending(
     default=10.0,
     show_default=True,
     metavar="SECONDS",
-    help="Give up when nothing comes for so long.",
+    help="Give up when no message comes for this long.",
 )
 @_json
 def consume(namesrv: str, topic: str, messages: int, group: str | None, idle_s: float, as_json: bool) -> None:
-    """Receive MESSAGES that are stored already; latency is from storing to receiving, so it tells the age."""
+    """Receive MESSAGES that are already stored. Latency: from storing to receiving, so it is the age of a message."""
     group = group or f"rmq-bench-{os.getpid()}-{time.time_ns() // 1_000_000}"
     settings = {"topic": topic, "messages": messages, "group": group}
 
@@ -139,12 +139,12 @@ def consume(namesrv: str, topic: str, messages: int, group: str | None, idle_s: 
 @options.namesrv
 @click.option("-t", "--topic", default=f"{_TOPIC}E2E", show_default=True)
 @_size
-@click.option("-r", "--rate", type=click.FloatRange(min=0.1), default=1000.0, show_default=True, help="Messages a second.")
+@click.option("-r", "--rate", type=click.FloatRange(min=0.1), default=1000.0, show_default=True, help="Messages per second.")
 @click.option("--seconds", type=click.FloatRange(min=0.1), default=10.0, show_default=True, help="How long to send.")
 @options.timeout
 @_json
 def e2e(namesrv: str, topic: str, size_bytes: int, rate: float, seconds: float, timeout_s: float, as_json: bool) -> None:
-    """Send at a fixed RATE and receive; latency is from the planned moment of sending to the handler."""
+    """Send at a fixed RATE and receive. Latency: from the planned moment of sending to the handler."""
     messages = max(1, round(rate * seconds))
     settings = {"topic": topic, "messages": messages, "size_bytes": size_bytes, "rate_per_second": rate}
 
@@ -199,7 +199,7 @@ async def _send_at_rate(
 
 
 def _measure(name: str, namesrv: str, settings: dict[str, Any], messages: int, work: Any, as_json: bool) -> None:
-    """Runs `work(client, progress)` between two looks at the clocks, and prints settings and figures."""
+    """Runs `work(client, progress)`, measures time and CPU around it, and prints settings and figures."""
 
     async def measured() -> dict[str, Any]:
         async with asking.client_of(namesrv) as client:

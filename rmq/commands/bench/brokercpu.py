@@ -1,4 +1,4 @@
-"""CPU time of the brokers that run on this machine, for `rmq bench`. Linux only; elsewhere nothing is known."""
+"""CPU time of the brokers that run on this machine, for `rmq bench`. Linux only; None elsewhere."""
 
 import os
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""How commands reach a cluster: a client, or a connection of their own, for the time of one command."""
+"""How a command reaches a cluster: by a client, or by a connection of its own."""
 
 import os
 from collections.abc import Awaitable, Callable
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def dialer() -> Dialer:
-    """What connections of commands are opened with."""
+    """Opens the connections of commands."""
     clock = SystemClock()
     return Dialer(clock, network_with(options.tls_of_command(), clock), credentials=credentials())
 
@@ -27,14 +27,14 @@ def credentials() -> Credentials | None:
 
 
 def client_of(namesrv: str, timeout_s: float | None = None) -> Client:
-    """A client that is not open yet; `timeout_s` for each answer, else as clients have it."""
+    """A client that is not open yet. `timeout_s`: for each answer; None: the client's default."""
     settings = ClientSettings() if timeout_s is None else ClientSettings(request_timeout_s=timeout_s, connect_timeout_s=timeout_s)
     who = credentials() or Credentials("", "")
     return Client(namesrv, settings=settings, tls=options.tls_of_command(), user=who.name, password=who.secret)
 
 
 def run(namesrv: str, timeout_s: float, work: Callable[[Client], Awaitable[T]]) -> T:
-    """What `work` makes of it; `timeout_s` for each answer."""
+    """The result of `work` with an open client. `timeout_s`: for each answer."""
 
     async def with_client() -> T:
         async with client_of(namesrv, timeout_s) as client:

@@ -16,7 +16,7 @@ UNKNOWN = 4  # it was sent and no answer came: it may or may not have been done
 DAMAGED = 5  # bytes from a peer or a disk are not what they should be
 BUG = 70  # please report it, with the traceback
 INTERRUPTED = 130  # Ctrl-C
-PIPE_CLOSED = 141  # the reader of the output has gone
+PIPE_CLOSED = 141  # the reader of the output has closed the pipe
 
 _CODES: tuple[tuple[type[BaseException], int], ...] = (
     (InvalidArgument, USAGE),
@@ -41,8 +41,8 @@ def code_of(error: BaseException) -> int:
 
 
 def explain(error: BaseException) -> int:
-    """Tells the user on stderr what went wrong; gives the exit code. Only a bug shows a traceback."""
-    while isinstance(error, BaseExceptionGroup):  # of many tasks the first failure tells enough
+    """Prints on stderr what went wrong, and returns the exit code. Only a bug shows a traceback."""
+    while isinstance(error, BaseExceptionGroup):  # the first failure of many tasks is enough
         error = error.exceptions[0]
     code = code_of(error)
     if isinstance(error, click.ClickException):

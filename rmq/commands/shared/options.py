@@ -1,4 +1,4 @@
-"""Options that several commands share, and how their text becomes values. mqadmin's letters where it has one."""
+"""Options that several commands share, and how their text becomes values. Letters are mqadmin's where it has the option."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -11,7 +11,7 @@ from rmq.config.settings import DEFAULT_NAMESRV, parse
 from rmq.errors import InvalidArgument
 from rmq.net.transport.tls import Tls
 
-_LONGEST_MS = 15  # digits: more is no time that anybody means, and does not fit everywhere
+_LONGEST_MS = 15  # digits: a longer number is no time
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
@@ -49,7 +49,7 @@ _META = "rmq.tls"
 _TLS = {
     "tls": "Connect with TLS, and trust the system's authorities.",
     "tls-ca": "Connect with TLS, and trust the authorities in this PEM file.",
-    "tls-cert": "Certificate to show, PEM.",
+    "tls-cert": "Certificate of this client, PEM.",
     "tls-key": "Its key, PEM.",
     "tls-server-name": "Name in the other side's certificate.  [default: the host that is dialled]",
 }
@@ -69,7 +69,7 @@ def _note_tls(context: click.Context, option: click.Parameter, value: str | bool
 
 
 def tls_of_command() -> Tls | None:
-    """What the running command was told of TLS; None: plain connections. Raises InvalidArgument."""
+    """The TLS options of the running command; None: no TLS. Raises InvalidArgument."""
     context = click.get_current_context(silent=True)
     said: dict[str, str] = context.meta.get(_META, {}) if context is not None else {}
     if not said:

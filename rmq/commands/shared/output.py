@@ -1,6 +1,6 @@
 """How answers are printed: tables on a terminal, plain aligned columns elsewhere, JSON when asked.
 
-Takes rows that are ready; knows nothing of brokers. rich is imported only for a terminal.
+Takes finished rows and knows nothing of brokers. rich is imported only for a terminal.
 """
 
 import sys
@@ -44,7 +44,7 @@ def show_json_line(value: Any) -> None:
 
 
 def report(done: str, addresses: Iterable[str], form: str) -> None:
-    """Says what was done, and where: for `--output` table or json."""
+    """Prints what was done, and where, for `--output` table or json."""
     if form == "json":
         show_json({"done": done, "addresses": list(addresses)})
         return

@@ -1,5 +1,5 @@
-"""Messages that come on stdin, read without holding up the loop: heartbeats go on while a slow writer thinks, and Ctrl-C
-does not wait for a line that never comes."""
+"""Reads messages from stdin without blocking the loop: heartbeats go on while the writer is slow, and Ctrl-C does not wait
+for a line that never comes."""
 
 import asyncio
 import contextlib
@@ -12,7 +12,7 @@ _CHUNK_BYTES = 64 * 1024
 
 
 async def lines() -> AsyncIterator[list[bytes]]:
-    """The lines that are there, as soon as they are there; empty ones are left out. Raises OSError."""
+    """Yields lines as soon as they are there, without empty ones. Raises OSError."""
     rest = b""
     while chunk := await _read():
         *found, rest = (rest + chunk).split(b"\n")
@@ -31,7 +31,7 @@ async def everything() -> bytes:
 
 
 async def _read() -> bytes:
-    """What comes next, b"" at the end. In a daemon thread, because at the end of the program nobody may wait for it."""
+    """The next bytes, b"" at the end. A daemon thread reads them, so that the end of the program need not wait for it."""
     loop, file = asyncio.get_running_loop(), sys.stdin.fileno()
     done: asyncio.Future[bytes] = loop.create_future()
 

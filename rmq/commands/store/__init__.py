@@ -1,1 +1,1 @@
-"""`rmq store`: what can be done with a store directory, without a node."""
+"""`rmq store`: works on a store directory, without a node."""

@@ -1,7 +1,7 @@
-"""`rmq store`: look at a store directory, and set it right, without a node.
+"""`rmq store`: looks at a store directory and repairs it, without a node.
 
 verify, dump and stats only read: a stopped store, a copy of a live one, or a directory of Apache RocketMQ. adopt, repair
-and distrust change it, under its lock.
+and distrust change the store, and hold its lock.
 """
 
 import sys
@@ -44,7 +44,7 @@ _CONFIG = click.option(
     "file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="RocketMQ's broker.conf, for its messageDelayLevel.",
+    help="RocketMQ's broker.conf; its messageDelayLevel is used.",
 )
 _YES = click.option("--yes", is_flag=True, help="Do it without asking.")
 _HOST = record.host_bytes("127.0.0.1", 10911)  # of the few records that these commands write
@@ -52,7 +52,7 @@ _HOST = record.host_bytes("127.0.0.1", 10911)  # of the few records that these c
 
 @click.group()
 def store() -> None:
-    """Look at a store directory, and set it right, without a node."""
+    """Look at a store directory and repair it, without a node."""
 
 
 # --- verify -----------------------------------------------------------------------------------------------------------
@@ -66,7 +66,7 @@ def store() -> None:
 def verify(directory: Path, index_slots: int, file: Path | None, form: str) -> int:
     """Check everything: the log, queues, index, our own files, the tables.
 
-    Says what was checked, what is wrong, and what nobody can check. Exit code 5 when something is damaged.
+    Prints what was checked, what is wrong, and what cannot be checked. The exit code is 5 if something is damaged.
     """
     report = _look(ReadOnlyDisk(), directory, index_slots, _delays_ms(file))
     wrong = list(_wrong_tables(directory / "config"))
@@ -78,7 +78,7 @@ def verify(directory: Path, index_slots: int, file: Path | None, form: str) -> i
 
 
 def _delays_ms(file: Path | None) -> tuple[int, ...] | None:
-    """Of delay levels, as that configuration has them; None without one. Raises InvalidArgument."""
+    """The delay levels of that configuration; None without one. Raises InvalidArgument."""
     return None if file is None else load(file, env={}).settings.delays_ms
 
 
@@ -88,7 +88,7 @@ def _look(disk: RealDisk, directory: Path, index_slots: int, delays_ms: tuple[in
 
 
 def _wrong_tables(folder: Path) -> Iterator[str]:
-    """Files of config/ that are no JSON, not even as RocketMQ writes it."""
+    """Files in config/ that are not JSON, not even RocketMQ's kind of it."""
     for path in sorted(folder.glob("*.json")):
         try:
             data = path.read_bytes()
@@ -123,7 +123,7 @@ def _show_report(report: Report, wrong: list[str]) -> None:
         click.echo(f"not checked: {text}")
     damaged = sum(found.damage for found in report.findings) + len(wrong)
     if damaged:
-        advice = "" if report.clean else "; `rmq store repair` tells what can be done"
+        advice = "" if report.clean else "; `rmq store repair` shows what can be done"
         click.echo(f"{damaged} thing{' is' if damaged == 1 else 's are'} damaged{advice}")
     else:
         click.echo(f"clean: log from {report.start} to {report.end}")
@@ -137,9 +137,9 @@ def _show_report(report: Report, wrong: list[str]) -> None:
 @click.argument("what", type=click.Choice(["records", "queues", "index", "state", "epochs", "own"]))
 @click.option("-t", "--topic", help="Only this topic.")
 @click.option("-i", "--queue", "queue_id", type=click.IntRange(min=0), help="Only this queue.")
-@click.option("--from", "from_", type=click.IntRange(min=0), default=0, help="From this offset of the log on.")
-@click.option("--to", type=click.IntRange(min=0), help="Up to this offset of the log.")
-@click.option("--limit", type=click.IntRange(min=1), help="At most so many lines.")
+@click.option("--from", "from_", type=click.IntRange(min=0), default=0, help="Start at this log offset.")
+@click.option("--to", type=click.IntRange(min=0), help="Stop at this log offset.")
+@click.option("--limit", type=click.IntRange(min=1), help="Print at most this many lines.")
 @_SLOTS
 @options.output
 def dump(
@@ -155,8 +155,8 @@ def dump(
 ) -> int:
     """Print what the files hold, one line each; `-o json`: JSON lines.
 
-    records: the log. queues: units of the consume queues. index: entries of the index. state: what our state records set.
-    epochs: who wrote which bytes. own: the small files in rmq/.
+    records: the log. queues: the consume queues. index: the index. state: the changes in our state records. epochs: which
+    leader wrote which bytes. own: the small files in rmq/.
     """
     most = sys.maxsize if to is None else to
     lines: Iterator[dict[str, Any]]
@@ -186,10 +186,10 @@ def dump(
 
 @store.command()
 @_DIRECTORY
-@click.option("--queues", is_flag=True, help="A line for each queue.")
+@click.option("--queues", is_flag=True, help="Print a line for each queue.")
 @options.output
 def stats(directory: Path, queues: bool, form: str) -> int:
-    """Count messages: how many, how large, when, by topic or queue; and what the parts take on the disk."""
+    """Count messages and bytes by topic or queue, and show the time of the first and last, and the space on the disk."""
     found: dict[tuple[str, int], list[int]] = {}
     with _bar("stats", _log_bytes(directory)) as on_progress:
         for one in records(directory):
@@ -218,12 +218,12 @@ def stats(directory: Path, queues: bool, form: str) -> int:
 
 
 def _rate(row: list[int]) -> float:
-    """Messages a second between the first and the last; 0 for a single moment."""
+    """Messages per second between the first and the last; 0 if both have the same time."""
     return row[0] * 1000 / (row[3] - row[2]) if row[3] > row[2] else 0.0
 
 
 def _disk_bytes(folder: Path) -> int:
-    """What the device gives for it; holes in files take nothing."""
+    """Bytes on the device; holes in files take none."""
     return sum(path.stat().st_blocks * 512 for path in folder.rglob("*") if path.is_file())
 
 
@@ -237,13 +237,13 @@ def _disk_bytes(folder: Path) -> int:
 @_CONFIG
 @_YES
 def adopt(directory: Path, name: str, index_slots: int, file: Path | None, yes: bool) -> int:
-    """Take over a directory of Apache RocketMQ, or one of ours that it wrote in. `rmq node` does the same when it starts."""
+    """Take over a directory of Apache RocketMQ, or a store of ours that RocketMQ wrote to. `rmq node` does so at its start."""
     if not yes:
         _agree(f"{directory} becomes a store of rmq; RocketMQ can still open it. Go on?")
     delays_ms = _delays_ms(file) or LEVELS_MS
     settings, now_ms = _settings(directory, name, index_slots), time.time_ns() // 1_000_000
     done = adoption.adopt(RealDisk(), str(directory), settings, now_ms, delays_ms)
-    click.echo(done or "nothing to take over: this is a store of rmq, and nobody else wrote in it")
+    click.echo(done or "nothing to take over: this is a store of rmq, and RocketMQ did not write to it")
     return exits.OK
 
 
@@ -252,11 +252,11 @@ def adopt(directory: Path, name: str, index_slots: int, file: Path | None, yes: 
 @_SLOTS
 @_YES
 def repair(directory: Path, index_slots: int, yes: bool) -> int:
-    """Do about damage what one node alone can do, after saying what that is.
+    """Repair damage with what this node has; the command first shows what it will do.
 
-    Damaged stretches of the log are kept aside and replaced, so that everything around them is served again under its old
-    position and number; derived files are made anew. In a group just start the node: it fetches what is damaged from the
-    others. This is for what none of them has any more, and for one of them only.
+    Damaged parts of the log are saved elsewhere and replaced, so that all messages around them keep their offsets and are
+    served again. Derived files are rebuilt. In a group just start the node: it fetches damaged bytes from the others. Use
+    this command only for bytes that no node has any more, and on one node only.
     """
     disk, root = RealDisk(), str(directory)
     segment_bytes = _segment_bytes(directory)
@@ -286,9 +286,9 @@ def repair(directory: Path, index_slots: int, yes: bool) -> int:
 @_DIRECTORY
 @_YES
 def distrust(directory: Path, yes: bool) -> int:
-    """Say that this store may have lost what it acknowledged (an old copy of the disk, a device that lied).
+    """Mark this store: it may have lost acknowledged messages (an old copy of the disk, a device that lied).
 
-    In a group it then neither votes nor counts until it has caught up with the others; alone its next epoch is marked.
+    In a group the node then neither votes nor counts until it has caught up with the others. Alone, its next epoch is marked.
     """
     disk, own = RealDisk(), f"{directory}/rmq"
     lock = disk.lock(f"{directory}/lock")
@@ -297,7 +297,7 @@ def distrust(directory: Path, yes: bool) -> int:
         if vote is None:
             raise InvalidArgument(f"{directory} is no store of rmq: there is no rmq/vote in it")
         if not yes:
-            _agree(f"Say that {directory} may have lost acknowledged messages?")
+            _agree(f"Mark {directory} as a store that may have lost acknowledged messages?")
         ownfiles.save_vote(disk, own, vote._replace(proven=False))
     finally:
         disk.unlock(lock)
@@ -317,7 +317,8 @@ def _agree(question: str) -> None:
 
 
 def _settings(directory: Path, name: str, index_slots: int) -> StoreSettings:
-    """As the files say. Raises InvalidArgument for a directory without a log, StoreError for one that cannot be served."""
+    """Settings of the store, from its files. Raises InvalidArgument for a directory without a log, StoreError if it cannot be
+    served."""
     refuse(ReadOnlyDisk(), str(directory))
     segments = reader.read_segments(str(directory))
     if not segments:
@@ -328,7 +329,7 @@ def _settings(directory: Path, name: str, index_slots: int) -> StoreSettings:
 
 
 def _segment_bytes(directory: Path) -> int:
-    """As the files of the log say, without our own files, which may be damaged. Raises as `_settings`."""
+    """The same from the files of the log alone, because our own files may be damaged. Raises as `_settings`."""
     refuse(ReadOnlyDisk(), str(directory))
     sizes = [path.stat().st_size for path in (directory / "commitlog").glob("[0-9]" * 20)]
     if not sizes:

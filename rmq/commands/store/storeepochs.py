@@ -1,4 +1,4 @@
-"""`rmq store epochs`: which epochs a store names, and the way out for a group that believed in one that nobody held."""
+"""`rmq store epochs`: shows the epochs of a store, and lowers those that are too large ever to be passed."""
 
 from collections.abc import Collection
 from itertools import count
@@ -19,26 +19,26 @@ def _epochs(_context: click.Context, _parameter: click.Parameter, text: str | No
     try:
         return sorted({int(part) for part in (text or "").split(",") if part.strip()})
     except ValueError as error:
-        raise click.BadParameter("numbers with , between are expected") from error
+        raise click.BadParameter("give epochs separated by commas") from error
 
 
 @click.command("epochs")
 @click.argument("directory", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--lower", "wild", callback=_epochs, metavar="N,N", help="Epochs to lower: all that are out of reach at any node.")
-@click.option("--after", type=click.IntRange(min=0), metavar="N", help="They become N+1, N+2 and so on.")
+@click.option("--lower", "wild", callback=_epochs, metavar="N,N", help="Epochs to lower: all that are out of reach on any node.")
+@click.option("--after", type=click.IntRange(min=0), metavar="N", help="The lowered epochs become N+1, N+2 and so on.")
 @click.option("--yes", is_flag=True, help="Do it without asking.")
 def epochs(directory: Path, wild: list[int], after: int | None, yes: bool) -> int:
-    """Show the epochs of a store; with --lower and --after give those that somebody made up numbers in reach.
+    """Show the epochs of a store. With --lower and --after replace invented epochs by small ones.
 
-    For a group that cannot elect anybody because its nodes believed in an epoch near the last number there is. Stop all its
-    nodes and show each one's epochs; then lower them on every node with the same --lower (all that are out of reach at any
-    of them) and the same --after (the largest "in reach" of all of them). No message is lost.
+    A group cannot elect a leader if its nodes took over an epoch near the largest possible number. Then stop all its nodes
+    and show the epochs of each. Lower them on every node with the same --lower (all epochs that are out of reach on any
+    node) and the same --after (the largest "in reach" of all nodes). No message is lost.
     """
     disk, root = RealDisk(), str(directory)
     lock = disk.lock(f"{root}/lock")
     try:
         if lowering.finish(disk, root):
-            click.echo("a lowering that was interrupted is done now", err=True)
+            click.echo("an interrupted lowering is now complete", err=True)
         found = lowering.look(disk, root)
         if not wild or after is None:
             _show(found)

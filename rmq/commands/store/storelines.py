@@ -1,4 +1,4 @@
-"""What the files of a store hold, as one flat value per line, for `rmq store dump`. Only reads."""
+"""The content of a store's files, one flat value per line, for `rmq store dump`. Only reads."""
 
 import base64
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What brokers answer, as tables with mqadmin's columns. Pure: no I/O, no clock."""
+"""Makes tables with mqadmin's columns of brokers' answers. Pure: no I/O, no clock."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -63,7 +63,7 @@ def _load(facts: Facts | None, now_ms: int) -> tuple[Cell, ...]:
 
 
 def cluster_totals(rows: Iterable[tuple[BrokerAddresses, int, str, Facts | None]]) -> Table:
-    """clusterList -m: messages that came and went, yesterday and today."""
+    """clusterList -m: messages received and delivered, yesterday and today."""
     columns = {
         "cluster": "Cluster Name",
         "broker": "Broker Name",
@@ -199,7 +199,7 @@ def groups_progress(rows: Sequence[tuple[str, ConsumeStats, ConsumerConnection |
 
 
 def is_broadcast(connected: ConsumerConnection | None) -> bool:
-    """Each member keeps its own offsets: no broker knows how far they are."""
+    """A broadcasting group: each member keeps its own offsets, so no broker knows them."""
     return connected is not None and connected.message_model == BROADCASTING
 
 
@@ -217,5 +217,5 @@ def _members(connected: ConsumerConnection | None) -> tuple[Cell, ...]:
 
 
 def is_absent(code: int) -> bool:
-    """A refusal that means "nobody has it", not a failure."""
+    """A refusal that means "it does not exist", not a failure."""
     return code in (ResponseCode.CONSUMER_NOT_ONLINE, ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST)

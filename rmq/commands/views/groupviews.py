@@ -1,4 +1,4 @@
-"""What nodes say of their groups, as tables. Pure: no I/O, no clock."""
+"""Makes tables of the nodes' group status. Pure: no I/O, no clock."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -19,7 +19,7 @@ def cells(address: str, statuses: Statuses, furthest: int) -> tuple[Cell, ...]:
 
 
 def ha_status(places: Iterable[MemberAddress], statuses: Statuses) -> Table:
-    """One line a follower, as its leader sees it; without a leader one line a node, as it is known."""
+    """One line per follower, as its leader sees it. Without a leader one line per known node."""
     columns = {
         "broker": "Broker Name", "master": "MasterAddr", "master_end": "MasterCommitLogMaxOffset", "node": "Node",
         "slave": "SlaveAddr", "slave_ack": "SlaveAckOffset", "diff": "Diff", "status": "Status", "seen_seconds_ago": "Seen(s)",
@@ -43,7 +43,7 @@ def ha_status(places: Iterable[MemberAddress], statuses: Statuses) -> Table:
 
 
 def _leaderless(known: Mapping[str, tuple[str, GroupStatus]]) -> Iterator[tuple[Cell, ...]]:
-    """Who answered, and whom they name."""
+    """The nodes that answered, and those that they name."""
     end = max(status.end for _, status in known.values())
     for node, (address, status) in known.items():
         yield (node, address, status.end, end - status.end, "No Leader", None, votes(status))

@@ -1,4 +1,4 @@
-"""How one message is shown: a line, a block with mqadmin's names, or JSON. Pure: no I/O, no clock."""
+"""Shows one message: as a line, as a block with mqadmin's names, or as JSON. Pure: no I/O, no clock."""
 
 import base64
 from collections.abc import Sequence
@@ -20,13 +20,13 @@ def line(message: ReceivedMessage) -> str:
 
 
 def as_json(message: ReceivedMessage) -> dict[str, object]:
-    """What a consumer has of it; `body_base64` when the body is no text."""
+    """The fields that a consumer gets; `body_base64` if the body is not text."""
     queue = message.queue
     try:
         body: dict[str, object] = {"body": message.body.decode()}
     except UnicodeDecodeError:
         body = {"body_base64": base64.b64encode(message.body).decode()}
-    except BadBytes:  # compressed in a way we cannot undo
+    except BadBytes:  # compressed with a codec that we do not have
         body = {"stored_body_base64": base64.b64encode(message.stored.body).decode()}
     return {
         "message_id": message.message_id, "topic": message.topic, "broker": queue.broker_name, "queue": queue.queue_id,
@@ -37,7 +37,7 @@ def as_json(message: ReceivedMessage) -> dict[str, object]:
 
 
 def as_full_json(message: ReceivedMessage) -> dict[str, object]:
-    """With the place in the log and the hosts."""
+    """The same, with the place in the log and the hosts."""
     stored = message.stored
     return {
         **as_json(message), "offset_message_id": message.offset_message_id, "stored_topic": stored.topic,
@@ -47,7 +47,7 @@ def as_full_json(message: ReceivedMessage) -> dict[str, object]:
 
 
 def block(message: ReceivedMessage) -> list[str]:
-    """All of it, a line each, as queryMsgById shows it; the body last."""
+    """Every field on a line of its own, as queryMsgById shows them; the body last."""
     stored = message.stored
     rows: dict[str, object] = {
         "Message ID": message.message_id,
@@ -73,7 +73,7 @@ def block(message: ReceivedMessage) -> list[str]:
 
 
 def hits(messages: Sequence[ReceivedMessage]) -> Table:
-    """queryMsgByKey's table, and what helps to choose."""
+    """queryMsgByKey's table, with columns that help to choose."""
     columns = {
         "message_id": "Message ID",
         "broker": "Broker",
