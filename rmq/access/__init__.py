@@ -1,1 +1,1 @@
-"""Who may: the right each request code needs, and whether somebody has it. Pure."""
+"""Access control: users, policies, quotas, and what RocketMQ's signatures need. Pure."""

@@ -1,4 +1,4 @@
-"""Who there is: users and policies of one cluster, and the nodes' own secret. Pure."""
+"""The users and policies of one cluster, and the secret of its nodes. Pure."""
 
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
@@ -32,10 +32,10 @@ class Directory(Protocol):
     def version(self) -> object: ...
 
     def users(self, name: str) -> list[User]:
-        """Those of that name: one, or at a nameserver one of each broker group that has it."""
+        """The users of that name: one at a broker; at a nameserver one for each broker group that has it."""
 
     def acls(self, name: str) -> list[Acl]:
-        """What those users may do besides; one list of entries is enough to permit it."""
+        """The policies of these users; one list of entries is enough to permit a request."""
 
 
 class Nobody:
@@ -52,7 +52,7 @@ class Nobody:
 
 
 class Tables:
-    """The directory of a broker: what the log says. `is_current()`: whether this node has all of it."""
+    """The directory of a broker, from the tables of its log. `is_current()`: whether this node has all of them."""
 
     def __init__(self, users: UserTable, policies: PolicyTable, is_current: Callable[[], bool] = lambda: True) -> None:
         self._users = users
@@ -78,7 +78,7 @@ class Tables:
 
 
 class Secrets:
-    """What users sign with. Opened once, as long as it is the same. `keys`: with which they may be sealed."""
+    """The secrets that users sign with; each is opened once, until it changes. `keys`: those that may have sealed it."""
 
     def __init__(self, keys: list[str]) -> None:
         self._keys = keys
@@ -86,7 +86,7 @@ class Secrets:
         self._signers: dict[bytes, tuple[Signer, Identity]] = {}
 
     def of(self, user: User) -> str | None:
-        """None: it is not kept, or sealed with a key that is not here."""
+        """The secret; None: it is not kept, or was sealed with a key that this node does not have."""
         sealed = user.sealed
         if sealed not in self._open:
             if len(self._open) > _MOST:

@@ -1,8 +1,8 @@
 """Policies: who may do what to which topics, groups and clusters, from where [org.apache.rocketmq.auth.authorization].
 
-A subject has entries of two kinds. Of the Custom ones that fit a request the most specific decides: a literal name, then the
-longest prefix, then all of a kind (`Topic:*`), then everything (`*`); of equal ones a Deny. Where no Custom one fits, the
-Default ones are asked the same way. Who has no entry that fits may not. Pure.
+A subject has Custom and Default entries. Among the Custom entries that match a request the most specific one decides: a
+literal name, then the longest prefix, then a whole kind (`Topic:*`), then everything (`*`); a Deny wins among equal ones. If
+no Custom entry matches, the Default entries decide in the same way. If no entry matches, the request is denied. Pure.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -58,7 +58,7 @@ class Need(NamedTuple):
 
 
 Acl = dict[str, list[Entry]]
-"""Entries by CUSTOM and DEFAULT."""
+"""The entries by policy type, CUSTOM and DEFAULT."""
 
 
 @lru_cache(4096)
@@ -78,7 +78,7 @@ def pattern_of(resource: str) -> Pattern:
 
 
 def permits(acl: Acl | None, need: Need, source: str) -> bool:
-    """Whether a normal user with these entries may. `source`: the client's IP address."""
+    """Whether these entries permit the request to a normal user. `source`: the client's IP address."""
     for policy in (CUSTOM, DEFAULT) if acl else ():
         entries = [entry for entry in (acl or {}).get(policy, ()) if _fits(entry, need, source)]
         if entries:
@@ -113,7 +113,7 @@ def _network(text: str) -> Any:
 
 
 def checked(entry: Entry) -> Entry:
-    """As it is kept. Raises Refusal (INVALID_PARAMETER), saying what is allowed."""
+    """The entry in its stored form. Raises Refusal (INVALID_PARAMETER), which says what is allowed."""
     pattern_of(entry.resource)
     spelled = {action.lower(): action for action in ACTIONS}
     actions = [spelled.get(action.lower(), "") for action in entry.actions]
@@ -131,7 +131,7 @@ def checked(entry: Entry) -> Entry:
 
 
 def merged(acl: Acl | None, added: Mapping[str, Iterable[Entry]]) -> Acl:
-    """With those entries; one of the same resource takes the other's place [AuthorizationMetadataManagerImpl]. Raises Refusal."""
+    """Adds entries; each replaces one of the same resource [AuthorizationMetadataManagerImpl]. Raises Refusal."""
     found = {policy: list(entries) for policy, entries in (acl or {}).items()}
     for policy, entries in added.items():
         if policy not in (CUSTOM, DEFAULT):
@@ -145,7 +145,7 @@ def merged(acl: Acl | None, added: Mapping[str, Iterable[Entry]]) -> Acl:
 
 
 def without(acl: Acl, policy: str, resource: str) -> Acl:
-    """Without the entry of that resource ("": all of them), of that kind ("": of both)."""
+    """Removes the entry of that resource ("": of all), of that policy type ("": of both)."""
     return {
         each: kept
         for each, entries in acl.items()

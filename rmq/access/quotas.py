@@ -1,8 +1,8 @@
-"""Quotas: how much a user, a client or a topic may have in a second, and how many of some things at all. Pure.
+"""Quotas: how much a user, a client or a topic may send and receive per second, and how many connections. Pure.
 
 A subject is `User:bob`, `Client:ID` (the id of a client, or the IP address that it comes from) or `Topic:orders`; `User:*` holds
-for each user that has no quota of its own. What is counted is paid from an allowance that fills up as time goes by, and holds
-what comes in within a second. Who has something left may go on, and may so come into debt; who has not waits until it is paid.
+for each user that has no quota of its own. Each quota is an allowance that refills with time, up to the amount of one second.
+A subject with something left may go on, also into debt; a subject in debt waits until the debt is paid.
 """
 
 import re
@@ -63,18 +63,18 @@ class Cost(NamedTuple):
 
 
 class Allowances:
-    """What each subject has left. Times in seconds on a monotonic clock."""
+    """The allowance that each subject has left. Times are seconds on a monotonic clock."""
 
     def __init__(self, quotas: Mapping[str, Quota]) -> None:
         self._quotas = quotas
         self._left: dict[tuple[str, str], tuple[float, float]] = {}  # by subject and field: how much, when
 
     def quota_of(self, subject: str) -> Quota | None:
-        """Its own, or that of each of its kind."""
+        """The subject's own quota, or the one of its kind."""
         return self._quotas.get(subject) or self._quotas.get(f"{subject.partition(':')[0]}:*")
 
     def wait_s(self, subjects: Iterable[str], out: bool, now: float) -> float:
-        """How long until all of these may take in something (`out`: get something) again; 0: now."""
+        """Seconds until all these subjects may send (`out`: receive) again; 0: now."""
         wait_s = 0.0
         for subject, field, rate in self._rates(subjects, out):
             level = self._level(subject, field, rate, now)

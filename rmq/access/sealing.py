@@ -1,7 +1,8 @@
-"""Signing RocketMQ's way (F1), and how the secrets that this needs lie in the log: sealed with a key that is not there. Pure.
+"""RocketMQ's signatures (F1), and the sealing of the secrets that they need. Pure.
 
-HMAC needs the password itself, salted keys will not do. So it is kept sealed (encrypted, then authenticated) by the secret
-that all nodes share and no store holds. The cipher is HMAC-SHA256 as a stream, which the standard library has.
+HMAC needs the password itself; salted keys are not enough. So the log holds the password sealed (encrypted, then
+authenticated) with a secret that all nodes share and no store holds. The cipher is HMAC-SHA256 as a stream, which the
+standard library has.
 """
 
 import base64
@@ -21,7 +22,7 @@ sha1 = partial(_sha1, usedforsecurity=False)  # HMAC is safe with it all the sam
 
 
 def content(ext: Mapping[str, str], body: bytes) -> bytes:
-    """What a request's signature is of [AclUtils.combineRequestContent]."""
+    """The text that a request's signature signs [AclUtils.combineRequestContent]."""
     return "".join(_in_order(tuple(ext))(ext)).encode() + body
 
 
@@ -61,14 +62,14 @@ def is_signed(secret: str, ext: Mapping[str, str], body: bytes) -> bool:
 
 
 def seal(password: str, user: str, key: str, nonce: bytes) -> bytes:
-    """For that user only. `nonce`: NONCE_BYTES that never come again."""
+    """Seals a password for that user only. `nonce`: NONCE_BYTES that are never used again."""
     plaintext = password.encode()
     hidden = bytes(a ^ b for a, b in zip(plaintext, _stream(key, nonce, len(plaintext)), strict=True))
     return nonce + hidden + _tag(key, user, nonce + hidden)
 
 
 def unseal(sealed: bytes, user: str, keys: Sequence[str]) -> str | None:
-    """None if no key opens it, or somebody changed it."""
+    """The password; None if no key opens it, or if it was changed."""
     body, tag = sealed[:-_TAG_BYTES], sealed[-_TAG_BYTES:]
     for key in keys if len(sealed) >= NONCE_BYTES + _TAG_BYTES else ():
         if hmac.compare_digest(_tag(key, user, body), tag):

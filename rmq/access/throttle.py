@@ -1,4 +1,5 @@
-"""Who guesses passwords waits longer each time; others are not locked out by it. Pure: times in seconds come in."""
+"""Slows down password guessing: each failure makes the next try wait longer. Others are not locked out. Pure; times in
+seconds."""
 
 from typing import Final
 
@@ -7,17 +8,17 @@ _FIRST_S, _LONGEST_S = 0.5, 30.0
 _FORGET_S = 300.0
 _MOST = 10_000
 Guess = tuple[str, str]
-"""Where it comes from, and the user."""
+"""The source address and the user of a login."""
 
 
 class Throttle:
-    """Failures by guess: the same user from elsewhere, and others from there, log in as ever."""
+    """Failures by source and user: the same user from elsewhere, and other users from there, are not slowed down."""
 
     def __init__(self) -> None:
         self._failed: dict[Guess, tuple[int, float]] = {}
 
     def wait_s(self, guess: Guess, now: float) -> float:
-        """For how long nothing is tried; 0: now."""
+        """Seconds until the next try is allowed; 0: now."""
         count, last = self._failed.get(guess, (0, 0.0))
         if count <= FREE:
             return 0.0

@@ -1,4 +1,4 @@
-"""Users [org.apache.rocketmq.auth.authentication]: super ones may do everything, normal ones what policies say. Pure."""
+"""Users [org.apache.rocketmq.auth.authentication]: super users may do everything, normal users what policies allow. Pure."""
 
 import re
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Settings about who may do what: users and policies, under RocketMQ's keys."""
+"""Settings of access control: users and policies, under RocketMQ's keys."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from rmq.config.security import SecuritySettings
 from rmq.scram import Credentials
 
 SECRETS: Final = ("init_user", "node_credentials")
-"""Settings that hold secrets: they come from files that only their owner may read, or from the environment."""
+"""Settings that hold secrets. They come from files that only their owner can read, or from the environment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,19 +36,19 @@ class AccessSettings(SecuritySettings):
 
     @property
     def knows_who_comes(self) -> bool:
-        """Whether nobody does anything here before it is known who he is."""
+        """Whether every request needs a login."""
         return (self.authentication and not self.login_optional) or self.certifies_all
 
     @property
     def own_credentials(self) -> Credentials | None:
-        """With which this node logs in at others."""
+        """The credentials with which this node logs in at other nodes."""
         return self.node_credentials[0] if self.authentication and self.node_credentials else None
 
 
 def contradictions(settings: AccessSettings, nodes: bool) -> Iterator[str]:
     """`nodes`: this one talks to others."""
     if settings.authorization and not settings.authentication:
-        yield "authorization: nobody can be known without authentication = true (RocketMQ: authenticationEnabled)"
+        yield "authorization: it needs authentication = true (RocketMQ: authenticationEnabled)"
     if settings.authentication and nodes and not settings.node_credentials:
         yield (
             "node_credentials: with authentication the nodes of a cluster need a secret of their own; set "

@@ -1,7 +1,7 @@
 """Keys of RocketMQ's broker.conf and namesrv.conf that are no settings of ours, and what we say about each.
 
-Three sorts: keys whose promise we would break by running on (refused), keys whose service comes with a later release
-(a warning), and keys that tune Java's threads and buffers (a warning: no effect). No reading of files here.
+There are three sorts: keys that ask for something we would not do (refused), keys of features that are not served yet (a
+warning), and keys that tune Java's threads and buffers (a warning: no effect). This file reads no files.
 """
 
 from collections.abc import Callable, Iterable
@@ -23,7 +23,7 @@ class Written(Protocol):
 
 
 class Promise(NamedTuple):
-    """A key that says more than we do. `kept`: values that we can honour; `why`: what to do with any other."""
+    """A key that can ask for more than we do. `kept`: the values that we can honour; `why`: what to do about any other."""
 
     kept: Callable[[str], bool]
     why: str
@@ -134,10 +134,10 @@ def judge(key: str, value: str) -> str | None:
             raise InvalidArgument(f"{key}={value} is refused: {promise.why}")
         return ""
     if key in _LATER:
-        return f"{key} is not served yet; it is read over"
+        return f"{key} is not served yet and has no effect"
     if key in _BOTH_WAYS:
-        return f"{key} is read over: a node shows tls_cert and trusts tls_ca in both directions"
-    return f"{key} has no effect here (it steers RocketMQ's insides)" if key in NO_EFFECT else None
+        return f"{key} has no effect: a node shows tls_cert and trusts tls_ca in both directions"
+    return f"{key} has no effect here (it tunes RocketMQ's threads and buffers)" if key in NO_EFFECT else None
 
 
 def judge_paths(rows: Iterable[Written], root: Path) -> None:

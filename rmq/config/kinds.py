@@ -1,4 +1,4 @@
-"""Kinds of settings: what a value may be, and how text becomes one. No settings here, no files, no I/O."""
+"""Kinds of settings: which values are allowed, and how text becomes a value. No settings, no files, no I/O here."""
 
 import ipaddress
 import json

@@ -1,4 +1,4 @@
-"""Where the settings of a process come from: reads the sources, and says of each effective value where it came from.
+"""Loads the settings of a process from all sources, and knows where each effective value came from.
 
 Sources, weakest first: defaults, the file (TOML, or RocketMQ's `key=value`), the environment (RMQ_*, NAMESRV_ADDR), flags,
 what was set while the node ran.
@@ -74,7 +74,7 @@ def _live_rows(ours: Mapping[str, Entry]) -> Iterator[Entry]:
 
 
 def _check_secrets(ours: Mapping[str, Entry], file: Path | None) -> None:
-    """Raises InvalidArgument where others could read them (S12)."""
+    """Raises InvalidArgument if others could read the secrets (S12)."""
     for name in access.SECRETS:
         row = ours.get(name)
         if row is None or str(row.raw).startswith("file:"):
@@ -122,7 +122,7 @@ def _doubts(settings: NodeSettings) -> Iterator[str]:
 
 
 def _look_at_doors(settings: NodeSettings) -> Iterator[str]:
-    """What to warn about. Raises InvalidArgument for a door that stands open though nobody said that it may."""
+    """Warnings. Raises InvalidArgument if the node would serve everybody beyond loopback and `insecure` is not set."""
     wrong = open_door(settings.listen_host, settings.knows_who_comes)
     if wrong and not settings.insecure:
         raise InvalidArgument(
@@ -134,7 +134,7 @@ def _look_at_doors(settings: NodeSettings) -> Iterator[str]:
 
 
 def _translate(rows: Iterable[Entry], warnings: list[str]) -> Iterator[Entry]:
-    """Keys to names of settings; everything else is judged: refused, warned about, or (harmless) passed over."""
+    """Translates keys to names of settings. Every other key is refused, warned about, or ignored if harmless."""
     for row in rows:
         if name := name_of(row.key):
             yield row._replace(key=name)

@@ -43,7 +43,7 @@ class SecuritySettings:
 
     @property
     def certifies_all(self) -> bool:
-        """Whether everybody who comes shows a certificate."""
+        """Whether every client must show a certificate."""
         return self.tls_mode == "enforcing" and self.tls_client_auth == "require"
 
     @property
@@ -59,7 +59,7 @@ def is_loopback(host: str) -> bool:
 
 
 def open_door(listens: str, authenticated: bool) -> str:
-    """What is wrong with listening there, "" if nothing is: beyond loopback a node must know who comes (S1)."""
+    """What is wrong with this listen address, "" if nothing: beyond loopback a node must authenticate its clients (S1)."""
     if is_loopback(listens) or authenticated:
         return ""
     return (

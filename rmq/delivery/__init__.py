@@ -1,1 +1,1 @@
-"""When a message is delivered, and to whom: one small table each. Pure."""
+"""When a message is delivered, and to which consumer: one small table for each question. Pure."""

@@ -3,8 +3,8 @@
     {"type":"EXPONENTIAL","exponentialRetryPolicy":{"initial":5000,"max":7200000,"multiplier":2}}
     {"type":"CUSTOMIZED","customizedRetryPolicy":{"next":[1000,5000,10000]}}
 
-Times are ms. Of a list the first two are passed over, as RocketMQ does (they are levels 1 and 2 of its usual list); the last one
-stays for all further tries. The client reads them too, so this is the standard library's json.
+Times are ms. The first two times of a list are not used, as in RocketMQ (they are levels 1 and 2 of its usual list); the last
+one stays for all further tries. The client reads policies too, so this uses the standard library's json.
 """
 
 import json
@@ -23,7 +23,7 @@ _USUAL: Final = {"initial": 5_000, "max": 7_200_000, "multiplier": 2}
 
 
 def delay_ms(policy: str, reconsume_times: int) -> int:
-    """How long the message waits that came again so often until now. `policy`: what `canonical` made."""
+    """How long a message waits that was retried `reconsume_times` times. `policy`: a result of `canonical`."""
     kind, delays = _read(policy)
     if kind == EXPONENTIAL:
         initial, most, multiplier = delays
@@ -41,7 +41,7 @@ def _read(policy: str) -> tuple[str, tuple[int, ...]]:
 
 
 def canonical(policy: str) -> str:
-    """The same policy as it is kept; "" for none, and for the usual one by delay levels. Raises Refusal (INVALID_PARAMETER)."""
+    """The policy in its stored form; "" for none, and for the default by delay levels. Raises Refusal (INVALID_PARAMETER)."""
     if not policy.strip():
         return ""
     try:

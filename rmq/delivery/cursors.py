@@ -1,7 +1,7 @@
-"""Offsets of kinds that RocketMQ keeps apart: of broadcast groups, of pulls, of light queues.
+"""Offsets that RocketMQ keeps in separate files: of broadcast groups, of pulls, of light queues.
 
-Adopted from Apache RocketMQ, kept, and exported again for it. Rows are opaque here. The first word of a key says whose the
-row is.
+They are adopted from Apache RocketMQ, kept, and exported again for it. This file does not interpret the rows. The first word
+of a key says which kind of offset it is.
 """
 
 from collections.abc import Iterable, Mapping

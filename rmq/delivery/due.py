@@ -17,9 +17,9 @@ from rmq.staged import Versioned
 
 MOST_LEVELS = 62
 TIMER, CANCEL = 0, 63  # in place of a level: a timer, and a message that cancels one
-LEVEL_SLOT_MS = 100  # the broker looks so often
+LEVEL_SLOT_MS = 100  # how often the broker looks
 TIMER_SLOT_MS = 1000  # [timerPrecisionMs]
-STEP_MS = 60_000  # store times may run so far ahead of a clock that was set back
+STEP_MS = 60_000  # how far store times may be ahead of a clock that was set back
 _BITS = 6
 _LEVEL = (1 << _BITS) - 1
 _NEVER = 1 << 62
@@ -45,12 +45,12 @@ def timer_out_ms(deliver_ms: int) -> int:
 
 
 def timer_slot(out_ms: int) -> int:
-    """When a timer with that TIMER_OUT_MS is due: one step later, so never before the time that was asked for."""
+    """When a timer with that TIMER_OUT_MS is due: one step later, so never before the wanted time."""
     return out_ms + TIMER_SLOT_MS
 
 
 class _Begun:
-    """How far a slot is done: all before index `first`, and `others` behind it."""
+    """What of a slot is done: everything before index `first`, and `others` after it."""
 
     __slots__ = ("first", "others")
 
@@ -104,7 +104,7 @@ class DueTable(Versioned):
         self._count(packed, 1)
 
     def cancel(self, source: Source, target: str) -> None:
-        """A committed record, which waits in that slot too, cancels the timers there that are called `target`."""
+        """A committed record in the same slot cancels the timers of that slot with the unique id `target`."""
         self.note(source)
         if source.due_ms in self._slots:
             self._cancelled.setdefault(source.due_ms, set()).add(target)
@@ -225,11 +225,11 @@ class DueTable(Versioned):
         return True
 
     def not_stored(self, source: Source) -> None:
-        """That record was certainly not written: the source waits as before."""
+        """The record was certainly not written: the source waits again."""
         self._in_flight.discard(source.offset << _BITS | source.level)
 
     def drop_overlay(self) -> None:
-        """This node no longer leads: what was not committed is the new leader's to know."""
+        """This node no longer leads: the new leader knows what is committed."""
         self.leadership += 1
         self._in_flight.clear()
         self._early.clear()

@@ -19,7 +19,7 @@ _SHORT = 1024  # characters of an expression of which many are remembered
 TAG, SQL92 = "TAG", "SQL92"  # [ExpressionType]
 
 Selection = frozenset[int] | str | None
-"""Which messages: those with these tag codes, those that match this SQL92 expression, or (None) all."""
+"""The wanted messages: those with these tag codes, those that match this SQL92 expression, or (None) all."""
 
 
 def selection(expression: str, expression_type: str) -> Selection:
@@ -32,7 +32,7 @@ def selection(expression: str, expression_type: str) -> Selection:
 
 
 def tag_codes(wanted: Selection) -> frozenset[int] | None:
-    """The filter as far as tag codes alone tell; None: any message may be wanted."""
+    """The wanted tag codes; None: any message may be wanted."""
     return None if isinstance(wanted, str) else wanted
 
 
@@ -60,7 +60,7 @@ def codes(tags: Iterable[str]) -> frozenset[int]:
 
 
 def codes_of(expression: str) -> frozenset[int] | None:
-    """The codes of its tags, None: all. Those asked for lately are remembered, about 32 MB at most of either length.
+    """The codes of the expression's tags; None: all. Recent results are cached, about 32 MB at most.
 
     Raises Refusal.
     """
@@ -77,7 +77,7 @@ long_codes = lru_cache(maxsize=64)(_codes_of)
 
 
 Exact = frozenset[str] | Sql | None
-"""What a client checks once more: these tags, an SQL92 expression, or (None) nothing."""
+"""What a client checks again: these tags, an SQL92 expression, or (None) nothing."""
 
 
 def parse(expression: str, expression_type: str) -> Exact:

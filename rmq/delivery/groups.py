@@ -67,7 +67,7 @@ class GroupTable(StagedTable[GroupConfig]):
         self._commit(name, None if value is None else GroupConfig(*value[: len(GroupConfig._fields)]), time_ms)
 
     def plan_update(self, config: GroupConfig) -> GroupConfig:
-        """The group as asked for. Raises Refusal (INVALID_PARAMETER; SYSTEM_ERROR for attributes, as RocketMQ)."""
+        """The wanted group. Raises Refusal (INVALID_PARAMETER; SYSTEM_ERROR for attributes, as RocketMQ)."""
         if self.decided(config.name) is None:
             check_group_name(config.name)
         if not self.has_room(config.name, self._most):
@@ -149,7 +149,7 @@ def _from_json(row: Mapping[str, Any]) -> GroupConfig:
 
 
 def _policy(said: Any) -> str:
-    """What this release cannot serve is left out: a store must open."""
+    """Leaves out what this release cannot serve, because a store must open."""
     try:
         return canonical(orjson.dumps(said).decode()) if said else ""
     except Refusal:

@@ -1,7 +1,7 @@
 """Locks of queues, for ordered consumption: one client of a group has a queue for itself [RebalanceLockManager].
 
-A lock ends 60 s after its owner last asked for it; another client gets it then, not before, whatever became of the owner's
-connection. Grants and releases are state lines, so a new leader knows every owner. Refreshing writes nothing: when an owner
+A lock ends 60 s after its owner last asked for it. Only then another client can get it, even if the owner's connection is
+gone. Grants and releases are state lines, so a new leader knows every owner. Refreshing writes nothing: when an owner
 last asked is known to the leader alone, by its monotonic clock, and a new leader gives each owner 60 s from its start (C9).
 """
 
@@ -26,12 +26,13 @@ Change = tuple[LockKey, str | None]  # and its owner from now on
 
 
 class LockTable(Versioned):
-    """Owners are client ids. Changes only in `apply`, in log order; decisions are taken by what is on its way too."""
+    """Owners are client ids. Only `apply` changes the table, in log order; decisions also count changes that are being
+    written."""
 
     def __init__(self) -> None:
         super().__init__()
         self._owners: dict[LockKey, str] = {}
-        self._coming: dict[LockKey, list[str | None]] = {}  # owners that are being written, the last one decides
+        self._coming: dict[LockKey, list[str | None]] = {}  # owners that are being written; the last one counts
         self._asked: dict[LockKey, tuple[str, float]] = {}  # who got it last since `_began`, and when it last asked
         self._began = math.inf
 
@@ -63,7 +64,7 @@ class LockTable(Versioned):
         return held, changes
 
     def unlock(self, client_id: str, keys: Iterable[LockKey]) -> list[Change]:
-        """The changes that release what the client has of these; what others have stays theirs."""
+        """The changes that release the client's locks among these; the locks of others stay."""
         return [self._stage(key, None) for key in keys if self._decided(key) == client_id]
 
     def is_held(self, group: str, now: float) -> bool:
@@ -75,7 +76,7 @@ class LockTable(Versioned):
         return moment if client_id == owner else self._began
 
     def _decided(self, key: LockKey) -> str | None:
-        """The owner once everything on its way is committed."""
+        """The owner once all changes that are being written are committed."""
         return self._coming[key][-1] if key in self._coming else self._owners.get(key)
 
     def _stage(self, key: LockKey, owner: str | None) -> Change:
@@ -88,7 +89,7 @@ class LockTable(Versioned):
             self._arrived(key, owner)
 
     def drop_overlay(self) -> None:
-        """This node no longer leads: what was not committed is the new leader's to know."""
+        """This node no longer leads: the new leader knows what is committed."""
         self._coming.clear()
         self._asked.clear()
         self._began = math.inf

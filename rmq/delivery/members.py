@@ -1,7 +1,7 @@
 """Connected clients: the members of each consumer group, their subscriptions, and the producers.
 
-Learnt from heartbeats, forgotten when the connection ends or does not name a group for 120 s. Nothing here is stored: after a
-restart every client says again who it is. All times are monotonic seconds.
+Heartbeats fill the registry. A member goes when its connection ends, or when it has not named the group for 120 s. Nothing is
+stored: after a restart every client registers again. All times are monotonic seconds.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -111,7 +111,7 @@ class ConsumerRegistry:
         fingerprint: int = 0,
         without_sub: bool = False,
     ) -> HeartbeatOutcome:
-        """Take in what a client says of itself, as far as its share reaches. Raises Refusal for a client id that may not be.
+        """Registers a client's groups and subscriptions, within its share. Raises Refusal for an invalid client id.
 
         With `without_sub` the subscriptions stay as they are (heartbeat V2 [ClientManageProcessor.heartBeatV2]).
         """
@@ -121,7 +121,7 @@ class ConsumerRegistry:
         for group in producers:
             refused = self._produce(owner, me, group) or refused
         changed: set[str] = set()
-        sub_changed = not fingerprint  # a client of V1 is always told so
+        sub_changed = not fingerprint  # a client of V1 always gets true
         for data in consumers:
             known = self._groups.get(data.group)
             stored = known.fingerprint if known else 0
@@ -146,7 +146,7 @@ class ConsumerRegistry:
         return ""
 
     def _place(self, owner: Owner, places: dict[int, set[str]], group: str) -> str:
-        """The connection is in the group from now on; or why it may not be in one more."""
+        """Adds the connection to the group. Returns why not, or ""."""
         mine = places.get(owner.connection, ())
         if group in mine:
             return ""
@@ -157,7 +157,7 @@ class ConsumerRegistry:
         return ""
 
     def _pay(self, owner: Owner, data: ConsumerData) -> str:
-        """The subscriptions count for this client from now on; or why they are too long, and those before stay."""
+        """Replaces the client's subscriptions. Returns why not (too long), or ""; then the former ones stay."""
         group = self._groups[data.group]
         before, size = group.paid, group.size_with(data.subscriptions)
         self._bytes.give(*before)
@@ -185,7 +185,7 @@ class ConsumerRegistry:
     # --- leaving: each gives the groups whose members should rebalance
 
     def unregister(self, connection_id: int, client_id: str, producer_group: str, consumer_group: str) -> set[str]:
-        """A client says goodbye to one producer group, one consumer group, or both ("": neither)."""
+        """A client leaves one producer group, one consumer group, or both ("": neither)."""
         self._drop_producer(connection_id, producer_group)
         group = self._groups.get(consumer_group)
         member = group.members.get(connection_id) if group else None
@@ -284,7 +284,7 @@ class ConsumerRegistry:
         return [member.client for _, member in sorted(self._producers.get(group, {}).items())]
 
     def all_producers(self) -> Iterator[tuple[str, ConnectionInfo, float]]:
-        """Group, client, and when it was heard last."""
+        """Group, client, and time of its last heartbeat."""
         for group, members in sorted(self._producers.items()):
             for _, member in sorted(members.items()):
                 yield group, member.client, member.heard

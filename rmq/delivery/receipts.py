@@ -50,11 +50,11 @@ class Receipt(NamedTuple):
         return self.done == (1 << len(self.queue_offsets)) - 1
 
     def bit(self, queue_offset: int) -> int:
-        """Of a message of the queue; 0 if it is none of this receipt."""
+        """The bit of a message in `done`; 0 if the receipt does not have the message."""
         return 1 << self.queue_offsets.index(queue_offset) if queue_offset in self.queue_offsets else 0
 
     def left(self) -> list[int]:
-        """Numbers of the messages that are not done."""
+        """Queue offsets of the messages that are not done."""
         return [queue_offset for i, queue_offset in enumerate(self.queue_offsets) if not self.done >> i & 1]
 
 
@@ -90,8 +90,8 @@ class ReceiptTable(Versioned):
             self._put(key, receipt)
 
     def acked(self, key: ReceiptKey, queue_offsets: Iterable[int]) -> None:
-        """These messages need not come back. Queue offsets that the receipt does not have, and receipts that have ended, are
-        ignored."""
+        """These messages are acknowledged and need not come back. Queue offsets that the receipt does not have, and receipts that
+        have ended, are ignored."""
         for queue_offset in queue_offsets:
             self._coming.discard((key, queue_offset))
             receipt = self._rows.get(key)
@@ -160,7 +160,7 @@ class ReceiptTable(Versioned):
     # --- what is asked
 
     def get(self, key: ReceiptKey) -> Receipt | None:
-        """None: it never was, or all of it is done."""
+        """None: there is no such receipt, or all of it is done."""
         return self._rows.get(key)
 
     def is_full(self, group: str, topic: str, queue_id: int) -> bool:
@@ -176,7 +176,7 @@ class ReceiptTable(Versioned):
         return self._open[group, topic, queue_id]
 
     def overdue_ms(self, now_ms: int) -> int:
-        """For how long the first one has been due; 0: none is."""
+        """For how long the oldest receipt has been due; 0: none is due."""
         return max(0, now_ms - min(self._slots, default=now_ms // _SLOT_MS + 1) * _SLOT_MS)
 
     def alive_from(self) -> int | None:
@@ -184,7 +184,7 @@ class ReceiptTable(Versioned):
         return min((row.pins for row in self._rows.values()), default=None)
 
     def revive_from(self, queue_id: int) -> int | None:
-        """Number of the first record of that revive queue whose receipt is open."""
+        """Queue offset of the first record in that revive queue whose receipt is open."""
         return next(iter(self._revives.get(queue_id, ())), None)
 
     # --- deciding: at the leader only
@@ -205,7 +205,7 @@ class ReceiptTable(Versioned):
         self._coming -= {(key, queue_offset) for queue_offset in queue_offsets}
 
     def drop_overlay(self) -> None:
-        """This node no longer leads: what was not committed is the new leader's to know."""
+        """This node no longer leads: the new leader knows what is committed."""
         self._coming.clear()
         self.leadership += 1
 

@@ -1,1 +1,1 @@
-"""Where a message goes: topics, routes, the choice of a queue, who of a group reads which queue. Pure."""
+"""Topics, routes, the producer's choice of a queue, and the split of queues among the members of a group. Pure."""

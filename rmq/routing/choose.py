@@ -38,7 +38,7 @@ def readable_queues(route: Route, topic: str) -> list[MessageQueue]:
 
 
 class QueueChooser:
-    """Takes queues in turn. `start` should be random, so that many young producers do not all begin at the same queue."""
+    """Takes queues in turn. `start` should be random, so that many new producers do not all begin at the same queue."""
 
     def __init__(self, start: int) -> None:
         self._turn = start
@@ -81,7 +81,7 @@ class Isolation:
         self._epochs: dict[str, int] = {}
 
     def report(self, broker_name: str, latency_ms: float, now: float) -> None:
-        """A request took that long (FAILED_MS for one that failed)."""
+        """Notes how long a request took (FAILED_MS for one that failed)."""
         penalty_ms = next((penalty for latency, penalty in _PENALTIES_MS if latency_ms >= latency), 0)
         if penalty_ms:
             self._until[broker_name] = now + penalty_ms / 1000
@@ -89,7 +89,7 @@ class Isolation:
             self._until.pop(broker_name, None)
 
     def route_seen(self, brokers: Sequence[BrokerAddresses]) -> None:
-        """A group with a newer epoch has a new leader: what the old one did counts no more."""
+        """A group with a newer epoch has a new leader: the latency of the old one no longer counts."""
         for group in brokers:
             if group.epoch > self._epochs.get(group.name, group.epoch):
                 self._until.pop(group.name, None)

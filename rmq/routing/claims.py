@@ -1,16 +1,16 @@
-"""Which broker may register as what: the rules by which an address of a broker group passes to another one. Pure (N2, N4).
+"""Decides which broker may register under which id of a broker group. Pure (N2, N4).
 
-The holder of an id is who registered with it last, as long as its connection is open and it was heard within SILENT_S.
+The holder of an id is the broker that registered with it last, while its connection is open and it was heard within SILENT_S.
 
 1. Leadership of a group passes from a holder only to a store that the holder named as a member of its group, and only with
-   a larger epoch. Nobody else gets it, whatever epoch it tells: not another group of the same name, not a copy of the
+   a larger epoch. No other broker gets it, whatever epoch it claims: not another group of the same name, not a copy of the
    disk, not a stranger.
 2. When nobody holds it, another group waits until no member of the last leader's group is registered any more; then it
    begins anew, in whatever epoch. A member needs an epoch not smaller than the last one for as long as the group is
    remembered, unless it is the only one (a lone broker: nobody else can have led).
 3. The place of a follower passes from a holder to the same store only.
 
-RocketMQ's brokers tell no store and no epoch (0): to the first of two with one name the name belongs, as long as it is there.
+RocketMQ's brokers send no store id and epoch 0: of two brokers with one name the first one has the name while it is there.
 """
 
 from collections.abc import Mapping
@@ -79,7 +79,7 @@ def _check_free(claim: Claim, held: Mapping[int, Known], epoch: int, stores: fro
 
 def _check_place(claim: Claim, holder: Known | None) -> None:
     if holder is not None and holder.store != claim.store:
-        about = f"brokerId {claim.broker_id} of {claim.broker_name} is {holder.address}'s: give each broker a number of its own"
+        about = f"brokerId {claim.broker_id} of {claim.broker_name} is {holder.address}'s: give each broker an id of its own"
         raise Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, about)
 
 

@@ -1,7 +1,7 @@
-"""The lives of topics. A topic that is deleted and made again is another one: what was meant for the first is not for it.
+"""The lives of topics. A topic that is deleted and made again has a new life: messages of the old life do not go there.
 
-What waits for a topic (a delayed message, a half) is known by the offset of the log where it was stored. It belongs to the
-topic's present life if the topic was not deleted behind that place.
+A message that waits for a topic (delayed, or a half) has the log offset where it was stored. It belongs to the topic's present
+life if the topic was not deleted after that offset.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ KEPT = 50_000  # newest deletions: 10 MB or so
 
 
 class Life(Enum):
-    """Of a topic, for what was stored at some place of the log."""
+    """State of a topic, as seen from a message stored at some offset."""
 
     GOES_ON = "goes on"
     ENDING = "its deletion is on its way"
@@ -37,7 +37,7 @@ class EndTable(Versioned):
         return self._ends.get(topic, -1)
 
     def apply(self, topic: str, offset: int | None, time_ms: int = 0) -> None:
-        """A deletion at that offset; told again it changes nothing. None forgets the topic. `time_ms`: of nothing here."""
+        """Notes a deletion at that offset; repeating it changes nothing. None forgets the topic. `time_ms` is not used."""
         known = self._ends.get(topic, -1)
         if offset is None:
             self._ends.pop(topic, None)

@@ -26,7 +26,7 @@ def cut(topics: Iterable[TopicConfig]) -> Iterator[list[TopicConfig]]:
 
 
 class Parts:
-    """Lists of which some parts have come, by connection. A connection that ends, or begins another list, drops its own."""
+    """Incomplete lists, by connection. A connection that ends, or begins another list, drops its former one."""
 
     def __init__(self) -> None:
         self._lists: dict[int, tuple[object, list[TopicConfig], int]] = {}  # of whom, what came, how many parts that was

@@ -1,7 +1,7 @@
-"""What a nameserver knows: which brokers there are, what they hold, and until when that is believed.
+"""What a nameserver knows: the brokers, their topics, and until when each entry is valid.
 
-All of it comes from registrations and is forgotten without them; times are monotonic seconds, handed in. Who speaks to
-whom, and when to look for the silent, is the nameserver's business. Who may take over from whom is said in `claims`.
+All of it comes from registrations and goes without them; times are monotonic seconds that come in as arguments. The
+nameserver does the networking and decides when to look for silent brokers. `claims` decides who may take over from whom.
 """
 
 import sys
@@ -28,8 +28,8 @@ MAX_NAMES, MAX_ROWS = 500_000, 10_000_000  # topic names in all; rows, one for e
 
 
 class Registration(NamedTuple):
-    """What one broker says of itself. `topics`: everything its group holds, if `whole`; else only some of it, and nothing is
-    said of the others. `store`: its store's id; `members`: the stores of those that may lead after it. RocketMQ's brokers
+    """What one broker reports about itself. `topics`: all topics of its group if `whole`; else some of them, and the others stay
+    as they are. `store`: its store's id; `members`: the stores of those that may lead after it. RocketMQ's brokers
     tell neither."""
 
     cluster: str
@@ -127,8 +127,8 @@ class RouteTable:
         return Outcome(changed or before != group.view(), len(left_out), left_out[0] if left_out else "")
 
     def _vacate(self, broker: Registration, group: _Group, connection_id: int, now: float) -> None:
-        """A broker that claims another number gives its old one up, whatever becomes of the claim. Else two brokers that exchange
-        their numbers would wait for each other."""
+        """A broker that claims another id gives its old one up, even if the claim is refused. Otherwise two brokers that exchange
+        their ids would wait for each other."""
         me = (broker.address, broker.store, connection_id)
         for broker_id, member in list(group.members.items()):
             if broker_id != broker.broker_id and (member.address, member.store, member.connection_id) == me:
@@ -196,7 +196,7 @@ class RouteTable:
     # --- leaving
 
     def unregister(self, broker_name: str, broker_id: int, address: str, connection_id: int, now: float) -> bool:
-        """Removes a broker that says goodbye through the connection that registered it. True if it was there at that address."""
+        """Removes a broker that unregisters through the connection that registered it. True if it was there at that address."""
         group = self._groups.get(broker_name)
         member = group.members.get(broker_id) if group else None
         if group is None or member is None or (member.address, member.connection_id) != (address, connection_id):
@@ -293,7 +293,7 @@ class RouteTable:
         return len(self._holders)
 
     def checksum(self) -> int:
-        """Of who is registered where, and with how many topics: tables that know the same have the same."""
+        """A hash of all registrations and their numbers of topics: equal tables have equal hashes."""
         rows = [(*group.view()[:3], len(group.topics)) for _, group in sorted(self._groups.items()) if group.members]
         return crc32(repr(rows).encode())
 

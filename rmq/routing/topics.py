@@ -83,7 +83,7 @@ def message_type(name: str, config: TopicConfig | None) -> str:
 
 
 def not_sendable(name: str) -> bool:
-    """Whether only the broker itself may write there. Ours are state: a client's record there would change settings."""
+    """Whether only the broker itself may write there. A client's record in our state topic would change settings."""
     return name in _BROKERS_OWN or name.startswith(SYSTEM_PREFIX)
 
 
@@ -124,7 +124,7 @@ class TopicTable(StagedTable[TopicConfig]):
         self._commit(name, None if value is None else TopicConfig(*value[: len(TopicConfig._fields)]), time_ms)
 
     def plan_auto_create(self, topic: str, default_topic: str, queue_nums: int, auto_create_enabled: bool) -> TopicConfig:
-        """The topic that a send to a missing one makes, after its template [TopicConfigManager.createTopicInSendMessageMethod].
+        """The topic that a send to a missing topic makes, from its template [TopicConfigManager.createTopicInSendMessageMethod].
 
         %RETRY% and %DLQ% topics get one queue, always, and need their group. Raises Refusal: TOPIC_NOT_EXIST, NO_PERMISSION,
         INVALID_PARAMETER, SYSTEM_ERROR when there are too many.
@@ -160,7 +160,7 @@ class TopicTable(StagedTable[TopicConfig]):
             raise Refusal(ResponseCode.SYSTEM_ERROR, about)
 
     def plan_update(self, change: TopicChange) -> TopicConfig:
-        """The topic as asked for. Raises Refusal (INVALID_PARAMETER; SYSTEM_ERROR for attributes, as RocketMQ)."""
+        """The wanted topic. Raises Refusal (INVALID_PARAMETER; SYSTEM_ERROR for attributes, as RocketMQ)."""
         name = change.topic
         if self._is_reserved(name):
             raise _invalid(f"topic {name} is a system topic and cannot be changed")
@@ -219,8 +219,8 @@ def changed_attributes(known: Mapping[str, str], changes: str) -> dict[str, str]
 def system_topics(
     cluster: str, broker_name: str, *, auto_create: bool = True, template_queue_nums: int = 8, trace_topic: str = ""
 ) -> list[TopicConfig]:
-    """What exists from the start [TopicConfigManager], and our two topics, which nobody may write to. `trace_topic`: "" if the
-    broker has none."""
+    """The topics that exist from the start [TopicConfigManager], and our two, which clients may not write to. `trace_topic`: ""
+    if the broker has none."""
     templates = [_topic(TEMPLATE_TOPIC, template_queue_nums, _INHERITED)] if auto_create else []
     return [
         *templates,
