@@ -224,7 +224,7 @@ def test_repair_of_our_own_files(root: Path, run: Any, kind: str) -> None:
     data[-12] ^= 1
     path.write_bytes(data)
     code, out, _ = run("verify", root, *SLOTS)
-    assert (code, f"rmq/{kind}" in out, "1 thing is damaged; `rmq store repair` tells" in out) == (exits.DAMAGED, True, True)
+    assert (code, f"rmq/{kind}" in out, "1 thing is damaged; `rmq store repair` shows" in out) == (exits.DAMAGED, True, True)
     assert run("repair", root, *SLOTS, "--yes")[0] == exits.OK
     assert (root / "rmq" / f"lost-{kind}").exists()
     store = Store.open(RealDisk(), str(root), SETTINGS)
