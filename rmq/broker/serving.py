@@ -95,7 +95,7 @@ class Serving:
         self.appender = self.membership.appender
         self.appender.latencies.requests = front.server.requests
         stats = BrokerStats(lambda: topic_ends(store.queues), lambda: store.log.end)
-        self.reader = Reader(settings, store, lambda: self.appender.committed_end, stats)
+        self.reader = Reader(settings, us.address, store, lambda: self.appender.committed_end, stats)
         self.writer = Writer(self.appender, store.queues, us.host, clock, random.Random())
         self._routes = RouteAsking(settings.namesrv_addresses, settings.broker_name, dialer)
         self._timers = Timers(clock)
@@ -158,7 +158,7 @@ class Serving:
             Lookups(reader, self.store.indexed.index, clock),
             Lag(offsets, tables.topics, registry, tables.receipts, reader, clock),
             Standing(self.store, reader, membership, lambda: len(self.front.server.connections), clock),
-            Inspection(settings.broker_name, catalog, offsets, registry, reader, self._facts, clock),
+            Inspection(settings, catalog, offsets, registry, reader, self._facts, clock),
             Cleaning(settings, self.store, membership, tables.pending.alive_from, self.carry_forward, clock),
             self._access(),
             self._quotas(),

@@ -21,8 +21,11 @@ from rmq.net.commands import (
     UnregisterClient,
     UpdateConsumerOffset,
     UpdateGroup,
+    UpdateGroups,
+    UpdateTopics,
 )
 from rmq.net.commands.pop import Ack, BatchAck, ChangeInvisibleTime, Notification, Pop
+from rmq.net.commands.resets import CloneOffsets
 from rmq.net.commands.timers import Recall
 from rmq.net.commands.transactions import EndTransaction
 from rmq.requests import REQUESTS, Action, Resource
@@ -54,12 +57,15 @@ _TOPICS: Final[dict[type[Any], Names]] = {
     LockQueues: lambda request: [queue.topic for queue in request.queues],
     UnlockQueues: lambda request: [queue.topic for queue in request.queues],
     BatchAck: lambda request: [ack.topic for ack in request.acks],
+    UpdateTopics: lambda request: [topic.name for topic in request.topics],
 }
 _GROUPS: Final[dict[type[Any], Names]] = {
     Heartbeat: lambda request: [consumer.group for consumer in request.consumers],
     UnregisterClient: lambda request: [request.consumer_group] if request.consumer_group else [],
     BatchAck: lambda request: [ack.consumer_group for ack in request.acks],
     UpdateGroup: lambda request: [request.config.name],
+    UpdateGroups: lambda request: [group.name for group in request.groups],
+    CloneOffsets: lambda request: [request.src_group, request.dest_group],
 }
 _GROUP_FIELDS: Final = ("consumer_group", "group", "group_name")
 

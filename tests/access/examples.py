@@ -2,9 +2,10 @@
 
 from typing import Any, Final, get_origin, get_type_hints
 
-from rmq.model import ConsumerData, GroupConfig, MessageQueue, Subscription
-from rmq.net.commands import Heartbeat, LockQueues, RegisterBroker, UnlockQueues, UpdateGroup
+from rmq.model import ConsumerData, GroupConfig, MessageQueue, Subscription, TopicConfig
+from rmq.net.commands import Heartbeat, LockQueues, RegisterBroker, UnlockQueues, UpdateGroup, UpdateGroups, UpdateTopics
 from rmq.net.commands.pop import AckedRange, BatchAck
+from rmq.net.commands.resets import CloneOffsets
 
 TOPIC, GROUP, CLUSTER = "topic", "group", "cluster"
 _QUEUE: Final = MessageQueue(TOPIC, "b", 0)
@@ -13,6 +14,9 @@ _SPECIAL: Final[dict[type[Any], Any]] = {
     LockQueues: LockQueues(GROUP, "c", [_QUEUE]),
     UnlockQueues: UnlockQueues(GROUP, "c", [_QUEUE]),
     UpdateGroup: UpdateGroup(GroupConfig(GROUP)),
+    UpdateGroups: UpdateGroups([GroupConfig(GROUP)]),
+    UpdateTopics: UpdateTopics([TopicConfig(TOPIC, 1, 1)]),
+    CloneOffsets: CloneOffsets(GROUP, GROUP),
     BatchAck: BatchAck("b", [AckedRange(GROUP, TOPIC, "0", 0, 0, 0, 0, 0, b"")]),
     RegisterBroker: RegisterBroker("c", "b", 0, "127.0.0.1:1", 0, []),
 }

@@ -11,8 +11,8 @@ from rmq.errors import RmqError
 from rmq.model import GroupConfig, MessageQueue
 from rmq.net.commands import DeleteGroup, DeleteTopic, Pull, QueryConsumerOffset, UpdateConsumerOffset, UpdateGroup, UpdateTopic
 from rmq.net.commands.configuration import UpdateBrokerConfig
-from rmq.net.commands.resets import FollowReset, QueueOffset, ResetOffset
-from rmq.net.remoting.bodies import write_follow
+from rmq.net.commands.resets import CloneOffsets, FollowReset, QueueOffset, ResetOffset
+from rmq.net.remoting.adminbodies import write_follow
 from rmq.net.remoting.javajson import loads
 from rmq.testing import LocalBroker, until
 from tests.broker.conftest import Connect
@@ -226,3 +226,15 @@ async def test_members_are_told_where_the_broker_is_set_so(broker: LocalBroker, 
         await peer.ask(beat("native", "g"))
         await peer.ask(ResetOffset("T", "g", timestamp=0))
         assert len(pending) == 2  # ours follow the broker
+
+
+async def test_a_group_goes_on_where_another_is(member: Peer, peer: Peer) -> None:
+    """314, in all topics or one; of a group that is unknown nothing is copied."""
+    await peer.ask(UpdateGroup(GroupConfig("copy")))
+    await peer.ask(CloneOffsets("g", "copy"))
+    assert (await peer.ask(QueryConsumerOffset("copy", "T", 0))).offset == 10
+    await member.ask(commit(4))
+    await peer.ask(CloneOffsets("g", "copy", "T", True))
+    assert (await peer.ask(QueryConsumerOffset("copy", "T", 0))).offset == await offset(peer)
+    await peer.ask(CloneOffsets("nobody", "copy"))
+    assert await peer.refusal(CloneOffsets("g", "unknown")) == R.SUBSCRIPTION_GROUP_NOT_EXIST

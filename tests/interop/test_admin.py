@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from rmq.client import Message
+from rmq.client import Client, Message
 from rmq.client.admin import lookups, members
 from rmq.net.commands import GetRoute
 from rmq.testing import LocalBroker, until
@@ -44,6 +44,17 @@ class Tools:
         return next(line for line in errors[before:] if "CODE:" in line)
 
 
+async def halved(client: Client, ours: str) -> str:
+    """The id of the other member, once it holds two of the four queues."""
+    async with asyncio.timeout(60):
+        while True:
+            found, _ = await members.all_running(client, "members")
+            for name in found.keys() - {ours}:
+                if [queue.topic for queue in found[name].queues].count("Asked") == 2:
+                    assert found[name].properties["PROP_CONSUME_TYPE"] == "CONSUME_PASSIVELY"
+                    return name
+
+
 async def test_members_are_asked_and_told(broker: LocalBroker) -> None:
     """307, 309, 203, 204, 328: a Java member and one of ours in one group answer mqadmin and our tools."""
     await broker.create_topic("Asked", queues=4)
@@ -56,11 +67,7 @@ async def test_members_are_asked_and_told(broker: LocalBroker) -> None:
         sent = [await producer.send(Message("Asked", b"%d" % number)) for number in range(8)]
         await until(lambda: len(got) + len(tools.program.got("GOT")) >= 8, 60)
         await until(lambda: len([queue for queue in ours.queues if queue.topic == "Asked"]) == 2, 60)
-        found, silent = await members.all_running(client, "members")
-        assert not silent
-        [theirs] = [name for name in found if name != client.client_id]
-        assert found[theirs].properties["PROP_CONSUME_TYPE"] == "CONSUME_PASSIVELY"
-        assert len([queue for queue in found[theirs].queues if queue.topic == "Asked"]) == 2
+        theirs = await halved(client, client.client_id)
         message = (await lookups.by_key(client, "Asked", sent[0].message_id, unique=True)).messages[0]
         before = len(tools.program.got("GOT"))
         assert (await members.consume_at(client, "members", theirs, message)).consume_result == "CR_SUCCESS"
@@ -71,6 +78,7 @@ async def test_members_are_asked_and_told(broker: LocalBroker) -> None:
         shown = await tools.run(f"consumerStatus -g members -i {client.client_id} -s")
         assert "PROP_CONSUMER_START_TIMESTAMP" in shown
         assert "handler 0" in shown
+        await ours.commit()
         ours.stop()
         await running
         b = f"-b {broker.address}"
@@ -84,6 +92,13 @@ async def test_members_are_asked_and_told(broker: LocalBroker) -> None:
         assert "success" in await tools.run("updateOrderConf -t Asked -m put -v broker-a:4")
         assert "orderConf=[broker-a:4]" in await tools.run("updateOrderConf -t Asked -m get")
         assert (await client.session.routes.ask(GetRoute("Asked"))).order_conf == "broker-a:4"  # type: ignore[union-attr]
+        shown = await tools.run(f"brokerConsumeStats {b}")
+        rows = [line.split() for line in shown.splitlines() if line.startswith("Asked ")]
+        assert sorted((row[1], row[3]) for row in rows) == [("members", str(queue)) for queue in range(4)]
+        assert "Diff Total" in shown
+        await broker.clock.advance(25)
+        [row] = [line.split() for line in (await tools.run("statsAll -t Asked")).splitlines() if line.startswith("Asked ")]
+        assert (row[1], row[5]) == ("members", "8")
         assert "success" in await tools.run("updateKvConfig -s mine -k a -v b")
         assert "success" in await tools.run("deleteKvConfig -s mine -k a")
     assert await tools.program.stop() == 0

@@ -35,6 +35,7 @@ from rmq.net.commands import (
     replies,
     resets,
     routes,
+    statistics,
     timers,
     transactions,
 )
@@ -136,6 +137,10 @@ def _group(request: commands.UpdateGroup) -> bytes:
     return json.dumps({"groupName": name, **{java_name(GroupConfig, key): value for key, value in config.items()}}).encode()
 
 
+def _group_json(config: GroupConfig) -> dict[str, Any]:
+    return dict(json.loads(_group(commands.UpdateGroup(config))))
+
+
 def _queues(request: locks.LockQueues | locks.UnlockQueues) -> bytes:
     queues = [{"brokerName": one.broker_name, "queueId": one.queue_id, "topic": one.topic} for one in request.queues]
     asked = {"clientId": request.client_id, "consumerGroup": request.consumer_group, "mqSet": queues, "onlyThisBroker": False}
@@ -196,6 +201,8 @@ BODIES: dict[type[Any], Any] = {
     commands.Heartbeat: _heartbeat,
     commands.RegisterBroker: _registration,
     commands.UpdateGroup: _group,
+    commands.UpdateGroups: lambda request: orjson.dumps({"groupConfigList": [_group_json(one) for one in request.groups]}),
+    commands.UpdateTopics: lambda request: orjson.dumps({"topicConfigList": [_topic_json(one) for one in request.topics]}),
     locks.LockQueues: _queues,
     locks.UnlockQueues: _queues,
     pop.QueryAssignment: _named,
@@ -379,6 +386,16 @@ def _member_offsets(source: Any) -> questions.MemberOffsets:
     )
 
 
+def _stats_data(source: Any) -> statistics.StatsData:
+    rates = (source[name] for name in ("statsMinute", "statsHour", "statsDay"))
+    return statistics.StatsData(*(statistics.StatsRate(one["sum"], one["tps"], one["avgpt"]) for one in rates))
+
+
+def _all_progress(source: Any) -> statistics.BrokerConsumeStats:
+    groups = {group: [_consume_stats(one) for one in some] for each in source["consumeStatsList"] for group, some in each.items()}
+    return statistics.BrokerConsumeStats(source["brokerAddr"], groups, source["totalDiff"], source["totalInflightDiff"])
+
+
 def _topic_table(source: Any) -> commands.TopicConfigs:
     topics = [_topic(one) for one in source["topicConfigTable"].values()]
     return commands.TopicConfigs(topics, _version(source["dataVersion"]))
@@ -430,6 +447,8 @@ FROM_JSON: dict[type[Any], Any] = {
     GroupConfig: _group_config,
     resets.ResetOffsets: _resets,
     questions.MemberOffsets: _member_offsets,
+    statistics.StatsData: _stats_data,
+    statistics.BrokerConsumeStats: _all_progress,
     commands.GroupConfigs: _group_table,
     commands.ConsumeStats: _consume_stats,
     commands.ConsumerConnection: _connections,

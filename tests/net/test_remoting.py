@@ -21,6 +21,7 @@ from rmq.net.commands import (
     pop,
     questions,
     resets,
+    statistics,
 )
 from rmq.net.commands.replies import SendReply
 from rmq.net.commands.transactions import CheckTransactionState
@@ -95,6 +96,9 @@ def _with_unique_names(answer: Any) -> Any:
         return answer._replace(subscriptions=list({one.topic: one for one in answer.subscriptions}.values()))
     if isinstance(answer, resets.ResetOffsets):
         return answer._replace(offsets=list({one.queue: one for one in answer.offsets}.values()))
+    if isinstance(answer, statistics.BrokerConsumeStats):
+        groups = {name: [_with_unique_names(one) for one in some] for name, some in answer.groups.items()}
+        return answer._replace(groups=groups)
     if isinstance(answer, questions.MemberOffsets):
         held = answer.members.items()
         return questions.MemberOffsets({name: list({one.queue: one for one in some}.values()) for name, some in held})

@@ -5,10 +5,12 @@ from collections.abc import Callable, Iterable
 
 from rmq.broker.feature import At, Feature, Job
 from rmq.broker.handlers.inspect import InspectHandlers, RuntimeInfoHandler
+from rmq.broker.handlers.statistics import StatisticsHandlers
 from rmq.broker.shared.catalog import Catalog
 from rmq.broker.shared.ports import Reader
 from rmq.broker.shared.stats import SAMPLE_S
 from rmq.clock import Clock
+from rmq.config.settings import NodeSettings
 from rmq.delivery.groups import ConsumerRegistry
 from rmq.delivery.offsets import OffsetTable
 from rmq.log.queues.queues import ConsumeQueues
@@ -21,7 +23,7 @@ class Inspection(Feature):
 
     def __init__(
         self,
-        broker_name: str,
+        settings: NodeSettings,
         catalog: Catalog,
         offsets: OffsetTable,
         registry: ConsumerRegistry,
@@ -31,15 +33,32 @@ class Inspection(Feature):
     ) -> None:
         self._reader = reader
         self._clock = clock
-        queues = InspectHandlers(broker_name, catalog.topics, offsets, registry, reader.store_time, reader.queues, reader.stats)
+        self._cluster = settings.cluster_name
+        queues = InspectHandlers(
+            settings.broker_name, catalog.topics, offsets, registry, reader.store_time, reader.queues, reader.stats
+        )
         broker = RuntimeInfoHandler(reader.stats, facts)
-        self.handlers = {**queues.by_request(), GetRuntimeInfo: broker.runtime_info}
+        counted = StatisticsHandlers(
+            reader.address, reader.stats, catalog.topics, offsets.groups_and_topics, queues.consume_stats, clock
+        )
+        self.handlers = {**queues.by_request(), **counted.by_request(), GetRuntimeInfo: broker.runtime_info}
         self.jobs = (Job(SAMPLE_S, "rates", self._sample, At.EVERYWHERE),)
         self._sample()
 
     def _sample(self) -> None:
         clock = self._clock
-        self._reader.stats.sample(clock.monotonic(), time.localtime(clock.wall_ms() / 1000).tm_yday)
+        stats, now = self._reader.stats, clock.monotonic()
+        stats.sample(now, time.localtime(clock.wall_ms() / 1000).tm_yday)
+        stats.note(now, self._cluster, _came_bytes(self._reader.queues))
+
+
+def _came_bytes(queues: ConsumeQueues) -> dict[str, int]:
+    """Of each topic, what this process appended."""
+    sizes: dict[str, int] = {}
+    for queue in queues.all():
+        if queue.came_bytes:
+            sizes[queue.topic] = sizes.get(queue.topic, 0) + queue.came_bytes
+    return sizes
 
 
 def topic_ends(queues: ConsumeQueues) -> dict[str, int]:

@@ -14,7 +14,7 @@ from rmq.delivery.cursors import CursorTable
 from rmq.delivery.groups import ConsumerRegistry
 from rmq.delivery.offsets import OffsetKey, OffsetTable, lmq_offsets_json, offsets_json
 from rmq.net.commands import Pull, UpdateConsumerOffset
-from rmq.net.commands.resets import ResetOffset
+from rmq.net.commands.resets import CloneOffsets, ResetOffset
 from rmq.net.transport.server import Call, Connection
 
 WRITE_S = 0.2
@@ -46,6 +46,7 @@ class Offsets(Feature):
             **kept.by_request(),
             UpdateConsumerOffset: self._truncation_guard.guarding(resets.committing(kept.check, kept.update)),
             ResetOffset: resets.reset,
+            CloneOffsets: resets.clone,
         }
         self.jobs = (Job(WRITE_S, "offsets", kept.write, at_stop=True),)
 

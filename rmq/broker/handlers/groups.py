@@ -5,9 +5,11 @@ from typing import Any
 
 from rmq.broker.shared.catalog import Catalog
 from rmq.broker.shared.state import Line
+from rmq.codes import ResponseCode
 from rmq.delivery.offsets import OffsetKey
+from rmq.errors import Refusal
 from rmq.model import GroupConfig
-from rmq.net.commands import DeleteGroup, GetAllGroupConfig, GetGroupConfig, GroupConfigs, UpdateGroup
+from rmq.net.commands import DeleteGroup, GetAllGroupConfig, GetGroupConfig, GroupConfigs, UpdateGroup, UpdateGroups
 from rmq.net.transport.server import Call, Handler
 
 
@@ -22,6 +24,7 @@ class ConsumerGroupHandlers:
     def by_request(self) -> Mapping[type[Any], Handler]:
         return {
             UpdateGroup: self.update,
+            UpdateGroups: self.update_all,
             DeleteGroup: self.delete,
             GetGroupConfig: self.group,
             GetAllGroupConfig: self.all_groups,
@@ -31,6 +34,16 @@ class ConsumerGroupHandlers:
         plan = self._groups.plan_update(request.config)
         self._groups.stage(plan.name, plan)
         await self._catalog.commit([("group", plan.name, list(plan))])
+
+    async def update_all(self, request: UpdateGroups, _call: Call) -> None:
+        """Raises Refusal for the first that may not be: then nothing is changed."""
+        if len({group.name for group in request.groups}) < len(request.groups):
+            raise Refusal(ResponseCode.INVALID_PARAMETER, "a group stands twice in the list")
+        plans = [self._groups.plan_update(group) for group in request.groups]
+        for plan in plans:
+            self._groups.stage(plan.name, plan)
+        if plans:
+            await self._catalog.commit([("group", plan.name, list(plan)) for plan in plans])
 
     async def delete(self, request: DeleteGroup, _call: Call) -> None:
         if not self._groups.plan_delete(request.group_name):

@@ -17,7 +17,7 @@ from rmq.delivery.offsets import OffsetKey, OffsetTable
 from rmq.errors import Refusal, no_group
 from rmq.model import BROADCASTING, MessageQueue, TopicConfig
 from rmq.net.commands import UpdateConsumerOffset
-from rmq.net.commands.resets import FollowReset, QueueOffset, ResetOffset, ResetOffsets
+from rmq.net.commands.resets import CloneOffsets, FollowReset, QueueOffset, ResetOffset, ResetOffsets
 from rmq.net.transport.server import Call, Connection
 
 Commit = Callable[[UpdateConsumerOffset, Call], Awaitable[None] | None]
@@ -69,6 +69,20 @@ class ResetHandlers:
         for one in theirs:
             one.push(FollowReset(request.topic, request.group, request.timestamp, request.is_force, moved, one.language == "CPP"))
         return len(theirs) < len(connections)
+
+    async def clone(self, request: CloneOffsets, _call: Call) -> None:
+        """[ConsumerOffsetManager.cloneOffset]"""
+        source, group = request.src_group, request.dest_group
+        if self._catalog.group(group) is None:
+            raise no_group(group)
+        wanted = self._registry.topics_of(source)
+        for topic in [request.topic] if request.topic else sorted(self._offsets.topics_of(source)):
+            config = self._catalog.topic(topic)
+            if config is None or (not request.offline and wanted and topic not in wanted):
+                continue
+            found = [(one, self._offsets.query(source, topic, one)) for one in range(config.read_queue_nums)]
+            if places := [(one, offset) for one, offset in found if offset is not None]:
+                await self.move(group, topic, places)
 
     def _checked(self, request: ResetOffset) -> TopicConfig:
         config = self._catalog.known_topic(request.topic)

@@ -4,9 +4,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from rmq.broker.shared.catalog import Catalog
+from rmq.codes import ResponseCode
 from rmq.delivery.popping import pop_retry_topics
+from rmq.errors import Refusal
 from rmq.model import TopicConfig
-from rmq.net.commands import DeleteTopic, GetAllTopicConfig, GetTopicConfig, TopicConfigs, TopicList, UpdateTopic
+from rmq.net.commands import DeleteTopic, GetAllTopicConfig, GetTopicConfig, TopicConfigs, TopicList, UpdateTopic, UpdateTopics
 from rmq.net.commands.routes import GetBrokerSystemTopics
 from rmq.net.transport.server import Call, Handler
 from rmq.routing.topics import is_system_topic
@@ -24,6 +26,7 @@ class TopicHandlers:
     def by_request(self) -> Mapping[type[Any], Handler]:
         return {
             UpdateTopic: self.update,
+            UpdateTopics: self.update_all,
             DeleteTopic: self.delete,
             GetTopicConfig: self.topic,
             GetAllTopicConfig: self.all_topics,
@@ -32,6 +35,16 @@ class TopicHandlers:
 
     async def update(self, request: UpdateTopic, _call: Call) -> None:
         await self._catalog.create(self._topics.plan_update(request))
+
+    async def update_all(self, request: UpdateTopics, _call: Call) -> None:
+        """Raises Refusal for the first that may not be: then nothing is changed."""
+        if len({topic.name for topic in request.topics}) < len(request.topics):
+            raise Refusal(ResponseCode.INVALID_PARAMETER, "a topic stands twice in the list")
+        plans = [self._topics.plan_update(_change(topic)) for topic in request.topics]
+        for plan in plans:
+            self._topics.stage(plan.name, plan)
+        if plans:
+            await self._catalog.commit([("topic", plan.name, list(plan)) for plan in plans])
 
     async def delete(self, request: DeleteTopic, _call: Call) -> None:
         """Deleting a topic that does not exist is no error, so that repeating helps."""
@@ -53,3 +66,17 @@ class TopicHandlers:
 
     def all_topics(self, _request: GetAllTopicConfig, _call: Call) -> TopicConfigs:
         return TopicConfigs(list(self._topics.all()), self._topics.data_version)
+
+
+def _change(topic: TopicConfig) -> UpdateTopic:
+    attributes = ",".join(key if key.startswith("-") else f"{key}={value}" for key, value in topic.attributes.items())
+    return UpdateTopic(
+        topic.name,
+        read_queue_nums=topic.read_queue_nums,
+        write_queue_nums=topic.write_queue_nums,
+        perm=topic.perm,
+        topic_filter_type=topic.filter_type,
+        topic_sys_flag=topic.sys_flag,
+        order=topic.order,
+        attributes=attributes,
+    )

@@ -54,8 +54,10 @@ class Reader:
     `max_messages`, `max_bytes`: of one answer from memory [maxTransferCountOnMessageInMemory, maxTransferBytesOnMessageInMemory].
     """
 
-    def __init__(self, settings: NodeSettings, store: Store, committed: Callable[[], int], stats: BrokerStats) -> None:
-        self.broker_name = settings.broker_name
+    def __init__(
+        self, settings: NodeSettings, address: str, store: Store, committed: Callable[[], int], stats: BrokerStats
+    ) -> None:
+        self.broker_name, self.address = settings.broker_name, address
         self.log: CommitLog = store.log
         self.queues: ConsumeQueues = store.queues
         self.store_time = store.log.store_time

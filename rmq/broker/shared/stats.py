@@ -4,8 +4,9 @@ Sampled every 10 s from counters that exist anyway, so the hot path pays one add
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 
+from rmq.broker.shared.history import History
 from rmq.net.transport.connection import Call
 
 SAMPLE_S = 10
@@ -102,6 +103,7 @@ class BrokerStats:
         self.put_days = DayMarks(self.put)
         self.get_days = DayMarks(self.transferred)
         self._topics: dict[str, Rate] = {}
+        self.history = History()
 
     def handed_out(self, call: Call, topic: str, group: str, count: int, size: int) -> None:
         """Counts one answer with messages."""
@@ -138,6 +140,18 @@ class BrokerStats:
         for topic, end in ends.items():
             self._topics[topic].total = end
             self._topics[topic].sample(now)
+
+    def note(self, now: float, cluster: str, came_bytes: Mapping[str, int]) -> None:
+        """For `history`, after `sample`. `came_bytes`: of each topic."""
+        counts: dict[Hashable, int] = {
+            ("BROKER_PUT_NUMS", cluster): self.put.total,
+            ("BROKER_GET_NUMS", cluster): self.transferred.total,
+        }
+        counts |= {("TOPIC_PUT_NUMS", topic): rate.total for topic, rate in self._topics.items()}
+        counts |= {("TOPIC_PUT_SIZE", topic): size for topic, size in came_bytes.items()}
+        for (topic, group), (count, size) in self.out.items():
+            counts["GROUP_GET_NUMS", f"{topic}@{group}"], counts["GROUP_GET_SIZE", f"{topic}@{group}"] = count, size
+        self.history.sample(now, counts)
 
     def group_get_tps(self, group: str, topics: Iterable[str]) -> float:
         """Messages that the group was handed of these topics, a second. [BrokerStatsManager.tpsGroupGetNums]"""

@@ -50,6 +50,7 @@ from rmq.net.commands.groups import (
     GetGroupConfig as GetGroupConfig,
     GroupConfigs as GroupConfigs,
     UpdateGroup as UpdateGroup,
+    UpdateGroups as UpdateGroups,
 )
 from rmq.net.commands.link import (
     BeginLogin as BeginLogin,
@@ -123,6 +124,7 @@ from rmq.net.commands.routes import (
     RouteRequest as RouteRequest,
     TopicList as TopicList,
 )
+from rmq.net.commands.statistics import StatisticsAnswer as StatisticsAnswer, StatisticsRequest as StatisticsRequest
 from rmq.net.commands.timers import TimerAnswer as TimerAnswer, TimerRequest as TimerRequest
 from rmq.net.commands.topics import (
     DeleteTopic as DeleteTopic,
@@ -134,6 +136,7 @@ from rmq.net.commands.topics import (
     TopicConfigs as TopicConfigs,
     TopicStats as TopicStats,
     UpdateTopic as UpdateTopic,
+    UpdateTopics as UpdateTopics,
 )
 from rmq.net.commands.transactions import TransactionRequest as TransactionRequest
 from rmq.net.commands.vocabulary import ANSWERS as ANSWERS, CODES as CODES, command as command
@@ -152,14 +155,14 @@ Request = Union[
     GetConsumeStats, GetConsumerConnection, QueryTopicConsumeByWho, GetRuntimeInfo, DeleteExpiredLog,
     CleanExpiredQueues, PeerRequest, RetryRequest, TransactionRequest, TimerRequest, PopRequest,
     ResetRequest, ReplyRequest, BeginLogin, FinishLogin, AccessRequest, ConnectedRequest, RouteRequest,
-    QuestionRequest, ConfigRequest,
+    QuestionRequest, ConfigRequest, StatisticsRequest, UpdateTopics, UpdateGroups,
 ]  # fmt: skip
 Answer = Union[
     None, HelloAnswer, Route, ClusterInfo, TopicList, HeartbeatAnswer, ConsumerList, SendAnswer, PullAnswer, OffsetAnswer,
     TimestampAnswer, TopicConfig, TopicConfigs, TopicStats, GroupConfig, GroupConfigs, ConsumeStats, ConsumerConnection,
     GroupList, RuntimeInfo, PeerAnswer, Registered, QueryMessageAnswer, MessageAnswer, LockedQueues, TimerAnswer,
     PopRelatedAnswer, ResetOffsets, LoginAnswer, UserInfo, UserInfos, AclInfo, AclInfos, ConnectedAnswer, RouteAnswer,
-    QuestionAnswer, QuotaRows, ConfigAnswer, SettingAnswer,
+    QuestionAnswer, QuotaRows, ConfigAnswer, SettingAnswer, StatisticsAnswer,
 ]  # fmt: skip
 
 REQUESTS: dict[int, type[Request]] = {code: cls for cls, code in CODES.items()}

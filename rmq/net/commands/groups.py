@@ -12,6 +12,13 @@ class UpdateGroup(NamedTuple):
     config: GroupConfig
 
 
+@command(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, None)
+class UpdateGroups(NamedTuple):
+    """Makes or changes all of them, or none."""
+
+    groups: list[GroupConfig]
+
+
 @command(RequestCode.DELETE_SUBSCRIPTIONGROUP, None)
 class DeleteGroup(NamedTuple):
     group_name: str

@@ -47,4 +47,15 @@ class FollowReset(NamedTuple):
     for_c: bool = False
 
 
-ResetRequest = ResetOffset | FollowReset
+@command(RequestCode.CLONE_GROUP_OFFSET, None)
+class CloneOffsets(NamedTuple):
+    """`dest_group` goes on where `src_group` is, in that topic, or in all of its topics (""). Unless `offline`, only in topics to
+    which the source's members subscribe, if it has members."""
+
+    src_group: str
+    dest_group: str
+    topic: str = ""
+    offline: bool = False
+
+
+ResetRequest = ResetOffset | FollowReset | CloneOffsets

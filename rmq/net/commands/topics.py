@@ -23,6 +23,13 @@ class UpdateTopic(NamedTuple):
     force: bool = False
 
 
+@command(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, None)
+class UpdateTopics(NamedTuple):
+    """Makes or changes all of them, or none. Attributes with a sign before each key: "+key", "-key"."""
+
+    topics: list[TopicConfig]
+
+
 @command(RequestCode.DELETE_TOPIC_IN_BROKER, None)
 class DeleteTopic(NamedTuple):
     topic: str

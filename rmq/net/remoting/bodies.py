@@ -10,7 +10,6 @@ from typing import Any
 
 import orjson
 
-from rmq.errors import Refusal
 from rmq.model import (
     BrokerAddresses,
     ConnectionInfo,
@@ -37,21 +36,21 @@ from rmq.net.commands import (
     TopicList,
     TopicStats,
     UpdateGroup,
+    UpdateGroups,
+    UpdateTopics,
 )
 from rmq.net.commands.clients import GroupSubscription, ProducerConnection, ProducerTable
-from rmq.net.commands.configuration import ConfigChanged, UpdateBrokerConfig, UpdateNameserverConfig
 from rmq.net.commands.locks import LockedQueues, LockQueues, UnlockQueues
 from rmq.net.commands.peers import EpochCache, HaStatus
-from rmq.net.commands.questions import ClientReport, MemberOffsets
 from rmq.net.commands.registration import SettingTable
-from rmq.net.commands.resets import FollowReset, ResetOffsets
+from rmq.net.commands.resets import ResetOffsets
 from rmq.net.remoting.fields import java_name
 from rmq.net.remoting.headers import Ext
 from rmq.net.remoting.lenient import (
     CONSUME_FROM_WHERE,
     CONSUME_TYPES,
+    FILTER_TYPES,
     MESSAGE_MODELS,
-    WRONG_BODY,
     Json,
     choice,
     get,
@@ -106,14 +105,44 @@ def read_check(ext: Ext, body: bytes) -> CheckClient:
 
 def read_group(ext: Ext, body: bytes) -> UpdateGroup:
     """[SubscriptionGroupConfig]"""
-    source = load(body, "UPDATE_AND_CREATE_SUBSCRIPTIONGROUP")
+    return UpdateGroup(_group_of(load(body, "UPDATE_AND_CREATE_SUBSCRIPTIONGROUP")))
+
+
+def read_groups(ext: Ext, body: bytes) -> UpdateGroups:
+    """[SubscriptionGroupList]"""
+    source = load(body, "UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST")
+    return UpdateGroups([_group_of(one) for one in get(source, "groupConfigList", [])])
+
+
+def read_topics(ext: Ext, body: bytes) -> UpdateTopics:
+    """[CreateTopicListRequestBody]"""
+    source = load(body, "UPDATE_AND_CREATE_TOPIC_LIST")
+    return UpdateTopics([_topic_of(one) for one in get(source, "topicConfigList", [])])
+
+
+def _topic_of(source: Any) -> TopicConfig:
+    usual = TopicConfig("")
+    return TopicConfig(
+        get(source, "topicName", ""),
+        get(source, "readQueueNums", 16),
+        get(source, "writeQueueNums", 16),
+        get(source, "perm", usual.perm),
+        choice(source, "topicFilterType", FILTER_TYPES, usual.filter_type),
+        get(source, "topicSysFlag", 0),
+        get(source, "order", False),
+        text_map(source, "attributes"),
+    )
+
+
+def _group_of(source: Any) -> GroupConfig:
+    get(source, "groupName", "")  # an object is expected
     defaults = GroupConfig("")
     nested = {"attributes": text_map(source, "attributes"), "retry_policy": _policy_text(source.get("groupRetryPolicy"))}
     values = [
         nested[field] if field in nested else get(source, _group_name(field), default)
         for field, default in zip(GroupConfig._fields, defaults, strict=True)
     ]
-    return UpdateGroup(GroupConfig._make(values))
+    return GroupConfig._make(values)
 
 
 def _policy_text(said: Any) -> str:
@@ -140,26 +169,14 @@ def _queues_of_client(source: Json) -> tuple[str, str, list[MessageQueue]]:
     return get(source, "consumerGroup", ""), get(source, "clientId", ""), queues
 
 
-def _settings_text(kind: type[Any]) -> Callable[[Ext, bytes], Any]:
-    """`key=value` lines."""
-
-    def read(ext: Ext, body: bytes) -> Any:
-        try:
-            return kind(body.decode())
-        except UnicodeDecodeError:
-            raise Refusal(WRONG_BODY, "the settings are not UTF-8 text") from None
-
-    return read
-
-
 REQUEST_READERS: dict[type[Any], Callable[[Ext, bytes], Any]] = {
     Heartbeat: read_heartbeat,
     CheckClient: read_check,
     UpdateGroup: read_group,
+    UpdateGroups: read_groups,
+    UpdateTopics: read_topics,
     LockQueues: read_lock,
     UnlockQueues: read_unlock,
-    UpdateBrokerConfig: _settings_text(UpdateBrokerConfig),
-    UpdateNameserverConfig: _settings_text(UpdateNameserverConfig),
 }
 """Requests that are more than text fields."""
 
@@ -167,13 +184,13 @@ REQUEST_READERS: dict[type[Any], Callable[[Ext, bytes], Any]] = {
 # --- writing answers --------------------------------------------------------------------------------------------------
 
 
-def _bare(pairs: list[tuple[Any, Any]]) -> bytes:
+def bare_map(pairs: list[tuple[Any, Any]]) -> bytes:
     """A JSON object whose keys are written as they are: numbers and objects without quotes."""
     return b"{" + b",".join(orjson.dumps(key) + b":" + orjson.dumps(value) for key, value in pairs) + b"}"
 
 
 def by_queue(head: bytes, pairs: Sequence[tuple[MessageQueue, Any]], tail: bytes) -> bytes:
-    return head + _bare([(queue_json(queue), value) for queue, value in pairs]) + tail
+    return head + bare_map([(queue_json(queue), value) for queue, value in pairs]) + tail
 
 
 def queue_json(queue: MessageQueue) -> Json:
@@ -184,7 +201,7 @@ def _broker(broker: BrokerAddresses, quoted: bool) -> bytes:
     if quoted:
         addresses = orjson.dumps({str(broker_id): address for broker_id, address in broker.addresses.items()})
     else:
-        addresses = _bare(list(broker.addresses.items()))
+        addresses = bare_map(list(broker.addresses.items()))
     names = orjson.dumps({"brokerName": broker.name, "cluster": broker.cluster, "enableActingMaster": False})
     return b'{"brokerAddrs":' + addresses + b"," + names[1:]
 
@@ -379,28 +396,7 @@ def write_consumer_list(answer: ConsumerList, quoted: bool) -> bytes:
 
 def write_resets(answer: ResetOffsets, quoted: bool) -> bytes:
     """[ResetOffsetBody]"""
-    return b'{"offsetTable":' + _bare([(queue_json(one.queue), one.offset) for one in answer.offsets]) + b"}"
-
-
-def write_report(answer: ClientReport, quoted: bool) -> bytes:
-    """What the client wrote."""
-    return answer.report
-
-
-def write_member_offsets(answer: MemberOffsets, quoted: bool) -> bytes:
-    """[GetConsumerStatusBody]"""
-    members = [
-        orjson.dumps(name) + b":" + _bare([(queue_json(one.queue), one.offset) for one in offsets])
-        for name, offsets in answer.members.items()
-    ]
-    return b'{"consumerTable":{' + b",".join(members) + b'},"messageQueueTable":{}}'
-
-
-def write_follow(request: FollowReset) -> bytes:
-    """[ResetOffsetBody, ResetOffsetBodyForC]"""
-    if request.for_c:
-        return orjson.dumps({"offsetTable": [{**queue_json(one.queue), "offset": one.offset} for one in request.offsets]})
-    return write_resets(ResetOffsets(request.offsets), False)
+    return b'{"offsetTable":' + bare_map([(queue_json(one.queue), one.offset) for one in answer.offsets]) + b"}"
 
 
 def write_locked(answer: LockedQueues, quoted: bool) -> bytes:
@@ -443,11 +439,6 @@ def _named(value: Any) -> Json:
     return {java_name(type(value), name): field for name, field in value._asdict().items()}
 
 
-def write_nothing(answer: ConfigChanged, quoted: bool) -> bytes:
-    """The remark says it."""
-    return b""
-
-
 def write_registered(answer: Registered, quoted: bool) -> bytes:
     """An empty body: this nameserver's log names topics that were left out; RocketMQ's brokers do not ask."""
     return b""
@@ -455,7 +446,6 @@ def write_registered(answer: Registered, quoted: bool) -> bytes:
 
 ANSWER_WRITERS: dict[type[Any], Callable[[Any, bool], bytes]] = {
     Registered: write_registered,
-    ConfigChanged: write_nothing,
     Route: write_route,
     ClusterInfo: write_cluster,
     TopicList: write_topics,
@@ -473,8 +463,6 @@ ANSWER_WRITERS: dict[type[Any], Callable[[Any, bool], bytes]] = {
     GroupList: write_group_list,
     LockedQueues: write_locked,
     ResetOffsets: write_resets,
-    ClientReport: write_report,
-    MemberOffsets: write_member_offsets,
     RuntimeInfo: write_runtime_info,
     SettingTable: write_runtime_info,
     HaStatus: write_ha_status,

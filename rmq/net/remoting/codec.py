@@ -33,7 +33,8 @@ from rmq.net.commands.questions import ClientReport
 from rmq.net.commands.replies import SendReply
 from rmq.net.commands.resets import FollowReset
 from rmq.net.remoting.accessbodies import ACCESS_READERS, ACCESS_WRITERS
-from rmq.net.remoting.bodies import ANSWER_WRITERS, REQUEST_READERS, write_follow
+from rmq.net.remoting.adminbodies import ADMIN_READERS, ADMIN_WRITERS, write_follow
+from rmq.net.remoting.bodies import ANSWER_WRITERS, REQUEST_READERS
 from rmq.net.remoting.fields import read as read_fields, write as write_fields
 from rmq.net.remoting.headers import ANSWER_FLAG, ONEWAY_FLAG, Ext, Header, bare, read as read_header, short as short_code, write
 from rmq.net.remoting.popbodies import CARRIERS, POP_READERS, pop_ext, write_assignments
@@ -53,8 +54,8 @@ _REQUESTS: dict[int, type[Any]] = {
     **{int(code): cls for code, cls in _ALIASES.items()},
     int(RequestCode.FORWARDED_CLIENT): ForwardedClient,
 }
-_READERS = REQUEST_READERS | POP_READERS | ACCESS_READERS
-_WRITERS = ANSWER_WRITERS | {Assignments: write_assignments} | ACCESS_WRITERS
+_READERS = REQUEST_READERS | ADMIN_READERS | POP_READERS | ACCESS_READERS
+_WRITERS = ANSWER_WRITERS | ADMIN_WRITERS | {Assignments: write_assignments} | ACCESS_WRITERS
 _INDEX_EXT = ("indexLastUpdateTimestamp", "indexLastUpdatePhyoffset")
 # Answers in which RocketMQ's broker leaves an empty `extFields` where it has nothing to say.
 _EMPTY_EXT = frozenset({11, 14, 15, 35, 38, 103, 361})

@@ -1,0 +1,84 @@
+"""Bodies of what administrators ask: settings, statistics, members of groups, resets. Pure."""
+
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from rmq.errors import Refusal
+from rmq.net.commands.configuration import ConfigChanged, UpdateBrokerConfig, UpdateNameserverConfig
+from rmq.net.commands.questions import ClientReport, MemberOffsets
+from rmq.net.commands.resets import FollowReset, ResetOffsets
+from rmq.net.commands.statistics import BrokerConsumeStats, StatsData
+from rmq.net.remoting.bodies import bare_map, queue_json, write_consume_stats, write_resets
+from rmq.net.remoting.headers import Ext
+from rmq.net.remoting.lenient import WRONG_BODY
+
+
+def _settings_text(kind: type[Any]) -> Callable[[Ext, bytes], Any]:
+    """`key=value` lines."""
+
+    def read(ext: Ext, body: bytes) -> Any:
+        try:
+            return kind(body.decode())
+        except UnicodeDecodeError:
+            raise Refusal(WRONG_BODY, "the settings are not UTF-8 text") from None
+
+    return read
+
+
+def write_report(answer: ClientReport, quoted: bool) -> bytes:
+    """What the client wrote."""
+    return answer.report
+
+
+def write_member_offsets(answer: MemberOffsets, quoted: bool) -> bytes:
+    """[GetConsumerStatusBody]"""
+    members = [
+        orjson.dumps(name) + b":" + bare_map([(queue_json(one.queue), one.offset) for one in offsets])
+        for name, offsets in answer.members.items()
+    ]
+    return b'{"consumerTable":{' + b",".join(members) + b'},"messageQueueTable":{}}'
+
+
+def write_follow(request: FollowReset) -> bytes:
+    """[ResetOffsetBody, ResetOffsetBodyForC]"""
+    if request.for_c:
+        return orjson.dumps({"offsetTable": [{**queue_json(one.queue), "offset": one.offset} for one in request.offsets]})
+    return write_resets(ResetOffsets(request.offsets), False)
+
+
+def write_stats_data(answer: StatsData, quoted: bool) -> bytes:
+    """[BrokerStatsData]"""
+    names = ("statsMinute", "statsHour", "statsDay")
+    return orjson.dumps({name: rate._asdict() for name, rate in zip(names, answer, strict=True)})
+
+
+def write_broker_consume_stats(answer: BrokerConsumeStats, quoted: bool) -> bytes:
+    """[ConsumeStatsList]"""
+    groups = [
+        b"{" + orjson.dumps(group) + b":[" + b",".join(write_consume_stats(one, quoted) for one in some) + b"]}"
+        for group, some in answer.groups.items()
+    ]
+    rest = {"totalDiff": answer.total_diff, "totalInflightDiff": answer.total_inflight_diff}
+    head = b'{"brokerAddr":' + orjson.dumps(answer.broker_addr) + b',"consumeStatsList":['
+    return head + b",".join(groups) + b"]," + orjson.dumps(rest)[1:]
+
+
+def write_nothing(answer: ConfigChanged, quoted: bool) -> bytes:
+    """The remark says it."""
+    return b""
+
+
+ADMIN_READERS: dict[type[Any], Callable[[Ext, bytes], Any]] = {
+    UpdateBrokerConfig: _settings_text(UpdateBrokerConfig),
+    UpdateNameserverConfig: _settings_text(UpdateNameserverConfig),
+}
+
+ADMIN_WRITERS: dict[type[Any], Callable[[Any, bool], bytes]] = {
+    ConfigChanged: write_nothing,
+    StatsData: write_stats_data,
+    BrokerConsumeStats: write_broker_consume_stats,
+    ClientReport: write_report,
+    MemberOffsets: write_member_offsets,
+}

@@ -1,0 +1,74 @@
+"""What was counted in a minute, an hour, a day; how far all groups are; lists of topics and groups at once."""
+
+import asyncio
+
+from rmq.broker.shared.history import History
+from rmq.codes import ResponseCode as R
+from rmq.model import GroupConfig, TopicConfig
+from rmq.net.commands import GetGroupConfig, GetTopicConfig, UpdateConsumerOffset, UpdateGroup, UpdateGroups, UpdateTopics
+from rmq.net.commands.statistics import GetBrokerConsumeStats, GetStatsData, StatsRate
+from rmq.testing import LocalBroker
+from tests.broker.support import Peer, send
+
+
+def test_a_minute_an_hour_and_a_day() -> None:
+    """Only what grew while somebody looked; a counter that begins anew counts from 0."""
+    history, now = History(), 100.0
+    history.sample(now, {"a": 50, "b": 7})
+    assert history.of("a", now) is None
+    for count in (60, 70, 5):
+        now += 10
+        history.sample(now, {"a": count, "b": 7})
+    found = history.of("a", now)
+    assert found is not None
+    assert found.minute == found.hour == found.day == StatsRate(25, 25 / 30)
+    assert history.of("b", now) is None
+    for _ in range(60):
+        now += 10
+        history.sample(now, {"a": 5})
+    found = history.of("a", now)
+    assert found is not None
+    assert (found.minute.sum, found.hour.sum, found.day.sum) == (0, 25, 25)
+    for _ in range(9000):
+        now += 10
+        history.sample(now, {"a": 5})
+    assert history.of("a", now) is None
+
+
+async def test_rates_and_progress_of_a_broker(broker: LocalBroker, peer: Peer) -> None:
+    assert await peer.refusal(GetStatsData("TOPIC_PUT_NUMS", "T")) == R.SYSTEM_ERROR
+    await peer.send(send("T", count=3))
+    await peer.pull("T", 0)
+    await broker.clock.advance(15)
+
+    async def total(name: str, key: str) -> int:
+        async with asyncio.timeout(20):
+            while await peer.ask_code(GetStatsData(name, key)):
+                await broker.clock.advance(5)
+        return int((await peer.ask(GetStatsData(name, key))).day.sum)
+
+    assert await total("TOPIC_PUT_NUMS", "T") == 3
+    assert await total("TOPIC_PUT_SIZE", "T") > 100
+    assert await total("GROUP_GET_NUMS", "T@g") == 3
+    assert await total("GROUP_GET_SIZE", "T@g") > 100
+    assert await total("BROKER_PUT_NUMS", "DefaultCluster") >= 3
+    await peer.ask(UpdateGroup(GroupConfig("g")))
+    await peer.ask(UpdateConsumerOffset("g", "T", 0, 1))
+    found = await peer.ask(GetBrokerConsumeStats())
+    assert (found.broker_addr, list(found.groups), found.total_diff) == (broker.address, ["g"], 2)
+    assert [row.consumer_offset for row in found.groups["g"][0].queues if row.broker_offset] == [1]
+    assert (await peer.ask(GetBrokerConsumeStats(True))).groups == {}
+
+
+async def test_lists_of_topics_and_groups(peer: Peer) -> None:
+    """All or none."""
+    await peer.ask(UpdateTopics([TopicConfig("A", 2, 2, attributes={"+message.type": "FIFO"}), TopicConfig("B", 1, 1)]))
+    assert (await peer.ask(GetTopicConfig("A"))).attributes == {"message.type": "FIFO"}
+    assert await peer.refusal(UpdateTopics([TopicConfig("C", 1, 1), TopicConfig("no name!", 1, 1)])) == R.INVALID_PARAMETER
+    assert await peer.refusal(UpdateTopics([TopicConfig("C", 1, 1), TopicConfig("C", 2, 2)])) == R.INVALID_PARAMETER
+    assert await peer.refusal(GetTopicConfig("C")) == R.TOPIC_NOT_EXIST
+    await peer.ask(UpdateGroups([GroupConfig("g", retry_max_times=3), GroupConfig("h", consume_enable=False)]))
+    assert (await peer.ask(GetGroupConfig("g"))).retry_max_times == 3
+    assert not (await peer.ask(GetGroupConfig("h"))).consume_enable
+    assert await peer.refusal(UpdateGroups([GroupConfig("i", consume_enable=False), GroupConfig("no name!")])) != 0
+    assert (await peer.ask(GetGroupConfig("i"))).consume_enable  # as it would be made
