@@ -1,0 +1,111 @@
+"""What TLS, and asking who may, cost a message: CPU of `rmq node` for a native send of 1000 bytes, 64 in flight, best of rounds.
+
+    python -m benchmarks.security [--count 20000] [--rounds 5]
+
+Two nodes, each a process: one open and plain, one with users that takes both plain connections and TLS. Rounds take turns.
+"""
+
+import argparse
+import asyncio
+import json
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+
+from rmq.clock import SystemClock
+from rmq.errors import RmqError
+from rmq.log.records import record
+from rmq.net.commands import Hello, Send, UpdateTopic
+from rmq.net.transport.channel import Channel
+from rmq.net.transport.dialer import Dialer
+from rmq.net.transport.network import network_with
+from rmq.net.transport.tls import Tls
+from rmq.ops.certs import Authority
+from rmq.scram import Credentials
+from tests.faults.node import NodeProcess
+
+BODY_BYTES, IN_FLIGHT, START_S = 1000, 64, 30.0
+HOST = record.host_bytes("127.0.0.1", 0)
+ROOT = Credentials("root", "a password of this benchmark")
+
+
+class Case(NamedTuple):
+    title: str
+    node: NodeProcess
+    tls: Tls | None
+    credentials: Credentials | None
+
+
+async def opened(case: Case) -> Channel:
+    clock = SystemClock()
+    dialer = Dialer(clock, network_with(case.tls, clock), credentials=case.credentials)
+    until = clock.monotonic() + START_S
+    while True:
+        try:
+            return await dialer.open(case.node.address, Hello(1, "benchmark"))
+        except RmqError:  # the first user is made a moment after the start
+            if clock.monotonic() > until:
+                raise
+
+
+async def cost_us(case: Case, count: int) -> float:
+    """Of the node, for each message."""
+    assert case.node.process is not None
+    process, channel = psutil.Process(case.node.process.pid), await opened(case)
+    draft = record.draft("T", b"x" * BODY_BYTES, b"", born_timestamp=1, born_host=HOST)
+    begun = process.cpu_times()
+    for _ in range(0, count, IN_FLIGHT):
+        await asyncio.gather(*(channel.request(Send("p", "T", number % 4, draft), 30.0) for number in range(IN_FLIGHT)))
+    ended = process.cpu_times()
+    await channel.close()
+    return float(ended.user + ended.system - begun.user - begun.system) / count * 1e6
+
+
+async def measure(folder: Path, count: int, rounds: int) -> None:
+    made = Authority.make(folder / "certs", SystemClock()).issue("node", ["127.0.0.1"])
+    tls = Tls(ca=str(folder / "certs" / "ca.pem"))
+    plain = NodeProcess(folder / "plain")
+    locked = NodeProcess(
+        folder / "locked",
+        tls_mode="permissive",
+        tls_cert=str(made.cert),
+        tls_key=str(made.key),
+        authentication="true",
+        authorization="true",
+        login_optional="true",
+        init_user=json.dumps({"username": ROOT.name, "password": ROOT.secret}),
+        node_credentials=json.dumps({"accessKey": "node", "secretKey": "another one"}),
+    )
+    cases = (
+        Case("plain, nobody is asked", plain, None, None),
+        Case("plain, users", locked, None, ROOT),
+        Case("plain, nobody logs in", locked, None, None),
+        Case("TLS, nobody logs in", locked, tls, None),
+        Case("TLS, users", locked, tls, ROOT),
+    )
+    found: dict[str, list[float]] = {case.title: [] for case in cases}
+    try:
+        await asyncio.gather(plain.start(), locked.start())
+        for case in cases[:2]:
+            channel = await opened(case)
+            await channel.request(UpdateTopic("T", read_queue_nums=4, write_queue_nums=4), 30.0)
+            await channel.close()
+        for _ in range(rounds):
+            for case in cases:
+                found[case.title].append(await cost_us(case, count))
+    finally:
+        await asyncio.gather(plain.stop(), locked.stop())
+    print(f"broker CPU of a native send of {BODY_BYTES} bytes, {IN_FLIGHT} in flight, best of {rounds}:")
+    for title, each in found.items():
+        print(f"  {title:24} {min(each):6.1f} us")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=20_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="rmq-security-") as made_folder:
+        asyncio.run(measure(Path(made_folder), options.count, options.rounds))
