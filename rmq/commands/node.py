@@ -272,7 +272,5 @@ def on_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
     with contextlib.suppress(NotImplementedError):  # Windows: only Ctrl-C, as KeyboardInterrupt
         for signum in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(signum, received, signum)
-        about = (
-            "SIGHUP: the node goes on. Settings are read at the start only, and the log goes to stderr. SIGTERM stops the node"
-        )
+        about = "SIGHUP: the node goes on. It does not read its file again, and the log goes to stderr. SIGTERM stops the node"
         loop.add_signal_handler(signal.SIGHUP, log.info, about)
