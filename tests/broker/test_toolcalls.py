@@ -11,7 +11,7 @@ from rmq.broker.shared.facts import put_times
 from rmq.client import Client, Message
 from rmq.log.records import record
 from rmq.measures import Histogram
-from rmq.testing import LocalBroker
+from rmq.testing import LocalBroker, until
 from tests.broker.toolcalls import Reply, Tool, read_runtime_info
 
 READ = {  # code -> what is read of the body; [name]: of each value of that map or list, a bar between its keys
@@ -79,12 +79,13 @@ class Shop:
         return found
 
 
-async def _handle(_message: object) -> None:
-    """Any message is fine."""
-
-
 @pytest.fixture(params=["exporter", "dashboard"])
 async def shop(request: pytest.FixtureRequest) -> AsyncIterator[Shop]:
+    handled: list[object] = []
+
+    async def handle(message: object) -> None:
+        handled.append(message)
+
     async with LocalBroker() as broker, broker.client() as client:
         await broker.create_topic("Orders", 2)
         names, asked = await Tool.connect(broker.nameserver, request.param), await Tool.connect(broker.address, request.param)
@@ -93,8 +94,9 @@ async def shop(request: pytest.FixtureRequest) -> AsyncIterator[Shop]:
                 await producer.send(Message("Orders", b"%d" % number, "new", [f"order-{number}"]))
             await producer.send(Message("Orders", b"later", delay_level=3))
             async with client.consumer("shipping", {"Orders": "new"}, start="first") as consumer:
-                working = asyncio.create_task(consumer.run(_handle))
+                working = asyncio.create_task(consumer.run(handle))
                 await asked.ask(200, {}, json.dumps({"groupName": "offline"}).encode())
+                await until(lambda: len(handled) == 3)
                 yield Shop(broker, client, names, asked)
                 working.cancel()
         await names.close()
@@ -118,6 +120,13 @@ async def test_the_exporter(shop: Shop) -> None:
         fields = {"consumerGroup": "TOOLS_CONSUMER", "maxMsgNums": 1, "sysFlag": 4, "commitOffset": 0, "suspendTimeoutMillis": 0}
         fields |= {"topic": "Orders", "queueId": where["queueId"], "queueOffset": row["consumerOffset"], "subscription": "*"}
         assert (await shop.asked.ask(11, {**fields, "subVersion": 0, "expressionType": "TAG"})).code in (0, 19, 20)
+    await shop.broker.clock.advance(70)
+    own = ("BROKER_PUT_NUMS", "DefaultCluster"), ("BROKER_GET_NUMS", "DefaultCluster")
+    of_topic = ("TOPIC_PUT_NUMS", "Orders"), ("TOPIC_PUT_SIZE", "Orders")
+    of_group = ("GROUP_GET_NUMS", "Orders@shipping"), ("GROUP_GET_SIZE", "Orders@shipping")
+    for name, key in (*own, *of_topic, *of_group):
+        await shop.reply(315, statsName=name, statsKey=key)
+    assert (await shop.asked.ask(315, {"statsName": "SNDBCK_PUT_NUMS", "statsKey": "Orders@shipping"})).code in (0, 1)
     assert "sellers" in (await shop.reply(328))["data"]
     running = await shop.reply(307, consumerGroup="shipping", clientId=shop.client_id, jstackEnable="false")
     assert {json.loads(queue)["topic"] for queue in running["mqTable"]} >= {"Orders"}
@@ -151,6 +160,9 @@ async def test_the_dashboard_looks(shop: Shop) -> None:
     assert (await shop.asked.ask(203, {"consumerGroup": "offline"})).code == 206
     await shop.reply(307, consumerGroup="shipping", clientId=shop.client_id, jstackEnable="false")
     await shop.reply(204, producerGroup="sellers")
+    await shop.broker.clock.advance(70)
+    await shop.reply(315, statsName="TOPIC_PUT_NUMS", statsKey="Orders")
+    await shop.reply(315, statsName="GROUP_GET_NUMS", statsKey="Orders@shipping")
 
 
 @pytest.mark.parametrize("shop", ["dashboard"], indirect=True)
