@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from analytics.arrays import integers, texts, truths
 from analytics.bodies import apart, plain
 from analytics.columns import Columns
 from analytics.files import open_file
@@ -86,9 +87,8 @@ def count(block: Block, wanted: Wanted) -> Ints:
 
 
 def _tagged(block: Block, tags: Iterable[str]) -> Flags:
-    among = pc.is_in(Columns(block, "").property("TAGS"), pa.array(sorted(tags), pa.string()))
-    found: Flags = pc.fill_null(among, False).to_numpy(zero_copy_only=False)
-    return found
+    among = pc.is_in(Columns(block, "").property("TAGS"), texts(sorted(tags)))
+    return truths(among)
 
 
 def _typed(array: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -108,7 +108,7 @@ def chosen(block: Block, wanted: Wanted) -> Flags:
     """Which records were asked for, as far as topic, time and place say."""
     topics = Columns(block, "").topics
     names = topics.dictionary.to_pylist()
-    codes = topics.indices.to_numpy()
+    codes = integers(topics.indices)
     found: Flags = np.array([wanted.has_topic(name) for name in names], np.bool_)[codes]
     if wanted.from_ms > 0 or wanted.to_ms < 1 << 62:
         stored = block.ints(block.store)

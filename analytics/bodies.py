@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from analytics.arrays import flags
 from analytics.columns import slices
 from analytics.walk import Block, Flags, layout
 from rmq.errors import BadBytes
@@ -44,7 +45,7 @@ def _piece(block: Block, compressed: Flags, which: slice, bodies: list[bytes | N
     piece = block.only(which)
     stored = slices(piece, piece.body, piece.body_end)
     if bodies:
-        stored = pc.replace_with_mask(stored, pa.array(compressed[which]), pa.array(bodies, pa.binary()))
+        stored = pc.replace_with_mask(stored, flags(compressed[which]), pa.array(bodies, pa.binary()))
     return piece, stored
 
 

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from analytics.arrays import NO_TEXT, integers, numbers, optional, texts, truths
 from analytics.walk import Block, Ints
 from rmq.log.records.record import SYS_BORN_V6, SYS_STORE_V6, bytes_to_properties, host_text, message_id
 
@@ -68,25 +69,25 @@ class Columns:
         if name in pairs.known:
             chosen = np.flatnonzero(pairs.codes == pairs.known.index(name))
             at[_rows(pairs)[chosen]] = chosen
-        return pairs.values.take(pa.array(at, mask=at < 0))
+        return pairs.values.take(optional(at, at >= 0))
 
     def topic(self) -> pa.Array:
         return self.topics.cast(pa.string())
 
     def broker(self) -> pa.Array:
-        return pa.repeat(pa.scalar(self._broker, pa.string()), len(self.block))
+        return pa.repeat(texts([self._broker])[0], len(self.block))
 
     def keys(self) -> pa.Array:
         said = pc.utf8_trim_whitespace(self.property("KEYS"))
-        there = np.flatnonzero(pc.fill_null(pc.not_equal(said, ""), False).to_numpy(zero_copy_only=False))
-        words = pc.utf8_split_whitespace(said.take(pa.array(there)))
+        there = np.flatnonzero(truths(pc.not_equal(said, NO_TEXT)))
+        words = pc.utf8_split_whitespace(said.take(numbers(there)))
         counts = np.zeros(len(self.block), np.int64)
-        counts[there] = pc.list_value_length(words).to_numpy()
+        counts[there] = integers(pc.list_value_length(words))
         return pa.ListArray.from_arrays(_offsets(counts), words.flatten())
 
     def properties(self) -> pa.Array:
         pairs = self.pairs
-        return pa.MapArray.from_arrays(pa.array(pairs.offsets, pa.int32()), pairs.names, pairs.values)
+        return pa.MapArray.from_arrays(numbers(pairs.offsets, np.int32), pairs.names, pairs.values)
 
     def body(self) -> pa.Array:
         if self._bodies is not None:
@@ -107,32 +108,32 @@ class Columns:
         offsets = self.block.head["physical_offset"].tolist()
         if (self.block.head["sys_flag"] & SYS_STORE_V6).any() or not offsets:
             hosts = self._store_hosts().to_pylist()
-            return pa.array([message_id(host, offset) for host, offset in zip(hosts, offsets, strict=True)], pa.string())
+            return texts([message_id(host, offset) for host, offset in zip(hosts, offsets, strict=True)])
         raw = np.empty((len(offsets), 16), np.uint8)
         raw[:, :8] = self.block.window(self.block.store + 8, 8)
         raw[:, 8:] = np.ascontiguousarray(self.block.head["physical_offset"]).view(np.uint8).reshape(-1, 8)
         text = hexlify(raw.data).upper()
-        ends = pa.array(np.arange(0, len(text) + 1, 32), pa.int32())
+        ends = numbers(np.arange(0, len(text) + 1, 32), np.int32)
         return pa.StringArray.from_buffers(len(offsets), ends.buffers()[1], pa.py_buffer(text))
 
     def headers(self) -> pa.Array:
         pairs = self.pairs
         both = pa.StructArray.from_arrays([pairs.names, pairs.values.cast(pa.binary())], fields=list(_HEADERS.value_type))
-        return pa.ListArray.from_arrays(pa.array(pairs.offsets, pa.int32()), both, type=_HEADERS)
+        return pa.ListArray.from_arrays(numbers(pairs.offsets, np.int32), both, type=_HEADERS)
 
 
 def _numeric(name: str, kind: pa.DataType) -> Callable[[Columns], pa.Array]:
     native = np.int32 if kind == pa.int32() else np.int64
-    return lambda columns: pa.array(columns.block.head[name].astype(native), kind)
+    return lambda columns: numbers(columns.block.head[name], native)
 
 
 def _constant(value: int) -> Callable[[Columns], pa.Array]:
-    return lambda columns: pa.repeat(pa.scalar(value, pa.int32()), len(columns.block))
+    return lambda columns: pa.repeat(numbers([value], np.int32)[0], len(columns.block))
 
 
 def times(milliseconds: Ints) -> pa.Array:
     """As Spark has them. A client may claim any 64-bit time of birth: it is held inside the years 1 to 9999."""
-    return pa.array(np.clip(milliseconds.astype(np.int64), _FIRST_MS, _LAST_MS) * 1000, pa.int64()).view(TIME)
+    return numbers(np.clip(milliseconds.astype(np.int64), _FIRST_MS, _LAST_MS) * 1000).view(TIME)
 
 
 MAKERS: dict[str, Callable[[Columns], pa.Array]] = {
@@ -150,7 +151,7 @@ MAKERS: dict[str, Callable[[Columns], pa.Array]] = {
     "body": Columns.body,
     "flag": _numeric("flag", pa.int32()),
     "sys_flag": _numeric("sys_flag", pa.int32()),
-    "reconsume_times": lambda columns: pa.array(columns.block.ints(columns.block.reconsume, np.dtype(">i4")), pa.int32()),
+    "reconsume_times": lambda columns: numbers(columns.block.ints(columns.block.reconsume, np.dtype(">i4")), np.int32),
     "size": _numeric("size", pa.int32()),
     "broker_name": Columns.broker,
     "msg_id": Columns.message_id,
@@ -172,7 +173,7 @@ def slices(block: Block, starts: Ints, stops: Ints) -> pa.Array:
     edges[0::2], edges[1::2] = starts, stops
     pieces = max(len(edges) - 1, 0)
     every = pa.Array.from_buffers(pa.binary(), pieces, [None, pa.py_buffer(edges), pa.py_buffer(block.data)])
-    return every.take(pa.array(np.arange(0, pieces, 2)))
+    return every.take(numbers(np.arange(0, pieces, 2)))
 
 
 def _text(array: pa.Array) -> pa.Array:
@@ -190,7 +191,7 @@ def _text_dictionary(array: pa.Array) -> pa.DictionaryArray:
 
 def _hosts(array: pa.Array) -> pa.Array:
     found = array.dictionary_encode()
-    return pa.array(list(map(_host_text, found.dictionary.to_pylist())), pa.string()).take(found.indices)
+    return texts(list(map(_host_text, found.dictionary.to_pylist()))).take(found.indices)
 
 
 @lru_cache(maxsize=4096)
@@ -229,8 +230,8 @@ def _quick_pairs(stored: pa.Array) -> Pairs | None:
     every = pa.Array.from_buffers(pa.binary(), 4 * len(first), [None, pa.py_buffer(edges), pa.py_buffer(raw)])
     which = np.arange(0, 4 * len(first), 4)
     try:
-        names = _plain_dictionary(every.take(pa.array(which)))
-        values = every.take(pa.array(which + 2)).cast(pa.string())
+        names = _plain_dictionary(every.take(numbers(which)))
+        values = every.take(numbers(which + 2)).cast(pa.string())
     except pa.ArrowInvalid:
         return None
     offsets = np.searchsorted(second, ends).astype(np.int64)  # marks before each record's end
@@ -256,7 +257,7 @@ def _plain_dictionary(names: pa.Array) -> pa.DictionaryArray:
 
 def _checked(offsets: Ints, names: pa.DictionaryArray, values: pa.Array) -> Pairs | None:
     """None if a record has a name twice."""
-    codes = names.indices.to_numpy().astype(np.int64)
+    codes = integers(names.indices)
     found = Pairs(offsets, names.cast(pa.string()), values, codes, names.dictionary.to_pylist())
     marked = np.sort(_rows(found) * max(len(found.known), 1) + codes)
     return None if (marked[1:] == marked[:-1]).any() else found
@@ -266,7 +267,7 @@ def _slow_pairs(stored: Sequence[bytes]) -> Pairs:
     maps = [bytes_to_properties(each) for each in stored]
     names = pa.array(list(chain.from_iterable(maps)), pa.string()).dictionary_encode()
     values = pa.array(list(chain.from_iterable(map(dict.values, maps))), pa.string())
-    codes = names.indices.to_numpy().astype(np.int64)
+    codes = integers(names.indices)
     return Pairs(_ends(maps), names.cast(pa.string()), values, codes, names.dictionary.to_pylist())
 
 
@@ -281,4 +282,4 @@ def _rows(pairs: Pairs) -> Ints:
 
 
 def _offsets(counts: Ints) -> pa.Array:
-    return pa.array(np.concatenate(([0], np.cumsum(counts))), pa.int32())
+    return numbers(np.concatenate(([0], np.cumsum(counts))), np.int32)

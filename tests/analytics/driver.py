@@ -94,12 +94,14 @@ def processes(spark: SparkSession, stores: list[str]) -> list[tuple[int, int]]:
 
 
 def patiently(run: Callable[[], T]) -> T:
-    """Until Spark's process that plans a stream was there in time: it has ten seconds, which a busy machine may not give it."""
+    """Again after what Spark does wrong now and then (docs/streaming.md): its process that plans a stream has ten seconds to be
+    there, which a busy machine may not give it; and streams of one driver disturb each other while they start.
+    """
     while True:
         try:
             return run()
         except StreamingQueryException as error:
-            if "failed to connect back" not in str(error):
+            if not any(known in str(error) for known in ("failed to connect back", "OptionalDataException")):
                 raise
 
 
@@ -107,9 +109,11 @@ def follow(spark: SparkSession, directory: Path, streams: dict[str, dict[str, st
     running: dict[str, StreamingQuery] = {}
 
     def has_ended(name: str) -> bool:
-        if name not in running or running[name].exception():
-            running[name] = start(spark, directory, name, streams[name])
-        return bool(running[name].awaitTermination(0.01))
+        query = running.get(name) or start(spark, directory, name, streams[name])
+        running.pop(name, None)  # it raises what it ended with
+        ended = query.awaitTermination(0.01)
+        running[name] = query
+        return bool(ended)
 
     told = (0, 0, 0)
     while not any([patiently(partial(has_ended, name)) for name in streams]):
