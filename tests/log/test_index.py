@@ -12,7 +12,7 @@ from rmq.errors import BadBytes, StoreError
 from rmq.log.files import epochs
 from rmq.log.files.epochs import EpochEntry
 from rmq.log.files.memory import MemoryDisk, PowerLoss
-from rmq.log.index.harvest import MAX_ENTRIES, harvest
+from rmq.log.index.harvest import MAX_ENTRIES, MAX_PROPERTIES_BYTES, harvest
 from rmq.log.index.index import Index, LastRun
 from rmq.log.index.indexfile import ENTRY, Shape, file_name
 from rmq.log.index.query import KeyQuery, by_key, record_at
@@ -129,15 +129,16 @@ def test_the_hash_that_has_no_positive_twin_is_zero() -> None:
     assert key_hash("T", word) == 0
 
 
-def test_one_harvest_is_bounded_by_its_entries() -> None:
+def test_one_harvest_is_bounded() -> None:
     """The loop waits for it. A record with more words than that cannot be."""
     log = ToyLog()
-    for _ in range(4):
+    for _ in range(20):
         log.add("T", pairs(KEYS="k " * 16_000))
     taken, found = 0, list[int]()
     while taken < len(log.data):
         entries, count = harvest(log.data[taken:], taken)
         assert 0 < len(entries) <= MAX_ENTRIES
+        assert count < 2 * MAX_PROPERTIES_BYTES
         taken, found = taken + count, found + entries["offset"].tolist()
     assert found == [one.physical_offset for one in log.records for _ in range(16_000)]
 

@@ -10,7 +10,8 @@ from rmq.log.records.columns import POWERS, Block, Hashes, Ints, Values, java_ha
 from rmq.log.records.indexkeys import hashes_of
 from rmq.log.records.record import SYS_ROLLBACK, SYS_TRANSACTION
 
-MAX_ENTRIES = 1 << 15  # of one harvest: the loop must not stand still; the properties of a record cannot hold more
+MAX_PROPERTIES_BYTES = 1 << 18  # of one harvest: the loop must not stand still. A MiB of usual messages has less
+MAX_ENTRIES = 1 << 15  # likewise; the properties of a record cannot hold more
 FOUND = np.dtype([("hash", "i4"), ("offset", "i8"), ("stored_ms", "i8")])
 Entries = npt.NDArray[Any]  # of FOUND
 NO_ENTRIES: Entries = np.empty(0, FOUND)
@@ -19,7 +20,7 @@ NO_ENTRIES: Entries = np.empty(0, FOUND)
 def harvest(data: bytes, base: int) -> tuple[Entries, int]:
     """The entries of the whole records at the beginning of `data`, whose first byte is at `base` of the log, in RocketMQ's order.
 
-    And how many bytes these records take: it stops before a filler, before what is cut off or no record, and at MAX_ENTRIES.
+    And how many bytes these records take: it stops before a filler, before what is cut off or no record, and at the two limits.
     """
     at, end = starts(data)
     if not len(at):
@@ -27,6 +28,9 @@ def harvest(data: bytes, base: int) -> tuple[Entries, int]:
     block, good = layout(data, at)
     if not good.all():
         block, end = _first_of(block, int(good.argmin()))
+    weights = np.cumsum(block.end - block.properties)
+    if weights[-1] > MAX_PROPERTIES_BYTES:
+        block, end = _first_of(block, max(int(np.searchsorted(weights, MAX_PROPERTIES_BYTES)), 1))
     hashes, records = _hashes(block)
     if len(hashes) > MAX_ENTRIES:
         block, end = _first_of(block, max(int(records[MAX_ENTRIES]), 1))
