@@ -236,6 +236,20 @@ def test_house(rule: Rule, folders: tuple[str, ...]) -> None:
     assert not found, "\n".join(["", *found])
 
 
+def test_features_have_no_hook_that_nobody_calls() -> None:
+    """A hook with a name that `Feature` does not have is silently never called."""
+    hooks = {node.name for node in _functions(_parsed("rmq/broker/feature.py")[1])}
+    classes = [node for path in _files(("rmq/broker",)) for node in ast.walk(_parsed(path)[1]) if isinstance(node, ast.ClassDef)]
+    features = [node for node in classes if "Feature" in map(ast.unparse, node.bases)]
+    unknown = [
+        f"{feature.name}.{method.name}"
+        for feature in features
+        for method in feature.body
+        if isinstance(method, FUNCTIONS) and method.name.startswith("on_") and method.name not in hooks
+    ]
+    assert features and not unknown, unknown
+
+
 def test_allowances_are_still_needed() -> None:
     rules = {rule.__name__: rule for rule, _ in RULES}
     stale = [key for key in ALLOWED if not any(rules[key[1]](*_parsed(key[0])))]
