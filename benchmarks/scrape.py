@@ -234,9 +234,11 @@ def measure(folder: Path, asked: argparse.Namespace) -> list[dict[str, object]]:
     with ExitStack() as stack:
         names, nodes = start(folder, stack)
         running, nameservers = [*names, *nodes], ";".join(f"127.0.0.1:{one.target.port}" for one in names)
-        leader = group.find_leader([one.target for one in nodes])
+        group.find_leader([one.target for one in nodes])
         run.say(f"{asked.topics} topics and {asked.topics // 5} groups are made")
         asyncio.run(make_names(nameservers, asked.topics))
+        leader = group.find_leader([one.target for one in nodes])
+        before = frames.stored(leader.port)
         with loaded(load, leader, made["native-single"], asked.rate, seconds * 1.5 + 60):
             run.say(f"{seconds / 2:.0f} s without Prometheus, {asked.rate} sends a second")
             without = phase(nameservers, running, seconds / 2)
@@ -245,6 +247,10 @@ def measure(folder: Path, asked: argparse.Namespace) -> list[dict[str, object]]:
             stack.callback(prometheus.stop)
             with_it = phase(nameservers, running, seconds)
             seen = told(prometheus, running, seconds)
+        stored = frames.stored(leader.port) - before
+        run.say(f"{stored / seconds / 1.5:,.0f} messages were stored a second")
+        if not frames.leads(leader.port) or stored < asked.rate * seconds:
+            raise group.LeaderMoved(f"{leader.name} did not lead all the time; measure with nothing else running")
         run.say("each node is asked for its metrics many times in a row")
         return [
             _row(one, one.target is leader, without[one.target.name], with_it[one.target.name], seen[one.target.name])
