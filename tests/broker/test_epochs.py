@@ -126,7 +126,7 @@ async def bricked(tmp_path: Path) -> Path:
         ("5", "3", "lacks"),
         (f"{ABSURD},5", "3", "nobody can have held"),
         (str(ABSURD), "0", "take the largest"),
-        ("x", "3", "numbers"),
+        ("x", "3", "epochs separated by commas"),
     ],
 )
 async def test_wrong_numbers_are_refused(

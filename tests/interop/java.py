@@ -4,6 +4,7 @@ Needs Maven and a JDK; fetched jars stay in a cache.
 """
 
 import asyncio
+import fcntl
 import os
 import shutil
 import subprocess
@@ -28,6 +29,20 @@ MISSING = "" if shutil.which("mvn") and shutil.which("javac") else "Maven and a 
 def build() -> None:
     """Fetches RocketMQ's jars (Maven Central) and compiles Interop.java, once."""
     jars = CACHE / "lib"
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / "lock").open("w") as lock:  # the workers of one test run come at the same time
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        _fetch(jars)
+        _compile(jars)
+
+
+def _compile(jars: Path) -> None:
+    source, made = HERE / "Interop.java", CACHE / "classes" / "Interop.class"
+    if not made.exists() or made.stat().st_mtime < source.stat().st_mtime:
+        subprocess.run(["javac", "-cp", f"{jars}/*", "-d", str(CACHE / "classes"), str(source)], check=True)
+
+
+def _fetch(jars: Path) -> None:
     if not jars.is_dir():
         fetched = CACHE / "lib.new"
         subprocess.run(
@@ -37,7 +52,6 @@ def build() -> None:
             capture_output=True,
         )
         fetched.rename(jars)
-    subprocess.run(["javac", "-cp", f"{jars}/*", "-d", str(CACHE / "classes"), str(HERE / "Interop.java")], check=True)
 
 
 def _command(main: str, *args: str, properties: Sequence[str] = ()) -> list[str]:

@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import socket
+import struct
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -364,6 +366,20 @@ async def test_goodbye_comes_after_the_last_answer_and_nothing_is_done_behind_it
     await java.close()
     await closing
     assert not broker.sent
+
+
+async def test_closing_while_peers_break_their_connections(broker: Broker, address: tuple[str, int]) -> None:
+    """The loop has not heard of it yet, and our half cannot be ended any more."""
+    peers = [socket.create_connection(address) for _ in range(3)]
+    for peer in peers:
+        peer.sendall(java_peer.request_frame(GetTopicList(), 1, False))  # which nobody serves: it is answered at once
+    for peer in peers:
+        await asyncio.to_thread(peer.recv, 4096)
+    for peer in peers:
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        peer.close()
+    await broker.server.close(30)
+    assert not broker.server.connections
 
 
 async def test_closing_does_not_wait_for_ever(broker: Broker, channel: Channel) -> None:

@@ -312,11 +312,14 @@ class Connection(Link):
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        if transport.can_write_eof():
-            self._ended = True
-            transport.write_eof()
-        else:
+        if not transport.can_write_eof():
             transport.close()
+            return
+        self._ended = True
+        try:
+            transport.write_eof()
+        except OSError as error:  # the peer has gone, and the loop has not heard of it yet
+            self.abort(str(error))
 
     def buffer_updated(self, nbytes: int) -> None:
         super().buffer_updated(nbytes)
