@@ -312,12 +312,9 @@ class Connection(Link):
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        if not transport.can_write_eof():
-            transport.close()
-            return
-        self._ended = True
+        self._ended = transport.can_write_eof()
         try:
-            transport.write_eof()
+            (transport.write_eof if self._ended else transport.close)()
         except OSError as error:  # the peer has gone, and the loop has not heard of it yet
             self.abort(str(error))
 
